@@ -340,7 +340,6 @@ impl Replica {
         if !leads {
             return Err(LeaderAppendError::NotLeader { leader: self.role.leader(self.own) });
         }
-        let segment = self.log.active_base_offset();
         let appended = match append(&mut self.log, leader_epoch(self.role.term)?) {
             Ok(appended) => appended,
             Err(error) => {
@@ -354,7 +353,7 @@ impl Replica {
         if appended.duplicate {
             return Ok(appended);
         }
-        let begins_segment = self.log.active_base_offset() != segment;
+        let begins_segment = self.log.active_base_offset() == appended.base_offset;
         let next_offset = appended.last_offset + 1;
         let position = Position { offset: appended.base_offset, next_offset, size };
         self.appending.push_back(Appending { position, begins_segment });
@@ -901,7 +900,6 @@ impl Replica {
         };
         let (config, mut out) = (self.log.config().clone(), Vec::new());
         let prepared = prepare(bytes, &config, 0, Origin::Replication, &mut self.scratch, &mut out)?;
-        let segment = self.log.active_base_offset();
         let end = self.log.ends().log_end;
         let appended = self.log.append(&prepared, 0, self.now_ms)?;
         if appended.base_offset != end {
@@ -912,7 +910,7 @@ impl Replica {
         }
         let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let position = Position { offset: appended.base_offset, next_offset: appended.last_offset + 1, size };
-        Ok(Appending { position, begins_segment: self.log.active_base_offset() != segment })
+        Ok(Appending { position, begins_segment: self.log.active_base_offset() == position.offset })
     }
 
     /// Writes frames to the journal; returns up to where that has to be durable.
@@ -1137,6 +1135,29 @@ impl Replica {
         (index.last(), index.term(index.last()).unwrap_or(0), self.node.raft.raft_log.committed)
     }
 
+    /// The log may have begun a segment for its age, and not for a batch: the journal notes its place, since a start can count entries
+    /// from there alone once retention has removed what precedes it. Returns true if the journal has to be synced before that.
+    pub fn follow_roll(&mut self) -> Result<bool, ReplicaError> {
+        self.check_running()?;
+        if self.waits_for_room {
+            return Ok(false);
+        }
+        let end = self.log.ends().log_end;
+        if self.log.active_base_offset() != end {
+            return Ok(false);
+        }
+        self.drive_into()?;
+        let index = &mut self.node.mut_store().index;
+        if index.end_offset() != end {
+            return Ok(false);
+        }
+        let mark = index.mark(Mark { index: index.last() + 1, offset: end });
+        let mut frames: Vec<_> = mark.map(Frame::Mark).into_iter().collect();
+        let is_noted = !frames.is_empty();
+        self.write_frames(&mut frames)?;
+        Ok(is_noted)
+    }
+
     /// Retention has removed segments: the group begins behind them.
     pub fn follow_log_start(&mut self) -> Result<(), ReplicaError> {
         self.check_running()?;
@@ -1221,11 +1242,11 @@ impl Replica {
     }
 }
 
-/// The term that the log says its last entry has, unless that is internal.
+/// The term that the log says its last entry has, unless that is internal, or retention has removed it.
 fn index_term(log: &Log, index: &EntryIndex) -> Option<u64> {
     let last = index.last();
     match index.internal(last) {
-        None if last > index.start().index => {
+        None if last > index.start().index && index.end_offset() > log.ends().log_start => {
             log.leader_epochs().epoch_of(index.end_offset() - 1).map(|epoch| u64::from(epoch.cast_unsigned()))
         }
         _ => index.term(last),

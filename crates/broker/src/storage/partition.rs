@@ -649,6 +649,9 @@ impl Partition {
         let begun = self.with_log(|log| log.begin_maintenance(now.wall_ms, now.mono_ms));
         let Ok(begun) = begun else { return nothing() };
         let mut work = begun?;
+        if !self.follow_roll() {
+            return nothing();
+        }
         work.run();
         let ended = self.with_log(|log| log.end_maintenance(work));
         self.follow_log_start();

@@ -234,6 +234,30 @@ impl Node {
         }
     }
 
+    /// Removes all that retention may: it begins a segment, and takes the one before it once that is durable.
+    pub(super) fn retain_nothing(&mut self, now_ms: u64) {
+        let Some(running) = &mut self.running else { return };
+        let before = running.replica.log().config().clone();
+        let log = running.replica.log_mut();
+        log.set_config(Arc::new(LogConfig { retention_ms: Some(-1), ..(*before).clone() }));
+        let mut work = log.begin_maintenance(1 << 50, now_ms).expect("maintenance");
+        running.replica.follow_roll().expect("a mark");
+        work.run();
+        let log = running.replica.log_mut();
+        log.end_maintenance(work).expect("maintenance");
+        log.set_config(before);
+        if running.sync.is_none() {
+            running.begin_sync(now_ms);
+        }
+    }
+
+    /// Log start, log end and index of the last entry, while it runs.
+    pub(super) fn extent(&self) -> Option<(i64, i64, u64)> {
+        let replica = &self.running.as_ref()?.replica;
+        let ends = replica.log().ends();
+        Some((ends.log_start, ends.log_end, replica.last_and_committed().0))
+    }
+
     pub(super) fn step(&mut self, message: Message, offset: i64, batches: &[u8]) {
         let Some(running) = &mut self.running else { return };
         match running.replica.step(message, offset, batches) {

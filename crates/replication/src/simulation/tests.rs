@@ -212,3 +212,30 @@ fn a_group_goes_on_without_the_disk_of_one_replica() {
         }
     }
 }
+
+/// Retention may leave nothing but a segment that it has begun itself, and a kill may come before the group's start has followed:
+/// entries are counted from the mark of that segment.
+#[test]
+fn a_replica_starts_behind_what_retention_removed() {
+    for seed in seeds(4) {
+        let mut world = World::new(seed, SimulationOptions::default());
+        while world.now_ms < 6_000 {
+            world.turn();
+        }
+        world.producers.iter_mut().for_each(Producer::stop);
+        while world.now_ms < 9_000 {
+            world.turn();
+        }
+        let leader = world.leader().expect("a leader");
+        let node = (leader + 1) % 3;
+        for _ in 0..3 {
+            world.nodes[node].retain_nothing(world.now_ms);
+            (0..40).for_each(|_| world.turn());
+        }
+        let extent = world.nodes[node].extent();
+        assert!(extent.is_some_and(|(start, end, _)| start == end && end > 0), "seed {seed}: {extent:?}");
+        world.take_down(node, Stop::Kill, world.now_ms + 100);
+        world.nodes[node].come_back(world.now_ms);
+        assert_eq!(world.nodes[node].extent(), extent, "seed {seed}");
+    }
+}

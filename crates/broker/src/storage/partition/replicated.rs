@@ -13,6 +13,7 @@ use mainstem_log::dir::LogDir;
 use mainstem_log::{AppendError, Appended, Log, ReadBound, ReadError, ReadPlan};
 use mainstem_records::Batch;
 use mainstem_replication::eraftpb::{Message, MessageType};
+use mainstem_replication::journal::Journal;
 use mainstem_replication::{
     Effects, GroupId, LeaderAppendError, MessageError, Replica, ReplicaError, ReplicaId, Role, RoleState,
     StepError,
@@ -1045,6 +1046,27 @@ impl Partition {
         if let Some(replication) = &self.replication {
             replication.links.unregister(replication.group);
         }
+    }
+
+    /// A segment may have begun for its age: the journal notes where, durably. Blocks on the disk. Returns false where it could not: then
+    /// nothing that precedes the segment may go.
+    pub(super) fn follow_roll(&self) -> bool {
+        if self.replication.is_none() {
+            return true;
+        }
+        let noted = match &mut self.lock().log {
+            Ok(Stored::Replicated(member)) if member.is_running() => {
+                let noted = member.replica.follow_roll();
+                noted.map(|is_new| is_new.then(|| member.replica.journal().clone()))
+            }
+            _ => return true,
+        };
+        let synced = noted
+            .and_then(|journal| journal.map_or(Ok(()), |journal| Ok(Journal::sync_beside_others(&journal)?)));
+        if let Err(error) = &synced {
+            tracing::error!(topic = %self.topic, partition = self.index, "{error}");
+        }
+        synced.is_ok()
     }
 
     /// Retention may have removed segments: the group begins behind them.
