@@ -17,7 +17,7 @@ use crate::interop::report::Counts;
 use crate::workspace;
 
 /// Targets that mostly wait, for kills and timeouts or for JVMs; the longest come first.
-const WAITING: &[&str] = &["takeover", "promises", "streams", "half_open", "app", "scenarios", "kills"];
+const WAITING: &[&str] = &["takeover", "streams", "half_open", "app", "scenarios", "kills"];
 /// Targets that judge how long something takes, or what is resident meanwhile.
 const JUDGES: &[&str] = &["bench", "hostile_connections", "hostile_loads", "stop", "allocations", "memory"];
 /// What a waiting program's niceness is raised by.
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn programs_run_in_lanes_and_judges_of_time_come_last() {
         let messages = [
-            message("crates/flow", "promises", true),
+            message("tests", "streams", true),
             message("tests", "hostile_loads", true),
             message("tests", "takeover", true),
             message("xtask", "xtask", true),
@@ -180,7 +180,7 @@ mod tests {
         let names = |programs: &[Program]| -> Vec<String> {
             programs.iter().map(|program| program.target.clone()).collect()
         };
-        assert_eq!(names(&beside), ["takeover", "promises"]);
+        assert_eq!(names(&beside), ["takeover", "streams"]);
         assert_eq!(names(&alone), ["xtask", "hostile_loads"]);
         assert_eq!(alone[1].folder, Path::new("/w/tests"));
     }
