@@ -54,6 +54,7 @@ async fn answer_large(
     context: &RequestContext,
     request: &OwnedBody,
 ) -> Result<ResponseBuffer, String> {
+    let _turn = broker.answers.turn().await;
     let mut stretch = Stretch::begin(context);
     let request: DescribeConfigsRequest<'_> =
         body(&mut request.decoder(), context.version).expect("it was decoded before");
