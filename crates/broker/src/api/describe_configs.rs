@@ -14,18 +14,12 @@ use mainstem_wire::messages::describe_configs_response::{
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
-use crate::background::OwnedBody;
 use crate::broker::Broker;
-use crate::net::answers::AnswerShare;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
-use crate::net::stretch::Stretch;
 use crate::resources::{ConfigTarget, Refused};
-
-/// Resources that are described at once; the loop goes on between those of larger requests.
-const INLINE_RESOURCES_MAX: usize = 20;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -33,77 +27,36 @@ pub(crate) fn serve(
     decoder: &mut Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
-    let behind = decoder.clone();
     let request: DescribeConfigsRequest<'_> = body(decoder, context.version)?;
-    if request.resources.len() > INLINE_RESOURCES_MAX {
-        let (broker, body) = (broker.clone(), OwnedBody::copy(broker, &behind));
-        let response = Box::pin(async move { answer_large(&broker, &context, &body).await });
-        return Ok(Handled::Later { response, holds: true });
-    }
-    let mut memory = broker.answers.begin();
-    let results =
-        distinct(&request).map(|resource| result(broker, &context, &request, resource, &mut memory));
-    let response = DescribeConfigsResponse { results: results.collect(), ..Default::default() };
-    Ok(respond(&context, response, out))
-}
-
-/// Answers a request that names much, with pauses in which the loop serves others. Not on a thread in the background: many
-/// of them would have their memory at the same time.
-async fn answer_large(
-    broker: &Arc<Broker>,
-    context: &RequestContext,
-    request: &OwnedBody,
-) -> Result<ResponseBuffer, String> {
-    let _turn = broker.answers.turn().await;
-    let mut stretch = Stretch::begin(context);
-    let request: DescribeConfigsRequest<'_> =
-        body(&mut request.decoder(), context.version).expect("it was decoded before");
-    let mut memory = broker.answers.begin();
-    let mut results = Vec::new();
-    for resource in distinct(&request) {
-        results.push(result(broker, context, &request, resource, &mut memory));
-        stretch.pause().await;
-    }
-    let mut out = ResponseBuffer::pooled();
-    respond(context, DescribeConfigsResponse { results, ..Default::default() }, &mut out);
-    Ok(out.worked_for(stretch.end()))
-}
-
-/// What is named twice is answered once, as in Kafka, where resources are keys of a map.
-fn distinct<'r, 'a>(
-    request: &'r DescribeConfigsRequest<'a>,
-) -> impl Iterator<Item = &'r DescribeConfigsResource<'a>> {
+    // What is named twice is answered once, as in Kafka, where resources are keys of a map.
     let mut seen = HashSet::new();
-    request.resources.iter().filter(move |wanted| seen.insert((wanted.resource_type, &*wanted.resource_name)))
-}
-
-fn result(
-    broker: &Broker,
-    context: &RequestContext,
-    request: &DescribeConfigsRequest<'_>,
-    resource: &DescribeConfigsResource<'_>,
-    memory: &mut AnswerShare,
-) -> DescribeConfigsResult<'static> {
-    let configs = describe(broker, context, resource).and_then(|configs| {
-        let configs = configs.into_iter().filter(|config| is_asked_for(resource, config));
-        let configs: Vec<_> = configs.map(|config| encode(config, request)).collect();
-        match memory.take(configs.iter().map(memory_of).sum()) {
-            true => Ok(configs),
-            false => Err(no_room()),
+    let distinct =
+        request.resources.iter().filter(|wanted| seen.insert((wanted.resource_type, &*wanted.resource_name)));
+    let mut memory = broker.answers.begin();
+    let results = distinct.map(|resource| {
+        let configs = describe(broker, &context, resource).and_then(|configs| {
+            let configs = configs.into_iter().filter(|config| is_asked_for(resource, config));
+            let configs: Vec<_> = configs.map(|config| encode(config, &request)).collect();
+            match memory.take(configs.iter().map(memory_of).sum()) {
+                true => Ok(configs),
+                false => Err(no_room()),
+            }
+        });
+        let (error_code, error_message, configs) = match configs {
+            Ok(configs) => (0, Some("".into()), configs),
+            Err(refused) => (refused.error.code(), Some(refused.message.into()), Vec::new()),
+        };
+        DescribeConfigsResult {
+            error_code,
+            error_message,
+            resource_type: resource.resource_type,
+            resource_name: resource.resource_name.clone(),
+            configs,
+            ..Default::default()
         }
     });
-    let (error_code, error_message, configs) = match configs {
-        Ok(configs) => (0, Some("".into()), configs),
-        Err(refused) => (refused.error.code(), Some(refused.message.into()), Vec::new()),
-    };
-    DescribeConfigsResult {
-        error_code,
-        error_message,
-        resource_type: resource.resource_type,
-        resource_name: resource.resource_name.to_string().into(),
-        configs,
-        ..Default::default()
-    }
+    let response = DescribeConfigsResponse { results: results.collect(), ..Default::default() };
+    Ok(respond(&context, response, out))
 }
 
 fn no_room() -> Refused {

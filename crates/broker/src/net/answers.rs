@@ -21,27 +21,18 @@ pub(crate) struct AnswerMemory {
     began: Instant,
     /// Milliseconds since `began` at which something was refused last, plus one; 0: never.
     refused_ms: AtomicU64,
-    /// Of answers that are put together with pauses one is in work at a time.
-    turn: tokio::sync::Mutex<()>,
 }
 
 impl AnswerMemory {
     /// A budget of so many bytes.
     pub(crate) fn new(limit: u64) -> Arc<Self> {
         let (used, refused_ms) = (AtomicU64::new(0), AtomicU64::new(0));
-        let turn = tokio::sync::Mutex::default();
-        Arc::new(AnswerMemory { limit, used, began: Instant::now(), refused_ms, turn })
+        Arc::new(AnswerMemory { limit, used, began: Instant::now(), refused_ms })
     }
 
     /// A part of nothing yet.
     pub(crate) fn begin(self: &Arc<Self>) -> AnswerShare {
         AnswerShare { memory: self.clone(), bytes: 0 }
-    }
-
-    /// Waits until no other answer is in work that makes pauses: what an answer takes before it is encoded is several times what it
-    /// counts for.
-    pub(crate) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.turn.lock().await
     }
 
     /// Bytes that are held.

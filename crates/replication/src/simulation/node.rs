@@ -235,6 +235,7 @@ impl Node {
     }
 
     /// Removes all that retention may: it begins a segment, and takes the one before it once that is durable.
+    #[cfg(test)]
     pub(super) fn retain_nothing(&mut self, now_ms: u64) {
         let Some(running) = &mut self.running else { return };
         let before = running.replica.log().config().clone();
@@ -252,6 +253,7 @@ impl Node {
     }
 
     /// Log start, log end and index of the last entry, while it runs.
+    #[cfg(test)]
     pub(super) fn extent(&self) -> Option<(i64, i64, u64)> {
         let replica = &self.running.as_ref()?.replica;
         let ends = replica.log().ends();
