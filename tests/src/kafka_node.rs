@@ -212,7 +212,7 @@ impl Home {
         self.spawn("feed", self.program(DATA, &["feed"]))
     }
 
-    /// Starts a transactional producer that takes its steps when it is asked to, whoever serves it by then.
+    /// Starts a transactional producer that takes its steps when it is asked to, whichever broker serves it by then.
     pub fn transactions(&self) -> Beside {
         self.spawn("transactions", self.program(TRANSACTIONS, &["run"]))
     }

@@ -113,7 +113,7 @@ pub(crate) struct LedCounters {
 }
 
 impl LedCounters {
-    /// Takes note of who is in sync now, and who was; nobody, before the first look.
+    /// Takes note of who is in sync now, and who was; none, before the first look.
     fn in_sync(&self, before: &[i32], now: &[i32]) {
         if before.is_empty() {
             return;

@@ -139,7 +139,7 @@ impl Writer {
         let last_offset = place.offset + count - 1;
         self.control.publish(end, last_offset + 1);
         self.control.wake();
-        // The next batch would wait for these lines of memory, which nobody has touched for long.
+        // The next batch would wait for these lines of memory, which no core has touched for long.
         self.open.log.prefetch(end.bytes as usize, size.min(PREFETCH_BYTES));
         if max_timestamp > self.control.max_timestamp().load(Relaxed) {
             self.control.max_timestamp().store(max_timestamp, Relaxed);

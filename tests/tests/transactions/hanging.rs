@@ -22,7 +22,7 @@ fn rows(table: &str, first: &str) -> Vec<Vec<String>> {
 }
 
 /// Of two open transactions the coordinator knows one. The other one is what clients left behind before brokers verified
-/// what they are told (KIP-890).
+/// what they are answered (KIP-890).
 #[test]
 fn kafkas_tool_finds_and_ends_what_hangs() {
     let setup = Setup::new("transactions-hanging");

@@ -538,7 +538,7 @@ impl<C: Coordinator> Driver<C> {
     }
 
     /// The same for what is answered from memory: held until a majority has confirmed that this node leads the partitions of
-    /// the keys. Of which it did not, `encode` is told.
+    /// the keys. `encode` gets those of which it did not.
     pub(crate) fn answer_confirmed(
         broker: &Arc<Broker>,
         context: RequestContext,

@@ -143,7 +143,7 @@ fn topic_of((name, partitions): (String, Vec<i32>)) -> AddPartitionsToTxnTopic<'
 }
 
 /// Asks the coordinator on this node. What it says from memory has to be confirmed: another one may have ended the transaction
-/// since, and a batch that is let through then begins one that nobody ends.
+/// since, and a batch that is let through then begins one that no producer ends.
 fn ask_here(
     broker: &Arc<Broker>,
     context: &RequestContext,

@@ -162,7 +162,7 @@ fn records_are_deleted_on_all_replicas() {
 
 /// What a replica missed while it was away goes to it at a rate; those that are there do not wait for it.
 #[test]
-fn a_replica_that_catches_up_takes_its_time_and_holds_up_nobody() {
+fn a_replica_that_catches_up_takes_its_time_and_holds_up_no_other() {
     const RATE: u64 = 1 << 20;
     let mut cluster = Cluster::that_catch_up(7, 300, RATE);
     let leader = cluster.leader();

@@ -14,7 +14,7 @@ use crate::target::Target;
 /// The level of a feature that the cluster does not use.
 const OFF: i16 = 0;
 /// The controller while there is none.
-const NOBODY: i32 = -1;
+const NO_LEADER: i32 = -1;
 
 /// What `cluster` takes.
 #[derive(Debug, Args)]
@@ -93,7 +93,7 @@ async fn collect(admin: &Admin) -> Result<Description> {
     let features = admin.features().await?.into_iter().filter(|(_, feature)| feature.level != OFF);
     Ok(Description {
         id: cluster_id,
-        controller: controller.unwrap_or(NOBODY),
+        controller: controller.unwrap_or(NO_LEADER),
         nodes,
         features: features.map(|(name, feature)| Feature { name, level: feature.level }).collect(),
     })

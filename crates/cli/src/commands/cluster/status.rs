@@ -9,7 +9,7 @@ use mainstem_client::{Admin, BrokerDescription, Quorum};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use super::NOBODY;
+use super::NO_LEADER;
 use crate::output::{print, print_json, table};
 use crate::target::Target;
 
@@ -77,7 +77,7 @@ pub(crate) async fn run(status: &Status) -> Result<()> {
 
 async fn collect(admin: &Admin) -> Result<Found> {
     let cluster = admin.cluster().await?;
-    let mut found = Found { id: cluster.cluster_id, metadata_leader: NOBODY, ..Found::default() };
+    let mut found = Found { id: cluster.cluster_id, metadata_leader: NO_LEADER, ..Found::default() };
     let brokers = cluster.brokers;
     for (id, broker) in &brokers {
         let node = found.nodes.entry(*id).or_default();
@@ -115,7 +115,7 @@ async fn unreachable(brokers: &BTreeMap<i32, BrokerDescription>) -> Vec<i32> {
 impl Found {
     /// What to do where no node leads the metadata.
     fn why_no_leader(&self) -> Option<String> {
-        if self.metadata_leader != NOBODY {
+        if self.metadata_leader != NO_LEADER {
             return None;
         }
         let named = |id: &i32| match self.nodes.get(id).and_then(|node| node.address.as_ref()) {
@@ -212,7 +212,7 @@ impl Found {
         };
         let columns = [">NODE", "ADDRESS", "RACK", "METADATA", ">LAG", ">LEADS", ">REPLICAS", ">IN SYNC"];
         let leader = match self.metadata_leader {
-            NOBODY => "no metadata leader".to_owned(),
+            NO_LEADER => "no metadata leader".to_owned(),
             leader => format!("metadata leader {leader}"),
         };
         let mut lines = vec![
