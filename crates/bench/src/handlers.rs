@@ -142,11 +142,10 @@ pub fn run_handlers(order: &HandlersOrder, settings: &Settings) -> Result<()> {
         "{} is not empty: name another folder by --out",
         order.out.display()
     );
-    let java = match settings.java.clone() {
-        Some(java) => Java::named(java)?,
-        None => newest_java(None)?,
+    let peers = match loads(order).iter().all(|load| load.systems.iter().all(|system| is_ours(system))) {
+        true => None,
+        false => Some(Peers::compile(order, settings)?),
     };
-    let classes = compile(&order.peers, &java.program)?;
     let environment = Environment::prepare(settings, &[System::Mainstem], Needs::default())?;
     if !order.force {
         machine::require_quiet()?;
@@ -168,9 +167,9 @@ pub fn run_handlers(order: &HandlersOrder, settings: &Settings) -> Result<()> {
     for load in loads(order) {
         for round in 1..=order.rounds {
             for system in load.systems {
-                let mut command = match *system {
-                    FLOW | BARE | FAILING | CONSUMER => own(order, broker.address, &load, system),
-                    peer => peer_of(&java.program, &classes, broker.address, &load, peer),
+                let mut command = match peers.as_ref().filter(|_| !is_ours(system)) {
+                    Some(peers) => peers.command(broker.address, &load, system),
+                    None => own(order, broker.address, &load, system),
                 };
                 let run = made(&load, system, round, &mut command);
                 eprintln!("{}: {}", run.name(), said(&run));
@@ -198,6 +197,43 @@ fn about(order: &HandlersOrder, environment: &Environment) -> serde_json::Value 
         "records": order.records,
         "seconds": order.seconds,
     })
+}
+
+/// Returns true for what our program plays.
+fn is_ours(system: &str) -> bool {
+    [FLOW, BARE, FAILING, CONSUMER].contains(&system)
+}
+
+/// The program that runs the peers: a virtual machine, and its class path.
+struct Peers {
+    java: PathBuf,
+    classes: String,
+}
+
+impl Peers {
+    fn compile(order: &HandlersOrder, settings: &Settings) -> Result<Peers> {
+        let java = match settings.java.clone() {
+            Some(java) => Java::named(java)?,
+            None => newest_java(None)?,
+        };
+        let classes = compile(&order.peers, &java.program)?;
+        Ok(Peers { java: java.program, classes })
+    }
+
+    fn command(&self, broker: SocketAddr, load: &Load, peer: &str) -> Command {
+        let mut command = Command::new(&self.java);
+        command.args([
+            "-Xmx1g",
+            "-cp",
+            &self.classes,
+            "HandlerPeers",
+            peer,
+            &broker.to_string(),
+            &load.topics,
+        ]);
+        command.args([load.records, load.concurrency, load.wait_us].map(|number| number.to_string()));
+        command
+    }
 }
 
 /// Fetches the peers' jars and compiles the program over them; returns its class path.
@@ -251,13 +287,6 @@ fn own(order: &HandlersOrder, broker: SocketAddr, load: &Load, system: &str) -> 
     command.args([system, "--url", &url, "--topics", &load.topics]);
     command.args(["--records", &load.records.to_string(), "--concurrency", &load.concurrency.to_string()]);
     command.args(["--wait-us", &load.wait_us.to_string()]);
-    command
-}
-
-fn peer_of(java: &Path, classes: &str, broker: SocketAddr, load: &Load, peer: &str) -> Command {
-    let mut command = Command::new(java);
-    command.args(["-Xmx1g", "-cp", classes, "HandlerPeers", peer, &broker.to_string(), &load.topics]);
-    command.args([load.records, load.concurrency, load.wait_us].map(|number| number.to_string()));
     command
 }
 

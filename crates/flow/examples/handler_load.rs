@@ -24,12 +24,12 @@ use mainstem_client::{
     Admin, ClientConfig, ConsumerConfig, GroupConfig, GroupConsumer, GroupProtocol, NewTopic, Position,
     Producer, ProducerConfig, Record,
 };
-use mainstem_flow::{App, Fault, Msg, Raw, Retry, Route, Running};
+use mainstem_flow::{App, Fault, Msg, Raw, Retry, Route, Running, slice_of};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Bytes of a value: its number and the time at which it was due, then filler.
-const HEAD_BYTES: usize = 16;
+/// Bytes of a value: its number, when it was due and when it was appended, then filler.
+const HEAD_BYTES: usize = 24;
 
 /// What is later counts as this late.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
@@ -102,19 +102,29 @@ impl Options {
     }
 }
 
-fn value(number: u64, due_ns: u64, bytes: usize) -> Vec<u8> {
+/// What a value begins with; times in nanoseconds of [`now_ns`].
+#[derive(Clone, Copy, Default)]
+struct Head {
+    number: u64,
+    due_ns: u64,
+    appended_ns: u64,
+}
+
+fn value(head: Head, bytes: usize) -> Vec<u8> {
     let mut value = vec![b'.'; bytes.max(HEAD_BYTES)];
-    value[..8].copy_from_slice(&number.to_be_bytes());
-    value[8..HEAD_BYTES].copy_from_slice(&due_ns.to_be_bytes());
+    let fields = [head.number, head.due_ns, head.appended_ns];
+    for (place, field) in value.chunks_exact_mut(8).zip(fields) {
+        place.copy_from_slice(&field.to_be_bytes());
+    }
     value
 }
 
-fn head(value: &[u8]) -> (u64, u64) {
-    let field = |range: std::ops::Range<usize>| {
-        let bytes = value.get(range).and_then(|bytes| bytes.try_into().ok());
+fn head(value: &[u8]) -> Head {
+    let field = |index: usize| {
+        let bytes = value.get(8 * index..8 * index + 8).and_then(|bytes| bytes.try_into().ok());
         bytes.map_or(0, u64::from_be_bytes)
     };
-    (field(0..8), field(8..HEAD_BYTES))
+    Head { number: field(0), due_ns: field(1), appended_ns: field(2) }
 }
 
 /// CPU time of this process so far.
@@ -132,7 +142,8 @@ async fn fill(options: &Options) -> Result<Figures> {
     let producer = Producer::new(ProducerConfig { batch_bytes: 256 << 10, ..config })?;
     let topic: Arc<str> = topic.into();
     for number in 0..records {
-        let record = Record::new(topic.clone(), value(number, 0, bytes)).partition(0);
+        let record =
+            Record::new(topic.clone(), value(Head { number, ..Head::default() }, bytes)).partition(0);
         drop(producer.send(record.key((number % keys).to_string())).await?);
     }
     producer.flush().await;
@@ -168,7 +179,7 @@ impl Tally {
 
     fn count(&self, topic: usize, value: &[u8]) {
         let topic = &self.topics[topic];
-        topic.sum.fetch_add(head(value).0, Ordering::Relaxed);
+        topic.sum.fetch_add(head(value).number, Ordering::Relaxed);
         let before = topic.records.fetch_add(1, Ordering::SeqCst);
         if before == 0 {
             self.begin.lock().get_or_insert_with(|| (Instant::now(), cpu_s()));
@@ -267,29 +278,73 @@ fn now_ns() -> u64 {
     BEGAN.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// From the instant when a record was due to the start of its handler, but for those of the failing key.
+/// Keys in turn, of which the first may fail. No other is of its slice, where messages would wait for those that fail.
+fn keys(count: u64) -> Vec<String> {
+    let slice = |key: &str| slice_of(Some(key.as_bytes()), 0);
+    let failing = slice("0");
+    let others = (1..).map(|number: u64| number.to_string()).filter(|key| slice(key) != failing);
+    std::iter::once("0".to_owned()).chain(others).take(count as usize).collect()
+}
+
+/// The times of a load.
+struct Times {
+    /// From the instant before a record was appended to the start of its handler,
+    appended: Histogram<u64>,
+    /// and from the instant when it was due, which contains what the writer is late by.
+    due: Histogram<u64>,
+}
+
+impl Times {
+    fn new() -> Result<Times> {
+        let histogram = || Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3);
+        Ok(Times { appended: histogram()?, due: histogram()? })
+    }
+
+    fn record(&mut self, head: Head, now_ns: u64) {
+        self.appended.saturating_record(now_ns.saturating_sub(head.appended_ns));
+        self.due.saturating_record(now_ns.saturating_sub(head.due_ns));
+    }
+
+    fn figures(&self) -> Figures {
+        let us = |times: &Histogram<u64>, quantile| times.value_at_quantile(quantile) as f64 / 1_000.0;
+        HashMap::from([
+            ("p50_us", us(&self.appended, 0.5)),
+            ("p99_us", us(&self.appended, 0.99)),
+            ("p999_us", us(&self.appended, 0.999)),
+            ("due_p50_us", us(&self.due, 0.5)),
+            ("due_p99_us", us(&self.due, 0.99)),
+            ("due_p999_us", us(&self.due, 0.999)),
+        ])
+    }
+}
+
+/// How long records take to the start of their handler, but for those of the key that fails.
 async fn latency(options: &Options) -> Result<Figures> {
     let (rate, seconds) = (options.number("rate", 2_000)?, options.number("seconds", 10)?);
-    let keys = options.number("keys", 10_000)?;
+    let keys = keys(options.number("keys", 10_000)?.max(1));
+    let is_of_failing = {
+        let keys = keys.len() as u64;
+        move |number: u64| number.is_multiple_of(keys)
+    };
     let (is_bare, fails) = (options.has("bare"), options.has("failing-key"));
     let topic = format!("latency-{}", std::process::id());
     Admin::new(options.client()?).create_topic(&NewTopic::new(&*topic).partitions(1)).await?;
     let warm = rate * 3;
     let total = warm + rate * seconds;
-    // The failing key is number 0; its records are not measured.
-    let measured = (warm..total).filter(|number| number % keys != 0).count() as u64;
-    let times = Arc::new(Mutex::new(Histogram::<u64>::new_with_bounds(1, LATENCY_NS_MAX, 3)?));
+    let measured = (warm..total).filter(|number| !is_of_failing(*number)).count() as u64;
+    let times = Arc::new(Mutex::new(Times::new()?));
     let tally = Tally::new(measured, 1);
     let note = {
         let times = times.clone();
         move |value: &[u8], now: u64| {
-            let (number, due) = head(value);
-            if number >= warm && number % keys != 0 {
-                times.lock().saturating_record(now.saturating_sub(due));
+            let head = head(value);
+            if head.number >= warm && !is_of_failing(head.number) {
+                times.lock().record(head, now);
                 tally.count(0, value);
             }
         }
     };
+    let failures = Arc::new(AtomicU64::new(0));
     let reading = if is_bare {
         let mut consumer = group(options, std::slice::from_ref(&topic))?;
         let task = tokio::spawn(async move {
@@ -304,9 +359,11 @@ async fn latency(options: &Options) -> Result<Figures> {
         });
         Err(task)
     } else {
+        let failures = failures.clone();
         let route = Route::topic(&*topic, move |message: Msg<Raw>| {
             let now = now_ns();
-            let is_failing = fails && head(&message).0.is_multiple_of(keys);
+            let is_failing = fails && is_of_failing(head(&message).number);
+            failures.fetch_add(u64::from(is_failing), Ordering::Relaxed);
             if !is_failing {
                 note(&message, now);
             }
@@ -328,8 +385,10 @@ async fn latency(options: &Options) -> Result<Figures> {
         if now < due {
             tokio::time::sleep(Duration::from_nanos(due - now)).await;
         }
-        let record = Record::new(topic.clone(), value(number, due, 100)).partition(0);
-        drop(producer.send(record.key((number % keys).to_string())).await?);
+        let head = Head { number, due_ns: due, appended_ns: now_ns() };
+        let record = Record::new(topic.clone(), value(head, 100)).partition(0);
+        let key = &keys[number as usize % keys.len()];
+        drop(producer.send(record.key(key.clone())).await?);
     }
     producer.flush().await;
     let waiting = tokio::time::timeout(Duration::from_secs(30), tally.done.notified()).await;
@@ -338,10 +397,9 @@ async fn latency(options: &Options) -> Result<Figures> {
         Ok(running) => running.stop().await?,
         Err(task) => task.abort(),
     }
-    let times = times.lock();
-    let us = |quantile: f64| times.value_at_quantile(quantile) as f64 / 1_000.0;
     let mut figures = tally.figures();
-    figures.extend([("p50_us", us(0.5)), ("p99_us", us(0.99)), ("p999_us", us(0.999))]);
+    figures.extend(times.lock().figures());
+    figures.insert("failures", failures.load(Ordering::Relaxed) as f64);
     Ok(figures)
 }
 
@@ -475,7 +533,8 @@ async fn write_shared(client: ClientConfig, topic: Arc<str>, time: Duration) -> 
             tokio::time::sleep(Duration::from_nanos(due - now)).await;
         }
         let partition = (number % SHARED_PARTITIONS) as i32;
-        let record = Record::new(topic.clone(), value(number, due, 100)).partition(partition);
+        let head = Head { number, due_ns: due, appended_ns: now_ns() };
+        let record = Record::new(topic.clone(), value(head, 100)).partition(partition);
         // Keys that follow each other in a partition are apart.
         drop(producer.send(record.key((number / SHARED_PARTITIONS % 10_000).to_string())).await?);
     }
