@@ -1,7 +1,8 @@
 //! Memory that the allocator keeps of what was freed.
 //!
-//! glibc gives back what is free at the end of an arena. After thousands of buffers of connections that have gone the last ones in
-//! use are anywhere, and what is free before them stays resident. Housekeeping has it given back when such a burst is over.
+//! glibc gives back what is free at the end of an arena. After thousands of buffers of connections that have gone, or of handshakes
+//! whose sessions stay, the last ones in use are anywhere, and what is free before them stays resident. Housekeeping has it given
+//! back when such a burst is over.
 #![allow(unsafe_code, reason = "a call of the C library that has no safe wrapper")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Freed bytes for which it is worth looking: a look costs about a millisecond for each 100 MiB.
 const WORTHWHILE_BYTES: u64 = 16 << 20;
 
-/// Bytes of buffers that were freed since the start, beyond those that loops keep.
+/// What a handshake with a login has needed and freed when it is over, 30 KB by massif: key exchange, signature, transcript, names.
+pub(crate) const LOGIN_BYTES: usize = 30_000;
+
+/// Bytes of buffers and of handshakes that were freed since the start, beyond the buffers that loops keep.
 static FREED: AtomicU64 = AtomicU64::new(0);
 
-/// Counts a buffer that is freed.
+/// Counts what is freed.
 pub(crate) fn freed(bytes: usize) {
     FREED.fetch_add(bytes as u64, Ordering::Relaxed);
 }

@@ -6,6 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
 
 use super::cpu::CpuTimes;
 use super::load::{self, LoadOrder};
@@ -22,6 +24,9 @@ use crate::workload::LoadShape;
 const CLIENTS: usize = 4;
 /// Two threads beside a load, each at half the rate.
 const LOGINS_BESIDE: [Duration; 2] = [Duration::from_millis(10); 2];
+/// How much lower their priority is than that of the load: what is asked is how much the broker's half of handshakes disturbs it, and
+/// clients that log in make theirs on machines of their own.
+const NICENESS_BESIDE: i32 = 10;
 const RULES: usize = 10_000;
 const RULES_OF_A_REQUEST: usize = 1_000;
 /// Everybody may do what no rule is about: the first rules are made so.
@@ -33,7 +38,7 @@ const AUTHORIZED: [&str; 2] = [
 /// Connections that are encrypted, log in, ask for the versions, and go.
 pub(super) fn run_handshakes(case: &Case<'_>, key: CertificateKey) -> Result<Measured> {
     let broker = Running::start_ready(case.environment, Launch { key, ..case.launch() })?;
-    let logins = Logins::start(broker.endpoint(), &[Duration::ZERO; CLIENTS]);
+    let logins = Logins::start(broker.endpoint(), &[Duration::ZERO; CLIENTS], 0);
     thread::sleep(case.extent.warmup);
     let (begin, before, done) = (Instant::now(), CpuTimes::sample(broker.pid())?, logins.count());
     thread::sleep(case.extent.window);
@@ -54,7 +59,7 @@ pub(super) fn run_handshakes(case: &Case<'_>, key: CertificateKey) -> Result<Mea
 /// A load, and the same beside 200 logins a second.
 pub(super) fn run_logins(case: &Case<'_>, shape: LoadShape) -> Result<Measured> {
     twice(case, shape, &[], |broker| {
-        let logins = Logins::start(broker.endpoint(), &LOGINS_BESIDE);
+        let logins = Logins::start(broker.endpoint(), &LOGINS_BESIDE, NICENESS_BESIDE);
         Ok(Some(logins))
     })
 }
@@ -118,12 +123,16 @@ struct Logins {
 }
 
 impl Logins {
-    /// A client for each interval, which begins no sooner than that after its last beginning.
-    fn start(endpoint: Endpoint, intervals: &[Duration]) -> Self {
+    /// A client for each interval, which begins no sooner than that after its last beginning; at a lower priority.
+    fn start(endpoint: Endpoint, intervals: &[Duration], niceness: i32) -> Self {
         let (is_over, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let threads = intervals.iter().map(|&interval| {
             let (is_over, done) = (is_over.clone(), done.clone());
             thread::spawn(move || {
+                if niceness > 0 {
+                    setpriority_process(Some(gettid()), niceness)
+                        .context("lower the priority of a thread")?;
+                }
                 let mut next = Instant::now();
                 while !is_over.load(Ordering::Relaxed) {
                     thread::sleep(next.saturating_duration_since(Instant::now()));

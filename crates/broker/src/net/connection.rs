@@ -20,6 +20,7 @@ use tokio::io::AsyncReadExt;
 use tokio::time::{Sleep, sleep_until};
 
 use crate::broker::Broker;
+use crate::heap;
 use crate::line_budget::Line;
 use crate::net::answers::AnswerShare;
 use crate::net::authentication::{Frame, Gate};
@@ -585,6 +586,7 @@ impl Connection {
     fn leave_door(&mut self) {
         if self.gate.frame_bytes_max().is_none() {
             self.is_at_door = false;
+            heap::freed(heap::LOGIN_BYTES);
             self.input.set_frame_bytes_max(self.broker.limits.request_bytes_max);
             self.served = RELIEF_INTERVAL;
         }
