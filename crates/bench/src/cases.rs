@@ -97,8 +97,11 @@ impl Measured {
 }
 
 impl Case<'_> {
-    /// One run on a fresh data directory.
+    /// One run on a fresh data directory, or on nodes that are shared.
     pub(crate) fn run(&self, workload: Workload) -> Result<Measured> {
+        if !workload.shares_nodes() {
+            drop(self.environment.nodes.take());
+        }
         match workload.kind {
             Kind::Load(shape) => load::run(self, shape, DEFAULT_HEAP_MIB),
             Kind::BandwidthIn(acks) => bandwidth::run_in(self, acks),

@@ -1,12 +1,13 @@
 //! Where everything is that runs need: programs, jars, directories, ports.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::broker::nodes::Nodes;
 use crate::broker::{KafkaInstall, System};
 use crate::embedded::chronicle::ChronicleInstall;
 
@@ -46,6 +47,8 @@ pub(crate) struct Environment {
     /// Present if Chronicle Queue is measured.
     pub(crate) chronicle: Option<ChronicleInstall>,
     pub(crate) data_root: PathBuf,
+    /// Three nodes that a load has left for the next one.
+    pub(crate) nodes: RefCell<Option<Nodes>>,
     first_port: u16,
     starts: Cell<u16>,
 }
@@ -84,6 +87,7 @@ impl Environment {
             kafka,
             chronicle,
             data_root: settings.data_root.canonicalize()?,
+            nodes: RefCell::new(None),
             first_port: settings.first_port,
             starts: Cell::new(0),
         })

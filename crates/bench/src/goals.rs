@@ -7,19 +7,45 @@ use crate::workload::Durability;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Goal {
     /// At least so many times the peer's.
-    Min { peer: &'static str, times: f64 },
+    Min {
+        peer: &'static str,
+        times: f64,
+    },
     /// At most so many times the peer's.
-    Max { peer: &'static str, times: f64 },
+    Max {
+        peer: &'static str,
+        times: f64,
+    },
+    /// At least, or at most, so many times the peer's in the page cache, wherever ours is.
+    MinOfCached {
+        peer: &'static str,
+        times: f64,
+    },
+    MaxOfCached {
+        peer: &'static str,
+        times: f64,
+    },
+    /// At most so many times the p99 of acknowledgements before the harm.
+    MaxOfUndisturbed {
+        times: f64,
+    },
     /// In every round at least so many times the peer's.
-    EachMin { peer: &'static str, times: f64 },
+    EachMin {
+        peer: &'static str,
+        times: f64,
+    },
     /// At most this.
     AtMost(f64),
     /// At least this.
     AtLeast(f64),
     /// At most so many times the p99 of one fdatasync under the load, as the probe tells it of the same rounds.
-    MaxOfSync { times: f64 },
+    MaxOfSync {
+        times: f64,
+    },
     /// At most so many times the p99 of one fdatasync on the disk that was idle before the same runs.
-    MaxOfIdleSync { times: f64 },
+    MaxOfIdleSync {
+        times: f64,
+    },
 }
 
 const KAFKA: &str = "kafka";
@@ -28,6 +54,28 @@ const CHRONICLE: &str = "chronicle";
 const PROBE: &str = "probe";
 const SYNC: &str = "fdatasync_loaded_p99_us";
 const IDLE_SYNC: &str = "fdatasync_p99_us";
+const UNDISTURBED: &str = "undisturbed_ack_p99_us";
+
+/// The figure that ours is divided by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Divisor {
+    /// The name of a system.
+    pub(crate) peer: &'static str,
+    /// Another figure than the one that is judged.
+    pub(crate) key: Option<&'static str>,
+    /// Another durability than the one that is judged.
+    pub(crate) durability: Option<Durability>,
+}
+
+impl Divisor {
+    const fn of(peer: &'static str) -> Self {
+        Self { peer, key: None, durability: None }
+    }
+
+    const fn cached(peer: &'static str) -> Self {
+        Self { durability: Some(Durability::PageCache), ..Self::of(peer) }
+    }
+}
 
 /// The goals for a figure of a workload, each to be reached.
 pub(crate) fn goals(workload: &str, key: &str, durability: Durability) -> Vec<Goal> {
@@ -35,6 +83,9 @@ pub(crate) fn goals(workload: &str, key: &str, durability: Durability) -> Vec<Go
     let is_cached = durability == Durability::PageCache;
     if workload.starts_with("two-hops") || workload.starts_with("queue-") {
         return embedded(workload, key).into_iter().collect();
+    }
+    if workload.starts_with("replica") || workload.starts_with("leader-") {
+        return replicated(workload, key, is_cached);
     }
     match (workload, key) {
         (_, "first_ack_ms" | "idle_cpu_percent" | "vm_hwm_mib" | "vm_rss_growth_mib") => {
@@ -74,6 +125,32 @@ pub(crate) fn goals(workload: &str, key: &str, durability: Durability) -> Vec<Go
         ("transactions" | "transactions-eager", "transactions_per_cpu_s") if is_cached => vec![min(4.0)],
         ("transactions" | "transactions-eager", "commit_p99_us") if is_cached => vec![max(0.5)],
         ("read-committed", "committed_cost_percent") => vec![Goal::AtMost(5.0)],
+        _ => Vec::new(),
+    }
+}
+
+/// Goals of three nodes.
+fn replicated(workload: &str, key: &str, is_cached: bool) -> Vec<Goal> {
+    let (max, min) = (|times| Goal::Max { peer: KAFKA, times }, |times| Goal::Min { peer: KAFKA, times });
+    let max_of_cached = |times| Goal::MaxOfCached { peer: KAFKA, times };
+    match (workload, key) {
+        ("replicated-closed", "messages_per_s") if !is_cached => {
+            vec![Goal::MinOfCached { peer: KAFKA, times: 2.0 }, min(4.0)]
+        }
+        ("replicated-closed", "ack_p99_us") if !is_cached => vec![max_of_cached(0.4), max(0.2)],
+        ("replicated-rate-1000" | "replicated-rate-5000", "end_to_end_p999_us") if !is_cached => {
+            vec![max(0.25), max_of_cached(0.6)]
+        }
+        ("replicated-pipelined", "messages_per_s") => vec![min(2.0)],
+        ("replicated-pipelined", "messages_per_cpu_s") => vec![min(2.5)],
+        ("replica-stopped" | "replica-slow-disk", "ack_p99_us") => {
+            vec![Goal::MaxOfUndisturbed { times: 1.5 }]
+        }
+        ("leader-killed", "pause_ms") => vec![max(0.1), Goal::AtMost(3_000.0)],
+        ("leader-stopped", "pause_ms") => vec![max(0.4), Goal::AtMost(3_000.0)],
+        ("replicated-idle", "vm_hwm_mib") => vec![Goal::AtMost(48.0)],
+        ("replicated-idle", "idle_cpu_percent") => vec![Goal::AtMost(1.0)],
+        ("replicated-start", "first_ack_ms") => vec![max(0.3)],
         _ => Vec::new(),
     }
 }
@@ -122,20 +199,30 @@ fn limit(workload: &str, key: &str) -> Option<Goal> {
 
 impl Goal {
     /// The value that is compared and whether it reaches the goal; `None` if what it needs was not measured. `ratio`
-    /// knows the ratio to a peer's figure, the same one unless a key is given; `other` the median of another figure.
+    /// knows the ratio to a peer's figure; `other` the median of another figure.
     pub(crate) fn judge(
         self,
         ours: f64,
-        ratio: impl Fn(&str, Option<&str>) -> Option<Spread>,
+        ratio: impl Fn(Divisor) -> Option<Spread>,
         other: impl Fn(&str) -> Option<f64>,
     ) -> Option<(f64, bool)> {
         let (value, is_reached) = match self {
-            Self::Min { peer, times } => judged(ratio(peer, None)?.median, |value| value >= times),
-            Self::Max { peer, times } => judged(ratio(peer, None)?.median, |value| value <= times),
-            Self::EachMin { peer, times } => judged(ratio(peer, None)?.min, |value| value >= times),
+            Self::Min { peer, times } => judged(ratio(Divisor::of(peer))?.median, |value| value >= times),
+            Self::Max { peer, times } => judged(ratio(Divisor::of(peer))?.median, |value| value <= times),
+            Self::MinOfCached { peer, times } => {
+                judged(ratio(Divisor::cached(peer))?.median, |value| value >= times)
+            }
+            Self::MaxOfCached { peer, times } => {
+                judged(ratio(Divisor::cached(peer))?.median, |value| value <= times)
+            }
+            Self::MaxOfUndisturbed { times } => judged(ours / other(UNDISTURBED)?, |value| value <= times),
+            Self::EachMin { peer, times } => judged(ratio(Divisor::of(peer))?.min, |value| value >= times),
             Self::AtMost(most) => judged(ours, |value| value <= most),
             Self::AtLeast(least) => judged(ours, |value| value >= least),
-            Self::MaxOfSync { times } => judged(ratio(PROBE, Some(SYNC))?.median, |value| value <= times),
+            Self::MaxOfSync { times } => {
+                let sync = Divisor { key: Some(SYNC), ..Divisor::of(PROBE) };
+                judged(ratio(sync)?.median, |value| value <= times)
+            }
             Self::MaxOfIdleSync { times } => judged(ours / other(IDLE_SYNC)?, |value| value <= times),
         };
         Some((value, is_reached))
@@ -154,6 +241,9 @@ impl Goal {
         match self {
             Self::Min { peer, times } => format!(">= {times}x {peer}"),
             Self::Max { peer, times } => format!("<= {times}x {peer}"),
+            Self::MinOfCached { peer, times } => format!(">= {times}x {peer} in the page cache"),
+            Self::MaxOfCached { peer, times } => format!("<= {times}x {peer} in the page cache"),
+            Self::MaxOfUndisturbed { times } => format!("<= {times}x the p99 before the harm"),
             Self::EachMin { peer, times } => format!(">= {times}x {peer} in every round"),
             Self::AtMost(most) => format!("<= {most}"),
             Self::AtLeast(least) => format!(">= {least}"),
@@ -184,7 +274,7 @@ mod tests {
 
     fn judge(goal: Goal, ours: f64, ratio: f64, worst: f64) -> Option<(f64, bool)> {
         let spread = Spread { median: ratio, min: worst, max: 9.0 };
-        let peers = |peer: &str, key: Option<&str>| (peer == "kafka" && key.is_none()).then_some(spread);
+        let peers = |divisor: Divisor| (divisor == Divisor::of("kafka")).then_some(spread);
         goal.judge(ours, peers, |key| (key == IDLE_SYNC).then_some(100.0))
     }
 
@@ -204,8 +294,8 @@ mod tests {
     fn a_latency_on_the_disk_is_judged_by_syncs_under_the_load_if_they_are_known() {
         let goal = Goal::MaxOfSync { times: 1.5 };
         let told = Spread { median: 1.6, min: 1.0, max: 2.0 };
-        let by_probe = |peer: &str, key: Option<&str>| (peer, key) == ("probe", Some(SYNC));
-        let judged = goal.judge(140.0, |peer, key| by_probe(peer, key).then_some(told), |_| Some(100.0));
+        let by_probe = |divisor: Divisor| (divisor.peer, divisor.key) == ("probe", Some(SYNC));
+        let judged = goal.judge(140.0, |divisor| by_probe(divisor).then_some(told), |_| Some(100.0));
         assert_eq!(judged, Some((1.6, false)));
         assert_eq!(judge(goal, 140.0, 1.0, 1.0), None, "they are not known");
         let instead = goal.instead().unwrap();
@@ -223,8 +313,9 @@ mod tests {
         assert_eq!(goals("small-msg-saturate", "messages_per_s", Durability::Fsync), []);
         assert_eq!(goals("fixed-rate-2000", "ack_p99_us", Durability::Fsync).len(), 2);
         let keys = ["broker_cpu_s", "idle_cpu_percent", "vm_hwm_mib", "end_to_end_p999_us", "first_ack_ms"];
+        let of_nodes = ["pause_ms", UNDISTURBED];
         let of_queues = ["publish_p999_us", "least_writer", "wake_p50_us", "rss_file_mib"];
-        let mut keys = keys.into_iter().chain([SYNC, IDLE_SYNC]).chain(of_queues);
+        let mut keys = keys.into_iter().chain([SYNC, IDLE_SYNC]).chain(of_queues).chain(of_nodes);
         assert_eq!(keys.find(|key| Figure::named(key).is_none()), None);
         for name in [
             "two-hops-25k",
@@ -236,6 +327,16 @@ mod tests {
             "bandwidth-in-acks-all",
             "many-partitions",
             "idle",
+            "replicated-closed",
+            "replicated-rate-1000",
+            "replicated-rate-5000",
+            "replicated-pipelined",
+            "replica-stopped",
+            "replica-slow-disk",
+            "leader-killed",
+            "leader-stopped",
+            "replicated-idle",
+            "replicated-start",
         ] {
             assert!(Workload::parse(name).is_ok(), "{name}");
         }

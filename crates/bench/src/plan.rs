@@ -30,18 +30,33 @@ pub(crate) struct Step {
 }
 
 impl Selection {
-    /// Round by round (A B A B), so that what disturbs the machine for a while disturbs all systems.
+    /// Round by round (A B A B), so that what disturbs the machine for a while disturbs all systems and durabilities.
+    /// Loads that share nodes follow each other within a round.
     pub(crate) fn steps(&self) -> Vec<Step> {
+        let share = |one: &Workload, other: &Workload| one.shares_nodes() && other.shares_nodes();
+        let groups = self.workloads.chunk_by(share);
+        groups.flat_map(|group| (1..=self.rounds).flat_map(move |round| self.round(group, round))).collect()
+    }
+
+    fn round(&self, group: &[Workload], round: usize) -> Vec<Step> {
         let mut steps = Vec::new();
-        for &durability in &self.durabilities {
-            for &workload in &self.workloads {
-                for round in 1..=self.rounds {
-                    if round > 1 && workload.is_made_once() {
-                        continue;
+        let mut add = |workload: Workload, durability, system| {
+            let is_due = round == 1 || !workload.is_made_once();
+            if is_due && workload.applies_to(system, durability) {
+                steps.push(Step { durability, workload, round, system });
+            }
+        };
+        match group {
+            [workload] => {
+                for &durability in &self.durabilities {
+                    self.systems.iter().for_each(|&system| add(*workload, durability, system));
+                }
+            }
+            _ => {
+                for &system in &self.systems {
+                    for &durability in &self.durabilities {
+                        group.iter().for_each(|&workload| add(workload, durability, system));
                     }
-                    let systems =
-                        self.systems.iter().filter(|&&system| workload.applies_to(system, durability));
-                    steps.extend(systems.map(|&system| Step { durability, workload, round, system }));
                 }
             }
         }
@@ -153,13 +168,44 @@ mod tests {
                 "page-cache small-msg-saturate 1 kafka",
                 "page-cache small-msg-saturate 1 mainstem",
                 "page-cache small-msg-saturate 1 probe",
+                "fsync small-msg-saturate 1 kafka",
+                "fsync small-msg-saturate 1 mainstem",
+                "fsync small-msg-saturate 1 probe",
                 "page-cache small-msg-saturate 2 kafka",
-                "page-cache small-msg-saturate 2 mainstem",
-                "page-cache small-msg-saturate 2 probe",
-                "page-cache start 1 kafka",
             ]
         );
         assert_eq!(told.len(), 6 + 4 + 6, "nothing starts with fsync");
+    }
+
+    #[test]
+    fn loads_that_share_nodes_follow_each_other() {
+        let steps = selection(
+            &["replicated-closed", "replicated-pipelined", "leader-killed"],
+            &[System::Kafka, System::Mainstem],
+        )
+        .steps();
+        let told: Vec<_> = steps
+            .iter()
+            .map(|step| {
+                let (system, durability) = (step.system.name(), step.durability.name());
+                format!("{} {system} {durability} {}", step.round, step.workload.name())
+            })
+            .collect();
+        assert_eq!(
+            told[..9],
+            [
+                "1 kafka page-cache replicated-closed",
+                "1 kafka page-cache replicated-pipelined",
+                "1 kafka fsync replicated-closed",
+                "1 kafka fsync replicated-pipelined",
+                "1 mainstem page-cache replicated-closed",
+                "1 mainstem page-cache replicated-pipelined",
+                "1 mainstem fsync replicated-closed",
+                "1 mainstem fsync replicated-pipelined",
+                "2 kafka page-cache replicated-closed",
+            ]
+        );
+        assert_eq!(told[16], "1 kafka page-cache leader-killed");
     }
 
     #[test]

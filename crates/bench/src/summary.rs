@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::broker::System;
 use crate::figures::{FIGURES, Figure};
-use crate::goals::{Goal, goals};
+use crate::goals::{Divisor, Goal, goals};
 use crate::machine::BUSY_CPUS_MAX;
 use crate::results::{Results, Run};
 use crate::stats::Spread;
@@ -112,18 +112,22 @@ fn workload_rank(run: &Run) -> usize {
 }
 
 /// The cell to which a run belongs.
-fn summarize_cell(runs: &[Run], of: &Run) -> Cell {
-    let runs: Vec<&Run> = runs
+fn summarize_cell(all: &[Run], of: &Run) -> Cell {
+    let runs: Vec<&Run> = all
         .iter()
         .filter(|run| run.workload == of.workload && run.durability == of.durability && run.error.is_none())
         .collect();
+    let cached = all.iter().filter(|run| {
+        run.workload == of.workload && run.durability == Durability::PageCache.name() && run.error.is_none()
+    });
+    let cached: Vec<&Run> = cached.collect();
     let is_there = |system: &System| runs.iter().any(|run| run.system == system.name());
     let systems: Vec<System> = System::ALL.into_iter().filter(is_there).collect();
     let rows: Vec<Row> = FIGURES.iter().filter_map(|figure| summarize_row(&runs, figure, &systems)).collect();
     let goals = systems
         .iter()
         .filter(|system| system.is_mainstem())
-        .flat_map(|&system| judge(&runs, of, system))
+        .flat_map(|&system| judge((&runs, &cached), of, system))
         .collect();
     Cell {
         workload: of.workload.clone(),
@@ -159,19 +163,19 @@ fn ratios(runs: &[&Run], key: &str, systems: &[System]) -> Vec<Ratio> {
         (System::KafkaSecured, System::Kafka),
     ];
     let ratios = pairs.chain(secured).filter_map(|(system, peer)| {
-        let ratio = ratio(runs, (system, key), (peer, key))?;
+        let ratio = ratio((runs, system, key), (runs, peer, key))?;
         Some(Ratio { system: system.name().to_owned(), peer: peer.name().to_owned(), ratio })
     });
     ratios.collect()
 }
 
-/// A system's figure to a peer's, of the rounds in which both were measured.
-fn ratio(runs: &[&Run], ours: (System, &str), theirs: (System, &str)) -> Option<Spread> {
-    let value = |round, (system, key): (System, &str)| {
+/// A system's figure to a peer's, of the rounds in which both were measured; each among its own runs.
+fn ratio(ours: (&[&Run], System, &str), theirs: (&[&Run], System, &str)) -> Option<Spread> {
+    let value = |round, (runs, system, key): (&[&Run], System, &str)| {
         let run = runs.iter().find(|run| run.round == round && run.system == system.name())?;
         run.figure(key)
     };
-    let rounds = 1..=runs.iter().map(|run| run.round).max()?;
+    let rounds = 1..=ours.0.iter().map(|run| run.round).max()?;
     let both = rounds.filter_map(|round| Some((value(round, ours)?, value(round, theirs)?)));
     let (ours, theirs): (Vec<f64>, Vec<f64>) = both.unzip();
     Spread::ratio(&ours, &theirs)
@@ -182,15 +186,17 @@ fn values(runs: &[&Run], key: &str, system: System) -> Vec<f64> {
     runs.iter().filter(|run| run.system == system.name()).filter_map(|run| run.figure(key)).collect()
 }
 
-fn judge(runs: &[&Run], of: &Run, system: System) -> Vec<GoalLine> {
+/// Of the runs of one workload and durability, beside those of the same workload in the page cache.
+fn judge((runs, cached): (&[&Run], &[&Run]), of: &Run, system: System) -> Vec<GoalLine> {
     let durability = Durability::parse(&of.durability).unwrap_or(Durability::PageCache);
     let median = |key: &str| Some(Spread::of(values(runs, key, system))?.median);
     let mut lines = Vec::new();
     for figure in FIGURES {
         let Some(ours) = median(figure.key) else { continue };
-        let ratio = |peer: &str, key: Option<&str>| {
-            let peer = System::parse(peer).ok()?;
-            ratio(runs, (system, figure.key), (peer, key.unwrap_or(figure.key)))
+        let ratio = |divisor: Divisor| {
+            let peer = System::parse(divisor.peer).ok()?;
+            let theirs = if divisor.durability == Some(Durability::PageCache) { cached } else { runs };
+            ratio((runs, system, figure.key), (theirs, peer, divisor.key.unwrap_or(figure.key)))
         };
         let judge = |goal: Goal| Some((goal, goal.judge(ours, ratio, median)?));
         for goal in goals(&of.workload, figure.key, durability) {
@@ -302,6 +308,30 @@ pub(crate) mod tests {
         runs.retain(|run| run.system == "mainstem");
         let told = goal("on the idle disk (no probe told of one under the load)");
         assert_eq!(goals_of(runs), [(told, 3.0, false)]);
+    }
+
+    #[test]
+    fn what_is_on_the_disk_is_compared_with_what_is_in_the_page_cache_of_the_same_round() {
+        let run = |system, durability: Durability, round, messages| Run {
+            workload: "replicated-closed".to_owned(),
+            durability: durability.name().to_owned(),
+            ..run(system, round, messages, 1.0)
+        };
+        let runs = vec![
+            run(System::Kafka, Durability::PageCache, 1, 1_000.0),
+            run(System::Kafka, Durability::PageCache, 2, 2_000.0),
+            run(System::Kafka, Durability::Fsync, 1, 500.0),
+            run(System::Mainstem, Durability::Fsync, 1, 1_900.0),
+            run(System::Mainstem, Durability::Fsync, 3, 9_000.0),
+        ];
+        let summary = summarize(&Results { about: json!({}), runs });
+        let lines = summary.cells.iter().flat_map(|cell| &cell.goals);
+        let told: Vec<_> = lines.map(|line| (line.goal.as_str(), line.value, line.is_reached)).collect();
+        let goals = [
+            ("messages/s >= 2x kafka in the page cache", 1.9, false),
+            ("messages/s >= 4x kafka", 3.8, false),
+        ];
+        assert_eq!(told, goals);
     }
 
     #[test]

@@ -567,6 +567,11 @@ impl Workload {
         matches!(self.kind, Kind::Soak(_))
     }
 
+    /// Whether it runs on the nodes that the load before it has left, of the same system: three JVMs take long to get warm.
+    pub(crate) fn shares_nodes(self) -> bool {
+        matches!(self.kind, Kind::Cluster(ClusterKind::Load(_) | ClusterKind::Replica(..)))
+    }
+
     /// The load of which it consists, if it is one.
     pub(crate) fn shape(self) -> Option<LoadShape> {
         match self.kind {

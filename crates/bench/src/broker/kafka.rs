@@ -1,5 +1,8 @@
 //! Apache Kafka as its own start script runs it: KRaft combined mode, 1 GiB of heap, G1.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -44,6 +47,8 @@ const POM: &str = include_str!("../../kafka-pom.xml");
 pub(crate) struct KafkaInstall {
     pub(crate) java: Java,
     jars: PathBuf,
+    /// What the formatting of each node of a cluster left in its data directory, by the node's number: names and contents.
+    formatted: RefCell<BTreeMap<usize, Vec<(OsString, Vec<u8>)>>>,
 }
 
 /// A Java of this machine.
@@ -71,7 +76,7 @@ impl KafkaInstall {
             resolve_pom(jars, POM, &format!("Kafka {VERSION}"))?;
         }
         let java = java.map_or_else(|| newest_java(None), Java::named)?;
-        Ok(Self { java, jars: jars.canonicalize()? })
+        Ok(Self { java, jars: jars.canonicalize()?, formatted: RefCell::default() })
     }
 
     /// Writes the configuration and formats the data directory.
@@ -87,10 +92,28 @@ impl KafkaInstall {
         self.prepare_with(directory, &properties, &["--standalone"])
     }
 
+    /// The same for a node of a cluster, whose data is in `data` of the directory. A number is formatted once: what that
+    /// writes knows no port, and three starts of a JVM before each run would take most of a short one.
+    pub(crate) fn prepare_node(&self, directory: &Path, number: usize, properties: &str) -> Result<()> {
+        let data = directory.join("data");
+        let mut formatted = self.formatted.borrow_mut();
+        let Some(files) = formatted.get(&number) else {
+            self.prepare_with(directory, properties, &[])?;
+            let files = fs::read_dir(&data)?.map(|entry| {
+                let entry = entry?;
+                Ok((entry.file_name(), fs::read(entry.path())?))
+            });
+            formatted.insert(number, files.collect::<Result<_>>()?);
+            return Ok(());
+        };
+        write_settings(directory, properties)?;
+        fs::create_dir_all(&data)?;
+        files.iter().try_for_each(|(name, content)| Ok(fs::write(data.join(name), content)?))
+    }
+
     /// The same with a whole server.properties; `voters` is how `kafka-storage format` hears of them.
     pub(crate) fn prepare_with(&self, directory: &Path, properties: &str, voters: &[&str]) -> Result<()> {
-        fs::write(directory.join("server.properties"), properties)?;
-        fs::write(directory.join("log4j2.properties"), LOGGING)?;
+        write_settings(directory, properties)?;
         let mut format = Command::new(&self.java.program);
         without_developers_variables(&mut format);
         format.arg("-cp").arg(self.class_path()).arg("kafka.tools.StorageTool");
@@ -160,6 +183,11 @@ transaction.state.log.min.isr=1
 ",
         directory.join("data").display()
     )
+}
+
+fn write_settings(directory: &Path, properties: &str) -> Result<()> {
+    fs::write(directory.join("server.properties"), properties)?;
+    Ok(fs::write(directory.join("log4j2.properties"), LOGGING)?)
 }
 
 /// Copies what a project names, and all it needs, into `jars` by Maven.

@@ -26,6 +26,9 @@ pub(crate) struct Nodes {
     processes: Vec<Option<Process>>,
     commands: Vec<PathBuf>,
     system: System,
+    durability: Durability,
+    /// Topics that loads have made on them.
+    topics: usize,
     directory: DataDir,
     /// Of the listeners for clients, in the order of the ids.
     pub(crate) addresses: Vec<SocketAddr>,
@@ -48,6 +51,8 @@ impl Nodes {
             processes: Vec::new(),
             commands: Vec::new(),
             system,
+            durability,
+            topics: 0,
             directory,
             addresses,
             started_at: Instant::now(),
@@ -57,7 +62,7 @@ impl Nodes {
             let folder = nodes.directory.path().join(format!("node-{}", number + 1));
             fs::create_dir_all(&folder)?;
             let text = properties(&folder, number, &nodes.addresses);
-            commands.push(command(environment, (system, durability, heap_mib), &folder, &text)?);
+            commands.push(command(environment, (system, durability, heap_mib), (number, &folder), &text)?);
             ensure_free(nodes.addresses[number])?;
             nodes.commands.push(folder);
         }
@@ -70,6 +75,22 @@ impl Nodes {
             nodes.processes.push(Some(Process(child)));
         }
         Ok(nodes)
+    }
+
+    /// The name of a topic that is not there yet.
+    pub(crate) fn next_topic(&mut self) -> String {
+        self.topics += 1;
+        format!("bench-{}", self.topics)
+    }
+
+    /// Whether a load was run on them.
+    pub(crate) fn are_warm(&self) -> bool {
+        self.topics > 0
+    }
+
+    /// Whether they are of a system with a durability: Kafka's is a setting of topics.
+    pub(crate) fn serve(&self, system: System, durability: Durability) -> bool {
+        self.system == system && (system == System::Kafka || self.durability == durability)
     }
 
     /// Tries every millisecond until there is an answer; fails with the logs if a process ends before.
@@ -198,12 +219,12 @@ share.coordinator.state.topic.min.isr=2
 fn command(
     environment: &Environment,
     (system, durability, heap_mib): (System, Durability, u32),
-    folder: &Path,
+    (number, folder): (usize, &Path),
     properties: &str,
 ) -> Result<Command> {
     if system == System::Kafka {
         let kafka = environment.kafka.as_ref().context("Kafka was not set up")?;
-        kafka.prepare_with(folder, &format!("{properties}{KAFKA_SETTINGS}"), &[])?;
+        kafka.prepare_node(folder, number, &format!("{properties}{KAFKA_SETTINGS}"))?;
         return Ok(kafka.command(folder, heap_mib));
     }
     let file = folder.join("server.properties");

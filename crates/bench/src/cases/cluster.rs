@@ -12,8 +12,8 @@ use rustix::process::Signal;
 use super::cpu::CpuTimes;
 use super::load::add_outcome;
 use super::{Case, Measured, batch_of};
-use crate::broker::DEFAULT_HEAP_MIB;
 use crate::broker::nodes::{NODES, Nodes};
+use crate::broker::{DEFAULT_HEAP_MIB, System};
 use crate::connection::Connection;
 use crate::latency;
 use crate::load::cluster::{self, ClusterPlan, ClusterTopic, failover};
@@ -23,7 +23,8 @@ use crate::protocol::data;
 use crate::sampler::MIB;
 use crate::workload::{Acks, ClusterKind, Harm, LoadShape, MANY_PARTITIONS};
 
-const TOPIC: &str = "bench";
+/// Load before the window on nodes that are warm, or that compile nothing as they run.
+const WARM: Duration = Duration::from_secs(2);
 /// How long nodes are left alone before their CPU at rest is measured, and while.
 const SETTLE: Duration = Duration::from_secs(10);
 const REST: Duration = Duration::from_secs(10);
@@ -31,7 +32,11 @@ const REST: Duration = Duration::from_secs(10);
 const SYNC_DELAY_US: u32 = 200_000;
 
 pub(super) fn run(case: &Case<'_>, kind: ClusterKind) -> Result<Measured> {
-    let mut nodes = Nodes::start(case.environment, case.system, case.durability, DEFAULT_HEAP_MIB)?;
+    let left = case.environment.nodes.take();
+    let mut nodes = match left.filter(|nodes| nodes.serve(case.system, case.durability)) {
+        Some(nodes) => nodes,
+        None => Nodes::start(case.environment, case.system, case.durability, DEFAULT_HEAP_MIB)?,
+    };
     let measured = match kind {
         ClusterKind::Load(shape) => load(case, &mut nodes, shape),
         ClusterKind::Replica(shape, harm) => replica(case, &mut nodes, shape, harm),
@@ -43,7 +48,8 @@ pub(super) fn run(case: &Case<'_>, kind: ClusterKind) -> Result<Measured> {
     // How nodes stop of which one was killed or paused is not measured, and neither is that of Kafka's, the last of which
     // wait for a controller.
     match kind {
-        ClusterKind::Load(_) | ClusterKind::Idle if case.system.is_mainstem() => nodes.stop()?,
+        ClusterKind::Load(_) | ClusterKind::Replica(..) => *case.environment.nodes.borrow_mut() = Some(nodes),
+        ClusterKind::Idle if case.system.is_mainstem() => nodes.stop()?,
         _ => drop(nodes),
     }
     Ok(measured)
@@ -56,16 +62,18 @@ fn topic(case: &Case<'_>, nodes: &mut Nodes, name: &str, partitions: i32) -> Res
     cluster::create_topic(&nodes.addresses, name, partitions, (case.system, case.durability))
 }
 
+fn warmup(case: &Case<'_>, nodes: &Nodes) -> Duration {
+    match nodes.are_warm() || case.system != System::Kafka {
+        true => case.extent.warmup.min(WARM),
+        false => case.extent.warmup,
+    }
+}
+
 fn load(case: &Case<'_>, nodes: &mut Nodes, shape: LoadShape) -> Result<Measured> {
-    let topic = topic(case, nodes, TOPIC, shape.partitions)?;
+    let (warmup, name) = (warmup(case, nodes), nodes.next_topic());
+    let topic = topic(case, nodes, &name, shape.partitions)?;
     let partitions = (0..shape.partitions).collect();
-    let plan = ClusterPlan {
-        shape,
-        topic: &topic,
-        partitions,
-        warmup: case.extent.warmup,
-        acked: Arc::new(AtomicU64::new(0)),
-    };
+    let plan = ClusterPlan { shape, topic: &topic, partitions, warmup, acked: Arc::new(AtomicU64::new(0)) };
     let pids = nodes.pids();
     let (outcome, cpu) = cluster::run(&plan, || {
         let before = CpuTimes::sample_all(&pids)?;
@@ -93,14 +101,14 @@ fn replica(case: &Case<'_>, nodes: &mut Nodes, shape: LoadShape, harm: Harm) -> 
     let victim = NODES - 1;
     let mut measured = Measured::default();
     for is_harmed in [false, true] {
-        let name = if is_harmed { "bench-harmed" } else { TOPIC };
-        let topic = topic(case, nodes, name, shape.partitions)?;
+        let (warmup, name) = (warmup(case, nodes), nodes.next_topic());
+        let topic = topic(case, nodes, &name, shape.partitions)?;
         let led = topic.led_by(nodes.addresses[victim]);
         let plan = ClusterPlan {
             shape,
             topic: &topic,
             partitions: (0..shape.partitions).filter(|partition| !led.contains(partition)).collect(),
-            warmup: case.extent.warmup,
+            warmup,
             acked: Arc::new(AtomicU64::new(0)),
         };
         let (outcome, ()) = cluster::run(&plan, || {
@@ -163,9 +171,10 @@ fn delay_syncs(pid: u32) -> Result<Child> {
 
 /// The longest pause of acknowledgements after harm to a leader.
 fn leader(case: &Case<'_>, nodes: &mut Nodes, harm: Harm) -> Result<Measured> {
-    let topic = topic(case, nodes, TOPIC, 18)?;
+    let (warmup, name) = (warmup(case, nodes), nodes.next_topic());
+    let topic = topic(case, nodes, &name, 18)?;
     let victim = nodes.addresses[0];
-    let pauses = failover::run(TOPIC, &topic, victim, case.extent.warmup, || match harm {
+    let pauses = failover::run(&name, &topic, victim, warmup, || match harm {
         Harm::Kill => {
             nodes.kill(0);
             Ok(())
