@@ -24,7 +24,7 @@ pub(crate) fn serve(
     let request: ElectLeadersRequest<'_> = body(decoder, context.version)?;
     let mut response = match authorize(context, Operation::Alter, Resource::Cluster) {
         Ok(()) => match &broker.cluster {
-            Some(cluster) => elections::elect(broker, cluster, &request),
+            Some(cluster) => elections::elect(broker, cluster, context, &request),
             None => broker.controller.image().elect_leaders(&request),
         },
         Err(error) => refuse_all(&request, error),

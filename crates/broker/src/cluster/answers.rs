@@ -7,12 +7,13 @@ use mainstem_coordination::transactions::MarkerOutcome;
 use mainstem_log::TransactionMarker;
 use mainstem_wire::{ErrorCode, Uuid};
 
-use super::calls::{Answer, Answered, Ask, assignments_of, decode_forwarded, encode};
+use super::calls::{Answer, Answered, Ask, Who, assignments_of, decode_forwarded, encode};
 use super::{ASK, Cluster, FORWARD, forward};
 use crate::broker::Broker;
 use crate::coordinators::markers;
 use crate::coordinators::verification;
 use crate::links::{CallHandler, CallKind, CallReply};
+use crate::net::context::{Operation, Resource, authorize};
 
 /// How long markers of another node's coordinator may take.
 const MARKER_TIME: Duration = Duration::from_secs(10);
@@ -75,7 +76,9 @@ pub(super) fn answer(broker: &Arc<Broker>, cluster: &Cluster, from: i32, ask: As
             Ok(Answer::Marked(write_markers(broker, marker, note.partitions)))
         }
         Ask::Verify(note) => verification::answer(broker, &note).map(Answer::Verified),
-        Ask::Transfer { topic, partition, to } => transfer(broker, Uuid(topic), partition, to),
+        Ask::Transfer { topic, partition, to, who } => {
+            may_transfer(broker, who.as_ref()).and_then(|()| transfer(broker, Uuid(topic), partition, to))
+        }
         _ if !broker.controller.decides() => return Answered::NotHere,
         ask => decide(broker, cluster, ask),
     };
@@ -184,6 +187,12 @@ fn write_markers(
     partitions.into_iter().zip(outcomes).map(|((topic, index), code)| (topic, index, code)).collect()
 }
 
+/// The node that was asked has judged, too.
+fn may_transfer(broker: &Broker, who: Option<&Who>) -> Result<(), ErrorCode> {
+    let Some(who) = who else { return Ok(()) };
+    authorize(&who.context(broker)?, Operation::Alter, Resource::Cluster)
+}
+
 fn transfer(broker: &Broker, topic: Uuid, partition: i32, to: i32) -> Result<Answer, ErrorCode> {
     let topic = broker.topics.by_id(&topic).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?;
     let partition = topic.partition(partition).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
@@ -195,8 +204,32 @@ fn transfer(broker: &Broker, topic: Uuid, partition: i32, to: i32) -> Result<Ans
 
 #[cfg(test)]
 mod tests {
+    use mainstem_wire::ApiKey;
+
     use super::*;
     use crate::EmbeddedBroker;
+
+    #[test]
+    fn the_leader_of_a_partition_judges_who_wants_it_to_hand_over() {
+        let embedded = EmbeddedBroker::start(&[
+            ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+            ("super.users", "User:admin"),
+        ]);
+        let of = |principal: &str| Who {
+            node: 2,
+            principal: principal.into(),
+            listener: "PLAINTEXT".into(),
+            peer: "127.0.0.1:5".into(),
+            client_id: None,
+            api: ApiKey::ElectLeaders as i16,
+            version: 2,
+            correlation_id: 1,
+            denied: Default::default(),
+        };
+        let may = |who: Option<&Who>| may_transfer(embedded.broker(), who);
+        assert_eq!(may(Some(&of("User:a"))), Err(ErrorCode::CLUSTER_AUTHORIZATION_FAILED));
+        assert_eq!((may(Some(&of("User:admin"))), may(None)), (Ok(()), Ok(())));
+    }
 
     /// A node that was started just now takes questions before it knows of any topic.
     #[test]

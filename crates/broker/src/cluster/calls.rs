@@ -39,8 +39,8 @@ pub(crate) enum Ask {
     Markers(MarkersNote),
     /// Of the coordinator of a transactional id: whether its transaction may reach partitions.
     Verify(VerifyNote),
-    /// Of the leader of a partition: have another node lead it.
-    Transfer { topic: Id, partition: i32, to: i32 },
+    /// Of the leader of a partition: have another node lead it; for a client, or of the asking node's own accord.
+    Transfer { topic: Id, partition: i32, to: i32, who: Option<Who> },
 }
 
 impl Ask {
@@ -55,9 +55,11 @@ impl Ask {
             | Ask::Online { node, .. }
             | Ask::Cordoned { node, .. }
             | Ask::Shorter { node, .. } => *node == from,
-            Ask::CreateMissing { who, .. } => who.as_ref().is_none_or(|who| who.node == from),
+            Ask::CreateMissing { who, .. } | Ask::Transfer { who, .. } => {
+                who.as_ref().is_none_or(|who| who.node == from)
+            }
             Ask::Verify(note) => note.who.node == from,
-            Ask::Leaders(_) | Ask::Markers(_) | Ask::Transfer { .. } => true,
+            Ask::Leaders(_) | Ask::Markers(_) => true,
         }
     }
 }
@@ -335,6 +337,17 @@ mod tests {
             assert_eq!(decode_forwarded(&bytes[..len]), None, "cut at {len}");
         }
         assert_eq!(decode_forwarded(&[0xff; 40]), None);
+    }
+
+    #[test]
+    fn a_node_speaks_for_itself_and_for_its_own_clients() {
+        let asks = [
+            Ask::Alive { node: 2, broker_epoch: 1 },
+            Ask::CreateMissing { names: vec!["t".into()], who: Some(who()) },
+            Ask::Transfer { topic: [1; 16], partition: 0, to: 3, who: Some(who()) },
+        ];
+        assert!(asks.iter().all(|ask| ask.is_of(2) && !ask.is_of(3)));
+        assert!(Ask::Transfer { topic: [1; 16], partition: 0, to: 3, who: None }.is_of(3));
     }
 
     #[test]

@@ -9,10 +9,11 @@ use mainstem_wire::messages::elect_leaders_response::{
     ElectLeadersResponse, PartitionResult, ReplicaElectionResult,
 };
 
-use super::calls::{Answered, Ask};
+use super::calls::{Answered, Ask, Who};
 use super::leaders::{Leader, PartitionKey};
 use super::{Cluster, PATIENCE};
 use crate::broker::Broker;
+use crate::net::context::RequestContext;
 
 /// The protocol's codes.
 const PREFERRED: i8 = 0;
@@ -34,6 +35,7 @@ struct Election {
 pub(crate) fn elect(
     broker: &Arc<Broker>,
     cluster: &Cluster,
+    context: &RequestContext,
     request: &ElectLeadersRequest<'_>,
 ) -> ElectLeadersResponse<'static> {
     if !matches!(request.election_type, PREFERRED | UNCLEAN) {
@@ -52,12 +54,13 @@ pub(crate) fn elect(
             all.collect()
         }
     };
+    let who = Who::of(broker, context);
     let is_named = request.topic_partitions.is_some();
     let is_unclean = request.election_type == UNCLEAN;
     let mut results: Vec<(String, i32, ErrorCode)> = Vec::new();
     let mut elections = Vec::new();
     for (topic, partition) in asked {
-        match begin(broker, cluster, &topic, partition, is_unclean) {
+        match begin(broker, cluster, (&topic, partition), is_unclean, Some(&who)) {
             Ok(election) => elections.push(election),
             // Who names no partitions is not told of those that need no election.
             Err(ErrorCode::ELECTION_NOT_NEEDED) if !is_named => {}
@@ -77,7 +80,8 @@ pub(super) fn prefer(broker: &Arc<Broker>, cluster: &Cluster) {
     let mut begun = 0;
     for topic in broker.topics.all() {
         for partition in &topic.partitions {
-            begun += usize::from(begin(broker, cluster, &topic.name, partition.index, false).is_ok());
+            let election = begin(broker, cluster, (&topic.name, partition.index), false, None);
+            begun += usize::from(election.is_ok());
         }
     }
     if begun > 0 {
@@ -85,13 +89,13 @@ pub(super) fn prefer(broker: &Arc<Broker>, cluster: &Cluster) {
     }
 }
 
-/// Asks the leader of a partition to hand over to its first replica.
+/// Asks the leader of a partition to hand over to its first replica: for a client, or of this node's own accord.
 fn begin(
     broker: &Arc<Broker>,
     cluster: &Cluster,
-    topic: &str,
-    index: i32,
+    (topic, index): (&str, i32),
     is_unclean: bool,
+    who: Option<&Who>,
 ) -> Result<Election, ErrorCode> {
     let unknown = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION;
     let served = broker.topics.by_name(topic).ok_or(unknown)?;
@@ -117,10 +121,13 @@ fn begin(
     if !isr.contains(&preferred) || !cluster.is_reachable(preferred) {
         return Err(ErrorCode::PREFERRED_LEADER_NOT_AVAILABLE);
     }
-    let ask = Ask::Transfer { topic: served.id.0, partition: index, to: preferred };
+    let ask = Ask::Transfer { topic: served.id.0, partition: index, to: preferred, who: who.cloned() };
     match cluster.ask(broker, node, &ask) {
         Answered::Is { .. } => {
             Ok(Election { topic: topic.to_owned(), partition: index, key, wanted: preferred })
+        }
+        Answered::Refused(code) if ErrorCode(code) == ErrorCode::CLUSTER_AUTHORIZATION_FAILED => {
+            Err(ErrorCode::CLUSTER_AUTHORIZATION_FAILED)
         }
         _ => Err(ErrorCode::PREFERRED_LEADER_NOT_AVAILABLE),
     }
