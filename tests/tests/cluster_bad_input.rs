@@ -173,15 +173,21 @@ fn nodes_that_do_not_fit_are_refused_by_name() {
     copy_dir(&dir, &foreign);
     edit(&foreign.join("meta.properties"), &id, "AAAAAAAAAAAAAAAAAAAAAA");
     edit(&foreign.join("mainstem.cluster"), &id, "AAAAAAAAAAAAAAAAAAAAAA");
-    let mut stray = Stray::start(&cluster, 3, &[("log.dirs", foreign.to_str().unwrap())]);
-    // It may be the others that have the wrong ones: it waits for nodes of its own cluster.
-    stray.await_line(&[
-        "node 3 is of cluster AAAAAAAAAAAAAAAAAAAAAA",
-        &id,
-        "one of both has another cluster's directory",
-    ]);
-    assert!(!stray.said().contains("is ready"), "{}", stray.said());
-    drop(stray);
+    let of_foreign = [("log.dirs", foreign.to_str().unwrap())];
+    let theirs = format!("another one: node 1 of {id}, node 2 of {id}");
+    Stray::start(&cluster, 3, &of_foreign)
+        .ends_refused(&["of this node are of cluster AAAAAAAAAAAAAAAAAAAAAA", &theirs]);
+    // One that does not answer may be of its cluster: it waits.
+    cluster.kill(2);
+    let mut stray = Stray::start(&cluster, 3, &of_foreign);
+    stray.await_line(&["no metadata leader", "2@"]);
+    let refusal =
+        ["node 3 is of cluster AAAAAAAAAAAAAAAAAAAAAA", &id, "one of both has another cluster's directory"];
+    stray.await_line(&refusal);
+    assert!(stray.child.try_wait().unwrap().is_none(), "{}", stray.said());
+    // Until the last one has answered, too.
+    cluster.start_node(2);
+    stray.ends_refused(&["of this node are of cluster AAAAAAAAAAAAAAAAAAAAAA", &theirs]);
     // Another directory of the same node.
     let empty = [("log.dirs", elsewhere.as_str())];
     Stray::start(&cluster, 3, &empty).ends_refused(&["knows node 3 by another directory", &id]);

@@ -51,6 +51,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 const ANSWER_TIME: Duration = Duration::from_secs(12);
 /// Between two attempts.
 const RETRY: Duration = Duration::from_millis(50);
+/// How often a start that waits looks at the room on its disks.
+const LOOK_FOR_ROOM: Duration = Duration::from_millis(500);
 /// How often a start says for whom it waits.
 const SAID_EVERY: Duration = Duration::from_secs(5);
 /// How often leaders look at who is in sync.
@@ -340,7 +342,7 @@ impl Cluster {
     /// Registers this node: waits for the metadata leader for as long as it takes. Returns the broker epoch.
     ///
     /// # Errors
-    /// When it is refused, or the start was broken off.
+    /// When it is refused, or all other nodes are of another cluster, or the start was broken off.
     pub(crate) fn register(&self, broker: &Arc<Broker>, start: &NodeStart) -> Result<i64, ControllerError> {
         let ask = Ask::Register(StartNote::of(start));
         let mut said = Instant::now();
@@ -353,9 +355,7 @@ impl Cluster {
                 None => Answered::NotHere,
             };
             match answered {
-                Answered::Is { answer: Answer::Epoch(epoch), at }
-                    if broker.controller.wait_for_image(at, PATIENCE).is_ok() =>
-                {
+                Answered::Is { answer: Answer::Epoch(epoch), at } if wait_at_start(broker, at) => {
                     *self.registered.lock() = Some((epoch, start.clone()));
                     return Ok(epoch);
                 }
@@ -364,9 +364,24 @@ impl Cluster {
                 }
                 _ => {}
             }
+            // Where some do not answer, they may be of this node's cluster, and it waits for them.
+            if let Some(others) = self.links.other_clusters() {
+                let named = others.iter().map(|(node, cluster)| format!("node {node} of {cluster}"));
+                let theirs = named.collect::<Vec<_>>().join(", ");
+                return Err(ControllerError::OtherCluster {
+                    own: self.links.cluster_id().to_owned(),
+                    theirs,
+                });
+            }
             if said.elapsed() >= SAID_EVERY {
                 said = Instant::now();
-                tracing::warn!("{}", self.missing_majority());
+                match broker.dirs.all().find(|dir| dir.is_full()) {
+                    Some(dir) => tracing::warn!(
+                        "the start waits for room on the disk of log directory {}, for the metadata",
+                        dir.path().display()
+                    ),
+                    None => tracing::warn!("{}", self.missing_majority()),
+                }
             }
             std::thread::sleep(RETRY);
         }
@@ -852,6 +867,19 @@ impl LedHere {
     fn note(&self, (topic_id, partition): PartitionKey, own: i32) -> LeaderNote {
         LeaderNote { topic_id, partition, leader: own, leader_epoch: self.epoch, isr: self.isr.clone() }
     }
+}
+
+/// Waits until this node knows the metadata up to an offset. On a disk that was full it can only when there is room again, for
+/// which nothing else looks before a start is over.
+fn wait_at_start(broker: &Broker, at: i64) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline && !broker.health.is_broken_off() {
+        if broker.controller.wait_for_image(at, LOOK_FOR_ROOM).is_ok() {
+            return true;
+        }
+        broker.dirs.all().for_each(|dir| dir.look_for_room());
+    }
+    false
 }
 
 #[cfg(test)]

@@ -153,6 +153,8 @@ struct PeerLink {
     /// Heartbeats that stand at the peer.
     standing: Mutex<Standing<Lead>>,
     incoming: Incoming,
+    /// The id of its cluster, if it refused the last attempt to dial it as one of another cluster.
+    other_cluster: Mutex<Option<String>>,
 }
 
 /// A group that this node leads, by a heartbeat that stands.
@@ -357,6 +359,13 @@ impl Links {
         nodes
     }
 
+    /// The clusters of the other nodes, where every one of them answers that it is of another cluster than this node.
+    pub(crate) fn other_clusters(&self) -> Option<Vec<(i32, String)>> {
+        let of_peer = |peer: &Arc<PeerLink>| Some((peer.peer.node, peer.other_cluster.lock().clone()?));
+        let clusters: Option<Vec<_>> = self.peers.iter().map(of_peer).collect();
+        clusters.filter(|clusters| !clusters.is_empty())
+    }
+
     /// Asks a node, and waits for the answer on this thread, at most for so long. `NotConnected` at once where there is no
     /// link.
     pub(crate) fn call_blocking(
@@ -391,6 +400,11 @@ impl Links {
         if let Err(error) = self.spawn("link-from".into(), run) {
             tracing::error!("no thread can be made for a link of another node: {error}");
         }
+    }
+
+    /// The id of this node's cluster.
+    pub(crate) fn cluster_id(&self) -> &str {
+        &self.cluster_id
     }
 
     /// Milliseconds of the broker's clock.
@@ -440,6 +454,7 @@ impl PeerLink {
             wake: Condvar::new(),
             standing: Mutex::default(),
             incoming: Incoming::default(),
+            other_cluster: Mutex::default(),
         }
     }
 

@@ -76,6 +76,17 @@ pub enum ControllerError {
     /// The node's registration could not be written.
     #[error("the start could not be noted in the metadata log: {0}")]
     Register(ErrorCode),
+    /// No other node is of this node's cluster.
+    #[error(
+        "the directories of this node are of cluster {own}, and every other node of controller.quorum.voters is of another \
+         one: {theirs}; correct log.dirs of this node, or controller.quorum.voters, then start again"
+    )]
+    OtherCluster {
+        /// This node's cluster.
+        own: String,
+        /// The other nodes with theirs.
+        theirs: String,
+    },
     /// A snapshot cannot be used.
     #[error("the metadata snapshot {path} {source}; put it back from a backup of the whole directory")]
     Snapshot {

@@ -41,6 +41,9 @@ enum DialError {
     /// It takes no link from this node.
     #[error("{0}")]
     Refused(String),
+    /// It takes none, as it is of another cluster.
+    #[error("{refusal}")]
+    OtherCluster { cluster_id: String, refusal: String },
 }
 
 /// Dials a peer, again and again, and writes what there is for it.
@@ -48,7 +51,12 @@ pub(super) fn run(links: &Arc<Links>, peer: &Arc<PeerLink>) {
     let (mut back_off, mut said) = (BACK_OFF_MIN, String::new());
     let mut is_gone = false;
     while !links.is_stopping() {
-        match dial(links, peer) {
+        let dialled = dial(links, peer);
+        *peer.other_cluster.lock() = match &dialled {
+            Err(DialError::OtherCluster { cluster_id, .. }) => Some(cluster_id.clone()),
+            _ => None,
+        };
+        match dialled {
             Ok(mut channel) => {
                 (back_off, is_gone) = (BACK_OFF_MIN, false);
                 said.clear();
@@ -67,7 +75,9 @@ pub(super) fn run(links: &Arc<Links>, peer: &Arc<PeerLink>) {
                 if said != text {
                     let (host, port) = (&peer.peer.host, peer.peer.port);
                     match error {
-                        DialError::Refused(_) => tracing::error!(node, "no link to {host}:{port}: {text}"),
+                        DialError::Refused(_) | DialError::OtherCluster { .. } => {
+                            tracing::error!(node, "no link to {host}:{port}: {text}");
+                        }
                         _ => tracing::warn!(node, "no link to {host}:{port}: {text}"),
                     }
                     said = text;
@@ -117,6 +127,10 @@ fn dial(links: &Links, peer: &PeerLink) -> Result<Channel, DialError> {
         _ => unproven(error),
     })?;
     let welcome = Welcome::decode(&frame).map_err(|error| DialError::Refused(error.to_string()))?;
+    if !welcome.refusal.is_empty() && welcome.cluster_id != links.cluster_id {
+        let Welcome { cluster_id, refusal, .. } = welcome;
+        return Err(DialError::OtherCluster { cluster_id, refusal });
+    }
     if !welcome.refusal.is_empty() {
         return Err(DialError::Refused(welcome.refusal));
     }
