@@ -390,7 +390,7 @@ fn wait_until_ready(process: &mut Child) -> Started {
 }
 
 /// `target/` of the build that this test is of.
-pub(crate) fn target_dir() -> PathBuf {
+pub fn target_dir() -> PathBuf {
     profile_dir().parent().expect("a profile has its directory in target").to_owned()
 }
 

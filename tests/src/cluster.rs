@@ -77,14 +77,38 @@ pub struct Setup {
     /// Those of single nodes.
     own: BTreeMap<i32, BTreeMap<String, String>>,
     is_proxied: bool,
+    disks: BTreeMap<i32, Vec<PathBuf>>,
+    environments: BTreeMap<i32, Vec<(&'static str, PathBuf)>>,
 }
 
 impl Setup {
     /// Three nodes for the test `name`.
     pub fn new(name: &str, system: System) -> Setup {
         let settings = SETTINGS.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        let (name, settings) = (name.to_owned(), settings.collect());
-        Setup { name, system, nodes: 3, settings, own: BTreeMap::new(), is_proxied: false }
+        let (settings, own) = (settings.collect(), BTreeMap::new());
+        let (disks, environments) = (BTreeMap::new(), BTreeMap::new());
+        Setup {
+            name: name.to_owned(),
+            system,
+            nodes: 3,
+            settings,
+            own,
+            is_proxied: false,
+            disks,
+            environments,
+        }
+    }
+
+    /// With more in the environment of one node.
+    pub fn environment(mut self, node: i32, environment: Vec<(&'static str, PathBuf)>) -> Setup {
+        self.environments.insert(node, environment);
+        self
+    }
+
+    /// With the log directories of one node elsewhere.
+    pub fn disks(mut self, node: i32, dirs: &[PathBuf]) -> Setup {
+        self.disks.insert(node, dirs.to_vec());
+        self
     }
 
     /// With so many nodes.
@@ -126,7 +150,9 @@ impl Setup {
         let network = self.is_proxied.then(|| Network::start(&ports));
         let public = network.as_ref().map_or_else(|| ports.clone(), |network| network.ports().to_vec());
         let nodes = (1..=self.nodes).zip(&ports).map(|(id, own)| {
-            let node = Node::new(id, home.path(), jars.clone());
+            let mut node = Node::new(id, home.path(), jars.clone());
+            node.set_disks(self.disks.get(&id).cloned().unwrap_or_default());
+            node.set_environment(self.environments.get(&id).cloned().unwrap_or_default());
             let mut settings = self.settings.clone();
             settings.extend(self.own.get(&id).cloned().unwrap_or_default());
             node.write_properties(*own, &public, &settings);
@@ -231,6 +257,11 @@ impl Cluster {
         self.node_mut(id).stop();
     }
 
+    /// Waits until a node has ended by itself.
+    pub fn wait_for_end(&mut self, id: i32) {
+        self.node_mut(id).wait_for_end();
+    }
+
     /// Returns true while its process runs.
     pub fn is_running(&self, id: i32) -> bool {
         self.node(id).is_running()
@@ -284,7 +315,10 @@ impl Cluster {
 
     /// The batches that a node has of a partition, from its files.
     pub fn replica(&self, topic: &str, partition: i32, node: i32) -> Vec<ReplicaBatch> {
-        replica::read(&self.log_dir(node).join(format!("{topic}-{partition}")))
+        let name = format!("{topic}-{partition}");
+        let dirs = self.node(node).log_dirs().into_iter().map(|dir| dir.join(&name));
+        // Where there is none yet, it has no batches.
+        dirs.rev().find(|dir| dir.exists()).map_or_else(Vec::new, |dir| replica::read(&dir))
     }
 
     /// Waits until the cluster names all nodes.

@@ -3,6 +3,7 @@
 pub mod broker;
 pub mod client;
 pub mod cluster;
+pub mod disk_faults;
 pub mod hostile;
 pub mod kafka;
 pub mod kafka_node;

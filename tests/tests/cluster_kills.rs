@@ -10,6 +10,8 @@
 mod clients;
 #[path = "cluster_kills/faults.rs"]
 mod faults;
+#[path = "cluster_kills/load.rs"]
+mod load;
 #[path = "cluster_kills/members.rs"]
 mod members;
 #[path = "cluster_kills/outcome.rs"]
@@ -23,16 +25,14 @@ mod transactions;
 
 use std::sync::Arc;
 
-use mainstem_client::{Admin, ClientConfig, GroupProtocol, Isolation, NewTopic};
 use mainstem_tests::cluster::{Cluster, Setup, System};
 use mainstem_tests::kafka_node::assert_kafka_finds_no_fault;
 use mainstem_wire::sample::Rng;
-use tokio::task::JoinSet;
 
 use clients::RealClient;
 use faults::{Fault, Pauses};
-use members::Member;
-use run::{GROUPS, IN, OUT, PARTITIONS, Phase, Run};
+use load::{assert_no_actor_has_failed, start_actors};
+use run::{IN, OUT, Phase, Run};
 
 /// Rounds unless `TEST_CLUSTER_ROUNDS` says otherwise.
 const ROUNDS: u64 = 20;
@@ -42,8 +42,6 @@ const OTHERS_FOR_ONE: u64 = 4;
 const OTHERS_FOR_ONE_PARTITION: u64 = 2;
 /// Rounds with the same cluster, all of whose history is kept in memory.
 const ROUNDS_OF_A_CLUSTER: u64 = 50;
-/// Of each run.
-const PRODUCERS: usize = 3;
 
 fn number_from(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
@@ -87,19 +85,7 @@ fn run_rounds(setup: Setup, clients: &[RealClient], others_for_one: u64) {
 }
 
 async fn survives(mut cluster: Cluster, clients: &[RealClient], mut rng: Rng, rounds: u64) {
-    let description = cluster.wait_until_ready().await;
-    eprintln!("cluster {} has {} nodes", description.cluster_id, description.brokers.len());
-    let admin = Admin::new(cluster.client());
-    for topic in [IN, OUT] {
-        let topic = NewTopic { replication_factor: Some(3), ..NewTopic::new(topic).partitions(PARTITIONS) };
-        admin
-            .create_topic(&topic.config("min.insync.replicas", "2"))
-            .await
-            .expect("a topic of three replicas");
-    }
-    for topic in [IN, OUT] {
-        cluster.wait_until_in_sync(topic).await;
-    }
+    load::create_topics(&mut cluster).await;
     let run = Arc::new(Run::new());
     let mut actors = start_actors(&run, &cluster.client(), &mut rng);
     for client in clients.iter().copied() {
@@ -142,34 +128,4 @@ async fn survives(mut cluster: Cluster, clients: &[RealClient], mut rng: Rng, ro
             assert_kafka_finds_no_fault(&log_dirs);
         }
     }
-}
-
-fn start_actors(run: &Arc<Run>, client: &ClientConfig, rng: &mut Rng) -> JoinSet<()> {
-    let mut actors = JoinSet::new();
-    for _ in 0..PRODUCERS {
-        actors.spawn(producers::produce(run.clone(), client.clone(), Rng(rng.next_u64())));
-    }
-    let protocols = [GroupProtocol::Classic, GroupProtocol::Consumer { assignor: None }];
-    for ((group, topic, isolation), protocol) in GROUPS.into_iter().zip(protocols) {
-        for _ in 0..2 {
-            let (run, client, protocol) = (run.clone(), client.clone(), protocol.clone());
-            actors.spawn(Member { run, client, group, topic, isolation, protocol }.go_on());
-        }
-    }
-    actors.spawn(transactions::process(run.clone(), client.clone(), Rng(rng.next_u64())));
-    actors.spawn(members::watch_commits(run.clone(), client.clone()));
-    actors
-}
-
-/// An actor goes on until it is to stop: one that has ended has found a fault.
-async fn assert_no_actor_has_failed(actors: &mut JoinSet<()>) {
-    if let Some(ended) = actors.try_join_next() {
-        ended.expect("an actor");
-        panic!("an actor has ended by itself");
-    }
-}
-
-/// The isolation of what reads a topic of transactions, or of another one.
-fn isolation_of(topic: &str) -> Isolation {
-    if topic == OUT { Isolation::ReadCommitted } else { Isolation::ReadUncommitted }
 }

@@ -140,6 +140,13 @@ impl Broker {
             return Err(format!("log directory {dir}: a sync failed, its partitions are stopped"));
         }
         let partitions = self.partitions();
+        let replica = partitions.iter().find_map(|partition| Some((partition, partition.replica_failure()?)));
+        if let Some((partition, reason)) = replica {
+            let (topic, index) = (&partition.topic, partition.index);
+            return Err(format!(
+                "the replica of {topic}-{index} is out of service until the next start: {reason}"
+            ));
+        }
         match partitions.iter().find(|partition| partition.is_offline()) {
             None => Ok(()),
             Some(partition) => Err(format!(

@@ -41,6 +41,9 @@ pub(super) struct Ports {
 pub(super) struct Node {
     id: i32,
     dir: PathBuf,
+    /// Its `log.dirs`, where they are not in its own directory.
+    disks: Vec<PathBuf>,
+    environment: Vec<(&'static str, PathBuf)>,
     /// Kafka's, if the node is to run that.
     jars: Option<PathBuf>,
     process: Option<Child>,
@@ -50,7 +53,17 @@ impl Node {
     pub(super) fn new(id: i32, home: &Path, jars: Option<PathBuf>) -> Node {
         let dir = home.join(format!("node-{id}"));
         fs::create_dir_all(&dir).unwrap();
-        Node { id, dir, jars, process: None }
+        Node { id, dir, disks: Vec::new(), environment: Vec::new(), jars, process: None }
+    }
+
+    /// Has its data elsewhere; before its properties are written.
+    pub(super) fn set_disks(&mut self, disks: Vec<PathBuf>) {
+        self.disks = disks;
+    }
+
+    /// What its process has in its environment.
+    pub(super) fn set_environment(&mut self, environment: Vec<(&'static str, PathBuf)>) {
+        self.environment = environment;
     }
 
     pub(super) fn id(&self) -> i32 {
@@ -64,7 +77,8 @@ impl Node {
         let voters = voters.collect::<Vec<_>>().join(",");
         let advertised = public[usize::try_from(self.id - 1).unwrap()].plain;
         let Ports { plain, controller } = own;
-        let (id, data) = (self.id, self.log_dir().display().to_string());
+        let data: Vec<_> = self.log_dirs().iter().map(|dir| dir.display().to_string()).collect();
+        let (id, data) = (self.id, data.join(","));
         let mut text = format!(
             "process.roles=broker,controller\n\
              node.id={id}\n\
@@ -87,8 +101,14 @@ impl Node {
         self.dir.join("node.properties")
     }
 
+    /// The first of its log directories.
     pub(super) fn log_dir(&self) -> PathBuf {
-        self.dir.join("data")
+        self.log_dirs().swap_remove(0)
+    }
+
+    /// All of them.
+    pub(super) fn log_dirs(&self) -> Vec<PathBuf> {
+        if self.disks.is_empty() { vec![self.dir.join("data")] } else { self.disks.clone() }
     }
 
     fn java(&self, jars: &Path) -> Command {
@@ -126,6 +146,7 @@ impl Node {
             }
         };
         let output = File::options().create(true).append(true).open(self.dir.join("node.log")).unwrap();
+        command.envs(self.environment.iter().map(|(key, value)| (key, value)));
         command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output);
         let process = command.spawn().unwrap();
         let id = process.id();
@@ -171,6 +192,12 @@ impl Node {
         // A JVM that ends by a signal says so.
         let is_in_order = status.success() || status.code() == Some(143);
         assert!(is_in_order, "node {} ended with {status}\n{}", self.id, self.tail());
+    }
+
+    /// Waits until it has ended by itself.
+    pub(super) fn wait_for_end(&mut self) {
+        let mut process = self.process.take().expect("the node runs");
+        within(STOP_MAX, "a node's end", || process.try_wait().unwrap());
     }
 
     pub(super) fn is_running(&self) -> bool {

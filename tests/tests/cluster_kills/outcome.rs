@@ -10,7 +10,7 @@ use mainstem_tests::cluster::Cluster;
 use mainstem_tests::cluster::replica::ReplicaBatch;
 
 use crate::clients::RealClient;
-use crate::isolation_of;
+use crate::load::isolation_of;
 use crate::members::{groups, look_at_commits};
 use crate::run::{IN, OUT, RESUME_MAX, Run, group_name, number, partitions, value_of};
 

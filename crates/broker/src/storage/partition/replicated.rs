@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use mainstem_log::dir::LogDir;
 use mainstem_log::{AppendError, Appended, Log, ReadBound, ReadError, ReadPlan};
@@ -177,6 +177,8 @@ pub(super) struct Replication {
     events: Arc<dyn ReplicaEvents>,
     notices: Mutex<Notices>,
     pulse: Arc<Pulse>,
+    /// Why the replica is out of service.
+    failure: OnceLock<String>,
 }
 
 /// Notices that are not delivered yet, in order.
@@ -389,8 +391,8 @@ impl Partition {
         links: Arc<Links>,
     ) -> Arc<Partition> {
         let (group, own, epoch) = (replica.group(), replica.own(), epoch_of(replica.role()));
-        let (notices, pulse) = (Mutex::default(), Arc::default());
-        let replication = Replication { group, own, links, events, notices, pulse };
+        let (notices, pulse, failure) = (Mutex::default(), Arc::default(), OnceLock::new());
+        let replication = Replication { group, own, links, events, notices, pulse, failure };
         let stored = Stored::Replicated(Box::new(Member::new(replica)));
         Self::with_log_or_not(topic, index, settings, Ok((dir, stored)), epoch, Some(replication))
     }
@@ -406,6 +408,11 @@ impl Partition {
             Ok(Stored::Replicated(member)) => member.replica.configuration().voters.len(),
             _ => 0,
         }
+    }
+
+    /// Why its replica is out of service, if it is. Takes no lock.
+    pub(crate) fn replica_failure(&self) -> Option<&str> {
+        self.replication.as_ref()?.failure.get().map(String::as_str)
     }
 
     /// What is known of its replica without its lock, if it is replicated.
@@ -902,6 +909,8 @@ impl Partition {
     fn end_failed(&self, replication: &Replication, state: &mut State, aftermath: &mut Aftermath) {
         let State { log: Ok(Stored::Replicated(member)), fetches, durable_waits, .. } = state else { return };
         member.has_ended = true;
+        // The first reason is the one.
+        let _ = replication.failure.set(member.replica.failed().unwrap_or("its log is closed").to_owned());
         aftermath.ended.extend(member.end_waits(ErrorCode::KAFKA_STORAGE_ERROR));
         let waits = std::mem::take(durable_waits).into_iter();
         aftermath.ended.extend(waits.map(|(_, wait)| (wait, Err(ErrorCode::KAFKA_STORAGE_ERROR))));

@@ -1,0 +1,69 @@
+//! A disk whose syncs are slow, hang or fail when a test says so: a small library in C that is preloaded into a process.
+//!
+//! It is built by `gcc` when a test needs it, and works on Linux alone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The library's source.
+const SHIM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/disk_faults/shim.c");
+
+/// What the syncs of a disk do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Syncs {
+    /// What they should.
+    Work,
+    /// They begin so many ms late.
+    Slow(u64),
+    /// They do not end until they do something else.
+    Hang,
+    /// They fail with EIO.
+    Fail,
+}
+
+/// The syncs of one process.
+#[derive(Debug, Clone)]
+pub struct DiskFaults {
+    shim: PathBuf,
+    control: PathBuf,
+}
+
+impl DiskFaults {
+    /// Builds the library in `home`. Syncs work until it is said otherwise.
+    ///
+    /// # Panics
+    /// Where there is no `gcc`, or it refuses.
+    pub fn build(home: &Path) -> DiskFaults {
+        let (shim, control) = (home.join("disk-shim.so"), home.join("disk-control"));
+        let built = Command::new("gcc").args(["-O1", "-shared", "-fPIC", "-o"]).arg(&shim).arg(SHIM).output();
+        let built = built.unwrap_or_else(|error| {
+            panic!("this test builds a small library by gcc, which cannot be run: {error}; install gcc")
+        });
+        assert!(built.status.success(), "gcc refuses {SHIM}: {}", String::from_utf8_lossy(&built.stderr));
+        let faults = DiskFaults { shim, control };
+        faults.set(Syncs::Work, home);
+        faults
+    }
+
+    /// What syncs of files below `under` do from now on, those that hang included.
+    ///
+    /// # Panics
+    /// When the control file cannot be written.
+    pub fn set(&self, syncs: Syncs, under: &Path) {
+        let text = match syncs {
+            Syncs::Work => "works".to_owned(),
+            Syncs::Slow(ms) => format!("slow {ms}"),
+            Syncs::Hang => "hangs".to_owned(),
+            Syncs::Fail => "fails".to_owned(),
+        };
+        let text = format!("{text}\n{}", under.display());
+        let new = self.control.with_extension("new");
+        fs::write(&new, text).and_then(|()| fs::rename(&new, &self.control)).expect("a control file");
+    }
+
+    /// What a process needs in its environment.
+    pub fn environment(&self) -> Vec<(&'static str, PathBuf)> {
+        vec![("LD_PRELOAD", self.shim.clone()), ("MAINSTEM_TEST_DISK_CONTROL", self.control.clone())]
+    }
+}

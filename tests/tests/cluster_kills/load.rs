@@ -1,0 +1,63 @@
+//! The load of a run: producers, members of groups, a transactional loop.
+
+use std::sync::Arc;
+
+use mainstem_client::{Admin, ClientConfig, GroupProtocol, Isolation, NewTopic};
+use mainstem_tests::cluster::Cluster;
+use mainstem_wire::sample::Rng;
+use tokio::task::JoinSet;
+
+use crate::members::{self, Member};
+use crate::run::{GROUPS, IN, OUT, PARTITIONS, Run};
+use crate::{producers, transactions};
+
+/// Of each run.
+const PRODUCERS: usize = 3;
+
+/// Creates the topics of a run, when the cluster is ready.
+pub(crate) async fn create_topics(cluster: &mut Cluster) {
+    let description = cluster.wait_until_ready().await;
+    eprintln!("cluster {} has {} nodes", description.cluster_id, description.brokers.len());
+    let admin = Admin::new(cluster.client());
+    for topic in [IN, OUT] {
+        let topic = NewTopic { replication_factor: Some(3), ..NewTopic::new(topic).partitions(PARTITIONS) };
+        admin
+            .create_topic(&topic.config("min.insync.replicas", "2"))
+            .await
+            .expect("a topic of three replicas");
+    }
+    for topic in [IN, OUT] {
+        cluster.wait_until_in_sync(topic).await;
+    }
+}
+
+/// Starts all that go on over the faults of a run.
+pub(crate) fn start_actors(run: &Arc<Run>, client: &ClientConfig, rng: &mut Rng) -> JoinSet<()> {
+    let mut actors = JoinSet::new();
+    for _ in 0..PRODUCERS {
+        actors.spawn(producers::produce(run.clone(), client.clone(), Rng(rng.next_u64())));
+    }
+    let protocols = [GroupProtocol::Classic, GroupProtocol::Consumer { assignor: None }];
+    for ((group, topic, isolation), protocol) in GROUPS.into_iter().zip(protocols) {
+        for _ in 0..2 {
+            let (run, client, protocol) = (run.clone(), client.clone(), protocol.clone());
+            actors.spawn(Member { run, client, group, topic, isolation, protocol }.go_on());
+        }
+    }
+    actors.spawn(transactions::process(run.clone(), client.clone(), Rng(rng.next_u64())));
+    actors.spawn(members::watch_commits(run.clone(), client.clone()));
+    actors
+}
+
+/// An actor goes on until it is to stop: one that has ended has found a fault.
+pub(crate) async fn assert_no_actor_has_failed(actors: &mut JoinSet<()>) {
+    if let Some(ended) = actors.try_join_next() {
+        ended.expect("an actor");
+        panic!("an actor has ended by itself");
+    }
+}
+
+/// The isolation of what reads a topic of transactions, or of another one.
+pub(crate) fn isolation_of(topic: &str) -> Isolation {
+    if topic == OUT { Isolation::ReadCommitted } else { Isolation::ReadUncommitted }
+}
