@@ -42,13 +42,16 @@ rootLogger.appenderRef.console.ref = CONSOLE
 ";
 const POM: &str = include_str!("../../kafka-pom.xml");
 
+/// Names and contents.
+type Files = Vec<(OsString, Vec<u8>)>;
+
 /// The jars of Kafka and the JDK to run them.
 #[derive(Debug)]
 pub(crate) struct KafkaInstall {
     pub(crate) java: Java,
     jars: PathBuf,
-    /// What the formatting of each node of a cluster left in its data directory, by the node's number: names and contents.
-    formatted: RefCell<BTreeMap<usize, Vec<(OsString, Vec<u8>)>>>,
+    /// What the formatting of each node of a cluster left in its data directory, by the node's number.
+    formatted: RefCell<BTreeMap<usize, Files>>,
 }
 
 /// A Java of this machine.
