@@ -30,7 +30,10 @@ const RESIDENT_BYTES: usize = 4 << 20;
 /// and is given back when it has become so much.
 const FORGET_BYTES: usize = 1 << 20;
 /// In pieces of this size, between which the appender gets at the mapping.
-const PIECE_BYTES: usize = 256 << 10;
+const PIECE_BYTES: usize = 64 << 10;
+/// Between two pieces the thread rests for so long while there is time: where no core is free one that spins has lost its core for a
+/// piece, not for all of them.
+const REST: Duration = Duration::from_millis(1);
 /// How often it is looked when nothing asks: appenders of other processes may have rolled.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -80,24 +83,27 @@ impl Ahead {
         }
     }
 
-    /// Makes pages behind what is published present.
-    fn populate(&self, roll: u32, published: usize) {
+    /// Makes a piece of pages behind what is published present. Returns how many bytes behind it are present then, where there are
+    /// least; `None` if there was nothing to do.
+    fn populate(&self, roll: u32, published: usize) -> Option<usize> {
         let segments: Vec<Present> =
             self.segments.lock().iter().filter(|segment| segment.roll == roll).cloned().collect();
+        let mut least = None;
         for segment in segments {
-            let mut from = segment.to.load(Ordering::Relaxed).max(published);
-            let to = published + AHEAD_BYTES;
-            while from < to {
-                let end = (from + PIECE_BYTES).next_multiple_of(PIECE_BYTES);
-                if !segment.pages.populate(from..end) {
-                    break;
-                }
-                segment.to.fetch_max(end, Ordering::Relaxed);
-                from = end;
-            }
             // Of an appender that waits for its turn too, while others append.
             forget(&segment.pages, &segment.forgotten_to, published);
+            let from = segment.to.load(Ordering::Relaxed).max(published);
+            if from >= published + AHEAD_BYTES {
+                continue;
+            }
+            let end = (from + PIECE_BYTES).next_multiple_of(PIECE_BYTES);
+            if segment.pages.populate(from..end) {
+                segment.to.fetch_max(end, Ordering::Relaxed);
+                let ahead = end - published;
+                least = Some(least.map_or(ahead, |least: usize| least.min(ahead)));
+            }
         }
+        least
     }
 }
 
@@ -122,7 +128,7 @@ impl Prepared {
             is_over: Arc::clone(&is_over),
         };
         // The first segment after this call finds its files.
-        worker.prepare_spare();
+        worker.prepare_spare(false);
         let thread = thread::Builder::new().name("queue-ahead".to_owned()).spawn(move || worker.run());
         let thread =
             thread.map_err(|error| QueueError::io("starting a thread for", &inner.directory, error))?;
@@ -154,34 +160,49 @@ struct Worker {
 impl Worker {
     fn run(self) {
         while !self.is_over.load(Ordering::Relaxed) {
-            let end = self.control.end();
-            self.control.ahead.populate(end.roll, end.bytes as usize);
-            self.prepare_spare();
+            self.populate();
+            self.prepare_spare(true);
             thread::park_timeout(LOOK);
+        }
+    }
+
+    /// Makes pages behind what is published present, until there are enough. Rests in between unless appenders need pages faster than
+    /// that makes them.
+    fn populate(&self) {
+        let mut rests = true;
+        while !self.is_over.load(Ordering::Relaxed) {
+            let end = self.control.end();
+            let Some(ahead) = self.control.ahead.populate(end.roll, end.bytes as usize) else { return };
+            if rests && ahead > AHEAD_BYTES / 4 {
+                thread::sleep(REST);
+                let now = self.control.end();
+                let appended = now.bytes.saturating_sub(end.bytes) as usize;
+                rests = now.roll == end.roll && appended <= PIECE_BYTES / 2;
+            }
         }
     }
 
     /// Makes the files of the next segment, unless they are there or another process is at it. What fails is left to the appender,
     /// who says why.
-    fn prepare_spare(&self) {
+    fn prepare_spare(&self, rests: bool) {
         let [log, ..] = spares(&self.directory);
         if log.exists() || !self.lock.try_lock(lock_bytes::PREPARING, Kind::Exclusive).unwrap_or(false) {
             return;
         }
-        if !log.exists() && self.make_spare().is_err() {
+        if !log.exists() && self.make_spare(rests).is_err() {
             spares(&self.directory).iter().for_each(|path| drop(fs::remove_file(path)));
         }
         let _ = self.lock.unlock(lock_bytes::PREPARING);
     }
 
-    fn make_spare(&self) -> io::Result<()> {
+    fn make_spare(&self, rests: bool) -> io::Result<()> {
         let is_synced = self.control.synced_end().load(Ordering::Relaxed) > 0;
         // The log last: it says that all three are there.
         for (path, bytes) in spares(&self.directory).iter().zip(sizes(self.segment_bytes)).rev() {
             let made = path.with_extension("made");
             let file = File::options().create(true).truncate(true).read(true).write(true).open(&made)?;
             segment::allocate(&file, bytes)?;
-            self.write_zeros(&file, bytes)?;
+            self.write_zeros(&file, bytes, rests)?;
             if is_synced {
                 file.sync_all()?;
             }
@@ -190,16 +211,20 @@ impl Worker {
         Ok(())
     }
 
-    /// In pieces with rests between them, so that the appender, who may have to share its core, never waits for long.
-    fn write_zeros(&self, file: &File, bytes: u64) -> io::Result<()> {
+    /// In pieces. With rests between them, if wanted, until appenders are half through the open segment: one that has to share its core
+    /// with this thread then never waits for long.
+    fn write_zeros(&self, file: &File, bytes: u64, rests: bool) -> io::Result<()> {
         let zeros = vec![0; PIECE_BYTES];
         let mut at = 0;
         while at < bytes && !self.is_over.load(Ordering::Relaxed) {
             let count = (bytes - at).min(zeros.len() as u64);
             file.write_all_at(&zeros[..count as usize], at)?;
             at += count;
-            let end = self.control.end();
-            self.control.ahead.populate(end.roll, end.bytes as usize);
+            self.populate();
+            let is_early = u64::from(self.control.end().bytes) < self.segment_bytes / 2;
+            if rests && at < bytes && is_early {
+                thread::sleep(REST);
+            }
         }
         Ok(())
     }
@@ -263,7 +288,7 @@ mod tests {
             if is_ahead {
                 // What the thread does.
                 let end = queue.inner.control.end();
-                queue.inner.control.ahead.populate(end.roll, end.bytes as usize);
+                while queue.inner.control.ahead.populate(end.roll, end.bytes as usize).is_some() {}
             }
             let before = page_faults();
             for _ in 0..BYTES / 4_096 {

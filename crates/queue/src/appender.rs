@@ -130,7 +130,7 @@ impl Appender {
                           in shared mode";
             return Err(QueueError::Busy { path: inner.directory.clone(), reason: reason.to_owned() });
         }
-        let writer = repaired(inner)?;
+        let writer = repaired(inner)?.alone();
         // A holder that died with it is no more: no other process can have it.
         inner.control.lock().store(0, std::sync::atomic::Ordering::Relaxed);
         Ok(Appender::of(Mode::Exclusive(Exclusive { inner: Arc::clone(inner), lock, writer })))

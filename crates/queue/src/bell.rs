@@ -123,16 +123,16 @@ impl Shared {
     fn run(&self) {
         while self.wait_for_some() {
             let control = &*self.control;
-            let seen = if control.is_writable { control.announce_sleep() } else { 0 };
+            let announced = control.is_writable.then(|| control.announce_sleep());
             let ready = self.take_ready();
             let is_none = ready.is_empty();
             // Without the lock: a waker may register again, or drop a tailer.
             ready.into_iter().for_each(Waker::wake);
-            match (is_none, control.is_writable) {
+            match (is_none, announced) {
                 (false, _) => {}
-                (true, false) => thread::sleep(LOOK_AGAIN),
-                (true, true) if self.is_over.load(Acquire) => {}
-                (true, true) => control.sleep(seen, None),
+                (true, None) => thread::sleep(LOOK_AGAIN),
+                (true, Some(_)) if self.is_over.load(Acquire) => {}
+                (true, Some(announced)) => control.sleep(announced, None),
             }
         }
     }

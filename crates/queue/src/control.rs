@@ -11,8 +11,9 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::ahead::Ahead;
 use crate::error::{QueueError, Result};
@@ -22,14 +23,20 @@ use crate::protocol::{self, Memory, Shared};
 
 /// The control file's name in a queue's directory.
 pub(crate) const FILE: &str = "queue.control";
-/// Of the format; another one is refused. In version 1 the next offset and how far an append may have written were in the line of the end.
-pub(crate) const VERSION: u32 = 2;
+/// Of the format; another one is refused, but for [`VERSION_FENCED`]. In version 1 the next offset and how far an append may have written
+/// were in the line of the end.
+pub(crate) const VERSION: u32 = 3;
+/// In this version everyone who appends has a fence, and counts upon no reader for one.
+const VERSION_FENCED: u32 = 2;
 /// How many processes may have a queue open for appending at once.
 pub(crate) const SLOTS: usize = 256;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"MSQUEUE\0");
 /// A reader that sleeps looks again at least so often.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// A reader that cannot order its sleep looks again after so long, until this has passed since it asked appenders to do so: by then
+/// they have seen it.
+const UNORDERED: Duration = Duration::from_millis(1);
 const PAGE: usize = 4096;
 const SLOT_BYTES: usize = 16;
 /// The size of the file.
@@ -67,6 +74,7 @@ mod word {
     pub(super) const SLEEPERS: usize = START + 64;
     pub(super) const WAKE: usize = START + 68;
     pub(super) const BROKER_WAKE: usize = START + 72;
+    pub(super) const FENCES_WANTED: usize = START + 76;
     pub(super) const LOCK: usize = START + 128;
     pub(super) const INDEX_ENTRIES: usize = START + 192;
     pub(super) const TIME_ENTRIES: usize = START + 196;
@@ -116,6 +124,16 @@ pub(crate) struct Control {
     pub(crate) path: PathBuf,
     pub(crate) is_writable: bool,
     pub(crate) ahead: Ahead,
+    /// Since when appenders are asked for fences by this process, which cannot have the kernel do that.
+    fences_wanted_since: OnceLock<Instant>,
+}
+
+/// A sleep that others know of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Announced {
+    /// The wake sequence before.
+    seen: u32,
+    longest: Duration,
 }
 
 impl Control {
@@ -123,7 +141,13 @@ impl Control {
     pub(crate) fn map(file: &File, directory: &Path, is_writable: bool) -> Result<Control> {
         let path = directory.join(FILE);
         match Map::new(file, BYTES, is_writable) {
-            Ok(map) => Ok(Control { map, path, is_writable, ahead: Ahead::default() }),
+            Ok(map) => Ok(Control {
+                map,
+                path,
+                is_writable,
+                ahead: Ahead::default(),
+                fences_wanted_since: OnceLock::new(),
+            }),
             Err(source) if source.raw_os_error() == Some(libc::ENODEV) => {
                 Err(QueueError::NoSharedMapping { path, source })
             }
@@ -145,6 +169,10 @@ impl Control {
         self.map.published(fixed::MAGIC..fixed::VERSION).iter().any(|byte| *byte != 0)
     }
 
+    fn version(&self) -> u32 {
+        self.map.u32(fixed::VERSION).load(Ordering::Relaxed)
+    }
+
     /// The rules of the queue.
     ///
     /// # Errors
@@ -156,8 +184,8 @@ impl Control {
             let reason = format!("{FILE} is not a queue's control file; choose another directory");
             return Err(QueueError::NoQueue { path: directory, reason });
         }
-        let version = self.map.u32(fixed::VERSION).load(Ordering::Relaxed);
-        if version != VERSION {
+        let version = self.version();
+        if version != VERSION && version != VERSION_FENCED {
             let path = self.path.clone();
             return Err(QueueError::OtherVersion { path, found: version, known: VERSION });
         }
@@ -210,6 +238,22 @@ impl Control {
         protocol::publish::<Shared>(words.0, words.1, end, next_offset);
     }
 
+    /// Has this process append without fences, if the kernel makes up for that; returns whether it may
+    /// ([`Control::publish_registered`]). A process that was forked asks again.
+    pub(crate) fn register_appender(&self) -> bool {
+        self.version() >= VERSION && Shared::register_appender()
+    }
+
+    /// The same as [`Control::publish`] for a process that is registered; without a fence unless a reader needs one.
+    #[inline]
+    pub(crate) fn publish_registered(&self, end: End, next_offset: i64) {
+        if self.fences_wanted().load(Ordering::Relaxed) != 0 {
+            return self.publish(end, next_offset);
+        }
+        let words = (self.map.u64(word::END), self.map.i64(word::NEXT_OFFSET));
+        protocol::publish_unfenced::<Shared>(words.0, words.1, end, next_offset);
+    }
+
     /// Publishes the first byte of another segment, which has to be there.
     pub(crate) fn publish_segment(&self, roll: u32, base: i64) {
         let words = (self.map.u64(word::END), self.map.i64(word::NEXT_OFFSET));
@@ -223,14 +267,26 @@ impl Control {
 
     /// Says that a reader is about to sleep; returns what it is to sleep on ([`Control::sleep`]). What it waits for has to be
     /// looked at in between.
-    pub(crate) fn announce_sleep(&self) -> u32 {
-        protocol::announce_sleep::<Shared>(self.sleepers(), self.wake_sequence())
+    pub(crate) fn announce_sleep(&self) -> Announced {
+        let seen = protocol::announce_sleep::<Shared>(self.sleepers(), self.wake_sequence());
+        Announced { seen, longest: self.order_sleep() }
+    }
+
+    /// Has appenders see a bit of [`Control::sleepers`] that was set before this, unless what they have published is seen behind it.
+    /// Returns for how long one may sleep that has found nothing then.
+    pub(crate) fn order_sleep(&self) -> Duration {
+        if self.version() < VERSION || protocol::order_sleep::<Shared>(self.fences_wanted()) {
+            return SLEEP_MAX;
+        }
+        let since = self.fences_wanted_since.get_or_init(Instant::now);
+        if since.elapsed() < UNORDERED { UNORDERED } else { SLEEP_MAX }
     }
 
     /// Sleeps until something is published, or for so long, or for no reason. Never for long: one that publishes may die, or be
     /// stopped, after it saw that a reader sleeps and before it wakes it.
-    pub(crate) fn sleep(&self, seen: u32, left: Option<Duration>) {
-        let left = left.map_or(SLEEP_MAX, |left| left.min(SLEEP_MAX));
+    pub(crate) fn sleep(&self, announced: Announced, left: Option<Duration>) {
+        let Announced { seen, longest } = announced;
+        let left = left.map_or(longest, |left| left.min(longest));
         Shared::wait(self.wake_sequence(), seen, Some(left));
     }
 
@@ -257,6 +313,11 @@ impl Control {
     /// What the broker that serves the queue waits on; it changes with each wake-up of the broker.
     pub(crate) fn broker_wake_sequence(&self) -> &AtomicU32 {
         self.map.u32(word::BROKER_WAKE)
+    }
+
+    /// Not 0 if a reader cannot have the kernel fence appenders: then they do it themselves.
+    fn fences_wanted(&self) -> &AtomicU32 {
+        self.map.u32(word::FENCES_WANTED)
     }
 
     pub(crate) fn lock(&self) -> &AtomicU32 {
@@ -341,6 +402,7 @@ impl Control {
     pub(crate) fn reset_shared_state(&self) {
         self.lock().store(0, Ordering::Relaxed);
         self.sleepers().store(0, Ordering::Relaxed);
+        self.fences_wanted().store(0, Ordering::Relaxed);
         self.sync_failed().store(0, Ordering::Relaxed);
     }
 }

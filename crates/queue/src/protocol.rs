@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 use std::time::Duration;
 
-use rustix::thread::futex;
+use rustix::thread::{MembarrierCommand, MembarrierQuery, futex, membarrier, membarrier_query};
 
 use crate::control::{End, sleeper};
 
@@ -68,6 +68,13 @@ pub(crate) trait Memory {
     fn fence();
     /// Stores a value for those who acquire it, and is a fence for what follows.
     fn store_and_fence(word: &Self::I64, value: i64);
+    /// Keeps the order of what is stored before and loaded behind it as far as the compiler goes; the rest is [`Memory::fence_appenders`].
+    fn keep_order();
+    /// Has the kernel fence the threads of this process whenever another one asks for [`Memory::fence_appenders`]; false if it does not.
+    fn register_appender() -> bool;
+    /// A fence of this thread, and of all threads of registered processes between two of their instructions. Returns false if the
+    /// kernel does not do that, or not for this process.
+    fn fence_appenders() -> bool;
     fn spin();
     /// Sleeps unless the word is another by now. Returns false if the time is over.
     fn wait(word: &Self::U32, seen: u32, timeout: Option<Duration>) -> bool;
@@ -96,6 +103,22 @@ impl Memory for Shared {
             word.store(value, Release);
             Self::fence();
         }
+    }
+
+    fn keep_order() {
+        std::sync::atomic::compiler_fence(SeqCst);
+    }
+
+    fn register_appender() -> bool {
+        let wanted = MembarrierQuery::GLOBAL_EXPEDITED | MembarrierQuery::REGISTER_GLOBAL_EXPEDITED;
+        // Miri has no such call.
+        !cfg!(miri)
+            && membarrier_query().contains(wanted)
+            && membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
+    }
+
+    fn fence_appenders() -> bool {
+        !cfg!(miri) && membarrier(MembarrierCommand::GlobalExpedited).is_ok()
     }
 
     fn spin() {
@@ -127,6 +150,15 @@ pub(crate) fn publish<M: Memory>(end: &M::U64, next: &M::I64, to: End, next_offs
     M::store_and_fence(next, next_offset);
 }
 
+/// The same without a fence, for a process that is registered ([`Memory::register_appender`]) while all who are about to sleep ask for
+/// one ([`order_sleep`]): the look at the sleepers that follows may otherwise come before the stores are seen.
+#[inline]
+pub(crate) fn publish_unfenced<M: Memory>(end: &M::U64, next: &M::I64, to: End, next_offset: i64) {
+    end.store(to.pack(), Release);
+    next.store(next_offset, Release);
+    M::keep_order();
+}
+
 /// Publishes the first byte of another segment. Its base is where that of the segment before the open one was.
 pub(crate) fn publish_segment<M: Memory>(
     end: &M::U64,
@@ -153,10 +185,11 @@ pub(crate) fn open_segment<M: Memory>(end: &M::U64, bases: [&M::I64; 2]) -> (i64
     }
 }
 
-/// Wakes those who sleep; without one it is a load. What they wait for was stored before, and a fence lies between.
+/// Wakes those who sleep; without one it is a load. What they wait for was stored before, and a fence lies between, of this thread
+/// or of those who sleep.
 #[inline]
 pub(crate) fn wake<M: Memory>(sleepers: &M::U32, readers: &M::U32, broker: &M::U32) {
-    if sleepers.load(SeqCst) != 0 {
+    if sleepers.load(Relaxed) != 0 {
         wake_sleepers::<M>(sleepers, readers, broker);
     }
 }
@@ -173,12 +206,27 @@ fn wake_sleepers<M: Memory>(sleepers: &M::U32, readers: &M::U32, broker: &M::U32
 }
 
 /// Says that a reader is about to sleep; returns what it is to sleep on. What it waits for has to be looked at after this: if it is
-/// not there by then, the one that publishes it sees that a reader sleeps.
+/// not there by then, the one that publishes it with a fence sees that a reader sleeps. For one that publishes without,
+/// [`order_sleep`] comes between.
 pub(crate) fn announce_sleep<M: Memory>(sleepers: &M::U32, readers: &M::U32) -> u32 {
     let seen = readers.load(Acquire);
     sleepers.fetch_or(sleeper::READER, SeqCst);
     M::fence();
     seen
+}
+
+/// Has those who publish without a fence see what this thread has said of its sleep before this, unless it sees behind this what they
+/// have published. Returns false where it cannot: then appenders have been asked for a fence of their own, and one that has not seen
+/// that yet may miss the sleep.
+pub(crate) fn order_sleep<M: Memory>(fences_wanted: &M::U32) -> bool {
+    if M::fence_appenders() {
+        return true;
+    }
+    if fences_wanted.load(Relaxed) == 0 {
+        fences_wanted.store(1, SeqCst);
+    }
+    M::fence();
+    false
 }
 
 /// How the lock was had.

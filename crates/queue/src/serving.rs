@@ -12,6 +12,7 @@ use std::sync::atomic::fence;
 use std::time::Duration;
 
 use mainstem_records::{Batch, HEADER_BYTES};
+use parking_lot::Mutex;
 use rustix::thread::futex;
 
 use crate::appender::{Appender, Shared};
@@ -31,6 +32,8 @@ pub const WAIT_ANY_MAX: usize = 128;
 #[derive(Debug)]
 pub struct Serving {
     queue: Queue,
+    /// Held while the bit of [`sleeper::BROKER`] is set.
+    arming: Mutex<()>,
     _lock: LockFile,
 }
 
@@ -78,7 +81,10 @@ impl Queue {
                 "another broker serves it already; stop that one, or start this one without the queue";
             return Err(QueueError::Busy { path: self.directory().to_owned(), reason: reason.to_owned() });
         }
-        Ok(Serving { queue: self.clone(), _lock: lock })
+        let serving = Serving { queue: self.clone(), arming: Mutex::default(), _lock: lock };
+        // A broker that died may have set the bit, and no more than that.
+        serving.disarm();
+        Ok(serving)
     }
 
     /// The rules that the processes of the queue follow.
@@ -210,10 +216,15 @@ impl Serving {
     /// look at [`Queue::ends`] after it.
     pub fn arm(&self) {
         let control = &self.queue.inner.control;
+        // Held until appenders are sure to see the bit, so that whoever finds it set may count upon that.
+        let _armed = self.arming.lock();
         if control.sleepers().load(Acquire) & sleeper::BROKER == 0 {
             control.sleepers().fetch_or(sleeper::BROKER, SeqCst);
+            fence(SeqCst);
+            control.order_sleep();
+        } else {
+            fence(SeqCst);
         }
-        fence(SeqCst);
     }
 
     /// Takes back what [`Serving::arm`] asked for: this process looks at the ends by itself. An append that has seen it wakes

@@ -405,10 +405,10 @@ impl Tailer {
             thread::sleep(left.map_or(LOOK_AGAIN, |left| left.min(LOOK_AGAIN)));
             return;
         }
-        let seen = control.announce_sleep();
+        let announced = control.announce_sleep();
         // An appender that publishes after this look sees that we sleep.
         if self.readable_end() <= self.next {
-            control.sleep(seen, left);
+            control.sleep(announced, left);
         }
     }
 

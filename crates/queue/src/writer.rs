@@ -19,6 +19,8 @@ use crate::{ahead, recovery, retention};
 const POPULATE_BYTES: usize = 64 << 10;
 /// So much of the place of the next batch is asked for ahead: as much as the last one took, at most so much.
 const PREFETCH_BYTES: usize = 512;
+/// Batches of one message are built aside up to this size.
+const ASIDE_BYTES: usize = 2 << 10;
 
 /// Where the next batch goes.
 #[derive(Debug, Clone, Copy)]
@@ -34,8 +36,15 @@ pub(crate) struct Writer {
     control: Arc<Control>,
     rules: Rules,
     open: OpenSegment,
+    /// The kernel fences the threads of this process when a reader is about to sleep.
+    is_registered: bool,
+    /// What is published, if no other one publishes: readers look at that word all the time, and would have to give it back for a look.
+    alone_at: Option<End>,
     /// Of the newest timestamp.
     header: SingleRecordHeader,
+    /// Where a batch gets its CRC without reads of the lines of memory that it goes to: those have to come from the cores of readers,
+    /// and stores need not wait for that.
+    aside: Box<[u8; ASIDE_BYTES]>,
 }
 
 impl Writer {
@@ -80,7 +89,9 @@ impl Writer {
     }
 
     fn over(directory: PathBuf, control: Arc<Control>, rules: Rules, open: OpenSegment) -> Writer {
-        Writer { directory, control, rules, open, header: SingleRecordHeader::new(0) }
+        let is_registered = control.register_appender();
+        let (header, aside) = (SingleRecordHeader::new(0), Box::new([0; ASIDE_BYTES]));
+        Writer { directory, control, rules, open, is_registered, alone_at: None, header, aside }
     }
 
     /// The same for one that is there already.
@@ -91,12 +102,10 @@ impl Writer {
 
     /// Finds room for a batch of `size` bytes and `count` records, in another segment if need be.
     pub(crate) fn place(&mut self, size: usize, count: i64, now_ms: i64) -> Result<Place> {
-        let mut end = self.control.end();
-        if end.roll != self.open.roll {
-            let (base, now) = self.control.open_segment();
-            self.follow(base, now)?;
-            end = now;
-        }
+        let mut end = match self.alone_at {
+            Some(end) => end,
+            None => self.followed_end()?,
+        };
         let offset = self.control.next_offset();
         if !self.fits(end, size, offset + count, now_ms) {
             if size as u64 > self.rules.segment_bytes {
@@ -104,6 +113,7 @@ impl Writer {
             }
             self.roll(end, offset)?;
             end = self.control.end();
+            self.alone_at = self.alone_at.map(|_| end);
         }
         let position = end.bytes as usize;
         let touched = End { roll: end.roll, bytes: (position + size) as u32 };
@@ -114,6 +124,23 @@ impl Writer {
         // A reader has the end of the last batch, and with it the beginning of this one.
         self.open.log.prefetch(position, 1);
         Ok(Place { position, offset })
+    }
+
+    /// What is published of the open segment, which is mapped if another one has begun it.
+    fn followed_end(&mut self) -> Result<End> {
+        let end = self.control.end();
+        if end.roll == self.open.roll {
+            return Ok(end);
+        }
+        let (base, now) = self.control.open_segment();
+        self.follow(base, now)?;
+        Ok(now)
+    }
+
+    /// Says that there is no other appender for as long as this one lives.
+    pub(crate) fn alone(mut self) -> Writer {
+        self.alone_at = Some(self.control.end());
+        self
     }
 
     fn fits(&self, end: End, size: usize, next_offset: i64, now_ms: i64) -> bool {
@@ -137,8 +164,15 @@ impl Writer {
     pub(crate) fn publish(&mut self, place: Place, size: usize, count: i64, max_timestamp: i64) {
         let end = End { roll: self.open.roll, bytes: (place.position + size) as u32 };
         let last_offset = place.offset + count - 1;
-        self.control.publish(end, last_offset + 1);
+        if self.is_registered {
+            self.control.publish_registered(end, last_offset + 1);
+        } else {
+            self.control.publish(end, last_offset + 1);
+        }
         self.control.wake();
+        if self.alone_at.is_some() {
+            self.alone_at = Some(end);
+        }
         // The next batch would wait for these lines of memory, which no core has touched for long.
         self.open.log.prefetch(end.bytes as usize, size.min(PREFETCH_BYTES));
         if max_timestamp > self.control.max_timestamp().load(Relaxed) {
@@ -165,6 +199,18 @@ impl Writer {
         let layout = SingleRecord::new(key, value.len(), headers)?;
         let size = layout.size();
         let place = self.place(size, 1, now_ms)?;
+        if size <= ASIDE_BYTES {
+            self.use_timestamp(timestamp);
+            let leader_epoch = self.leader_epoch();
+            let Writer { open, header, aside, .. } = self;
+            let batch = &mut aside[..size];
+            layout.begin(key, headers, batch);
+            batch[layout.value()].copy_from_slice(value);
+            layout.finish(header, place.offset, leader_epoch, batch);
+            open.log.unpublished(place.position..place.position + size).copy_from_slice(batch);
+            self.publish(place, size, 1, timestamp);
+            return Ok(place.offset);
+        }
         let bytes = self.bytes(place, size);
         layout.begin(key, headers, bytes);
         bytes[layout.value()].copy_from_slice(value);
@@ -174,13 +220,17 @@ impl Writer {
 
     /// Publishes a message that was written to its place, all but the header.
     pub(crate) fn finish(&mut self, layout: &SingleRecord, place: Place, timestamp: i64) {
-        if self.header.timestamp() != timestamp {
-            self.header = SingleRecordHeader::new(timestamp);
-        }
+        self.use_timestamp(timestamp);
         let (size, leader_epoch) = (layout.size(), self.leader_epoch());
         let bytes = self.open.log.unpublished(place.position..place.position + size);
         layout.finish(&self.header, place.offset, leader_epoch, bytes);
         self.publish(place, size, 1, timestamp);
+    }
+
+    fn use_timestamp(&mut self, timestamp: i64) {
+        if self.header.timestamp() != timestamp {
+            self.header = SingleRecordHeader::new(timestamp);
+        }
     }
 
     /// Appends a batch whose offsets begin at 0; returns the first offset that it got.
@@ -216,12 +266,7 @@ impl Writer {
 
     /// Closes the open segment if it is too old, and applies the rules of retention. For the holder of the lock.
     pub(crate) fn maintain(&mut self, now_ms: i64) -> Result<()> {
-        let mut end = self.control.end();
-        if end.roll != self.open.roll {
-            let (base, now) = self.control.open_segment();
-            self.follow(base, now)?;
-            end = now;
-        }
+        let end = self.followed_end()?;
         let next = self.control.next_offset();
         if !self.fits(end, 0, next, now_ms) {
             self.roll(end, next)?;

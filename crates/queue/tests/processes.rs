@@ -112,6 +112,7 @@ fn the_child() {
         "fill" => fill_the_disk(&directory),
         "alone" => append_alone_for_ever(&directory, &name),
         "sealed" => append_and_read_sealed(&directory),
+        "unordered" => sleep_without_membarrier(&directory),
         "open" => stop_while_opening(&directory),
         "look on" => read_as_another_user(&directory),
         other => panic!("no child does {other}"),
@@ -292,6 +293,81 @@ fn appends_and_reads_make_no_system_call_while_no_reader_sleeps() {
     for name in ["exclusive", "shared"] {
         assert_eq!(Queue::open(dir.path().join(name)).unwrap().ends().next, 301);
     }
+}
+
+/// Refuses `membarrier` to this process from here on, as the profiles of containers may.
+fn refuse_membarrier() {
+    let statement = |code: u32, jump: [u8; 2], k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: jump[0],
+        jf: jump[1],
+        k,
+    };
+    let mut filter = [
+        // The number of the system call.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, [0, 0], 0),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, [0, 1], libc::SYS_membarrier as u32),
+        statement(libc::BPF_RET | libc::BPF_K, [0, 0], libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        statement(libc::BPF_RET | libc::BPF_K, [0, 0], libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the filter lives during the call, which changes what the kernel lets this process do.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        // Of all threads of the process.
+        let flags = libc::SECCOMP_FILTER_FLAG_TSYNC;
+        let set = libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program);
+        assert_eq!(set, 0);
+        assert_eq!(libc::syscall(libc::SYS_membarrier, 0, 0, 0), -1);
+    }
+}
+
+/// Answers each message of `to` by one in `back`, and sleeps in between.
+fn answer_each(directory: &Path, count: usize) {
+    let [to, back] = ["to", "back"].map(|name| Queue::open(directory.join(name)).unwrap());
+    let mut reader = to.reader(Start::Earliest).unwrap();
+    let mut appender = back.appender().unwrap();
+    for _ in 0..count {
+        let message = reader.follow(Wait::Sleep).next().unwrap().unwrap();
+        appender.append(message.value()).unwrap();
+    }
+}
+
+fn sleep_without_membarrier(directory: &Path) {
+    refuse_membarrier();
+    say("refused");
+    answer_each(directory, 500);
+}
+
+#[test]
+fn readers_that_the_kernel_gives_no_fences_are_woken_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let [to, back] = ["to", "back"].map(|name| Queue::open(dir.path().join(name)).unwrap());
+    let mut appender = to.exclusive_appender().unwrap();
+    let mut reader = back.reader(Start::Earliest).unwrap();
+    let fences_wanted = |name: &str| {
+        let control = fs::read(dir.path().join(name).join("queue.control")).unwrap();
+        u32::from_le_bytes(control[4172..4176].try_into().unwrap())
+    };
+    assert_eq!(fences_wanted("to"), 0);
+    let mut answering = child("unordered", dir.path(), "");
+    wait_for(&mut answering, "refused");
+    // Without a wake-up a reader looks again after 100 ms.
+    let mut missed = 0;
+    for number in 0..500_u32 {
+        // So that it sleeps, looks, or is about to.
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_micros(u64::from(number % 50)) {
+            std::hint::spin_loop();
+        }
+        appender.append(number.to_be_bytes()).unwrap();
+        let answer = reader.follow(Wait::Sleep).next().unwrap().unwrap();
+        assert_eq!(answer.value(), number.to_be_bytes());
+        missed += u32::from(begun.elapsed() > Duration::from_millis(90));
+    }
+    assert!(missed < 20, "{missed} of 500 answers took the time of a wake-up that was lost");
+    assert!(answering.wait().unwrap().success());
+    assert_eq!(fences_wanted("to"), 1);
 }
 
 /// Reads as one who may not write, and says what.

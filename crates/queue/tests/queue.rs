@@ -460,7 +460,7 @@ fn what_is_no_queue_is_said_clearly() {
     drop(Queue::open(dir.path()).unwrap());
     let control = fs::File::options().write(true).open(dir.path().join("queue.control")).unwrap();
     control.write_all_at(&[1], 8).unwrap();
-    assert!(matches!(Queue::open(dir.path()), Err(QueueError::OtherVersion { found: 1, known: 2, .. })));
+    assert!(matches!(Queue::open(dir.path()), Err(QueueError::OtherVersion { found: 1, known: 3, .. })));
     control.write_all_at(&[2], 8).unwrap();
     control.write_all_at(&[0xff], 20).unwrap();
     let error = Queue::open(dir.path()).unwrap_err();
@@ -468,6 +468,31 @@ fn what_is_no_queue_is_said_clearly() {
     control.write_all_at(b"something else", 0).unwrap();
     let error = Queue::open(dir.path()).unwrap_err();
     assert!(error.to_string().contains("is not a queue's control file"), "{error}");
+}
+
+#[test]
+fn a_queue_of_version_2_is_used_as_it_is() {
+    let dir = Dir::new();
+    drop(Queue::open(dir.path()).unwrap());
+    let control = fs::File::options().read(true).write(true).open(dir.path().join("queue.control")).unwrap();
+    control.write_all_at(&[2], 8).unwrap();
+    let queue = Queue::open(dir.path()).unwrap();
+    let mut reader = queue.reader(Start::Earliest).unwrap();
+    let appending = thread::spawn(move || {
+        let mut appender = queue.exclusive_appender().unwrap();
+        for number in 0..100 {
+            thread::sleep(Duration::from_millis(1));
+            appender.append(format!("message {number}")).unwrap();
+        }
+    });
+    for number in 0..100 {
+        assert!(reader.wait(Wait::Sleep, Some(Duration::from_secs(20))));
+        assert_eq!(reader.read().unwrap().unwrap().offset, number);
+    }
+    appending.join().unwrap();
+    let mut version = [0];
+    control.read_exact_at(&mut version, 8).unwrap();
+    assert_eq!(version, [2]);
 }
 
 #[test]

@@ -46,6 +46,58 @@ impl Word<u32> for Futex {
 
 words!(AtomicU64: u64, AtomicI64: i64);
 
+loom::lazy_static! {
+    static ref APPENDER: Registered = Registered::default();
+}
+
+/// A thread that appends without fences, and the fences that the kernel runs on it for others ([`Memory::fence_appenders`]): at those of
+/// its instructions where it looks for them ([`Memory::keep_order`]). That one is run where it is in no other order with the thread's
+/// accesses is what the mutex adds.
+#[derive(Default)]
+struct Registered {
+    state: Mutex<Fences>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Fences {
+    is_running: bool,
+    asked: u32,
+    done: u32,
+}
+
+impl Registered {
+    fn begin(&self) {
+        self.state.lock().unwrap().is_running = true;
+    }
+
+    fn end(&self) {
+        self.state.lock().unwrap().is_running = false;
+        self.changed.notify_all();
+    }
+
+    fn interrupt(&self) {
+        let mut state = self.state.lock().unwrap();
+        if state.is_running && state.done < state.asked {
+            fence(SeqCst);
+            state.done = state.asked;
+            self.changed.notify_all();
+        }
+    }
+
+    fn fence(&self) {
+        fence(SeqCst);
+        let mut state = self.state.lock().unwrap();
+        state.asked += 1;
+        let mine = state.asked;
+        while state.is_running && state.done < mine {
+            state = self.changed.wait(state).unwrap();
+        }
+        drop(state);
+        fence(SeqCst);
+    }
+}
+
 /// The model. Whether time passes: without it a wake-up that is lost is a deadlock, with it every sleep may end at once.
 enum Model<const TIME_PASSES: bool> {}
 
@@ -63,6 +115,20 @@ impl<const TIME_PASSES: bool> Memory for Model<TIME_PASSES> {
         // Loom knows no order of all accesses, only of fences.
         word.store(value, Release);
         fence(SeqCst);
+    }
+
+    fn keep_order() {
+        APPENDER.interrupt();
+    }
+
+    fn register_appender() -> bool {
+        APPENDER.begin();
+        true
+    }
+
+    fn fence_appenders() -> bool {
+        APPENDER.fence();
+        true
     }
 
     fn spin() {}
@@ -108,6 +174,7 @@ struct Words {
     readers: Futex,
     broker: Futex,
     lock: Futex,
+    fences_wanted: Futex,
 }
 
 impl Words {
@@ -118,6 +185,24 @@ impl Words {
     fn publish(&self, bytes: u32, next_offset: i64) {
         publish::<Timeless>(&self.end, &self.next, End { roll: 0, bytes }, next_offset);
         wake::<Timeless>(&self.sleepers, &self.readers, &self.broker);
+    }
+
+    /// The same of a registered appender. The kernel may interrupt it before, within and after it.
+    fn publish_unfenced(&self, bytes: u32, next_offset: i64) {
+        Timeless::keep_order();
+        publish_unfenced::<Timeless>(&self.end, &self.next, End { roll: 0, bytes }, next_offset);
+        wake::<Timeless>(&self.sleepers, &self.readers, &self.broker);
+    }
+
+    /// Sleeps until the next offset is at least this, whether appenders have fences or not.
+    fn sleep_in_order_until(&self, offset: i64) {
+        while self.next.load(Acquire) < offset {
+            let seen = announce_sleep::<Timeless>(&self.sleepers, &self.readers);
+            assert!(order_sleep::<Timeless>(&self.fences_wanted));
+            if self.next.load(Acquire) < offset {
+                Timeless::wait(&self.readers, seen, None);
+            }
+        }
     }
 
     /// Sleeps until the next offset is at least this.
@@ -190,6 +275,34 @@ fn a_reader_that_sleeps_is_woken() {
         words.publish(1, 1);
         words.publish(2, 2);
         reader.join().unwrap();
+    });
+}
+
+#[test]
+fn a_reader_that_sleeps_is_woken_by_one_who_publishes_without_a_fence() {
+    model(3, || {
+        let words = Arc::new(Words::default());
+        assert!(Timeless::register_appender());
+        let reading = Arc::clone(&words);
+        let reader = thread::spawn(move || (1..=2).for_each(|offset| reading.sleep_in_order_until(offset)));
+        words.publish_unfenced(1, 1);
+        words.publish_unfenced(2, 2);
+        APPENDER.end();
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn readers_of_appenders_with_and_without_fences_are_all_woken() {
+    model(2, || {
+        let words = Arc::new(Words::default());
+        assert!(Timeless::register_appender());
+        let sleeping = [0, 1].map(|_| Arc::clone(&words));
+        let readers = sleeping.map(|words| thread::spawn(move || words.sleep_in_order_until(2)));
+        words.publish_unfenced(1, 1);
+        words.publish(2, 2);
+        APPENDER.end();
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
     });
 }
 
