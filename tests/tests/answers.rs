@@ -4,7 +4,8 @@
 //! One recorder asks Kafka and Mainstem the same requests, which the table of schemas and `answers/contents.rs` make. Kafka's
 //! answers are in `answers/kafka-4.3.0.txt`; every run compares ours with them. What differs is a fault, or a section of
 //! `answers/differences.txt` with the sentence of `docs/deviations.md` that says why. With `TEST_KAFKA_ANEW=1` Kafka is run
-//! too, and has to answer what the file says; `UPDATE_EXPECT=1` writes both files.
+//! too, and has to answer what the file says; only that needs its jars. `UPDATE_EXPECT=1` writes differences.txt, and both
+//! together write both files.
 #![allow(clippy::unwrap_used, reason = "all of it is tests, helpers too")]
 
 #[path = "answers/contents.rs"]
@@ -52,16 +53,18 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Answers by what was asked: `Fetch ordinary`, then a line for versions that are answered alike.
 type Answers = BTreeMap<String, Vec<String>>;
 
-/// Run it by name with `--ignored`: of the differences that it has found each is a fault to repair or gets its sentence first.
+/// Run it by name with `--ignored`.
 #[test]
-#[ignore = "not every section of differences.txt has its reason yet"]
+#[ignore = "groups whose members have only been given an id are in ListGroups in one run and not in the next"]
 fn every_field_of_every_answer_is_as_in_kafka() {
     let update = std::env::var_os("UPDATE_EXPECT").is_some();
-    if update {
+    let is_anew = std::env::var_os("TEST_KAFKA_ANEW").is_some();
+    if update && is_anew {
         fs::write(file("kafka-4.3.0.txt"), print(&kafkas().expect("Kafka is there"))).unwrap();
     }
     let expected = parse(&fs::read_to_string(file("kafka-4.3.0.txt")).unwrap());
-    if std::env::var_os("TEST_KAFKA_ANEW").is_some()
+    if is_anew
+        && !update
         && let Some(answers) = kafkas()
     {
         let differing: Vec<_> = differences(&expected, &answers).into_keys().collect();
@@ -222,26 +225,34 @@ fn differences(expected: &Answers, found: &Answers) -> Answers {
     differences
 }
 
-/// The differences that are meant, each with a phrase of `docs/deviations.md`.
+/// The differences that are meant, each with sentences of `docs/deviations.md`.
 struct Known(Answers);
 
 /// What a reason begins with.
 const WHY: &str = "why: ";
+
+/// In place of a reason that is still to be found.
+const UNKNOWN: &str = "?";
 
 impl Known {
     fn read() -> Known {
         Known(parse(&fs::read_to_string(file("differences.txt")).unwrap_or_default()))
     }
 
-    fn why(&self, name: &str) -> Option<&str> {
-        self.0.get(name)?.iter().find_map(|line| line.strip_prefix(WHY))
+    /// One for each kind of difference in a section.
+    fn reasons(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.get(name).into_iter().flatten().filter_map(|line| line.strip_prefix(WHY))
     }
 
     /// The file as these differences want it.
     fn updated(&self, found: &Answers) -> String {
         let with_reason = found.iter().map(|(name, lines)| {
-            let why = format!("{WHY}{}", self.why(name).unwrap_or("?"));
-            (name.clone(), std::iter::once(why).chain(lines.iter().cloned()).collect())
+            let mut all: Vec<_> = self.reasons(name).map(|why| format!("{WHY}{why}")).collect();
+            if all.is_empty() {
+                all.push(format!("{WHY}{UNKNOWN}"));
+            }
+            all.extend(lines.iter().cloned());
+            (name.clone(), all)
         });
         print(&with_reason.collect())
     }
@@ -256,8 +267,13 @@ impl Known {
             if !known.eq(lines.iter()) {
                 writeln!(said, "{name} is answered otherwise than by Kafka:\n  {}", lines.join("\n  "))
                     .unwrap();
-            } else if !self.why(name).is_some_and(|why| page.contains(why)) {
-                writeln!(said, "{name}: docs/deviations.md does not say {:?}", self.why(name)).unwrap();
+                continue;
+            }
+            if self.reasons(name).next().is_none() {
+                writeln!(said, "{name}: differences.txt does not say why").unwrap();
+            }
+            for why in self.reasons(name).filter(|why| *why == UNKNOWN || !page.contains(*why)) {
+                writeln!(said, "{name}: docs/deviations.md does not say {why:?}").unwrap();
             }
         }
         for name in self.0.keys().filter(|name| !found.contains_key(*name)) {

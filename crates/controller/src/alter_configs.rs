@@ -20,7 +20,7 @@ use super::error::ApiError;
 use super::image::{ConfigResource, ResourceKind};
 use super::state_machine::{Decision, MetadataStateMachine};
 use mainstem_config::alter::{
-    BrokerLayer, Change, Changed, Operation, alter_broker, alter_group, alter_topic,
+    AlterError, BrokerLayer, Change, Changed, Operation, alter_broker, alter_group, alter_topic,
 };
 use mainstem_config::alter_client_metrics;
 
@@ -150,8 +150,9 @@ impl MetadataStateMachine {
         let config = self.ahead_config();
         Ok(match kind {
             ResourceKind::Topic => {
-                self.check_topic(name)?;
-                alter_topic(own, &changes, &config.values)?
+                // As in Kafka, values are judged before the topic is looked for.
+                let changed = alter_topic(own, &changes, &config.values);
+                self.check_topic(name, changed)?
             }
             ResourceKind::Group => {
                 self.check_group(name, own.is_empty(), before)?;
@@ -165,16 +166,19 @@ impl MetadataStateMachine {
         })
     }
 
-    fn check_topic(&self, name: &str) -> Result<(), ApiError> {
+    /// What was changed, if the topic is one whose configuration can be.
+    fn check_topic(&self, name: &str, changed: Result<Changed, AlterError>) -> Result<Changed, ApiError> {
         if name.is_empty() {
             let message = "Default topic resources are not allowed.";
             return Err(ApiError::new(ErrorCode::INVALID_REQUEST, message));
         }
+        let changed = changed?;
         let Some(topic) = self.ahead().topic(name) else {
             let message = format!("The topic '{name}' does not exist.");
             return Err(ApiError::new(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, message));
         };
-        self.check_not_attached(topic, "its rules are those that its directory was made with.")
+        self.check_not_attached(topic, "its rules are those that its directory was made with.")?;
+        Ok(changed)
     }
 
     /// Groups need not exist to be configured, so that their number has a bound of its own.

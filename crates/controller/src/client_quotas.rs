@@ -1,7 +1,7 @@
 //! AlterClientQuotas (49), v0-1, and DescribeClientQuotas (48), v0-1 (KIP-546, KIP-612).
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::alter_client_quotas_request as alter;
@@ -36,11 +36,18 @@ impl MetadataStateMachine {
         resolves: Resolves<'_>,
     ) -> Decision<altered::AlterClientQuotasResponse<'static>> {
         let mut records = Vec::new();
-        let mut seen = BTreeSet::new();
+        let entities: Vec<_> = request.entries.iter().map(|entry| entity_of(entry, resolves)).collect();
+        let mut times: BTreeMap<QuotaEntity, usize> = BTreeMap::new();
+        for entity in entities.iter().flatten() {
+            *times.entry(entity.clone()).or_default() += 1;
+        }
         let (mut entries, mut added) = (Vec::new(), 0);
-        for entry in &request.entries {
-            let changed = entity_of(entry, resolves).and_then(|entity| {
-                if !seen.insert(entity.clone()) {
+        for (entry, entity) in request.entries.iter().zip(entities) {
+            // A repeated entity is answered once, and is left as it is.
+            let times = entity.as_ref().map_or(Some(1), |entity| times.remove(entity));
+            let Some(times) = times else { continue };
+            let changed = entity.and_then(|entity| {
+                if times > 1 {
                     return Err(invalid(format!("Ignoring duplicate entity {}", shown(&entity))));
                 }
                 let records = self.changed_quotas(&entity, &entry.ops)?;
@@ -100,15 +107,13 @@ fn entity_of(entry: &alter::EntryData<'_>, resolves: Resolves<'_>) -> Result<Quo
         let place = entity
             .part_mut(kind)
             .ok_or_else(|| invalid(format!("Unhandled client quota entity type: {kind}")))?;
-        if place.is_some() {
-            return Err(invalid(format!("Invalid client quota entity, duplicate entity entry {kind}")));
-        }
         if part.entity_name.as_deref() == Some("") {
             return Err(invalid(format!("Empty {kind} not supported")));
         }
         if part.entity_name.as_ref().is_some_and(|name| name.len() > NAME_BYTES_MAX) {
             return Err(invalid(format!("The name of the {kind} is longer than {NAME_BYTES_MAX} bytes")));
         }
+        // Of a kind that is named twice, the last one counts, as in Kafka.
         *place = Some(EntityName::new(part.entity_name.as_deref()));
     }
     if !entity.is_valid() {
@@ -169,10 +174,14 @@ fn answer(entry: &alter::EntryData<'_>, error: Option<&ApiError>) -> altered::En
         entity_name: part.entity_name.as_ref().map(|name| Cow::Owned(name.to_string())),
         ..Default::default()
     };
+    let mut seen = HashSet::new();
+    let last = entry.entity.iter().rev().filter(|part| seen.insert(&part.entity_type));
+    let mut entity: Vec<_> = last.map(part).collect();
+    entity.reverse();
     altered::EntryData {
         error_code: error.map_or(ErrorCode::NONE, |error| error.code).0,
         error_message: error.map(|error| Cow::Owned(error.message.clone())),
-        entity: entry.entity.iter().map(part).collect(),
+        entity,
         ..Default::default()
     }
 }

@@ -90,7 +90,8 @@ impl MetadataStateMachine {
             Ok(records) => {
                 let results = request.feature_updates.iter().map(|update| UpdatableFeatureResult {
                     feature: Cow::Owned(update.feature.to_string()),
-                    error_message: None,
+                    // Kafka's word for success.
+                    error_message: Some(Cow::Borrowed("NONE")),
                     ..UpdatableFeatureResult::default()
                 });
                 let results = if version < 2 { results.collect() } else { Vec::new() };

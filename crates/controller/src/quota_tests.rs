@@ -82,11 +82,6 @@ fn what_is_no_quota_is_refused_in_kafkas_words() {
     refused(&[("group", Some("g"))], RATE, "Unhandled client quota entity type: group");
     refused(&[("user", Some(""))], RATE, "Empty user not supported");
     refused(
-        &[("user", Some("u")), ("user", None)],
-        RATE,
-        "Invalid client quota entity, duplicate entity entry user",
-    );
-    refused(
         &[("user", Some("u")), ("ip", None)],
         RATE,
         "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId",
@@ -134,21 +129,39 @@ fn an_entity_changes_wholly_or_not_and_the_others_with_it_or_without() {
     let mut session = Session::new("");
     let before = session.end();
     let bad = [("request_percentage", Some(50.5)), ("nope", Some(1.0))];
-    let answers =
-        alter_all(&mut session, &[(USER, &bad), (&[("client-id", None)], RATE), (USER, RATE)], false);
-    assert_eq!(
-        answers,
-        [
-            "INVALID_REQUEST: Invalid configuration key nope",
-            "ok",
-            "INVALID_REQUEST: Ignoring duplicate entity ClientQuotaEntity(entries={user=u})"
-        ]
-    );
+    let answers = alter_all(&mut session, &[(USER, &bad), (&[("client-id", None)], RATE)], false);
+    assert_eq!(answers, ["INVALID_REQUEST: Invalid configuration key nope", "ok"]);
     assert_eq!(session.end(), before + 1);
     assert_eq!(alter_all(&mut session, &[(USER, RATE)], true), ["ok"], "validate only");
     assert_eq!(alter(&mut session, &[("client-id", None)], RATE), "ok", "as it is");
     assert_eq!(alter(&mut session, USER, &[("producer_byte_rate", None)]), "ok", "there is none");
     assert_eq!(session.end(), before + 1, "nothing to write");
+}
+
+#[test]
+fn an_entity_that_is_named_twice_is_answered_once_and_left_as_it_is() {
+    let mut session = Session::new("");
+    let twice: Parts<'_> = &[("user", Some("other")), ("user", Some("u"))];
+    let answers =
+        alter_all(&mut session, &[(USER, RATE), (&[("client-id", None)], RATE), (twice, RATE)], false);
+    assert_eq!(
+        answers,
+        ["INVALID_REQUEST: Ignoring duplicate entity ClientQuotaEntity(entries={user=u})", "ok"]
+    );
+    assert_eq!(describe(&session, &[], false), ["client-id=* producer_byte_rate=1000"]);
+}
+
+#[test]
+fn of_a_kind_that_an_entity_names_twice_the_last_one_counts() {
+    let mut session = Session::new("");
+    let entry = entry(&[("user", Some("other")), ("client-id", None), ("user", Some("u"))], RATE);
+    let request = AlterClientQuotasRequest { entries: vec![entry], ..Default::default() };
+    let decision = session.machine.alter_client_quotas(&request, &|_| true);
+    let response = session.append(decision);
+    session.commit_all();
+    let answered: Vec<_> = response.entries[0].entity.iter().map(|part| &*part.entity_type).collect();
+    assert_eq!(answered, ["client-id", "user"]);
+    assert_eq!(describe(&session, &[], false), ["user=u,client-id=* producer_byte_rate=1000"]);
 }
 
 #[test]

@@ -45,7 +45,8 @@ impl MetadataStateMachine {
         });
         let response = AlterPartitionReassignmentsResponse {
             allow_replication_factor_change: may_resize,
-            error_message: None,
+            // As Kafka answers a request of nothing.
+            error_message: request.topics.is_empty().then_some(Cow::Borrowed("")),
             responses: topics.collect(),
             ..AlterPartitionReassignmentsResponse::default()
         };

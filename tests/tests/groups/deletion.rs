@@ -89,7 +89,7 @@ fn offsets_that_no_client_reads_go_and_others_say_why_they_stay() {
     let mut client = broker.connect();
     assert_eq!(client.committed(GROUP, TOPIC, 0).unwrap(), -1);
     assert_eq!(client.committed(GROUP, TOPIC, 1).unwrap(), 11);
-    // Only unknown partitions: the group is not asked.
+    // Only unknown partitions, of a group that is there.
     let (error, partitions) = delete_offsets(&mut client, &[("nowhere", &[3])]);
     let unknown = ("nowhere".to_owned(), 3, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
     assert_eq!((error, partitions), (ErrorCode::NONE, vec![unknown]));

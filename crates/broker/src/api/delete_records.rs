@@ -1,5 +1,6 @@
 //! DeleteRecords (21), v0-2: forget what lies before an offset; answered when a restart will remember that.
 
+use std::collections::HashSet;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +31,7 @@ pub(crate) fn serve(
     decoder: &mut Decoder<'_>,
     _out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
-    let request: DeleteRecordsRequest<'_> = body(decoder, context.version)?;
+    let request = last_of_each(body(decoder, context.version)?);
     let parts = request.topics.iter().map(|topic| topic.partitions.len()).sum();
     let durable = Arc::new(DurableWait::new(parts));
     let topics = request.topics.iter().map(|topic| delete_in_topic(broker, &context, topic, &durable));
@@ -48,6 +49,21 @@ pub(crate) fn serve(
         Ok(out)
     });
     Ok(Handled::Later { response, holds: true })
+}
+
+/// Of a partition that a request names more than once, what comes last counts, as in Kafka.
+fn last_of_each(mut request: DeleteRecordsRequest<'_>) -> DeleteRecordsRequest<'_> {
+    let mut seen = HashSet::new();
+    for topic in request.topics.iter_mut().rev() {
+        let name = topic.name.clone();
+        let named = std::mem::take(&mut topic.partitions).into_iter().rev();
+        let mut kept: Vec<_> =
+            named.filter(|partition| seen.insert((name.clone(), partition.partition_index))).collect();
+        kept.reverse();
+        topic.partitions = kept;
+    }
+    request.topics.retain(|topic| !topic.partitions.is_empty());
+    request
 }
 
 fn delete_in_topic(

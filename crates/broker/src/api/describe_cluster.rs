@@ -13,8 +13,11 @@ use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
 
-/// `endpoint_type` of brokers; controllers would be 2 (KIP-919).
+/// `endpoint_type` of brokers (KIP-919).
 const BROKERS: i8 = 1;
+
+/// `endpoint_type` of controllers.
+const CONTROLLERS: i8 = 2;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -24,12 +27,7 @@ pub(crate) fn serve(
 ) -> Result<Handled, DecodeError> {
     let request: DescribeClusterRequest<'_> = body(decoder, context.version)?;
     if request.endpoint_type != BROKERS {
-        let response = DescribeClusterResponse {
-            error_code: ErrorCode::MISMATCHED_ENDPOINT_TYPE.code(),
-            error_message: Some("The request was sent to an endpoint of brokers.".into()),
-            ..Default::default()
-        };
-        return Ok(respond(&context, response, out));
+        return Ok(respond(&context, refused(request.endpoint_type), out));
     }
     let image = broker.controller.image();
     let nodes = cluster::nodes(broker, &context, &image);
@@ -55,4 +53,20 @@ pub(crate) fn serve(
         ..Default::default()
     };
     Ok(respond(&context, response, out))
+}
+
+/// The answer to a client that asks for other nodes than brokers.
+fn refused(endpoint_type: i8) -> DescribeClusterResponse<'static> {
+    let (error, message) = match endpoint_type {
+        CONTROLLERS => (
+            ErrorCode::MISMATCHED_ENDPOINT_TYPE,
+            "The request was sent to an endpoint of brokers.".to_owned(),
+        ),
+        other => (ErrorCode::UNSUPPORTED_ENDPOINT_TYPE, format!("Unsupported endpoint type {other}")),
+    };
+    DescribeClusterResponse {
+        error_code: error.code(),
+        error_message: Some(message.into()),
+        ..Default::default()
+    }
 }

@@ -46,10 +46,16 @@ fn describe_topic(
         .and_then(|()| names::check(&topic.name).map_err(|_| ErrorCode::INVALID_TOPIC_EXCEPTION));
     let described = topic.partition_indexes.iter().map(|index| {
         let producers = allowed.and_then(|()| producers(broker, &topic.name, *index, *left));
-        let error_code = producers.as_ref().err().map_or(0, |error| error.code());
+        let error = producers.as_ref().err().copied();
         let active_producers = producers.unwrap_or_default();
         *left -= active_producers.len();
-        PartitionResponse { partition_index: *index, error_code, active_producers, ..Default::default() }
+        PartitionResponse {
+            partition_index: *index,
+            error_code: error.map_or(0, ErrorCode::code),
+            error_message: error.map(|error| error.message().into()),
+            active_producers,
+            ..Default::default()
+        }
     });
     described.collect()
 }

@@ -65,11 +65,17 @@ fn topic(
 fn unknown(asked: &TopicData<'_>) -> describe_quorum_response::TopicData<'static> {
     let partitions = asked.partitions.iter().map(|partition| PartitionData {
         partition_index: partition.partition_index,
-        error_code: ErrorCode::UNKNOWN_TOPIC_OR_PARTITION.code(),
-        error_message: None,
-        ..Default::default()
+        ..refused(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)
     });
     topic(&asked.topic_name, partitions.collect())
+}
+
+fn refused(error: ErrorCode) -> PartitionData<'static> {
+    PartitionData {
+        error_code: error.code(),
+        error_message: Some(error.message().into()),
+        ..Default::default()
+    }
 }
 
 fn describe(broker: &Broker, version: i16) -> PartitionData<'static> {
@@ -77,9 +83,7 @@ fn describe(broker: &Broker, version: i16) -> PartitionData<'static> {
     let (ends, directory_id) = match log {
         Ok(found) => found,
         // The broker is stopping.
-        Err(error) => {
-            return PartitionData { error_code: error.code(), error_message: None, ..Default::default() };
-        }
+        Err(error) => return refused(error),
     };
     if let Some(cluster) = &broker.cluster {
         return describe_cluster(broker, cluster, ends.high_watermark, version);
@@ -114,13 +118,13 @@ fn describe_cluster(
     let Some((matched, last)) = log.matched() else {
         let leader = broker.controller.leader(broker.node.id);
         // As Kafka's voters do: the client asks the leader.
-        return PartitionData {
-            error_code: ErrorCode::NOT_LEADER_OR_FOLLOWER.code(),
-            error_message: leader.is_none().then(|| cluster.missing_majority().into()),
-            leader_id: leader.unwrap_or(-1),
-            leader_epoch: broker.controller.epoch(),
-            ..Default::default()
-        };
+        let mut answer = refused(ErrorCode::NOT_LEADER_OR_FOLLOWER);
+        if leader.is_none() {
+            answer.error_message = Some(cluster.missing_majority().into());
+        }
+        answer.leader_id = leader.unwrap_or(-1);
+        answer.leader_epoch = broker.controller.epoch();
+        return answer;
     };
     let (now, log_end) = (wall_ms(), log.ends().map_or(0, |ends| ends.log_end));
     let in_sync = log.in_sync();

@@ -15,6 +15,9 @@ use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
 use crate::random;
 
+/// Version from which an answer without a protocol says null, and not an empty name (KIP-559).
+const NULL_PROTOCOL_SINCE: i16 = 7;
+
 pub(crate) fn serve(
     broker: &Arc<Broker>,
     context: RequestContext,
@@ -25,11 +28,25 @@ pub(crate) fn serve(
     let allowed = authorize(&context, Operation::Read, Resource::Group(&request.group_id));
     if let Err(error) = allowed.and_then(|()| tailers::check_join(broker, &request.group_id)) {
         let response = JoinGroupResponse { error_code: error.code(), ..Default::default() };
-        return Ok(respond(&context, response, out));
+        return Ok(respond_joined(&context, response, out));
     }
     let request = Request::JoinGroup { request, random: random::bytes() };
     Ok(groups::answer(broker, context, request, out, |context, reply, out| match reply {
-        Reply::JoinGroup(response) => respond(context, response, out),
+        Reply::JoinGroup(response) => respond_joined(context, response, out),
         other => unreachable!("the coordinator answers in kind, not {other:?}"),
     }))
+}
+
+/// Answers with the protocol's name as the version has it where there is none.
+fn respond_joined(
+    context: &RequestContext,
+    mut response: JoinGroupResponse<'_>,
+    out: &mut ResponseBuffer,
+) -> Handled {
+    let name = response.protocol_name.take().filter(|name| !name.is_empty());
+    response.protocol_name = match context.version {
+        NULL_PROTOCOL_SINCE.. => name,
+        _ => Some(name.unwrap_or_default()),
+    };
+    respond(context, response, out)
 }

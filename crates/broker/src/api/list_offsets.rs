@@ -33,6 +33,9 @@ const LATEST_TIERED: i64 = -5;
 /// too.
 const EARLIEST_PENDING_UPLOAD: i64 = -6;
 
+/// `isolation_level` of a reader of all records.
+const READ_UNCOMMITTED: i8 = 0;
+/// `isolation_level` of a reader of no open transactions.
 const READ_COMMITTED: i8 = 1;
 
 /// Topics and partitions that are answered on the event loop: more would hold it up.
@@ -82,23 +85,31 @@ fn answer(
             *asked.entry((&*topic.name, wanted.partition_index)).or_insert(0) += 1;
         }
     }
-    let topics = request.topics.iter().map(|topic| {
+    let isolation = match request.isolation_level {
+        READ_UNCOMMITTED => Ok(false),
+        READ_COMMITTED => Ok(true),
+        // As in Kafka, where no code is meant for it.
+        _ => Err(ErrorCode::UNKNOWN_SERVER_ERROR),
+    };
+    let topics = request.topics.iter().filter_map(|topic| {
         let allowed = authorize(context, Operation::Describe, Resource::Topic(&topic.name));
         let partitions = topic.partitions.iter().filter_map(|wanted| {
             let found = match asked.insert((&*topic.name, wanted.partition_index), ANSWERED) {
                 Some(ANSWERED) => return None,
-                Some(1) | None => allowed.and_then(|()| {
-                    find(broker, context, &topic.name, wanted, request.isolation_level == READ_COMMITTED)
-                }),
+                Some(1) | None => allowed
+                    .and(isolation)
+                    .and_then(|committed| find(broker, context, &topic.name, wanted, committed)),
                 Some(_) => allowed.and(Err(ErrorCode::INVALID_REQUEST)),
             };
             Some(encode(context, wanted.partition_index, found))
         });
-        ListOffsetsTopicResponse {
+        let partitions: Vec<_> = partitions.collect();
+        // One that is named again was answered before.
+        (topic.partitions.is_empty() || !partitions.is_empty()).then(|| ListOffsetsTopicResponse {
             name: topic.name.clone(),
-            partitions: partitions.collect(),
+            partitions,
             ..Default::default()
-        }
+        })
     });
     let response = ListOffsetsResponse { topics: topics.collect(), ..Default::default() };
     Ok(respond(context, response, out))

@@ -26,8 +26,11 @@ pub(crate) fn serve(
     let mut request: OffsetDeleteRequest<'_> = body(decoder, context.version)?;
     let response = match authorize(context, Operation::Delete, Resource::Group(&request.group_id)) {
         Ok(()) => {
+            // The coordinator is asked about the group in any case, but for one that it may know nothing of.
+            let is_tailer =
+                !broker.attached.is_empty() && !tailers::find(broker, &request.group_id).is_empty();
             let refused = take_refused(broker, context, &mut request);
-            if request.topics.is_empty() && !refused.is_empty() {
+            if is_tailer && request.topics.is_empty() && !refused.is_empty() {
                 OffsetDeleteResponse { topics: refused, ..Default::default() }
             } else {
                 delete(broker, context, request, refused)

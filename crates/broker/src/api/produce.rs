@@ -164,7 +164,7 @@ impl Progress {
             if self.responses.len() == rank {
                 self.responses.push(Vec::with_capacity(data.partition_data.len()));
             }
-            let topic = permitted(broker, context, request, data);
+            let topic = permitted(broker, context, data);
             for partition in data.partition_data.iter().skip(self.responses[rank].len()) {
                 if !std::mem::take(&mut is_first)
                     && let Some(time_max) = time_max
@@ -245,7 +245,7 @@ impl Progress {
         (rank, at): Place,
     ) {
         let data = &request.topic_data[rank];
-        let topic = permitted(broker, context, request, data);
+        let topic = permitted(broker, context, data);
         let asked = (context.version, request.acks, wait_limit(request));
         let response = self.append_partition(broker, asked, (rank, at), &topic, &data.partition_data[at]);
         self.responses[rank][at] = response;
@@ -382,16 +382,12 @@ impl From<Refused> for Refusal {
     }
 }
 
-/// The topic, if it exists and may be written to by this request.
+/// The topic, if it exists and may be written to by this client.
 fn permitted(
     broker: &Broker,
     context: &RequestContext,
-    request: &ProduceRequest<'_>,
     data: &TopicProduceData<'_>,
 ) -> Result<Arc<Topic>, Refusal> {
-    if !matches!(request.acks, -1..=1) {
-        return Err(ErrorCode::INVALID_REQUIRED_ACKS.into());
-    }
     let topic = match context.version {
         13.. => broker.topics.by_id(&data.topic_id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?,
         _ => {
@@ -420,6 +416,10 @@ fn append(
     verified: Result<VerificationGuard, ErrorCode>,
 ) -> Result<AppendAnswer, Refusal> {
     let partition = topic.partition(data.index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+    // Judged when the partition is known to be there, as in Kafka.
+    if !matches!(acks, -1..=1) {
+        return Err(ErrorCode::INVALID_REQUIRED_ACKS.into());
+    }
     let settings = partition.settings();
     if acks == ACKS_ALL && !partition.has_min_insync(settings.min_insync_replicas) {
         return Err(ErrorCode::NOT_ENOUGH_REPLICAS.into());
@@ -577,7 +577,7 @@ fn verify(
     let (mut known, mut waiting, mut wanted) = (Verified::new(), Vec::new(), Wanted::new());
     for (rank, partition, index, batch) in batches {
         // What is not there, or may not be written, is refused when it is appended.
-        let Ok(topic) = permitted(broker, context, request, &request.topic_data[rank]) else { continue };
+        let Ok(topic) = permitted(broker, context, &request.topic_data[rank]) else { continue };
         let Some(log) = topic.partition(index) else { continue };
         let first = VerificationRequest {
             producer_id: producer.id,

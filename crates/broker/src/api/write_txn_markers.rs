@@ -1,7 +1,7 @@
 //! WriteTxnMarkers (27), v1-2: ends producers' transactions in partitions. A coordinator's request to other brokers; and
 //! that of an administrator who ends a transaction which its coordinator has lost (KIP-664).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use mainstem_coordination::transactions::MarkerOutcome;
@@ -37,9 +37,14 @@ pub(crate) fn serve(
     let allowed = authorize(&context, Operation::ClusterAction, Resource::Cluster)
         .or_else(|_| authorize(&context, Operation::Alter, Resource::Cluster));
     let mut named = BTreeSet::new();
-    let mut marked = Vec::new();
+    let (mut marked, mut ranks) = (Vec::new(), HashMap::new());
     for marker in &request.markers {
-        marked.push(write(broker, marker, allowed, &mut named));
+        // A producer is answered once, as in Kafka: clients look the answer up by its id.
+        let rank = *ranks.entry(marker.producer_id).or_insert(marked.len());
+        if rank == marked.len() {
+            marked.push(Marked { producer_id: marker.producer_id, topics: BTreeMap::new() });
+        }
+        write(broker, marker, allowed, &mut named, &mut marked[rank]);
     }
     if marked.iter().all(|marked| marked.topics.is_empty()) {
         let markers = marked.into_iter().map(|marked| result(marked.producer_id, Vec::new())).collect();
@@ -63,7 +68,8 @@ fn write(
     asked: &WritableTxnMarker<'_>,
     allowed: Result<(), ErrorCode>,
     named: &mut BTreeSet<(i64, String, i32)>,
-) -> Marked {
+    marked: &mut Marked,
+) {
     let marker = TransactionMarker {
         producer_id: asked.producer_id,
         producer_epoch: asked.producer_epoch,
@@ -71,7 +77,6 @@ fn write(
         committed: asked.transaction_result,
         transaction_version: asked.transaction_version.into(),
     };
-    let mut topics: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for topic in &asked.topics {
         for index in &topic.partition_indexes {
             if !named.insert((asked.producer_id, topic.name.to_string(), *index)) {
@@ -84,10 +89,9 @@ fn write(
                 Ok(()) => markers::write(broker, &topic.name, *index, marker, Box::new(told)),
                 Err(error) => told(MarkerOutcome::Failed(error)),
             }
-            topics.entry(topic.name.to_string()).or_default().push((*index, outcome));
+            marked.topics.entry(topic.name.to_string()).or_default().push((*index, outcome));
         }
     }
-    Marked { producer_id: asked.producer_id, topics }
 }
 
 async fn outcome(marked: Marked) -> WritableTxnMarkerResult<'static> {

@@ -57,7 +57,7 @@ impl<'a> Join<'a> {
     }
 }
 
-/// The answer with an error. Before v7 a null protocol name is not allowed on the wire, so it stays empty (KIP-559).
+/// The answer with an error. How a version says that there is no protocol is the driver's (KIP-559).
 pub(crate) fn refused(member_id: &str, error: ErrorCode) -> Reply {
     let member_id = member_id.to_string().into();
     Reply::JoinGroup(JoinGroupResponse { member_id, error_code: error.0, ..Default::default() })

@@ -38,10 +38,12 @@ pub fn groups_of<'a>(request: OffsetFetchRequest<'a>, api_version: i16) -> Vec<O
     groups.retain(|group| seen.insert(group.group_id.clone()));
     for topics in groups.iter_mut().filter_map(|group| group.topics.as_mut()) {
         let mut seen = HashSet::new();
-        for topic in topics {
-            let (name, id) = (topic.name.clone(), topic.topic_id);
+        topics.retain_mut(|topic| {
+            let (name, id, is_empty) =
+                (topic.name.clone(), topic.topic_id, topic.partition_indexes.is_empty());
             topic.partition_indexes.retain(|index| seen.insert((name.clone(), id, *index)));
-        }
+            is_empty || !topic.partition_indexes.is_empty()
+        });
     }
     groups
 }
