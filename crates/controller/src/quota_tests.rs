@@ -161,7 +161,7 @@ fn of_a_kind_that_an_entity_names_twice_the_last_one_counts() {
     session.commit_all();
     let answered: Vec<_> = response.entries[0].entity.iter().map(|part| &*part.entity_type).collect();
     assert_eq!(answered, ["client-id", "user"]);
-    assert_eq!(describe(&session, &[], false), ["user=u,client-id=* producer_byte_rate=1000"]);
+    assert_eq!(describe(&session, &[], false), ["client-id=*,user=u producer_byte_rate=1000"]);
 }
 
 #[test]
