@@ -49,6 +49,12 @@ impl FlushState {
         }
     }
 
+    /// The partition's directory has another name; what was not synced in it is not yet.
+    pub(crate) fn note_renamed(&mut self, dir: &Arc<Path>) {
+        self.directories.clear();
+        self.add_directory(dir);
+    }
+
     pub(crate) fn note_due(&mut self) {
         self.due = true;
     }

@@ -1,8 +1,9 @@
 //! A copy of a log that grows in another log directory until it takes the original's place.
 //!
 //! The mover of a partition asks again and again, with the original locked, what comes next ([`FutureLog::next`]), and
-//! copies it without the lock ([`FutureLog::copy`]); [`FutureLog::sync`] puts it on disk. When little is left,
-//! [`FutureLog::take_over`] does the rest with the original locked. Batches are copied as they are, with offsets and
+//! copies it without the lock ([`FutureLog::copy`]); [`FutureLog::sync`] puts it on disk. When little is left, it is caught
+//! up and made durable, and takes the original's place: what has to be done with the original locked waits for no sync.
+//! Between [`FutureLog::catch_up`] and the end of [`TakenOver`] no append counts as durable. Batches are copied as they are, with offsets and
 //! leader epochs; segments begin where this copy's configuration wants them to.
 
 use crate::append::Prepared;
@@ -126,6 +127,11 @@ impl FutureLog {
         self.log.path()
     }
 
+    /// The log directory that it is in.
+    pub fn dir(&self) -> &Arc<LogDir> {
+        self.log.dir()
+    }
+
     /// The offset up to which it is copied.
     pub fn log_end(&self) -> i64 {
         self.log.log_end
@@ -229,25 +235,11 @@ impl FutureLog {
         }
     }
 
-    /// Copies the rest and takes the original's place; the original comes back, out of service: its directory is named
-    /// `-delete` and is removed from `due_mono_ms` on. The checkpoints of its log directory have to forget it yet
-    /// ([`LogDir::forget`]). Syncs on this thread, and waits for no other.
+    /// Copies what is left, with the original locked, and takes over what else is known of it. Syncs nothing.
     ///
     /// # Errors
-    /// See [`TakeOverError`].
-    pub fn take_over(
-        mut self,
-        original: &mut Log,
-        mono_ms: u64,
-        due_mono_ms: u64,
-    ) -> Result<Log, TakeOverError> {
-        self.catch_up(original, mono_ms).map_err(TakeOverError::Aborted)?;
-        self.rename(original, due_mono_ms).map_err(TakeOverError::Broken)?;
-        Ok(std::mem::replace(original, self.log))
-    }
-
-    /// Makes this log whole, and what a restart needs of it durable.
-    fn catch_up(&mut self, original: &mut Log, mono_ms: u64) -> Result<(), CopyError> {
+    /// The copy is to be removed then.
+    pub fn catch_up(&mut self, original: &Log, mono_ms: u64) -> Result<(), CopyError> {
         original.check_running()?;
         while let Some(plan) = self.next(original)? {
             self.copy(plan, mono_ms)?;
@@ -265,14 +257,68 @@ impl FutureLog {
         // The original also knows producers whose batches are gone.
         log.producers = original.producers.clone();
         log.producer_share.set(log.producers.len());
-        // A producer that waits for the coordinator's confirmation appends to this log.
-        log.verifications = std::mem::take(&mut original.verifications);
         log.snapshot_offset = None;
-        log.write_epochs()?;
-        log.write_snapshot()?;
+        Ok(())
+    }
+
+    /// Makes the copy, as it was caught up last, durable with all that a restart needs of it. Waits for the disk; the
+    /// original may go on.
+    ///
+    /// # Errors
+    /// The copy is to be removed then.
+    pub fn make_durable(&mut self) -> Result<(), CopyError> {
+        self.log.write_epochs()?;
+        self.log.write_snapshot()?;
         self.sync()?;
         self.note_checkpoints().map_err(LogError::io("write the checkpoints in", self.log.dir.path()))?;
         Ok(())
+    }
+
+    /// Whether what [`make_durable`](Self::make_durable) wrote beside records holds for the original as it is now: records
+    /// alone may have followed.
+    pub fn is_current(&self, original: &Log) -> bool {
+        self.log.log_start == original.log_start && self.log.epochs == original.epochs
+    }
+
+    /// Copies what is left and takes the original's place, with that locked: its directory is named `-delete` and is
+    /// removed from `due_mono_ms` on. Syncs nothing, so that nothing that is appended from now on, or was since
+    /// [`make_durable`](Self::make_durable), may count as durable until [`TakenOver`] has ended.
+    ///
+    /// # Errors
+    /// See [`TakeOverError`].
+    ///
+    /// # Panics
+    /// When the copy is not [current](Self::is_current).
+    pub fn take_over(
+        mut self,
+        original: &mut Log,
+        mono_ms: u64,
+        due_mono_ms: u64,
+    ) -> Result<TakenOver, TakeOverError> {
+        assert!(self.is_current(original), "what was made durable is of another moment");
+        self.catch_up(original, mono_ms).map_err(TakeOverError::Aborted)?;
+        // A producer that waits for the coordinator's confirmation appends to this log.
+        self.log.verifications = std::mem::take(&mut original.verifications);
+        let from = original.dir.clone();
+        let retired = from.retire(&original.partition, due_mono_ms);
+        retired.map_err(failing(&from, original.path())).map_err(TakeOverError::Broken)?;
+        Ok(TakenOver { original: std::mem::replace(original, self.log) })
+    }
+
+    /// All of a take-over, at once. The original comes back.
+    #[cfg(test)]
+    pub(crate) fn take_over_at_once(
+        mut self,
+        original: &mut Log,
+        mono_ms: u64,
+    ) -> Result<Log, TakeOverError> {
+        self.catch_up(original, mono_ms).map_err(TakeOverError::Aborted)?;
+        self.make_durable().map_err(TakeOverError::Aborted)?;
+        let to = self.dir().clone();
+        let taken = self.take_over(original, mono_ms, 0)?;
+        taken.sync_retired().map_err(TakeOverError::Broken)?;
+        taken.name(original).map_err(TakeOverError::Broken)?;
+        taken.sync_named(&to).map_err(TakeOverError::Broken)
     }
 
     /// Log start and recovery point, durably: by the latter a start believes the snapshot of the producers. Written by this
@@ -286,19 +332,48 @@ impl FutureLog {
         checkpoints.log_start.write()?;
         checkpoints.recovery_point.write()
     }
+}
 
-    /// See [`crate::placement`] for why in this order.
-    fn rename(&mut self, original: &Log, due_mono_ms: u64) -> Result<(), LogError> {
-        let (from, to) = (original.dir.clone(), self.log.dir.clone());
-        let partition = &self.log.partition;
-        from.retire(partition, due_mono_ms).map_err(failing(&from, original.path()))?;
-        let path = to.promote_future(self.path(), partition).map_err(failing(&to, self.path()))?;
-        let log = &mut self.log;
+/// A take-over of which the names are not durable yet. Its steps in this order; [`crate::placement`] has why.
+#[derive(Debug)]
+#[must_use = "without its end the next start has to finish it"]
+pub struct TakenOver {
+    original: Log,
+}
+
+impl TakenOver {
+    /// Makes durable that the original is out of service. Waits for the disk, and needs no lock.
+    ///
+    /// # Errors
+    /// Which of the two has the partition's name is not known then: see [`TakeOverError::Broken`].
+    pub fn sync_retired(&self) -> Result<(), LogError> {
+        let from = &self.original.dir;
+        from.storage().sync_dir(from.path()).map_err(failing(from, self.original.path()))
+    }
+
+    /// Gives the log the partition's name, with it locked.
+    ///
+    /// # Errors
+    /// As [`sync_retired`](Self::sync_retired).
+    pub fn name(&self, log: &mut Log) -> Result<(), LogError> {
+        let path = log.dir.name_future(log.path(), &log.partition).map_err(failing(&log.dir, log.path()))?;
+        let epochs_unwritten = log.epochs_to_write().is_some();
         log.files.dir = Arc::from(path);
         // They know their files by name.
-        log.epoch_checkpoint = EpochCheckpoint::new(log.files.clone(), false);
+        log.epoch_checkpoint = EpochCheckpoint::new(log.files.clone(), epochs_unwritten);
         log.segments.iter_mut().for_each(|segment| segment.close_cached());
+        log.flush.note_renamed(&log.files.dir);
         Ok(())
+    }
+
+    /// Makes that name durable. Waits for the disk, and needs no lock. From now on what is synced is durable. The original
+    /// comes back, out of service; the checkpoints of its log directory have to forget it yet ([`LogDir::forget`]).
+    ///
+    /// # Errors
+    /// As [`sync_retired`](Self::sync_retired).
+    pub fn sync_named(self, to: &LogDir) -> Result<Log, LogError> {
+        to.storage().sync_dir(to.path()).map_err(failing(to, to.path()))?;
+        Ok(self.original)
     }
 }
 

@@ -72,7 +72,7 @@ pub use config::LogConfig;
 pub use end_transaction::{LATE_TRANSACTION_BUFFER_MS, TransactionMarker};
 pub use epoch_checkpoint::EpochsToWrite;
 pub use error::{AppendError, LogError, ReadError};
-pub use future::{CopyError, CopyPlan, CopyStart, FutureLog, TakeOverError};
+pub use future::{CopyError, CopyPlan, CopyStart, FutureLog, TakeOverError, TakenOver};
 pub use leader_epochs::{EpochEnd, EpochEntry, LeaderEpochs};
 pub use log::{Ends, Log, PartitionIdentity};
 pub use mainstem_records::Origin;

@@ -1,9 +1,9 @@
 //! Which directory a partition is served from after a start, when there are several.
 //!
-//! A move ends in this order, under the partition's lock: the copy is whole and synced; the original is renamed to
-//! `-delete`, durably; the copy gets the partition's name, durably; the metadata learns of it. So wherever a kill or a
-//! power cut hits, one of two things is found: the original, and the copy counts for nothing; or no original, and
-//! the copy is whole.
+//! A move ends in this order: nothing that is appended counts as durable any more; the copy is synced as far as anything
+//! does, and whole; the original is renamed to `-delete`, durably; the copy gets the partition's name, durably; what is
+//! appended counts again; the metadata learns of it. So wherever a kill or a power cut hits, one of two things is found: the
+//! original, and the copy counts for nothing; or no original, and the copy has whatever was durable.
 
 /// The id of a log directory.
 pub type DirectoryId = [u8; 16];

@@ -76,7 +76,8 @@ impl SimStorage {
         self.disk.lock().syncs_to_fail = count;
     }
 
-    /// Lets syncs of files with `of` in their path wait until it is called with `None`, or their process is dead.
+    /// Lets syncs of files and directories with `of` in their path wait until it is called with `None`, or their process is
+    /// dead.
     pub fn hold_syncs(&self, of: Option<&str>) {
         self.disk.lock().held = of.map(str::to_owned);
     }
@@ -155,6 +156,23 @@ impl Storage for SimStorage {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut disk = self.alive()?;
+        let is_held =
+            |disk: &Disk| disk.held.as_deref().is_some_and(|held| dir.to_string_lossy().contains(held));
+        if is_held(&disk) {
+            disk.syncs_held += 1;
+            while is_held(&disk) {
+                drop(disk);
+                std::thread::sleep(HELD_SYNC_CHECK);
+                match self.alive() {
+                    Ok(alive) => disk = alive,
+                    Err(dead) => {
+                        self.disk.lock().syncs_held -= 1;
+                        return Err(dead);
+                    }
+                }
+            }
+            disk.syncs_held -= 1;
+        }
         let inode = disk.find(dir)?;
         disk.sync(inode)
     }

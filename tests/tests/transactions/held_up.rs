@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use mainstem_log::sim::SimStorage;
 use mainstem_log::storage::Storage;
+use mainstem_tests::client::Client;
+use mainstem_tests::kafka::{batch, produce_request};
 use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
+use mainstem_wire::messages::produce_request::ProduceRequest;
 
 use crate::eventually;
 use crate::machine::{Death, SimulatedBroker};
@@ -161,4 +164,70 @@ fn who_waits_for_markers_holds_up_no_other_transaction() {
             (stable == end).then_some(())
         });
     }
+}
+
+/// A partition goes into another log directory: no thread that serves clients waits for the syncs of that, and what is
+/// appended meanwhile counts as durable afterwards.
+#[test]
+fn no_event_loop_waits_for_the_syncs_of_a_move() {
+    let more = [("log.dirs", "/one,/other"), ("metadata.log.dir", "/metadata"), ("num.network.threads", "1")];
+    let mut broker = SimulatedBroker::start(&settings(&more));
+    let disk = broker.disk().clone();
+    let mut client = broker.connect();
+    client.set_patience(Duration::from_secs(10)).expect("it can be set");
+    client.create_topic(TOPIC, 1, &[]).expect("a topic");
+    let mut all = Vec::new();
+    write_next(&mut client, &mut all, -1);
+    let is_in = |dir: &&str| disk.exists(&Path::new(dir).join("topic-0")).expect("a disk");
+    let from = ["/one", "/other"].into_iter().find(is_in).expect("it is somewhere");
+    let to = if from == "/one" { "/other" } else { "/one" };
+    // The copy's own files there; on the way back the name under which the original is out of service.
+    for (held, from, to) in [("-future", from, to), (to, to, from)] {
+        let waits = held != "-future";
+        disk.hold_syncs(Some(held));
+        let mut mover = broker.connect();
+        mover.move_partition(TOPIC, 0, Path::new(to)).expect("it is asked for");
+        eventually("the move waits for the disk", || {
+            let is_out = !disk.exists(&Path::new(from).join("topic-0")).expect("a disk");
+            (disk.syncs_held() > 0 && is_out == waits).then_some(())
+        });
+        for _ in 0..5 {
+            write_next(&mut client, &mut all, 1);
+            let last = i64::try_from(all.len()).expect("few") - 1;
+            assert_eq!(client.offset_at(TOPIC, 0, -1).expect("it is answered"), last + 1);
+            assert_eq!(client.fetch(TOPIC, 0, last).expect("it is read").len(), 1);
+        }
+        let mut waiting = broker.connect();
+        if waits {
+            let value = format!("{}", all.len());
+            let batch = batch(&[value.as_bytes()]);
+            waiting.send(&produce_request(TOPIC, 0, -1, &batch), 9).expect("it is sent");
+            all.push(value.into_bytes());
+            let end = i64::try_from(all.len()).expect("few");
+            eventually("it is appended", || (client.offset_at(TOPIC, 0, -1).ok() == Some(end)).then_some(()));
+        }
+        assert!(disk.syncs_held() > 0, "the disk is waited for all the time");
+        disk.hold_syncs(None);
+        if waits {
+            let (_, answer) = waiting.receive::<ProduceRequest<'_>>(9).expect("an answer");
+            assert_eq!(answer.responses[0].partition_responses[0].error_code, 0);
+        }
+        eventually("it has moved", || {
+            let there = disk.exists(&Path::new(to).join("topic-0")).expect("a disk");
+            (there && !disk.exists(&Path::new(from).join("topic-0")).expect("a disk")).then_some(())
+        });
+        write_next(&mut client, &mut all, -1);
+    }
+    broker.die(Death::PowerCut, &mut mainstem_log::sim::Random::new(7));
+    broker.start_again();
+    let mut client = broker.connect();
+    let read = client.read_all(TOPIC, 0, 0).expect("it is read");
+    assert_eq!(read.into_iter().map(|record| record.value).collect::<Vec<_>>(), all);
+}
+
+/// Appends the number of what was appended before.
+fn write_next(client: &mut Client, all: &mut Vec<Vec<u8>>, acks: i16) {
+    let value = format!("{}", all.len()).into_bytes();
+    client.produce(TOPIC, 0, acks, &batch(&[&value])).expect("it is written");
+    all.push(value);
 }

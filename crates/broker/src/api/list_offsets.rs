@@ -201,7 +201,8 @@ fn search(partition: &Partition, timestamp: i64) -> Result<Option<FoundOffset>, 
         return Ok(found.map(|(offset, timestamp)| FoundOffset { offset, timestamp, leader_epoch: -1 }));
     }
     loop {
-        let (dir, search) = partition.with_log(|log| (log.dir().clone(), log.timestamp_search()))?;
+        let (dir, path, search) =
+            partition.with_log(|log| (log.dir().clone(), log.path().to_owned(), log.timestamp_search()))?;
         let found = search.and_then(|search| match timestamp {
             MAX_TIMESTAMP => search.offset_of_max(),
             _ => search.offset_for(timestamp),
@@ -210,7 +211,7 @@ fn search(partition: &Partition, timestamp: i64) -> Result<Option<FoundOffset>, 
         if let Err(ReadError::Storage(error)) = &found {
             dir.note_error(error);
         }
-        if partition.is_in(&dir) {
+        if partition.is_at(&path) {
             return found.map_err(|error| read_error_code(&error));
         }
     }

@@ -1,8 +1,8 @@
 //! Partitions on their way from one log directory to another (AlterReplicaLogDirs, KIP-113).
 //!
 //! One thread moves them, one at a time, in the order in which they were asked for. A copy grows in the other directory
-//! while the partition is served; when little is left it takes the partition's place under its lock. The copy's
-//! directory is there from the request on, so that a restart knows of the move and begins it anew.
+//! while the partition is served; when little is left it takes the partition's place, for which appends wait for no sync,
+//! but those who wait for durability do. The copy's directory is there from the request on, so that a restart knows of the move and begins it anew.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -26,10 +26,10 @@ use crate::supervised::{self, Role};
 /// Copied bytes after which they are put on disk, so that the page cache does not fill with what is not read.
 const SYNC_BYTES: u64 = 64 << 20;
 
-/// Bytes that may be left to be copied under the partition's lock.
+/// Bytes that may be left to be copied while the copy takes over.
 const REST_BYTES_MAX: u64 = 1 << 20;
 
-/// Rounds in which the rest may not become small before the lock is taken all the same: the partition is written to
+/// Rounds in which the rest may not become small before the copy takes over all the same: the partition is written to
 /// faster than it can be copied.
 const ROUNDS_MAX: usize = 20;
 
@@ -235,7 +235,9 @@ impl Move {
                 self.settle(broker, &name, old);
             }
             Err(Failed::Stopped) => {}
-            Err(error @ Failed::TakeOver(TakeOver::Refused(TakeOverError::Broken(_)))) => {
+            Err(
+                error @ Failed::TakeOver(TakeOver::Refused(TakeOverError::Broken(_)) | TakeOver::Unfinished),
+            ) => {
                 tracing::error!(partition = %name, "offline, on its way to {to}: {error}");
             }
             Err(error) => {
@@ -256,15 +258,12 @@ impl Move {
         let mut copy = copy.map_err(CopyError::Log)?;
         for _ in 0..ROUNDS_MAX {
             let copied = self.catch_up(moves, broker, &mut copy)?;
+            copy.sync().map_err(CopyError::Log)?;
             if copied <= REST_BYTES_MAX {
                 break;
             }
-            copy.sync().map_err(CopyError::Log)?;
         }
-        let delay_ms = self.partition.settings().log.file_delete_delay_ms;
-        let now = broker.clock.now();
-        let old = self.partition.take_over(copy, now, now.mono_ms.saturating_add(delay_ms))?;
-        Ok(old)
+        Ok(self.partition.take_over(copy, &broker.clock)?)
     }
 
     /// Copies until all that is there at some moment is copied; how many bytes that were.

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -12,9 +13,9 @@ use mainstem_log::dir::LogDir;
 use mainstem_log::flusher::{FlushTarget, FlushTicket, FlushWork};
 use mainstem_log::partition_dir::TopicPartition;
 use mainstem_log::{
-    AppendError, Appended, DeleteRecordsError, Ends, EpochEnd, FutureLog, Log, LogError, Maintained, Origin,
-    Prepared, ReadBound, ReadPlan, TakeOverError, TransactionMarker, VerificationGuard, VerificationRequest,
-    prepare,
+    AppendError, Appended, CopyError, DeleteRecordsError, Ends, EpochEnd, FutureLog, Log, LogError,
+    Maintained, Origin, Prepared, ReadBound, ReadPlan, TakeOverError, TransactionMarker, VerificationGuard,
+    VerificationRequest, prepare,
 };
 use mainstem_records::Scratch;
 use mainstem_wire::ErrorCode;
@@ -37,6 +38,15 @@ pub(crate) use replicated::{Pulse, ReplicaEvents, ReplicationHealth, is_append};
 /// Bytes that a marker may make readable, for who waits for some: more than any fetch asks for. How many it really are
 /// cannot be told from the append; those who wait look again.
 const MARKER_READABLE_BYTES: usize = 1 << 40;
+
+/// How often a copy that takes over is made durable anew because its original lost records meanwhile.
+const TAKE_OVER_ROUNDS_MAX: usize = 5;
+
+/// Steps of up to 1 MiB in which a copy follows its original before the lock is taken all the same.
+const FOLLOW_STEPS_MAX: usize = 100;
+
+/// A step that copies less has followed.
+const FOLLOW_BYTES_MIN: usize = 64 << 10;
 
 /// About the bytes of a marker.
 const MARKER_BYTES: usize = 78;
@@ -84,10 +94,23 @@ struct State {
     log: Result<Stored, NoLog>,
     /// How often it went into another log directory.
     moves: u32,
+    /// Set while a copy takes over.
+    held: Option<Held>,
     leader_epoch: i32,
     fetches: Vec<Arc<FetchWaiter>>,
     /// By the offset up to which they need the log to be durable.
     durable_waits: Vec<(i64, Durable)>,
+}
+
+/// What is appended counts as durable only when the copy that takes over has the partition's name, durably: until then a
+/// restart may find the original, or the copy.
+struct Held {
+    /// As far as anything does.
+    durable_end: i64,
+    /// How the flush ended that was on its way.
+    ended: Option<(i64, io::Result<()>)>,
+    /// Those who wait for a log start.
+    deletions: Vec<Durable>,
 }
 
 /// Why a partition has no log: nothing is appended or read.
@@ -244,7 +267,8 @@ impl Partition {
             Ok((dir, log)) => (Some(dir), Ok(log)),
             Err(no_log) => (None, Err(no_log)),
         };
-        let state = State { log, moves: 0, leader_epoch, fetches: Vec::new(), durable_waits: Vec::new() };
+        let state =
+            State { log, moves: 0, held: None, leader_epoch, fetches: Vec::new(), durable_waits: Vec::new() };
         Arc::new_cyclic(|own| Partition {
             topic,
             index,
@@ -291,39 +315,111 @@ impl Partition {
         self.poisoned.swap(false, Ordering::AcqRel)
     }
 
+    /// Whether it is served from the directory of its own at this path.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        self.lock().log.as_ref().is_ok_and(|log| log.path() == path)
+    }
+
     /// Whether it is served from a log directory.
     pub(crate) fn is_in(&self, dir: &Arc<LogDir>) -> bool {
         self.lock().log.as_ref().is_ok_and(|log| Arc::ptr_eq(log.dir(), dir))
     }
 
-    /// Lets a copy in another log directory take the place of the log, which comes back out of service. Whoever appends
-    /// waits for that: for what is not copied yet, and some syncs.
+    /// Lets a copy in another log directory take the place of the log, which comes back out of service. Appends and reads
+    /// go on meanwhile, and wait for no sync; what is appended counts as durable when that is over.
     ///
     /// # Errors
     /// See [`TakeOver`].
-    pub(crate) fn take_over(&self, copy: FutureLog, now: Now, doomed_ms: u64) -> Result<Log, TakeOver> {
-        let mut state = self.lock();
-        let log = match state.log.as_mut().map_err(|no_log| TakeOver::NoLog(*no_log))? {
-            Stored::Alone(log) => log,
-            Stored::Replicated(_) => return Err(TakeOver::Replicated),
+    pub(crate) fn take_over(&self, copy: FutureLog, clock: &Clock) -> Result<Log, TakeOver> {
+        {
+            let mut state = self.lock();
+            let durable_end = state.alone()?.ends().durable_end;
+            state.held = Some(Held { durable_end, ended: None, deletions: Vec::new() });
+        }
+        let taken = self.replace_by(copy, clock);
+        if let Err(TakeOver::Refused(TakeOverError::Broken(_))) = &taken {
+            drop(self.take_log(NoLog::Offline));
+        }
+        self.release_durability();
+        taken
+    }
+
+    fn replace_by(&self, mut copy: FutureLog, clock: &Clock) -> Result<Log, TakeOver> {
+        let to = copy.dir().clone();
+        let mut round = 1;
+        let taken = loop {
+            self.follow(&mut copy, clock)?;
+            copy.catch_up(self.lock().alone()?, clock.now().mono_ms)?;
+            copy.make_durable()?;
+            self.follow(&mut copy, clock)?;
+            let mut state = self.lock();
+            let (log, now_ms) = (state.alone()?, clock.now().mono_ms);
+            if !copy.is_current(log) {
+                round += 1;
+                if round <= TAKE_OVER_ROUNDS_MAX {
+                    continue;
+                }
+                // Records are deleted all the time: now that has to wait.
+                copy.catch_up(log, now_ms)?;
+                copy.make_durable()?;
+            }
+            let settings = self.settings.read().log.clone();
+            let due_ms = now_ms.saturating_add(settings.file_delete_delay_ms);
+            let taken = copy.take_over(log, now_ms, due_ms).map_err(TakeOver::Refused)?;
+            log.set_config(settings);
+            state.moves += 1;
+            if let Some(held) = &mut state.held {
+                // That of the original says nothing of the copy.
+                held.ended = None;
+            }
+            *self.flush.write() = Some(Flush::new(&self.own, to.clone(), state.moves));
+            break taken;
         };
-        let old = match copy.take_over(log, now.mono_ms, doomed_ms) {
-            Ok(old) => old,
-            Err(error @ TakeOverError::Aborted(_)) => return Err(TakeOver::Refused(error)),
-            Err(error @ TakeOverError::Broken(_)) => {
-                drop(state);
-                drop(self.take_log(NoLog::Offline));
-                return Err(TakeOver::Refused(error));
+        taken.sync_retired().map_err(TakeOver::broken)?;
+        match self.lock().alone() {
+            Ok(log) => taken.name(log).map_err(TakeOver::broken)?,
+            Err(TakeOver::NoLog(NoLog::Gone)) => return Err(TakeOver::NoLog(NoLog::Gone)),
+            Err(_) => return Err(TakeOver::Unfinished),
+        }
+        taken.sync_named(&to).map_err(TakeOver::broken)
+    }
+
+    /// Copies what was appended, until that is little.
+    fn follow(&self, copy: &mut FutureLog, clock: &Clock) -> Result<(), TakeOver> {
+        for _ in 0..FOLLOW_STEPS_MAX {
+            let next = copy.next(self.lock().alone()?).map_err(CopyError::Read)?;
+            let Some(plan) = next else { break };
+            if copy.copy(plan, clock.now().mono_ms)? < FOLLOW_BYTES_MIN {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was appended while a copy took over may count as durable from now on.
+    fn release_durability(&self) {
+        let mut state = self.lock();
+        let Some(held) = state.held.take() else { return };
+        let (ended, result) = match held.ended {
+            Some((upto, result)) => (state.flushed(upto, &result), result),
+            None => {
+                let durable = state.log.as_ref().map_or(0, |log| log.ends().durable_end);
+                (state.waits_until(durable), Ok(()))
             }
         };
-        log.set_config(self.settings.read().log.clone());
-        let (dir, durable) = (log.dir().clone(), log.ends().durable_end);
-        state.moves += 1;
-        *self.flush.write() = Some(Flush::new(&self.own, dir, state.moves));
-        let ended = state.waits_until(durable);
+        let waits = !state.durable_waits.is_empty();
+        let dir = state.log.as_ref().map(|log| log.dir().clone()).map_err(|no_log| no_log.code());
         drop(state);
-        ended.into_iter().for_each(|(_, waiting)| waiting.done(Ok(())));
-        Ok(old)
+        done(ended, &result);
+        for deletion in held.deletions {
+            match &dir {
+                Ok(dir) => commit_log_start(dir, deletion),
+                Err(error) => deletion.done(Err(*error)),
+            }
+        }
+        if waits {
+            self.request_flush();
+        }
     }
 
     /// Whether its files cannot be used, while the topic is there: clients are told that nobody leads it.
@@ -609,13 +705,16 @@ impl Partition {
         if let Some(queue) = &self.attached {
             return queue.delete_before(offset, on_durable);
         }
-        let deleted = self.with_log(|log| (log.dir().clone(), log.delete_records_before(offset)));
-        let (dir, log_start) = deleted?;
+        let mut state = self.lock();
+        let log = state.log()?;
+        let (dir, log_start) = (log.dir().clone(), log.delete_records_before(offset));
         let log_start = log_start.map_err(|error: DeleteRecordsError| delete_records_error_code(&error))?;
-        let tell = move |result: io::Result<()>| {
-            on_durable.done(result.map_err(|_| ErrorCode::KAFKA_STORAGE_ERROR));
-        };
-        dir.commit(&dir.checkpoints().log_start, Box::new(tell));
+        if let Some(held) = &mut state.held {
+            held.deletions.push(on_durable);
+            return Ok(log_start);
+        }
+        drop(state);
+        commit_log_start(&dir, on_durable);
         Ok(log_start)
     }
 
@@ -844,6 +943,21 @@ pub(crate) enum TakeOver {
     /// The log and its copy say why.
     #[error(transparent)]
     Refused(TakeOverError),
+    /// Its files became unusable when the original was out of service already.
+    #[error("the partition went offline while its copy took over; the next start finishes that")]
+    Unfinished,
+}
+
+impl TakeOver {
+    fn broken(error: LogError) -> Self {
+        TakeOver::Refused(TakeOverError::Broken(error))
+    }
+}
+
+impl From<CopyError> for TakeOver {
+    fn from(error: CopyError) -> Self {
+        TakeOver::Refused(TakeOverError::Aborted(error))
+    }
 }
 
 /// What a fetch asks of one partition.
@@ -937,11 +1051,41 @@ impl State {
         self.durable_waits.extract_if(.., |(needed, _)| *needed <= durable).collect()
     }
 
+    /// A flush has ended. Takes out those whose wait ends with it.
+    fn flushed(&mut self, upto: i64, result: &io::Result<()>) -> Vec<(i64, Durable)> {
+        let Ok(Stored::Alone(log)) = &mut self.log else { return Vec::new() };
+        match result {
+            Ok(()) => {
+                log.flushed(upto);
+                let durable = log.ends().durable_end;
+                self.waits_until(durable)
+            }
+            Err(error) => {
+                log.failed(error);
+                std::mem::take(&mut self.durable_waits)
+            }
+        }
+    }
+
+    /// How far what is appended counts as durable.
+    fn durable_end(&self, log: &Log) -> i64 {
+        let end = log.ends().durable_end;
+        self.held.as_ref().map_or(end, |held| end.min(held.durable_end))
+    }
+
+    /// The log, where this node alone has it.
+    fn alone(&mut self) -> Result<&mut Log, TakeOver> {
+        match self.log.as_mut().map_err(|no_log| TakeOver::NoLog(*no_log))? {
+            Stored::Alone(log) => Ok(log),
+            Stored::Replicated(_) => Err(TakeOver::Replicated),
+        }
+    }
+
     /// Whether the log is durable up to `upto`, or will never be; None: not yet.
     fn durability(&self, upto: i64) -> Option<Result<(), ErrorCode>> {
         match &self.log {
             Err(no_log) => Some(Err(no_log.code())),
-            Ok(log) if log.ends().durable_end >= upto => Some(Ok(())),
+            Ok(log) if self.durable_end(log) >= upto => Some(Ok(())),
             Ok(log) if log.stopped().is_some() => Some(Err(ErrorCode::KAFKA_STORAGE_ERROR)),
             Ok(_) => None,
         }
@@ -992,7 +1136,9 @@ impl FlushTarget for Flush {
         let Some(partition) = self.partition.upgrade() else { return FlushWork::default() };
         let mut state = partition.lock();
         match &mut *state {
-            State { log: Ok(Stored::Alone(log)), moves, .. } if *moves == self.moves => log.flush_work(),
+            State { log: Ok(Stored::Alone(log)), moves, held: None, .. } if *moves == self.moves => {
+                log.flush_work()
+            }
             State { log: Ok(Stored::Replicated(_)), .. } => partition.begin_replica_flush(state),
             _ => FlushWork::default(),
         }
@@ -1004,28 +1150,35 @@ impl FlushTarget for Flush {
         if state.moves != self.moves {
             return;
         }
-        let log = match &mut state.log {
-            Ok(Stored::Alone(log)) => log,
-            Ok(Stored::Replicated(_)) => return partition.end_replica_flush(state, upto, &result),
-            Err(_) => return,
-        };
-        let ended: Vec<_> = match &result {
-            Ok(()) => {
-                log.flushed(upto);
-                let durable = log.ends().durable_end;
-                state.waits_until(durable)
-            }
-            Err(error) => {
-                log.failed(error);
-                std::mem::take(&mut state.durable_waits)
-            }
-        };
-        drop(state);
-        let result = result.map_err(|_| ErrorCode::KAFKA_STORAGE_ERROR);
-        for (_, durable) in ended {
-            durable.done(result);
+        if let Ok(Stored::Replicated(_)) = &state.log {
+            return partition.end_replica_flush(state, upto, &result);
         }
+        if let Some(held) = &mut state.held {
+            // One that began before; those that are asked for meanwhile have nothing to do.
+            held.ended.get_or_insert((upto, result));
+            return;
+        }
+        let ended = state.flushed(upto, &result);
+        drop(state);
+        done(ended, &result);
     }
+}
+
+/// Writes a directory's log starts, and has the one who waits for that notified.
+fn commit_log_start(dir: &Arc<LogDir>, on_durable: Durable) {
+    let tell = move |result: io::Result<()>| {
+        on_durable.done(result.map_err(|_| ErrorCode::KAFKA_STORAGE_ERROR));
+    };
+    dir.commit(&dir.checkpoints().log_start, Box::new(tell));
+}
+
+/// Notifies those whose wait has ended with a flush.
+fn done(ended: Vec<(i64, Durable)>, result: &io::Result<()>) {
+    let result = match result {
+        Ok(()) => Ok(()),
+        Err(_) => Err(ErrorCode::KAFKA_STORAGE_ERROR),
+    };
+    ended.into_iter().for_each(|(_, durable)| durable.done(result));
 }
 
 #[cfg(test)]

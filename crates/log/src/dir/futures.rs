@@ -64,16 +64,21 @@ impl LogDir {
     /// # Errors
     /// The file system's: whether it happened is not known then.
     pub fn promote_future(&self, future: &Path, partition: &TopicPartition) -> io::Result<PathBuf> {
-        let path = self.partition_path(partition);
-        self.storage.rename(future, &path)?;
+        let path = self.name_future(future, partition)?;
         self.storage.sync_dir(&self.path)?;
         Ok(path)
     }
 
-    /// Takes a partition out of service that has a whole copy in another directory, durably. [`LogDir::forget`] follows
-    /// when that holds no caller up.
+    /// As [`promote_future`](Self::promote_future); durable after a sync of this directory.
+    pub(crate) fn name_future(&self, future: &Path, partition: &TopicPartition) -> io::Result<PathBuf> {
+        let path = self.partition_path(partition);
+        self.storage.rename(future, &path)?;
+        Ok(path)
+    }
+
+    /// Takes a partition out of service that has a whole copy in another directory; durable after a sync of this one.
+    /// [`LogDir::forget`] follows when that holds no caller up.
     pub(crate) fn retire(&self, partition: &TopicPartition, due_mono_ms: u64) -> io::Result<()> {
-        self.rename_aside(partition, SetAside::Delete, due_mono_ms)?;
-        self.storage.sync_dir(&self.path)
+        self.rename_aside(partition, SetAside::Delete, due_mono_ms)
     }
 }

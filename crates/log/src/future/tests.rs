@@ -72,6 +72,11 @@ impl Two {
         Ok(())
     }
 
+    fn take_over(&mut self, copy: FutureLog) -> Result<Log, TakeOverError> {
+        let mono_ms = self.bench.mono_ms;
+        copy.take_over_at_once(self.log(), mono_ms)
+    }
+
     /// Starts after a stop of whatever kind, as a broker does.
     fn start(&mut self) {
         self.boot += 1;
@@ -136,8 +141,7 @@ fn a_log_moves_with_all_that_is_known_of_it() {
 
     let mut copy = two.begin_move().expect("a copy");
     two.copy_all(&mut copy).expect("copied");
-    let mono_ms = two.bench.mono_ms;
-    let old = copy.take_over(two.log(), mono_ms, 0).expect("taken over");
+    let old = two.take_over(copy).expect("taken over");
     old.dir().forget(&[partition()]).expect("forgotten");
     assert_eq!(two.place(), 1);
     let log = two.log();
@@ -174,7 +178,7 @@ fn a_log_whose_first_records_are_gone_moves_with_its_start() {
     two.log().append(&Prepared::copy_of(batch), 0, 0).expect("an append");
     two.bench.append_numbers(two.log.as_mut().expect("open"), 40..80);
     let copy = two.begin_move().expect("a copy");
-    copy.take_over(two.log(), 1000, 0).expect("taken over");
+    two.take_over(copy).expect("taken over");
     let check = |log: &Log| {
         let ends = log.ends();
         assert_eq!((ends.log_start, ends.log_end), (0, 80));
@@ -196,7 +200,7 @@ fn an_empty_log_moves_with_its_offsets() {
     two.log().maintain(WALL_MS, 1).expect("maintenance");
     let mut copy = two.begin_move().expect("a copy");
     two.copy_all(&mut copy).expect("copied");
-    copy.take_over(two.log(), 1000, 0).expect("taken over");
+    two.take_over(copy).expect("taken over");
     two.storage.kill();
     two.start();
     let ends = two.log().ends();
@@ -209,7 +213,7 @@ fn a_full_disk_aborts_and_leaves_the_original() {
     two.bench.append_numbers(two.log.as_mut().expect("open"), 0..40);
     let copy = two.begin_move().expect("a copy");
     two.storage.set_room(Some(1000));
-    let refused = copy.take_over(two.log(), 1000, 0).expect_err("there is no room");
+    let refused = two.take_over(copy).expect_err("there is no room");
     assert!(matches!(refused, TakeOverError::Aborted(_)), "{refused}");
     two.storage.set_room(None);
     assert!(two.dirs.iter().all(|dir| dir.failure().is_none()), "a full disk is no failed one");
@@ -225,7 +229,7 @@ fn a_batch_larger_than_a_segment_is_copied() {
     two.bench.append_numbers(two.log.as_mut().expect("open"), 1..20);
     two.bench.config.segment_bytes = 700;
     let copy = two.begin_move().expect("a copy");
-    copy.take_over(two.log(), 1000, 0).expect("taken over");
+    two.take_over(copy).expect("taken over");
     assert_eq!((two.place(), values(two.log()).len()), (1, 20));
 }
 
@@ -236,6 +240,8 @@ struct Run {
     appended: Vec<Vec<u8>>,
     durable: usize,
     start: i64,
+    /// The log start of a deletion that was not acknowledged yet.
+    deleted: Option<i64>,
 }
 
 impl Run {
@@ -249,11 +255,24 @@ impl Run {
 
     /// What was written in the meantime by the broker that serves the partition. `false`: the machine has stopped.
     fn serve(&mut self) -> bool {
+        self.write() && self.flush() && self.delete() && self.keep_deletion()
+    }
+
+    /// The same while nothing may count as durable: a copy takes over.
+    fn serve_held(&mut self) -> bool {
+        self.write() && self.delete()
+    }
+
+    fn write(&mut self) -> bool {
         for _ in 0..self.random.below(6) {
             if !self.append() {
                 return false;
             }
         }
+        true
+    }
+
+    fn flush(&mut self) -> bool {
         if self.random.chance(30) {
             let log = self.two.log();
             let work = log.flush_work();
@@ -266,18 +285,28 @@ impl Run {
             log.flushed(work.upto);
             self.durable = self.appended.len();
         }
+        true
+    }
+
+    fn delete(&mut self) -> bool {
         if self.random.chance(10) {
             let offset = self.start + self.random.below(5) as i64;
             let log = self.two.log();
             let Ok(start) = log.delete_records_before(offset.min(log.ends().high_watermark)) else {
                 return false;
             };
-            let dir = log.dir().clone();
-            if dir.checkpoints().log_start.commit().is_err() {
-                return false;
-            }
-            self.start = start;
+            self.deleted = Some(start);
         }
+        true
+    }
+
+    /// A deletion that is acknowledged is one for good.
+    fn keep_deletion(&mut self) -> bool {
+        let Some(start) = self.deleted.take() else { return true };
+        if self.two.log().dir().checkpoints().log_start.commit().is_err() {
+            return false;
+        }
+        self.start = start;
         true
     }
 
@@ -293,9 +322,7 @@ impl Run {
         if self.random.chance(50) && copy.sync().is_err() {
             return false;
         }
-        let Ok(old) = copy.take_over(self.two.log(), 1000, 0) else { return false };
-        // The original had all of them, and what takes its place is synced.
-        self.durable = self.appended.len();
+        let Some(old) = self.take_over(copy) else { return false };
         if self.random.chance(50) {
             let place = self.two.place();
             if old.dir().forget(&[partition()]).is_err() {
@@ -306,8 +333,35 @@ impl Run {
         self.serve()
     }
 
+    /// Step by step, with what is written in between. `None`: the machine has stopped on the way.
+    fn take_over(&mut self, mut copy: FutureLog) -> Option<Log> {
+        let mut whole;
+        loop {
+            copy.catch_up(self.two.log(), 1000).ok()?;
+            whole = self.appended.len();
+            self.serve_held().then_some(())?;
+            copy.make_durable().ok()?;
+            self.serve_held().then_some(())?;
+            if copy.is_current(self.two.log()) {
+                break;
+            }
+        }
+        let to = copy.dir().clone();
+        let taken = copy.take_over(self.two.log(), 1000, 0).ok()?;
+        self.serve_held().then_some(())?;
+        taken.sync_retired().ok()?;
+        self.serve_held().then_some(())?;
+        taken.name(self.two.log()).ok()?;
+        self.serve_held().then_some(())?;
+        let old = taken.sync_named(&to).ok()?;
+        // The original had all of them, and what takes its place was synced.
+        self.durable = self.durable.max(whole);
+        self.keep_deletion().then_some(old)
+    }
+
     fn crash(&mut self) {
         self.two.storage.stop_after(None);
+        self.deleted = None;
         self.two.log = None;
         if self.random.chance(50) {
             self.two.storage.kill();
@@ -334,8 +388,14 @@ impl Run {
 }
 
 fn run(seed: u64) {
-    let mut run =
-        Run { two: Two::new(), random: Random::new(seed), appended: Vec::new(), durable: 0, start: 0 };
+    let mut run = Run {
+        two: Two::new(),
+        random: Random::new(seed),
+        appended: Vec::new(),
+        durable: 0,
+        start: 0,
+        deleted: None,
+    };
     for _ in 0..MOVES {
         run.serve();
         let changes = run.random.below(120);

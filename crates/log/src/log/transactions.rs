@@ -517,7 +517,7 @@ fn a_copy_in_another_directory_has_the_transactions_too() {
         supports_epoch_bump: false,
     };
     let guard = log.begin_verification(&request, 0).unwrap();
-    drop(copy.take_over(&mut log, 0, 0).unwrap());
+    drop(copy.take_over_at_once(&mut log, 0).unwrap());
     assert_eq!(look(&log), before);
     assert_eq!(log.begin_verification(&request, 0).unwrap(), guard, "the one that waits goes on here");
     run(&bench, &mut log, "1- 3+");
