@@ -32,7 +32,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::broker::Broker;
 use crate::cluster::Cluster;
 use crate::coordinators;
-use crate::links::Links;
+use crate::links::{Links, Rates};
 use crate::random;
 use crate::resources::Refused;
 use crate::scratch::with_scratch;
@@ -260,6 +260,7 @@ impl Controller {
                 authorization.load(&self.image());
             }
             server::reconfigure(broker, config);
+            set_replication_rates(broker);
             let placed = place_all(&broker.dirs, &self.image(), broker.node.id);
             if let Some(reason) = broker.dirs.fatal_failure() {
                 return Err(ControllerError::Directories(reason));
@@ -642,7 +643,7 @@ fn metadata_settings(config: &BrokerConfig) -> Arc<TopicSettings> {
         max_message_bytes: METADATA_BATCH_BYTES_MAX,
         ..LogConfig::default()
     };
-    Arc::new(TopicSettings { log: Arc::new(log), write_caching: false, min_insync_replicas: 1 })
+    Arc::new(TopicSettings::of_log(Arc::new(log), false, 1))
 }
 
 fn refuse_topics(request: &CreateTopicsRequest<'_>, error: ErrorCode) -> Vec<CreatableTopicResult<'static>> {
@@ -734,11 +735,28 @@ pub(crate) fn settings_of(broker: &Broker, topic: &TopicImage) -> Arc<TopicSetti
     TopicSettings::resolve(own, &broker.config(), replicas)
 }
 
+/// Has links keep to the rates that were set for this node and for others.
+fn set_replication_rates(broker: &Broker) {
+    let Some(cluster) = &broker.cluster else { return };
+    let (image, replication) = (broker.controller.image(), broker.config().replication.clone());
+    let set_for = |name: String| {
+        let configs = image.configs(&ConfigResource::new(ResourceKind::Broker, name));
+        configs.get("follower.replication.throttled.rate").and_then(|text| text.trim().parse::<u64>().ok())
+    };
+    // What is in this node's file stands for what is in those of others.
+    let own = broker.node.id.to_string();
+    let in_file = replication.follower_throttled_rate.filter(|_| set_for(own).is_none());
+    let rate_of = |node: i32| set_for(node.to_string()).or_else(|| set_for(String::new())).or(in_file);
+    let followers = cluster.quorum.ids().filter_map(|node| Some((node, rate_of(node)?))).collect();
+    cluster.links.set_rates(Rates { leader: replication.leader_throttled_rate, followers });
+}
+
 fn reconfigure(broker: &Broker, resource: &ConfigResource) {
     let topics: Vec<TopicImage> = match resource.kind {
         ResourceKind::Topic => broker.controller.image().topic(&resource.name).cloned().into_iter().collect(),
         ResourceKind::Broker => {
             server::reconfigure(broker, broker.controller.machine.read().config().clone());
+            set_replication_rates(broker);
             broker.groups.reconfigure(broker);
             broker.controller.image().topics().cloned().collect()
         }

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mainstem_replication::eraftpb::MessageType;
 use mainstem_replication::{GroupId, Outgoing, RepeatAnswer, ReplicaId, Standing};
@@ -42,8 +42,8 @@ use crate::storage::partition::{Partition, Pulse, is_append};
 use accept::Incoming;
 use calls::{Callers, OnAnswer};
 use outbox::{Item, Outbox};
-pub(crate) use throttle::CATCH_UP_RATE;
 use throttle::Throttle;
+pub(crate) use throttle::{CATCH_UP_RATE, Rates};
 
 /// A frame has at most so many bytes behind its head: as Kafka's requests (`socket.request.max.bytes`), and more than a
 /// batch can have.
@@ -115,6 +115,7 @@ pub(crate) struct Links {
     counters: Counters,
     gate: Arc<NodeGate>,
     throttle: Throttle,
+    rates: RwLock<Rates>,
     is_stopping: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -189,7 +190,8 @@ impl Links {
             callers: Callers::default(),
             counters: Counters::default(),
             gate,
-            throttle: Throttle::new(options.catch_up_rate),
+            throttle: Throttle::new(),
+            rates: RwLock::default(),
             is_stopping: AtomicBool::new(false),
             threads: Mutex::default(),
         });
@@ -277,21 +279,21 @@ impl Links {
     }
 
     /// Puts messages of a replica into the outboxes of links. Called under the partition's lock, which keeps their order.
-    /// `catches_up` says of a replica whether its appends may take their time. Returns whose writers are to be woken
-    /// ([`Links::wake`]) and which replicas have to be reported unreachable.
+    /// `catches_up` says of a replica whether its appends may take their time, and how many bytes a second it gets then.
+    /// Returns whose writers are to be woken ([`Links::wake`]) and which replicas have to be reported unreachable.
     pub(crate) fn send(
         &self,
         partition: &Partition,
         group: GroupId,
         from: ReplicaId,
         messages: Vec<Outgoing>,
-        catches_up: impl Fn(ReplicaId) -> bool,
+        catches_up: impl Fn(ReplicaId) -> Option<u64>,
     ) -> (Wakes, Vec<ReplicaId>) {
         let (mut wakes, mut lost) = (Wakes::default(), Vec::new());
         for outgoing in messages {
             // Who counts on it has to hear that it did not go.
             let (to, counts) = (outgoing.to, is_append(&outgoing.message) || outgoing.stands);
-            let catches_up = outgoing.bytes > 0 && catches_up(to);
+            let catches_up = if outgoing.bytes > 0 { catches_up(to) } else { None };
             let taken = self.peer(to.node()).is_some_and(|peer| {
                 let mut outbox = peer.outbox.lock();
                 let taken =
@@ -309,6 +311,20 @@ impl Links {
             }
         }
         (wakes, lost)
+    }
+
+    /// Rates of Kafka's keys, in place of those before.
+    pub(crate) fn set_rates(&self, rates: Rates) {
+        let mut current = self.rates.write();
+        if *current != rates {
+            *current = rates;
+            self.throttle.begin_anew(Instant::now());
+        }
+    }
+
+    /// Bytes a second for a replica that catches up: see [`Rates`].
+    pub(crate) fn catch_up_rate(&self, is_led: bool, follower: Option<i32>) -> u64 {
+        self.rates.read().of(is_led, follower).unwrap_or(self.options.catch_up_rate)
     }
 
     /// Wakes writers.

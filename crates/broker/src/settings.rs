@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mainstem_config::{BrokerConfig, CompressionType, TimestampType, TopicConfigValues};
+use mainstem_config::{BrokerConfig, CompressionType, ThrottledReplicas, TimestampType, TopicConfigValues};
 use mainstem_log::LogConfig;
 use mainstem_records::{Compression, TimestampType as RecordTimestampType};
 
@@ -15,9 +15,23 @@ pub(crate) struct TopicSettings {
     pub(crate) write_caching: bool,
     /// `min.insync.replicas`, not above the number of replicas.
     pub(crate) min_insync_replicas: i32,
+    /// `leader.replication.throttled.replicas`.
+    pub(crate) leader_throttled: ThrottledReplicas,
+    /// `follower.replication.throttled.replicas`.
+    pub(crate) follower_throttled: ThrottledReplicas,
 }
 
 impl TopicSettings {
+    /// With nothing throttled.
+    pub(crate) fn of_log(
+        log: Arc<LogConfig>,
+        write_caching: bool,
+        min_insync_replicas: i32,
+    ) -> TopicSettings {
+        let (leader_throttled, follower_throttled) = Default::default();
+        TopicSettings { log, write_caching, min_insync_replicas, leader_throttled, follower_throttled }
+    }
+
     /// The topic's own values over the broker's.
     pub(crate) fn resolve(
         own: &BTreeMap<String, String>,
@@ -30,6 +44,8 @@ impl TopicSettings {
             log: Arc::new(log_config(&values, broker)),
             write_caching: values.write_caching,
             min_insync_replicas: values.min_insync_replicas.min(replicas),
+            leader_throttled: values.leader_throttled,
+            follower_throttled: values.follower_throttled,
         })
     }
 }

@@ -99,6 +99,10 @@ pub struct ReplicationConfig {
     pub session_timeout_ms: u64,
     /// `replica.lag.time.max.ms`.
     pub lag_time_max_ms: u64,
+    /// `leader.replication.throttled.rate` in bytes a second; `None` is without limit.
+    pub leader_throttled_rate: Option<u64>,
+    /// `follower.replication.throttled.rate` in bytes a second; `None` is without limit.
+    pub follower_throttled_rate: Option<u64>,
     /// `controlled.shutdown.enable`.
     pub controlled_shutdown: bool,
     /// `leader.imbalance.check.interval.seconds` as milliseconds; none without `auto.leader.rebalance.enable`.

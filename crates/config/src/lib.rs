@@ -56,5 +56,5 @@ pub use sources::{
     BrokerValues, ConfigError, ConfigSource, ConfigWarning, Problem, Sources, StaticOrigin, environment_name,
 };
 pub use tls::TlsListener;
-pub use topic::{CompressionType, TimestampType, TopicConfigValues};
+pub use topic::{CompressionType, ThrottledReplicas, TimestampType, TopicConfigValues};
 pub use value::{ConfigValue, InvalidValue};

@@ -29,7 +29,6 @@ mod reason {
         "a snapshot takes the place of all that the metadata log says before it";
     pub(super) const REMOTE: &str = "there is no tiered storage";
     pub(super) const UNCLEAN: &str = "a single replica has no election";
-    pub(super) const THROTTLE: &str = "a single replica has no replication traffic";
     pub(super) const JVM: &str = "it names Java code";
     pub(super) const QUORUM: &str = "one node is its own controller";
     pub(super) const THREADS: &str = "a request is served on the thread that read it";
@@ -221,8 +220,6 @@ mod tests {
         assert_eq!(
             named,
             [
-                "follower.replication.throttled.replicas",
-                "leader.replication.throttled.replicas",
                 "local.retention.bytes",
                 "local.retention.ms",
                 "remote.log.copy.disable",

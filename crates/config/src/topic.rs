@@ -1,6 +1,6 @@
 //! What one topic runs with: its own values over the broker's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::key::{ConfigKey, Scope};
 use super::sources::{BrokerValues, scale};
@@ -50,8 +50,12 @@ pub struct TopicConfigValues {
     pub flush_messages: i64,
     /// `flush.ms`; `i64::MAX` is never.
     pub flush_ms: i64,
+    /// `follower.replication.throttled.replicas`.
+    pub follower_throttled: ThrottledReplicas,
     /// `index.interval.bytes`.
     pub index_interval_bytes: i32,
+    /// `leader.replication.throttled.replicas`.
+    pub leader_throttled: ThrottledReplicas,
     /// `max.compaction.lag.ms`; `i64::MAX` is never.
     pub max_compaction_lag_ms: i64,
     /// `max.message.bytes`.
@@ -88,6 +92,42 @@ pub struct TopicConfigValues {
     pub write_caching: bool,
 }
 
+/// Replicas that a topic names to be throttled (`leader.` and `follower.replication.throttled.replicas`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ThrottledReplicas {
+    /// None.
+    #[default]
+    None,
+    /// All, as `*` says.
+    All,
+    /// These, by partition and node.
+    Listed(BTreeSet<(i32, i32)>),
+}
+
+impl ThrottledReplicas {
+    /// What is no pair of numbers names no replica: it is refused before it is stored.
+    fn parse(items: &[String]) -> ThrottledReplicas {
+        if items.iter().any(|item| item == "*") {
+            return ThrottledReplicas::All;
+        }
+        let pair = |item: &String| {
+            let (partition, node) = item.split_once(':')?;
+            Some((partition.parse().ok()?, node.parse().ok()?))
+        };
+        let listed: BTreeSet<_> = items.iter().filter_map(pair).collect();
+        if listed.is_empty() { ThrottledReplicas::None } else { ThrottledReplicas::Listed(listed) }
+    }
+
+    /// Whether the replica of a partition on a node is one of them.
+    pub fn contains(&self, partition: i32, node: i32) -> bool {
+        match self {
+            ThrottledReplicas::None => false,
+            ThrottledReplicas::All => true,
+            ThrottledReplicas::Listed(listed) => listed.contains(&(partition, node)),
+        }
+    }
+}
+
 impl TopicConfigValues {
     /// Types the topic's own values over the broker's. Names that are no topic keys and values that are not
     /// valid count as unset: both are refused before they are stored.
@@ -103,7 +143,11 @@ impl TopicConfigValues {
             file_delete_delay_ms: topic.int("file.delete.delay.ms"),
             flush_messages: topic.int("flush.messages"),
             flush_ms: topic.int("flush.ms"),
+            follower_throttled: ThrottledReplicas::parse(
+                &topic.list("follower.replication.throttled.replicas"),
+            ),
             index_interval_bytes: topic.int32("index.interval.bytes"),
+            leader_throttled: ThrottledReplicas::parse(&topic.list("leader.replication.throttled.replicas")),
             max_compaction_lag_ms: topic.int("max.compaction.lag.ms"),
             max_message_bytes: topic.int32("max.message.bytes"),
             message_timestamp_after_max_ms: topic.int("message.timestamp.after.max.ms"),
@@ -237,6 +281,18 @@ mod tests {
     use super::super::properties::Properties;
     use super::super::sources::Sources;
     use super::*;
+
+    #[test]
+    fn throttled_replicas_are_named_by_partition_and_node() {
+        let of = |text: &str| {
+            let own = [("leader.replication.throttled.replicas", text)];
+            let throttled = resolve(&own, "").leader_throttled;
+            [(0, 1), (0, 2), (7, 3)].map(|(partition, node)| throttled.contains(partition, node))
+        };
+        assert_eq!((of("0:1,7:3"), of("*")), ([true, false, true], [true; 3]));
+        assert_eq!((of(""), of("0:99999999999")), ([false; 3], [false; 3]));
+        assert_eq!(resolve(&[], "").follower_throttled, ThrottledReplicas::None);
+    }
 
     fn resolve(own: &[(&str, &str)], broker: &str) -> TopicConfigValues {
         let file = Properties::parse(broker.as_bytes()).expect("the test's file is well formed");

@@ -291,8 +291,11 @@ impl Writer {
             };
             let batch = outbox.take(pause.is_zero());
             if batch.is_throttled {
-                let bytes = batch.append.as_ref().map_or(0, |item| item.outgoing.bytes);
-                self.links.throttle.charge(Instant::now(), bytes);
+                // What follows in its group costs no more than that did.
+                let rate = |item: &Item| item.catches_up.unwrap_or(self.links.options.catch_up_rate);
+                let cost = batch.append.as_ref().map(|item| (item.outgoing.bytes, rate(item)));
+                let (bytes, rate) = cost.unwrap_or((0, 1));
+                self.links.throttle.charge(Instant::now(), bytes, rate);
             }
             if !batch.is_empty() || !self.out.is_empty() || self.written_at.elapsed() >= KEEP_ALIVE {
                 return Some(batch);

@@ -28,8 +28,8 @@ pub(super) struct Item {
     /// In whose log the batches are.
     pub(super) partition: Weak<Partition>,
     pub(super) outgoing: Outgoing,
-    /// An append to a replica that catches up, which may take its time.
-    pub(super) catches_up: bool,
+    /// The bytes a second of an append to a replica that catches up, which may take its time.
+    pub(super) catches_up: Option<u64>,
 }
 
 impl Item {
@@ -174,7 +174,7 @@ impl Outbox {
             self.control.push_back(item);
             return true;
         }
-        let is_behind = item.catches_up || self.behind_of.contains_key(&item.group);
+        let is_behind = item.catches_up.is_some() || self.behind_of.contains_key(&item.group);
         let lane = if is_behind { &mut self.behind } else { &mut self.appends };
         match lane.back_mut().map(|(_, last)| last).filter(|last| last.joins(&item)) {
             Some(last) => {

@@ -160,11 +160,18 @@ fn records_are_deleted_on_all_replicas() {
     assert_eq!(follower.delete_records_before(11, wait), Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
 }
 
-/// What a replica missed while it was away goes to it at a rate; those that are there do not wait for it.
 #[test]
 fn a_replica_that_catches_up_takes_its_time_and_holds_up_no_other() {
-    const RATE: u64 = 1 << 20;
-    let mut cluster = Cluster::that_catch_up(7, 300, RATE);
+    check_catch_up(Cluster::that_catch_up(7, 300, (1 << 20, None)));
+}
+
+#[test]
+fn the_rate_of_an_operator_takes_the_place_of_the_usual_one() {
+    check_catch_up(Cluster::that_catch_up(8, 300, (u64::MAX, Some(1 << 20))));
+}
+
+/// What a replica missed while it was away goes to it at 1 MiB/s; those that are there do not wait for it.
+fn check_catch_up(mut cluster: Cluster) {
     let leader = cluster.leader();
     let away = (leader + 1) % 3;
     assert_eq!(cluster.produce(leader, 0), Ok(()));

@@ -1201,7 +1201,7 @@ mod tests {
         let identity = PartitionIdentity { topic: "t".into(), topic_id: [1; 16], partition: 0 };
         let config = Arc::new(LogConfig::default());
         let (log, _) = Log::open(&dir, &identity, config.clone(), 0).expect("a log can be made");
-        let settings = TopicSettings { log: config, write_caching: false, min_insync_replicas: 1 };
+        let settings = TopicSettings::of_log(config, false, 1);
         let partition = Partition::new("t".into(), 0, dir.clone(), Arc::new(settings), log, 0);
         let (tell, told) = mpsc::channel();
         let waits = Durable::Call(Box::new(move |result| tell.send(result).expect("the test listens")));

@@ -120,7 +120,11 @@ impl Typed<'_> {
     }
 
     pub(super) fn replication(&self) -> ReplicationConfig {
+        let rate = |name| Some(self.int(name)).filter(|rate| *rate != i64::MAX);
+        let rate = |name| rate(name).and_then(|rate| u64::try_from(rate).ok());
         ReplicationConfig {
+            leader_throttled_rate: rate("leader.replication.throttled.rate"),
+            follower_throttled_rate: rate("follower.replication.throttled.rate"),
             heartbeat_interval_ms: self.millis("broker.heartbeat.interval.ms"),
             session_timeout_ms: self.millis("broker.session.timeout.ms"),
             lag_time_max_ms: self.millis("replica.lag.time.max.ms"),

@@ -67,6 +67,9 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("fetch.max.bytes", Int).default("57671680").at_least(1024)
         .doc("Bytes that one fetch response holds at most, whatever the client asks for; a first batch that \
              is larger is still delivered."),
+    broker("follower.replication.throttled.rate", Long).default("9223372036854775807").at_least(0)
+        .cluster_wide()
+        .doc("Bytes per second that a throttled follower may fetch."),
     broker("group.consumer.assignment.interval.ms", Int).default("1000").at_least(0).cluster_wide()
         .doc("Milliseconds between two computed assignments."),
     broker("group.consumer.assignors", List).default("uniform,range").non_empty_list()
@@ -108,6 +111,9 @@ pub(super) const BROKER: &[ConfigKey] = &[
              listeners."),
     broker("leader.imbalance.check.interval.seconds", Long).default("300").at_least(1).high()
         .doc("Seconds between looks for leaders that are not the preferred replicas."),
+    broker("leader.replication.throttled.rate", Long).default("9223372036854775807").at_least(0)
+        .cluster_wide()
+        .doc("Bytes per second that a throttled leader may send to followers."),
     broker("listener.security.protocol.map", Str)
         .default("SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT").low()
         .doc("Security protocol of each listener, as `NAME:PROTOCOL`. Only PLAINTEXT listeners can be \

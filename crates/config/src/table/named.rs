@@ -80,9 +80,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
     broker("follower.fetch.last.tiered.offset.enable", Bool).default("false").cluster_wide()
         .named_only(reason::REMOTE)
         .doc("Let a new follower begin behind the tiered segments."),
-    broker("follower.replication.throttled.rate", Long).default("9223372036854775807").at_least(0)
-        .cluster_wide().named_only(reason::THROTTLE)
-        .doc("Bytes per second that a throttled follower may fetch."),
     broker("group.coordinator.append.linger.ms", Int).default("-1").at_least(-1).unused(reason::INTERNAL)
         .doc("Milliseconds for which the coordinator gathers records before it writes them; -1 adapts."),
     broker("group.coordinator.background.threads", Int).default("2").at_least(1).high()
@@ -194,9 +191,6 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Seconds between polls of the metrics reporters."),
     broker("kafka.metrics.reporters", List).default("").any_list().low().unused(reason::JVM)
         .doc("Metrics reporter classes."),
-    broker("leader.replication.throttled.rate", Long).default("9223372036854775807").at_least(0)
-        .cluster_wide().named_only(reason::THROTTLE)
-        .doc("Bytes per second that a throttled leader may send to followers."),
     broker("log.dir.failure.timeout.ms", Long).default("30000").at_least(1).low().unused(reason::QUORUM)
         .doc("Milliseconds for which a failed directory may go unreported."),
     broker("log.initial.task.delay.ms", Long).default("30000").at_least(0).low().internal()

@@ -40,7 +40,6 @@ pub(super) const TOPIC: &[ConfigKey] = &[
         .falls_back(&[Fallback::same("log.flush.interval.ms")])
         .doc("Milliseconds after which appended records are synced at the latest."),
     topic("follower.replication.throttled.replicas", List).default("").throttled_replicas()
-        .named_only(reason::THROTTLE)
         .doc("Replicas whose fetches are throttled, as `partition:broker` pairs or `*`."),
     topic("index.interval.bytes", Int).default("4096").at_least(0)
         .falls_back(&[Fallback::same("log.index.interval.bytes")])
@@ -48,7 +47,6 @@ pub(super) const TOPIC: &[ConfigKey] = &[
     topic("internal.segment.bytes", Int).internal()
         .doc("Segment size in bytes below the bound of segment.bytes, for tests."),
     topic("leader.replication.throttled.replicas", List).default("").throttled_replicas()
-        .named_only(reason::THROTTLE)
         .doc("Replicas whose replication is throttled at the leader, as `partition:broker` pairs or `*`."),
     topic("local.retention.bytes", Long).default("-2").at_least(-2)
         .falls_back(&[Fallback::same("log.local.retention.bytes")]).named_only(reason::REMOTE)

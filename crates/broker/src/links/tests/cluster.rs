@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use mainstem_config::ThrottledReplicas;
 use mainstem_log::dir::{LogDir, NodeIdentity};
 use mainstem_log::storage::RealStorage;
 use mainstem_log::{Log, LogConfig, Origin, PartitionIdentity};
@@ -16,7 +17,7 @@ use mainstem_wire::ErrorCode;
 use parking_lot::Mutex;
 
 use super::super::hello::read_frame;
-use super::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, NodeGate, Peer, SOON, wait_for};
+use super::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, NodeGate, Peer, Rates, SOON, wait_for};
 use crate::clock::Clock;
 use crate::settings::TopicSettings;
 use crate::storage::partition::{Durable, NoLog, Partition, ReplicaEvents};
@@ -171,6 +172,8 @@ pub(super) struct Cluster {
     write_caching: bool,
     replica_lag_max_ms: u64,
     catch_up_rate: u64,
+    /// `leader.replication.throttled.rate`, for all replicas.
+    leader_rate: Option<u64>,
     generation: u64,
     acknowledged: BTreeMap<i64, u64>,
 }
@@ -184,9 +187,14 @@ impl Cluster {
     }
 
     /// Nodes that count as out of sync after so long, and catch up at so many bytes a second.
-    pub(super) fn that_catch_up(seed: u64, replica_lag_max_ms: u64, catch_up_rate: u64) -> Cluster {
+    pub(super) fn that_catch_up(
+        seed: u64,
+        replica_lag_max_ms: u64,
+        (catch_up_rate, leader_rate): (u64, Option<u64>),
+    ) -> Cluster {
         let mut cluster = Self::prepare(seed, false);
         (cluster.replica_lag_max_ms, cluster.catch_up_rate) = (replica_lag_max_ms, catch_up_rate);
+        cluster.leader_rate = leader_rate;
         (0..3).for_each(|node| cluster.restart(node));
         cluster
     }
@@ -217,6 +225,7 @@ impl Cluster {
             write_caching,
             replica_lag_max_ms: 30_000,
             catch_up_rate: CATCH_UP_RATE,
+            leader_rate: None,
             generation: 0,
             acknowledged: BTreeMap::new(),
         }
@@ -241,7 +250,9 @@ impl Cluster {
             LinkIdentity { node: node as i32 + 1, generation: self.generation, cluster_id: "cluster".into() };
         let Cluster { clock, replica_lag_max_ms, catch_up_rate, .. } = *self;
         let options = LinksOptions { clock, replica_lag_max_ms, catch_up_rate };
-        Links::start(identity, peers, options, gate()).expect("threads can be made")
+        let links = Links::start(identity, peers, options, gate()).expect("threads can be made");
+        links.set_rates(Rates { leader: self.leader_rate, ..Rates::default() });
+        links
     }
 
     pub(super) fn restart(&mut self, at: usize) {
@@ -275,8 +286,10 @@ impl Cluster {
         let journal = Arc::new(Mutex::new(journal));
         let now_ms = self.clock.mono_ms();
         let replica = Replica::open(log, GROUP, journal, options, now_ms).expect("the replica opens");
-        let settings =
-            TopicSettings { log: config, write_caching: self.write_caching, min_insync_replicas: 2 };
+        let mut settings = TopicSettings::of_log(config, self.write_caching, 2);
+        if self.leader_rate.is_some() {
+            settings.leader_throttled = ThrottledReplicas::All;
+        }
         let roles = Arc::new(Roles::default());
         let partition = Partition::replicated(
             "t".into(),

@@ -572,6 +572,14 @@ impl Partition {
         self.drive(state);
     }
 
+    /// Bytes a second that go to a replica which catches up.
+    fn catch_up_rate(&self, replication: &Replication, to: ReplicaId) -> u64 {
+        let settings = self.settings.read();
+        let is_led = settings.leader_throttled.contains(self.index, replication.own.node());
+        let follows = settings.follower_throttled.contains(self.index, to.node());
+        replication.links.catch_up_rate(is_led, follows.then(|| to.node()))
+    }
+
     fn min_insync(&self) -> usize {
         usize::try_from(self.settings.read().min_insync_replicas).unwrap_or(1)
     }
@@ -860,7 +868,10 @@ impl Partition {
         if !messages.is_empty() {
             let links = &replication.links;
             let (now_ms, lag_max_ms) = (links.now_ms(), links.replica_lag_max_ms());
-            let catches_up = |to| member.replica.is_catching_up(to, now_ms, lag_max_ms);
+            let catches_up = |to: ReplicaId| {
+                let is_behind = member.replica.is_catching_up(to, now_ms, lag_max_ms);
+                is_behind.then(|| self.catch_up_rate(replication, to))
+            };
             let (wakes, lost) = links.send(self, replication.group, replication.own, messages, catches_up);
             aftermath.wakes = wakes;
             lost.into_iter().for_each(|replica| member.replica.report_unreachable(replica));
