@@ -29,6 +29,7 @@ mod create_partitions;
 mod create_topics;
 mod delete_acls;
 mod delete_topics;
+mod delta;
 mod describe_acls;
 mod describe_user_scram_credentials;
 mod directories;

@@ -168,6 +168,16 @@ impl MetadataStateMachine {
         self.node_id
     }
 
+    /// The values that are known at start.
+    pub(super) fn start(&self) -> &BrokerConfig {
+        &self.start
+    }
+
+    /// How many partitions a start could open.
+    pub(super) fn partitions_max(&self) -> usize {
+        self.partitions_max
+    }
+
     /// Whether the cluster has nodes beside this one.
     pub(super) fn has_several_nodes(&self) -> bool {
         self.start.quorum.is_some()
