@@ -292,7 +292,8 @@ impl Links {
         let (mut wakes, mut lost) = (Wakes::default(), Vec::new());
         for outgoing in messages {
             // Who counts on it has to hear that it did not go.
-            let (to, counts) = (outgoing.to, is_append(&outgoing.message) || outgoing.stands);
+            let is_offer = outgoing.message.get_msg_type() == MessageType::MsgSnapshot;
+            let (to, counts) = (outgoing.to, is_append(&outgoing.message) || is_offer || outgoing.stands);
             let catches_up = if outgoing.bytes > 0 { catches_up(to) } else { None };
             let taken = self.peer(to.node()).is_some_and(|peer| {
                 let mut outbox = peer.outbox.lock();

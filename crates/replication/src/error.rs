@@ -83,6 +83,9 @@ pub enum MessageError {
          has to start as a new one"
     )]
     LostPromise,
+    /// A snapshot is offered of which it is not said what it is.
+    #[error("a snapshot is offered, and not said what it is")]
+    Snapshot,
     /// A message that no replica sends to another.
     #[error("a message of a type that is not sent between replicas")]
     Type,

@@ -71,6 +71,18 @@ impl EntryIndex {
         Ok(index)
     }
 
+    /// Those of a group whose log begins anew, with nothing in it.
+    pub fn begin(start: Start) -> EntryIndex {
+        EntryIndex {
+            start,
+            internal: Vec::new(),
+            marks: Vec::new(),
+            recent: VecDeque::new(),
+            last: start.index,
+            end_offset: start.offset,
+        }
+    }
+
     fn forget_behind(&mut self, log_end: i64) {
         let keep = self.internal.partition_point(|entry| entry.offset <= log_end);
         self.internal.truncate(keep);
@@ -127,9 +139,7 @@ impl EntryIndex {
     /// The last place at or before `index` from which entries can be counted.
     fn anchor(&self, index: u64) -> Counted {
         let mut counted = Counted { next_index: self.start.index + 1, offset: self.start.offset };
-        let marks = self.marks.iter().map(|mark| (mark.index, mark.offset));
-        let entries = self.internal.iter().map(|entry| (entry.index, entry.offset));
-        for (next_index, offset) in marks.chain(entries) {
+        for (next_index, offset) in self.places() {
             if next_index <= index && next_index > counted.next_index {
                 counted = Counted { next_index, offset };
             }
@@ -138,17 +148,56 @@ impl EntryIndex {
     }
 
     /// Moves the start behind what retention has removed; returns the new one. It is known at marks, which segments
-    /// begin with.
+    /// begin with and snapshots end with, and at internal entries.
+    ///
+    /// What precedes the log start is committed. Of internal entries at that very offset this is not known: they stay.
     pub fn follow_log_start(&mut self, log: &Log) -> Option<Start> {
         let log_start = log.ends().log_start;
-        let mark =
-            self.marks.iter().rfind(|mark| mark.offset <= log_start && mark.offset > self.start.offset)?;
-        let index = mark.index - 1;
-        self.start = Start { index, term: self.term(index)?, offset: mark.offset };
-        let start = self.start;
+        let is_behind = |&(_, offset): &(u64, i64)| offset <= log_start && offset > self.start.offset;
+        let (_, offset) = self.places().filter(is_behind).max_by_key(|(_, offset)| *offset)?;
+        let start = self.known_at(offset)?;
+        self.start = start;
         self.internal.retain(|entry| entry.index > start.index);
-        self.marks.retain(|mark| mark.index > start.index + 1);
+        self.marks.retain(|mark| mark.offset > start.offset);
         Some(start)
+    }
+
+    /// The indexes and offsets that are remembered beside the start, each that of an entry and the offset where it begins.
+    fn places(&self) -> impl Iterator<Item = (u64, i64)> {
+        let marks = self.marks.iter().map(|mark| (mark.index, mark.offset));
+        marks.chain(self.internal.iter().map(|entry| (entry.index, entry.offset)))
+    }
+
+    /// The last entry that precedes an offset, where the journal remembers it: at the start, at marks and at internal entries.
+    pub fn known_at(&self, offset: i64) -> Option<Start> {
+        if offset == self.start.offset {
+            return Some(self.start);
+        }
+        // Of several entries that begin there, all but one are internal: the first of them follows what precedes it.
+        let (next_index, _) = self.places().filter(|place| place.1 == offset).min()?;
+        let index = next_index - 1;
+        Some(Start { index, term: self.term(index)?, offset })
+    }
+
+    /// The same, also of the last entries, which the journal does not remember.
+    pub fn entry_before(&self, offset: i64) -> Option<Start> {
+        let first = self.last + 1 - self.recent.len() as u64;
+        let among_recent = || {
+            let at = self.recent.iter().position(|one| one.next_offset == offset)?;
+            // What precedes the first one is not known to end elsewhere.
+            (self.recent[at].offset < offset).then_some(first + at as u64)
+        };
+        if let Some(known) = self.known_at(offset) {
+            return Some(known);
+        }
+        let index = among_recent()?;
+        Some(Start { index, term: self.term(index)?, offset })
+    }
+
+    /// An offset at or before the one behind an entry, without a look at the log; `None`: the entry is not here.
+    pub fn offset_before(&self, index: u64) -> Option<i64> {
+        let is_here = (self.start.index..=self.last).contains(&index);
+        is_here.then(|| self.recent(index).map_or_else(|| self.anchor(index).offset, |one| one.next_offset))
     }
 
     /// Where the entries begin.
@@ -230,6 +279,29 @@ impl EntryIndex {
         }
         self.marks.push(mark);
         Some(mark)
+    }
+
+    /// The mark could not be written.
+    pub fn forget_mark(&mut self, mark: Mark) {
+        self.marks.retain(|known| *known != mark);
+    }
+
+    /// The marks that say in a journal which entry precedes an offset, in their order: also where marks behind it are known,
+    /// which are said again. None: it is known already.
+    pub fn marks_for(&self, at: Start) -> Vec<Mark> {
+        if self.known_at(at.offset).is_some() || at.offset < self.start.offset {
+            return Vec::new();
+        }
+        let behind = self.marks.iter().filter(|mark| mark.offset > at.offset).copied();
+        [Mark { index: at.index + 1, offset: at.offset }].into_iter().chain(behind).collect()
+    }
+
+    /// Notes marks ([`EntryIndex::marks_for`]) that were written.
+    pub fn add_marks(&mut self, marks: &[Mark]) {
+        if let Some(first) = marks.first() {
+            self.marks.retain(|mark| mark.offset < first.offset);
+            self.marks.extend(marks);
+        }
     }
 
     /// Removes the entries from an index on, where the log was cut to `end_offset`.
@@ -360,6 +432,37 @@ fn push_bounded(recent: &mut VecDeque<Position>, position: Position, max: usize)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn noop(index: u64, term: u64, offset: i64) -> InternalEntry {
+        InternalEntry { index, term, offset, kind: EntryKind::NoOp, data: Vec::new() }
+    }
+
+    /// Of internal entries at an offset it is not known whether they are committed when the offset is: a start behind
+    /// them would take them for that.
+    #[test]
+    fn what_precedes_an_offset_is_what_ends_there() {
+        let mut index = EntryIndex::begin(Start { index: 4, term: 2, offset: 40 });
+        index.push_internal(noop(5, 3, 40));
+        for offset in [40, 50] {
+            index.push_batch(Position { offset, next_offset: offset + 10, size: 100 });
+        }
+        index.push_internal(noop(8, 4, 60));
+        index.push_internal(noop(9, 5, 60));
+        index.mark(Mark { index: 10, offset: 60 });
+        index.push_batch(Position { offset: 60, next_offset: 70, size: 100 });
+        let at = |index: u64, term, offset| Some(Start { index, term, offset });
+        assert_eq!(index.known_at(40), at(4, 2, 40));
+        assert_eq!(index.known_at(60), at(7, 3, 60), "not behind the no-ops");
+        assert_eq!((index.known_at(50), index.entry_before(50)), (None, at(6, 3, 50)));
+        assert_eq!((index.known_at(70), index.entry_before(70)), (None, at(10, 5, 70)));
+        assert_eq!((index.entry_before(45), index.entry_before(80)), (None, None));
+        // A mark before others is written with them, since each replaces those behind it.
+        let remembered = index.entry_before(50).expect("it is one of the last");
+        let marks = index.marks_for(remembered);
+        assert_eq!(marks, [Mark { index: 7, offset: 50 }, Mark { index: 10, offset: 60 }]);
+        index.add_marks(&marks);
+        assert_eq!((index.known_at(50), index.marks_for(remembered)), (Some(remembered), Vec::new()));
+    }
 
     #[test]
     fn where_an_old_entry_is_lies_between_the_marks_around_it() {

@@ -4,6 +4,8 @@
 //! [`EntryIndex`] says which entry is where in a log. A [`Replica`] is a log with its group: events go in, and what is to be
 //! sent, synced and acknowledged comes out.
 //!
+//! [`snapshots`] are what takes the place of a log's beginning, where there are any.
+//!
 //! [`link`] has the frames that go between nodes. [`history`] judges what clients of a simulated or a real cluster saw.
 //!
 //! Architecture invariant: no sockets, clock, threads or async. The algorithm is the `raft` crate's; this crate gives
@@ -11,6 +13,7 @@
 
 pub mod journal;
 pub mod link;
+pub mod snapshots;
 
 mod error;
 #[doc(hidden)]

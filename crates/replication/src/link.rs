@@ -28,6 +28,7 @@ pub(crate) const KIND_ANSWER: u8 = 6;
 pub(crate) const KIND_STANDING: u8 = 7;
 pub(crate) const KIND_REPEAT: u8 = 8;
 pub(crate) const KIND_REPEAT_ANSWER: u8 = 9;
+pub(crate) const KIND_SNAPSHOT: u8 = 10;
 /// A run of batches' entries in an append, and an internal entry in it.
 pub(crate) const RUN_BATCHES: u8 = 0;
 pub(crate) const RUN_INTERNAL: u8 = 1;

@@ -4,6 +4,7 @@
 //! time; then all nodes come back, and the group has to acknowledge again and all replicas to agree. The verdict is that
 //! of [`crate::history::check`].
 
+mod applier;
 mod clients;
 mod node;
 
@@ -11,6 +12,7 @@ use crate::group::ReplicaId;
 use crate::history::{Event, Operation, Outcome, Violation, check};
 use crate::replica::Outgoing;
 use crate::standing::{Repeat, RepeatAnswer, Repeated, Standing};
+use applier::{Asked, Range};
 use clients::{Consumer, Producer};
 use mainstem_log::sim::Random;
 use node::Node;
@@ -35,11 +37,19 @@ pub struct SimulationOptions {
     pub faults: bool,
     /// Acknowledges what is appended before it is committed: a run that has to be found bad.
     pub acknowledge_early: bool,
+    /// Whether nodes write snapshots of what they have applied and give up the log before them, as those of metadata do.
+    pub snapshots: bool,
 }
 
 impl Default for SimulationOptions {
     fn default() -> Self {
-        SimulationOptions { nodes: 3, time_ms: 20_000, faults: true, acknowledge_early: false }
+        SimulationOptions {
+            nodes: 3,
+            time_ms: 20_000,
+            faults: true,
+            acknowledge_early: false,
+            snapshots: false,
+        }
     }
 }
 
@@ -60,6 +70,8 @@ pub struct Verdict {
     pub resumed_after_ms: Option<u64>,
     /// Whether all replicas had the same log in the end.
     pub agreed: bool,
+    /// Snapshots of the leader that took the place of a replica's log.
+    pub restored: usize,
 }
 
 impl Verdict {
@@ -81,6 +93,8 @@ enum Frame {
     Message { message: Message, offset: i64, batches: Vec<u8>, stands: bool },
     Repeat(Repeat),
     RepeatAnswer(RepeatAnswer),
+    Ask(Asked),
+    Range(Range),
 }
 
 /// What both ends of a link from one node to another know of heartbeats that stand, by their terms.
@@ -120,6 +134,7 @@ struct World {
     min_insync: usize,
     acknowledge_early: bool,
     next_value: u64,
+    restored: usize,
 }
 
 /// Runs one seed.
@@ -157,7 +172,9 @@ impl World {
         // Without a sync nothing survives a power cut: only then it is left out.
         let write_caching = random.chance(15);
         let ids: Vec<_> = (0..options.nodes).map(|node| ReplicaId::new(node as i32 + 1, 1)).collect();
-        let nodes = ids.iter().map(|id| Node::found(*id, &ids, write_caching, random.next_u64())).collect();
+        let snapshots = options.snapshots;
+        let found = |id: &ReplicaId| Node::found(*id, &ids, write_caching, snapshots, random.next_u64());
+        let nodes = ids.iter().map(found).collect();
         let majority = options.nodes / 2 + 1;
         World {
             now_ms: 0,
@@ -177,6 +194,7 @@ impl World {
             min_insync: 1 + random.below(majority as u64) as usize,
             acknowledge_early: options.acknowledge_early,
             next_value: 1,
+            restored: 0,
             random,
         }
     }
@@ -192,6 +210,9 @@ impl World {
         for number in 0..self.nodes.len() {
             self.nodes[number].pass_time(self.now_ms);
             self.drive(number);
+            if let Some((leader, asked)) = self.nodes[number].ask(self.now_ms) {
+                self.post(number, (leader - 1) as usize, Frame::Ask(asked));
+            }
         }
         if self.now_ms >= self.next_repeat_ms {
             self.next_repeat_ms = self.now_ms + REPEAT_MS;
@@ -257,6 +278,13 @@ impl World {
                     node.note_refusal(id);
                 }
             }
+            Frame::Ask(asked) => {
+                let id = self.nodes[from].id();
+                if let Some(range) = self.nodes[to].answer(asked, id) {
+                    self.post(to, from, Frame::Range(range));
+                }
+            }
+            Frame::Range(range) => self.nodes[to].take(range, self.now_ms),
         }
         self.drive(to);
     }
@@ -271,6 +299,7 @@ impl World {
 
     fn drive(&mut self, number: usize) {
         let outgoing = self.nodes[number].drive(self.now_ms, self.sync_max_ms, &mut self.random);
+        self.restored += self.nodes[number].take_restored();
         for outgoing in outgoing {
             self.send(number, outgoing);
         }
@@ -423,8 +452,8 @@ impl World {
         }
         let violations = check(&self.history);
         let acknowledged = self.acknowledged().count();
-        let (history, faults) = (self.history, self.faults);
-        Verdict { seed, history, violations, acknowledged, faults, resumed_after_ms, agreed }
+        let World { history, faults, restored, .. } = self;
+        Verdict { seed, history, violations, acknowledged, faults, resumed_after_ms, agreed, restored }
     }
 }
 

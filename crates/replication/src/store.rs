@@ -4,8 +4,10 @@
 //! that is far behind costs no memory: nothing but term and index is in what is sent to it until the link reads the
 //! bytes from the page cache.
 
+use crate::group::Configuration;
 use crate::index::EntryIndex;
-use crate::journal::{EntryKind, InternalEntry};
+use crate::journal::{EntryKind, InternalEntry, Start};
+use crate::snapshots::SnapshotOffer;
 use bytes::Bytes;
 use raft::eraftpb::{Entry, EntryType, Snapshot};
 use raft::{GetEntriesContext, RaftState, Storage, StorageError};
@@ -50,22 +52,58 @@ pub(crate) fn from_raft(entry: &Entry, offset: i64) -> InternalEntry {
     InternalEntry { index: entry.index, term: entry.term, offset, kind, data: entry.data.to_vec() }
 }
 
+/// Bytes of what a snapshot's message says of its file: the offset behind it, its length, its checksum.
+const OFFER_BYTES: usize = 20;
+
+/// An offer as the library carries it: which file it is, not what is in it.
+pub(crate) fn snapshot_of(offer: &SnapshotOffer) -> Snapshot {
+    let mut data = Vec::with_capacity(OFFER_BYTES);
+    data.extend_from_slice(&offer.start.offset.to_be_bytes());
+    data.extend_from_slice(&offer.len.to_be_bytes());
+    data.extend_from_slice(&offer.crc.to_be_bytes());
+    let mut snapshot = Snapshot { data: data.into(), ..Snapshot::default() };
+    let metadata = snapshot.mut_metadata();
+    (metadata.index, metadata.term) = (offer.start.index, offer.start.term);
+    metadata.set_conf_state((&offer.configuration).into());
+    snapshot
+}
+
+/// The offer that the library carries; `None`: it makes no sense.
+pub(crate) fn offer_of(snapshot: &Snapshot) -> Option<SnapshotOffer> {
+    let (offset, rest) = snapshot.data.split_first_chunk()?;
+    let (len, rest) = rest.split_first_chunk()?;
+    let metadata = snapshot.get_metadata();
+    let offset = Some(i64::from_be_bytes(*offset)).filter(|offset| *offset >= 0)?;
+    let start = Start { index: metadata.index, term: metadata.term, offset };
+    let configuration = Configuration::from(metadata.get_conf_state());
+    let (len, crc) = (u64::from_be_bytes(*len), u32::from_be_bytes(rest.try_into().ok()?));
+    let is_sound = start.index > 0 && start.term > 0 && i32::try_from(start.term).is_ok();
+    is_sound.then_some(SnapshotOffer { start, configuration, len, crc })
+}
+
 /// What the Raft library reads.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) index: EntryIndex,
     initial: RaftState,
-    /// Replicas that need entries which are not here any more.
+    /// What replicas get that need entries which are not here any more.
+    pub(crate) offer: Option<SnapshotOffer>,
+    /// Replicas that need entries which are not here any more, nor in a snapshot.
     behind: RefCell<BTreeSet<u64>>,
 }
 
 impl Store {
     pub(crate) fn new(index: EntryIndex, initial: RaftState) -> Store {
-        Store { index, initial, behind: RefCell::default() }
+        Store { index, initial, offer: None, behind: RefCell::default() }
     }
 
     pub(crate) fn take_behind(&mut self) -> BTreeSet<u64> {
         std::mem::take(self.behind.get_mut())
+    }
+
+    /// Whether there is a snapshot behind which the entries go on.
+    pub(crate) fn has_offer(&self) -> bool {
+        self.offer.as_ref().is_some_and(|offer| offer.start.index >= self.index.start().index)
     }
 
     fn entry(&self, index: u64) -> raft::Result<Entry> {
@@ -123,8 +161,13 @@ impl Storage for Store {
         Ok(self.index.last())
     }
 
-    fn snapshot(&self, _: u64, to: u64) -> raft::Result<Snapshot> {
-        self.behind.borrow_mut().insert(to);
-        Err(StorageError::SnapshotTemporarilyUnavailable.into())
+    fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<Snapshot> {
+        match &self.offer {
+            Some(offer) if self.has_offer() && offer.start.index >= request_index => Ok(snapshot_of(offer)),
+            _ => {
+                self.behind.borrow_mut().insert(to);
+                Err(StorageError::SnapshotTemporarilyUnavailable.into())
+            }
+        }
     }
 }

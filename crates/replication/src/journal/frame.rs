@@ -109,6 +109,16 @@ pub enum Frame {
     },
     /// The group is no longer here.
     Removed,
+    /// A snapshot takes the place of the log, which begins anew. Until a [`Frame::Start`] follows, the log may still be the
+    /// old one.
+    Restore {
+        /// What the snapshot holds.
+        start: Start,
+        /// This replica.
+        own: ReplicaId,
+        /// Who is in the group from there on.
+        configuration: Configuration,
+    },
 }
 
 impl Frame {
@@ -122,6 +132,7 @@ impl Frame {
             Frame::Mark(_) => 6,
             Frame::Commit { .. } => 7,
             Frame::Removed => 8,
+            Frame::Restore { .. } => 9,
         }
     }
 
@@ -132,6 +143,7 @@ impl Frame {
             Frame::Entry(entry) => 25 + entry.data.len(),
             Frame::Cut { .. } => 8,
             Frame::Configuration { configuration, .. } => 25 + 8 * configuration.replicas().count(),
+            Frame::Restore { configuration, .. } => 41 + 8 * configuration.replicas().count(),
             Frame::Start(_) => 24,
             Frame::Removed => 0,
         };
@@ -168,22 +180,30 @@ impl Frame {
             Frame::Cut { index } => put(&[*index]),
             Frame::Configuration { own, index, configuration } => {
                 put(&[own.0, *index]);
-                let lists = [
-                    &configuration.voters,
-                    &configuration.learners,
-                    &configuration.voters_outgoing,
-                    &configuration.learners_next,
-                ];
-                lists.iter().for_each(|list| out.extend_from_slice(&(list.len() as u16).to_be_bytes()));
-                out.push(u8::from(configuration.auto_leave));
-                configuration.replicas().for_each(|id| out.extend_from_slice(&id.0.to_be_bytes()));
+                encode_configuration(configuration, out);
             }
             Frame::Start(start) => put(&[start.index, start.term, start.offset.cast_unsigned()]),
+            Frame::Restore { start, own, configuration } => {
+                put(&[start.term, start.offset.cast_unsigned(), own.0, start.index]);
+                encode_configuration(configuration, out);
+            }
             Frame::Mark(mark) => put(&[mark.index, mark.offset.cast_unsigned()]),
             Frame::Commit { committed, applied } => put(&[*committed, *applied]),
             Frame::Removed => {}
         }
     }
+}
+
+fn encode_configuration(configuration: &Configuration, out: &mut Vec<u8>) {
+    let lists = [
+        &configuration.voters,
+        &configuration.learners,
+        &configuration.voters_outgoing,
+        &configuration.learners_next,
+    ];
+    lists.iter().for_each(|list| out.extend_from_slice(&(list.len() as u16).to_be_bytes()));
+    out.push(u8::from(configuration.auto_leave));
+    configuration.replicas().for_each(|id| out.extend_from_slice(&id.0.to_be_bytes()));
 }
 
 /// A frame that was read.
@@ -238,8 +258,17 @@ fn decode_fields(kind: u8, fields: &mut Fields<'_>) -> Option<Frame> {
         6 => Frame::Mark(Mark { index: fields.u64()?, offset: fields.offset()? }),
         7 => Frame::Commit { committed: fields.u64()?, applied: fields.u64()? },
         8 => Frame::Removed,
+        9 => decode_restore(fields)?,
         _ => return None,
     })
+}
+
+fn decode_restore(fields: &mut Fields<'_>) -> Option<Frame> {
+    let (term, offset) = (fields.u64()?, fields.offset()?);
+    let Frame::Configuration { own, index, configuration } = decode_configuration(fields)? else {
+        return None;
+    };
+    Some(Frame::Restore { start: Start { index, term, offset }, own, configuration })
 }
 
 fn decode_entry(fields: &mut Fields<'_>) -> Option<InternalEntry> {

@@ -10,6 +10,8 @@ pub struct GroupState {
     pub vote: Vote,
     /// Where its entries begin.
     pub start: Start,
+    /// The log is to begin anew there, and may not have: a snapshot takes its place.
+    pub restoring: bool,
     /// This replica; `None`: the group was never founded here.
     pub own: Option<ReplicaId>,
     /// Index of the entry that made the configuration.
@@ -40,8 +42,15 @@ impl GroupState {
                 self.configuration_index = *index;
                 self.configuration = configuration.clone();
             }
+            Frame::Restore { start, own, configuration } => {
+                (self.start, self.restoring) = (*start, true);
+                self.entries.clear();
+                self.marks.clear();
+                (self.own, self.configuration_index) = (Some(*own), start.index);
+                self.configuration = configuration.clone();
+            }
             Frame::Start(start) => {
-                self.start = *start;
+                (self.start, self.restoring) = (*start, false);
                 self.entries.retain(|entry| entry.index > start.index);
                 self.marks.retain(|mark| mark.index > start.index && mark.offset > start.offset);
             }
@@ -63,10 +72,17 @@ impl GroupState {
 
     /// The fewest frames that come to this state.
     pub(crate) fn frames(&self) -> Vec<Frame> {
-        let mut frames = vec![Frame::Vote(self.vote), Frame::Start(self.start)];
-        if let Some(own) = self.own {
-            let (index, configuration) = (self.configuration_index, self.configuration.clone());
-            frames.push(Frame::Configuration { own, index, configuration });
+        let mut frames = vec![Frame::Vote(self.vote)];
+        let configuration = self.configuration.clone();
+        match self.own {
+            Some(own) if self.restoring => {
+                frames.push(Frame::Restore { start: self.start, own, configuration });
+            }
+            Some(own) => {
+                let index = self.configuration_index;
+                frames.extend([Frame::Start(self.start), Frame::Configuration { own, index, configuration }]);
+            }
+            None => frames.push(Frame::Start(self.start)),
         }
         let mut marks = self.marks.iter().peekable();
         for entry in &self.entries {

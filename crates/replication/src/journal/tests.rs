@@ -53,6 +53,35 @@ fn frames() -> Vec<Frame> {
     ]
 }
 
+/// That a log is to begin anew, and with whom, is known whole or not at all, until it has.
+#[test]
+fn a_snapshot_is_to_take_the_place_of_a_log_until_it_has() {
+    let start = Start { index: 90, term: 7, offset: 500 };
+    let configuration = Configuration::of_voters(&[ReplicaId::new(1, 1), ReplicaId::new(2, 1)]);
+    let restore = Frame::Restore { start, own: ReplicaId::new(1, 1), configuration: configuration.clone() };
+    let storage = disk();
+    let mut journal = open(&storage);
+    journal.append(group(0), &frames()).unwrap();
+    journal.append(group(0), &[restore]).unwrap();
+    journal.sync().unwrap();
+    for is_rewritten in [false, true] {
+        if is_rewritten {
+            journal.rewrite().unwrap();
+        }
+        journal.check();
+        journal = open(&storage);
+        let state = journal.group(group(0)).unwrap();
+        assert_eq!((state.start, state.restoring, state.own), (start, true, Some(ReplicaId::new(1, 1))));
+        assert_eq!((state.configuration_index, &state.configuration), (90, &configuration));
+        assert!(state.entries.is_empty() && state.marks.is_empty() && state.vote.term == 2, "{state:?}");
+    }
+    journal.append(group(0), &[Frame::Start(start), entry(91, 8, 500)]).unwrap();
+    journal.sync().unwrap();
+    journal = open(&storage);
+    let state = journal.group(group(0)).unwrap();
+    assert_eq!((state.start, state.restoring, state.entries.len()), (start, false, 1));
+}
+
 #[test]
 fn a_write_without_room_is_taken_back() {
     let storage = disk();

@@ -2,13 +2,14 @@
 
 use super::{
     Alias, HEAD_BYTES_MAX, Heartbeat, KIND_ANSWER, KIND_APPEND, KIND_CALL, KIND_GROUP, KIND_HEARTBEATS,
-    KIND_MESSAGE, KIND_REPEAT, KIND_REPEAT_ANSWER, KIND_STANDING, LENGTH_BYTES, RUN_BATCHES, RUN_INTERNAL,
-    TYPES,
+    KIND_MESSAGE, KIND_REPEAT, KIND_REPEAT_ANSWER, KIND_SNAPSHOT, KIND_STANDING, LENGTH_BYTES, RUN_BATCHES,
+    RUN_INTERNAL, TYPES,
 };
-use crate::group::{GroupId, ReplicaId};
-use crate::journal::ENTRY_DATA_BYTES_MAX;
+use crate::group::{Configuration, GroupId, ReplicaId};
+use crate::journal::{ENTRY_DATA_BYTES_MAX, REPLICAS_MAX, Start};
+use crate::snapshots::{SNAPSHOT_BYTES_MAX, SnapshotOffer};
 use crate::standing::{Repeat, RepeatAnswer};
-use crate::store::stub;
+use crate::store::{snapshot_of, stub};
 use bytes::Bytes;
 use mainstem_records::HEADER_BYTES;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
@@ -117,6 +118,7 @@ pub fn decode(bytes: &[u8], batches_max: usize) -> Result<Option<(Frame<'_>, usi
             Frame::RepeatAnswer(RepeatAnswer { number, refused })
         }
         KIND_MESSAGE => decode_message(&mut fields).ok_or("a message")?,
+        KIND_SNAPSHOT => decode_snapshot(&mut fields).ok_or("a snapshot")?,
         KIND_APPEND => decode_append(&mut fields, batches_max).ok_or("an append")?,
         KIND_CALL => decode_call(&mut fields, batches_max).ok_or("a request")?,
         KIND_ANSWER => decode_answer(&mut fields, batches_max).ok_or("an answer")?,
@@ -184,6 +186,52 @@ fn decode_message<'a>(fields: &mut Fields<'_>) -> Option<Frame<'a>> {
         message.set_entries(vec![entry].into());
     }
     Some(Frame::Message { alias, message })
+}
+
+fn decode_snapshot<'a>(fields: &mut Fields<'_>) -> Option<Frame<'a>> {
+    let (alias, message_term) = (fields.u32()?, fields.u64()?);
+    let (index, term) = (fields.u64()?, fields.u64()?);
+    let offset = fields.u64().map(u64::cast_signed).filter(|offset| *offset >= 0)?;
+    let len = fields.u64().filter(|len| (1..=SNAPSHOT_BYTES_MAX).contains(len))?;
+    let crc = fields.u32()?;
+    if index == 0 || term == 0 || i32::try_from(term).is_err() {
+        return None;
+    }
+    let configuration = decode_configuration(fields)?;
+    let offer = SnapshotOffer { start: Start { index, term, offset }, configuration, len, crc };
+    let mut message =
+        Message { msg_type: MessageType::MsgSnapshot, term: message_term, ..Message::default() };
+    message.set_snapshot(snapshot_of(&offer));
+    Some(Frame::Message { alias, message })
+}
+
+fn decode_configuration(fields: &mut Fields<'_>) -> Option<Configuration> {
+    let mut counts = [0; 4];
+    for count in &mut counts {
+        *count = usize::from(fields.u16()?);
+    }
+    let auto_leave = match fields.u8()? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    if counts.iter().sum::<usize>() > REPLICAS_MAX {
+        return None;
+    }
+    let mut lists = [const { Vec::new() }; 4];
+    for (list, count) in lists.iter_mut().zip(counts) {
+        for _ in 0..count {
+            list.push(ReplicaId(fields.u64()?));
+        }
+        // As the library lists them, each once; 0 stands for none.
+        let ascends = list.is_sorted_by(|a, b| a < b) && list.first().is_none_or(|first| first.0 > 0);
+        if !ascends {
+            return None;
+        }
+    }
+    let [voters, learners, voters_outgoing, learners_next] = lists;
+    let is_sound = !voters.is_empty() && voters.iter().all(|voter| !learners.contains(voter));
+    is_sound.then_some(Configuration { voters, learners, voters_outgoing, learners_next, auto_leave })
 }
 
 fn decode_append<'a>(fields: &mut Fields<'a>, batches_max: usize) -> Option<Frame<'a>> {

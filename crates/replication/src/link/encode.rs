@@ -2,10 +2,11 @@
 
 use super::{
     Alias, Heartbeat, KIND_ANSWER, KIND_APPEND, KIND_CALL, KIND_GROUP, KIND_HEARTBEATS, KIND_MESSAGE,
-    KIND_REPEAT, KIND_REPEAT_ANSWER, KIND_STANDING, LENGTH_BYTES, RUN_BATCHES, RUN_INTERNAL, TYPES,
+    KIND_REPEAT, KIND_REPEAT_ANSWER, KIND_SNAPSHOT, KIND_STANDING, LENGTH_BYTES, RUN_BATCHES, RUN_INTERNAL,
+    TYPES,
 };
 use crate::standing::{Repeat, RepeatAnswer};
-use crate::store::is_stub;
+use crate::store::{is_stub, offer_of};
 use raft::eraftpb::{Entry, Message, MessageType};
 
 /// Appends a frame; `behind` bytes of it follow from elsewhere.
@@ -71,6 +72,9 @@ fn put_heartbeats(kind: u8, heartbeats: &[Heartbeat], out: &mut Vec<u8>) {
 /// Any message without entries. Returns false, and writes nothing, for one of a type that no replica sends, or with a
 /// context of more than 64 KiB.
 pub fn message(alias: u32, message: &Message, out: &mut Vec<u8>) -> bool {
+    if message.get_msg_type() == MessageType::MsgSnapshot {
+        return snapshot(alias, message, out);
+    }
     let kind = TYPES.iter().position(|kind| *kind == message.get_msg_type());
     let (Some(kind), Ok(context_len)) = (kind, u16::try_from(message.context.len())) else { return false };
     if message.get_msg_type() == MessageType::MsgAppend {
@@ -87,6 +91,28 @@ pub fn message(alias: u32, message: &Message, out: &mut Vec<u8>) -> bool {
         // A read index is asked for by an entry's data.
         let asked = message.get_entries().first().map_or(&[][..], |entry| &entry.data[..]);
         out.extend_from_slice(asked);
+    });
+    true
+}
+
+/// The offer of a snapshot, whose bytes are asked for.
+fn snapshot(alias: u32, message: &Message, out: &mut Vec<u8>) -> bool {
+    let Some(offer) = offer_of(message.get_snapshot()) else { return false };
+    let configuration = &offer.configuration;
+    let lists = [
+        &configuration.voters,
+        &configuration.learners,
+        &configuration.voters_outgoing,
+        &configuration.learners_next,
+    ];
+    frame(KIND_SNAPSHOT, 0, out, |out| {
+        out.extend_from_slice(&alias.to_be_bytes());
+        put_u64(out, &[message.term, offer.start.index, offer.start.term]);
+        put_u64(out, &[offer.start.offset.cast_unsigned(), offer.len]);
+        out.extend_from_slice(&offer.crc.to_be_bytes());
+        lists.iter().for_each(|list| out.extend_from_slice(&(list.len() as u16).to_be_bytes()));
+        out.push(u8::from(configuration.auto_leave));
+        configuration.replicas().for_each(|replica| put_u64(out, &[replica.0]));
     });
     true
 }

@@ -1,6 +1,9 @@
 use super::*;
+use crate::group::Configuration;
+use crate::journal::Start;
+use crate::snapshots::{SNAPSHOT_BYTES_MAX, SnapshotOffer};
 use crate::standing::{Repeat, RepeatAnswer};
-use crate::store::stub;
+use crate::store::{offer_of, snapshot_of, stub};
 use proptest::prelude::*;
 use raft::eraftpb::{Entry, EntryType, Message};
 
@@ -102,6 +105,59 @@ fn a_read_index_keeps_what_it_asks_for() {
     let mut out = Vec::new();
     assert!(message(1, &asked, &mut out));
     check(&out, Frame::Message { alias: 1, message: asked });
+}
+
+fn offer() -> SnapshotOffer {
+    let configuration = Configuration {
+        voters: vec![ReplicaId::new(1, 1), ReplicaId::new(2, 4)],
+        learners: vec![ReplicaId::new(3, 1)],
+        ..Configuration::default()
+    };
+    let start = Start { index: 12, term: 5, offset: 77 };
+    SnapshotOffer { start, configuration, len: 1 << 20, crc: 0xFFFF_0001 }
+}
+
+fn offered(offer: &SnapshotOffer) -> Vec<u8> {
+    let mut said = Message { msg_type: MessageType::MsgSnapshot, term: 6, ..Message::default() };
+    said.set_snapshot(snapshot_of(offer));
+    let mut out = Vec::new();
+    assert!(message(9, &said, &mut out));
+    out
+}
+
+#[test]
+fn an_offer_is_read_as_it_was_written() {
+    let mut expected = Message { msg_type: MessageType::MsgSnapshot, term: 6, ..Message::default() };
+    expected.set_snapshot(snapshot_of(&offer()));
+    check(&offered(&offer()), Frame::Message { alias: 9, message: expected.clone() });
+    assert_eq!(offer_of(expected.get_snapshot()), Some(offer()));
+    let nothing = Message { msg_type: MessageType::MsgSnapshot, term: 6, ..Message::default() };
+    let mut out = Vec::new();
+    assert!(!message(9, &nothing, &mut out) && out.is_empty(), "it is not said what it is");
+}
+
+#[test]
+fn an_offer_that_no_leader_makes_is_refused() {
+    let whole = offer();
+    let start = |index, term| Start { index, term, ..whole.start };
+    let voters =
+        |voters: &[ReplicaId]| Configuration { voters: voters.to_vec(), ..whole.configuration.clone() };
+    let (one, learner) = (ReplicaId::new(1, 1), ReplicaId::new(3, 1));
+    for malformed in [
+        SnapshotOffer { start: start(12, 1 << 31), ..whole.clone() },
+        SnapshotOffer { len: 0, ..whole.clone() },
+        SnapshotOffer { len: SNAPSHOT_BYTES_MAX + 1, ..whole.clone() },
+        SnapshotOffer { configuration: voters(&[]), ..whole.clone() },
+        SnapshotOffer { configuration: voters(&[one, one]), ..whole.clone() },
+        SnapshotOffer { configuration: voters(&[one, learner]), ..whole.clone() },
+    ] {
+        let mut out = Vec::new();
+        let mut said = Message { msg_type: MessageType::MsgSnapshot, term: 6, ..Message::default() };
+        said.set_snapshot(snapshot_of(&malformed));
+        let is_refused = !message(9, &said, &mut out)
+            || decode(&out, BATCHES_MAX) == Err(FrameError::Malformed("a snapshot"));
+        assert!(is_refused, "{malformed:?}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
-//! A simulated node: a disk, and while it runs a journal and a replica.
+//! A simulated node: a disk, and while it runs a journal, a replica, and perhaps what is added up from its log.
 
 use super::Stop;
+use super::applier::{Applier, Asked, Range as SnapshotRange};
 use crate::group::{Configuration, GroupId, ReplicaId};
 use crate::journal::{Journal, JournalSync, Start};
 use crate::replica::{Outgoing, Replica, ReplicaOptions, RoleState, StepError, found};
@@ -32,6 +33,7 @@ pub(super) struct Node {
     running: Option<Running>,
     back_at_ms: u64,
     disk: DiskFaults,
+    has_snapshots: bool,
 }
 
 /// What is wrong with a disk.
@@ -51,6 +53,7 @@ struct Running {
     journal: Arc<Mutex<Journal>>,
     replica: Replica,
     sync: Option<Sync>,
+    applier: Option<Applier>,
 }
 
 /// A sync that the disk is busy with.
@@ -72,7 +75,13 @@ pub(super) enum Produced {
 
 impl Node {
     /// A node whose replica is in the group, and runs.
-    pub(super) fn found(id: ReplicaId, voters: &[ReplicaId], write_caching: bool, seed: u64) -> Node {
+    pub(super) fn found(
+        id: ReplicaId,
+        voters: &[ReplicaId],
+        write_caching: bool,
+        has_snapshots: bool,
+        seed: u64,
+    ) -> Node {
         let storage = SimStorage::new();
         let mut node = Node {
             id,
@@ -83,6 +92,7 @@ impl Node {
             running: None,
             back_at_ms: 0,
             disk: DiskFaults::default(),
+            has_snapshots,
         };
         let dir = node.open_dir();
         let (mut journal, _) = Journal::open(Arc::new(node.storage.clone()), dir.path()).expect("a journal");
@@ -118,9 +128,11 @@ impl Node {
             high_watermark: 0,
             broadcast_commit: self.seed.is_multiple_of(2),
         };
-        let replica = Replica::open(log, GROUP, journal.clone(), options, now_ms).expect("the replica opens");
+        let mut replica =
+            Replica::open(log, GROUP, journal.clone(), options, now_ms).expect("the replica opens");
+        let applier = self.has_snapshots.then(|| Applier::open(&self.storage, &mut replica));
         replica.check();
-        self.running = Some(Running { dir, journal, replica, sync: None });
+        self.running = Some(Running { dir, journal, replica, sync: None, applier });
     }
 
     pub(super) fn id(&self) -> ReplicaId {
@@ -232,6 +244,42 @@ impl Node {
         if running.sync.as_ref().is_some_and(|sync| sync.done_at_ms <= now_ms) {
             running.end_sync();
         }
+        let Running { replica, applier: Some(applier), .. } = running else { return };
+        if replica.failed().is_none() {
+            applier.pass_time(replica, now_ms);
+            replica.check();
+        }
+    }
+
+    /// The range of a snapshot that it asks for now, and the node that has it.
+    pub(super) fn ask(&mut self, now_ms: u64) -> Option<(i32, Asked)> {
+        let Running { replica, applier, .. } = self.running.as_mut()?;
+        let leader = match replica.role().state {
+            RoleState::Follower { leader: Some(leader) } => leader.node(),
+            _ => return None,
+        };
+        Some((leader, applier.as_mut()?.ask(now_ms)?))
+    }
+
+    /// Reads a range of a snapshot for another node; `None`: it does not run.
+    pub(super) fn answer(&mut self, asked: Asked, from: ReplicaId) -> Option<SnapshotRange> {
+        let Running { replica, applier, .. } = self.running.as_mut()?;
+        Some(applier.as_ref()?.answer(asked, from.node(), replica))
+    }
+
+    /// Takes a range that it has asked for.
+    pub(super) fn take(&mut self, range: SnapshotRange, now_ms: u64) {
+        let Some(Running { replica, applier: Some(applier), .. }) = &mut self.running else { return };
+        if replica.failed().is_none() {
+            applier.take(range, replica, now_ms);
+            replica.check();
+        }
+    }
+
+    /// Snapshots that took the place of its log since the last question.
+    pub(super) fn take_restored(&mut self) -> usize {
+        let applier = self.running.as_mut().and_then(|running| running.applier.as_mut());
+        applier.map_or(0, Applier::take_restored)
     }
 
     /// Removes all that retention may: it begins a segment, and takes the one before it once that is durable.
@@ -323,6 +371,9 @@ impl Node {
             }
         };
         running.replica.check();
+        if let Some(applier) = &mut running.applier {
+            applier.note(&mut effects, &mut running.replica);
+        }
         if effects.flush && running.sync.is_none() {
             let done_at_ms = (now_ms + 1 + random.below(sync_max_ms)).max(self.disk.hangs_until_ms);
             running.begin_sync(done_at_ms);
@@ -337,16 +388,7 @@ impl Node {
     /// The bytes of batches, as a link sends them.
     pub(super) fn read(&self, offsets: Range<i64>) -> Vec<u8> {
         let Some(running) = &self.running else { return Vec::new() };
-        let (mut bytes, mut next) = (Vec::new(), offsets.start);
-        while next < offsets.end {
-            let range = running.replica.log().read_waiting(next, ReadBound::LogEnd, 1, true).expect("a read");
-            let Some(range) = range else { break };
-            let one = range.to_vec().expect("a read");
-            let (batch, _) = Batch::split_first(&one).expect("a batch");
-            next = batch.next_offset();
-            bytes.extend_from_slice(batch.bytes());
-        }
-        bytes
+        read_batches(running.replica.log(), offsets)
     }
 
     /// The term in which the replica leads.
@@ -395,22 +437,49 @@ impl Node {
         };
         let ends = running.replica.log().ends();
         let end = if all { ends.log_end } else { ends.high_watermark };
-        let bytes = if from < end { self.read(from..end) } else { Vec::new() };
-        let (mut rest, mut records) = (&bytes[..], Vec::new());
-        while let Ok((batch, behind)) = Batch::split_first(rest) {
-            let mut buffer = Vec::new();
-            for record in batch.records(&mut buffer, 1 << 20, &mut Scratch::new()).expect("records") {
-                let record = record.expect("a record");
-                let value = record.value.and_then(|value| value.get(..8)?.try_into().ok());
-                let value = u64::from_be_bytes(value.expect("a value of ours"));
-                if (from..end).contains(&record.offset) {
-                    records.push((record.offset, value));
-                }
-            }
-            rest = behind;
+        // What the log has not any more has been added up.
+        let added_up =
+            running.applier.iter().flat_map(|applier| applier.values(from..ends.log_start.min(end)));
+        let mut records: Vec<_> = added_up.collect();
+        let from = from.max(ends.log_start);
+        if from < end {
+            records.extend(read_records(running.replica.log(), from..end));
         }
         records
     }
+}
+
+/// The bytes of batches.
+fn read_batches(log: &Log, offsets: Range<i64>) -> Vec<u8> {
+    let (mut bytes, mut next) = (Vec::new(), offsets.start);
+    while next < offsets.end {
+        let range = log.read_waiting(next, ReadBound::LogEnd, 1, true).expect("a read");
+        let Some(range) = range else { break };
+        let one = range.to_vec().expect("a read");
+        let (batch, _) = Batch::split_first(&one).expect("a batch");
+        next = batch.next_offset();
+        bytes.extend_from_slice(batch.bytes());
+    }
+    bytes
+}
+
+/// Offsets and values of records.
+pub(super) fn read_records(log: &Log, offsets: Range<i64>) -> Vec<(i64, u64)> {
+    let bytes = read_batches(log, offsets.clone());
+    let (mut rest, mut records) = (&bytes[..], Vec::new());
+    while let Ok((batch, behind)) = Batch::split_first(rest) {
+        let mut buffer = Vec::new();
+        for record in batch.records(&mut buffer, 1 << 20, &mut Scratch::new()).expect("records") {
+            let record = record.expect("a record");
+            let value = record.value.and_then(|value| value.get(..8)?.try_into().ok());
+            let value = u64::from_be_bytes(value.expect("a value of ours"));
+            if offsets.contains(&record.offset) {
+                records.push((record.offset, value));
+            }
+        }
+        rest = behind;
+    }
+    records
 }
 
 impl Running {

@@ -239,3 +239,79 @@ fn a_replica_starts_behind_what_retention_removed() {
         assert_eq!(world.nodes[node].extent(), extent, "seed {seed}");
     }
 }
+
+/// Snapshots take the place of old entries, and what is added up from both is what was acknowledged, whatever fails when.
+#[test]
+fn nothing_acknowledged_is_lost_behind_snapshots() {
+    let (mut acknowledged, mut restored, mut faults) = (0, 0, BTreeMap::<_, usize>::new());
+    for seed in seeds(60) {
+        println!("MAINSTEM_SIM_SEED={seed}");
+        let options = SimulationOptions { snapshots: true, ..SimulationOptions::default() };
+        let verdict = simulate(seed, options);
+        assert_good(&verdict);
+        acknowledged += verdict.acknowledged;
+        restored += verdict.restored;
+        verdict.faults.iter().for_each(|(name, count)| *faults.entry(*name).or_default() += count);
+    }
+    println!("{acknowledged} acknowledged; {restored} restored; {faults:?}");
+}
+
+#[test]
+fn equal_seeds_give_equal_histories_with_snapshots() {
+    for seed in 0..2 {
+        let run = || {
+            let options =
+                SimulationOptions { time_ms: 8_000, snapshots: true, ..SimulationOptions::default() };
+            simulate(seed, options)
+        };
+        assert_eq!(run(), run(), "seed {seed}");
+    }
+}
+
+/// A follower is away while the others give up what it lacks. It gets a snapshot, and power goes now and then meanwhile: here, at
+/// the leader, everywhere.
+#[test]
+fn a_follower_that_was_away_goes_on_behind_a_snapshot() {
+    for seed in seeds(24) {
+        let case = format!("seed {seed}");
+        let mut world =
+            World::new(seed, SimulationOptions { snapshots: true, ..SimulationOptions::default() });
+        let caching = world.nodes.iter().any(Node::write_caching);
+        let stop = if caching { Stop::Kill } else { Stop::PowerCut };
+        let run = |world: &mut World, ms: u64| (0..ms / TURN_MS).for_each(|_| world.turn());
+        run(&mut world, 4_000);
+        let leader = world.leader().expect("a leader");
+        let away = (leader + 1 + seed as usize % 2) % 3;
+        world.take_down(away, stop, u64::MAX);
+        let starts = |world: &World| -> Vec<i64> {
+            world.nodes.iter().filter_map(Node::extent).map(|(start, ..)| start).collect()
+        };
+        let reached = world.nodes[leader].extent().expect("it runs").1;
+        while starts(&world).iter().any(|start| *start <= reached) {
+            assert!(world.now_ms < 60_000, "{case}: nothing is given up: {:?}, {reached}", starts(&world));
+            run(&mut world, 500);
+        }
+        world.nodes[away].come_back(world.now_ms);
+        // Power goes at any step: of an offer, a range, a sync, a restore.
+        for _ in 0..seed % 5 {
+            let pause_ms = 5 + world.random.below(400);
+            run(&mut world, pause_ms);
+            let node = match world.random.below(4) {
+                0 => world.leader().unwrap_or(leader),
+                _ => away,
+            };
+            let down_ms = 5 + world.random.below(300);
+            world.take_down(node, stop, world.now_ms + down_ms);
+        }
+        run(&mut world, 8_000);
+        world.heal();
+        world.producers.iter_mut().for_each(Producer::stop);
+        while !world.agrees() {
+            assert!(world.now_ms < 80_000, "{case}: no agreement");
+            world.turn();
+        }
+        let verdict = world.finish(seed, Some(0));
+        assert!(verdict.is_good(), "{case}: {:?}", verdict.violations);
+        assert!(verdict.restored > 0, "{case}: nothing was restored");
+    }
+}

@@ -14,6 +14,7 @@ use mainstem_log::{AppendError, Appended, Log, ReadBound, ReadError, ReadPlan};
 use mainstem_records::Batch;
 use mainstem_replication::eraftpb::{Message, MessageType};
 use mainstem_replication::journal::Journal;
+use mainstem_replication::snapshots::SnapshotOffer;
 use mainstem_replication::{
     Effects, GroupId, LeaderAppendError, MessageError, Replica, ReplicaError, ReplicaId, Role, RoleState,
     StepError,
@@ -82,6 +83,10 @@ pub(crate) trait ReplicaEvents: Send + Sync {
 
     /// The high watermark has moved. Only called where [`ReplicaEvents::wants_commits`] says so.
     fn committed(&self, _partition: &Arc<Partition>, _high_watermark: i64) {}
+
+    /// The leader has a snapshot for the replica in the place of entries that it has not any more. Where nothing is done about
+    /// it, the replica stays as it is.
+    fn offered(&self, _partition: &Arc<Partition>, _offer: SnapshotOffer) {}
 
     /// Whether [`ReplicaEvents::committed`] is called.
     fn wants_commits(&self) -> bool {
@@ -192,6 +197,7 @@ struct Notices {
 enum Notice {
     Role(Role),
     Committed(i64),
+    Offered(SnapshotOffer),
 }
 
 /// What is left to be done when the lock is free.
@@ -862,6 +868,8 @@ impl Partition {
             configuration: _,
             flush,
             too_far_behind,
+            offered,
+            restored,
             confirmed,
         } = effects;
         aftermath.flush = flush;
@@ -911,6 +919,14 @@ impl Partition {
             {
                 member.raise_log_start(offset, &mut aftermath);
             }
+        }
+        if restored.is_some() {
+            // They look again, and find another log start.
+            std::mem::take(fetches).iter().for_each(|waiter| waiter.look_again());
+        }
+        if let Some(offer) = offered {
+            replication.notices.lock().queue.push_back(Notice::Offered(offer));
+            aftermath.notices = true;
         }
         self.report_behind(replication, member, &too_far_behind);
         aftermath
@@ -977,6 +993,7 @@ impl Partition {
             match notice {
                 Notice::Role(role) => replication.events.role_changed(&own, role),
                 Notice::Committed(high_watermark) => replication.events.committed(&own, high_watermark),
+                Notice::Offered(offer) => replication.events.offered(&own, offer),
             }
             notices = replication.notices.lock();
         }

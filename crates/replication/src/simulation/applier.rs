@@ -1,0 +1,263 @@
+//! What a simulated node adds up from its log, as a node does with its cluster's metadata: all values by their offsets. It
+//! writes snapshots of that, gives up the log before them, and gets a snapshot where the log of others goes on behind its own.
+
+use super::node::read_records;
+use crate::journal::Journal;
+use crate::replica::{Effects, Replica};
+use crate::snapshots::{
+    Receiving, SNAPSHOT_BYTES_MAX, SnapshotContent, SnapshotFile, SnapshotOffer, Snapshots, log_kept_from,
+    read_range,
+};
+use mainstem_log::sim::SimStorage;
+use mainstem_log::storage::{Storage, read_small_file};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A snapshot is due after so many records.
+const RECORDS_BETWEEN: i64 = 40;
+/// A leader keeps so many bytes of its log for voters that are slow.
+const LOG_BYTES_MAX: u64 = 12_000;
+/// Of a snapshot, so many bytes go at once.
+const RANGE_BYTES: u32 = 500;
+/// An answer is waited for so long.
+const ANSWER_MAX_MS: u64 = 400;
+/// What has failed is tried again after so long.
+const RETRY_MS: u64 = 300;
+/// How often it looks.
+const LOOK_MS: u64 = 50;
+/// Bytes of a value and its offset.
+const VALUE_BYTES: usize = 16;
+
+/// A question for a range of a snapshot.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    end_offset: i64,
+    epoch: i32,
+    position: u64,
+    len: u32,
+}
+
+/// The answer; `None`: there is no such snapshot.
+#[derive(Debug, Clone)]
+pub(super) struct Range {
+    asked: Asked,
+    bytes: Option<Vec<u8>>,
+}
+
+/// What is added up, and the snapshots of it.
+pub(super) struct Applier {
+    storage: Arc<dyn Storage>,
+    snapshots: Snapshots,
+    values: Vec<(i64, u64)>,
+    /// Everything below is applied.
+    next: i64,
+    offered: Option<SnapshotOffer>,
+    receiving: Option<Receiving>,
+    /// When the next question may go.
+    ask_at_ms: u64,
+    look_at_ms: u64,
+    restored: usize,
+}
+
+impl Applier {
+    /// Begins with the newest snapshot that there is. The log has to go on from it.
+    pub(super) fn open(storage: &SimStorage, replica: &mut Replica) -> Applier {
+        let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+        let ends = replica.log().ends();
+        let snapshots = Snapshots::open(storage.clone(), replica.log().path(), ends.log_end);
+        let snapshots = snapshots.expect("the snapshots are listed");
+        let mut applier = Applier {
+            storage,
+            snapshots,
+            values: Vec::new(),
+            next: 0,
+            offered: None,
+            receiving: None,
+            ask_at_ms: 0,
+            look_at_ms: 0,
+            restored: 0,
+        };
+        // One that was received and not taken over may be among them: the log has reached it without.
+        while let Some(file) = applier.snapshots.files().last().cloned() {
+            let Some(at) = replica.entry_before(file.end_offset) else {
+                applier.snapshots.distrust(&file);
+                continue;
+            };
+            let bytes = applier.read(&file).expect("a snapshot that has its name is whole");
+            applier.load(file.end_offset, &bytes);
+            replica.offer_snapshot(Some(SnapshotContent::of(at, &bytes)));
+            break;
+        }
+        let (start, next) = (ends.log_start, applier.next);
+        assert!(start <= next, "the log starts at {start}, and a snapshot holds what is below {next}");
+        let has_offer = replica.start().index == 0 || replica.has_offer();
+        assert!(has_offer, "nothing is here for replicas that need what the log has not");
+        applier
+    }
+
+    fn read(&self, file: &SnapshotFile) -> io::Result<Vec<u8>> {
+        read_small_file(&*self.storage, &file.path, SNAPSHOT_BYTES_MAX as usize)
+    }
+
+    fn load(&mut self, end_offset: i64, bytes: &[u8]) {
+        assert!(bytes.len().is_multiple_of(VALUE_BYTES), "{} bytes", bytes.len());
+        let number = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().expect("8 bytes"));
+        let pairs = bytes.chunks_exact(VALUE_BYTES);
+        self.values = pairs.map(|pair| (number(&pair[..8]) as i64, number(&pair[8..]))).collect();
+        self.next = end_offset;
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let pairs = self.values.iter();
+        pairs.flat_map(|(offset, value)| [offset.to_be_bytes(), value.to_be_bytes()].concat()).collect()
+    }
+
+    /// What was added up of these offsets.
+    pub(super) fn values(&self, offsets: std::ops::Range<i64>) -> impl Iterator<Item = (i64, u64)> {
+        self.values.iter().copied().filter(move |(offset, _)| offsets.contains(offset))
+    }
+
+    /// Snapshots that took the place of the log since the last question.
+    pub(super) fn take_restored(&mut self) -> usize {
+        std::mem::take(&mut self.restored)
+    }
+
+    /// Takes note of what the replica has decided.
+    pub(super) fn note(&mut self, effects: &mut Effects, replica: &mut Replica) {
+        if let Some(offer) = effects.offered.take()
+            && self.offered.as_ref() != Some(&offer)
+        {
+            (self.offered, self.receiving, self.ask_at_ms) = (Some(offer), None, 0);
+        }
+        if effects.restored.take().is_some() {
+            self.take_over(replica);
+        }
+    }
+
+    /// The log begins behind a snapshot.
+    fn take_over(&mut self, replica: &mut Replica) {
+        let start = replica.start();
+        let file = self.snapshots.files().last().cloned().expect("there is what was restored");
+        assert_eq!(file.end_offset, start.offset, "the log begins behind another snapshot");
+        let bytes = self.read(&file).expect("it can be read");
+        self.load(start.offset, &bytes);
+        replica.offer_snapshot(Some(SnapshotContent::of(start, &bytes)));
+        self.restored += 1;
+        // What is older goes the next time, if it does not go now.
+        let _ = self.snapshots.remove_old(start.offset);
+    }
+
+    pub(super) fn pass_time(&mut self, replica: &mut Replica, now_ms: u64) {
+        if now_ms < self.look_at_ms {
+            return;
+        }
+        self.look_at_ms = now_ms + LOOK_MS;
+        let ends = replica.log().ends();
+        if ends.high_watermark > self.next {
+            if ends.log_start > self.next {
+                // A snapshot has taken its place, which comes first.
+                return;
+            }
+            self.values.extend(read_records(replica.log(), self.next..ends.high_watermark));
+            self.next = ends.high_watermark;
+        }
+        let last = self.snapshots.files().last().map_or(0, |file| file.end_offset);
+        if self.next < last + RECORDS_BETWEEN {
+            return;
+        }
+        if let Err(error) = self.write(replica, now_ms) {
+            tracing::debug!(%error, "no snapshot");
+        }
+    }
+
+    /// Writes a snapshot, and gives up the log before the one before it.
+    fn write(&mut self, replica: &mut Replica, now_ms: u64) -> Result<(), Box<dyn std::error::Error>> {
+        let Some(at) = replica.snapshot_end(self.next) else { return Ok(()) };
+        replica.remember(at)?;
+        Journal::sync_beside_others(replica.journal())?;
+        let content = self.snapshots.write(at, &self.encode())?;
+        replica.offer_snapshot(Some(content));
+        let (slowest, bytes) = (replica.slowest_offset(), replica.log().size());
+        if let Some(offset) = log_kept_from(&self.snapshots.ends(), slowest, bytes, LOG_BYTES_MAX) {
+            let offset = offset.min(replica.given_up_max());
+            let log = replica.log_mut();
+            log.delete_records_before(offset.max(log.ends().log_start))?;
+            let mut work = log.begin_maintenance(0, now_ms)?;
+            replica.follow_roll()?;
+            work.run();
+            replica.log_mut().end_maintenance(work)?;
+            replica.follow_log_start()?;
+        }
+        self.snapshots.remove_old(replica.log().ends().log_start)?;
+        Ok(())
+    }
+
+    /// What it asks for now.
+    pub(super) fn ask(&mut self, now_ms: u64) -> Option<Asked> {
+        let offer = self.offered.as_ref().filter(|_| now_ms >= self.ask_at_ms)?;
+        if self.receiving.is_none() {
+            match self.snapshots.receive(offer.clone()) {
+                Ok(receiving) => self.receiving = Some(receiving),
+                Err(_) => {
+                    self.ask_at_ms = now_ms + RETRY_MS;
+                    return None;
+                }
+            }
+        }
+        let (position, len) = self.receiving.as_ref()?.next_range()?;
+        self.ask_at_ms = now_ms + ANSWER_MAX_MS;
+        let SnapshotFile { end_offset, epoch, .. } = SnapshotFile::at(Path::new(""), offer.start);
+        Some(Asked { end_offset, epoch, position, len: len.min(RANGE_BYTES) })
+    }
+
+    /// Reads what another node asks for.
+    pub(super) fn answer(&self, asked: Asked, node: i32, replica: &mut Replica) -> Range {
+        let dir = replica.log().path().to_owned();
+        let file = SnapshotFile::new(&dir, asked.end_offset, asked.epoch);
+        let is_here = self.snapshots.files().contains(&file);
+        let read = || read_range(&*self.storage, &file, asked.position, asked.len).ok();
+        let bytes = is_here.then(read).flatten();
+        match bytes {
+            Some(_) => replica.note_fetch(node),
+            None => replica.note_failed_fetch(node),
+        }
+        Range { asked, bytes }
+    }
+
+    /// Takes what was asked for; when all is here, the replica begins behind it.
+    pub(super) fn take(&mut self, range: Range, replica: &mut Replica, now_ms: u64) {
+        let Range { asked, bytes } = range;
+        let Some(mut receiving) = self.receiving.take() else { return };
+        if receiving.offer().start.offset != asked.end_offset {
+            self.receiving = Some(receiving);
+            return;
+        }
+        self.ask_at_ms = now_ms;
+        let Some(bytes) = bytes else {
+            self.offered = None;
+            return;
+        };
+        if receiving.take(asked.position, &bytes).is_err() {
+            self.ask_at_ms = now_ms + RETRY_MS;
+            return;
+        }
+        if receiving.next_range().is_some() {
+            self.receiving = Some(receiving);
+            return;
+        }
+        let offer = receiving.offer().clone();
+        let finished = receiving.check().and_then(|received| Ok(self.snapshots.finish(&received)?));
+        match finished {
+            Ok(file) => {
+                // After an error, which stays with the replica, the next start may need it.
+                if matches!(replica.restore(&offer), Ok(false)) {
+                    let _ = self.snapshots.remove(&file);
+                }
+                self.offered = None;
+            }
+            // It is not what was offered, or there was no room.
+            Err(_) => self.ask_at_ms = now_ms + RETRY_MS,
+        }
+    }
+}
