@@ -3,6 +3,7 @@
 // A command prints what it is asked for.
 #![allow(clippy::print_stdout)]
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -10,7 +11,11 @@ use clap::{Parser, Subcommand};
 use crate::app::App;
 use crate::error::{Error, Result};
 
-/// What a topic's plan that would change something ends with.
+/// What a command ends with that has done what it was asked for,
+const DONE: u8 = 0;
+/// one that could not, also because its words are wrong,
+const FAILED: u8 = 1;
+/// and a plan of topics that would change something.
 const DIFFERS: u8 = 2;
 
 /// Where a service runs, as its command line and its environment say.
@@ -50,7 +55,7 @@ enum Command {
 enum Topics {
     /// Print how the brokers differ from what is declared; ends with 2 if they do.
     Plan,
-    /// Create what is missing and change settings; deletes nothing.
+    /// Create what is missing and change settings; deletes nothing. Ends with 2 if something is left that differs.
     Apply {
         /// Also add partitions: keys go to other partitions then.
         #[arg(long)]
@@ -59,6 +64,9 @@ enum Topics {
 }
 
 /// Is the `main` of a service: `run` (also without a word), `topics plan|apply`, `routes`, `lag`, with `--url` and `--json`.
+///
+/// It ends with 0 if all went well and 1 if not; `topics plan` with 2 if brokers differ from what is declared, `topics apply`
+/// with 2 if they still do. A second SIGTERM ends `run` at once, with 2.
 ///
 /// ```no_run
 /// use mainstem_flow::{App, Msg, Route, Text};
@@ -72,44 +80,58 @@ enum Topics {
 /// }
 /// ```
 pub fn main(make: impl FnOnce(&Env) -> Result<App>) -> ExitCode {
-    let arguments = Arguments::parse();
-    match run(&arguments, make) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    main_from(std::env::args_os(), make).into()
 }
 
-fn run(arguments: &Arguments, make: impl FnOnce(&Env) -> Result<App>) -> Result<ExitCode> {
+/// The same with words from elsewhere, of which the first is the program's name: for a service that has a command line of its
+/// own. Returns the code to end with.
+pub fn main_from<W>(words: impl IntoIterator<Item = W>, make: impl FnOnce(&Env) -> Result<App>) -> u8
+where
+    W: Into<OsString> + Clone,
+{
+    let arguments = match Arguments::try_parse_from(words) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Where nothing can be printed, the code has to do.
+            let _ = error.print();
+            // Its own code for wrong words would say that a plan differs.
+            return if error.use_stderr() { FAILED } else { DONE };
+        }
+    };
+    run(&arguments, make).unwrap_or_else(|error| {
+        eprintln!("{error}");
+        FAILED
+    })
+}
+
+fn run(arguments: &Arguments, make: impl FnOnce(&Env) -> Result<App>) -> Result<u8> {
     let app = make(&Env { url: arguments.url.clone() })?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime
         .map_err(|error| Error::Invalid(format!("the system refuses threads for the service: {error}")))?;
     runtime.block_on(async {
         match arguments.command.as_ref().unwrap_or(&Command::Run) {
-            Command::Run => app.run().await.map(|()| ExitCode::SUCCESS),
+            Command::Run => app.run().await.map(|()| DONE),
             Command::Topics(Topics::Plan) => plan(&app, arguments.json).await,
             Command::Topics(Topics::Apply { add_partitions }) => {
                 apply(&app, *add_partitions, arguments.json).await
             }
             Command::Routes => {
                 routes(&app, arguments.json);
-                Ok(ExitCode::SUCCESS)
+                Ok(DONE)
             }
             Command::Lag => lag(&app, arguments.json).await,
         }
     })
 }
 
-async fn plan(app: &App, json: bool) -> Result<ExitCode> {
+async fn plan(app: &App, json: bool) -> Result<u8> {
     let plan = app.plan().await?;
     print_lines(plan.changes().iter().map(ToString::to_string), "the brokers have what is declared", json);
-    Ok(if plan.changes().is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERS) })
+    Ok(if plan.changes().is_empty() { DONE } else { DIFFERS })
 }
 
-async fn apply(app: &App, add_partitions: bool, json: bool) -> Result<ExitCode> {
+async fn apply(app: &App, add_partitions: bool, json: bool) -> Result<u8> {
     let plan = app.plan().await?;
     let all = plan.changes().to_vec();
     let left = plan.apply(add_partitions).await?;
@@ -117,7 +139,7 @@ async fn apply(app: &App, add_partitions: bool, json: bool) -> Result<ExitCode> 
     let done = done.map(|change| format!("done: {change}"));
     let left_lines = left.iter().map(|change| format!("left: {change}"));
     print_lines(done.chain(left_lines), "the brokers have what is declared", json);
-    Ok(if left.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERS) })
+    Ok(if left.is_empty() { DONE } else { DIFFERS })
 }
 
 /// Prints lines, or words where there are none.
@@ -144,7 +166,7 @@ fn routes(app: &App, json: bool) {
     }
 }
 
-async fn lag(app: &App, json: bool) -> Result<ExitCode> {
+async fn lag(app: &App, json: bool) -> Result<u8> {
     for one in app.lag().await? {
         match json {
             true => println!(
@@ -160,5 +182,5 @@ async fn lag(app: &App, json: bool) -> Result<ExitCode> {
             }
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(DONE)
 }

@@ -54,7 +54,7 @@ pub use app::{App, Running};
 pub use avro::Avro;
 pub use batches::Batch;
 #[cfg(feature = "command")]
-pub use command::{Env, main};
+pub use command::{Env, main, main_from};
 pub use cx::Cx;
 pub use error::{Error, Result};
 pub use fault::Fault;

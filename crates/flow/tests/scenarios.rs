@@ -248,6 +248,33 @@ async fn scenarios_against_a_broker() {
     assert!(played >= 6, "{played}");
 }
 
+const BEHIND_THE_LIST: &str = "
+## Keys, slices and what waits
+
+The keys of a partition fall into 1,024 slices, by a hash of their bytes (`mainstem_flow::slice_of`). One message of a slice runs at
+a time, by offset. So while a message waits for its next attempt, those behind it wait that have its key, **and those of
+all other keys of its slice**: about one key in 1,024. With 10,000 keys in a partition a failing key holds up some ten others;
+all that are in other slices go on. A message without a key is in the slice of its offset modulo 1,024, and has no order.
+
+How long a slice can wait: a message that fails by its own fault becomes a dead letter after its attempts (5 unless the route says
+otherwise), and the slice goes on. What fails for other reasons (`Fault::transient`, an outage of what handlers need) is tried until it
+succeeds, so that its slice waits all that time. The rest of the partition then goes on until 1,024 messages or 8 MiB are
+unfinished, or the first of them is 262,144 offsets behind: from there on the partition waits, as what is finished ahead of a
+position has to be kept with it.
+
+## Commands of a service
+
+`mainstem_flow::main` (feature `command`) gives a service its commands: `run`, `topics plan`, `topics apply [--add-partitions]`,
+`routes`, `lag`, each with `--url` and `--json`. A script sees by the exit code what has happened
+([command.rs](../crates/flow/tests/command.rs)):
+
+| exit code | |
+|---|---|
+| 0 | All went well; for `topics plan`: the brokers have what is declared. |
+| 1 | It failed, and standard error says why; also for words that are no command. |
+| 2 | `topics plan`: the brokers differ from what is declared. `topics apply`: they still do, such as by partitions that it does not add unasked. `run`: a second SIGTERM has ended it at once. |
+";
+
 #[test]
 fn the_page_lists_every_scenario() {
     let mut page = String::from(
@@ -260,5 +287,6 @@ fn the_page_lists_every_scenario() {
     for (name, _, sentence) in scenarios() {
         writeln!(page, "- {sentence} ([{name}](../crates/flow/tests/scenarios/{name}.txt))").unwrap();
     }
+    page.push_str(BEHIND_THE_LIST);
     expect_test::expect_file!["../../../docs/handlers.md"].assert_eq(&page);
 }
