@@ -4,6 +4,7 @@ use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ use crate::handler::Handler;
 use crate::letter::Stage;
 use crate::message::{Msg, Received};
 use crate::payload::{DecodeError, Payload};
+
+/// The messages of a batch behind the first one; none where each is handled alone.
+pub(crate) type Others = Option<Box<[Received]>>;
 
 /// An attempt has ended.
 pub(crate) struct Ended {
@@ -65,13 +69,19 @@ where
     H: Handler<Msg<P>, Cx, M>,
 {
     let span = received.span();
-    let message = match span.in_scope(|| decoded(|| Msg::<P>::decode(received))) {
-        Ok(message) => message,
-        Err(failure) => return Ended { slot, outcome: Err(failure), cx },
-    };
+    let is_decoded = AtomicBool::new(false);
     let outcome = {
-        let handling = pin!(handler.handle(message, &mut cx));
-        guarded(handling, span, limit).await
+        // Both in one future: what catches the panics of one catches those of the other.
+        let handling = pin!(async {
+            let message = Msg::<P>::decode(received).map_err(undecodable)?;
+            is_decoded.store(true, Ordering::Relaxed);
+            handler.handle(message, &mut cx).await.map_err(|fault| failed(&fault))
+        });
+        let panicked = |panic: &(dyn Any + Send)| match is_decoded.load(Ordering::Relaxed) {
+            true => panicked(panic),
+            false => decoding_panicked(panic),
+        };
+        guarded(handling, span, limit, panicked).await
     };
     Ended { slot, outcome, cx }
 }
@@ -79,7 +89,8 @@ where
 /// Handles messages together. If one cannot be decoded, all run again alone, which tells them apart.
 pub(crate) async fn handle_batch<P, H, M>(
     handler: &H,
-    received: Vec<Received>,
+    first: Received,
+    others: Others,
     mut cx: Cx,
     slot: u16,
     limit: Option<Duration>,
@@ -88,16 +99,17 @@ where
     P: Payload,
     H: Handler<Batch<P>, Cx, M>,
 {
-    let marks: Marks = Arc::new(Mutex::new(vec![false; received.len()]));
-    let all = decoded(|| received.into_iter().map(Msg::<P>::decode).collect::<Result<Vec<_>, _>>());
+    let received = std::iter::once(first).chain(others.map(Vec::from).unwrap_or_default());
+    let all = decoded(|| received.map(Msg::<P>::decode).collect::<Result<Vec<_>, _>>());
     let messages = match all {
         Ok(messages) => messages,
         Err(failure) => return Ended { slot, outcome: Err(failure), cx },
     };
+    let marks: Marks = Arc::new(Mutex::new(vec![false; messages.len()]));
     let batch = Batch::new(messages, marks.clone());
     let outcome = {
-        let handling = pin!(handler.handle(batch, &mut cx));
-        guarded(handling, Span::none(), limit).await
+        let handling = pin!(async { handler.handle(batch, &mut cx).await.map_err(|fault| failed(&fault)) });
+        guarded(handling, Span::none(), limit, panicked).await
     };
     let outcome = outcome.map_err(|failure| Box::new(Failure { marks: marks.lock().clone(), ..*failure }));
     Ended { slot, outcome, cx }
@@ -105,18 +117,27 @@ where
 
 /// Decodes by code that may be a user's: a panic there is a record that cannot be decoded.
 fn decoded<T>(decode: impl FnOnce() -> Result<T, DecodeError>) -> Result<T, Box<Failure>> {
-    let decoded = std::panic::catch_unwind(AssertUnwindSafe(decode));
-    let decoded = decoded
-        .unwrap_or_else(|panic| Err(DecodeError::new(format!("decoding panicked: {}", words_of(&*panic)))));
-    decoded.map_err(|error| Box::new(Failure::new(Stage::Decode, &Fault::poison(error))))
+    match std::panic::catch_unwind(AssertUnwindSafe(decode)) {
+        Ok(decoded) => decoded.map_err(undecodable),
+        Err(panic) => Err(decoding_panicked(&*panic)),
+    }
+}
+
+fn undecodable(error: DecodeError) -> Box<Failure> {
+    Box::new(Failure::new(Stage::Decode, &Fault::poison(error)))
+}
+
+fn decoding_panicked(panic: &(dyn Any + Send)) -> Box<Failure> {
+    undecodable(DecodeError::new(format!("decoding panicked: {}", words_of(panic))))
 }
 
 /// Polls a handler in its span, takes a panic for a failure, and gives up at its time limit. One that is done at once needs no
 /// timer.
 async fn guarded(
-    mut handling: Pin<&mut impl Future<Output = Result<(), Fault>>>,
+    mut handling: Pin<&mut impl Future<Output = Result<(), Box<Failure>>>>,
     span: Span,
     limit: Option<Duration>,
+    panicked: impl Fn(&(dyn Any + Send)) -> Box<Failure>,
 ) -> Result<(), Box<Failure>> {
     let mut timer: Option<Pin<Box<Sleep>>> = None;
     std::future::poll_fn(|task| {
@@ -125,8 +146,7 @@ async fn guarded(
             std::panic::catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(task)))
         };
         match polled {
-            Ok(Poll::Ready(Ok(()))) => return Poll::Ready(Ok(())),
-            Ok(Poll::Ready(Err(fault))) => return Poll::Ready(Err(failed(&fault))),
+            Ok(Poll::Ready(outcome)) => return Poll::Ready(outcome),
             Ok(Poll::Pending) => {}
             Err(panic) => return Poll::Ready(Err(panicked(&*panic))),
         }

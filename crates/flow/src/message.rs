@@ -25,9 +25,7 @@ impl OpenBatch {
     pub(crate) fn open(batch: FetchedBatch, mut room: Vec<RecordRange>) -> Result<OpenBatch, Error> {
         let batch = batch.with_own_count();
         room.clear();
-        for record in batch.ranges() {
-            room.push(record?);
-        }
+        batch.read_ranges(&mut room)?;
         Ok(OpenBatch { batch, records: room })
     }
 
@@ -128,7 +126,15 @@ impl Received {
     }
 
     /// The span of one attempt, for who traces it; none, and next to no work, for all others.
+    #[inline]
     pub(crate) fn span(&self) -> tracing::Span {
+        match tracing::Level::DEBUG <= tracing::level_filters::LevelFilter::current() {
+            true => self.traced_span(),
+            false => tracing::Span::none(),
+        }
+    }
+
+    fn traced_span(&self) -> tracing::Span {
         let span = tracing::debug_span!(
             target: "mainstem_flow::message",
             "message",

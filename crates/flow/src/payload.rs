@@ -81,12 +81,14 @@ pub struct Proto<T>(pub T);
 
 /// The value of a record of a type that takes no tombstones.
 pub(crate) fn value<'a>(record: &'a Received, takes: &str) -> Result<&'a [u8], DecodeError> {
-    record.value().ok_or_else(|| {
-        DecodeError(format!(
-            "the record is a tombstone (it has no value), and the route takes {takes}; take Option<{takes}> to handle \
-             tombstones"
-        ))
-    })
+    record.value().ok_or_else(|| is_tombstone(takes))
+}
+
+#[cold]
+fn is_tombstone(takes: &str) -> DecodeError {
+    DecodeError(format!(
+        "the record is a tombstone (it has no value), and the route takes {takes}; take Option<{takes}> to handle tombstones"
+    ))
 }
 
 /// The event of a payload that is a tuple struct of it.
@@ -106,8 +108,7 @@ impl Payload for Raw {
     type Event = Bytes;
 
     fn decode(record: &Received) -> Result<Raw, DecodeError> {
-        value(record, "Raw")?;
-        Ok(Raw(record.shared_value().unwrap_or_default()))
+        record.shared_value().map(Raw).ok_or_else(|| is_tombstone("Raw"))
     }
 
     event_is_inside!();

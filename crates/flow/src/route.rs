@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use regex::Regex;
 
-use crate::attempt::{handle_batch, handle_one};
+use crate::attempt::{Others, handle_batch, handle_one};
 use crate::batches::Batch;
 use crate::cx::Cx;
 use crate::error::Error;
@@ -140,9 +140,8 @@ impl Route {
             let (handler, limit) = (handler.clone(), partition.route.settings.time_limit);
             Box::pin(async move {
                 let handler = &*handler;
-                let start = |first: Received, mut rest: Vec<Received>, cx: Cx, slot: u16| {
-                    rest.insert(0, first);
-                    handle_batch::<P, H, M>(handler, rest, cx, slot, limit)
+                let start = |first: Received, others: Others, cx: Cx, slot: u16| {
+                    handle_batch::<P, H, M>(handler, first, others, cx, slot, limit)
                 };
                 runner::run(partition, Dispatch::together(max, linger, start)).await;
             })
@@ -262,7 +261,7 @@ where
         let (handler, limit) = (handler.clone(), partition.route.settings.time_limit);
         Box::pin(async move {
             let handler = &*handler;
-            let start = |one: Received, _: Vec<Received>, cx: Cx, slot: u16| {
+            let start = |one: Received, _: Others, cx: Cx, slot: u16| {
                 handle_one::<P, H, M>(handler, one, cx, slot, limit)
             };
             runner::run(partition, Dispatch::alone(start)).await;

@@ -36,7 +36,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::FaultClass;
 use crate::app::AppState;
-use crate::attempt::{Ended, Failure};
+use crate::attempt::{Ended, Failure, Others};
 use crate::cx::{Asked, Cx, PartitionCx};
 use crate::error::Error;
 use crate::fault::Fault;
@@ -201,7 +201,7 @@ pub(crate) struct Dispatch<S> {
 
 impl<S, F> Dispatch<S>
 where
-    S: Fn(Received, Vec<Received>, Cx, u16) -> F,
+    S: Fn(Received, Others, Cx, u16) -> F,
     F: Future<Output = Ended>,
 {
     /// Each alone.
@@ -244,7 +244,7 @@ struct Runner<S, F> {
 /// Runs a partition until it is revoked.
 pub(crate) async fn run<S, F>(partition: Partition, dispatch: Dispatch<S>)
 where
-    S: Fn(Received, Vec<Received>, Cx, u16) -> F + Send,
+    S: Fn(Received, Others, Cx, u16) -> F + Send,
     F: Future<Output = Ended> + Send,
 {
     let concurrency = if dispatch.together.is_some() { 1 } else { partition.route.settings.concurrency };
@@ -273,7 +273,7 @@ where
 
 impl<S, F> Runner<S, F>
 where
-    S: Fn(Received, Vec<Received>, Cx, u16) -> F,
+    S: Fn(Received, Others, Cx, u16) -> F,
     F: Future<Output = Ended>,
 {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -669,9 +669,9 @@ where
 
     fn start_attempt(&mut self, slot: u16, others: &[u16], mark: Mark, now_ms: u64) {
         let Some(first) = self.messages.received(slot) else { return };
-        let mut rest = Vec::new();
+        let mut rest = None;
         if !others.is_empty() {
-            rest.extend(others.iter().filter_map(|other| self.messages.received(*other)));
+            rest = Some(others.iter().filter_map(|other| self.messages.received(*other)).collect());
             self.messages.get_mut(slot).others.extend_from_slice(others);
         }
         let one = self.messages.get_mut(slot);

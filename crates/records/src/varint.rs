@@ -62,7 +62,7 @@ pub(crate) fn varlong_bytes(value: i64) -> usize {
 }
 
 #[inline]
-fn zigzag32(value: u32) -> i32 {
+pub(crate) fn zigzag32(value: u32) -> i32 {
     ((value >> 1) as i32) ^ -((value & 1) as i32)
 }
 

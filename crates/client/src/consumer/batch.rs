@@ -1,7 +1,7 @@
 //! A batch of records that was fetched, and the way to its records without a copy.
 
 use bytes::Bytes;
-use mainstem_records::{Batch, Record, RecordIter, Scratch};
+use mainstem_records::{Batch, InvalidBatch, Record, RecordIter, Scratch};
 
 use super::stream::OwnedRecord;
 use crate::error::Error;
@@ -113,15 +113,26 @@ impl FetchedBatch {
 
     /// The records, borrowed. There may be none, where a compacted topic keeps an empty batch.
     pub fn records(&self) -> FetchedRecords<'_> {
+        FetchedRecords { batch: self, records: self.all_records() }
+    }
+
+    /// All of its records, also those that were not asked for.
+    pub(super) fn all_records(&self) -> Option<RecordIter<'_>> {
         let batch = view(&self.bytes);
         let payload = self.decompressed.as_deref().unwrap_or(batch.payload());
-        let records = batch.records_in(payload);
-        FetchedRecords {
-            partition: &self.partition,
-            offsets: (batch.base_offset(), batch.next_offset()),
-            first_offset: self.first_offset,
-            // The checksum says that it was written so; a count below zero is no record's.
-            records: records.ok(),
+        // The checksum says that it was written so; a count below zero is no record's.
+        batch.records_in(payload).ok()
+    }
+
+    /// A record cannot be read.
+    #[cold]
+    pub(super) fn damaged(&self, error: &InvalidBatch) -> Error {
+        let batch = view(&self.bytes);
+        Error::Damaged {
+            partition: self.partition.clone(),
+            offset: batch.base_offset(),
+            next_offset: Some(batch.next_offset()),
+            reason: error.to_string(),
         }
     }
 
@@ -193,10 +204,7 @@ fn view(bytes: &Bytes) -> Batch<'_> {
 /// ```
 #[derive(Debug, Clone)]
 pub struct FetchedRecords<'a> {
-    partition: &'a TopicPartition,
-    /// Of the batch: that of its first record, and the one behind its last record.
-    offsets: (i64, i64),
-    first_offset: i64,
+    batch: &'a FetchedBatch,
     records: Option<RecordIter<'a>>,
 }
 
@@ -205,17 +213,9 @@ impl<'a> Iterator for FetchedRecords<'a> {
     type Item = Result<Record<'a>, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let first_offset = self.first_offset;
-        let read = self
-            .records
-            .as_mut()?
-            .find(|read| !matches!(read, Ok(record) if record.offset < first_offset))?;
-        let (offset, next_offset) = self.offsets;
-        Some(read.map_err(|error| Error::Damaged {
-            partition: self.partition.clone(),
-            offset,
-            next_offset: Some(next_offset),
-            reason: error.to_string(),
-        }))
+        let first_offset = self.batch.first_offset;
+        let records = self.records.as_mut()?;
+        let read = records.find(|read| !matches!(read, Ok(record) if record.offset < first_offset))?;
+        Some(read.map_err(|error| self.batch.damaged(&error)))
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use bytes::Bytes;
-use mainstem_records::Headers;
+use mainstem_records::{Headers, Record};
 
 use super::batch::{FetchedBatch, FetchedRecords};
 use crate::error::Error;
@@ -55,12 +55,18 @@ struct Part {
 const NULL: Part = Part { start: u32::MAX, end: 0 };
 
 impl Part {
+    /// A part of what is `all`, whose length [`Part::check`] has seen.
     #[inline]
     fn of(part: Option<&[u8]>, all: &[u8]) -> Part {
         let Some(part) = part else { return NULL };
         let start = part.as_ptr() as usize - all.as_ptr() as usize;
-        let at = |at: usize| u32::try_from(at).expect("the configuration keeps batches below 4 GiB");
-        Part { start: at(start), end: at(start + part.len()) }
+        Part { start: start as u32, end: (start + part.len()) as u32 }
+    }
+
+    /// # Panics
+    /// If parts of `all` cannot be expressed.
+    fn check(all: &[u8]) {
+        assert!(u32::try_from(all.len()).is_ok(), "the configuration keeps batches below 4 GiB");
     }
 
     #[inline]
@@ -81,6 +87,20 @@ impl fmt::Debug for Part {
 }
 
 impl RecordRange {
+    #[inline]
+    fn of(record: &Record<'_>, all: &[u8]) -> RecordRange {
+        let (headers, count) = record.headers.as_bytes();
+        RecordRange {
+            offset: record.offset,
+            timestamp_ms: record.timestamp,
+            key: Part::of(record.key, all),
+            value: Part::of(record.value, all),
+            headers: Part::of(Some(headers), all),
+            // Every header has a byte.
+            header_count: count as u32,
+        }
+    }
+
     /// Bytes of key, value and headers.
     #[inline]
     pub fn size(&self) -> u32 {
@@ -101,18 +121,7 @@ impl Iterator for SharedRecords<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let bytes = self.bytes;
-        let range = |record: mainstem_records::Record<'_>| {
-            let (headers, count) = record.headers.as_bytes();
-            RecordRange {
-                offset: record.offset,
-                timestamp_ms: record.timestamp,
-                key: Part::of(record.key, bytes),
-                value: Part::of(record.value, bytes),
-                headers: Part::of(Some(headers), bytes),
-                header_count: u32::try_from(count).expect("every header has a byte"),
-            }
-        };
-        Some(self.records.next()?.map(range))
+        Some(self.records.next()?.map(|record| RecordRange::of(&record, bytes)))
     }
 }
 
@@ -120,7 +129,24 @@ impl Iterator for SharedRecords<'_> {
 impl FetchedBatch {
     /// The records as places in this batch.
     pub fn ranges(&self) -> SharedRecords<'_> {
+        Part::check(self.record_bytes());
         SharedRecords { records: self.records(), bytes: self.record_bytes() }
+    }
+
+    /// Pushes all records to `ranges` as places in this batch: in less time than [`FetchedBatch::ranges`] where all are wanted.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if a record cannot be read; those before it are there.
+    pub fn read_ranges(&self, ranges: &mut Vec<RecordRange>) -> Result<(), Error> {
+        let (bytes, first_offset) = (self.record_bytes(), self.first_offset());
+        Part::check(bytes);
+        for record in self.all_records().into_iter().flatten() {
+            let record = record.map_err(|error| self.damaged(&error))?;
+            if record.offset >= first_offset {
+                ranges.push(RecordRange::of(&record, bytes));
+            }
+        }
+        Ok(())
     }
 
     /// The key of a record.

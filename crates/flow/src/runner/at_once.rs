@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::backlog::Group;
 use super::{Runner, STEPS_MAX};
-use crate::attempt::Ended;
+use crate::attempt::{Ended, Others};
 use crate::cx::Cx;
 use crate::message::Received;
 use crate::window::Admitted;
@@ -64,7 +64,7 @@ enum GroupEnd {
 
 impl<S, F> Runner<S, F>
 where
-    S: Fn(Received, Vec<Received>, Cx, u16) -> F,
+    S: Fn(Received, Others, Cx, u16) -> F,
     F: Future<Output = Ended>,
 {
     /// Handles the next messages where they lie, beginning at `now_ms`, which is brought up to date. Returns how many were taken
@@ -118,7 +118,7 @@ where
                 // Offsets go back within the batch, which is looked at when the next message is.
                 break GroupEnd::Done(context);
             }
-            match self.running.begin(|| (self.dispatch.start)(received, Vec::new(), context, group.slot)) {
+            match self.running.begin(|| (self.dispatch.start)(received, None, context, group.slot)) {
                 Some(ended) if ended.is_plain(address) => context = ended.cx,
                 Some(ended) => break GroupEnd::Ended(ended),
                 None => break GroupEnd::Waits,
