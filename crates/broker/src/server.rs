@@ -743,7 +743,7 @@ fn ready(broker: &Broker, bound: &Bound) -> Ready {
 fn accept(broker: &Arc<Broker>, bound: Bound) {
     let first = broker.event_loops.first();
     for (index, (_, socket)) in bound.listeners.into_iter().enumerate() {
-        let accept = listener::accept(broker.clone(), index, socket);
+        let accept = listener::accept(broker.clone(), index, socket, listener::sessions(broker, index));
         first.spawn(supervised::vital("clients would not be accepted any more", accept));
     }
     first.spawn(supervised::vital(

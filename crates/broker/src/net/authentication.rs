@@ -129,12 +129,12 @@ impl Gate {
     }
 
     /// The handshake of the connection's session is over. Where that is all, the connection is that of who its certificate
-    /// says, or anonymous.
+    /// says, or anonymous. `session` is that of TLS, if it is one.
     pub(crate) fn encrypted(
         &mut self,
         broker: &Broker,
         context: &mut Arc<ConnectionContext>,
-        session: &TlsSession,
+        session: Option<&TlsSession>,
     ) -> Result<(), CloseReason> {
         match self {
             Gate::Open => return Ok(()),
@@ -144,6 +144,8 @@ impl Gate {
                 return Ok(());
             }
             Gate::Tls(gate) => {
+                // Another session shows no certificate: nothing says who it is, and its time will be up.
+                let Some(session) = session else { return Ok(()) };
                 let principal = session.principal(&gate.settings.mapping()).map_err(|error| {
                     broker.metrics.authentications.failed(false);
                     CloseReason::NotAuthenticated(error.to_string().escape_debug().to_string())
@@ -154,7 +156,8 @@ impl Gate {
         broker.metrics.authentications.succeeded(false);
         tracing::debug!(
             peer = %context.peer, connection = context.id, principal = %context.principal,
-            protocol = session.protocol(), cipher = session.cipher_suite(), "connected by TLS"
+            protocol = session.and_then(TlsSession::protocol), cipher = session.and_then(TlsSession::cipher_suite),
+            "connected by TLS"
         );
         *self = Gate::Open;
         Ok(())

@@ -595,10 +595,8 @@ impl Connection {
     /// The handshake of its session is over.
     fn encrypted(&mut self) -> Result<(), CloseReason> {
         self.is_handshaking = false;
-        if let Some(session) = self.transport.session() {
-            self.gate.encrypted(&self.broker, &mut self.context, session)?;
-            self.leave_door();
-        }
+        self.gate.encrypted(&self.broker, &mut self.context, self.transport.tls())?;
+        self.leave_door();
         Ok(())
     }
 

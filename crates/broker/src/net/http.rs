@@ -26,7 +26,7 @@ use tokio::sync::{Mutex, oneshot};
 use crate::broker::Broker;
 use crate::health::Health;
 use crate::metrics;
-use crate::net::transport::{DetachedTransport, Transport};
+use crate::net::transport::{DetachedTransport, Sealed, Transport};
 use crate::security::{self, TlsSettings};
 use crate::supervised::AbortOnPanic;
 
@@ -132,7 +132,7 @@ impl Encrypted {
         certificate: Arc<OnceLock<KafkaPrincipal>>,
     ) -> io::Result<Self> {
         let session = tls.session().map_err(io::Error::other)?;
-        let transport = DetachedTransport::new(stream.into_std()?, Some(session)).attach()?;
+        let transport = DetachedTransport::new(stream.into_std()?, Some(Sealed::begin(session))).attach()?;
         Ok(Encrypted { transport, tls, certificate, is_open: false })
     }
 }
@@ -145,7 +145,7 @@ impl AsyncRead for Encrypted {
     ) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.transport).poll_read(context, into))?;
         if !self.is_open
-            && let Some(session) = self.transport.session().filter(|session| !session.is_handshaking())
+            && let Some(session) = self.transport.tls().filter(|session| !session.is_handshaking())
         {
             let principal = session.principal(&self.tls.mapping()).map_err(io::Error::other)?;
             if session.peer_certificate().is_some() {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use mainstem_config::{BrokerConfig, NetworkConfig};
 use mainstem_limits::quotas::{Admission, ConnectionRates};
+use mainstem_security::SecurityError;
 use parking_lot::{Mutex, RwLock};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
@@ -19,7 +20,7 @@ use crate::net::authentication::{Gate, SaslGate, TlsGate};
 use crate::net::connection::{Connection, Moving};
 use crate::net::context::{ANONYMOUS, ConnectionContext};
 use crate::net::event_loop::Placement;
-use crate::net::transport::DetachedTransport;
+use crate::net::transport::{DetachedTransport, Sealed};
 use crate::supervised::caught;
 
 /// Pause after an accept that failed for want of descriptors or memory.
@@ -156,8 +157,24 @@ pub(crate) fn bind(address: SocketAddr, network: &NetworkConfig) -> io::Result<s
     Ok(socket.into())
 }
 
+/// Begins the session of a connection that was accepted; `None` where its bytes travel as they are.
+pub(crate) type BeginSession = dyn Fn() -> Result<Option<Box<Sealed>>, SecurityError> + Send + Sync;
+
+/// What a listener seals connections with, by its configuration.
+pub(crate) fn sessions(broker: &Broker, listener: usize) -> Box<BeginSession> {
+    match broker.security.tls(listener).cloned() {
+        Some(tls) => Box::new(move || Ok(Some(Sealed::begin(tls.session()?)))),
+        None => Box::new(|| Ok(None)),
+    }
+}
+
 /// Accepts until the broker stops.
-pub(crate) async fn accept(broker: Arc<Broker>, listener: usize, socket: std::net::TcpListener) {
+pub(crate) async fn accept(
+    broker: Arc<Broker>,
+    listener: usize,
+    socket: std::net::TcpListener,
+    begin: Box<BeginSession>,
+) {
     let socket = match TcpListener::from_std(socket) {
         Ok(socket) => socket,
         Err(error) => return tracing::error!("listener {listener} cannot be served: {error}"),
@@ -172,7 +189,7 @@ pub(crate) async fn accept(broker: Arc<Broker>, listener: usize, socket: std::ne
         match accepted {
             Ok((stream, peer)) => {
                 is_failing = false;
-                let pause = admit(&broker, listener, stream, peer);
+                let pause = admit(&broker, listener, Accepted { stream, peer, begin: &*begin });
                 if !pause.is_zero() {
                     tokio::time::sleep(pause).await;
                 }
@@ -214,9 +231,17 @@ impl<'a> Limited<'a> {
     }
 }
 
+/// A connection that was just accepted.
+struct Accepted<'a> {
+    stream: TcpStream,
+    peer: SocketAddr,
+    begin: &'a BeginSession,
+}
+
 /// Serves a connection, or refuses it. How long the listener waits before the next one: connections that come faster
 /// than `max.connection.creation.rate` stay in the kernel's queue.
-fn admit(broker: &Arc<Broker>, listener: usize, stream: TcpStream, peer: SocketAddr) -> Duration {
+fn admit(broker: &Arc<Broker>, listener: usize, accepted: Accepted<'_>) -> Duration {
+    let peer = accepted.peer;
     let address = peer.ip().to_canonical();
     let config = broker.config();
     let limited = Limited::new(&config, listener);
@@ -227,11 +252,12 @@ fn admit(broker: &Arc<Broker>, listener: usize, stream: TcpStream, peer: SocketA
     let counted = Counted { broker: broker.clone(), address, listener };
     match broker.quotas.admit(listener, address, limited.rates) {
         Admission::Admitted { pause_ms } => {
-            place(broker, listener, stream, peer, counted);
+            place(broker, listener, accepted, counted);
             Duration::from_millis(pause_ms)
         }
         Admission::Delayed { close_after_ms } => {
             tracing::debug!(%peer, "connection refused: its address makes them faster than its quota");
+            let stream = accepted.stream;
             // Held for a while, or its client would be back at once. It counts as open until then.
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(close_after_ms)).await;
@@ -243,7 +269,8 @@ fn admit(broker: &Arc<Broker>, listener: usize, stream: TcpStream, peer: SocketA
 }
 
 /// Gives a connection to an event loop.
-fn place(broker: &Arc<Broker>, listener: usize, stream: TcpStream, peer: SocketAddr, counted: Counted) {
+fn place(broker: &Arc<Broker>, listener: usize, accepted: Accepted<'_>, counted: Counted) {
+    let Accepted { stream, peer, begin } = accepted;
     let context = ConnectionContext {
         id: broker.connections.next_id.fetch_add(1, Ordering::Relaxed),
         listener,
@@ -266,13 +293,13 @@ fn place(broker: &Arc<Broker>, listener: usize, stream: TcpStream, peer: SocketA
                 Gate::Open => broker.event_loops.place(),
                 Gate::Tls(_) | Gate::Sasl(_) => broker.event_loops.place_at_door(),
             };
-            let session = match broker.security.tls(listener).map(|tls| tls.session()).transpose() {
-                Ok(session) => session,
+            let sealed = match begin() {
+                Ok(sealed) => sealed,
                 Err(error) => return tracing::error!(%peer, "connection dropped: {error}"),
             };
             run(
                 Seated { broker: broker.clone(), context: Arc::new(context), counted, gate },
-                DetachedTransport::new(stream, session),
+                DetachedTransport::new(stream, sealed),
                 placement,
             )
         }

@@ -1,4 +1,4 @@
-//! How the bytes of a connection travel: over a socket as they are, or sealed by TLS.
+//! How the bytes of a connection travel: over a socket as they are, or sealed by a session: TLS, or another [`Seal`].
 //!
 //! A connection that rests has no buffer here. What was opened goes to the reader at once; what is sealed is at most one
 //! buffer ahead of the socket.
@@ -21,25 +21,105 @@ use crate::net::buffers::{self, BUFFER_BYTES};
 const PLAIN_TURN_BYTES: usize = 1024 * 1024;
 
 /// The same where each byte is encrypted.
-const TLS_TURN_BYTES: usize = 256 * 1024;
+const SEALED_TURN_BYTES: usize = 256 * 1024;
 
-/// Bytes that are sealed at once: with what TLS adds to them they fit a pooled buffer.
+/// Bytes that are sealed at once: with what a session adds to them they fit a pooled buffer.
 pub(crate) const SEALED_AT_ONCE: usize = 60 * 1024;
 
-/// A connection's socket and, on a listener with TLS, its session.
+/// One side of a session that seals what is sent and opens what is received, over buffers that the transport owns. Each
+/// method appends to them, also what has to be sent where it fails.
+pub(crate) trait Seal: Send {
+    /// Whether nothing can be sealed yet.
+    fn is_handshaking(&self) -> bool;
+
+    /// Takes what was received while the handshake goes on, which may be any part of it, and may have data behind it.
+    ///
+    /// # Errors
+    /// When the peer cannot be understood, or is refused.
+    fn handshake(
+        &mut self,
+        received: &mut [u8],
+        sealed: &mut Vec<u8>,
+        opened: &mut Vec<u8>,
+    ) -> Result<TlsState, TlsError>;
+
+    /// Opens what was received after the handshake; what is not complete it keeps.
+    ///
+    /// # Errors
+    /// When it was not sealed by the peer of the handshake.
+    fn open(
+        &mut self,
+        received: &mut [u8],
+        sealed: &mut Vec<u8>,
+        opened: &mut Vec<u8>,
+    ) -> Result<TlsState, TlsError>;
+
+    /// Seals all of the bytes, up to [`SEALED_AT_ONCE`] of them.
+    ///
+    /// # Errors
+    /// When nothing can be sealed.
+    fn seal(&mut self, bytes: &[u8], sealed: &mut Vec<u8>) -> Result<(), TlsError>;
+
+    /// Seals that nothing more follows, where that can be said.
+    ///
+    /// # Errors
+    /// When nothing can be sealed.
+    fn close(&mut self, sealed: &mut Vec<u8>) -> Result<(), TlsError>;
+
+    /// The session as one of TLS, which knows the peer's certificate.
+    fn tls(&self) -> Option<&TlsSession>;
+}
+
+impl Seal for TlsSession {
+    fn is_handshaking(&self) -> bool {
+        TlsSession::is_handshaking(self)
+    }
+
+    fn handshake(
+        &mut self,
+        received: &mut [u8],
+        sealed: &mut Vec<u8>,
+        opened: &mut Vec<u8>,
+    ) -> Result<TlsState, TlsError> {
+        TlsSession::handshake(self, received, sealed, opened)
+    }
+
+    fn open(
+        &mut self,
+        received: &mut [u8],
+        sealed: &mut Vec<u8>,
+        opened: &mut Vec<u8>,
+    ) -> Result<TlsState, TlsError> {
+        TlsSession::open(self, received, sealed, opened)
+    }
+
+    fn seal(&mut self, bytes: &[u8], sealed: &mut Vec<u8>) -> Result<(), TlsError> {
+        TlsSession::seal(self, bytes, sealed)
+    }
+
+    fn close(&mut self, sealed: &mut Vec<u8>) -> Result<(), TlsError> {
+        TlsSession::close(self, sealed)
+    }
+
+    fn tls(&self) -> Option<&TlsSession> {
+        Some(self)
+    }
+}
+
+/// A connection's socket and, where its bytes are sealed, the session.
 pub(crate) struct Transport {
     stream: TcpStream,
-    tls: Option<Box<Tls>>,
+    sealed: Option<Box<Sealed>>,
 }
 
 /// A transport between two loops: no loop watches its socket.
 pub(crate) struct DetachedTransport {
     stream: std::net::TcpStream,
-    tls: Option<Box<Tls>>,
+    sealed: Option<Box<Sealed>>,
 }
 
-struct Tls {
-    session: TlsSession,
+/// A session, with what is on its way through it. One allocation, whatever the session is.
+pub(crate) struct Sealed<S: ?Sized = dyn Seal> {
     /// In clear, received and not read by the connection yet: the part from `read` on.
     opened: Vec<u8>,
     read: usize,
@@ -50,23 +130,28 @@ struct Tls {
     is_peer_closed: bool,
     /// This side has said that it sends nothing more.
     has_ended: bool,
+    session: S,
+}
+
+impl Sealed {
+    /// A session whose handshake begins.
+    pub(crate) fn begin(session: impl Seal + 'static) -> Box<Sealed> {
+        Box::new(Sealed {
+            opened: Vec::new(),
+            read: 0,
+            sealed: Vec::new(),
+            sent: 0,
+            is_peer_closed: false,
+            has_ended: false,
+            session,
+        })
+    }
 }
 
 impl DetachedTransport {
-    /// A connection as it was accepted; with a session whose handshake begins.
-    pub(crate) fn new(stream: std::net::TcpStream, session: Option<TlsSession>) -> DetachedTransport {
-        let tls = session.map(|session| {
-            Box::new(Tls {
-                session,
-                opened: Vec::new(),
-                read: 0,
-                sealed: Vec::new(),
-                sent: 0,
-                is_peer_closed: false,
-                has_ended: false,
-            })
-        });
-        DetachedTransport { stream, tls }
+    /// A connection as it was accepted; with a session, if its bytes are sealed.
+    pub(crate) fn new(stream: std::net::TcpStream, sealed: Option<Box<Sealed>>) -> DetachedTransport {
+        DetachedTransport { stream, sealed }
     }
 
     /// Has the loop that calls it watch the socket.
@@ -74,7 +159,7 @@ impl DetachedTransport {
     /// # Errors
     /// The system's, when the socket cannot be watched.
     pub(crate) fn attach(self) -> io::Result<Transport> {
-        Ok(Transport { stream: TcpStream::from_std(self.stream)?, tls: self.tls })
+        Ok(Transport { stream: TcpStream::from_std(self.stream)?, sealed: self.sealed })
     }
 }
 
@@ -84,32 +169,32 @@ impl Transport {
     /// # Errors
     /// The system's.
     pub(crate) fn detach(self) -> io::Result<DetachedTransport> {
-        Ok(DetachedTransport { stream: self.stream.into_std()?, tls: self.tls })
+        Ok(DetachedTransport { stream: self.stream.into_std()?, sealed: self.sealed })
     }
 
     /// Bytes that it may send and receive before others on its loop get their turn.
     pub(crate) fn turn_bytes_max(&self) -> usize {
-        if self.tls.is_some() { TLS_TURN_BYTES } else { PLAIN_TURN_BYTES }
+        if self.sealed.is_some() { SEALED_TURN_BYTES } else { PLAIN_TURN_BYTES }
     }
 
-    /// The session, where there is one.
-    pub(crate) fn session(&self) -> Option<&TlsSession> {
-        self.tls.as_ref().map(|tls| &tls.session)
+    /// The session, where it is one of TLS.
+    pub(crate) fn tls(&self) -> Option<&TlsSession> {
+        self.sealed.as_ref().and_then(|sealed| sealed.session.tls())
     }
 
     /// Whether the handshake is not over.
     pub(crate) fn is_handshaking(&self) -> bool {
-        self.session().is_some_and(TlsSession::is_handshaking)
+        self.sealed.as_ref().is_some_and(|sealed| sealed.session.is_handshaking())
     }
 
     /// Whether nothing is held: neither something opened that was not read, nor something sealed that was not sent.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.tls.as_ref().is_none_or(|tls| tls.sealed.is_empty() && tls.opened.is_empty())
+        self.sealed.as_ref().is_none_or(|held| held.sealed.is_empty() && held.opened.is_empty())
     }
 
     /// Whether the peer has everything that was sent, as far as this process can see.
     pub(crate) fn is_flushed(&self) -> bool {
-        self.tls.as_ref().is_none_or(|tls| tls.sealed.is_empty())
+        self.sealed.as_ref().is_none_or(|held| held.sealed.is_empty())
     }
 
     /// The socket beneath, for what is not data.
@@ -120,11 +205,13 @@ impl Transport {
     /// Sends some of the bytes; how many. Those of a session count as sent when they are sealed: see
     /// [`poll_flush`](Self::poll_flush).
     pub(crate) fn poll_send(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let Some(tls) = &mut self.tls else { return Pin::new(&mut self.stream).poll_write(context, bytes) };
-        ready!(tls.poll_flush(&mut self.stream, context))?;
+        let Some(sealed) = &mut self.sealed else {
+            return Pin::new(&mut self.stream).poll_write(context, bytes);
+        };
+        ready!(sealed.poll_flush(&mut self.stream, context))?;
         let length = bytes.len().min(SEALED_AT_ONCE);
-        tls.seal(&bytes[..length])?;
-        if let Poll::Ready(Err(error)) = tls.poll_flush(&mut self.stream, context) {
+        sealed.seal(&bytes[..length])?;
+        if let Poll::Ready(Err(error)) = sealed.poll_flush(&mut self.stream, context) {
             return Poll::Ready(Err(error));
         }
         Poll::Ready(Ok(length))
@@ -132,7 +219,7 @@ impl Transport {
 
     /// Whether what is sent is sealed, and so copied in any case.
     pub(crate) fn is_sealed(&self) -> bool {
-        self.tls.is_some()
+        self.sealed.is_some()
     }
 
     /// Sends some of the first `length` bytes of a file range, which are in memory, as they are; how many.
@@ -145,7 +232,7 @@ impl Transport {
         length: usize,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        assert!(self.tls.is_none(), "ranges of files are sent as they are on plain connections alone");
+        assert!(self.sealed.is_none(), "ranges of files are sent as they are on plain connections alone");
         match range.file.as_fd() {
             Some(file) => poll_sendfile(&self.stream, file, range.position, length, context),
             None => poll_copy(&mut self.stream, range, length, context),
@@ -154,27 +241,27 @@ impl Transport {
 
     /// Sends what is sealed.
     pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.tls {
-            Some(tls) => tls.poll_flush(&mut self.stream, context),
+        match &mut self.sealed {
+            Some(sealed) => sealed.poll_flush(&mut self.stream, context),
             None => Poll::Ready(Ok(())),
         }
     }
 
     /// Says that nothing more will be sent, as far as the socket takes it without waiting.
     pub(crate) fn say_goodbye(&mut self) {
-        if let Some(tls) = &mut self.tls {
-            tls.say_goodbye();
+        if let Some(held) = &mut self.sealed {
+            held.say_goodbye();
             // The socket is closed in any case.
-            let _ = self.stream.try_write(&tls.sealed[tls.sent..]);
+            let _ = self.stream.try_write(&held.sealed[held.sent..]);
         }
     }
 
     /// Sends what is left, a last word of the session, and the end of the stream.
     pub(crate) fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let Some(tls) = &mut self.tls {
-            ready!(tls.poll_flush(&mut self.stream, context))?;
-            tls.say_goodbye();
-            ready!(tls.poll_flush(&mut self.stream, context))?;
+        if let Some(sealed) = &mut self.sealed {
+            ready!(sealed.poll_flush(&mut self.stream, context))?;
+            sealed.say_goodbye();
+            ready!(sealed.poll_flush(&mut self.stream, context))?;
         }
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
@@ -186,15 +273,15 @@ impl AsyncRead for Transport {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Transport { stream, tls } = &mut *self;
-        match tls {
-            Some(tls) => tls.poll_read(stream, context, into),
+        let Transport { stream, sealed } = &mut *self;
+        match sealed {
+            Some(sealed) => sealed.poll_read(stream, context, into),
             None => Pin::new(stream).poll_read(context, into),
         }
     }
 }
 
-impl Tls {
+impl Sealed {
     fn poll_read(
         &mut self,
         stream: &mut TcpStream,
@@ -284,7 +371,7 @@ impl Tls {
     }
 }
 
-impl Drop for Tls {
+impl<S: ?Sized> Drop for Sealed<S> {
     fn drop(&mut self) {
         buffers::give(std::mem::take(&mut self.opened));
         buffers::give(std::mem::take(&mut self.sealed));

@@ -1,14 +1,17 @@
-//! What a test's client sends its bytes over: a socket, or a TLS session on one, both of which block.
+//! What a test's client sends its bytes over: a socket, or a session on one; all of them block.
 
 use std::io::{self, Error, ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 use mainstem_security::tls::{TlsError, TlsSession, TlsState};
 
+use super::scripted::XorStream;
+
 /// A connection.
 pub(super) enum Wire {
     Plain(TcpStream),
     Tls(Box<Session>),
+    Xor(Box<XorStream>),
 }
 
 /// A session on a socket.
@@ -55,6 +58,7 @@ impl Read for Wire {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let session = match self {
             Wire::Plain(stream) => return stream.read(into),
+            Wire::Xor(stream) => return stream.read(into),
             Wire::Tls(session) => session,
         };
         while session.opened.is_empty() && !session.is_peer_closed {
@@ -75,6 +79,7 @@ impl Write for Wire {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Wire::Plain(stream) => stream.write(bytes),
+            Wire::Xor(stream) => stream.write(bytes),
             Wire::Tls(session) => {
                 let mut sealed = Vec::new();
                 session.tls.seal(bytes, &mut sealed).map_err(of_session)?;
