@@ -1,19 +1,20 @@
 //! The driver of the metadata state machine: its records go into `__cluster_metadata-0`, what they change is carried out here.
 //!
-//! Changes are made one at a time, on threads that may wait: decide, append, wait until the records are on disk, apply,
-//! open or close logs, and only then answer.
+//! A change is decided and appended under one lock, on a thread that may wait. When its records are on disk they are applied to
+//! the image, and the [`Publisher`] carries them out: it opens or closes logs, and puts settings into force. Only then the
+//! change is answered: a client can use at once what the answer says is there.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use mainstem_config::{BrokerConfig, Quorum};
 use mainstem_controller::{
-    ConfigResource, Decision, DirectoryAssignment, MetadataChange, MetadataImage, MetadataStateMachine,
-    NodeStart, Permit, ProducerIds, ResourceKind, TopicImage, names,
+    ConfigResource, Decision, DirectoryAssignment, MetadataImage, MetadataStateMachine, NodeStart, Permit,
+    ProducerIds, ResourceKind, TopicImage, names,
 };
 use mainstem_log::dir::{FoundPartition, LastStop, LogDir};
-use mainstem_log::partition_dir::{SetAside, TopicPartition};
 use mainstem_log::{Log, LogConfig, Origin, PartitionIdentity};
 use mainstem_records::{BatchBuilder, BatchOptions};
 use mainstem_wire::messages::alter_client_quotas_request::AlterClientQuotasRequest;
@@ -27,11 +28,10 @@ use mainstem_wire::messages::delete_topics_response::DeletableTopicResult;
 use mainstem_wire::messages::incremental_alter_configs_request::IncrementalAlterConfigsRequest;
 use mainstem_wire::messages::incremental_alter_configs_response::AlterConfigsResourceResponse;
 use mainstem_wire::{ErrorCode, Uuid};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 use crate::broker::Broker;
 use crate::cluster::Cluster;
-use crate::coordinators;
 use crate::links::{Links, Rates};
 use crate::random;
 use crate::resources::Refused;
@@ -40,7 +40,7 @@ use crate::server;
 use crate::settings::TopicSettings;
 use crate::storage::log_dirs::LogDirs;
 use crate::storage::opening::{Unopened, open_all};
-use crate::storage::partition::{Durable, NoLog, Partition};
+use crate::storage::partition::{Durable, Partition};
 use crate::storage::placing::{PartitionKey, place_all};
 use crate::storage::replicas::{Journals, OpenReplica};
 use crate::supervised::AbortOnPanic;
@@ -48,7 +48,9 @@ use crate::supervised::AbortOnPanic;
 mod bootstrap;
 pub(crate) mod cluster;
 mod error;
+mod publisher;
 mod replicated;
+mod shared;
 mod snapshot;
 pub(crate) mod snapshots;
 mod takeover;
@@ -56,7 +58,9 @@ mod takeover;
 pub use bootstrap::bootstrap_file;
 pub(crate) use bootstrap::bootstrap_users;
 pub use error::ControllerError;
+use publisher::Publisher;
 use replicated::Replicated;
+use shared::SharedMachine;
 use snapshot::SinceSnapshot;
 use snapshots::QuorumRecords;
 
@@ -75,18 +79,17 @@ pub(crate) type InterruptedMoves = Vec<(PartitionKey, Arc<LogDir>)>;
 
 /// The node's metadata and the way to change it.
 pub(crate) struct Controller {
-    machine: RwLock<MetadataStateMachine>,
+    machine: SharedMachine,
     log: Arc<Partition>,
-    /// Held from a decision until it is carried out: one change at a time.
+    /// Held from a decision until its records are appended, and while what is on disk is applied.
     turn: Mutex<()>,
+    publisher: Publisher,
     /// The leader epoch of what is appended.
     epoch: i32,
     /// What snapshots keep for Kafka.
     quorum: QuorumRecords,
     since_snapshot: Mutex<SinceSnapshot>,
     producer_ids: Mutex<ProducerIds>,
-    /// Topics whose logs could not be opened when they were created or grown.
-    unserved: Mutex<Vec<Uuid>>,
     /// Records for a log that is empty, until the start takes them on.
     bootstrap: Mutex<Vec<Vec<u8>>>,
     /// With other nodes.
@@ -124,14 +127,14 @@ impl Controller {
         let log = Partition::new(identity.topic, 0, dir.clone(), settings, log, loaded.epoch);
         let producer_ids = Mutex::default();
         Ok(Controller {
-            machine: RwLock::new(machine),
+            machine: SharedMachine::new(machine),
             log,
             turn: Mutex::new(()),
             epoch: loaded.epoch,
             quorum: loaded.quorum,
             since_snapshot: Mutex::new(loaded.since),
             producer_ids,
-            unserved: Mutex::default(),
+            publisher: Publisher::default(),
             bootstrap: Mutex::new(bootstrap),
             replicated: None,
         })
@@ -172,15 +175,16 @@ impl Controller {
         };
         let log = opening.open(log, settings)?;
         opening.register(&log);
+        let machine = MetadataStateMachine::new(dir.cluster_id(), config.clone());
         Ok(Controller {
-            machine: RwLock::new(MetadataStateMachine::new(dir.cluster_id(), config.clone())),
+            machine: SharedMachine::new(machine),
             log,
             turn: Mutex::new(()),
             epoch: FIRST_METADATA_EPOCH,
             quorum: QuorumRecords::default(),
             since_snapshot: Mutex::new(SinceSnapshot::new()),
             producer_ids: Mutex::default(),
-            unserved: Mutex::default(),
+            publisher: Publisher::default(),
             bootstrap: Mutex::new(bootstrap),
             replicated: Some(replicated),
         })
@@ -196,7 +200,12 @@ impl Controller {
 
     /// What is committed.
     pub(crate) fn image(&self) -> Arc<MetadataImage> {
-        self.machine.read().shared_image()
+        self.machine.image()
+    }
+
+    /// The configuration under the values that are committed.
+    fn config(&self) -> BrokerConfig {
+        self.machine.read().config().clone()
     }
 
     /// The metadata log.
@@ -211,31 +220,38 @@ impl Controller {
     /// # Errors
     /// When the start cannot be noted, too little is left of the log directories, or there are fewer descriptors than
     /// logs.
-    pub(crate) fn start(&self, broker: &Broker) -> Result<InterruptedMoves, ControllerError> {
+    pub(crate) fn start(&self, broker: &Arc<Broker>) -> Result<InterruptedMoves, ControllerError> {
         self.check_empty(&broker.dirs)?;
-        self.machine.write().limit_partitions(broker.dirs.partitions_max());
-        server::reconfigure(broker, self.machine.read().config().clone());
+        self.machine.decide(|machine| machine.limit_partitions(broker.dirs.partitions_max()));
+        server::reconfigure(broker, self.config());
         let placed = place_all(&broker.dirs, &self.image(), broker.node.id);
         if let Some(reason) = broker.dirs.fatal_failure() {
             return Err(ControllerError::Directories(reason));
         }
         self.take_on_users()?;
-        self.change(MetadataStateMachine::abort_transaction, |_| {}).map_err(ControllerError::Register)?;
+        self.commit(MetadataStateMachine::abort_transaction).map_err(ControllerError::Register)?;
         let attached: Vec<_> = broker.attached.iter().map(|queue| queue.metadata()).collect();
         let attach = |machine: &mut MetadataStateMachine| machine.attach_topics(&attached);
-        let decided = self.change(attach, |_| {}).map_err(ControllerError::Register)?;
+        let decided = self.commit(attach).map_err(ControllerError::Register)?;
         decided.map_err(|error| ControllerError::Attach(error.message))?;
         let assign = |machine: &mut MetadataStateMachine| {
             machine.assign_directories(broker.node.id, &placed.assignments)
         };
-        self.change(assign, |_| {}).map_err(ControllerError::Assign)?;
+        self.commit(assign).map_err(ControllerError::Assign)?;
         let start = self.node_start(broker);
-        let epoch = self.change(|machine| machine.register_node(&start), |_| {});
+        let epoch = self.commit(|machine| machine.register_node(&start));
         let epoch = epoch.map_err(ControllerError::Register)?;
         broker.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
         let shorter = self.serve_all(broker, &placed.refused)?;
         self.raise_leader_epochs(broker, &shorter)?;
+        self.begin_publishing(broker)?;
         Ok(placed.moves)
+    }
+
+    /// What the image is now is in force; what changes from now on is carried out.
+    fn begin_publishing(&self, broker: &Arc<Broker>) -> Result<(), ControllerError> {
+        let begun = self.publisher.begin(broker, self.image().next_offset());
+        begun.map_err(|_| ControllerError::Register(ErrorCode::UNKNOWN_SERVER_ERROR))
     }
 
     /// Registers this node in its cluster, and then does what [`Self::start`] does. Waits for the metadata leader, and says
@@ -248,13 +264,13 @@ impl Controller {
         broker: &Arc<Broker>,
         cluster: &Cluster,
     ) -> Result<InterruptedMoves, ControllerError> {
-        self.machine.write().limit_partitions(broker.dirs.partitions_max());
+        self.machine.decide(|machine| machine.limit_partitions(broker.dirs.partitions_max()));
         self.begin_to_apply(broker)
             .map_err(|_| ControllerError::Register(ErrorCode::UNKNOWN_SERVER_ERROR))?;
         let epoch = cluster.register(broker, &self.node_start(broker))?;
         broker.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
-        self.carry_out_from_now(|| {
-            let config = self.machine.read().config().clone();
+        self.while_nothing_is_applied(|| {
+            let config = self.config();
             takeover::check(&self.image(), &config, false)?;
             if let Some(authorization) = broker.security.authorization() {
                 authorization.load(&self.image());
@@ -268,6 +284,7 @@ impl Controller {
             cluster.report_directories(broker, &placed.assignments);
             let opened = self.serve_all(broker, &placed.refused)?;
             cluster.report_shorter(broker, &opened);
+            self.begin_publishing(broker)?;
             Ok(placed.moves)
         })
     }
@@ -335,7 +352,7 @@ impl Controller {
         }
         let decide =
             |machine: &mut MetadataStateMachine| machine.raise_leader_epochs(broker.node.id, shorter);
-        self.change(decide, |_| {}).map_err(ControllerError::Register)?;
+        self.commit(decide).map_err(ControllerError::Register)?;
         let image = self.image();
         for (id, index) in shorter {
             let served = broker.topics.by_id(id);
@@ -359,7 +376,7 @@ impl Controller {
             return cluster.report_directories(broker, &[assignment]);
         }
         if let Err(error) =
-            self.change(|machine| machine.assign_directories(machine.node_id(), &[assignment]), |_| {})
+            self.commit(|machine| machine.assign_directories(machine.node_id(), &[assignment]))
         {
             tracing::warn!("the new place of a partition could not be noted in the metadata log: {error}");
         }
@@ -371,9 +388,7 @@ impl Controller {
         if let Some(cluster) = &broker.cluster {
             return cluster.report_online(broker, &online);
         }
-        if let Err(error) =
-            self.change(|machine| machine.directories_online(machine.node_id(), &online), |_| {})
-        {
+        if let Err(error) = self.commit(|machine| machine.directories_online(machine.node_id(), &online)) {
             tracing::error!("which log directories are left could not be noted in the metadata log: {error}");
         }
     }
@@ -384,8 +399,7 @@ impl Controller {
         if let Some(cluster) = &broker.cluster {
             return cluster.report_cordoned(broker, &cordoned);
         }
-        if let Err(error) =
-            self.change(|machine| machine.directories_cordoned(machine.node_id(), &cordoned), |_| {})
+        if let Err(error) = self.commit(|machine| machine.directories_cordoned(machine.node_id(), &cordoned))
         {
             tracing::error!(
                 "which log directories are cordoned could not be noted in the metadata log: {error}"
@@ -402,7 +416,7 @@ impl Controller {
     ) -> Vec<CreatableTopicResult<'static>> {
         let decide =
             |machine: &mut MetadataStateMachine| machine.create_topics(request, &mut random_bits, permit);
-        let reply = self.change(decide, |changes| carry_out(broker, changes));
+        let reply = self.decide(decide);
         let mut topics = reply.map_or_else(|error| refuse_topics(request, error), |response| response.topics);
         if !request.validate_only {
             topics.iter_mut().for_each(|topic| report_unopened(broker, topic));
@@ -410,24 +424,9 @@ impl Controller {
         topics
     }
 
-    /// Tries again to serve what could not be served when it was created.
-    pub(crate) fn serve_the_unserved(&self, broker: &Arc<Broker>) {
-        let ids = self.unserved.lock().clone();
-        if !ids.is_empty() {
-            self.while_nothing_is_applied(|| {
-                let _turn = self.turn.lock();
-                let topics: Vec<_> =
-                    ids.iter().filter_map(|id| self.image().topic_by_id(*id).cloned()).collect();
-                self.unserved.lock().clear();
-                serve(broker, &topics);
-            });
-        }
-    }
-
     /// Creates topics that a client named and that are not there, as `auto.create.topics.enable` wants it.
     pub(crate) fn create_missing_topics(
         &self,
-        broker: &Arc<Broker>,
         names: &[&str],
         permit: Permit<'_>,
     ) -> Vec<CreatableTopicResult<'static>> {
@@ -435,8 +434,7 @@ impl Controller {
         let decide = |machine: &mut MetadataStateMachine| {
             machine.create_missing_topics(names, &mut random_bits, permit)
         };
-        let reply = self.change(decide, |changes| carry_out(broker, changes));
-        reply.map_or_else(
+        self.decide(decide).map_or_else(
             |error| names.iter().map(|name| refuse_topic(name, error)).collect(),
             |response| response.topics,
         )
@@ -453,7 +451,7 @@ impl Controller {
         }
         let created = match &broker.cluster {
             Some(cluster) => cluster.create_missing_topics(broker, &[topic], None),
-            None => self.create_missing_topics(broker, &[topic], &mut |_| true),
+            None => self.create_missing_topics(&[topic], &mut |_| true),
         };
         let result = created.into_iter().next();
         match result.map(|result| (ErrorCode::from(result.error_code), result.error_message)) {
@@ -469,34 +467,31 @@ impl Controller {
     /// DeleteTopics.
     pub(crate) fn delete_topics(
         &self,
-        broker: &Arc<Broker>,
         request: &DeleteTopicsRequest<'_>,
         version: i16,
         permit: Permit<'_>,
     ) -> Result<Vec<DeletableTopicResult<'static>>, ErrorCode> {
         let decide = |machine: &mut MetadataStateMachine| machine.delete_topics(request, version, permit);
-        Ok(self.change(decide, |changes| carry_out(broker, changes))?.responses)
+        Ok(self.decide(decide)?.responses)
     }
 
     /// CreatePartitions.
     pub(crate) fn create_partitions(
         &self,
-        broker: &Arc<Broker>,
         request: &CreatePartitionsRequest<'_>,
         permit: Permit<'_>,
     ) -> Result<Vec<CreatePartitionsTopicResult<'static>>, ErrorCode> {
         let decide = |machine: &mut MetadataStateMachine| machine.create_partitions(request, permit);
-        Ok(self.change(decide, |changes| carry_out(broker, changes))?.results)
+        Ok(self.decide(decide)?.results)
     }
 
     /// IncrementalAlterConfigs.
     pub(crate) fn alter_configs(
         &self,
-        broker: &Arc<Broker>,
         request: &IncrementalAlterConfigsRequest<'_>,
     ) -> Result<Vec<AlterConfigsResourceResponse<'static>>, ErrorCode> {
         let decide = |machine: &mut MetadataStateMachine| machine.alter_configs(request);
-        Ok(self.change(decide, |changes| carry_out(broker, changes))?.responses)
+        Ok(self.decide(decide)?.responses)
     }
 
     /// AlterClientQuotas.
@@ -511,19 +506,34 @@ impl Controller {
             parts.filter(|part| part.entity_type == "ip").filter_map(|part| part.entity_name.as_deref());
         let known = broker.quotas.resolvable(ips);
         let resolves = |ip: &str| known.iter().any(|name| name == ip);
-        Ok(self.decide(broker, |machine| machine.alter_client_quotas(request, &resolves))?.entries)
+        Ok(self.decide(|machine| machine.alter_client_quotas(request, &resolves))?.entries)
     }
 
-    /// Makes the change that the state machine decides on, and does what it asks of this node. What the reply says is durable.
+    /// Makes the change that the state machine decides on, and has it carried out here. What the reply says is durable, and
+    /// in force on this node as far as it could be.
+    ///
+    /// # Errors
+    /// When the metadata log cannot be written; REQUEST_TIMED_OUT where the change is made, and the node stops before it is
+    /// carried out.
+    pub(crate) fn decide<R>(
+        &self,
+        decide: impl FnOnce(&mut MetadataStateMachine) -> Decision<R>,
+    ) -> Result<R, ErrorCode> {
+        let deadline = self.commit_time().map(|time| Instant::now() + time);
+        let (reply, reply_at) = self.change(decide)?;
+        self.publisher.wait(reply_at, deadline)?;
+        Ok(reply)
+    }
+
+    /// Makes a change that asks nothing of this node. What the reply says is durable.
     ///
     /// # Errors
     /// When the metadata log cannot be written.
-    pub(crate) fn decide<R>(
+    pub(crate) fn commit<R>(
         &self,
-        broker: &Arc<Broker>,
         decide: impl FnOnce(&mut MetadataStateMachine) -> Decision<R>,
     ) -> Result<R, ErrorCode> {
-        self.change(decide, |changes| carry_out(broker, changes))
+        self.change(decide).map(|(reply, _)| reply)
     }
 
     /// A producer id out of the block that is there; `None` where taking one would wait.
@@ -541,38 +551,82 @@ impl Controller {
             ids.add(cluster.producer_ids(broker)?);
             return Ok(ids.take().expect("a block that was just added is not empty"));
         }
-        let block = self.change(|machine| machine.allocate_producer_ids(machine.node_id()), |_| {})?;
+        let block = self.commit(|machine| machine.allocate_producer_ids(machine.node_id()))?;
         ids.add(block.map_err(|error| error.code)?);
         Ok(ids.take().expect("a block that was just added is not empty"))
     }
 
-    /// Decides a change, makes it durable, applies it and carries it out.
+    /// Decides a change, makes it durable and applies it. With the reply comes the offset up to which the image has to be
+    /// for it.
     fn change<R>(
         &self,
         decide: impl FnOnce(&mut MetadataStateMachine) -> Decision<R>,
-        carry_out: impl FnOnce(&[MetadataChange]),
-    ) -> Result<R, ErrorCode> {
+    ) -> Result<(R, i64), ErrorCode> {
         if let Some(replicated) = &self.replicated {
-            // Changes are carried out where they are applied.
             return self.change_replicated(replicated, decide);
         }
-        let _turn = self.turn.lock();
-        let decision = {
-            let _undo = RollbackOnPanic(self);
-            decide(&mut self.machine.write())
+        let (decision, durable) = {
+            let _turn = self.turn.lock();
+            let decision = {
+                let _undo = RollbackOnPanic::new(self);
+                self.machine.decide(decide)
+            };
+            let _guard = AbortOnPanic(MIGHT_DIFFER);
+            if let Err(error) = self.append(&decision.records, decision.base_offset) {
+                self.roll_back_to(decision.base_offset);
+                return Err(error);
+            }
+            let durable = self.when_durable(decision.reply_at);
+            (decision, durable)
         };
-        let _guard = AbortOnPanic("the metadata, its log and what is served might differ");
-        if let Err(error) = self.write(&decision.records, decision.base_offset) {
-            self.machine.write().rollback();
-            return Err(error);
+        let durable = durable.recv().unwrap_or(Err(ErrorCode::KAFKA_STORAGE_ERROR));
+        let _turn = self.turn.lock();
+        let _guard = AbortOnPanic(MIGHT_DIFFER);
+        match durable {
+            Ok(()) => self.apply_durable(decision.reply_at)?,
+            Err(error) => {
+                // The log takes nothing more: what was decided after this has failed too, or will.
+                self.machine.decide(MetadataStateMachine::rollback);
+                return Err(error);
+            }
         }
-        let changes = self.machine.write().committed(decision.reply_at);
-        carry_out(&changes);
-        Ok(decision.reply)
+        Ok((decision.reply, decision.reply_at))
     }
 
-    /// Appends records as one batch and waits until it is on disk.
-    fn write(&self, records: &[Vec<u8>], base_offset: i64) -> Result<(), ErrorCode> {
+    /// Applies what was decided up to an offset, and is on disk. Under the turn.
+    ///
+    /// # Errors
+    /// KAFKA_STORAGE_ERROR where it was forgotten, since the log has failed with what came after it.
+    fn apply_durable(&self, upto: i64) -> Result<(), ErrorCode> {
+        if self.machine.read().ahead_offset() < upto {
+            return Err(ErrorCode::KAFKA_STORAGE_ERROR);
+        }
+        let (changes, applied) = self.machine.apply(|machine| {
+            // Who decided later may have been here before.
+            let changes = machine.committed(upto);
+            (changes, machine.image().next_offset())
+        });
+        self.publisher.publish(changes, applied);
+        Ok(())
+    }
+
+    /// Forgets what was decided from an offset on. What was decided before is in the log. Under the turn.
+    fn roll_back_to(&self, offset: i64) {
+        let is_ahead = self.image().next_offset() < offset;
+        if is_ahead && matches!(self.when_durable(offset).recv(), Ok(Ok(()))) {
+            // Nothing was forgotten, or all of it.
+            let _ = self.apply_durable(offset);
+        }
+        self.machine.decide(MetadataStateMachine::rollback);
+    }
+
+    /// How long a decision waits to be carried out; none where nothing but this node is waited for.
+    fn commit_time(&self) -> Option<Duration> {
+        self.replicated.as_ref().map(|_| replicated::COMMIT_TIME)
+    }
+
+    /// Appends records as one batch.
+    fn append(&self, records: &[Vec<u8>], base_offset: i64) -> Result<(), ErrorCode> {
         if records.is_empty() {
             return Ok(());
         }
@@ -588,23 +642,46 @@ impl Controller {
         let appended = appended.map_err(|refused| refused.code())?.appended;
         self.since_snapshot.lock().count(bytes.len(), wall_ms);
         assert_eq!(appended.base_offset, base_offset, "the state machine and its log count alike");
+        Ok(())
+    }
+
+    /// What becomes of the log up to an offset.
+    fn when_durable(&self, upto: i64) -> mpsc::Receiver<Result<(), ErrorCode>> {
         let (told, durable) = mpsc::sync_channel(1);
         let tell = move |result| {
-            // The receiver waits below for as long as it takes.
+            // Who waits may have gone.
             let _ = told.send(result);
         };
-        self.log.when_durable(appended.last_offset + 1, Durable::Call(Box::new(tell)));
-        durable.recv().unwrap_or(Err(ErrorCode::KAFKA_STORAGE_ERROR))
+        self.log.when_durable(upto, Durable::Call(Box::new(tell)));
+        durable
     }
 }
 
-/// A decision that panics is none: what is committed stays as it is.
-struct RollbackOnPanic<'a>(&'a Controller);
+/// Why the process ends after a panic in the midst of a change.
+const MIGHT_DIFFER: &str = "the metadata and its log might differ";
+
+/// A decision that panics is none: what is committed, or was decided before, stays as it is.
+struct RollbackOnPanic<'a> {
+    controller: &'a Controller,
+    /// Where the log ends.
+    decided: i64,
+}
+
+impl<'a> RollbackOnPanic<'a> {
+    fn new(controller: &'a Controller) -> Self {
+        RollbackOnPanic { controller, decided: controller.machine.read().ahead_offset() }
+    }
+}
 
 impl Drop for RollbackOnPanic<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.machine.write().rollback();
+        if !std::thread::panicking() {
+            return;
+        }
+        match &self.controller.replicated {
+            None => self.controller.roll_back_to(self.decided),
+            // What is in the log is applied when it is committed.
+            Some(replicated) => self.controller.stop_deciding(replicated),
         }
     }
 }
@@ -659,74 +736,6 @@ fn refuse_topic(name: &str, error: ErrorCode) -> CreatableTopicResult<'static> {
     }
 }
 
-/// Does what changes of the metadata ask of this node.
-fn carry_out(broker: &Arc<Broker>, changes: &[MetadataChange]) {
-    let mut grown: Vec<Uuid> = Vec::new();
-    for change in changes {
-        match change {
-            MetadataChange::PartitionCreated { topic_id, .. } if !grown.contains(topic_id) => {
-                grown.push(*topic_id)
-            }
-            MetadataChange::TopicDeleted { topic } => delete(broker, topic),
-            MetadataChange::ConfigChanged { resource, .. } => reconfigure(broker, resource),
-            _ => {}
-        }
-    }
-    if changes.iter().any(|change| matches!(change, MetadataChange::ScramChanged { .. })) {
-        broker.security.scram_changed();
-    }
-    if let Some(authorization) = broker.security.authorization() {
-        let mut acls = changes.iter().filter_map(acl_of).peekable();
-        if acls.peek().is_some() {
-            authorization.changed(&broker.controller.image(), acls);
-        }
-    }
-    if changes.contains(&MetadataChange::QuotaChanged) {
-        update_quotas(broker);
-    }
-    let image = broker.controller.image();
-    let topics: Vec<TopicImage> = grown.iter().filter_map(|id| image.topic_by_id(*id).cloned()).collect();
-    drop(image);
-    serve(broker, &topics);
-    if changes.iter().any(|change| matches!(change, MetadataChange::FeatureChanged { .. })) {
-        broker.transactions.set_version(broker);
-    }
-}
-
-fn acl_of(change: &MetadataChange) -> Option<Uuid> {
-    match change {
-        MetadataChange::AclChanged { id } => Some(*id),
-        _ => None,
-    }
-}
-
-/// Serves topics, also those of coordinators. Those whose logs cannot be opened now (no space, no descriptors) are tried
-/// again.
-fn serve(broker: &Arc<Broker>, topics: &[TopicImage]) {
-    let mut unserved = broker.controller.unserved.lock();
-    unserved.retain(|id| !topics.iter().any(|topic| topic.id == *id));
-    for (id, error) in open_all(broker, topics, Unopened::Refused).refused {
-        tracing::error!("{error}; it is tried again");
-        unserved.push(id);
-    }
-    let served = topics.iter().filter(|topic| !unserved.contains(&topic.id));
-    let coordinators: Vec<_> = served.filter_map(|topic| broker.topics.by_id(&topic.id)).collect();
-    drop(unserved);
-    broker.groups.topics_changed(topics);
-    if let Some(cluster) = &broker.cluster {
-        return cluster.topics_served(broker, &coordinators);
-    }
-    for topic in coordinators {
-        coordinators::load(broker, &topic.name, &topic.partitions);
-    }
-}
-
-/// Has clients measured against the quotas that are committed. A copy, since host names may have to be looked up.
-fn update_quotas(broker: &Broker) {
-    let quotas = broker.controller.image().client_quotas().clone();
-    broker.quotas.update(&quotas);
-}
-
 /// What a topic's partitions run with.
 pub(crate) fn settings_of(broker: &Broker, topic: &TopicImage) -> Arc<TopicSettings> {
     let image = broker.controller.image();
@@ -749,55 +758,4 @@ fn set_replication_rates(broker: &Broker) {
     let rate_of = |node: i32| set_for(node.to_string()).or_else(|| set_for(String::new())).or(in_file);
     let followers = cluster.quorum.ids().filter_map(|node| Some((node, rate_of(node)?))).collect();
     cluster.links.set_rates(Rates { leader: replication.leader_throttled_rate, followers });
-}
-
-fn reconfigure(broker: &Broker, resource: &ConfigResource) {
-    let topics: Vec<TopicImage> = match resource.kind {
-        ResourceKind::Topic => broker.controller.image().topic(&resource.name).cloned().into_iter().collect(),
-        ResourceKind::Broker => {
-            server::reconfigure(broker, broker.controller.machine.read().config().clone());
-            set_replication_rates(broker);
-            broker.groups.reconfigure(broker);
-            broker.controller.image().topics().cloned().collect()
-        }
-        ResourceKind::ClientMetrics => {
-            let image = broker.controller.image();
-            broker.telemetry.subscribe(&resource.name, image.configs(resource));
-            Vec::new()
-        }
-        ResourceKind::Group => {
-            broker.groups.reconfigure(broker);
-            Vec::new()
-        }
-    };
-    for topic in topics {
-        let settings = settings_of(broker, &topic);
-        if let Some(served) = broker.topics.by_id(&topic.id) {
-            served.partitions.iter().for_each(|partition| partition.set_settings(settings.clone()));
-        }
-    }
-}
-
-fn delete(broker: &Arc<Broker>, image: &TopicImage) {
-    // A topic whose logs could not be opened is not served, but may have left directories.
-    let partitions =
-        broker.topics.remove(&image.id).map(|topic| topic.partitions.clone()).unwrap_or_default();
-    let now = broker.clock.now();
-    coordinators::unload(broker, &image.name, &partitions);
-    // Closed without a sync: the records are not needed any more.
-    partitions.iter().for_each(|partition| drop(partition.take_log(NoLog::Gone)));
-    if let Some(cluster) = &broker.cluster {
-        cluster.journals.forget(image.id.0);
-    }
-    let delay_ms = partitions.first().map_or(0, |partition| partition.settings().log.file_delete_delay_ms);
-    let due_ms = now.mono_ms.saturating_add(delay_ms);
-    let name: Arc<str> = image.name.as_str().into();
-    let names: Vec<_> =
-        (0..).take(image.partitions.len()).map(|index| TopicPartition::new(name.clone(), index)).collect();
-    for dir in broker.dirs.online() {
-        if let Err(error) = dir.set_aside(&names, SetAside::Delete, due_ms) {
-            tracing::error!(topic = image.name, "its files could not be set aside: {error}");
-        }
-    }
-    broker.groups.topic_deleted(broker, &image.name);
 }

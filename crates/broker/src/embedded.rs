@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use mainstem_config::loggers::{LogLevel, LoggerLevels};
 use mainstem_config::{BrokerConfig, Sources};
 
-use crate::{Loggers, Server, StartOptions};
+use crate::{Loggers, Machine, Server, StartOptions};
 
 /// Tells the directories of one process's brokers apart.
 static STARTED: AtomicU32 = AtomicU32::new(0);
@@ -24,6 +24,7 @@ pub struct EmbeddedBroker {
     directory: PathBuf,
     address: String,
     settings: Vec<(String, String)>,
+    machine: Option<Machine>,
 }
 
 impl EmbeddedBroker {
@@ -32,6 +33,16 @@ impl EmbeddedBroker {
     /// # Panics
     /// When the broker cannot be started, with the reason.
     pub fn start(settings: &[(&str, &str)]) -> EmbeddedBroker {
+        EmbeddedBroker::start_with(None, settings)
+    }
+
+    /// The same with its directory on another machine, which has the files where this one would.
+    #[cfg(test)]
+    pub(crate) fn start_on(machine: Machine, settings: &[(&str, &str)]) -> EmbeddedBroker {
+        EmbeddedBroker::start_with(Some(machine), settings)
+    }
+
+    fn start_with(machine: Option<Machine>, settings: &[(&str, &str)]) -> EmbeddedBroker {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let name = format!("mainstem-embedded-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
@@ -39,9 +50,9 @@ impl EmbeddedBroker {
         let _ = std::fs::remove_dir_all(&directory);
         let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         let settings: Vec<_> = settings.iter().map(own).collect();
-        let server = start(&directory, "127.0.0.1:0", &settings);
+        let server = start(&directory, "127.0.0.1:0", &settings, machine.as_ref());
         let address = server.ready().listeners.first().expect("one was configured").1.to_string();
-        EmbeddedBroker { server: Some(server), directory, address, settings }
+        EmbeddedBroker { server: Some(server), directory, address, settings, machine }
     }
 
     /// Stops it, and keeps its data for [`EmbeddedBroker::start_again`]. Nothing happens if it is stopped.
@@ -64,7 +75,7 @@ impl EmbeddedBroker {
     /// When it cannot be started, with the reason: something else may have taken its port meanwhile.
     pub fn start_again(&mut self) {
         self.stop();
-        self.server = Some(start(&self.directory, &self.address, &self.settings));
+        self.server = Some(start(&self.directory, &self.address, &self.settings, self.machine.as_ref()));
     }
 
     #[cfg(test)]
@@ -91,7 +102,12 @@ impl Drop for EmbeddedBroker {
     }
 }
 
-fn start(directory: &Path, address: &str, settings: &[(String, String)]) -> Server {
+fn start(
+    directory: &Path,
+    address: &str,
+    settings: &[(String, String)],
+    machine: Option<&Machine>,
+) -> Server {
     let directory = directory.to_str().expect("the directory for temporary files has a name in UTF-8");
     let listeners = format!("PLAINTEXT://{address}");
     let own = [("log.dirs", directory), ("listeners", listeners.as_str())];
@@ -100,5 +116,6 @@ fn start(directory: &Path, address: &str, settings: &[(String, String)]) -> Serv
     let sources = Sources { file: None, environment: &[], overrides: &overrides };
     let config = BrokerConfig::from_sources(sources).unwrap_or_else(|error| panic!("{error}"));
     let loggers = Loggers::new(LoggerLevels::new(LogLevel::Info, BTreeMap::new()), |_| {});
-    Server::start(config, loggers, &StartOptions::default()).unwrap_or_else(|error| panic!("{error}"))
+    let options = StartOptions { machine: machine.cloned(), ..StartOptions::default() };
+    Server::start(config, loggers, &options).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -411,6 +411,10 @@ impl Server {
         coordinators::served(&broker, |topic, partitions| coordinators::unload(&broker, topic, partitions));
         broker.transaction_workers.stop();
         wait_for_connections(&broker, DRAIN_TIME - COMMIT_TIME);
+        if !broker.controller.end_publishing(hurry) {
+            // A log may yet be opened that is not closed any more: the next start has to check.
+            hurry.store(true, Ordering::Release);
+        }
         broker.event_loops.stop();
         broker.event_loops.join();
         self.cleaners.stop(&broker);

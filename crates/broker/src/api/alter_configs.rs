@@ -29,7 +29,7 @@ pub(crate) fn serve(
         |resource| replacement(resource),
         refuse,
     );
-    let altered = broker.controller.decide(broker, |machine| machine.replace_configs(&request));
+    let altered = broker.controller.decide(|machine| machine.replace_configs(&request));
     let mut responses = match altered {
         Ok(response) => response.responses,
         Err(error) => request.resources.iter().map(|resource| refuse(resource, &error.into())).collect(),

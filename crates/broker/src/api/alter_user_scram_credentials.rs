@@ -22,9 +22,8 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request: AlterUserScramCredentialsRequest<'_> = body(decoder, context.version)?;
-    let altered = authorize(context, Operation::Alter, Resource::Cluster).and_then(|()| {
-        broker.controller.decide(broker, |machine| machine.alter_user_scram_credentials(&request))
-    });
+    let altered = authorize(context, Operation::Alter, Resource::Cluster)
+        .and_then(|()| broker.controller.decide(|machine| machine.alter_user_scram_credentials(&request)));
     let response = altered.unwrap_or_else(|error| {
         let deleted = request.deletions.iter().map(|deletion| &*deletion.name);
         let named: BTreeSet<&str> =

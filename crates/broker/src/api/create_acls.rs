@@ -22,7 +22,7 @@ pub(crate) fn serve(
     let request: CreateAclsRequest<'_> = body(decoder, context.version)?;
     let mut ids = || u128::from_ne_bytes(random::bytes());
     let created = check(broker, context, Operation::Alter).and_then(|()| {
-        let created = broker.controller.decide(broker, |machine| machine.create_acls(&request, &mut ids));
+        let created = broker.controller.decide(|machine| machine.create_acls(&request, &mut ids));
         created.map_err(|error| (error, error.message()))
     });
     let response = created.unwrap_or_else(|(error, message)| {

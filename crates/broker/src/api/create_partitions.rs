@@ -34,7 +34,7 @@ pub(crate) fn serve(
     });
     let mut mutations = broker.quotas.mutations(context, STRICT_SINCE);
     let mut permit = |count| mutations.permit(count);
-    let created = broker.controller.create_partitions(broker, &request, &mut permit);
+    let created = broker.controller.create_partitions(&request, &mut permit);
     let mut results = created
         .unwrap_or_else(|error| request.topics.iter().map(|topic| refuse(&topic.name, error)).collect());
     results.extend(refused);

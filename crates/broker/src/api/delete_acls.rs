@@ -21,7 +21,7 @@ pub(crate) fn serve(
 ) -> Result<Handled, DecodeError> {
     let request: DeleteAclsRequest<'_> = body(decoder, context.version)?;
     let deleted = check(broker, context, Operation::Alter).and_then(|()| {
-        let deleted = broker.controller.decide(broker, |machine| machine.delete_acls(&request));
+        let deleted = broker.controller.decide(|machine| machine.delete_acls(&request));
         deleted.map_err(|error| (error, error.message()))
     });
     let response = deleted.unwrap_or_else(|(error, message)| {

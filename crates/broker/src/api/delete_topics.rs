@@ -30,7 +30,7 @@ pub(crate) fn serve(
     });
     let mut mutations = broker.quotas.mutations(context, STRICT_SINCE);
     let mut permit = |count| mutations.permit(count);
-    let deleted = broker.controller.delete_topics(broker, &request, context.version, &mut permit);
+    let deleted = broker.controller.delete_topics(&request, context.version, &mut permit);
     let mut responses = deleted.unwrap_or_else(|error| {
         let names = request.topic_names.iter().map(|name| refuse(Some(name.to_string()), error));
         let topics = request.topics.iter().map(|topic| DeletableTopicResult {

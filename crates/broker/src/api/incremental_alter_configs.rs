@@ -32,7 +32,7 @@ pub(crate) fn serve(
     let loggers: Vec<_> =
         request.resources.extract_if(.., |resource| resource.resource_type == BROKER_LOGGER).collect();
     let unusable = refuse_unusable_stores(broker, &mut request.resources, named, changes, refuse);
-    let altered = broker.controller.alter_configs(broker, &request);
+    let altered = broker.controller.alter_configs(&request);
     // As in Kafka, who sets a store to what it is has it read again.
     if !request.validate_only && request.resources.iter().any(|resource| resource.resource_type == BROKER) {
         broker.security.reconfigure(&broker.config());

@@ -94,7 +94,7 @@ fn create_and_answer(
     let created = match &broker.cluster {
         _ if missing.is_empty() => Vec::new(),
         Some(cluster) => cluster.create_missing_topics(broker, &missing, Some(context)),
-        None => broker.controller.create_missing_topics(broker, &missing, &mut permit),
+        None => broker.controller.create_missing_topics(&missing, &mut permit),
     };
     for result in created {
         let (name, error) = (&result.name, ErrorCode::from(result.error_code));

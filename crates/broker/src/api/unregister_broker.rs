@@ -31,6 +31,6 @@ pub(crate) fn serve(
 
 fn unregister(broker: &Arc<Broker>, context: &RequestContext, id: i32) -> Result<(), Refused> {
     authorize(context, Operation::Alter, Resource::Cluster)?;
-    let decided = broker.controller.decide(broker, |machine| machine.unregister_broker(id))?;
+    let decided = broker.controller.decide(|machine| machine.unregister_broker(id))?;
     decided.map_err(|error| Refused { error: error.code, message: error.message })
 }

@@ -20,7 +20,7 @@ pub(crate) fn serve(
 ) -> Result<Handled, DecodeError> {
     let request: UpdateFeaturesRequest<'_> = body(decoder, context.version)?;
     let updated = authorize(context, Operation::Alter, Resource::Cluster).and_then(|()| {
-        broker.controller.decide(broker, |machine| machine.update_features(&request, context.version))
+        broker.controller.decide(|machine| machine.update_features(&request, context.version))
     });
     let response = updated.unwrap_or_else(|error| UpdateFeaturesResponse {
         error_code: error.code(),

@@ -96,7 +96,7 @@ fn decide(broker: &Arc<Broker>, cluster: &Cluster, ask: Ask) -> Result<Answer, E
     match ask {
         Ask::Register(note) => {
             let start = note.start().ok_or(ErrorCode::INVALID_REGISTRATION)?;
-            let epoch = controller.decide(broker, |heart| heart.register_node(&start))?;
+            let epoch = controller.commit(|heart| heart.register_node(&start))?;
             cluster.members.lock().heard(start.node_id, broker.clock.mono_ms());
             Ok(Answer::Epoch(epoch))
         }
@@ -109,28 +109,28 @@ fn decide(broker: &Arc<Broker>, cluster: &Cluster, ask: Ask) -> Result<Answer, E
             Ok(Answer::Done)
         }
         Ask::ProducerIds { node } => {
-            let block = controller.decide(broker, |heart| heart.allocate_producer_ids(node))?;
+            let block = controller.commit(|heart| heart.allocate_producer_ids(node))?;
             let block = block.map_err(|error| error.code)?;
             Ok(Answer::ProducerIds(block.start, block.end))
         }
         Ask::Directories { node, assignments } => {
             let assignments = assignments_of(&assignments);
-            controller.decide(broker, |heart| heart.assign_directories(node, &assignments)).map(done)
+            controller.commit(|heart| heart.assign_directories(node, &assignments)).map(done)
         }
         Ask::Online { node, directories } => {
             let online: Vec<_> = directories.into_iter().map(Uuid).collect();
             if online.is_empty() {
                 return Err(ErrorCode::INVALID_REQUEST);
             }
-            controller.decide(broker, |heart| heart.directories_online(node, &online)).map(done)
+            controller.commit(|heart| heart.directories_online(node, &online)).map(done)
         }
         Ask::Cordoned { node, directories } => {
             let cordoned: Vec<_> = directories.into_iter().map(Uuid).collect();
-            controller.decide(broker, |heart| heart.directories_cordoned(node, &cordoned)).map(done)
+            controller.commit(|heart| heart.directories_cordoned(node, &cordoned)).map(done)
         }
         Ask::Shorter { node, partitions } => {
             let shorter: Vec<_> = partitions.into_iter().map(|(id, index)| (Uuid(id), index)).collect();
-            controller.decide(broker, |heart| heart.raise_leader_epochs(node, &shorter)).map(done)
+            controller.commit(|heart| heart.raise_leader_epochs(node, &shorter)).map(done)
         }
         Ask::CreateMissing { names, who } => {
             let context = who.map(|who| who.context(broker)).transpose()?;
@@ -141,10 +141,10 @@ fn decide(broker: &Arc<Broker>, cluster: &Cluster, ask: Ask) -> Result<Answer, E
             let (denied, names): (Vec<&str>, Vec<&str>) =
                 names.iter().map(String::as_str).partition(|name| is_denied(name));
             let created = match &context {
-                None => controller.create_missing_topics(broker, &names, &mut |_| true),
+                None => controller.create_missing_topics(&names, &mut |_| true),
                 Some(context) => {
                     let mut mutations = broker.quotas.mutations(context, 0);
-                    controller.create_missing_topics(broker, &names, &mut |count| mutations.permit(count))
+                    controller.create_missing_topics(&names, &mut |count| mutations.permit(count))
                 }
             };
             let result = created.into_iter().map(|result| {

@@ -85,8 +85,7 @@ impl Controller {
         if values.is_empty() {
             return Ok(());
         }
-        let taken =
-            self.change(|machine| machine.bootstrap(&values), |_| {}).map_err(ControllerError::Register)?;
+        let taken = self.commit(|machine| machine.bootstrap(&values)).map_err(ControllerError::Register)?;
         let users = taken?;
         if users > 0 {
             tracing::info!(users, "the cluster begins with the users of {FILE}");

@@ -1,11 +1,11 @@
 //! The metadata of a cluster: what the metadata leader decides goes into a replicated log, and every node applies what is
-//! committed, in order, on one thread, and carries it out.
+//! committed, in order, on one thread; the publisher carries it out.
 //!
 //! ```text
 //!  change ─▶ decide (ahead) ─▶ append in the leader's epoch ─▶ wait ─────────────┐
 //!                                      │ commit                                  │ applied, same epoch: the reply
 //!                                      ▼                                         │
-//!                        metadata-applier: image ─▶ carry out ───────────────────┘
+//!                        metadata-applier: image ─▶ publisher: carry out ────────┘
 //! ```
 //!
 //! A node decides from when everything in its log is committed and applied; when it leads no more, what it has decided and
@@ -22,14 +22,14 @@ use mainstem_replication::Role;
 use mainstem_wire::ErrorCode;
 use parking_lot::{Condvar, Mutex};
 
-use super::{Controller, RollbackOnPanic, carry_out};
+use super::{Controller, RollbackOnPanic};
 use crate::broker::Broker;
 use crate::coordinators::replay::{Checksums, Entry, replay_range};
 use crate::scratch::with_scratch;
 use crate::storage::partition::{Partition, ReplicaEvents};
 
-/// How long a decision waits for its commit.
-const COMMIT_TIME: Duration = Duration::from_secs(10);
+/// How long a decision waits for its commit, and to be carried out.
+pub(super) const COMMIT_TIME: Duration = Duration::from_secs(10);
 
 /// How often the applier looks though nothing was said.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -91,19 +91,17 @@ pub(super) struct Replicated {
     news: Arc<News>,
     progress: Mutex<Progress>,
     moved: Condvar,
-    /// Held while changes are applied and carried out.
+    /// Held while changes are applied.
     gate: Mutex<()>,
     applier: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
 struct Progress {
-    /// Everything below is applied, and carried out if this node has started.
+    /// Everything below is applied.
     applied: i64,
     /// The epoch in which this node decides.
     deciding: Option<i32>,
-    /// Changes are carried out: what was there before was.
-    carries_out: bool,
 }
 
 impl Replicated {
@@ -166,15 +164,18 @@ impl Controller {
         }
     }
 
-    /// Waits until the metadata below an offset are applied here.
+    /// Waits until the metadata below an offset are applied and carried out here.
     ///
     /// # Errors
     /// REQUEST_TIMED_OUT.
     pub(crate) fn wait_for_image(&self, offset: i64, time: Duration) -> Result<(), ErrorCode> {
-        self.replicated.as_ref().map_or(Ok(()), |replicated| replicated.wait(offset, None, time))
+        let Some(replicated) = &self.replicated else { return Ok(()) };
+        let deadline = Instant::now() + time;
+        replicated.wait(offset, None, time)?;
+        self.publisher.wait(offset, Some(deadline))
     }
 
-    /// Begins to apply. Changes are carried out from [`Self::carry_out_from_now`] on.
+    /// Begins to apply. Changes are carried out when the publisher has begun.
     ///
     /// # Errors
     /// When no thread can be made.
@@ -203,26 +204,17 @@ impl Controller {
         work()
     }
 
-    /// Calls `start` while nothing is applied; what is applied afterwards is carried out.
-    pub(super) fn carry_out_from_now<T>(&self, start: impl FnOnce() -> T) -> T {
-        let Some(replicated) = &self.replicated else { return start() };
-        let _gate = replicated.gate.lock();
-        let started = start();
-        replicated.set(|progress| progress.carries_out = true);
-        started
-    }
-
     fn apply_until_the_end(&self, broker: &Arc<Broker>) {
         let Some(replicated) = &self.replicated else { return };
         let mut pause = LOOK_EVERY;
         while replicated.news.wait(pause) {
-            let is_settled = self.apply(broker, replicated);
+            let is_settled = self.apply_committed(broker, replicated);
             pause = if is_settled { LOOK_EVERY } else { SETTLE_EVERY };
         }
     }
 
     /// Applies what is committed. Returns false if this node leads and does not decide yet.
-    fn apply(&self, broker: &Arc<Broker>, replicated: &Replicated) -> bool {
+    fn apply_committed(&self, broker: &Arc<Broker>, replicated: &Replicated) -> bool {
         let _gate = replicated.gate.lock();
         let leadership = self.log.leadership();
         let leads_in = |epoch: i32| leadership.is_leader && leadership.epoch == epoch;
@@ -239,16 +231,15 @@ impl Controller {
                     replicated.news.tell();
                     return true;
                 }
-                let mut machine = self.machine.write();
-                let upto = ends.high_watermark.min(machine.ahead_offset());
-                machine.committed(upto)
+                self.machine.apply(|machine| {
+                    let upto = ends.high_watermark.min(machine.ahead_offset());
+                    machine.committed(upto)
+                })
             }
             _ => self.replay_committed(ends.high_watermark),
         };
-        if !changes.is_empty() && replicated.progress.lock().carries_out {
-            carry_out(broker, &changes);
-        }
         let applied = self.image().next_offset();
+        self.publisher.publish(changes, applied);
         replicated.set(|progress| progress.applied = applied);
         match leadership.is_leader && replicated.deciding().is_none() {
             true => self.begin_to_decide(broker, replicated),
@@ -259,7 +250,7 @@ impl Controller {
     /// What this node has decided and is not committed has an unknown fate.
     fn give_up_deciding(&self, replicated: &Replicated) {
         let _turn = self.turn.lock();
-        self.machine.write().rollback();
+        self.machine.decide(MetadataStateMachine::rollback);
         replicated.set(|progress| progress.deciding = None);
     }
 
@@ -293,9 +284,9 @@ impl Controller {
         if values.is_empty() {
             return true;
         }
-        let decision = self.machine.write().bootstrap(&values);
+        let decision = self.machine.decide(|machine| machine.bootstrap(&values));
         // They are applied as everybody's records are.
-        self.machine.write().rollback();
+        self.machine.decide(MetadataStateMachine::rollback);
         match &decision.reply {
             Err(error) => end_process(&format!("bootstrap.checkpoint cannot be used: {error}")),
             Ok(0) => return true,
@@ -331,41 +322,47 @@ impl Controller {
             // It is closed, or will be.
             Err(_) => return changes,
         }
-        let mut machine = self.machine.write();
-        for (offset, value) in records {
-            match machine.replay(offset, &value) {
-                Ok(change) => changes.push(change),
-                Err(error) => end_process(&error.to_string()),
+        self.machine.apply(|machine| {
+            for (offset, value) in records {
+                match machine.replay(offset, &value) {
+                    Ok(change) => changes.push(change),
+                    Err(error) => end_process(&error.to_string()),
+                }
             }
-        }
-        machine.skip_to(high_watermark);
+            machine.skip_to(high_watermark);
+        });
         changes
     }
 
-    /// Decides a change on the metadata leader and waits until it is applied here.
+    /// Decides a change on the metadata leader and waits until it is applied here. With the reply comes the offset up to
+    /// which the image has to be for it.
     pub(super) fn change_replicated<R>(
         &self,
         replicated: &Replicated,
         decide: impl FnOnce(&mut MetadataStateMachine) -> Decision<R>,
-    ) -> Result<R, ErrorCode> {
+    ) -> Result<(R, i64), ErrorCode> {
         let (decision, epoch) = {
             let _turn = self.turn.lock();
             let epoch = replicated.deciding().ok_or(ErrorCode::NOT_CONTROLLER)?;
             let decision = {
-                let _undo = RollbackOnPanic(self);
-                decide(&mut self.machine.write())
+                let _undo = RollbackOnPanic::new(self);
+                self.machine.decide(decide)
             };
             if let Err(error) = self.append_in(epoch, &decision.records) {
-                // Everything that is in the log is applied before the next decision.
-                self.machine.write().rollback();
-                replicated.set(|progress| progress.deciding = None);
-                replicated.news.tell();
+                self.stop_deciding(replicated);
                 return Err(error);
             }
             (decision, epoch)
         };
         replicated.wait(decision.reply_at, Some(epoch), COMMIT_TIME)?;
-        Ok(decision.reply)
+        Ok((decision.reply, decision.reply_at))
+    }
+
+    /// Forgets what was decided and is not committed. Everything that is in the log is applied before the next decision.
+    pub(super) fn stop_deciding(&self, replicated: &Replicated) {
+        self.machine.decide(MetadataStateMachine::rollback);
+        replicated.set(|progress| progress.deciding = None);
+        replicated.news.tell();
     }
 
     fn append_in(&self, epoch: i32, records: &[Vec<u8>]) -> Result<(), ErrorCode> {

@@ -4,7 +4,7 @@
 //! principal, and again while the session is renewed (KIP-368); in between they are served until the session is over.
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

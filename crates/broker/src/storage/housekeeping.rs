@@ -129,7 +129,6 @@ impl Rounds {
         }
         partitions.iter().for_each(|partition| partition.flush_if_due(mono_ms));
         partitions.iter().for_each(|partition| write_epochs(partition));
-        broker.controller.serve_the_unserved(broker);
         broker.controller.snapshot_if_due(&broker.clock, &broker.config().metadata_log);
         if self.maintain.is_due() {
             partitions.iter().for_each(|partition| maintain(broker, partition));

@@ -60,19 +60,18 @@ fn add_user(broker: &EmbeddedBroker, mechanism: ScramMechanism, name: &'static s
         ..Default::default()
     };
     let broker = broker.broker();
-    let reply =
-        broker.controller.decide(broker, |machine| machine.alter_user_scram_credentials(&request)).unwrap();
+    let reply = broker.controller.decide(|machine| machine.alter_user_scram_credentials(&request)).unwrap();
     assert_eq!(reply.results[0].error_code, 0);
 }
 
 /// A client of one connection.
-struct Peer {
+pub(crate) struct Peer {
     stream: Wire,
     frame: Vec<u8>,
 }
 
 impl Peer {
-    fn connect(broker: &EmbeddedBroker) -> Peer {
+    pub(crate) fn connect(broker: &EmbeddedBroker) -> Peer {
         let stream = TcpStream::connect(broker.address()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Peer { stream: Wire::Plain(stream), frame: Vec::new() }
@@ -106,7 +105,7 @@ impl Peer {
         Ok(R::Response::decode(&mut decoder, version).unwrap())
     }
 
-    fn call<'q, 'r, R: Request<'q>>(
+    pub(crate) fn call<'q, 'r, R: Request<'q>>(
         &'r mut self,
         request: &R,
         version: i16,

@@ -304,8 +304,11 @@ fn take_part_in_a_group(peer: &mut Peer, group: &'static str, topic: &'static st
         assert!(Instant::now() < deadline, "no coordinator");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let protocol =
-        JoinGroupRequestProtocol { name: "range".into(), metadata: b"m"[..].into(), ..Default::default() };
+    let protocol = JoinGroupRequestProtocol {
+        name: "range".into(),
+        metadata: b"m".as_slice().into(),
+        ..Default::default()
+    };
     let join = JoinGroupRequest {
         group_id: group.into(),
         session_timeout_ms: 10_000,
@@ -325,7 +328,7 @@ fn take_part_in_a_group(peer: &mut Peer, group: &'static str, topic: &'static st
     let (generation_id, member_id) = joined;
     let assignment = SyncGroupRequestAssignment {
         member_id: member_id.as_str().into(),
-        assignment: b"all of it"[..].into(),
+        assignment: b"all of it".as_slice().into(),
         ..Default::default()
     };
     let sync = SyncGroupRequest {

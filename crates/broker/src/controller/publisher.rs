@@ -1,0 +1,383 @@
+//! The metadata publisher: what changes of the metadata ask of this node is done here, in their order, on a thread of its
+//! own, without any lock of the controller.
+//!
+//! ```text
+//!  decide ─▶ append ─▶ commit ─▶ image ─▶ publish ─▶ carry out ─▶ the reply
+//!  └─ the controller's lock ──────────────┘          └─ this thread ─┘
+//! ```
+//!
+//! A change is judged by the image as it is when its turn comes, which may be ahead of it: what is not there any more is not
+//! opened. What fails (no space, no descriptors) is tried again until it succeeds, or is not wanted any more; changes behind
+//! it do not wait for that.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mainstem_controller::{ConfigResource, MetadataChange, ResourceKind, TopicImage};
+use mainstem_log::dir::LogDir;
+use mainstem_log::partition_dir::{SetAside, TopicPartition};
+use mainstem_wire::{ErrorCode, Uuid};
+use parking_lot::{Condvar, Mutex};
+
+use super::{Controller, set_replication_rates, settings_of};
+use crate::broker::Broker;
+use crate::coordinators;
+use crate::server;
+use crate::storage::opening::{Unopened, open_all};
+use crate::storage::partition::NoLog;
+use crate::supervised::{self, Role};
+
+#[cfg(test)]
+mod tests;
+
+/// Pause before what failed is tried again.
+const RETRY_EVERY: Duration = Duration::from_millis(500);
+
+/// A stop waits so long for the change that is being carried out. Then logs may stay open, and the next start checks them.
+const END_TIME: Duration = Duration::from_secs(10);
+
+/// The same for a stop in a hurry.
+const HURRIED_END_TIME: Duration = Duration::from_secs(1);
+
+/// How often a stop looks whether it should hurry.
+const HURRY_CHECK: Duration = Duration::from_millis(50);
+
+/// The queue to the thread, and who waits for it.
+#[derive(Default)]
+pub(super) struct Publisher {
+    state: Mutex<State>,
+    /// Something is queued, or it ends.
+    queued: Condvar,
+    /// Something was carried out, or it has ended.
+    moved: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Committed>,
+    /// Where the image was when the last change was handed over.
+    handed_over: i64,
+    /// Everything below is carried out. Before the thread runs that is everything: the start does it all at once.
+    published: i64,
+    /// Whether the thread runs.
+    is_running: bool,
+    ends: bool,
+}
+
+/// Changes that brought the image to an offset.
+struct Committed {
+    changes: Vec<MetadataChange>,
+    upto: i64,
+}
+
+/// What the thread does next.
+enum Next {
+    CarryOut(Committed),
+    TryAgain,
+    End,
+}
+
+impl Publisher {
+    /// Takes over changes, which brought the image to `upto`. In the order in which they were made.
+    pub(super) fn publish(&self, changes: Vec<MetadataChange>, upto: i64) {
+        let mut state = self.state.lock();
+        if state.ends || upto <= state.handed_over {
+            return;
+        }
+        let is_idle = state.published == state.handed_over;
+        state.handed_over = upto;
+        if !state.is_running || (changes.is_empty() && is_idle) {
+            state.published = upto;
+            self.moved.notify_all();
+        } else {
+            state.queue.push_back(Committed { changes, upto });
+            self.queued.notify_one();
+        }
+    }
+
+    /// Waits until this node is where the image was at an offset, or for so long.
+    ///
+    /// # Errors
+    /// REQUEST_TIMED_OUT, also when this node stops: the change is made, and the next start carries it out.
+    pub(super) fn wait(&self, upto: i64, deadline: Option<Instant>) -> Result<(), ErrorCode> {
+        let mut state = self.state.lock();
+        while state.published < upto {
+            let is_over = match deadline {
+                _ if state.ends => true,
+                Some(deadline) => self.moved.wait_until(&mut state, deadline).timed_out(),
+                None => {
+                    self.moved.wait(&mut state);
+                    false
+                }
+            };
+            if is_over && state.published < upto {
+                return Err(ErrorCode::REQUEST_TIMED_OUT);
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to carry out what is published from now on: what the image was before, `from`, is in force.
+    ///
+    /// # Errors
+    /// The system's, when no thread can be made.
+    pub(super) fn begin(&self, broker: &Arc<Broker>, from: i64) -> std::io::Result<()> {
+        {
+            let mut state = self.state.lock();
+            (state.published, state.handed_over, state.is_running) = (from, from, true);
+        }
+        let own = broker.clone();
+        let run = move || own.controller.publisher.run(&own);
+        let role = Role::Vital("what this node serves might differ from the metadata");
+        match supervised::spawn(broker, "metadata-publisher", role, run) {
+            Ok(thread) => *self.thread.lock() = Some(thread),
+            Err(error) => {
+                self.state.lock().is_running = false;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends after the change that is being carried out. Returns false if that takes too long, or longer than a stop in a
+    /// hurry waits: then a log may be opened yet.
+    pub(super) fn end(&self, hurry: &AtomicBool) -> bool {
+        let begun = Instant::now();
+        let allowed = || if hurry.load(Ordering::Acquire) { HURRIED_END_TIME } else { END_TIME };
+        let mut state = self.state.lock();
+        state.ends = true;
+        self.queued.notify_all();
+        self.moved.notify_all();
+        while state.is_running && begun.elapsed() < allowed() {
+            self.moved.wait_for(&mut state, HURRY_CHECK);
+        }
+        let has_ended = !state.is_running;
+        drop(state);
+        if let Some(thread) = self.thread.lock().take().filter(|_| has_ended) {
+            let _ = thread.join();
+        }
+        has_ended
+    }
+
+    fn run(&self, broker: &Arc<Broker>) {
+        let mut left = Left::default();
+        loop {
+            match self.next(left.due) {
+                Next::CarryOut(Committed { changes, upto }) => {
+                    left.carry_out(broker, &changes);
+                    self.state.lock().published = upto;
+                    self.moved.notify_all();
+                }
+                Next::TryAgain => left.try_again(broker),
+                Next::End => break,
+            }
+        }
+        self.state.lock().is_running = false;
+        self.moved.notify_all();
+    }
+
+    fn next(&self, due: Option<Instant>) -> Next {
+        let mut state = self.state.lock();
+        loop {
+            if state.ends {
+                return Next::End;
+            }
+            if due.is_some_and(|due| due <= Instant::now()) {
+                return Next::TryAgain;
+            }
+            if let Some(committed) = state.queue.pop_front() {
+                return Next::CarryOut(committed);
+            }
+            match due {
+                Some(due) => _ = self.queued.wait_until(&mut state, due),
+                None => self.queued.wait(&mut state),
+            }
+        }
+    }
+}
+
+impl Controller {
+    /// Ends the publisher. Returns false if it is busy with a change yet.
+    pub(crate) fn end_publishing(&self, hurry: &AtomicBool) -> bool {
+        self.publisher.end(hurry)
+    }
+}
+
+/// What could not be carried out yet.
+#[derive(Default)]
+struct Left {
+    /// Topics whose logs could not be opened, or not all of them.
+    unserved: Vec<Uuid>,
+    /// Files of deleted topics that could not be set aside.
+    undeleted: Vec<Deletion>,
+    /// When it is tried again.
+    due: Option<Instant>,
+}
+
+/// Partitions of a deleted topic in a directory.
+struct Deletion {
+    dir: Arc<LogDir>,
+    partitions: Arc<[TopicPartition]>,
+    /// When their files may go.
+    due_ms: u64,
+}
+
+impl Left {
+    /// Does what changes of the metadata ask of this node.
+    fn carry_out(&mut self, broker: &Arc<Broker>, changes: &[MetadataChange]) {
+        let mut grown: Vec<Uuid> = Vec::new();
+        for change in changes {
+            match change {
+                MetadataChange::PartitionCreated { topic_id, .. } if !grown.contains(topic_id) => {
+                    grown.push(*topic_id)
+                }
+                MetadataChange::TopicDeleted { topic } => self.delete(broker, topic),
+                MetadataChange::ConfigChanged { resource, .. } => reconfigure(broker, resource),
+                _ => {}
+            }
+        }
+        if changes.iter().any(|change| matches!(change, MetadataChange::ScramChanged { .. })) {
+            broker.security.scram_changed();
+        }
+        if let Some(authorization) = broker.security.authorization() {
+            let mut acls = changes.iter().filter_map(acl_of).peekable();
+            if acls.peek().is_some() {
+                authorization.changed(&broker.controller.image(), acls);
+            }
+        }
+        if changes.contains(&MetadataChange::QuotaChanged) {
+            broker.quotas.update(broker.controller.image().client_quotas());
+        }
+        self.serve(broker, &grown);
+        if changes.iter().any(|change| matches!(change, MetadataChange::FeatureChanged { .. })) {
+            broker.transactions.set_version(broker);
+        }
+        self.set_due();
+    }
+
+    /// Tries again what could not be carried out.
+    fn try_again(&mut self, broker: &Arc<Broker>) {
+        self.undeleted.retain(|deletion| !deletion.is_done(broker));
+        let unserved = std::mem::take(&mut self.unserved);
+        self.serve(broker, &unserved);
+        self.set_due();
+    }
+
+    fn set_due(&mut self) {
+        let is_done = self.unserved.is_empty() && self.undeleted.is_empty();
+        self.due = (!is_done).then(|| Instant::now() + RETRY_EVERY);
+    }
+
+    /// Serves topics, also those of coordinators, as far as they are in the image. Those whose logs cannot be opened now (no
+    /// space, no descriptors) are tried again.
+    fn serve(&mut self, broker: &Arc<Broker>, ids: &[Uuid]) {
+        if ids.is_empty() {
+            return;
+        }
+        let image = broker.controller.image();
+        let topics: Vec<TopicImage> = ids.iter().filter_map(|id| image.topic_by_id(*id).cloned()).collect();
+        drop(image);
+        self.unserved.retain(|id| !ids.contains(id));
+        for (id, error) in open_all(broker, &topics, Unopened::Refused).refused {
+            tracing::error!("{error}; it is tried again");
+            self.unserved.push(id);
+        }
+        let served = topics.iter().filter(|topic| !self.unserved.contains(&topic.id));
+        let coordinators: Vec<_> = served.filter_map(|topic| broker.topics.by_id(&topic.id)).collect();
+        broker.groups.topics_changed(&topics);
+        if let Some(cluster) = &broker.cluster {
+            return cluster.topics_served(broker, &coordinators);
+        }
+        for topic in coordinators {
+            coordinators::load(broker, &topic.name, &topic.partitions);
+        }
+    }
+
+    fn delete(&mut self, broker: &Arc<Broker>, image: &TopicImage) {
+        // A topic whose logs could not be opened is not served, but may have left directories.
+        let partitions =
+            broker.topics.remove(&image.id).map(|topic| topic.partitions.clone()).unwrap_or_default();
+        let now = broker.clock.now();
+        coordinators::unload(broker, &image.name, &partitions);
+        // Closed without a sync: the records are not needed any more.
+        partitions.iter().for_each(|partition| drop(partition.take_log(NoLog::Gone)));
+        if let Some(cluster) = &broker.cluster {
+            cluster.journals.forget(image.id.0);
+        }
+        let delay_ms =
+            partitions.first().map_or(0, |partition| partition.settings().log.file_delete_delay_ms);
+        let due_ms = now.mono_ms.saturating_add(delay_ms);
+        let name: Arc<str> = image.name.as_str().into();
+        let names: Arc<[_]> = (0..)
+            .take(image.partitions.len())
+            .map(|index| TopicPartition::new(name.clone(), index))
+            .collect();
+        let in_dir = |dir: &Arc<LogDir>| Deletion { dir: dir.clone(), partitions: names.clone(), due_ms };
+        let deletions = broker.dirs.online().map(in_dir);
+        self.undeleted.extend(deletions.filter(|deletion| !deletion.is_done(broker)));
+        broker.groups.topic_deleted(broker, &image.name);
+    }
+}
+
+impl Deletion {
+    /// Sets the files aside. Returns false if that has to be tried again.
+    fn is_done(&self, broker: &Broker) -> bool {
+        // A directory that has failed is looked through at the next start.
+        let Some(first) = self.partitions.first().filter(|_| self.dir.failure().is_none()) else {
+            return true;
+        };
+        // A later topic of this name has the place of what was set aside before.
+        let taken = broker.topics.by_name(&first.topic).map_or(0, |topic| topic.partitions.len());
+        let left: Vec<_> = self.partitions.iter().skip(taken).cloned().collect();
+        if left.is_empty() {
+            return true;
+        }
+        match self.dir.set_aside(&left, SetAside::Delete, self.due_ms) {
+            Ok(()) => true,
+            Err(error) => {
+                let topic = &*first.topic;
+                tracing::error!(topic, "its files could not be set aside: {error}; it is tried again");
+                false
+            }
+        }
+    }
+}
+
+fn acl_of(change: &MetadataChange) -> Option<Uuid> {
+    match change {
+        MetadataChange::AclChanged { id } => Some(*id),
+        _ => None,
+    }
+}
+
+fn reconfigure(broker: &Broker, resource: &ConfigResource) {
+    let image = broker.controller.image();
+    let topics: Vec<TopicImage> = match resource.kind {
+        ResourceKind::Topic => image.topic(&resource.name).cloned().into_iter().collect(),
+        ResourceKind::Broker => {
+            server::reconfigure(broker, broker.controller.config());
+            set_replication_rates(broker);
+            broker.groups.reconfigure(broker);
+            image.topics().cloned().collect()
+        }
+        ResourceKind::ClientMetrics => {
+            broker.telemetry.subscribe(&resource.name, image.configs(resource));
+            Vec::new()
+        }
+        ResourceKind::Group => {
+            broker.groups.reconfigure(broker);
+            Vec::new()
+        }
+    };
+    drop(image);
+    for topic in topics {
+        let settings = settings_of(broker, &topic);
+        if let Some(served) = broker.topics.by_id(&topic.id) {
+            served.partitions.iter().for_each(|partition| partition.set_settings(settings.clone()));
+        }
+    }
+}

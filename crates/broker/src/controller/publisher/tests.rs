@@ -1,0 +1,369 @@
+//! A node whose directory is slow, or refuses what a change of the metadata asks of it.
+
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::thread::JoinHandle;
+
+use mainstem_controller::Decision;
+use mainstem_log::storage::{Advice, DirEntry, OpenMode, RealStorage, Storage, StorageFile, StorageLock};
+use mainstem_records::{BatchBuilder, BatchOptions};
+use mainstem_wire::Records;
+use mainstem_wire::messages::create_topics_request::{CreatableTopic, CreateTopicsRequest};
+use mainstem_wire::messages::delete_topics_request::DeleteTopicsRequest;
+use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
+use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
+use mainstem_wire::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
+
+use super::*;
+use crate::EmbeddedBroker;
+use crate::net::authentication::tests::Peer;
+use crate::server::Machine;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What becomes of an operation.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+enum Gate {
+    #[default]
+    Passes,
+    Hangs,
+    Fails,
+}
+
+/// Which operation.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// A directory of a partition is made or renamed whose topic's name begins with `slow`.
+    Directory,
+    /// The metadata log is written.
+    Write,
+    /// The metadata log is synced.
+    Sync,
+}
+
+#[derive(Debug, Default)]
+struct Gates {
+    gates: Mutex<[Gate; 3]>,
+    changed: Condvar,
+    /// How often something of a kind did not pass at once.
+    held_up: Mutex<[usize; 3]>,
+}
+
+impl Gates {
+    fn set(&self, kind: Kind, gate: Gate) {
+        self.gates.lock()[kind as usize] = gate;
+        self.changed.notify_all();
+    }
+
+    fn held_up(&self, kind: Kind) -> usize {
+        self.held_up.lock()[kind as usize]
+    }
+
+    fn pass(&self, kind: Kind) -> io::Result<()> {
+        let mut gates = self.gates.lock();
+        if gates[kind as usize] == Gate::Passes {
+            return Ok(());
+        }
+        self.held_up.lock()[kind as usize] += 1;
+        while gates[kind as usize] == Gate::Hangs {
+            self.changed.wait(&mut gates);
+        }
+        match gates[kind as usize] {
+            // A full disk is noted, and refuses records for a while; missing descriptors only what needs them.
+            Gate::Fails if matches!(kind, Kind::Directory) => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+            Gate::Fails => Err(io::ErrorKind::StorageFull.into()),
+            Gate::Passes | Gate::Hangs => Ok(()),
+        }
+    }
+}
+
+/// The real file system behind gates.
+#[derive(Debug)]
+struct Gated(Arc<Gates>);
+
+impl Gated {
+    fn pass(&self, path: &Path) -> io::Result<()> {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with("slow") { self.0.pass(Kind::Directory) } else { Ok(()) }
+    }
+}
+
+impl Storage for Gated {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StorageFile>> {
+        let file = RealStorage.open(path, mode)?;
+        let is_metadata = path.to_str().is_some_and(|path| path.contains("__cluster_metadata"));
+        let is_log = path.extension().is_some_and(|extension| extension == "log");
+        match is_metadata && is_log {
+            true => Ok(Arc::new(GatedFile { file, gates: self.0.clone() })),
+            false => Ok(file),
+        }
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        RealStorage.list(dir)
+    }
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        RealStorage.exists(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.pass(from)?;
+        RealStorage.rename(from, to)
+    }
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        RealStorage.remove_file(path)
+    }
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.pass(path)?;
+        RealStorage.create_dir(path)
+    }
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        RealStorage.remove_dir_all(path)
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        RealStorage.sync_dir(dir)
+    }
+    fn lock_exclusive(&self, path: &Path) -> io::Result<Box<dyn StorageLock>> {
+        RealStorage.lock_exclusive(path)
+    }
+    fn free_space(&self, path: &Path) -> io::Result<u64> {
+        RealStorage.free_space(path)
+    }
+    fn total_space(&self, path: &Path) -> io::Result<u64> {
+        RealStorage.total_space(path)
+    }
+    fn modified_ms(&self, path: &Path) -> io::Result<Option<i64>> {
+        RealStorage.modified_ms(path)
+    }
+}
+
+/// A segment of the metadata log.
+#[derive(Debug)]
+struct GatedFile {
+    file: Arc<dyn StorageFile>,
+    gates: Arc<Gates>,
+}
+
+impl StorageFile for GatedFile {
+    fn write_at(&self, bufs: &[IoSlice<'_>], position: u64) -> io::Result<usize> {
+        self.gates.pass(Kind::Write)?;
+        self.file.write_at(bufs, position)
+    }
+    fn read_at(&self, buf: &mut [u8], position: u64) -> io::Result<usize> {
+        self.file.read_at(buf, position)
+    }
+    fn read_at_nowait(&self, buf: &mut [u8], position: u64) -> io::Result<Option<usize>> {
+        self.file.read_at_nowait(buf, position)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+    fn allocate(&self, position: u64, len: u64) -> io::Result<()> {
+        self.file.allocate(position, len)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.gates.pass(Kind::Sync)?;
+        self.file.sync_data()
+    }
+    fn sync_fs(&self) -> io::Result<()> {
+        self.gates.pass(Kind::Sync)?;
+        self.file.sync_fs()
+    }
+    fn advise(&self, advice: Advice, position: u64, len: u64) {
+        self.file.advise(advice, position, len);
+    }
+    fn resident(&self, position: u64, len: u64) -> Option<bool> {
+        self.file.resident(position, len)
+    }
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_fd()
+    }
+}
+
+fn start() -> (EmbeddedBroker, Arc<Gates>) {
+    let gates = Arc::<Gates>::default();
+    let machine = Machine { storage: Arc::new(Gated(gates.clone())), ..Machine::default() };
+    (EmbeddedBroker::start_on(machine, &[("auto.create.topics.enable", "false")]), gates)
+}
+
+fn create(peer: &mut Peer, topic: &str) -> ErrorCode {
+    let topics = vec![CreatableTopic {
+        name: topic.into(),
+        num_partitions: 2,
+        replication_factor: 1,
+        ..Default::default()
+    }];
+    let request = CreateTopicsRequest { topics, timeout_ms: 10_000, ..Default::default() };
+    ErrorCode(peer.call(&request, 5).expect("an answer").topics[0].error_code)
+}
+
+/// Asks on a connection of its own, and waits there.
+fn create_later(broker: &EmbeddedBroker, topic: &'static str) -> JoinHandle<ErrorCode> {
+    let mut peer = Peer::connect(broker);
+    std::thread::spawn(move || create(&mut peer, topic))
+}
+
+fn delete(peer: &mut Peer, topic: &str) -> ErrorCode {
+    let request =
+        DeleteTopicsRequest { topic_names: vec![topic.into()], timeout_ms: 10_000, ..Default::default() };
+    ErrorCode(peer.call(&request, 5).expect("an answer").responses[0].error_code)
+}
+
+/// Whether the metadata have a topic.
+fn is_known(peer: &mut Peer, topic: &str) -> bool {
+    let named = MetadataRequestTopic { name: Some(topic.to_owned().into()), ..Default::default() };
+    let request = MetadataRequest { topics: Some(vec![named]), ..Default::default() };
+    let response = peer.call(&request, 12).expect("an answer");
+    ErrorCode(response.topics[0].error_code) != ErrorCode::UNKNOWN_TOPIC_OR_PARTITION
+}
+
+/// Where a record is, or why it is not.
+fn produce(peer: &mut Peer, topic: &str) -> Result<i64, ErrorCode> {
+    let mut batch = BatchBuilder::new(BatchOptions::default());
+    batch.append(1_000, None, Some(b"value"), &[]).expect("it fits");
+    let records = Records::Bytes(batch.build().expect("a batch").into());
+    let data = PartitionProduceData { records: Some(records), index: 1, ..Default::default() };
+    let topic =
+        TopicProduceData { name: topic.to_owned().into(), partition_data: vec![data], ..Default::default() };
+    let request =
+        ProduceRequest { acks: -1, timeout_ms: 10_000, topic_data: vec![topic], ..Default::default() };
+    let response = peer.call(&request, 9).expect("an answer");
+    let partition = &response.responses[0].partition_responses[0];
+    match ErrorCode(partition.error_code) {
+        ErrorCode::NONE => Ok(partition.base_offset),
+        error => Err(error),
+    }
+}
+
+/// Where the metadata log ends.
+fn log_end(broker: &EmbeddedBroker) -> i64 {
+    broker.broker().controller.log().ends().expect("it is open").log_end
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn others_are_served_while_a_change_is_carried_out() {
+    let (broker, gates) = start();
+    let mut peer = Peer::connect(&broker);
+    assert_eq!(create(&mut peer, "there"), ErrorCode::NONE);
+    gates.set(Kind::Directory, Gate::Hangs);
+    let slow = create_later(&broker, "slow");
+    wait_until("it is being opened", || gates.held_up(Kind::Directory) > 0);
+    // It is committed, and cannot be used yet.
+    assert!(is_known(&mut peer, "slow"));
+    assert_eq!(produce(&mut peer, "slow"), Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
+    assert_eq!(produce(&mut peer, "there"), Ok(0));
+    // What asks nothing of the directory is decided and answered: here a block of producer ids.
+    let producer =
+        InitProducerIdRequest { transactional_id: None, transaction_timeout_ms: 1_000, ..Default::default() };
+    assert_eq!(peer.call(&producer, 4).expect("an answer").error_code, 0);
+    // The next change is decided too; its answer waits for its turn.
+    let next = create_later(&broker, "next");
+    wait_until("it is decided", || is_known(&mut peer, "next"));
+    assert!(!slow.is_finished() && !next.is_finished());
+    gates.set(Kind::Directory, Gate::Passes);
+    assert_eq!(slow.join().expect("no panic"), ErrorCode::NONE);
+    assert_eq!(produce(&mut peer, "slow"), Ok(0), "who was answered can use it at once");
+    assert_eq!(next.join().expect("no panic"), ErrorCode::NONE);
+    assert_eq!(produce(&mut peer, "next"), Ok(0));
+}
+
+#[test]
+fn what_cannot_be_opened_is_tried_again() {
+    let (broker, gates) = start();
+    let mut peer = Peer::connect(&broker);
+    gates.set(Kind::Directory, Gate::Fails);
+    assert_eq!(create(&mut peer, "slow"), ErrorCode::KAFKA_STORAGE_ERROR);
+    assert!(is_known(&mut peer, "slow"));
+    // What comes after it does not wait.
+    assert_eq!(create(&mut peer, "other"), ErrorCode::NONE);
+    assert_eq!(produce(&mut peer, "other"), Ok(0));
+    let tried = gates.held_up(Kind::Directory);
+    wait_until("it is tried again", || gates.held_up(Kind::Directory) > tried);
+    // One that is not wanted any more is not opened when it could be.
+    assert_eq!(create(&mut peer, "slow-and-gone"), ErrorCode::KAFKA_STORAGE_ERROR);
+    assert_eq!(delete(&mut peer, "slow-and-gone"), ErrorCode::NONE);
+    gates.set(Kind::Directory, Gate::Passes);
+    wait_until("it is opened", || produce(&mut peer, "slow").is_ok());
+    assert!(!is_known(&mut peer, "slow-and-gone"));
+    assert_eq!(create(&mut peer, "slow-and-gone"), ErrorCode::NONE);
+}
+
+#[test]
+fn files_that_cannot_be_set_aside_are_tried_again() {
+    let (mut broker, gates) = start();
+    let mut peer = Peer::connect(&broker);
+    assert_eq!(create(&mut peer, "slow"), ErrorCode::NONE);
+    assert_eq!((produce(&mut peer, "slow"), produce(&mut peer, "slow")), (Ok(0), Ok(1)));
+    gates.set(Kind::Directory, Gate::Fails);
+    assert_eq!(delete(&mut peer, "slow"), ErrorCode::NONE);
+    assert!(!is_known(&mut peer, "slow"));
+    // Its files are where those of another one of the name would be.
+    assert_eq!(create(&mut peer, "slow"), ErrorCode::KAFKA_STORAGE_ERROR);
+    gates.set(Kind::Directory, Gate::Passes);
+    wait_until("the new one is opened", || produce(&mut peer, "slow").is_ok());
+    assert_eq!(produce(&mut peer, "slow"), Ok(1), "it began empty");
+    broker.start_again();
+    assert_eq!(produce(&mut Peer::connect(&broker), "slow"), Ok(2), "nothing of it was set aside");
+}
+
+#[test]
+fn a_change_that_fails_takes_none_with_it_that_is_on_its_way() {
+    let (broker, gates) = start();
+    let mut peer = Peer::connect(&broker);
+    assert_eq!(create(&mut peer, "there"), ErrorCode::NONE);
+    gates.set(Kind::Sync, Gate::Hangs);
+    let first = create_later(&broker, "first");
+    wait_until("it is being synced", || gates.held_up(Kind::Sync) > 0);
+    assert!(!is_known(&mut peer, "first"), "what is not durable is not shown");
+    let first_end = log_end(&broker);
+    // One more that is appended, one that cannot be, and one that has a mistake.
+    let second = create_later(&broker, "second");
+    wait_until("it is appended, too", || log_end(&broker) > first_end);
+    gates.set(Kind::Write, Gate::Fails);
+    let refused = create_later(&broker, "refused");
+    wait_until("it is refused", || gates.held_up(Kind::Write) > 0);
+    let controller = broker.broker().clone();
+    let mistaken = std::thread::spawn(move || {
+        controller.controller.commit(|machine| -> Decision<()> {
+            let _ = machine.allocate_producer_ids(machine.node_id());
+            panic!("a mistake of the test");
+        })
+    });
+    assert!(!first.is_finished() && !second.is_finished());
+    gates.set(Kind::Write, Gate::Passes);
+    gates.set(Kind::Sync, Gate::Passes);
+    assert_eq!(first.join().expect("no panic"), ErrorCode::NONE);
+    assert_eq!(second.join().expect("no panic"), ErrorCode::NONE);
+    assert_eq!(refused.join().expect("no panic"), ErrorCode::KAFKA_STORAGE_ERROR);
+    assert!(mistaken.join().is_err());
+    assert_eq!(create(&mut peer, "refused"), ErrorCode::NONE);
+    for topic in ["first", "second", "refused"] {
+        // When it was seen that the disk has room again.
+        wait_until(topic, || produce(&mut peer, topic) == Ok(0));
+    }
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_change_for_ever() {
+    let (mut broker, gates) = start();
+    gates.set(Kind::Directory, Gate::Hangs);
+    let slow = create_later(&broker, "slow");
+    wait_until("it is being opened", || gates.held_up(Kind::Directory) > 0);
+    let begun = Instant::now();
+    broker.stop();
+    assert!(begun.elapsed() < PATIENCE, "it took {:?}", begun.elapsed());
+    gates.set(Kind::Directory, Gate::Passes);
+    // Its connection was closed, or it was answered that the time is up.
+    let answer = slow.join();
+    assert!(answer.is_err() || answer.is_ok_and(|error| error != ErrorCode::NONE));
+}
