@@ -2,10 +2,12 @@
 
 mod cluster;
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mainstem_wire::ErrorCode;
@@ -13,6 +15,7 @@ use parking_lot::Mutex;
 
 use super::hello::{Hello, Welcome, read_frame};
 use super::*;
+use crate::storage::partition::Partition;
 use cluster::{Cluster, Random};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -244,6 +247,134 @@ fn nothing_acknowledged_is_lost_whatever_happens_to_links_and_nodes() {
         }
         cluster.acknowledge_anywhere(value);
         cluster.check_acknowledged();
+    }
+}
+
+/// Sends values to one replica, whatever it is at the moment, with several on their way.
+struct Load {
+    stop: Arc<AtomicBool>,
+    acknowledged: Arc<AtomicU64>,
+    refused: Arc<AtomicU64>,
+    thread: JoinHandle<Vec<(i64, u64)>>,
+}
+
+impl Load {
+    fn on(partition: Arc<Partition>, first_value: u64) -> Load {
+        let (stop, acknowledged, refused) =
+            (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+        let (ends, counted, lost) = (stop.clone(), acknowledged.clone(), refused.clone());
+        let run = move || {
+            let clock = Clock::start();
+            let (mut value, mut all, mut waiting) = (first_value, Vec::new(), VecDeque::new());
+            loop {
+                let is_over = ends.load(Ordering::Acquire);
+                if !is_over && waiting.len() < 100 {
+                    match cluster::append(&partition, &clock, &value.to_be_bytes()) {
+                        Ok((offset, epoch)) => {
+                            let (wait, fate) = cluster::waiter();
+                            partition.when_committed(offset + 1, epoch, wait);
+                            waiting.push_back((offset, value, fate));
+                            value += 1;
+                        }
+                        Err(error) => assert_eq!(error, ErrorCode::NOT_LEADER_OR_FOLLOWER),
+                    }
+                }
+                let patience = if is_over { SOON } else { Duration::from_millis(1) };
+                match waiting.front().map(|(_, _, fate)| fate.recv_timeout(patience)) {
+                    Some(Ok(result)) => {
+                        let (offset, value, _) = waiting.pop_front().expect("it was looked at");
+                        match result {
+                            Ok(()) => {
+                                all.push((offset, value));
+                                counted.fetch_add(1, Ordering::Release);
+                            }
+                            Err(error) => {
+                                assert_eq!(error, ErrorCode::NOT_LEADER_OR_FOLLOWER);
+                                lost.fetch_add(1, Ordering::Release);
+                            }
+                        }
+                    }
+                    Some(Err(_)) => assert!(!is_over, "what was appended has no fate"),
+                    None if is_over => return all,
+                    None => std::thread::sleep(Duration::from_millis(1)),
+                }
+            }
+        };
+        Load { stop, acknowledged, refused, thread: std::thread::spawn(run) }
+    }
+
+    fn wait_for_more(&self, what: &str) {
+        let before = self.acknowledged.load(Ordering::Acquire);
+        wait_for(what, || (self.acknowledged.load(Ordering::Acquire) >= before + 50).then_some(()));
+    }
+
+    /// What was acknowledged: offsets and values.
+    fn end(self) -> Vec<(i64, u64)> {
+        self.stop.store(true, Ordering::Release);
+        self.thread.join().expect("no panic")
+    }
+}
+
+/// Reads what one replica says is committed, on and on. Returns all of it.
+fn read_on(partition: Arc<Partition>, stop: Arc<AtomicBool>) -> JoinHandle<Vec<(i64, u64)>> {
+    std::thread::spawn(move || {
+        let mut read = Vec::new();
+        let mut next = 0;
+        while !stop.load(Ordering::Acquire) {
+            let end = partition.ends().expect("it runs").high_watermark;
+            if end > next {
+                read.extend(cluster::records(&partition, next..end));
+                next = end;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        read
+    })
+}
+
+#[test]
+fn a_served_partition_leads_follows_is_cut_and_leads_again_under_load() {
+    let mut cluster = Cluster::with_wires(8, false);
+    let first = cluster.leader();
+    let stop = Arc::<AtomicBool>::default();
+    let readers: Vec<_> = (0..3).map(|node| read_on(cluster.partition(node).clone(), stop.clone())).collect();
+    let load = Load::on(cluster.partition(first).clone(), 0);
+    load.wait_for_more("it leads");
+
+    // It goes on taking records for a while, of which nothing will be left.
+    cluster.cut_off(first);
+    let second = wait_for("another leader", || cluster.leader_of_others(first));
+    let others = Load::on(cluster.partition(second).clone(), 1 << 32);
+    others.wait_for_more("the other one leads");
+    let ends = cluster.partition(first).ends().expect("it runs");
+    assert!(ends.log_end > ends.high_watermark, "{ends:?}");
+
+    cluster.join(first);
+    wait_for("it follows", || {
+        (cluster.partition(first).leadership().leader == Some(second as i32 + 1)).then_some(())
+    });
+    wait_for("its tail is cut, and replaced", || {
+        let now = cluster.partition(first).ends().expect("it runs");
+        (now.high_watermark > ends.log_end).then_some(())
+    });
+    wait_for("who waited hears of it", || (load.refused.load(Ordering::Acquire) > 0).then_some(()));
+    others.wait_for_more("the other one leads yet");
+
+    wait_for("it is given leadership back", || {
+        cluster.partition(second).transfer(first as i32 + 1);
+        cluster.partition(first).leadership().is_settled.then_some(())
+    });
+    load.wait_for_more("it leads again");
+    assert!(cluster.has_led(first).len() >= 2, "in two terms");
+    cluster.add_acknowledged(load.end());
+    cluster.add_acknowledged(others.end());
+    stop.store(true, Ordering::Release);
+    cluster.check_acknowledged();
+    let log = cluster.records(first);
+    for (node, reader) in readers.into_iter().enumerate() {
+        let read = reader.join().expect("no panic");
+        assert!(read.len() > 100, "{node} read {}", read.len());
+        assert_eq!(read[..], log[..read.len()], "what was read of {node} as committed stays so");
     }
 }
 

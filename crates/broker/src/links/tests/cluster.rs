@@ -1,7 +1,8 @@
 //! Three nodes, each with its directory, journal, links and one replica.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -12,7 +13,9 @@ use mainstem_log::storage::RealStorage;
 use mainstem_log::{Log, LogConfig, Origin, PartitionIdentity};
 use mainstem_records::{Batch, BatchBuilder, BatchOptions, Scratch};
 use mainstem_replication::journal::{Journal, Start};
-use mainstem_replication::{Configuration, GroupId, Replica, ReplicaId, ReplicaOptions, Role, found};
+use mainstem_replication::{
+    Configuration, GroupId, Replica, ReplicaId, ReplicaOptions, Role, RoleState, found,
+};
 use mainstem_wire::ErrorCode;
 use parking_lot::Mutex;
 
@@ -335,6 +338,20 @@ impl Cluster {
         of_it.for_each(|(_, wire)| wire.cut(is_cut));
     }
 
+    /// Takes over what others have appended, and was acknowledged: offsets and values.
+    pub(super) fn add_acknowledged(&mut self, acknowledged: Vec<(i64, u64)>) {
+        for (offset, value) in acknowledged {
+            assert_eq!(self.acknowledged.insert(offset, value), None, "two at one offset");
+        }
+    }
+
+    /// The terms in which a node has led since it runs.
+    pub(super) fn has_led(&self, node: usize) -> BTreeSet<u64> {
+        let running = self.nodes[node].running.as_ref().expect("it runs");
+        let roles = running.roles.0.lock();
+        roles.iter().filter(|role| role.state == RoleState::Leader).map(|role| role.term).collect()
+    }
+
     pub(super) fn partition(&self, node: usize) -> &Arc<Partition> {
         &self.nodes[node].running.as_ref().expect("it runs").partition
     }
@@ -372,12 +389,7 @@ impl Cluster {
     }
 
     fn append(&mut self, node: usize, value: &[u8]) -> Result<(i64, i32), ErrorCode> {
-        let mut batch = BatchBuilder::new(BatchOptions::default());
-        batch.append(1, None, Some(value), &[]).expect("a record");
-        let bytes = batch.build().expect("a batch");
-        let partition = self.partition(node);
-        let appended = partition.append(&bytes, Origin::Client, &self.clock, &mut Scratch::new());
-        appended.map(|outcome| (outcome.appended.base_offset, outcome.epoch)).map_err(|error| error.code())
+        append(self.partition(node), &self.clock, value)
     }
 
     /// Appends a value and waits for it.
@@ -440,23 +452,37 @@ impl Cluster {
         }
     }
 
-    fn records(&self, node: usize) -> Vec<(i64, u64)> {
+    pub(super) fn records(&self, node: usize) -> Vec<(i64, u64)> {
         let partition = self.partition(node);
         let ends = partition.ends().expect("it runs");
-        let mut bytes = Vec::new();
-        partition.read_batches(&(ends.log_start..ends.log_end), &mut bytes).expect("all is there");
-        let (mut rest, mut records) = (&bytes[..], Vec::new());
-        while let Ok((batch, behind)) = Batch::split_first(rest) {
-            let mut buffer = Vec::new();
-            for record in batch.records(&mut buffer, 1 << 20, &mut Scratch::new()).expect("records") {
-                let record = record.expect("a record");
-                let value = record.value.and_then(|value| value.try_into().ok()).expect("a value of ours");
-                records.push((record.offset, u64::from_be_bytes(value)));
-            }
-            rest = behind;
-        }
-        records
+        records(partition, ends.log_start..ends.log_end)
     }
+}
+
+/// Appends a value where a replica leads. Returns its offset and epoch.
+pub(super) fn append(partition: &Partition, clock: &Clock, value: &[u8]) -> Result<(i64, i32), ErrorCode> {
+    let mut batch = BatchBuilder::new(BatchOptions::default());
+    batch.append(1, None, Some(value), &[]).expect("a record");
+    let bytes = batch.build().expect("a batch");
+    let appended = partition.append(&bytes, Origin::Client, clock, &mut Scratch::new());
+    appended.map(|outcome| (outcome.appended.base_offset, outcome.epoch)).map_err(|error| error.code())
+}
+
+/// What a replica has in a range of offsets.
+pub(super) fn records(partition: &Partition, offsets: Range<i64>) -> Vec<(i64, u64)> {
+    let mut bytes = Vec::new();
+    partition.read_batches(&offsets, &mut bytes).expect("all is there");
+    let (mut rest, mut records) = (&bytes[..], Vec::new());
+    while let Ok((batch, behind)) = Batch::split_first(rest) {
+        let mut buffer = Vec::new();
+        for record in batch.records(&mut buffer, 1 << 20, &mut Scratch::new()).expect("records") {
+            let record = record.expect("a record");
+            let value = record.value.and_then(|value| value.try_into().ok()).expect("a value of ours");
+            records.push((record.offset, u64::from_be_bytes(value)));
+        }
+        rest = behind;
+    }
+    records
 }
 
 impl Drop for Cluster {
