@@ -216,7 +216,7 @@ impl Serving {
     /// look at [`Queue::ends`] after it.
     pub fn arm(&self) {
         let control = &self.queue.inner.control;
-        // Held until appenders are sure to see the bit, so that whoever finds it set may count upon that.
+        // Held until appenders are sure to see the bit, so that a thread that finds it set may count upon that.
         let _armed = self.arming.lock();
         if control.sleepers().load(Acquire) & sleeper::BROKER == 0 {
             control.sleepers().fetch_or(sleeper::BROKER, SeqCst);
