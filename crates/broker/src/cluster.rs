@@ -530,7 +530,7 @@ impl Cluster {
     }
 
     fn set_fenced(&self, broker: &Arc<Broker>, node: i32, broker_epoch: i64, fenced: bool) {
-        match broker.controller.commit(|heart| heart.set_fenced(node, broker_epoch, fenced)) {
+        match broker.controller.commit(|machine| machine.set_fenced(node, broker_epoch, fenced)) {
             Ok(()) if fenced => {
                 tracing::warn!(node, "the node is fenced: it gives no sign of life, or stops")
             }
@@ -601,7 +601,7 @@ impl Cluster {
             Some(LeaderNote { topic_id, partition, leader: node, leader_epoch: epoch, isr })
         };
         let notes: Vec<_> = keys.iter().filter_map(note).collect();
-        if !notes.is_empty() && broker.controller.commit(|heart| heart.note_leaders(&notes)).is_err() {
+        if !notes.is_empty() && broker.controller.commit(|machine| machine.note_leaders(&notes)).is_err() {
             self.unnoted.lock().extend(keys);
         }
     }

@@ -96,7 +96,7 @@ fn decide(broker: &Arc<Broker>, cluster: &Cluster, ask: Ask) -> Result<Answer, E
     match ask {
         Ask::Register(note) => {
             let start = note.start().ok_or(ErrorCode::INVALID_REGISTRATION)?;
-            let epoch = controller.commit(|heart| heart.register_node(&start))?;
+            let epoch = controller.commit(|machine| machine.register_node(&start))?;
             cluster.members.lock().heard(start.node_id, broker.clock.mono_ms());
             Ok(Answer::Epoch(epoch))
         }
@@ -109,28 +109,28 @@ fn decide(broker: &Arc<Broker>, cluster: &Cluster, ask: Ask) -> Result<Answer, E
             Ok(Answer::Done)
         }
         Ask::ProducerIds { node } => {
-            let block = controller.commit(|heart| heart.allocate_producer_ids(node))?;
+            let block = controller.commit(|machine| machine.allocate_producer_ids(node))?;
             let block = block.map_err(|error| error.code)?;
             Ok(Answer::ProducerIds(block.start, block.end))
         }
         Ask::Directories { node, assignments } => {
             let assignments = assignments_of(&assignments);
-            controller.commit(|heart| heart.assign_directories(node, &assignments)).map(done)
+            controller.commit(|machine| machine.assign_directories(node, &assignments)).map(done)
         }
         Ask::Online { node, directories } => {
             let online: Vec<_> = directories.into_iter().map(Uuid).collect();
             if online.is_empty() {
                 return Err(ErrorCode::INVALID_REQUEST);
             }
-            controller.commit(|heart| heart.directories_online(node, &online)).map(done)
+            controller.commit(|machine| machine.directories_online(node, &online)).map(done)
         }
         Ask::Cordoned { node, directories } => {
             let cordoned: Vec<_> = directories.into_iter().map(Uuid).collect();
-            controller.commit(|heart| heart.directories_cordoned(node, &cordoned)).map(done)
+            controller.commit(|machine| machine.directories_cordoned(node, &cordoned)).map(done)
         }
         Ask::Shorter { node, partitions } => {
             let shorter: Vec<_> = partitions.into_iter().map(|(id, index)| (Uuid(id), index)).collect();
-            controller.commit(|heart| heart.raise_leader_epochs(node, &shorter)).map(done)
+            controller.commit(|machine| machine.raise_leader_epochs(node, &shorter)).map(done)
         }
         Ask::CreateMissing { names, who } => {
             let context = who.map(|who| who.context(broker)).transpose()?;
