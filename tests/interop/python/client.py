@@ -216,6 +216,7 @@ class Member:
         self.out = out
         self.commit_every = int(arguments["commit_every"])
         self.positions = {}
+        self.committed = {}
         self.uncommitted = 0
         settings = {
             "group.id": arguments["group"],
@@ -269,15 +270,22 @@ class Member:
     def commit(self, partitions):
         # What is committed has to be written down, whatever kills us in between.
         self.out.flush()
-        offsets = [TopicPartition(self.topic, p, self.positions[p]) for p in partitions if p in self.positions]
+        offsets = [TopicPartition(self.topic, p, self.positions[p]) for p in partitions if self.has_moved(p)]
         if offsets:
             for done in self.consumer.commit(offsets=offsets, asynchronous=False):
                 if done.error:
                     raise KafkaException(done.error)
         self.uncommitted = 0
         for offset in offsets:
+            self.committed[offset.partition] = offset.offset
             self.write(f"c {offset.partition} {offset.offset}")
         self.out.flush()
+
+    def has_moved(self, partition):
+        """Returns true if records of a partition were read that are not committed. A close that falls into a rebalance may
+        leave the group before it calls for the revocation (librdkafka leaves when the rebalance ends), and then takes no
+        commit: what `run` committed before the close is not committed again."""
+        return partition in self.positions and self.positions[partition] != self.committed.get(partition)
 
     def commit_revoked(self, partitions):
         """A close may come when the member has joined a new generation whose leader has not assigned it yet: until it
@@ -306,6 +314,7 @@ class Member:
     def forget(self, partitions):
         for partition in partitions:
             self.positions.pop(partition.partition, None)
+            self.committed.pop(partition.partition, None)
 
     def note(self, what, partitions):
         for partition in partitions:
