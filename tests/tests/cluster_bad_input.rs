@@ -214,9 +214,9 @@ fn nodes_that_do_not_fit_are_refused_by_name() {
     Stray::start(&cluster, 3, &[]).ends_refused(&["mainstem.groups", "start the version that wrote it"]);
     fs::rename(&kept, &journal).unwrap();
     // Data of a later release.
-    edit(&dir.join("meta.properties"), "mainstem.format=1", "mainstem.format=9");
+    edit(&dir.join("meta.properties"), "mainstem.format=2", "mainstem.format=9");
     Stray::start(&cluster, 3, &[]).ends_refused(&["mainstem.format=9 is newer than"]);
-    edit(&dir.join("meta.properties"), "mainstem.format=9", "mainstem.format=1");
+    edit(&dir.join("meta.properties"), "mainstem.format=9", "mainstem.format=2");
 
     // Nothing of it has done any harm.
     cluster.start_node(3);

@@ -20,7 +20,7 @@ mod process;
 mod quotas;
 mod telemetry;
 
-use authentication::Authentications;
+pub(crate) use authentication::{Authentications, ListenerAuthentications, METRICS_LISTENER};
 use latency::Latencies;
 
 /// Keys that requests are counted by: all of the protocol's, 0 to 92.
@@ -210,7 +210,9 @@ pub(crate) fn exposition(broker: &Broker) -> String {
     let shown = topics.iter().flat_map(|topic| topic.partitions.iter().cloned());
     let shown: Vec<_> = shown.take(broker.config().metrics_partitions_max).collect();
     partitions(&topics, &shown, &mut text);
-    metrics.authentications.expose(&mut text);
+    let config = broker.config();
+    let listeners = config.listeners.open.iter().map(|endpoint| endpoint.listener.as_str());
+    metrics.authentications.expose(listeners, &mut text);
     authentication::expose_certificates(broker, &mut text);
     authentication::expose_denials(broker, &mut text);
     kafka::expose(broker, &topics, &shown, &mut text);

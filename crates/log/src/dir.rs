@@ -21,6 +21,7 @@ use crate::descriptors::DescriptorCache;
 use crate::error::LogError;
 use crate::flusher::{FlushWork, Flusher, FlusherStop, OnFailure};
 use crate::marker::CleanShutdown;
+use crate::meta_properties::{FIRST_FORMAT_VERSION, MetaProperties};
 use crate::partition_dir::{DirName, SetAside, TopicPartition, set_aside_name};
 use crate::partition_metadata::write_topic_id;
 use crate::producer_budget::ProducerBudget;
@@ -226,6 +227,22 @@ impl LogDir {
     /// The directory's own id (KIP-858), which never changes.
     pub fn directory_id(&self) -> [u8; 16] {
         self.directory_id
+    }
+
+    /// Has `meta.properties` say at least this version of the format, durably: to be called before the first file is written
+    /// that older releases do not know. Blocks on the disk.
+    ///
+    /// # Errors
+    /// When the file cannot be read or replaced.
+    pub fn raise_format(&self, version: u32) -> io::Result<()> {
+        let meta = MetaProperties::read(&*self.storage, &self.path)?.ok_or(io::ErrorKind::NotFound)?;
+        let mut meta = meta.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        if meta.format_version.unwrap_or(FIRST_FORMAT_VERSION) >= version {
+            return Ok(());
+        }
+        meta.format_version = Some(version);
+        meta.write(&*self.storage, &self.path)?;
+        self.storage.sync_dir(&self.path)
     }
 
     /// How the directory was stopped the last time.

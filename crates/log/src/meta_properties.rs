@@ -11,7 +11,14 @@ use std::path::Path;
 pub const META_PROPERTIES: &str = "meta.properties";
 
 /// The newest format on disk that this release reads and writes (docs/format.md).
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
+
+/// The format of a directory without groups, which is what each begins with.
+pub const FIRST_FORMAT_VERSION: u32 = 1;
+
+/// The format from the first Raft group on: a release that does not know `mainstem.groups` would serve the partitions
+/// without it.
+pub const GROUPS_FORMAT_VERSION: u32 = 2;
 
 /// Kafka's version of the file since KRaft.
 const KAFKA_VERSION: u32 = 1;
@@ -83,7 +90,7 @@ impl MetaProperties {
         let number = |key| properties.get(key).map(|value| value.parse().map_err(|_| malformed(key)));
         check_version("version", number("version").transpose()?.unwrap_or(0), KAFKA_VERSION)?;
         let format_version = number("mainstem.format").transpose()?;
-        check_version("mainstem.format", format_version.unwrap_or(FORMAT_VERSION), FORMAT_VERSION)?;
+        check_version("mainstem.format", format_version.unwrap_or(FIRST_FORMAT_VERSION), FORMAT_VERSION)?;
         let directory_id = match properties.get("directory.id") {
             Some(id) => Some(uuid::from_base64url(id).ok_or(malformed("directory.id"))?),
             None => None,
@@ -271,8 +278,8 @@ mod tests {
             "version=2 is newer than 1, the newest that this release knows",
         );
         check(
-            &format!("{WHOLE}mainstem.format=2"),
-            "mainstem.format=2 is newer than 1, the newest that this release knows",
+            &format!("{WHOLE}mainstem.format=3"),
+            "mainstem.format=3 is newer than 2, the newest that this release knows",
         );
         check(&WHOLE.replace("version=1", "version=one"), "version is missing or has no legal value");
         check(&WHOLE.replace("cluster.id", "cluster"), "cluster.id is missing or has no legal value");

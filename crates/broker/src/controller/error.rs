@@ -1,5 +1,6 @@
 //! Why the metadata or a partition cannot be used, and what a person can do about it.
 
+use std::io;
 use std::path::PathBuf;
 
 use mainstem_controller::ReplayError as MetadataReplayError;
@@ -133,6 +134,14 @@ pub enum ControllerError {
         "{0}; put the directory back from a backup: without its journal this node does not know how it voted"
     )]
     Journal(#[from] JournalError),
+    /// The first group of a log directory needs a newer format, which could not be written.
+    #[error("mainstem.format in {} cannot be raised: {error}; repair the directory's disk, then start again", dir.display())]
+    Format {
+        /// Which.
+        dir: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
     /// A log with records that no journal knows.
     #[error(
         "partition {partition} has records, and the journal of its log directory (mainstem.groups) does not know it: this \

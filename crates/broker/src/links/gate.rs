@@ -40,6 +40,8 @@ use refusals::Refusals;
 
 /// What a node proves to others and asks of them.
 pub(crate) struct NodeGate {
+    /// The name of the listener for controllers.
+    listener: String,
     tls: Option<Arc<TlsSettings>>,
     sasl: Option<(Arc<SaslSettings>, Login)>,
     /// Nodes prove who they are by certificates alone, so that those who are dialled do it as well.
@@ -98,7 +100,9 @@ impl NodeGate {
         }
         let by_certificates = sasl.is_none() && nodes.authenticates();
         let tls = tls.map(Arc::new);
-        let gate = NodeGate { tls, sasl, by_certificates, rules, first, ..NodeGate::open_to_all(clock) };
+        let listener = name.clone();
+        let gate =
+            NodeGate { listener, tls, sasl, by_certificates, rules, first, ..NodeGate::open_to_all(clock) };
         let authentication = &config.authentication;
         let (timeout, failed_delay) = (authentication.timeout, authentication.failed_delay);
         Ok(Some(Arc::new(NodeGate { timeout, failed_delay, ..gate })))
@@ -107,6 +111,7 @@ impl NodeGate {
     /// Nothing is asked for.
     pub(crate) fn open_to_all(clock: Clock) -> NodeGate {
         NodeGate {
+            listener: "CONTROLLER".into(),
             tls: None,
             sasl: None,
             by_certificates: false,
@@ -273,9 +278,10 @@ impl NodeGate {
 
     fn count(&self, succeeded: bool) {
         let Some(broker) = self.broker.get().and_then(Weak::upgrade) else { return };
+        let counts = broker.metrics.authentications.of(&self.listener);
         match succeeded {
-            true => broker.metrics.authentications.succeeded(false),
-            false => broker.metrics.authentications.failed(false),
+            true => counts.succeeded(false),
+            false => counts.failed(false),
         }
     }
 }

@@ -147,13 +147,13 @@ impl Gate {
                 // Another session shows no certificate: nothing says who it is, and its time will be up.
                 let Some(session) = session else { return Ok(()) };
                 let principal = session.principal(&gate.settings.mapping()).map_err(|error| {
-                    broker.metrics.authentications.failed(false);
+                    context.authentications(broker).failed(false);
                     CloseReason::NotAuthenticated(error.to_string().escape_debug().to_string())
                 })?;
                 *context = Arc::new(context.authenticated(&principal.to_string()));
             }
         }
-        broker.metrics.authentications.succeeded(false);
+        context.authentications(broker).succeeded(false);
         tracing::debug!(
             peer = %context.peer, connection = context.id, principal = %context.principal,
             protocol = session.and_then(TlsSession::protocol), cipher = session.and_then(TlsSession::cipher_suite),
@@ -191,7 +191,7 @@ impl SaslGate {
             State::Session { session, renewal } => match admit(session, frame.bytes, now) {
                 Admission::Serve => return frame.serve(broker),
                 Admission::Expired => {
-                    broker.metrics.authentications.expired();
+                    frame.context.authentications(broker).expired();
                     return Handled::Close(CloseReason::SessionExpired);
                 }
                 Admission::Renew => {
@@ -221,7 +221,7 @@ impl SaslGate {
                 self.authenticated(broker, frame.context, session);
                 Handled::Answered
             }
-            Step::Fail(failure) => self.refused(broker, failure),
+            Step::Fail(failure) => self.refused(broker, frame.context, failure),
         }
     }
 
@@ -232,12 +232,12 @@ impl SaslGate {
         authenticated: Session,
     ) {
         if let State::Session { session, renewal } = &mut self.state {
-            broker.metrics.authentications.succeeded(true);
+            context.authentications(broker).succeeded(true);
             session.renew(authenticated);
             *renewal = None;
             return;
         }
-        broker.metrics.authentications.succeeded(false);
+        context.authentications(broker).succeeded(false);
         *context = Arc::new(context.authenticated(&authenticated.principal.to_string()));
         tracing::debug!(
             peer = %context.peer, connection = context.id, principal = %context.principal,
@@ -248,14 +248,14 @@ impl SaslGate {
 
     /// The connection ends. The answer to credentials that were refused is held back for a while, which slows
     /// down guessing.
-    fn refused(&mut self, broker: &Broker, failure: Failure) -> Handled {
+    fn refused(&mut self, broker: &Broker, context: &ConnectionContext, failure: Failure) -> Handled {
         let again = matches!(self.state, State::Session { .. });
         self.state = State::Refused;
         let reason = CloseReason::NotAuthenticated(failure.detail.escape_debug().to_string());
         if !failure.is_refusal {
             return Handled::Close(reason);
         }
-        broker.metrics.authentications.failed(again);
+        context.authentications(broker).failed(again);
         let delay = broker.config().authentication.failed_delay;
         let response = Box::pin(last_words(failure.reply, delay));
         Handled::Last { response, reason }

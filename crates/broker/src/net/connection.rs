@@ -604,7 +604,7 @@ impl Connection {
     fn receive_failed(&self, error: std::io::Error) -> CloseReason {
         let Some(of_session) = transport::tls_error(&error) else { return error.into() };
         if self.is_handshaking {
-            self.broker.metrics.authentications.failed(false);
+            self.context.authentications(&self.broker).failed(false);
         }
         CloseReason::Tls(of_session.clone())
     }

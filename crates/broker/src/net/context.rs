@@ -10,6 +10,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::authorization::Authorization;
+use crate::broker::Broker;
+use crate::metrics::ListenerAuthentications;
 use crate::quotas::{Quotas, ThreadTime};
 
 /// The name under which an unauthenticated peer acts.
@@ -73,6 +75,12 @@ impl ConnectionContext {
             software: Mutex::new(self.software.lock().clone()),
             asked: self.asked.clone(),
         }
+    }
+
+    /// What is counted of those who authenticate at its listener.
+    pub(crate) fn authentications(&self, broker: &Broker) -> Arc<ListenerAuthentications> {
+        let endpoint = &broker.config().listeners.open[self.listener];
+        broker.metrics.authentications.of(&endpoint.listener)
     }
 }
 

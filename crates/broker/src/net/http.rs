@@ -25,7 +25,7 @@ use tokio::sync::{Mutex, oneshot};
 
 use crate::broker::Broker;
 use crate::health::Health;
-use crate::metrics;
+use crate::metrics::{self, METRICS_LISTENER};
 use crate::net::transport::{DetachedTransport, Sealed, Transport};
 use crate::security::{self, TlsSettings};
 use crate::supervised::AbortOnPanic;
@@ -270,9 +270,10 @@ impl Served {
                 let own = broker.clone();
                 let check = move || security::user_of_password(&own, &name, &password);
                 let user = tokio::task::spawn_blocking(check).await.ok().flatten();
+                let counts = broker.metrics.authentications.of(METRICS_LISTENER);
                 match user {
-                    Some(_) => broker.metrics.authentications.succeeded(false),
-                    None => broker.metrics.authentications.failed(false),
+                    Some(_) => counts.succeeded(false),
+                    None => counts.failed(false),
                 }
                 user
             }

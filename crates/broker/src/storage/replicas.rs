@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use mainstem_log::dir::LogDir;
+use mainstem_log::meta_properties::GROUPS_FORMAT_VERSION;
 use mainstem_log::placement::DirectoryId;
 use mainstem_log::{Log, PartitionIdentity};
 use mainstem_replication::journal::{Frame, Journal, Start};
@@ -27,12 +28,14 @@ impl Journals {
     /// That of a directory. Blocks on the disk.
     ///
     /// # Errors
-    /// When it cannot be read, or is damaged.
+    /// When it cannot be read, or is damaged, or the directory's format cannot be raised.
     pub(crate) fn of(&self, dir: &LogDir) -> Result<Arc<Mutex<Journal>>, ControllerError> {
         let mut journals = self.0.lock();
         if let Some(journal) = journals.get(&dir.directory_id()) {
             return Ok(journal.clone());
         }
+        dir.raise_format(GROUPS_FORMAT_VERSION)
+            .map_err(|error| ControllerError::Format { dir: dir.path().to_owned(), error })?;
         let (journal, cut) = Journal::open(dir.storage().clone(), dir.path())?;
         if cut > 0 {
             tracing::warn!(dir = %dir.path().display(), bytes = cut, "a torn tail of the journal of groups was cut off");

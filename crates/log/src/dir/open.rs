@@ -11,7 +11,7 @@ use crate::checkpoint::{
 use crate::descriptors::DescriptorCache;
 use crate::flusher::{FlushOptions, Flusher, FlusherParts};
 use crate::marker::{BROKER_EPOCH_UNKNOWN, CleanShutdown};
-use crate::meta_properties::{FORMAT_VERSION, META_PROPERTIES, MetaProperties, MetaPropertiesError};
+use crate::meta_properties::{FIRST_FORMAT_VERSION, META_PROPERTIES, MetaProperties, MetaPropertiesError};
 use crate::partition_dir::{DirName, SetAside, TopicPartition};
 use crate::producer_budget::ProducerBudget;
 use crate::recovery_watch::RecoveryWatch;
@@ -299,7 +299,7 @@ impl Opening<'_> {
             cluster_id: self.identity.cluster_id.clone().unwrap_or_else(random),
             node_id: self.identity.node_id,
             directory_id: None,
-            format_version: Some(FORMAT_VERSION),
+            format_version: Some(FIRST_FORMAT_VERSION),
         };
         let mut meta = before.cloned().unwrap_or_else(new);
         meta.directory_id.get_or_insert_with(uuid::random);

@@ -3,7 +3,7 @@ use crate::boot::BOOT_RECORD;
 use crate::checkpoint::LOG_START_CHECKPOINT;
 use crate::flusher::{FlushOptions, FlushTarget, FlushTicket};
 use crate::marker::CLEAN_SHUTDOWN;
-use crate::meta_properties::META_PROPERTIES;
+use crate::meta_properties::{FIRST_FORMAT_VERSION, GROUPS_FORMAT_VERSION, META_PROPERTIES};
 use crate::storage::RealStorage;
 use std::fs;
 use std::sync::mpsc;
@@ -46,6 +46,34 @@ fn a_directory_is_created_with_its_parents() {
         uuid::to_base64url(&dir.directory_id())
     );
     assert_eq!(text, expected);
+}
+
+#[test]
+fn the_format_rises_and_never_falls() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = open(temporary.path());
+    let text = || fs::read_to_string(temporary.path().join(META_PROPERTIES)).unwrap();
+    let first = text();
+    let risen = first.replace("mainstem.format=1", "mainstem.format=2");
+    for _ in 0..2 {
+        dir.raise_format(GROUPS_FORMAT_VERSION).unwrap();
+        assert_eq!(text(), risen);
+    }
+    dir.raise_format(FIRST_FORMAT_VERSION).unwrap();
+    drop(dir);
+    drop(open(temporary.path()));
+    assert_eq!(text(), risen);
+}
+
+#[test]
+fn a_directory_of_kafkas_gets_a_format_with_its_first_group() {
+    let temporary = tempfile::tempdir().unwrap();
+    let kafkas = "version=1\ncluster.id=c\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAZQ\n";
+    fs::write(temporary.path().join(META_PROPERTIES), kafkas).unwrap();
+    let dir = open(temporary.path());
+    dir.raise_format(GROUPS_FORMAT_VERSION).unwrap();
+    let text = fs::read_to_string(temporary.path().join(META_PROPERTIES)).unwrap();
+    assert_eq!(text, format!("#\n{kafkas}mainstem.format=2\n"));
 }
 
 #[test]
@@ -111,8 +139,8 @@ fn what_is_not_ours_is_refused_and_left_as_it_was() {
          knows; start the release that wrote it, or choose another directory (log.dirs)",
     );
     check(
-        "version=1\ncluster.id=c\nnode.id=1\nmainstem.format=2\n",
-        "cannot be used, because of its meta.properties: mainstem.format=2 is newer than 1, the newest that this \
+        "version=1\ncluster.id=c\nnode.id=1\nmainstem.format=3\n",
+        "cannot be used, because of its meta.properties: mainstem.format=3 is newer than 2, the newest that this \
          release knows; start the release that wrote it, or choose another directory (log.dirs)",
     );
     check(

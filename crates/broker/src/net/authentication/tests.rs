@@ -153,10 +153,12 @@ impl Peer {
     }
 }
 
+/// A count of all listeners together.
 fn count(broker: &EmbeddedBroker, name: &str) -> u64 {
     let text = crate::metrics::exposition(broker.broker());
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
-    line.expect("it is counted").trim().parse::<f64>().unwrap() as u64
+    let of_listeners = text.lines().filter(|line| line.starts_with(&format!("{name}{{listener=")));
+    let counts = of_listeners.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64);
+    counts.reduce(|a, b| a + b).expect("it is counted")
 }
 
 #[test]
@@ -180,6 +182,8 @@ fn each_mechanism_lets_in_who_knows_the_password() {
     }
     let successful = "kafka_server_socket_server_metrics_successful_authentication_total";
     assert_eq!(count(&broker, successful), 3);
+    let shown = crate::metrics::exposition(broker.broker());
+    assert!(shown.contains(&format!("{successful}{{listener=\"SASL_PLAINTEXT\"}} 3\n")), "{shown}");
     assert_no_seat_is_taken(&broker);
 }
 
