@@ -108,22 +108,12 @@ pub(crate) fn run_checks(options: &Options) -> Result<Counts> {
     let with_cluster = options.wants("cluster") && is_installed(Toolchain::Java);
     let of_errors = checks::errors::CLIENTS.into_iter().filter(|_| options.wants("errors"));
     let of_errors = of_errors.filter(|client| is_installed(client.facts().toolchain)).collect();
-    let of_security = checks::security::CLIENTS.into_iter().filter(|_| options.wants("security"));
+    let of_security = Client::ALL.into_iter().filter(|_| options.wants("security"));
     let of_security = of_security.filter(|client| is_installed(client.facts().toolchain)).collect();
-    let of_all_ways = checks::security::OF_ALL_WAYS.into_iter().filter(|_| options.wants("security"));
-    let of_all_ways = of_all_ways.filter(|client| is_installed(client.facts().toolchain)).collect();
     let of_queues = checks::attached::CLIENTS.into_iter().filter(|_| options.wants("attached"));
     let of_queues = of_queues.filter(|client| is_installed(client.facts().toolchain)).collect();
-    let wanted = Wanted {
-        kind: options.kind,
-        clients,
-        with_tools,
-        with_cluster,
-        of_errors,
-        of_security,
-        of_all_ways,
-        of_queues,
-    };
+    let wanted =
+        Wanted { kind: options.kind, clients, with_tools, with_cluster, of_errors, of_security, of_queues };
     let begin = Instant::now();
     let broken = run_against_broker(options, &wanted, &report);
     println!("interop: {:.1} s with the broker running", begin.elapsed().as_secs_f64());
@@ -199,8 +189,6 @@ struct Wanted {
     of_security: Vec<Client>,
     /// Clients of attached queues.
     of_queues: Vec<Client>,
-    /// Clients whose users log in in every way.
-    of_all_ways: Vec<Client>,
 }
 
 fn run_against_broker(options: &Options, wanted: &Wanted, report: &Report) -> Result<()> {
@@ -256,12 +244,10 @@ fn run_clients(world: &World, wanted: &Wanted, report: &Report) {
         for &client in &wanted.of_errors {
             scope.spawn(move || checks::errors::run(world, report, wanted.kind, client));
         }
-        if wanted.kind == Kind::Mainstem && !(wanted.of_security.is_empty() && wanted.of_all_ways.is_empty())
-        {
+        if wanted.kind == Kind::Mainstem && !wanted.of_security.is_empty() {
             scope.spawn(move || {
                 let with_tools = install::kafka_bin().join("kafka-acls.sh").is_file();
-                let (some, all) = (&wanted.of_security, &wanted.of_all_ways);
-                checks::security::run(world, report, some, all, with_tools);
+                checks::security::run(world, report, &wanted.of_security, with_tools);
             });
         }
         if wanted.with_tools {

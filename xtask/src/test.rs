@@ -35,6 +35,7 @@ const DEPTH: &[(&str, &str)] = &[
     ("TEST_SOAK_SECONDS", "600"),
     ("TEST_COMPACT_MIB", "10240"),
     ("TEST_OFFSET_COMMITS", "10000000"),
+    ("TEST_REFUSALS", "100"),
     ("TEST_KAFKA_ANEW", "1"),
 ];
 

@@ -345,4 +345,14 @@ function fail(error) {
 }
 
 // Standard input, timers and sockets may still be open.
-;({ create, produce, consume, feed, member, admin, transact, secure: require('./secure.js').secure })[command](args).then(() => process.exit(0), fail)
+;({
+  create,
+  produce,
+  consume,
+  feed,
+  member,
+  admin,
+  transact,
+  secure: require('./secure.js').secure,
+  sessions: require('./sessions.js').sessions,
+})[command](args).then(() => process.exit(0), fail)

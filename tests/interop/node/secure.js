@@ -7,7 +7,7 @@ const { Kafka, Partitioners, logLevel } = require('kafkajs')
 const RECORDS = 100
 const PATIENCE_MS = 30_000
 
-const newKafka = way =>
+const newKafka = (way, settings = {}) =>
   new Kafka({
     clientId: 'secure',
     brokers: [way.bootstrap],
@@ -20,6 +20,7 @@ const newKafka = way =>
       sasl: { mechanism: way.mechanism.toLowerCase(), username: way.user, password: way.password },
     }),
     retry: { initialRetryTime: 100, maxRetryTime: 300, retries: 3 },
+    ...settings,
   })
 
 async function write(way, topic, count) {
@@ -64,14 +65,16 @@ async function secure(args) {
     const tell = async (step, run) =>
       console.log(JSON.stringify({ way: way.name, step, outcome: await outcome(run) }))
     if (!way.use) {
-      await tell('refused', () => write(way, 'orders', 1))
+      for (let i = 0; i < way.times; i++) await tell('refused', () => write(way, 'orders', 1))
       continue
     }
     await tell('write', () => write(way, 'orders', RECORDS))
     await tell('read', () => read(way, `readers-node-${way.name}`))
-    await tell('denied topic', () => write(way, 'secret', 1))
-    await tell('denied group', () => read(way, 'others'))
+    for (let i = 0; i < way.times; i++) {
+      await tell('denied topic', () => write(way, 'secret', 1))
+      await tell('denied group', () => read(way, 'others'))
+    }
   }
 }
 
-module.exports = { secure }
+module.exports = { newKafka, outcome, secure }

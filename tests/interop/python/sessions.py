@@ -1,21 +1,23 @@
 """One user whose session ends every few seconds and is renewed, under load: what it writes is read once, all of it.
 Then it waits until it may not read any more.
 
-Arguments: client, bootstrap, CA file, user, password, mechanism, topic. Prints one line of JSON for each step: `half`
-of the time, `records`, and `rule removed` with the client's own error."""
+Arguments: client, bootstrap, CA file, user, password, mechanism, topic. Prints one line of JSON for each step: `begun`
+when a record has been read, `records` after the end of the standard input, and `rule removed` with the client's own
+error."""
 
 import asyncio
 import json
 import logging
 import sys
+import threading
 import time
 
 import logins
 
 CLIENT, BOOTSTRAP, CA, USER, PASSWORD, MECHANISM, TOPIC = sys.argv[1:8]
 GROUP = f"readers-sessions-{CLIENT}"
-SECONDS = 12.0
-PATIENCE = 20.0
+PACE = 0.02
+PATIENCE = 30.0
 
 
 def tell(step, outcome):
@@ -108,15 +110,21 @@ class Aiokafka:
 
 
 def run(client):
-    began = time.monotonic()
-    written, read, is_half = 0, [], False
-    while time.monotonic() - began < SECONDS:
+    stopping = threading.Event()
+
+    def watch():
+        sys.stdin.buffer.read()
+        stopping.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    written, read = 0, []
+    while not stopping.is_set():
         client.send(str(written).encode())
         written += 1
-        read += client.poll(0.005)
-        if not is_half and time.monotonic() - began > SECONDS / 2:
-            is_half = True
-            tell("half", written)
+        begins = not read
+        read += client.poll(PACE)
+        if begins and read:
+            tell("begun", None)
     client.flush()
     end = time.monotonic() + PATIENCE
     while len(set(read)) < written and time.monotonic() < end:

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::broker::Kind;
 use super::checks::errors;
+use super::checks::security::{self, sessions};
 use super::client::Client;
 use super::install::KAFKA_VERSION;
 use crate::workspace;
@@ -173,6 +174,16 @@ pub(crate) const CLIENT_CHECKS: &[(&str, &str)] = &[
     ),
     ("transactions", "A read-process-write loop in transactions, some of them aborted: each record once"),
     ("admin", "Topics, partitions, configs, records, groups administered"),
+    (
+        security::ALL_WAYS,
+        "SSL, mutual SSL, PLAIN, SCRAM: writes and reads; wrong passwords, an expired certificate, an unknown authority, a \
+         denied topic and a denied group are the client's own errors each time",
+    ),
+    (
+        sessions::CHECK,
+        "SASL_SSL sessions of 5 s, each renewed 20 times under load (kafka-python, aiokafka and kafka-go log in again \
+         instead), while the certificate changes: each record once; then the rule goes",
+    ),
 ];
 
 /// The name under which checks of the broker's files are kept.
@@ -231,7 +242,8 @@ fn tool_table(results: &Results) -> String {
     for entry in results.values().flatten() {
         let tool = (entry.subject.as_str(), entry.check.as_str());
         let is_client = Client::ALL.iter().any(|client| client.key() == tool.0);
-        if tool.0.starts_with("kafka-") && !is_client && !tools.contains(&tool) {
+        let is_tool = tool.0.starts_with("kafka-") || tool.0 == "tools";
+        if is_tool && !is_client && !tools.contains(&tool) {
             tools.push(tool);
         }
     }

@@ -18,6 +18,8 @@ const Records = 100
 type Way struct {
 	Name, Bootstrap, Ca, Cert, Mechanism, User, Password string
 	Use                                                  bool
+	// How often it is tried what is refused.
+	Times int
 }
 
 // Steps are what a client does in a way: each returns how many records, or an error.
@@ -46,18 +48,22 @@ func Secure(args Arguments, client string, steps Steps) error {
 			fmt.Println(string(line))
 		}
 		if !way.Use {
-			count, err := steps.Write(way, "orders", 1)
-			tell("refused", count, err)
+			for range way.Times {
+				count, err := steps.Write(way, "orders", 1)
+				tell("refused", count, err)
+			}
 			continue
 		}
 		count, err := steps.Write(way, "orders", Records)
 		tell("write", count, err)
 		count, err = steps.Read(way, "readers-"+client+"-"+way.Name)
 		tell("read", count, err)
-		count, err = steps.Write(way, "secret", 1)
-		tell("denied topic", count, err)
-		count, err = steps.Read(way, "others")
-		tell("denied group", count, err)
+		for range way.Times {
+			count, err = steps.Write(way, "secret", 1)
+			tell("denied topic", count, err)
+			count, err = steps.Read(way, "others")
+			tell("denied group", count, err)
+		}
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ import (
 func main() {
 	common.Run(map[string]func(common.Arguments) error{
 		"create": create, "produce": produce, "consume": consume, "feed": feed, "member": member, "admin": admin,
-		"transact": transact, "append": appendLines, "secure": secure,
+		"transact": transact, "append": appendLines, "secure": secure, "sessions": sessions,
 	})
 }
 

@@ -22,7 +22,7 @@ var errorLog = kafka.LoggerFunc(log.New(os.Stderr, "", log.LstdFlags).Printf)
 func main() {
 	common.Run(map[string]func(common.Arguments) error{
 		"create": create, "produce": produce, "consume": consume, "feed": feed, "member": member, "admin": admin,
-		"secure": secure,
+		"secure": secure, "sessions": sessions,
 	})
 }
 

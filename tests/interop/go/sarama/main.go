@@ -21,7 +21,7 @@ func main() {
 	sarama.Logger = log.New(os.Stderr, "", log.LstdFlags)
 	common.Run(map[string]func(common.Arguments) error{
 		"create": create, "produce": produce, "consume": consume, "feed": feed, "member": member, "admin": admin,
-		"transact": transact, "secure": secure,
+		"transact": transact, "secure": secure, "sessions": sessions,
 	})
 }
 

@@ -36,14 +36,19 @@ public final class Secure {
     }
 
     private void take() throws Exception {
+        int times = way.get("times").asInt();
         if (!way.get("use").asBoolean()) {
-            tell("refused", outcome(() -> write("orders", 1)));
+            for (int i = 0; i < times; i++) {
+                tell("refused", outcome(() -> write("orders", 1)));
+            }
             return;
         }
         tell("write", outcome(() -> write("orders", RECORDS)));
         tell("read", outcome(() -> read("readers-java-" + text("name"))));
-        tell("denied topic", outcome(() -> write("secret", 1)));
-        tell("denied group", outcome(() -> read("others")));
+        for (int i = 0; i < times; i++) {
+            tell("denied topic", outcome(() -> write("secret", 1)));
+            tell("denied group", outcome(() -> read("others")));
+        }
     }
 
     private interface Step {
@@ -69,28 +74,29 @@ public final class Secure {
         return way.get(name).asText();
     }
 
-    private Properties properties() {
+    /** The settings of a client that logs in this way. */
+    static Properties properties(JsonNode way) {
         Properties properties = new Properties();
-        String mechanism = text("mechanism");
-        properties.put("bootstrap.servers", text("bootstrap"));
+        String mechanism = way.get("mechanism").asText();
+        properties.put("bootstrap.servers", way.get("bootstrap").asText());
         properties.put("security.protocol", mechanism.isEmpty() ? "SSL" : "SASL_SSL");
         properties.put("ssl.truststore.type", "PEM");
-        properties.put("ssl.truststore.location", text("ca"));
-        if (!text("cert").isEmpty()) {
+        properties.put("ssl.truststore.location", way.get("ca").asText());
+        if (!way.get("cert").asText().isEmpty()) {
             properties.put("ssl.keystore.type", "PEM");
-            properties.put("ssl.keystore.location", text("cert"));
+            properties.put("ssl.keystore.location", way.get("cert").asText());
         }
         if (!mechanism.isEmpty()) {
             String module = mechanism.equals("PLAIN") ? "plain.Plain" : "scram.Scram";
             properties.put("sasl.mechanism", mechanism);
             properties.put("sasl.jaas.config", "org.apache.kafka.common.security." + module
-                + "LoginModule required username=\"" + text("user") + "\" password=\"" + text("password") + "\";");
+                + "LoginModule required username=\"" + way.get("user").asText() + "\" password=\"" + way.get("password").asText() + "\";");
         }
         return properties;
     }
 
     private String write(String topic, int count) throws Exception {
-        Properties properties = properties();
+        Properties properties = properties(way);
         properties.put("max.block.ms", "20000");
         try (KafkaProducer<String, String> producer =
                 new KafkaProducer<>(properties, new StringSerializer(), new StringSerializer())) {
@@ -106,7 +112,7 @@ public final class Secure {
     }
 
     private String read(String group) {
-        Properties properties = properties();
+        Properties properties = properties(way);
         properties.put("group.id", group);
         properties.put("auto.offset.reset", "earliest");
         try (KafkaConsumer<String, String> consumer =

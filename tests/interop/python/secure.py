@@ -1,0 +1,175 @@
+"""The ways of a plan in which a Python client logs in; the plan and what is printed are described in
+tests/interop/README.md.
+
+Arguments: client, plan=FILE."""
+
+import asyncio
+import json
+import logging
+import sys
+import time
+from pathlib import Path
+
+import logins
+
+CLIENT = sys.argv[1]
+RECORDS = 100
+PATIENCE = 30.0
+
+
+class Confluent:
+    def settings(self, way):
+        return logins.confluent_way(way) | {"message.timeout.ms": 20_000}
+
+    def write(self, way, topic, count):
+        from confluent_kafka import KafkaException, Producer
+
+        shown, failed = [], []
+        producer = Producer(self.settings(way) | {"error_cb": shown.append})
+        try:
+            for number in range(count):
+                producer.produce(topic, str(number), callback=lambda error, _: error and failed.append(error))
+        except KafkaException as error:
+            # What it knows of the topic already it says at once.
+            failed.append(error.args[0])
+        end = time.monotonic() + PATIENCE
+        while len(producer) and not shown and time.monotonic() < end:
+            producer.poll(0.05)
+        # Its record waits for another broker, or another password: the error is what its user sees.
+        if failed or shown:
+            producer.purge()
+            raise KafkaException((failed or shown)[0])
+        return count - len(producer)
+
+    def read(self, way, group):
+        from confluent_kafka import Consumer, KafkaException
+
+        consumer = Consumer(self.settings(way) | {"group.id": group, "auto.offset.reset": "earliest"})
+        try:
+            consumer.subscribe(["orders"])
+            count, end = 0, time.monotonic() + PATIENCE
+            while count < RECORDS and time.monotonic() < end:
+                message = consumer.poll(0.5)
+                if message and message.error():
+                    raise KafkaException(message.error())
+                count += message is not None
+            consumer.commit(asynchronous=False)
+            return count
+        finally:
+            consumer.close()
+
+    def name(self, error):
+        inner = error.args[0]
+        return f"{inner.name()}: {inner.str()}" if hasattr(inner, "name") else str(error)
+
+
+class Logged(logging.Handler):
+    """Keeps what a client logs of its errors: kafka-python and aiokafka raise of a broker that they cannot enter only that
+    they cannot begin with it, and log why."""
+
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.messages = []
+        logging.getLogger().addHandler(self)
+
+    def emit(self, record):
+        self.messages.append(record.getMessage())
+
+
+class KafkaPython:
+    def __init__(self):
+        self.logged = Logged()
+
+    def settings(self, way):
+        # It tries for as long, whatever the broker answers.
+        return logins.kafka_python_way(way) | {"bootstrap_timeout_ms": 1_000 if not way["use"] else 30_000}
+
+    def write(self, way, topic, count):
+        from kafka import KafkaProducer
+
+        self.logged.messages.clear()
+        producer = KafkaProducer(**self.settings(way))
+        try:
+            sent = [producer.send(topic, str(number).encode()) for number in range(count)]
+            return sum(one.get(PATIENCE) is not None for one in sent)
+        finally:
+            producer.close(0)
+
+    def read(self, way, group):
+        from kafka import KafkaConsumer
+
+        self.logged.messages.clear()
+        consumer = KafkaConsumer("orders", group_id=group, auto_offset_reset="earliest", **self.settings(way))
+        try:
+            count, end = 0, time.monotonic() + PATIENCE
+            while count < RECORDS and time.monotonic() < end:
+                count += sum(map(len, consumer.poll(500).values()))
+            consumer.commit()
+            return min(count, RECORDS)
+        finally:
+            consumer.close()
+
+    def name(self, error):
+        logged = "; ".join(dict.fromkeys(self.logged.messages))
+        return f"{type(error).__name__}: {error} (logged: {logged})"
+
+
+class Aiokafka(KafkaPython):
+    def write(self, way, topic, count):
+        self.logged.messages.clear()
+        return asyncio.run(self.write_all(way, topic, count))
+
+    def read(self, way, group):
+        self.logged.messages.clear()
+        return asyncio.run(self.read_all(way, group))
+
+    async def write_all(self, way, topic, count):
+        from aiokafka import AIOKafkaProducer
+
+        producer = AIOKafkaProducer(**logins.aiokafka_way(way))
+        try:
+            await producer.start()
+            sent = [await producer.send(topic, str(number).encode()) for number in range(count)]
+            return len(await asyncio.gather(*sent))
+        finally:
+            await producer.stop()
+
+    async def read_all(self, way, group):
+        from aiokafka import AIOKafkaConsumer
+
+        consumer = AIOKafkaConsumer("orders", group_id=group, auto_offset_reset="earliest", **logins.aiokafka_way(way))
+        try:
+            await consumer.start()
+            for _ in range(RECORDS):
+                await asyncio.wait_for(consumer.getone(), PATIENCE)
+            await consumer.commit()
+            return RECORDS
+        finally:
+            await consumer.stop()
+
+
+def run(client, plan):
+    for way in plan:
+
+        def tell(step, run, *arguments):
+            try:
+                outcome = str(run(*arguments))
+            except Exception as error:
+                outcome = client.name(error)
+            print(json.dumps({"way": way["name"], "step": step, "outcome": outcome}), flush=True)
+
+        if way["use"]:
+            tell("write", client.write, way, "orders", RECORDS)
+            tell("read", client.read, way, f"readers-{CLIENT}-{way['name']}")
+            for _ in range(way["times"]):
+                tell("denied topic", client.write, way, "secret", 1)
+                tell("denied group", client.read, way, "others")
+        else:
+            for _ in range(way["times"]):
+                tell("refused", client.write, way, "orders", 1)
+
+
+run(
+    {"python": Confluent, "kafka-python": KafkaPython, "aiokafka": Aiokafka}[CLIENT](),
+    json.loads(Path(sys.argv[2].removeprefix("plan=")).read_text(encoding="utf-8")),
+)

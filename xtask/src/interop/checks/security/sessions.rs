@@ -1,0 +1,264 @@
+//! Sessions of five seconds (KIP-368) under load, for each client: while it writes and reads, its sessions are renewed at
+//! least 20 times and the broker's certificate changes. What was written is read once. Then the rule goes by which it was
+//! read.
+//!
+//! Each client has a listener to itself, so that the broker's counts say what it did. A session in use is renewed before it
+//! ends or is killed: after [`LOAD`] without one that was killed, each that is in use has been renewed 20 times.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::super::super::client::Client;
+use super::super::super::install;
+use super::{Guarded, MECHANISMS, ROTATED, Way, go_name, output, user_of};
+use crate::process::wait_until;
+use crate::workspace;
+
+/// The clients whose sessions end under load.
+pub(crate) const CLIENTS: [Client; 8] = [
+    Client::Java,
+    Client::Python,
+    Client::Go,
+    Client::KafkaPython,
+    Client::Aiokafka,
+    Client::Sarama,
+    Client::KafkaGo,
+    Client::KafkaJs,
+];
+
+/// Those among them that close the connection instead, and log in again.
+const WITHOUT_RENEWAL: [Client; 3] = [Client::KafkaPython, Client::Aiokafka, Client::KafkaGo];
+
+/// Sessions end after so many milliseconds.
+pub(super) const SESSION_MS: u64 = 5_000;
+/// Each session in use is renewed so often.
+const RENEWALS: u64 = 20;
+/// How long clients write and read. A session in use has to be renewed within [`SESSION_MS`].
+const LOAD: Duration = Duration::from_millis(RENEWALS * SESSION_MS);
+/// One that writes, and one that reads.
+const SESSIONS: u64 = 2;
+/// Seconds after which a client hangs.
+const CLIENT_SECONDS: &str = "300";
+/// The name of the check.
+pub(crate) const CHECK: &str = "sessions of 5 s, renewed under load";
+
+/// What a client reports of one step.
+#[derive(Deserialize)]
+struct Report {
+    step: String,
+    outcome: Value,
+}
+
+/// What the broker has counted at a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Counts {
+    logins: u64,
+    renewals: u64,
+    refused: u64,
+    killed: u64,
+}
+
+/// A client at work. It is ended when it is dropped.
+struct Running {
+    client: Client,
+    process: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Running {
+    /// The outcome of its next step, which has to be this one.
+    fn next(&mut self, step: &str) -> Result<Value> {
+        let line =
+            self.lines.next().with_context(|| format!("{} ends before {step}", self.client.key()))??;
+        let report: Report = serde_json::from_str(&line).with_context(|| line.clone())?;
+        ensure!(report.step == step, "{}: {line}", self.client.key());
+        Ok(report.outcome)
+    }
+}
+
+fn topic_of(client: Client) -> String {
+    format!("sessions-{}", client.key())
+}
+
+/// The name of a client's own listener.
+pub(super) fn listener_of(client: Client) -> String {
+    format!("SESSIONS_{}", client.key().to_uppercase().replace('-', "_"))
+}
+
+impl Guarded {
+    pub(super) fn sessions(&self, client: Client) -> Result<()> {
+        let (user, topic) = (user_of(MECHANISMS[1]), topic_of(client));
+        self.tool(&["topic", "create", &topic, "--partitions", "2"])?;
+        self.tool(&["acl", "add", "--allow", user, "--operation", "read,write", "--topic", &topic])?;
+        let running = self.begin(client)?;
+        let log = self.dir.join(format!("{topic}.log"));
+        self.use_sessions(client, running).with_context(|| format!("its log is {}", log.display()))
+    }
+
+    fn use_sessions(&self, client: Client, mut running: Running) -> Result<()> {
+        let (user, topic) = (user_of(MECHANISMS[1]), topic_of(client));
+        running.next("begun")?;
+        thread::sleep(LOAD / 2);
+        self.rotate(client)?;
+        thread::sleep(LOAD / 2);
+        self.check_renewals(client)?;
+        // The end of its input stops it.
+        drop(running.process.stdin.take());
+        let outcome = running.next("records")?;
+        let is_complete = outcome["written"].as_u64() > Some(0) && outcome["written"] == outcome["read"];
+        ensure!(is_complete && outcome["repeated"] == 0, "{outcome}");
+        ensure!(outcome["failed"].as_u64().unwrap_or(0) == 0, "{outcome}");
+        self.tool(&["acl", "remove", "--user", user, "--topic", &topic])?;
+        check_denied(client, &running.next("rule removed")?)?;
+        ensure!(running.process.wait()?.success(), "the client failed");
+        self.check_rotated(client)
+    }
+
+    /// Starts a client, on its topic and its listener.
+    fn begin(&self, client: Client) -> Result<Running> {
+        let user = user_of(MECHANISMS[1]);
+        let password = fs::read_to_string(self.dir.join(user))?;
+        let topic = topic_of(client);
+        let bootstrap = self.sessions[&client].clone();
+        let mut command = Command::new("timeout");
+        command.arg(CLIENT_SECONDS);
+        if matches!(client, Client::Python | Client::KafkaPython | Client::Aiokafka) {
+            command.arg(install::python()).arg(install::sources("python").join("sessions.py"));
+            command.args([client.key(), &bootstrap]).arg(self.dir.join("ca.pem"));
+            command.args([user, &password, MECHANISMS[1], &topic]);
+        } else {
+            let way = Way {
+                name: "sessions",
+                bootstrap,
+                ca: self.dir.join("ca.pem"),
+                cert: String::new(),
+                mechanism: MECHANISMS[1],
+                user,
+                password,
+                lets_in: true,
+                times: 0,
+            };
+            let plan = self.dir.join(format!("{topic}.json"));
+            fs::write(&plan, serde_json::to_string(&[way])?)?;
+            program(&mut command, client);
+            command.arg(format!("plan={}", plan.display())).arg(format!("topic={topic}"));
+        }
+        let log = File::create(self.dir.join(format!("{topic}.log")))?;
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn()?;
+        let lines = BufReader::new(process.stdout.take().expect("its output is a pipe")).lines();
+        Ok(Running { client, process, lines })
+    }
+
+    /// Another certificate takes the place of that of a client's listener.
+    fn rotate(&self, client: Client) -> Result<()> {
+        let listener = listener_of(client).to_lowercase();
+        let rotated = self.dir.join(ROTATED);
+        let setting = format!("listener.name.{listener}.ssl.keystore.location={}", rotated.display());
+        self.tool(&["config", "set", "broker/1", &setting]).map(drop)
+    }
+
+    /// A client has renewed its sessions often enough, and none was refused or killed; one that does not renew has logged in
+    /// again as often.
+    fn check_renewals(&self, client: Client) -> Result<()> {
+        let wanted = SESSIONS * RENEWALS;
+        let is_renewed = |counts: Counts| match WITHOUT_RENEWAL.contains(&client) {
+            true => counts.logins + counts.renewals >= wanted,
+            false => counts.renewals >= wanted && counts.killed == 0,
+        };
+        // The last one may be under way.
+        let mut counts = self.counts(client)?;
+        wait_until(
+            || format!("{}: {SESSIONS} sessions are renewed {RENEWALS} times", client.key()),
+            Duration::from_millis(2 * SESSION_MS),
+            || {
+                counts = self.counts(client)?;
+                Ok(is_renewed(counts))
+            },
+        )
+        .with_context(|| format!("{counts:?}"))?;
+        ensure!(counts.refused == 0, "{}: {counts:?}", client.key());
+        Ok(())
+    }
+
+    fn counts(&self, client: Client) -> Result<Counts> {
+        let mut socket = TcpStream::connect(&self.metrics).context("connect to /metrics")?;
+        let host = &self.metrics;
+        write!(socket, "GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+        let mut shown = String::new();
+        socket.read_to_string(&mut shown)?;
+        let listener = listener_of(client);
+        let count = |name: &str| {
+            let start = format!("kafka_server_socket_server_metrics_{name}{{listener=\"{listener}\"}} ");
+            let line = shown.lines().find_map(|line| line.strip_prefix(&start));
+            let count = line.with_context(|| format!("{start}is not shown"))?.trim().parse::<f64>()?;
+            Ok::<_, anyhow::Error>(count as u64)
+        };
+        Ok(Counts {
+            logins: count("successful_authentication_total")?,
+            renewals: count("successful_reauthentication_total")?,
+            refused: count("failed_authentication_total")? + count("failed_reauthentication_total")?,
+            killed: count("expired_connections_killed_count")?,
+        })
+    }
+
+    /// The listener shows the other certificate.
+    fn check_rotated(&self, client: Client) -> Result<()> {
+        let mut check = Command::new(workspace::release_binary("mainstem"));
+        check.args(["security", "check", &self.sessions[&client], "--command-config"]);
+        let shown = output(check.arg(self.dir.join("admin.properties")))?;
+        ensure!(shown.contains("(19 days)"), "{}: the new certificate is shown: {shown}", client.key());
+        Ok(())
+    }
+}
+
+/// What runs a client's command `sessions`.
+fn program(command: &mut Command, client: Client) {
+    match client {
+        Client::Java => command
+            .args(["java", "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
+            .args([&install::class_path(), "mainstem.interop.Sessions"]),
+        Client::KafkaJs => command
+            .env("NODE_PATH", install::node_modules())
+            .arg("node")
+            .arg(install::sources("node").join("client.js"))
+            .arg("sessions"),
+        go => command.arg(install::go_client(go_name(go))).arg("sessions"),
+    };
+}
+
+/// A client reports in its own words that it may not read any more.
+fn check_denied(client: Client, outcome: &Value) -> Result<()> {
+    let shown = outcome.to_string().to_lowercase().replace(['_', ' '], "");
+    // They have raised nothing and returned nothing more.
+    let is_silent = matches!(client, Client::Aiokafka | Client::KafkaGo) && outcome.is_null();
+    ensure!(is_silent || shown.contains("topicauthorization"), "{}: {outcome}", client.key());
+    Ok(())
+}
+
+/// The settings of a client's own listener, but for its address.
+pub(super) fn settings_of(client: Client) -> String {
+    let listener = listener_of(client).to_lowercase();
+    format!(
+        "listener.name.{listener}.sasl.enabled.mechanisms={}\n\
+         listener.name.{listener}.{}.connections.max.reauth.ms={SESSION_MS}\n\
+         listener.name.{listener}.ssl.allow.san.changes=true\n\
+         listener.name.{listener}.ssl.allow.dn.changes=true\n",
+        MECHANISMS[1],
+        MECHANISMS[1].to_lowercase()
+    )
+}
