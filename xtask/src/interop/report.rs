@@ -242,8 +242,7 @@ fn tool_table(results: &Results) -> String {
     for entry in results.values().flatten() {
         let tool = (entry.subject.as_str(), entry.check.as_str());
         let is_client = Client::ALL.iter().any(|client| client.key() == tool.0);
-        let is_tool = tool.0.starts_with("kafka-") || tool.0 == "tools";
-        if is_tool && !is_client && !tools.contains(&tool) {
+        if tool.0.starts_with("kafka-") && !is_client && !tools.contains(&tool) {
             tools.push(tool);
         }
     }

@@ -5,6 +5,7 @@
 //! share says which.
 
 pub(crate) mod sessions;
+mod tools;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -36,8 +37,6 @@ const WAY_RECORDS: u64 = 100;
 const MECHANISMS: [&str; 2] = ["SCRAM-SHA-256", "SCRAM-SHA-512"];
 const PASSWORD: &str = "a-secret";
 const READY_DEADLINE: Duration = Duration::from_secs(20);
-/// Seconds after which a tool hangs.
-const PROGRAM_SECONDS: &str = "150";
 /// Seconds after which a client hangs, which goes through all ways.
 const CLIENT_SECONDS: &str = "1200";
 /// A key and its certificate, which has expired.
@@ -105,7 +104,8 @@ pub(crate) fn run(world: &World, report: &Report, clients: &[Client], with_tools
             scope.spawn(move || report.check(client.key(), sessions::CHECK, || guarded.sessions(client)));
         }
         if with_tools {
-            report.check("tools", "users and rules", || guarded.use_tools());
+            let guarded = &guarded;
+            scope.spawn(move || tools::run(world, report, guarded));
         }
         let plan = world.run.join("security").join("plan.json");
         for client in clients {
@@ -301,37 +301,6 @@ impl Guarded {
     /// Our tool, as the administrator.
     fn tool(&self, arguments: &[&str]) -> Result<String> {
         Guarded::tool_of(&self.dir, &self.bootstrap, arguments)
-    }
-
-    /// Kafka's tool, as the administrator.
-    fn kafka_tool(&self, name: &str, arguments: &[&str]) -> Result<String> {
-        let mut command = Command::new("timeout");
-        command.arg(PROGRAM_SECONDS).arg(install::kafka_bin().join(format!("{name}.sh")));
-        command.args(["--bootstrap-server", &self.bootstrap, "--command-config"]);
-        output(command.arg(self.dir.join("admin.properties")).args(arguments))
-    }
-
-    fn use_tools(&self) -> Result<()> {
-        let scram = format!("SCRAM-SHA-512=[iterations=4096,password={PASSWORD}]");
-        let user = ["--entity-type", "users", "--entity-name", "tool"];
-        self.kafka_tool("kafka-configs", &[&["--alter", "--add-config", &scram], &user[..]].concat())?;
-        let shown = self.kafka_tool("kafka-configs", &[&["--describe"], &user[..]].concat())?;
-        ensure!(shown.contains("SCRAM-SHA-512=iterations=4096"), "{shown}");
-        ensure!(self.tool(&["user", "list"])?.contains("tool"), "our tool sees the user");
-        let rule = ["--allow-principal", "User:tool", "--operation", "Write", "--topic", "by-"];
-        let prefixed = ["--resource-pattern-type", "prefixed"];
-        self.kafka_tool("kafka-acls", &[&["--add"], &rule[..], &prefixed].concat())?;
-        let shown = self.kafka_tool("kafka-acls", &["--list", "--principal", "User:tool"])?;
-        ensure!(shown.contains("resourceType=TOPIC, name=by-, patternType=PREFIXED"), "{shown}");
-        let checked = self.tool(&["acl", "check", "tool", "write", "--topic", "by-name"])?;
-        ensure!(checked.starts_with("allowed"), "{checked}");
-        self.kafka_tool("kafka-acls", &[&["--remove", "--force"], &rule[..], &prefixed].concat())?;
-        let checked = self.tool(&["acl", "check", "tool", "write", "--topic", "by-name"])?;
-        ensure!(checked.starts_with("denied"), "{checked}");
-        let removal = ["--alter", "--delete-config", "SCRAM-SHA-512"];
-        self.kafka_tool("kafka-configs", &[&removal[..], &user].concat())?;
-        ensure!(!self.tool(&["user", "list"])?.contains("tool"), "the user is gone");
-        Ok(())
     }
 }
 

@@ -3,7 +3,8 @@
 //! read.
 //!
 //! Each client has a listener to itself, so that the broker's counts say what it did. A session in use is renewed before it
-//! ends or is killed: after [`LOAD`] without one that was killed, each that is in use has been renewed 20 times.
+//! ends or is killed: after [`LOAD`] without one that was killed, each that is in use has been renewed 20 times. A client that
+//! a busy machine holds up may be late, and then logs in anew: [`LATE_MAX`].
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -45,6 +46,9 @@ const RENEWALS: u64 = 20;
 const LOAD: Duration = Duration::from_millis(RENEWALS * SESSION_MS);
 /// One that writes, and one that reads.
 const SESSIONS: u64 = 2;
+/// How many sessions may be killed since their clients came too late to renew them: a client begins when a tenth of the
+/// time is left, half a second.
+const LATE_MAX: u64 = 2;
 /// Seconds after which a client hangs.
 const CLIENT_SECONDS: &str = "300";
 /// The name of the check.
@@ -172,13 +176,13 @@ impl Guarded {
         self.tool(&["config", "set", "broker/1", &setting]).map(drop)
     }
 
-    /// A client has renewed its sessions often enough, and none was refused or killed; one that does not renew has logged in
-    /// again as often.
+    /// A client has renewed its sessions often enough, and none was refused; one that does not renew has logged in again as
+    /// often.
     fn check_renewals(&self, client: Client) -> Result<()> {
         let wanted = SESSIONS * RENEWALS;
         let is_renewed = |counts: Counts| match WITHOUT_RENEWAL.contains(&client) {
             true => counts.logins + counts.renewals >= wanted,
-            false => counts.renewals >= wanted && counts.killed == 0,
+            false => counts.renewals >= wanted && counts.killed <= LATE_MAX,
         };
         // The last one may be under way.
         let mut counts = self.counts(client)?;
