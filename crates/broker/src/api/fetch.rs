@@ -87,7 +87,7 @@ pub(crate) fn serve(
     if fetch.is_satisfied(&reads) {
         return Ok(fetch.answer(reads, out));
     }
-    Ok(Handled::Later { response: Box::pin(fetch.wait(Instant::now() + wait)), holds: true })
+    Ok(Handled::Later { response: Box::pin(fetch.wait(reads, Instant::now() + wait)), holds: true })
 }
 
 /// One fetch request while it is served.
@@ -182,7 +182,7 @@ impl Fetch {
         let work = move || {
             let reads = self.read(None);
             if !reads.is_cold && !self.is_satisfied(&reads) {
-                return Err(Box::new(self));
+                return Err((Box::new(self), reads));
             }
             let mut out = ResponseBuffer::default();
             self.answer(reads.resolve(), &mut out);
@@ -191,29 +191,36 @@ impl Fetch {
         let (served, took) = in_background(&context, work).await;
         let response = match served {
             Ok(response) => Ok(response),
-            Err(fetch) => fetch.wait(deadline).await,
+            Err((fetch, reads)) => fetch.wait(reads, deadline).await,
         };
         response.map(|out| out.worked_for(took))
     }
 
-    /// The long poll.
-    async fn wait(self, deadline: Instant) -> Result<ResponseBuffer, String> {
-        let reads = self.wait_for_reads(deadline).await;
+    /// The long poll, of a fetch for which the first look has not found enough.
+    async fn wait(self, first: Reads, deadline: Instant) -> Result<ResponseBuffer, String> {
+        let reads = self.wait_for_reads(first, deadline).await;
         self.answer_cold(reads).await
     }
 
-    async fn wait_for_reads(&self, deadline: Instant) -> Reads {
+    async fn wait_for_reads(&self, first: Reads, deadline: Instant) -> Reads {
         let registration = Registration { fetch: self, waiter: Arc::default() };
         let waiter = &registration.waiter;
         let is_over =
             |reads: &Reads| self.is_satisfied(reads) || reads.is_cold || self.broker.stopping.is_stopping();
+        let mut first = Some(first);
         loop {
             waiter.begin();
-            let reads = self.read(Some(waiter));
-            if is_over(&reads) {
-                return reads;
-            }
-            waiter.arm(self.bytes_min - reads.bytes);
+            let missing = match first.take().and_then(|first| self.watch(&first, waiter)) {
+                Some(missing) => missing,
+                None => {
+                    let reads = self.read(Some(waiter));
+                    if is_over(&reads) {
+                        return reads;
+                    }
+                    self.bytes_min - reads.bytes
+                }
+            };
+            waiter.arm(missing);
             let woken = timeout_at(deadline, poll_fn(|context| self.poll_woken(waiter, context))).await;
             let reads = self.read(None);
             if woken.is_err() || is_over(&reads) {
@@ -238,6 +245,21 @@ impl Fetch {
             return std::task::Poll::Ready(());
         }
         waiter.poll(context)
+    }
+
+    /// Registers a waiter in every partition, where all of them are as they were read; that is less than reading them again.
+    /// Returns how many bytes the wait is short of. `None`: something has changed, and the waiter is registered nowhere.
+    fn watch(&self, reads: &Reads, waiter: &Arc<FetchWaiter>) -> Option<usize> {
+        let mut pairs = self.targets.iter().zip(&self.plan.partitions).zip(&reads.found);
+        let is_registered = pairs.all(|((target, (_, wanted)), found)| match (target, found) {
+            (Ok(partition), Ok(seen)) => partition.watch(seen, wanted.current_leader_epoch, waiter),
+            _ => true,
+        });
+        if !is_registered {
+            self.forget(waiter);
+            return None;
+        }
+        Some(self.bytes_min - reads.bytes)
     }
 
     fn forget(&self, waiter: &Arc<FetchWaiter>) {

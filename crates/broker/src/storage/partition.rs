@@ -621,14 +621,40 @@ impl Partition {
         let log = state.log()?;
         let ends = log.ends();
         if let Some(diverging) = diverging(log, leader_epoch, request)? {
-            return Ok(PartitionData { ends, plan: ReadPlan::Empty, diverging: Some(diverging) });
+            return Ok(PartitionData {
+                ends,
+                leader_epoch,
+                plan: ReadPlan::Empty,
+                diverging: Some(diverging),
+            });
         }
         let plan = log.read(request.offset, request.bound, request.bytes_max, request.at_least_one);
         let plan = plan.map_err(|error| read_error_code(&error))?;
         if let Some(waiter) = waiter {
             state.fetches.push(waiter.clone());
         }
-        Ok(PartitionData { ends, plan, diverging: None })
+        Ok(PartitionData { ends, leader_epoch, plan, diverging: None })
+    }
+
+    /// Registers a waiter if a read would find what `seen` has: nothing has been appended, removed or committed since, and this
+    /// node leads in the same epoch. Returns false where that is not so, or not known: then nothing is registered, and the
+    /// partition is to be read again.
+    pub(crate) fn watch(
+        &self,
+        seen: &PartitionData,
+        current_leader_epoch: i32,
+        waiter: &Arc<FetchWaiter>,
+    ) -> bool {
+        if self.attached.is_some() {
+            return false;
+        }
+        let mut state = self.lock();
+        let is_same = state.lead(current_leader_epoch) == Ok(seen.leader_epoch)
+            && state.log.as_ref().is_ok_and(|log| reads_alike(&log.ends(), &seen.ends));
+        if is_same {
+            state.fetches.push(waiter.clone());
+        }
+        is_same
     }
 
     /// Takes a waiter's registrations back.
@@ -859,7 +885,7 @@ impl Partition {
         request: &PartitionRead,
         waiter: Option<&Arc<FetchWaiter>>,
     ) -> Result<PartitionData, ErrorCode> {
-        self.lead(request.current_leader_epoch)?;
+        let leader_epoch = self.lead(request.current_leader_epoch)?;
         queue.check_served()?;
         if let Some(waiter) = waiter {
             queue.register(waiter);
@@ -873,10 +899,10 @@ impl Partition {
             }
             if end.epoch < epoch || end.end_offset < request.offset {
                 let diverging = Some((end.epoch, end.end_offset));
-                return Ok(PartitionData { ends, plan: ReadPlan::Empty, diverging });
+                return Ok(PartitionData { ends, leader_epoch, plan: ReadPlan::Empty, diverging });
             }
         }
-        Ok(PartitionData { ends, plan: queue.read(request)?, diverging: None })
+        Ok(PartitionData { ends, leader_epoch, plan: queue.read(request)?, diverging: None })
     }
 }
 
@@ -915,10 +941,18 @@ impl DerefMut for Locked<'_> {
 }
 
 impl Drop for Locked<'_> {
+    #[inline]
     fn drop(&mut self) {
-        if self.was_panicking || !std::thread::panicking() {
-            return;
+        if std::thread::panicking() && !self.was_panicking {
+            self.give_up();
         }
+    }
+}
+
+impl Locked<'_> {
+    /// Its holder panics.
+    #[cold]
+    fn give_up(&mut self) {
         if let Ok(log) = std::mem::replace(&mut self.state.log, Err(NoLog::Offline)) {
             let partition = TopicPartition::new(self.partition.topic.clone(), self.partition.index);
             log.dir().distrust(&partition);
@@ -981,6 +1015,8 @@ pub(crate) struct PartitionRead {
 pub(crate) struct PartitionData {
     /// The ends of the log at that instant.
     pub(crate) ends: Ends,
+    /// The epoch in which this node led.
+    pub(crate) leader_epoch: i32,
     /// Where the readable bytes are, if any.
     pub(crate) plan: ReadPlan,
     /// The largest epoch up to the client's and its end, where the client's log has gone another way.
@@ -1121,6 +1157,11 @@ fn end_of_epoch(log: &Log, leader_epoch: i32, epoch: i32) -> EpochEnd {
     log.end_offset_for_epoch(epoch)
 }
 
+/// Whether a reader finds the same between such ends: only how far the log is durable does not matter.
+fn reads_alike(ends: &Ends, others: &Ends) -> bool {
+    *others == Ends { durable_end: others.durable_end, ..*ends }
+}
+
 impl Flush {
     fn new(partition: &Weak<Partition>, dir: Arc<LogDir>, moves: u32) -> Arc<Self> {
         Arc::new(Flush { partition: partition.clone(), dir, moves, ticket: FlushTicket::default() })
@@ -1189,20 +1230,76 @@ mod tests {
     use mainstem_log::dir::NodeIdentity;
     use mainstem_log::storage::RealStorage;
     use mainstem_log::{LogConfig, PartitionIdentity};
+    use mainstem_records::{BatchBuilder, BatchOptions};
 
     use super::*;
 
-    #[test]
-    fn after_a_panic_the_log_is_given_up_and_who_waits_is_told_by_another() {
-        let home = tempfile::tempdir().expect("a directory can be made");
+    fn open(home: &Path) -> (Arc<LogDir>, Arc<Partition>) {
         let identity = NodeIdentity { cluster_id: None, node_id: 1 };
-        let dir = LogDir::open(Arc::new(RealStorage), home.path(), &identity, "boot");
+        let dir = LogDir::open(Arc::new(RealStorage), home, &identity, "boot");
         let dir = dir.expect("an empty directory can be used");
         let identity = PartitionIdentity { topic: "t".into(), topic_id: [1; 16], partition: 0 };
         let config = Arc::new(LogConfig::default());
         let (log, _) = Log::open(&dir, &identity, config.clone(), 0).expect("a log can be made");
         let settings = TopicSettings::of_log(config, false, 1);
         let partition = Partition::new("t".into(), 0, dir.clone(), Arc::new(settings), log, 0);
+        (dir, partition)
+    }
+
+    fn append(partition: &Partition) {
+        let mut batch = BatchBuilder::new(BatchOptions::default());
+        batch.append(0, None, Some(b"value"), &[]).expect("a small record");
+        let bytes = batch.build().expect("a batch");
+        let appended = partition.append(&bytes, Origin::Client, &Clock::start(), &mut Scratch::new());
+        appended.expect("the partition takes it");
+    }
+
+    #[test]
+    fn a_waiter_is_registered_where_nothing_has_changed_since_the_read() {
+        let home = tempfile::tempdir().expect("a directory can be made");
+        let (_dir, partition) = open(home.path());
+        let request = PartitionRead {
+            offset: 0,
+            bound: ReadBound::HighWatermark,
+            bytes_max: 1000,
+            at_least_one: true,
+            current_leader_epoch: -1,
+            last_fetched_epoch: -1,
+        };
+        let read = || partition.read(&request, None).expect("it can be read");
+        let context = std::task::Context::from_waker(std::task::Waker::noop());
+        let waiter = || {
+            let waiter = Arc::new(FetchWaiter::default());
+            waiter.begin();
+            waiter.arm(1);
+            waiter
+        };
+
+        let (seen, late) = (read(), waiter());
+        append(&partition);
+        assert!(!partition.watch(&seen, -1, &late), "the record could be read by now");
+        append(&partition);
+        assert!(late.poll(&context).is_pending(), "nobody knows of it");
+
+        let (seen, waits) = (read(), waiter());
+        assert!(partition.watch(&seen, -1, &waits));
+        append(&partition);
+        assert!(waits.poll(&context).is_ready());
+
+        let seen = read();
+        assert!(!partition.watch(&seen, 1, &waiter()), "the client knows of a later leader");
+        partition.set_leader_epoch(1);
+        assert!(!partition.watch(&seen, -1, &waiter()), "it leads in another epoch");
+        let seen = read();
+        assert!(partition.watch(&seen, 1, &waiter()));
+        partition.take_log(NoLog::Offline);
+        assert!(!partition.watch(&seen, -1, &waiter()));
+    }
+
+    #[test]
+    fn after_a_panic_the_log_is_given_up_and_who_waits_is_told_by_another() {
+        let home = tempfile::tempdir().expect("a directory can be made");
+        let (dir, partition) = open(home.path());
         let (tell, told) = mpsc::channel();
         let waits = Durable::Call(Box::new(move |result| tell.send(result).expect("the test listens")));
         partition.when_durable(1, waits);
