@@ -19,12 +19,13 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use foldhash::HashMap;
+use foldhash::SharedSeed;
+use foldhash::fast::SeedableRandomState;
 use mainstem_wire::Uuid;
 use table::{Mask, Names, Table};
 
@@ -94,7 +95,7 @@ pub struct AclIndex {
     rules: Arc<AuthorizerRules>,
     acls: BTreeMap<Uuid, AclBinding>,
     by_principal: BTreeMap<String, BTreeSet<Uuid>>,
-    tables: HashMap<Arc<str>, Arc<Table>>,
+    tables: HashMap<Arc<str>, Arc<Table>, SeedableRandomState>,
     /// Principals whose tables are old.
     stale: BTreeSet<String>,
 }
@@ -103,6 +104,13 @@ impl AclIndex {
     /// No rule yet.
     pub fn new(rules: AuthorizerRules) -> AclIndex {
         AclIndex { rules: Arc::new(rules), ..AclIndex::default() }
+    }
+
+    /// As [`new`](Self::new), with hashes that are the same in each run: for what counts the instructions of a question. Who
+    /// knows the hashes can choose names that collide.
+    pub fn with_hash_seed(rules: AuthorizerRules, seed: u64) -> AclIndex {
+        let hashes = SeedableRandomState::with_seed(seed, SharedSeed::global_fixed());
+        AclIndex { tables: HashMap::with_hasher(hashes), ..AclIndex::new(rules) }
     }
 
     /// Takes a rule on. One of the same id is replaced.
@@ -138,17 +146,21 @@ impl AclIndex {
     /// Makes the tables of those whose rules have changed, and gives what answers from now on. Takes time in proportion
     /// to their rules, and to the number of principals; with `allow.everyone.if.no.acl.found` to all rules.
     pub fn publish(&mut self) -> Authorizer {
+        let hashes = self.tables.hasher().clone();
         for principal in std::mem::take(&mut self.stale) {
             match self.by_principal.get(&principal) {
                 Some(ids) => {
                     let bindings = ids.iter().filter_map(|id| self.acls.get(id));
-                    self.tables.insert(Arc::from(principal.as_str()), Arc::new(Table::new(bindings)));
+                    self.tables
+                        .insert(Arc::from(principal.as_str()), Arc::new(Table::new(bindings, &hashes)));
                 }
                 None => drop(self.tables.remove(principal.as_str())),
             }
         }
-        let named =
-            self.rules.allow_everyone_if_no_acl_found.then(|| Arc::new(Names::new(self.acls.values())));
+        let named = self
+            .rules
+            .allow_everyone_if_no_acl_found
+            .then(|| Arc::new(Names::new(self.acls.values(), &hashes)));
         Authorizer {
             rules: Arc::clone(&self.rules),
             everybody: self.tables.get(WILDCARD_PRINCIPAL).cloned(),
@@ -175,7 +187,7 @@ impl AclIndex {
 #[derive(Debug, Clone, Default)]
 pub struct Authorizer {
     rules: Arc<AuthorizerRules>,
-    tables: HashMap<Arc<str>, Arc<Table>>,
+    tables: HashMap<Arc<str>, Arc<Table>, SeedableRandomState>,
     everybody: Option<Arc<Table>>,
     /// What rules concern, if it matters.
     named: Option<Arc<Names>>,

@@ -1,9 +1,11 @@
 //! The rules of one principal, by what they concern.
 
+use std::array;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::ops::{BitOr, BitOrAssign};
 
-use foldhash::{HashMap, HashSet};
+use foldhash::fast::SeedableRandomState;
 
 use crate::acl::{
     AclBinding, AclOperation, AclPermissionType, PatternType, ResourceType, WILDCARD, bit,
@@ -94,18 +96,29 @@ impl Rules {
     }
 }
 
+type RulesByName = HashMap<Box<str>, Rules, SeedableRandomState>;
+
 /// The rules for one kind of resource.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 struct TypeTable {
     /// Those for every name.
     wildcard: Rules,
-    literals: HashMap<Box<str>, Rules>,
-    prefixes: HashMap<Box<str>, Rules>,
+    literals: RulesByName,
+    prefixes: RulesByName,
     /// The lengths that prefixes have, in bytes, rising.
     prefix_lengths: Vec<usize>,
 }
 
 impl TypeTable {
+    fn new(hashes: &SeedableRandomState) -> TypeTable {
+        TypeTable {
+            wildcard: Rules::default(),
+            literals: HashMap::with_hasher(hashes.clone()),
+            prefixes: HashMap::with_hasher(hashes.clone()),
+            prefix_lengths: Vec::new(),
+        }
+    }
+
     fn add(&mut self, binding: &AclBinding) {
         let rules = match binding.pattern_type {
             PatternType::Literal if binding.name == WILDCARD => &mut self.wildcard,
@@ -141,7 +154,7 @@ fn until(name: &str, length: usize) -> Option<Option<&str>> {
 }
 
 /// The rules of one principal.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Table {
     types: [TypeTable; TYPES],
 }
@@ -154,8 +167,11 @@ fn index(resource_type: ResourceType) -> usize {
 }
 
 impl Table {
-    pub(super) fn new<'a>(bindings: impl Iterator<Item = &'a AclBinding>) -> Table {
-        let mut table = Table::default();
+    pub(super) fn new<'a>(
+        bindings: impl Iterator<Item = &'a AclBinding>,
+        hashes: &SeedableRandomState,
+    ) -> Table {
+        let mut table = Table { types: array::from_fn(|_| TypeTable::new(hashes)) };
         for binding in bindings {
             table.types[index(binding.resource_type)].add(binding);
         }
@@ -205,32 +221,39 @@ impl Table {
     }
 }
 
-fn naming(
-    rules: &HashMap<Box<str>, Rules>,
-    operation: AclOperation,
-    host: IpAddr,
-) -> impl Iterator<Item = &str> {
+fn naming(rules: &RulesByName, operation: AclOperation, host: IpAddr) -> impl Iterator<Item = &str> {
     let naming = rules.iter().filter(move |(_, rules)| rules.mask(host).names(operation));
     naming.map(|(name, _)| name.as_ref())
 }
 
 /// The names that any rule concerns, of whichever principal.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Names {
     types: [TypeNames; TYPES],
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 struct TypeNames {
     all: bool,
-    literals: HashSet<Box<str>>,
-    prefixes: HashSet<Box<str>>,
+    literals: HashSet<Box<str>, SeedableRandomState>,
+    prefixes: HashSet<Box<str>, SeedableRandomState>,
     prefix_lengths: Vec<usize>,
 }
 
+impl TypeNames {
+    fn new(hashes: &SeedableRandomState) -> TypeNames {
+        let (literals, prefixes) =
+            (HashSet::with_hasher(hashes.clone()), HashSet::with_hasher(hashes.clone()));
+        TypeNames { all: false, literals, prefixes, prefix_lengths: Vec::new() }
+    }
+}
+
 impl Names {
-    pub(super) fn new<'a>(bindings: impl Iterator<Item = &'a AclBinding>) -> Names {
-        let mut names = Names::default();
+    pub(super) fn new<'a>(
+        bindings: impl Iterator<Item = &'a AclBinding>,
+        hashes: &SeedableRandomState,
+    ) -> Names {
+        let mut names = Names { types: array::from_fn(|_| TypeNames::new(hashes)) };
         for binding in bindings {
             let own = &mut names.types[index(binding.resource_type)];
             match binding.pattern_type {
