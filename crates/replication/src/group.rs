@@ -64,8 +64,23 @@ impl Configuration {
 
     /// All replicas, each list after the other.
     pub fn replicas(&self) -> impl Iterator<Item = ReplicaId> {
-        let lists = [&self.voters, &self.learners, &self.voters_outgoing, &self.learners_next];
-        lists.into_iter().flatten().copied()
+        self.lists().into_iter().flatten().copied()
+    }
+
+    /// Its lists, in the order in which they are written.
+    pub(crate) fn lists(&self) -> [&[ReplicaId]; 4] {
+        [&self.voters, &self.learners, &self.voters_outgoing, &self.learners_next]
+    }
+
+    /// Returns true if it is as the library gives it, so that another node may have sent it: each list ascends, none names
+    /// the replica 0, there are voters, and none of them is a learner.
+    pub(crate) fn is_sound(&self) -> bool {
+        let ascends = |list: &[ReplicaId]| {
+            list.is_sorted_by(|a, b| a < b) && list.first().is_none_or(|first| first.0 > 0)
+        };
+        self.lists().into_iter().all(ascends)
+            && !self.voters.is_empty()
+            && self.voters.iter().all(|voter| !self.learners.contains(voter))
     }
 }
 

@@ -15,6 +15,7 @@ pub mod journal;
 pub mod link;
 pub mod snapshots;
 
+mod encoding;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;

@@ -1,5 +1,6 @@
 //! One frame of the journal, as bytes. docs/format.md has the diagram.
 
+use crate::encoding::{Fields, put_configuration, put_u64};
 use crate::group::{Configuration, GroupId, ReplicaId};
 
 /// Largest frame in bytes: a configuration of [`REPLICAS_MAX`] replicas, or the longest internal entry.
@@ -169,41 +170,30 @@ impl Frame {
     }
 
     fn encode_fields(&self, out: &mut Vec<u8>) {
-        let mut put = |numbers: &[u64]| numbers.iter().for_each(|n| out.extend_from_slice(&n.to_be_bytes()));
         match self {
-            Frame::Vote(vote) => put(&[vote.term, vote.candidate.map_or(0, |candidate| candidate.0)]),
+            Frame::Vote(vote) => {
+                put_u64(out, &[vote.term, vote.candidate.map_or(0, |candidate| candidate.0)])
+            }
             Frame::Entry(entry) => {
-                put(&[entry.index, entry.term, entry.offset.cast_unsigned()]);
+                put_u64(out, &[entry.index, entry.term, entry.offset.cast_unsigned()]);
                 out.push(entry.kind as u8);
                 out.extend_from_slice(&entry.data);
             }
-            Frame::Cut { index } => put(&[*index]),
+            Frame::Cut { index } => put_u64(out, &[*index]),
             Frame::Configuration { own, index, configuration } => {
-                put(&[own.0, *index]);
-                encode_configuration(configuration, out);
+                put_u64(out, &[own.0, *index]);
+                put_configuration(out, configuration);
             }
-            Frame::Start(start) => put(&[start.index, start.term, start.offset.cast_unsigned()]),
+            Frame::Start(start) => put_u64(out, &[start.index, start.term, start.offset.cast_unsigned()]),
             Frame::Restore { start, own, configuration } => {
-                put(&[start.term, start.offset.cast_unsigned(), own.0, start.index]);
-                encode_configuration(configuration, out);
+                put_u64(out, &[start.term, start.offset.cast_unsigned(), own.0, start.index]);
+                put_configuration(out, configuration);
             }
-            Frame::Mark(mark) => put(&[mark.index, mark.offset.cast_unsigned()]),
-            Frame::Commit { committed, applied } => put(&[*committed, *applied]),
+            Frame::Mark(mark) => put_u64(out, &[mark.index, mark.offset.cast_unsigned()]),
+            Frame::Commit { committed, applied } => put_u64(out, &[*committed, *applied]),
             Frame::Removed => {}
         }
     }
-}
-
-fn encode_configuration(configuration: &Configuration, out: &mut Vec<u8>) {
-    let lists = [
-        &configuration.voters,
-        &configuration.learners,
-        &configuration.voters_outgoing,
-        &configuration.learners_next,
-    ];
-    lists.iter().for_each(|list| out.extend_from_slice(&(list.len() as u16).to_be_bytes()));
-    out.push(u8::from(configuration.auto_leave));
-    configuration.replicas().for_each(|id| out.extend_from_slice(&id.0.to_be_bytes()));
 }
 
 /// A frame that was read.
@@ -280,60 +270,12 @@ fn decode_entry(fields: &mut Fields<'_>) -> Option<InternalEntry> {
         3 => EntryKind::Data,
         _ => return None,
     };
-    let data = std::mem::take(&mut fields.0).to_vec();
+    let data = fields.rest().to_vec();
     let fits = data.len() <= ENTRY_DATA_BYTES_MAX && (kind != EntryKind::NoOp || data.is_empty());
     fits.then_some(InternalEntry { index, term, offset, kind, data })
 }
 
 fn decode_configuration(fields: &mut Fields<'_>) -> Option<Frame> {
     let (own, index) = (ReplicaId(fields.u64()?), fields.u64()?);
-    let mut counts = [0; 4];
-    for count in &mut counts {
-        *count = usize::from(fields.u16()?);
-    }
-    let auto_leave = match fields.u8()? {
-        0 => false,
-        1 => true,
-        _ => return None,
-    };
-    if counts.iter().sum::<usize>() > REPLICAS_MAX {
-        return None;
-    }
-    let mut lists = [const { Vec::new() }; 4];
-    for (list, count) in lists.iter_mut().zip(counts) {
-        for _ in 0..count {
-            list.push(ReplicaId(fields.u64()?));
-        }
-    }
-    let [voters, learners, voters_outgoing, learners_next] = lists;
-    let configuration = Configuration { voters, learners, voters_outgoing, learners_next, auto_leave };
-    Some(Frame::Configuration { own, index, configuration })
-}
-
-/// The bytes of a frame that were not read yet.
-struct Fields<'a>(&'a [u8]);
-
-impl Fields<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*taken)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_be_bytes)
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.take().map(u16::from_be_bytes)
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.take().map(u8::from_be_bytes)
-    }
-
-    /// An offset, which is not negative.
-    fn offset(&mut self) -> Option<i64> {
-        self.take().map(i64::from_be_bytes).filter(|offset| *offset >= 0)
-    }
+    Some(Frame::Configuration { own, index, configuration: fields.configuration()? })
 }

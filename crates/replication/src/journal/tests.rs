@@ -82,6 +82,20 @@ fn a_snapshot_is_to_take_the_place_of_a_log_until_it_has() {
     assert_eq!((state.start, state.restoring, state.entries.len()), (start, false, 1));
 }
 
+/// A group is founded in the order in which its replicas are assigned, which need not ascend; only what comes over a link has
+/// to ([`Configuration::is_sound`]).
+#[test]
+fn a_founding_configuration_may_be_in_any_order() {
+    let voters = [3, 1, 2].map(|node| ReplicaId::new(node, 1));
+    let configuration = Configuration::of_voters(&voters);
+    assert!(!configuration.is_sound());
+    let storage = disk();
+    let mut journal = open(&storage);
+    journal.append(group(0), &[Frame::Configuration { own: voters[1], index: 0, configuration }]).unwrap();
+    journal.sync().unwrap();
+    assert_eq!(open(&storage).group(group(0)).unwrap().configuration.voters, voters);
+}
+
 #[test]
 fn a_write_without_room_is_taken_back() {
     let storage = disk();

@@ -5,8 +5,9 @@ use super::{
     KIND_MESSAGE, KIND_REPEAT, KIND_REPEAT_ANSWER, KIND_SNAPSHOT, KIND_STANDING, LENGTH_BYTES, RUN_BATCHES,
     RUN_INTERNAL, TYPES,
 };
+use crate::encoding::Fields;
 use crate::group::{Configuration, GroupId, ReplicaId};
-use crate::journal::{ENTRY_DATA_BYTES_MAX, REPLICAS_MAX, Start};
+use crate::journal::{ENTRY_DATA_BYTES_MAX, Start};
 use crate::snapshots::{SNAPSHOT_BYTES_MAX, SnapshotOffer};
 use crate::standing::{Repeat, RepeatAnswer};
 use crate::store::{snapshot_of, stub};
@@ -138,7 +139,7 @@ impl From<&'static str> for FrameError {
 
 fn decode_group<'a>(fields: &mut Fields<'_>) -> Option<Frame<'a>> {
     let number = fields.u32()?;
-    let topic_id = fields.take()?;
+    let topic_id = fields.array()?;
     let partition = fields.u32()?.cast_signed();
     let (from, to) = (ReplicaId(fields.u64()?), ReplicaId(fields.u64()?));
     let is_named = from.0 != 0 && to.0 != 0;
@@ -165,18 +166,14 @@ fn decode_message<'a>(fields: &mut Fields<'_>) -> Option<Frame<'a>> {
     let alias = fields.u32()?;
     let kind = *TYPES.get(usize::from(fields.u8()?)).filter(|kind| **kind != MessageType::MsgAppend)?;
     let mut message = Message { msg_type: kind, ..Message::default() };
-    message.reject = match fields.u8()? {
-        0 => false,
-        1 => true,
-        _ => return None,
-    };
+    message.reject = fields.bool()?;
     (message.term, message.log_term, message.index) = (fields.u64()?, fields.u64()?, fields.u64()?);
     (message.commit, message.commit_term) = (fields.u64()?, fields.u64()?);
     (message.reject_hint, message.request_snapshot) = (fields.u64()?, fields.u64()?);
     message.priority = fields.u64()?.cast_signed();
     let context_len = usize::from(fields.u16()?);
     message.context = Bytes::copy_from_slice(fields.bytes(context_len)?);
-    let asked = std::mem::take(&mut fields.0);
+    let asked = fields.rest();
     let asks = matches!(kind, MessageType::MsgReadIndex | MessageType::MsgReadIndexResp);
     if asks == asked.is_empty() || asked.len() > ENTRY_DATA_BYTES_MAX {
         return None;
@@ -191,13 +188,13 @@ fn decode_message<'a>(fields: &mut Fields<'_>) -> Option<Frame<'a>> {
 fn decode_snapshot<'a>(fields: &mut Fields<'_>) -> Option<Frame<'a>> {
     let (alias, message_term) = (fields.u32()?, fields.u64()?);
     let (index, term) = (fields.u64()?, fields.u64()?);
-    let offset = fields.u64().map(u64::cast_signed).filter(|offset| *offset >= 0)?;
+    let offset = fields.offset()?;
     let len = fields.u64().filter(|len| (1..=SNAPSHOT_BYTES_MAX).contains(len))?;
     let crc = fields.u32()?;
     if index == 0 || term == 0 || i32::try_from(term).is_err() {
         return None;
     }
-    let configuration = decode_configuration(fields)?;
+    let configuration = fields.configuration().filter(Configuration::is_sound)?;
     let offer = SnapshotOffer { start: Start { index, term, offset }, configuration, len, crc };
     let mut message =
         Message { msg_type: MessageType::MsgSnapshot, term: message_term, ..Message::default() };
@@ -205,41 +202,12 @@ fn decode_snapshot<'a>(fields: &mut Fields<'_>) -> Option<Frame<'a>> {
     Some(Frame::Message { alias, message })
 }
 
-fn decode_configuration(fields: &mut Fields<'_>) -> Option<Configuration> {
-    let mut counts = [0; 4];
-    for count in &mut counts {
-        *count = usize::from(fields.u16()?);
-    }
-    let auto_leave = match fields.u8()? {
-        0 => false,
-        1 => true,
-        _ => return None,
-    };
-    if counts.iter().sum::<usize>() > REPLICAS_MAX {
-        return None;
-    }
-    let mut lists = [const { Vec::new() }; 4];
-    for (list, count) in lists.iter_mut().zip(counts) {
-        for _ in 0..count {
-            list.push(ReplicaId(fields.u64()?));
-        }
-        // As the library lists them, each once; 0 stands for none.
-        let ascends = list.is_sorted_by(|a, b| a < b) && list.first().is_none_or(|first| first.0 > 0);
-        if !ascends {
-            return None;
-        }
-    }
-    let [voters, learners, voters_outgoing, learners_next] = lists;
-    let is_sound = !voters.is_empty() && voters.iter().all(|voter| !learners.contains(voter));
-    is_sound.then_some(Configuration { voters, learners, voters_outgoing, learners_next, auto_leave })
-}
-
 fn decode_append<'a>(fields: &mut Fields<'a>, batches_max: usize) -> Option<Frame<'a>> {
     let alias = fields.u32()?;
     let mut message = Message { msg_type: MessageType::MsgAppend, ..Message::default() };
     (message.term, message.log_term) = (fields.u64()?, fields.u64()?);
     (message.index, message.commit) = (fields.u64()?, fields.u64()?);
-    let offset = fields.u64().map(u64::cast_signed).filter(|offset| *offset >= 0)?;
+    let offset = fields.offset()?;
     let (mut entries, mut batches) = (Vec::new(), 0);
     for _ in 0..fields.u32()? {
         let next = message.index.checked_add(1)?.checked_add(entries.len() as u64)?;
@@ -250,17 +218,17 @@ fn decode_append<'a>(fields: &mut Fields<'a>, batches_max: usize) -> Option<Fram
         }
     }
     message.set_entries(entries.into());
-    let batches = std::mem::take(&mut fields.0);
+    let batches = fields.rest();
     (batches.len() <= batches_max).then_some(Frame::Append { alias, message, offset, batches })
 }
 
 fn decode_call<'a>(fields: &mut Fields<'a>, body_max: usize) -> Option<Frame<'a>> {
-    let (id, kind, body) = (fields.u64()?, fields.u8()?, std::mem::take(&mut fields.0));
+    let (id, kind, body) = (fields.u64()?, fields.u8()?, fields.rest());
     (body.len() <= body_max).then_some(Frame::Call { id, kind, body })
 }
 
 fn decode_answer<'a>(fields: &mut Fields<'a>, body_max: usize) -> Option<Frame<'a>> {
-    let (id, status, body) = (fields.u64()?, fields.u8()?, std::mem::take(&mut fields.0));
+    let (id, status, body) = (fields.u64()?, fields.u8()?, fields.rest());
     (body.len() <= body_max).then_some(Frame::Answer { id, status, body })
 }
 
@@ -289,36 +257,5 @@ fn decode_run(fields: &mut Fields<'_>, next: u64, entries: &mut Vec<Entry>) -> O
             Some(0)
         }
         _ => None,
-    }
-}
-
-/// The bytes of a frame that were not read yet.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.bytes(N)?.try_into().ok()
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_be_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_be_bytes)
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.take().map(u16::from_be_bytes)
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.take().map(u8::from_be_bytes)
     }
 }

@@ -5,6 +5,7 @@ use super::{
     KIND_REPEAT, KIND_REPEAT_ANSWER, KIND_SNAPSHOT, KIND_STANDING, LENGTH_BYTES, RUN_BATCHES, RUN_INTERNAL,
     TYPES,
 };
+use crate::encoding::{put_configuration, put_u64};
 use crate::standing::{Repeat, RepeatAnswer};
 use crate::store::{is_stub, offer_of};
 use raft::eraftpb::{Entry, Message, MessageType};
@@ -17,10 +18,6 @@ fn frame(kind: u8, behind: usize, out: &mut Vec<u8>, fields: impl FnOnce(&mut Ve
     fields(out);
     let len = (out.len() - start - LENGTH_BYTES + behind) as u32;
     out[start..start + LENGTH_BYTES].copy_from_slice(&len.to_be_bytes());
-}
-
-fn put_u64(out: &mut Vec<u8>, numbers: &[u64]) {
-    numbers.iter().for_each(|number| out.extend_from_slice(&number.to_be_bytes()));
 }
 
 /// Gives a group its number on the link.
@@ -98,21 +95,12 @@ pub fn message(alias: u32, message: &Message, out: &mut Vec<u8>) -> bool {
 /// The offer of a snapshot, whose bytes are asked for.
 fn snapshot(alias: u32, message: &Message, out: &mut Vec<u8>) -> bool {
     let Some(offer) = offer_of(message.get_snapshot()) else { return false };
-    let configuration = &offer.configuration;
-    let lists = [
-        &configuration.voters,
-        &configuration.learners,
-        &configuration.voters_outgoing,
-        &configuration.learners_next,
-    ];
     frame(KIND_SNAPSHOT, 0, out, |out| {
         out.extend_from_slice(&alias.to_be_bytes());
         put_u64(out, &[message.term, offer.start.index, offer.start.term]);
         put_u64(out, &[offer.start.offset.cast_unsigned(), offer.len]);
         out.extend_from_slice(&offer.crc.to_be_bytes());
-        lists.iter().for_each(|list| out.extend_from_slice(&(list.len() as u16).to_be_bytes()));
-        out.push(u8::from(configuration.auto_leave));
-        configuration.replicas().for_each(|replica| put_u64(out, &[replica.0]));
+        put_configuration(out, &offer.configuration);
     });
     true
 }
