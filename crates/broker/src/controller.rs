@@ -630,12 +630,8 @@ impl Controller {
         if records.is_empty() {
             return Ok(());
         }
-        let mut batch = BatchBuilder::new(BatchOptions::default());
         let wall_ms = crate::clock::wall_ms();
-        for value in records {
-            batch.append(wall_ms, None, Some(value), &[]).map_err(|_| ErrorCode::POLICY_VIOLATION)?;
-        }
-        let bytes = batch.build().map_err(|_| ErrorCode::POLICY_VIOLATION)?;
+        let bytes = batch_of(records, wall_ms)?;
         let appended = with_scratch(|scratch| {
             self.log.append(&bytes, Origin::Coordinator, &crate::clock::Clock::start(), scratch)
         });
@@ -655,6 +651,19 @@ impl Controller {
         self.log.when_durable(upto, Durable::Call(Box::new(tell)));
         durable
     }
+}
+
+/// Records as one batch.
+///
+/// # Errors
+/// POLICY_VIOLATION where they are too large for one.
+fn batch_of(records: &[Vec<u8>], wall_ms: i64) -> Result<Vec<u8>, ErrorCode> {
+    let too_large = |_| ErrorCode::POLICY_VIOLATION;
+    let mut batch = BatchBuilder::new(BatchOptions::default());
+    for value in records {
+        batch.append(wall_ms, None, Some(value), &[]).map_err(too_large)?;
+    }
+    batch.build().map_err(too_large)
 }
 
 /// Why the process ends after a panic in the midst of a change.

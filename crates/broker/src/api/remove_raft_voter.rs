@@ -20,11 +20,7 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request: RemoveRaftVoterRequest<'_> = body(decoder, context.version)?;
-    let refused = refusal(broker, &context, request.cluster_id.as_deref(), "removing");
-    let response = RemoveRaftVoterResponse {
-        error_code: refused.error.code(),
-        error_message: Some(refused.message.into()),
-        ..Default::default()
-    };
+    let (error_code, error_message) = refusal(broker, &context, request.cluster_id.as_deref(), "removing");
+    let response = RemoveRaftVoterResponse { error_code, error_message, ..Default::default() };
     Ok(respond(&context, response, out))
 }

@@ -17,12 +17,11 @@ use std::time::{Duration, Instant};
 
 use mainstem_controller::{Decision, MetadataChange, MetadataStateMachine};
 use mainstem_log::Origin;
-use mainstem_records::{BatchBuilder, BatchOptions};
 use mainstem_replication::Role;
 use mainstem_wire::ErrorCode;
 use parking_lot::{Condvar, Mutex};
 
-use super::{Controller, RollbackOnPanic};
+use super::{Controller, RollbackOnPanic, batch_of};
 use crate::broker::Broker;
 use crate::coordinators::replay::{Checksums, Entry, replay_range};
 use crate::scratch::with_scratch;
@@ -369,12 +368,7 @@ impl Controller {
         if records.is_empty() {
             return Ok(());
         }
-        let mut batch = BatchBuilder::new(BatchOptions::default());
-        let wall_ms = crate::clock::wall_ms();
-        for value in records {
-            batch.append(wall_ms, None, Some(value), &[]).map_err(|_| ErrorCode::POLICY_VIOLATION)?;
-        }
-        let bytes = batch.build().map_err(|_| ErrorCode::POLICY_VIOLATION)?;
+        let bytes = batch_of(records, crate::clock::wall_ms())?;
         let clock = crate::clock::Clock::start();
         let append =
             |scratch: &mut _| self.log.append_in_epoch(&bytes, Origin::Coordinator, epoch, &clock, scratch);
