@@ -10,7 +10,6 @@ use transactions::TRANSACTIONS_TOPIC;
 pub(crate) mod driver;
 pub(crate) mod groups;
 pub(crate) mod markers;
-pub(crate) mod replay;
 pub(crate) mod tailers;
 pub(crate) mod transactions;
 pub(crate) mod verification;

@@ -1,4 +1,4 @@
-//! Partitions as the broker serves them, and the work on their log directories: opening, placing, moves, housekeeping,
+//! Partitions as the broker serves them, and the work on their log directories: opening, placing, reading whole logs, moves, housekeeping,
 //! compaction, cold reads, failures of disks.
 
 pub(crate) mod attached;
@@ -11,5 +11,6 @@ pub(crate) mod moves;
 pub(crate) mod opening;
 pub(crate) mod partition;
 pub(crate) mod placing;
+pub(crate) mod replay;
 pub(crate) mod replicas;
 pub(crate) mod topics;

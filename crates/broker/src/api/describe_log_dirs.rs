@@ -16,7 +16,7 @@ use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
 use crate::storage::attached::Attached;
-use crate::storage::partition::Partition;
+use crate::storage::partition::{Extent, Partition};
 
 /// Bytes that are not known.
 const UNKNOWN_BYTES: i64 = -1;
@@ -85,12 +85,8 @@ fn find_all(broker: &Broker, wanted: &Wanted<'_>) -> Found {
         );
     };
     for partition in broker.partitions().iter().filter(|partition| wanted.has(partition)) {
-        let place = partition.with_log(|log| {
-            let ends = log.ends();
-            (log.dir().clone(), log.size(), (ends.high_watermark - ends.log_end).max(0))
-        });
-        if let Ok((dir, size, lag)) = place {
-            note(&dir, partition, size, lag, false);
+        if let Ok(Extent { dir: Some(dir), bytes, ends, .. }) = partition.extent() {
+            note(&dir, partition, bytes, (ends.high_watermark - ends.log_end).max(0), false);
         }
     }
     for copy in broker.moves.progress().iter().filter(|copy| wanted.has(&copy.partition)) {

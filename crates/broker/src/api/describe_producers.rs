@@ -85,8 +85,5 @@ fn producers(
         });
         Ok(states.collect())
     };
-    match partition.queue() {
-        Some(queue) => queue.with_producers(|producers| describe(producers.state())),
-        None => partition.with_log(|log| describe(log.producer_state()))?,
-    }
+    partition.with_producers(describe)?
 }

@@ -79,11 +79,11 @@ fn refused(error: ErrorCode) -> PartitionData<'static> {
 }
 
 fn describe(broker: &Broker, version: i16) -> PartitionData<'static> {
-    let log = broker.controller.log().with_log(|log| (log.ends(), log.dir().directory_id()));
-    let (ends, directory_id) = match log {
-        Ok(found) => found,
+    let log = broker.controller.log();
+    let (ends, directory_id) = match (log.ends(), log.place()) {
+        (Ok(ends), Ok((dir, _))) => (ends, dir.directory_id()),
         // The broker is stopping.
-        Err(error) => return refused(error),
+        (Err(error), _) | (_, Err(error)) => return refused(error),
     };
     if let Some(cluster) = &broker.cluster {
         return describe_cluster(broker, cluster, ends.high_watermark, version);

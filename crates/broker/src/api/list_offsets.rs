@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use mainstem_log::{FoundOffset, ReadError};
 use mainstem_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsRequest};
 use mainstem_wire::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse,
@@ -12,12 +11,11 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::background::serve_in_background;
 use crate::broker::Broker;
-use crate::errors::read_error_code;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
-use crate::storage::partition::Partition;
+use crate::storage::partition::TimeSearch;
 
 /// The next offset that will be readable.
 const LATEST: i64 = -1;
@@ -170,49 +168,23 @@ fn find(
     }
     let ends = partition.ends()?;
     let readable = if committed { ends.last_stable } else { ends.high_watermark };
-    let epoch_at = |offset| match partition.queue() {
-        Some(queue) => queue.epoch_of(offset).unwrap_or(-1),
-        None => {
-            let epoch = partition.with_log(|log| log.leader_epochs().epoch_of(offset));
-            epoch.ok().flatten().unwrap_or(-1)
-        }
-    };
+    let epoch_at = |offset| partition.epoch_of(offset).unwrap_or(-1);
     match wanted.timestamp {
         LATEST => Ok(Found::end(readable, leader_epoch)),
         EARLIEST => Ok(Found::end(ends.log_start, epoch_at(ends.log_start))),
         EARLIEST_LOCAL => Ok(Found::end(ends.local_log_start, epoch_at(ends.local_log_start))),
         LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(Found::nothing()),
         timestamp => {
-            let found = search(&partition, timestamp)?;
+            let found = partition.search_time(match timestamp {
+                MAX_TIMESTAMP => TimeSearch::Latest,
+                timestamp => TimeSearch::AtLeast(timestamp),
+            })?;
             // What lies beyond the readable end is not told.
             Ok(found.filter(|found| found.offset < readable).map_or_else(Found::nothing, |found| Found {
                 offset: found.offset,
                 timestamp: found.timestamp,
                 leader_epoch: epoch_at(found.offset),
             }))
-        }
-    }
-}
-
-/// Searches by time. That reads from the disk: appends do not wait for it.
-fn search(partition: &Partition, timestamp: i64) -> Result<Option<FoundOffset>, ErrorCode> {
-    if let Some(queue) = partition.queue() {
-        let found = queue.search((timestamp != MAX_TIMESTAMP).then_some(timestamp))?;
-        return Ok(found.map(|(offset, timestamp)| FoundOffset { offset, timestamp, leader_epoch: -1 }));
-    }
-    loop {
-        let (dir, path, search) =
-            partition.with_log(|log| (log.dir().clone(), log.path().to_owned(), log.timestamp_search()))?;
-        let found = search.and_then(|search| match timestamp {
-            MAX_TIMESTAMP => search.offset_of_max(),
-            _ => search.offset_for(timestamp),
-        });
-        // If it has moved in between, what was not found may only have been elsewhere by then.
-        if let Err(ReadError::Storage(error)) = &found {
-            dir.note_error(error);
-        }
-        if partition.is_at(&path) {
-            return found.map_err(|error| read_error_code(&error));
         }
     }
 }

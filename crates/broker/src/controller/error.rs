@@ -13,7 +13,7 @@ use mainstem_replication::journal::JournalError;
 use mainstem_wire::{ErrorCode, Uuid};
 
 use crate::controller::snapshots::SnapshotError;
-use crate::coordinators::replay::ReplayError;
+use crate::storage::replay::ReplayError;
 
 /// Why the metadata or a partition cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -23,9 +23,9 @@ use parking_lot::{Condvar, Mutex};
 
 use super::{Controller, RollbackOnPanic, batch_of};
 use crate::broker::Broker;
-use crate::coordinators::replay::{Checksums, Entry, replay_range};
 use crate::scratch::with_scratch;
 use crate::storage::partition::{Partition, ReplicaEvents};
+use crate::storage::replay::{Checksums, Entry};
 
 /// How long a decision waits for its commit, and to be carried out.
 pub(super) const COMMIT_TIME: Duration = Duration::from_secs(10);
@@ -306,14 +306,12 @@ impl Controller {
             return changes;
         }
         let mut records: Vec<(i64, Vec<u8>)> = Vec::new();
-        let read = self.log.with_log(|log| {
-            replay_range(log, next..high_watermark, Checksums::Verified, |entry| {
-                if let Entry::Record { record, .. } = entry
-                    && let Some(value) = record.value
-                {
-                    records.push((record.offset, value.to_vec()));
-                }
-            })
+        let read = self.log.replay_range(next..high_watermark, Checksums::Verified, |entry| {
+            if let Entry::Record { record, .. } = entry
+                && let Some(value) = record.value
+            {
+                records.push((record.offset, value.to_vec()));
+            }
         });
         match read {
             Ok(Ok(())) => {}

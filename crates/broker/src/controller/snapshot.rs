@@ -16,8 +16,8 @@ use mainstem_wire::ErrorCode;
 use super::{Controller, ControllerError, FIRST_METADATA_EPOCH};
 use crate::clock::{Clock, wall_ms};
 use crate::controller::snapshots::{QuorumRecords, SnapshotFile, SnapshotRecord, encode};
-use crate::coordinators::replay::{Checksums, Entry, replay};
 use crate::storage::partition::Durable;
+use crate::storage::replay::{Checksums, Entry, replay};
 
 /// What the log has got since the last snapshot.
 pub(super) struct SinceSnapshot {
@@ -142,8 +142,7 @@ impl Controller {
         // A copy, so that no change waits for the disk.
         let image = self.image().clone();
         let end_offset = image.next_offset();
-        let log = self.log.with_log(|log| (log.dir().clone(), log.path().to_owned()));
-        let (dir, path) = log.map_err(WriteError::Log)?;
+        let (dir, path) = self.log.place().map_err(WriteError::Log)?;
         let storage = &**dir.storage();
         let file = SnapshotFile::new(&path, end_offset, self.epoch);
         let bytes = encode(&self.quorum, image.snapshot(), last_timestamp, wall_ms());

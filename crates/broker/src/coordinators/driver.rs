@@ -19,12 +19,12 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::broker::Broker;
 use crate::clock::Now;
-use crate::coordinators::replay::{Checksums, replay};
 use crate::net::context::RequestContext;
 use crate::net::dispatch::Handled;
 use crate::net::output::ResponseBuffer;
 use crate::scratch::with_scratch;
 use crate::storage::partition::{Durable, Partition};
+use crate::storage::replay::Checksums;
 
 /// No deadline.
 const NEVER: u64 = u64::MAX;
@@ -469,12 +469,10 @@ impl<C: Coordinator> Driver<C> {
     fn replay(&self, broker: &Broker, partition: &Partition) -> bool {
         let (now, index, topic) = (broker.clock.now(), partition.index, C::TOPIC);
         let mut malformed = 0;
-        let replayed = partition.with_log(|log| {
-            replay(log, Checksums::Unread, |entry| {
-                if let Some(entry) = entry.keyed() {
-                    malformed += self.core.lock().machine.load(now, index, entry);
-                }
-            })
+        let replayed = partition.replay(Checksums::Unread, |entry| {
+            if let Some(entry) = entry.keyed() {
+                malformed += self.core.lock().machine.load(now, index, entry);
+            }
         });
         if malformed > 0 {
             tracing::error!(partition = index, malformed, "{topic} has records that do not decode");

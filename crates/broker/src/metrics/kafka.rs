@@ -12,7 +12,7 @@ use super::load;
 use crate::api;
 use crate::broker::Broker;
 use crate::controller::cluster::Leaders;
-use crate::storage::partition::{Partition, ReplicationHealth};
+use crate::storage::partition::{Extent, Partition, ReplicationHealth};
 use crate::storage::topics::Topic;
 
 /// Groups above which their states are not counted at each look: it holds the coordinator for as long.
@@ -40,11 +40,8 @@ const REQUEST_PARTS: [(Part, &str, &str); 5] = [
     (Part::Throttle, "throttletimems", "Milliseconds for which a request's client was held back, lately."),
 ];
 
-/// Bytes, segments, first and next offset of a log.
-type Looked = (u64, usize, i64, i64);
-
 /// A metric of logs: its name, what it means, and where it is taken from.
-type LogColumn = (&'static str, &'static str, fn(&Looked) -> f64);
+type LogColumn = (&'static str, &'static str, fn(&Extent) -> f64);
 
 /// What is looked at once for all metrics.
 struct View<'a> {
@@ -341,31 +338,24 @@ impl View<'_> {
 
     /// Sizes and ends of logs.
     fn logs(&self, text: &mut Exposition) {
-        let of = |partition: &Arc<Partition>| {
-            let looked = match partition.queue() {
-                Some(queue) => {
-                    let ((size, segments), ends) = (queue.size(), queue.ends());
-                    Ok((size, segments, ends.log_start, ends.log_end))
-                }
-                None => partition.with_log(|log| {
-                    (log.size(), log.segment_count(), log.ends().log_start, log.ends().log_end)
-                }),
-            };
-            looked.ok().map(|looked| (partition.clone(), looked))
-        };
+        let of = |partition: &Arc<Partition>| Some((partition.clone(), partition.extent().ok()?));
         let logs: Vec<_> = self.shown.iter().filter_map(of).collect();
         let columns: [LogColumn; 4] = [
-            ("kafka_log_log_size", "Bytes of a partition's segments.", |looked| looked.0 as f64),
-            ("kafka_log_log_numlogsegments", "Segments of a partition.", |looked| looked.1 as f64),
-            ("kafka_log_log_logstartoffset", "First offset of a partition.", |looked| looked.2 as f64),
-            ("kafka_log_log_logendoffset", "Next offset of a partition.", |looked| looked.3 as f64),
+            ("kafka_log_log_size", "Bytes of a partition's segments.", |extent| extent.bytes as f64),
+            ("kafka_log_log_numlogsegments", "Segments of a partition.", |extent| extent.segments as f64),
+            ("kafka_log_log_logstartoffset", "First offset of a partition.", |extent| {
+                extent.ends.log_start as f64
+            }),
+            ("kafka_log_log_logendoffset", "Next offset of a partition.", |extent| {
+                extent.ends.log_end as f64
+            }),
         ];
         for (name, help, value) in columns {
             text.describe(name, Kind::Gauge, help);
-            for (partition, looked) in &logs {
+            for (partition, extent) in &logs {
                 let index = partition.index.to_string();
                 let labels = [("topic", &*partition.topic), ("partition", index.as_str())];
-                text.sample(name, &labels, value(looked));
+                text.sample(name, &labels, value(extent));
             }
         }
         let failed = self.broker.dirs.failures();

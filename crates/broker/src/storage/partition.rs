@@ -30,9 +30,11 @@ use crate::settings::TopicSettings;
 use crate::signal::{DurableWait, FetchWaiter};
 use crate::storage::attached::{Attached, QueueRefusal};
 
+mod queries;
 mod replicated;
 mod stored;
 
+pub(crate) use queries::{Extent, TimeSearch};
 pub(crate) use replicated::{Pulse, ReplicaEvents, ReplicationHealth, is_append};
 
 /// Bytes that a marker may make readable, for who waits for some: more than any fetch asks for. How many it really are
@@ -504,13 +506,7 @@ impl Partition {
             return Err(Refused::NotLeader);
         }
         let outcome = state.append(&batch, now)?;
-        match &self.replication {
-            None => drop(state),
-            Some(_) => self.drive(state),
-        }
-        if outcome.sync_due {
-            self.request_flush();
-        }
+        self.appended(state, &outcome);
         Ok(outcome)
     }
 
@@ -537,13 +533,7 @@ impl Partition {
         }
         let mut state = self.lock();
         let outcome = state.append(&batch, now)?;
-        match &self.replication {
-            None => drop(state),
-            Some(_) => self.drive(state),
-        }
-        if outcome.sync_due {
-            self.request_flush();
-        }
+        self.appended(state, &outcome);
         Ok(outcome)
     }
 
@@ -563,6 +553,12 @@ impl Partition {
             // What becomes readable to read_committed cannot be told from here: those who wait look again.
             Ok((appended, MARKER_READABLE_BYTES))
         })?;
+        self.appended(state, &outcome);
+        Ok(outcome)
+    }
+
+    /// Gives the lock back after an append, and has done what follows from it.
+    fn appended(&self, state: Locked<'_>, outcome: &AppendOutcome) {
         match &self.replication {
             None => drop(state),
             Some(_) => self.drive(state),
@@ -570,7 +566,6 @@ impl Partition {
         if outcome.sync_due {
             self.request_flush();
         }
-        Ok(outcome)
     }
 
     /// Begins to verify that a producer's transaction may begin in this partition (KIP-890). `None`: it is open here.
@@ -712,11 +707,11 @@ impl Partition {
         }
     }
 
-    /// Runs a function on the log. For what is neither an append nor a read.
+    /// Runs a function on the log: for the work on log directories, and for what others ask by name (`queries.rs`).
     ///
     /// # Errors
     /// That of [`NoLog`].
-    pub(crate) fn with_log<T>(&self, act: impl FnOnce(&mut Log) -> T) -> Result<T, ErrorCode> {
+    pub(super) fn with_log<T>(&self, act: impl FnOnce(&mut Log) -> T) -> Result<T, ErrorCode> {
         self.lock().log().map(act)
     }
 

@@ -1,4 +1,4 @@
-//! Reading a whole log, batch by batch: how the coordinators' state machines are rebuilt at start.
+//! Reading a whole log, batch by batch: how the state machines of coordinators and controller are rebuilt from theirs.
 
 use std::ops::Range;
 
