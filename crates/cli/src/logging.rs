@@ -3,6 +3,7 @@
 mod sink;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, stderr};
 use std::os::fd::AsFd;
 use std::panic::PanicHookInfo;
@@ -32,9 +33,10 @@ struct Lines(Option<Arc<Sink>>);
 
 impl io::Write for Lines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let whole = one_line(line);
         match &self.0 {
-            Some(sink) => sink.write(line),
-            None => stderr().write_all(line)?,
+            Some(sink) => sink.write(&whole),
+            None => stderr().write_all(&whole)?,
         }
         Ok(line.len())
     }
@@ -42,6 +44,24 @@ impl io::Write for Lines {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// What is logged at once is one line, whatever names of clients are in it: breaks before its end are escaped.
+fn one_line(line: &[u8]) -> Cow<'_, [u8]> {
+    let text = line.strip_suffix(b"\n").unwrap_or(line);
+    if !text.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
+        return Cow::Borrowed(line);
+    }
+    let mut escaped = Vec::with_capacity(line.len() + 16);
+    for byte in text {
+        match byte {
+            b'\n' => escaped.extend_from_slice(br"\n"),
+            b'\r' => escaped.extend_from_slice(br"\r"),
+            other => escaped.push(*other),
+        }
+    }
+    escaped.push(b'\n');
+    Cow::Owned(escaped)
 }
 
 /// Writes a line to stderr, behind what is logged.
@@ -64,6 +84,7 @@ fn log_panic(info: &PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let backtrace = Backtrace::capture();
     let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
+    let info = info.to_string().replace('\n', " ");
     tracing::error!(backtrace, "thread {:?} {info}", thread.name().unwrap_or("without a name"));
 }
 
@@ -154,6 +175,15 @@ fn filter(level: LogLevel) -> LevelFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_logged_at_once_is_one_line() {
+        for (logged, line) in
+            [("a\n", "a\n"), ("a\nb: forged\n", "a\\nb: forged\n"), ("a\r\n", "a\\r\n"), ("a\n\n", "a\\n\n")]
+        {
+            assert_eq!(one_line(logged.as_bytes()), line.as_bytes(), "{logged:?}");
+        }
+    }
 
     #[test]
     fn a_word_that_is_no_level_silences_nothing() {

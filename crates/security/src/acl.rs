@@ -11,6 +11,8 @@ use std::net::IpAddr;
 
 pub use filter::{AclBindingFilter, PatternFilter};
 
+use crate::OneLine;
+
 /// The name that stands for every resource of a type, and the host for every host.
 pub const WILDCARD: &str = "*";
 /// The principal whose rules concern everybody.
@@ -180,7 +182,7 @@ pub(crate) fn parse_host(host: &str) -> Option<IpAddr> {
     host.parse::<IpAddr>().ok().map(|host| host.to_canonical())
 }
 
-/// As the audit log of Kafka shows a rule.
+/// As the audit log of Kafka shows a rule, on one line whatever its names are.
 impl fmt::Display for AclBinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -188,10 +190,10 @@ impl fmt::Display for AclBinding {
             "StandardAcl(resourceType={}, resourceName={}, patternType={}, principal={}, host={}, operation={}, \
              permissionType={})",
             self.resource_type,
-            self.name,
+            OneLine(&self.name),
             self.pattern_type,
-            self.principal,
-            self.host,
+            OneLine(&self.principal),
+            OneLine(&self.host),
             self.operation,
             self.permission
         )

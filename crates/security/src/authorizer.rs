@@ -30,7 +30,7 @@ use mainstem_wire::Uuid;
 use table::{Mask, Names, Table};
 
 use crate::acl::{AclBinding, AclOperation, ResourceType, WILDCARD_PRINCIPAL};
-use crate::{KafkaPrincipal, SecurityError};
+use crate::{KafkaPrincipal, OneLine, SecurityError};
 
 /// What the configuration says about authorisation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -255,7 +255,7 @@ impl Authorizer {
     }
 }
 
-/// A line of Kafka's audit log (`kafka.authorizer.logger`).
+/// A line of Kafka's audit log (`kafka.authorizer.logger`). Names are what clients send: they stay on the line.
 #[derive(Debug, Clone, Copy)]
 pub struct AuditLine<'a> {
     /// What was asked.
@@ -276,10 +276,12 @@ impl fmt::Display for AuditLine<'_> {
         let verdict = if self.verdict.is_allowed() { "Allowed" } else { "Denied" };
         write!(
             f,
-            "Principal = {principal} is {verdict} operation = {operation} from host = {} on resource = \
-             {}:LITERAL:{name} for request = {} with resourceRefCount = {} based on rule ",
+            "Principal = {} is {verdict} operation = {operation} from host = {} on resource = {}:LITERAL:{} for \
+             request = {} with resourceRefCount = {} based on rule ",
+            OneLine(principal),
             host.to_canonical(),
             resource_type.name(),
+            OneLine(name),
             self.request,
             self.references
         )?;

@@ -25,8 +25,8 @@ use mainstem_security::plain::PlainUsers;
 use mainstem_security::scram::{ScramCredential, ScramMechanism};
 use mainstem_security::tls::TlsError;
 use mainstem_security::{
-    Authenticator, AuthorizerRules, Credentials, DecoyShape, Failure, KafkaPrincipal, Now, Question, Secret,
-    Step, StepContext, TokenCredential,
+    Authenticator, AuthorizerRules, Credentials, DecoyShape, Failure, KafkaPrincipal, Now, OneLine, Question,
+    Secret, Step, StepContext, TokenCredential,
 };
 
 use super::channel::Channel;
@@ -152,7 +152,7 @@ impl NodeGate {
 
     /// A peer was refused: says so once, and how often it is tried again.
     pub(crate) fn refused(&self, peer: IpAddr, why: &str) {
-        self.refusals.say(peer, why);
+        self.refusals.say(peer, &OneLine(why).to_string());
     }
 
     fn authenticate(&self, socket: TcpStream, peer: SocketAddr) -> io::Result<Arrived> {
@@ -203,7 +203,7 @@ impl NodeGate {
                         std::thread::sleep(self.failed_delay);
                     }
                     channel.refuse(&reply.unwrap_or_default());
-                    return Err(invalid(detail.escape_debug().to_string()));
+                    return Err(invalid(OneLine(&detail).to_string()));
                 }
             }
         }

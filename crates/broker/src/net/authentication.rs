@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mainstem_security::tls::TlsSession;
-use mainstem_security::{Admission, Authenticator, Failure, Now, Session, Step, StepContext};
+use mainstem_security::{Admission, Authenticator, Failure, Now, OneLine, Session, Step, StepContext};
 use mainstem_wire::{ApiKey, frame};
 
 use crate::broker::Broker;
@@ -148,14 +148,14 @@ impl Gate {
                 let Some(session) = session else { return Ok(()) };
                 let principal = session.principal(&gate.settings.mapping()).map_err(|error| {
                     context.authentications(broker).failed(false);
-                    CloseReason::NotAuthenticated(error.to_string().escape_debug().to_string())
+                    CloseReason::NotAuthenticated(OneLine(&error.to_string()).to_string())
                 })?;
                 *context = Arc::new(context.authenticated(&principal.to_string()));
             }
         }
         context.authentications(broker).succeeded(false);
         tracing::debug!(
-            peer = %context.peer, connection = context.id, principal = %context.principal,
+            peer = %context.peer, connection = context.id, principal = %OneLine(&context.principal),
             protocol = session.and_then(TlsSession::protocol), cipher = session.and_then(TlsSession::cipher_suite),
             "connected by TLS"
         );
@@ -240,7 +240,7 @@ impl SaslGate {
         context.authentications(broker).succeeded(false);
         *context = Arc::new(context.authenticated(&authenticated.principal.to_string()));
         tracing::debug!(
-            peer = %context.peer, connection = context.id, principal = %context.principal,
+            peer = %context.peer, connection = context.id, principal = %OneLine(&context.principal),
             "authenticated by {}", authenticated.mechanism
         );
         self.state = State::Session { session: authenticated, renewal: None };
@@ -251,7 +251,7 @@ impl SaslGate {
     fn refused(&mut self, broker: &Broker, context: &ConnectionContext, failure: Failure) -> Handled {
         let again = matches!(self.state, State::Session { .. });
         self.state = State::Refused;
-        let reason = CloseReason::NotAuthenticated(failure.detail.escape_debug().to_string());
+        let reason = CloseReason::NotAuthenticated(OneLine(&failure.detail).to_string());
         if !failure.is_refusal {
             return Handled::Close(reason);
         }

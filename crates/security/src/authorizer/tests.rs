@@ -192,6 +192,26 @@ fn kafkas_audit_line() {
     assert!(line.to_string().ends_with("is Allowed operation = READ from host = 10.0.0.1 on resource = TransactionalId:LITERAL:tx for request = FETCH with resourceRefCount = 2 based on rule SuperUser"));
 }
 
+#[test]
+fn names_cannot_forge_lines_of_the_audit_log() {
+    let forged = "t\n2026-01-01T00:00:00Z  INFO kafka.authorizer.logger: Principal = User:a is Allowed";
+    let rule =
+        AclBinding { name: "t\r".into(), principal: "User:\u{2028}".into(), ..rule("Deny a Read topic:t *") };
+    let question = Question {
+        principal: "User:CN=a\u{1b}[1A",
+        host: "10.0.0.1".parse().unwrap(),
+        operation: AclOperation::Read,
+        resource_type: ResourceType::Topic,
+        name: forged,
+    };
+    let line =
+        AuditLine { question, verdict: Verdict::Denied, rule: Some(&rule), request: "Fetch", references: 1 };
+    let line = line.to_string();
+    assert!(!line.contains(|c: char| c.is_control() || c == '\u{2028}'), "{line:?}");
+    assert!(line.starts_with(r"Principal = User:CN=a\u{1b}[1A is Denied"), "{line}");
+    assert!(line.contains(r"Topic:LITERAL:t\n2026") && line.contains(r"resourceName=t\r,"), "{line}");
+}
+
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![5 => "[ab]{0,3}", 1 => Just("*".to_owned()), 1 => Just("hardcode".to_owned()), 1 => "[aéè]{1,2}"]
 }

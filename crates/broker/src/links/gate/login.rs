@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use mainstem_config::SaslListener;
 use mainstem_controller::MetadataImage;
 use mainstem_security::jaas::JaasConfig;
-use mainstem_security::{ClientExchange, ClientStep, Mechanism, Secret, SecurityError};
+use mainstem_security::{ClientExchange, ClientStep, Mechanism, OneLine, Secret, SecurityError};
 use mainstem_wire::messages::request_header::RequestHeader;
 use mainstem_wire::messages::response_header::ResponseHeader;
 use mainstem_wire::messages::sasl_authenticate_request::SaslAuthenticateRequest;
@@ -89,7 +89,11 @@ impl Login {
         let response: SaslHandshakeResponse<'_> = open(&answer)?;
         if response.error_code != ErrorCode::NONE.code() {
             let known = response.mechanisms.join(", ");
-            return Err(self.refused(&format!("it does not take {}, but {known}", self.mechanism)));
+            return Err(self.refused(&format!(
+                "it does not take {}, but {}",
+                self.mechanism,
+                OneLine(&known)
+            )));
         }
         let nonce = u128::from_ne_bytes(random::bytes());
         let mut exchange =
@@ -103,7 +107,7 @@ impl Login {
             let response: SaslAuthenticateResponse<'_> = open(&answer)?;
             if response.error_code != ErrorCode::NONE.code() {
                 let why = response.error_message.unwrap_or_else(|| "it gives no reason".into());
-                return Err(self.refused(&why.escape_debug().to_string()));
+                return Err(self.refused(&OneLine(&why).to_string()));
             }
             challenge = response.auth_bytes.to_vec();
         }
