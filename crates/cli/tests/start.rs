@@ -3,6 +3,8 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -81,4 +83,65 @@ fn what_is_said_twice_is_refused() {
         assert!(!run.status.success() && said.contains(options[0]) && said.contains(key), "{said}");
     }
     assert_eq!(home.path().read_dir().unwrap().count(), 0, "nothing was touched");
+}
+
+/// Every file and directory below one, with its mode.
+fn modes_below(dir: &Path) -> Vec<(PathBuf, u32)> {
+    let mut found = Vec::new();
+    for entry in dir.read_dir().unwrap().map(Result::unwrap) {
+        let (path, metadata) = (entry.path(), entry.metadata().unwrap());
+        if metadata.is_dir() {
+            found.extend(modes_below(&path));
+        }
+        found.push((path, metadata.permissions().mode() & 0o7777));
+    }
+    found
+}
+
+/// Starts a broker under a umask and stops it when it is ready; the modes of what is then in its directory.
+fn modes_under(umask: &str, home: &Path) -> Vec<(PathBuf, u32)> {
+    let mut broker = Command::new("sh")
+        .args(["-c", &format!("umask {umask}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_mainstem"), "start"])
+        .args(["--json", "--listen", "127.0.0.1:0", "--data-dir", "data/logs"])
+        .current_dir(home)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(broker.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    kill_process(Pid::from_child(&broker), Signal::TERM).unwrap();
+    let (status, mut said) = (broker.wait().unwrap(), String::new());
+    broker.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(status.success() && line.contains("listeners"), "{line}{said}");
+    modes_below(&home.join("data"))
+}
+
+#[test]
+fn data_are_kept_from_other_users() {
+    let home = tempfile::tempdir().unwrap();
+    let metadata = home.path().join("data/logs/__cluster_metadata-0");
+    let modes = modes_under("000", home.path());
+    assert!(modes.len() > 5, "{modes:?}");
+    for (path, mode) in &modes {
+        let shown = format!("{} {mode:o}", path.display());
+        assert_eq!(mode & 0o027, 0, "{shown}");
+        assert_eq!(mode & 0o700 == 0o700, path.is_dir(), "{shown}");
+    }
+    let mode_of = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode_of(&home.path().join("data/logs")), 0o750);
+    assert_eq!(mode_of(&metadata), 0o700, "it has what proves passwords");
+}
+
+#[test]
+fn what_is_there_keeps_its_mode_and_a_stricter_umask_counts() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("data/logs");
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o755)).unwrap();
+    let modes = modes_under("077", home.path());
+    for (path, mode) in modes.iter().filter(|(path, _)| *path != dir) {
+        assert_eq!(mode & 0o077, 0, "{} {mode:o}", path.display());
+    }
+    assert_eq!(dir.metadata().unwrap().permissions().mode() & 0o777, 0o755);
 }

@@ -45,6 +45,9 @@ const PROBES: usize = 7;
 /// One more sync may follow: together under 2 ms on a disk that is worth measuring.
 const PROBE_TIME: Duration = Duration::from_micros(1_200);
 
+/// The topic of the metadata, whose records hold what proves passwords.
+const CLUSTER_METADATA: &str = "__cluster_metadata";
+
 /// How a directory was left by the process that had it last: what has to be checked before it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastStop {
@@ -303,7 +306,10 @@ impl LogDir {
     ) -> io::Result<(PathBuf, FlushWork)> {
         self.checkpoints.retain(|known| known != partition)?;
         let path = self.partition_path(partition);
-        self.storage.create_dir(&path)?;
+        match &*partition.topic == CLUSTER_METADATA {
+            true => self.storage.create_private_dir(&path)?,
+            false => self.storage.create_dir(&path)?,
+        }
         let metadata = write_topic_id(&*self.storage, &path, topic_id)?;
         let directories = vec![Arc::from(path.as_path()), Arc::from(self.path.as_path())];
         Ok((path, FlushWork { files: vec![metadata], directories, ..FlushWork::default() }))

@@ -76,6 +76,12 @@ pub trait Storage: Send + Sync + fmt::Debug + 'static {
     /// Creates a directory and its missing parents. An existing directory is fine.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
 
+    /// The same for a directory that holds secrets: what is created is for the process's own user alone. An existing
+    /// directory keeps its mode.
+    fn create_private_dir(&self, path: &Path) -> io::Result<()> {
+        self.create_dir(path)
+    }
+
     /// Removes a directory and all that is in it.
     fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
 

@@ -11,6 +11,8 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use mainstem_broker::config::{BrokerConfig, Properties, Sources, docs};
 use mainstem_broker::{LastStop, Ready, RecoveryWatch, Server, StartError, StartOptions};
+use rustix::fs::Mode;
+use rustix::process::umask;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -67,6 +69,7 @@ pub(crate) struct Start {
 /// Runs the broker.
 pub(crate) fn run(start: &Start) -> Result<()> {
     let started = Instant::now();
+    keep_from_others();
     let loggers = logging::to_stderr(start.json);
     // Before any thread is there, so that none is killed by a signal that comes early.
     let signals = Signals::new([SIGTERM, SIGINT]).context("signals cannot be handled")?;
@@ -91,6 +94,12 @@ pub(crate) fn run(start: &Start) -> Result<()> {
     stop.started.store(true, Ordering::Release);
     announce(server.ready(), started, start.json)?;
     stop.wait_and_stop(server)
+}
+
+/// What this process creates from now on, others may not look into and its group may not change: a umask of at least 027.
+fn keep_from_others() {
+    let before = umask(Mode::RWXO | Mode::WGRP);
+    umask(before | Mode::RWXO | Mode::WGRP);
 }
 
 fn configuration(start: &Start) -> Result<BrokerConfig> {

@@ -4,7 +4,7 @@ use super::{Advice, DirEntry, OpenMode, Storage, StorageFile, StorageLock, is_sh
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -52,6 +52,10 @@ impl Storage for RealStorage {
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         fs::create_dir_all(path)
+    }
+
+    fn create_private_dir(&self, path: &Path) -> io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
     }
 
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
