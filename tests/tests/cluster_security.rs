@@ -200,6 +200,35 @@ impl Nodes {
         serde_json::from_str(&text).expect("JSON")
     }
 
+    /// The salt and the iterations that a user is shown by SCRAM at the controllers' listener of a node, in clear.
+    fn salt_of(&self, id: u16, user: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.ports[&id].1)).expect("it listens");
+        stream.set_read_timeout(Some(SAID_MAX)).expect("it can be set");
+        let mut ask = |key: i16, body: &[u8]| {
+            // The version is 1, the correlation id 0, and there is no client id.
+            let mut request = Vec::new();
+            request.extend(key.to_be_bytes());
+            request.extend(1_i16.to_be_bytes());
+            request.extend(0_i32.to_be_bytes());
+            request.extend((-1_i16).to_be_bytes());
+            request.extend(body);
+            stream.write_all(&(request.len() as u32).to_be_bytes()).expect("it can be written");
+            stream.write_all(&request).expect("it can be written");
+            let mut length = [0; 4];
+            stream.read_exact(&mut length).expect("an answer");
+            let mut answer = vec![0; u32::from_be_bytes(length) as usize];
+            stream.read_exact(&mut answer).expect("an answer");
+            String::from_utf8_lossy(&answer).into_owned()
+        };
+        let mechanism = b"SCRAM-SHA-512";
+        ask(17, &[&(mechanism.len() as u16).to_be_bytes()[..], mechanism].concat());
+        let token = format!("n,,n={user},r=nonce");
+        let answer = ask(36, &[&(token.len() as u32).to_be_bytes()[..], token.as_bytes()].concat());
+        let (_, shown) = answer.split_once(",s=").expect("a challenge");
+        // The length of the session follows.
+        shown.trim_end_matches('\0').to_owned()
+    }
+
     /// Starts node 3 as one that does not belong: it is refused, both ends say why, and it takes part in nothing.
     #[track_caller]
     fn refuses(&mut self, user: &str, as_stranger: &Settings, said: (&[&str], &[&str])) {
@@ -422,8 +451,15 @@ fn nodes_by_scram_need_users_that_are_there_before_the_metadata() {
     succeed(&mut nodes.tool(2, "anonymous", &["topic", "create", "t", "--replication-factor", "3"]));
     let users = succeed(&mut nodes.tool(3, "anonymous", &["user", "list"]));
     assert!(users.contains("admin"), "the users of the file are those of the cluster: {users}");
+    // No node tells who is a user, not even after another start.
+    let shown = nodes.salt_of(1, "nobody");
+    assert_ne!(shown, nodes.salt_of(1, "another"));
+    for id in [2, 3] {
+        assert_eq!(nodes.salt_of(id, "nobody"), shown, "node {id}");
+    }
     nodes.kill(2);
     nodes.start(2);
+    assert_eq!(nodes.salt_of(2, "nobody"), shown);
 }
 
 /// Certificates of another authority take the place of the old ones while all nodes serve: links that are there stay, and new

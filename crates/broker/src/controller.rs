@@ -229,6 +229,9 @@ impl Controller {
             return Err(ControllerError::Directories(reason));
         }
         self.take_on_users()?;
+        self.commit(|machine| machine.draw_decoy_secret(bootstrap::random_secret))
+            .map_err(ControllerError::Register)?;
+        server::reconfigure(broker, self.config());
         self.commit(MetadataStateMachine::abort_transaction).map_err(ControllerError::Register)?;
         let attached: Vec<_> = broker.attached.iter().map(|queue| queue.metadata()).collect();
         let attach = |machine: &mut MetadataStateMachine| machine.attach_topics(&attached);

@@ -83,6 +83,13 @@ impl EmbeddedBroker {
         self.server.as_ref().expect("it runs").broker()
     }
 
+    /// Where clients of a listener find it.
+    #[cfg(test)]
+    pub(crate) fn address_of(&self, listener: &str) -> std::net::SocketAddr {
+        let listeners = &self.server.as_ref().expect("it runs").ready().listeners;
+        listeners.iter().find(|(name, _)| name == listener).expect("it was configured").1
+    }
+
     #[cfg(test)]
     pub(crate) fn http(&self) -> Option<std::net::SocketAddr> {
         self.server.as_ref().expect("it runs").ready().http

@@ -82,6 +82,7 @@ pub(crate) struct Security {
     authorization: Option<Arc<Authorization>>,
     /// What nodes ask of each other; none without others.
     nodes: Option<Arc<NodeGate>>,
+    /// Until the metadata have one.
     decoy_key: Secret,
     /// How credentials look on the whole, until they change.
     decoys: Mutex<HashMap<ScramMechanism, DecoyShape>>,
@@ -220,7 +221,7 @@ impl Security {
         self.listeners.iter().any(Option::is_some) || self.tls.iter().any(Option::is_some)
     }
 
-    /// The SCRAM credentials of the metadata have changed.
+    /// The SCRAM credentials of the metadata have changed, or what decoys are made from.
     pub(crate) fn scram_changed(&self) {
         self.decoys.lock().clear();
     }
@@ -228,21 +229,41 @@ impl Security {
     /// What an unknown user of a mechanism is shown. Looks at all credentials once after each change of them.
     fn decoy(&self, broker: &Broker, mechanism: ScramMechanism) -> DecoyShape {
         let mut decoys = self.decoys.lock();
-        let look = || broker.controller.image().scram_decoy(mechanism, self.decoy_key.clone());
+        let look = || {
+            let key = decoy_secret(&broker.config()).unwrap_or_else(|| self.decoy_key.clone());
+            broker.controller.image().scram_decoy(mechanism, key)
+        };
         decoys.entry(mechanism).or_insert_with(look).clone()
     }
 }
 
+/// The mechanism and the iterations by which most users' passwords are checked.
+pub(crate) fn shape_of_most(broker: &Broker) -> (ScramMechanism, u32) {
+    let image = broker.controller.image();
+    let count = |mechanism| image.scram_credentials(mechanism).count();
+    let most = match count(ScramMechanism::Sha256) > count(ScramMechanism::Sha512) {
+        true => ScramMechanism::Sha256,
+        false => ScramMechanism::Sha512,
+    };
+    (most, broker.security.decoy(broker, most).iterations)
+}
+
+/// What decoys are made from on every node.
+pub(crate) fn decoy_secret(config: &BrokerConfig) -> Option<Secret> {
+    config.authentication.decoy_secret.as_ref().map(|secret| Secret::from(secret.expose()))
+}
+
 /// The user of a password, whichever mechanism of SCRAM it has; takes as long for an unknown one.
 pub(crate) fn user_of_password(broker: &Broker, name: &str, password: &Secret) -> Option<KafkaPrincipal> {
+    // Asked for whoever it is.
+    let (of_most, iterations) = shape_of_most(broker);
     let known = [ScramMechanism::Sha512, ScramMechanism::Sha256].into_iter().find_map(|mechanism| {
         let credential = broker.controller.image().scram_credential(mechanism, name).cloned()?;
         Some((mechanism, credential))
     });
     let Some((mechanism, credential)) = known else {
-        // As long as the credentials that the tools make take by default.
-        let _ =
-            ScramCredential::new(ScramMechanism::Sha512, password, *b"none", ScramMechanism::ITERATIONS_MIN);
+        // As long as those of most users take.
+        let _ = ScramCredential::new(of_most, password, *b"none", iterations);
         return None;
     };
     let given =

@@ -573,6 +573,7 @@ pub(crate) fn reconfigure(broker: &Broker, config: BrokerConfig) {
     broker.connections.set_overrides(&config.network.max_connections_per_ip_overrides);
     broker.security.reconfigure(&config);
     let before = std::mem::replace(&mut *broker.config.write(), Arc::new(config));
+    broker.security.scram_changed();
     if before.cordoned_log_dirs != broker.config().cordoned_log_dirs {
         // A change of the metadata cannot make another one: the thread of the directories does.
         broker.dir_alarm.ring();

@@ -8,7 +8,7 @@ use super::listeners::Listeners;
 use super::nodes::NodeListener;
 use super::protection;
 use super::quorum::Quorum;
-use super::sasl::{self, SaslListener};
+use super::sasl::{self, SaslListener, SecretText};
 use super::sources::{BrokerValues, ConfigError, ConfigWarning, Sources};
 use super::tls::{self, TlsListener};
 use crate::group_settings::ConsumerGroupConfig;
@@ -180,6 +180,8 @@ pub struct AuthenticationConfig {
     pub timeout: Duration,
     /// `mainstem.unauthenticated.connections.max`.
     pub unauthenticated_max: usize,
+    /// `mainstem.scram.decoy.secret`; none as long as the metadata leader has not drawn one.
+    pub decoy_secret: Option<SecretText>,
 }
 
 /// Windows over which clients are measured against their quotas.
@@ -298,6 +300,12 @@ pub struct MetadataLogConfig {
 }
 
 impl BrokerConfig {
+    /// Whether clients or nodes log in by SASL at any listener.
+    pub fn has_sasl(&self) -> bool {
+        self.sasl_listeners.iter().any(Option::is_some)
+            || self.nodes.as_ref().is_some_and(|nodes| nodes.sasl.is_some())
+    }
+
     /// Reads, validates and types what is known at start; every problem is reported, not only the first.
     pub fn from_sources(sources: Sources<'_>) -> Result<BrokerConfig, ConfigError> {
         let (values, warnings) = BrokerValues::from_sources(sources)?;

@@ -51,7 +51,7 @@ pub use properties::{Properties, PropertiesError, Property};
 pub use providers::{ProviderError, Surroundings};
 pub use quorum::{Quorum, Voter};
 pub use quota_windows::Windows;
-pub use sasl::{JaasText, SaslListener, SaslMechanism};
+pub use sasl::{SaslListener, SaslMechanism, SecretText};
 pub use sources::{
     BrokerValues, ConfigError, ConfigSource, ConfigWarning, Problem, Sources, StaticOrigin, environment_name,
 };

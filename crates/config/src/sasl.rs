@@ -36,23 +36,27 @@ pub struct SaslMechanism {
     /// The registered name.
     pub name: &'static str,
     /// `sasl.jaas.config`; PLAIN has one.
-    pub jaas_config: Option<JaasText>,
+    pub jaas_config: Option<SecretText>,
     /// `connections.max.reauth.ms`; 0 lets a session last.
     pub max_reauth_ms: u64,
 }
 
-/// The text of `sasl.jaas.config`, which is not printed.
+/// A value that holds secrets, which is not printed.
 #[derive(Clone, PartialEq, Eq)]
-pub struct JaasText(String);
+pub struct SecretText(String);
 
-impl JaasText {
+impl SecretText {
+    pub(super) fn new(text: String) -> SecretText {
+        SecretText(text)
+    }
+
     /// The text, with its secrets.
     pub fn expose(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Debug for JaasText {
+impl fmt::Debug for SecretText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[hidden]")
     }
@@ -117,7 +121,7 @@ impl ListenerValues<'_> {
             return Err(self.problem(&format!("asks for {missing}. Use {}", MECHANISMS.join(", "))));
         };
         let key = format!("{}.{}.{JAAS}", self.prefix(), known.to_lowercase());
-        let jaas_config = self.values.lookup(&key).map(|(text, _)| JaasText(text.to_owned()));
+        let jaas_config = self.values.lookup(&key).map(|(text, _)| SecretText(text.to_owned()));
         if known == PLAIN && jaas_config.is_none() {
             return Err(Problem::new(format!(
                 "listeners={} has PLAIN without users. Set {key} to a PlainLoginModule with user_NAME=\"PASSWORD\" for \

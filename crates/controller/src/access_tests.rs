@@ -369,6 +369,37 @@ fn a_decoy_has_the_shape_of_the_majority() {
     assert_eq!(shape(&session), (10_000, 20, false));
 }
 
+#[test]
+fn what_decoys_are_made_from_is_drawn_once_and_kept() {
+    const SASL: &str = "listeners=SASL_PLAINTEXT://127.0.0.1:9092\nsasl.enabled.mechanisms=SCRAM-SHA-512\n";
+    let secret = |session: &Session| {
+        let authentication = &session.machine.config().authentication;
+        authentication.decoy_secret.as_ref().map(|secret| secret.expose().to_owned())
+    };
+    let draw = |session: &mut Session, text: &str| {
+        let decision = session.machine.draw_decoy_secret(|| text.to_owned());
+        session.append(decision);
+        session.commit_all();
+    };
+    let mut session = Session::new(SASL);
+    assert_eq!(secret(&session), None);
+    draw(&mut session, "first");
+    let end = session.end();
+    draw(&mut session, "second");
+    assert_eq!((secret(&session).as_deref(), session.end()), (Some("first"), end));
+    let kept = session.machine.image().configs(&ConfigResource::new(ResourceKind::Broker, "")).clone();
+    assert_eq!(kept.get("mainstem.scram.decoy.secret").map(String::as_str), Some("first"));
+    check_log(&session);
+
+    let mut set = Session::new(&format!("{SASL}mainstem.scram.decoy.secret=mine"));
+    draw(&mut set, "drawn");
+    assert_eq!(secret(&set).as_deref(), Some("mine"), "what is configured counts");
+    let mut open = Session::new("");
+    let end = open.end();
+    draw(&mut open, "drawn");
+    assert_eq!(open.end(), end, "nobody logs in");
+}
+
 /// Records that cannot be applied are refused and change nothing.
 #[test]
 fn records_that_contradict() {

@@ -116,6 +116,15 @@ impl MetadataImage {
         DecoyShape { key, iterations, salt_bytes, is_text }
     }
 
+    /// Something that those who know the users' credentials know alone, and that is the same wherever they are; none
+    /// without users. It changes with them.
+    pub fn scram_secret(&self) -> Option<Secret> {
+        let credentials = self.scram.values().flat_map(BTreeMap::values);
+        let keys: Vec<u8> =
+            credentials.flat_map(|credential| credential.stored_key.expose()).copied().collect();
+        (!keys.is_empty()).then(|| Secret::new(keys))
+    }
+
     pub(super) fn scram(&self) -> &BTreeMap<ScramMechanism, BTreeMap<String, ScramCredential>> {
         &self.scram
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::abort_transaction_record::AbortTransactionRecord;
+use mainstem_wire::messages::config_record::ConfigRecord;
 use mainstem_wire::metadata_frame::MetadataRecord;
 
 use super::error::{ApiError, Inconsistency, ReplayError};
@@ -275,6 +276,23 @@ impl MetadataStateMachine {
             }
             Err(error) => self.decide(Vec::new(), Err(error)),
         }
+    }
+
+    /// Keeps what the salts of unknown users are made from with the metadata, as `mainstem.scram.decoy.secret` of the cluster,
+    /// so that they are the same at every node and after every start. Nothing is decided where one is set, or where no
+    /// listener has SASL. `draw` makes a random text.
+    pub fn draw_decoy_secret(&mut self, draw: impl FnOnce() -> String) -> Decision<()> {
+        let config = &self.ahead.config;
+        let is_wanted = config.has_sasl() && config.authentication.decoy_secret.is_none();
+        let record = is_wanted.then(|| {
+            MetadataRecord::ConfigRecord(Box::new(ConfigRecord {
+                resource_type: ResourceKind::Broker as i8,
+                name: "mainstem.scram.decoy.secret".into(),
+                value: Some(draw().into()),
+                ..ConfigRecord::default()
+            }))
+        });
+        self.decide(record.into_iter().collect(), ())
     }
 
     fn users_of<'a>(&self, values: &'a [Vec<u8>]) -> Result<Vec<MetadataRecord<'a>>, ReplayError> {

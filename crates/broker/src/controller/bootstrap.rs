@@ -4,6 +4,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use mainstem_config::BrokerConfig;
 use mainstem_controller::{MetadataImage, MetadataStateMachine, user_record};
 use mainstem_log::dir::LogDir;
@@ -13,6 +14,7 @@ use mainstem_wire::metadata_frame::MetadataRecord;
 
 use super::snapshots::{self, QuorumRecords, SnapshotError, SnapshotFile, SnapshotRecord};
 use super::{Controller, ControllerError};
+use crate::random;
 
 const FILE: &str = "bootstrap.checkpoint";
 
@@ -73,6 +75,11 @@ pub(super) fn users(values: &[Vec<u8>]) -> usize {
 
 fn is_user(value: &[u8]) -> bool {
     matches!(MetadataRecord::decode(value), Ok((MetadataRecord::UserScramCredentialRecord(_), _)))
+}
+
+/// Text of 256 random bits.
+pub(super) fn random_secret() -> String {
+    BASE64_STANDARD.encode(random::bytes::<32>())
 }
 
 impl Controller {

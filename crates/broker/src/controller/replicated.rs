@@ -21,6 +21,7 @@ use mainstem_replication::Role;
 use mainstem_wire::ErrorCode;
 use parking_lot::{Condvar, Mutex};
 
+use super::bootstrap::random_secret;
 use super::{Controller, RollbackOnPanic, batch_of};
 use crate::broker::Broker;
 use crate::scratch::with_scratch;
@@ -268,6 +269,9 @@ impl Controller {
         if is_empty && !self.append_first_users(leadership.epoch) {
             return false;
         }
+        if !self.append_decoy_secret(leadership.epoch) {
+            return false;
+        }
         if let Some(cluster) = &broker.cluster {
             cluster.begin_to_lead(broker.clock.mono_ms());
         }
@@ -293,6 +297,19 @@ impl Controller {
         }
         if self.append_in(epoch, &decision.records).is_err() {
             tracing::warn!("the users of bootstrap.checkpoint could not be written; this is tried again");
+        }
+        false
+    }
+
+    /// The same for what unknown users are shown.
+    fn append_decoy_secret(&self, epoch: i32) -> bool {
+        let decision = self.machine.decide(|machine| machine.draw_decoy_secret(random_secret));
+        self.machine.decide(MetadataStateMachine::rollback);
+        if decision.records.is_empty() {
+            return true;
+        }
+        if self.append_in(epoch, &decision.records).is_err() {
+            tracing::warn!("mainstem.scram.decoy.secret could not be written; this is tried again");
         }
         false
     }

@@ -34,7 +34,7 @@ use crate::broker::Broker;
 use crate::clock::{Clock, wall_ms};
 use crate::controller::bootstrap_users;
 use crate::random;
-use crate::security::{ListenerSecurityError, SaslSettings, TlsSettings};
+use crate::security::{ListenerSecurityError, SaslSettings, TlsSettings, decoy_secret};
 use login::Login;
 use refusals::Refusals;
 
@@ -269,6 +269,14 @@ impl NodeGate {
         }
     }
 
+    /// What unknown users are shown is made from the cluster's secret; before there is a broker that knows it, from the users
+    /// that are known first, which are the same after another start.
+    fn decoy_key(&self) -> Secret {
+        let broker = self.broker.get().and_then(Weak::upgrade);
+        let secret = broker.and_then(|broker| decoy_secret(&broker.config()));
+        secret.or_else(|| self.first.scram_secret()).unwrap_or_else(|| self.decoy_key.clone())
+    }
+
     /// Calls a function with the metadata, if they are there.
     fn with_metadata<T>(&self, look: impl FnOnce(Option<&MetadataImage>) -> T) -> T {
         let broker = self.broker.get().and_then(Weak::upgrade);
@@ -309,8 +317,8 @@ impl Credentials for NodeUsers<'_> {
     }
 
     fn decoy(&self, mechanism: ScramMechanism) -> DecoyShape {
-        let (first, key) = (&self.gate.first, self.gate.decoy_key.clone());
-        self.gate.with_metadata(|image| image.unwrap_or(first).scram_decoy(mechanism, key))
+        let gate = self.gate;
+        gate.with_metadata(|image| image.unwrap_or(&gate.first).scram_decoy(mechanism, gate.decoy_key()))
     }
 }
 

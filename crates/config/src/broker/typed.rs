@@ -15,6 +15,7 @@ use crate::key::Scope;
 use crate::listeners::{Endpoint, ListenerKeys, Listeners};
 use crate::quorum::Quorum;
 use crate::quota_windows::Windows;
+use crate::sasl::SecretText;
 use crate::sources::{BrokerValues, Problem};
 use crate::table;
 use crate::tls::TlsListener;
@@ -173,6 +174,10 @@ impl Typed<'_> {
             failed_delay: Duration::from_millis(self.millis("connection.failed.authentication.delay.ms")),
             timeout: Duration::from_millis(self.millis("mainstem.authentication.timeout.ms")),
             unauthenticated_max: self.count("mainstem.unauthenticated.connections.max"),
+            decoy_secret: self
+                .text("mainstem.scram.decoy.secret")
+                .filter(|text| !text.is_empty())
+                .map(SecretText::new),
         }
     }
 

@@ -236,6 +236,10 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("mainstem.require.authentication", Bool).default("false").ours()
         .doc("Do not start with a listener whose clients need not prove who they are: each has SASL, or SSL with \
              `ssl.client.auth=required`."),
+    broker("mainstem.scram.decoy.secret", Password).cluster_wide().ours()
+        .doc("What the salts are made from that unknown users of SCRAM are shown, so that they cannot be told from known \
+             ones. The same on every node, and best left alone: the metadata leader draws one and keeps it with the \
+             metadata when it finds none and a listener has SASL."),
     broker("mainstem.unauthenticated.connections.max", Int).default("1000").at_least(1).ours()
         .doc("Connections of SASL listeners at once that are not authenticated yet, a tenth of them from one address. \
              Beyond it the one that has made no progress for the longest time is closed."),

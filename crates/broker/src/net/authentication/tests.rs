@@ -46,13 +46,22 @@ fn broker(settings: &[(&str, &str)]) -> EmbeddedBroker {
 }
 
 fn add_user(broker: &EmbeddedBroker, mechanism: ScramMechanism, name: &'static str, password: &str) {
-    let (salt, iterations) = (b"0123456789abcdefghijklmno", 4096);
-    let salted = salted_password(mechanism, &Secret::from(password), salt, iterations).unwrap();
+    add_user_of(broker, mechanism, name, (password, 4096));
+}
+
+fn add_user_of(
+    broker: &EmbeddedBroker,
+    mechanism: ScramMechanism,
+    name: &'static str,
+    (password, iterations): (&str, i32),
+) {
+    let salt = b"0123456789abcdefghijklmno";
+    let salted = salted_password(mechanism, &Secret::from(password), salt, iterations as u32).unwrap();
     let request = AlterUserScramCredentialsRequest {
         upsertions: vec![ScramCredentialUpsertion {
             name: name.into(),
             mechanism: mechanism.code(),
-            iterations: 4096,
+            iterations,
             salt: salt.as_slice().into(),
             salted_password: salted.expose().to_vec().into(),
             ..Default::default()
@@ -72,7 +81,11 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn connect(broker: &EmbeddedBroker) -> Peer {
-        let stream = TcpStream::connect(broker.address()).unwrap();
+        Peer::connect_to(broker.address())
+    }
+
+    pub(crate) fn connect_to(address: impl std::net::ToSocketAddrs) -> Peer {
+        let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Peer { stream: Wire::Plain(stream), frame: Vec::new() }
     }
@@ -211,17 +224,48 @@ fn who_does_not_know_the_password_is_answered_so_later_and_once() {
     assert_eq!(count(&broker, "kafka_server_socket_server_metrics_failed_authentication_total"), 5);
 }
 
+/// The salt and the iterations that a user is shown.
+fn shown(broker: &EmbeddedBroker, user: &str) -> String {
+    let mut peer = Peer::connect_to(broker.address_of("SASL_PLAINTEXT"));
+    assert_eq!(peer.handshake("SCRAM-SHA-512", 1).0, 0);
+    let response = peer.token(format!("n,,n={user},r=nonce").as_bytes());
+    let text = String::from_utf8(response.auth_bytes.to_vec()).unwrap();
+    let (_, after) = text.split_once(",s=").unwrap();
+    after.to_owned()
+}
+
+/// What comes and goes tells nobody who is a user.
+#[test]
+fn an_unknown_user_is_shown_the_same_after_another_start_and_with_other_users() {
+    let mut broker = broker(&[]);
+    let before = ["bob", "carol", "dave"].map(|user| shown(&broker, user));
+    broker.start_again();
+    assert_eq!(["bob", "carol", "dave"].map(|user| shown(&broker, user)), before);
+    add_user(&broker, ScramMechanism::Sha512, "eve", "e-secret");
+    assert_eq!(["bob", "carol", "dave"].map(|user| shown(&broker, user)), before);
+    let secrets = ["mainstem.scram.decoy.secret"].map(|key| {
+        let image = broker.broker().controller.image();
+        let cluster = mainstem_controller::ConfigResource::new(mainstem_controller::ResourceKind::Broker, "");
+        image.configs(&cluster).get(key).cloned()
+    });
+    assert!(secrets[0].as_ref().is_some_and(|secret| secret.len() == 44), "32 bytes, with the metadata");
+}
+
+#[test]
+fn a_password_of_an_unknown_user_is_hashed_as_often_as_that_of_most_users() {
+    let broker = broker(&[]);
+    let shape = || crate::security::shape_of_most(broker.broker());
+    assert_eq!(shape(), (ScramMechanism::Sha512, 4096));
+    for name in ["carol", "dave"] {
+        add_user_of(&broker, ScramMechanism::Sha256, name, ("secret", 8192));
+    }
+    assert_eq!(shape(), (ScramMechanism::Sha256, 8192));
+}
+
 #[test]
 fn an_unknown_user_is_shown_what_a_known_one_is() {
     let broker = broker(&[]);
-    let shown = |user: &str| {
-        let mut peer = Peer::connect(&broker);
-        assert_eq!(peer.handshake("SCRAM-SHA-512", 1).0, 0);
-        let response = peer.token(format!("n,,n={user},r=nonce").as_bytes());
-        let text = String::from_utf8(response.auth_bytes.to_vec()).unwrap();
-        let (_, after) = text.split_once(",s=").unwrap();
-        after.to_owned()
-    };
+    let shown = |user: &str| shown(&broker, user);
     let (known, unknown) = (shown("bob"), shown("carol"));
     assert_eq!(known.len(), unknown.len(), "{known} {unknown}");
     assert!(known.ends_with(",i=4096") && unknown.ends_with(",i=4096"));
