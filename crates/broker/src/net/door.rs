@@ -50,6 +50,11 @@ impl Door {
         Seat { door: self.clone(), connection, given_up }
     }
 
+    /// The connection that has been without progress for the longest time, of those that count.
+    pub(crate) fn slowest(&self, counts: impl Fn(u64) -> bool) -> Option<u64> {
+        self.seats.lock().slowest(|connection, _| counts(connection))
+    }
+
     /// The lines about strangers that were refused.
     pub(crate) fn refusals(&self) -> &LineBudget {
         &self.refusals
@@ -103,9 +108,9 @@ impl<T> Seats<T> {
     pub(crate) fn enter(&mut self, connection: u64, address: IpAddr, now_ms: u64, give_up: T) -> Option<T> {
         let of_address = self.by_address.get(&address).copied().unwrap_or(0);
         let leaves = if of_address >= (self.most / ADDRESS_SHARE).max(1) {
-            self.slowest(|taken| taken.address == address)
+            self.slowest(|_, taken| taken.address == address)
         } else if self.by_connection.len() >= self.most {
-            self.slowest(|_| true)
+            self.slowest(|_, _| true)
         } else {
             None
         };
@@ -116,8 +121,8 @@ impl<T> Seats<T> {
         left
     }
 
-    fn slowest(&self, counts: impl Fn(&Taken<T>) -> bool) -> Option<u64> {
-        let counted = self.by_connection.iter().filter(|(_, taken)| counts(taken));
+    fn slowest(&self, counts: impl Fn(u64, &Taken<T>) -> bool) -> Option<u64> {
+        let counted = self.by_connection.iter().filter(|(id, taken)| counts(**id, taken));
         counted.min_by_key(|(id, taken)| (taken.progressed_at_ms, **id)).map(|(id, _)| *id)
     }
 

@@ -1,6 +1,6 @@
 //! Listening sockets: accept, refuse what exceeds a limit, place the rest on event loops.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,12 +13,14 @@ use mainstem_security::SecurityError;
 use parking_lot::{Mutex, RwLock};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 
 use crate::broker::Broker;
 use crate::host_names::{Addresses, HostNames};
 use crate::net::authentication::{Gate, SaslGate, TlsGate};
 use crate::net::connection::{Connection, Moving};
 use crate::net::context::{ANONYMOUS, ConnectionContext};
+use crate::net::door::Door;
 use crate::net::event_loop::Placement;
 use crate::net::transport::{DetachedTransport, Sealed};
 use crate::supervised::caught;
@@ -35,6 +37,8 @@ pub(crate) struct ConnectionCounts {
     /// Those that the overrides name.
     hosts: Arc<HostNames>,
     counts: Mutex<Counts>,
+    /// Connections that go if one of the inter-broker listener needs their place, by id, with the way to say so.
+    yielding: Mutex<BTreeMap<u64, oneshot::Sender<()>>>,
     next_id: AtomicU64,
 }
 
@@ -52,12 +56,27 @@ struct Counted {
     listener: usize,
 }
 
+/// A connection that may have to go for another one.
+struct Yielding {
+    broker: Arc<Broker>,
+    connection: u64,
+    /// Resolves when it has to go.
+    wanted: oneshot::Receiver<()>,
+}
+
+impl Drop for Yielding {
+    fn drop(&mut self) {
+        self.broker.connections.yielding.lock().remove(&self.connection);
+    }
+}
+
 impl ConnectionCounts {
     /// Counts from none. `most` is what the descriptors allow.
     pub(crate) fn new(most: usize) -> Self {
         let counts = Mutex::default();
         let (overrides, hosts) = (Arc::default(), HostNames::new());
-        ConnectionCounts { most, overrides, hosts, counts, next_id: AtomicU64::new(1) }
+        let (yielding, next_id) = (Mutex::default(), AtomicU64::new(1));
+        ConnectionCounts { most, overrides, hosts, counts, yielding, next_id }
     }
 
     /// Puts other exceptions to `max.connections.per.ip` into force. Those of host names count once these are looked up, which
@@ -90,28 +109,45 @@ impl ConnectionCounts {
         self.counts.lock().total
     }
 
-    fn admit(&self, address: IpAddr, listener: &Limited<'_>) -> Result<(), String> {
+    /// Counts a connection, if no limit keeps it out. As in Kafka, `max.connections` keeps none out of the inter-broker
+    /// listener where there is another one: a connection of another listener goes in its place.
+    fn admit(&self, address: IpAddr, listener: &Limited<'_>, door: &Door) -> Result<(), String> {
         let network = listener.network;
         let own = self.overrides.read().get(&address).copied();
         let allowed = own.unwrap_or(network.max_connections_per_ip);
         let most = network.max_connections.min(self.most);
         let mut counts = self.counts.lock();
-        if counts.total >= most {
-            return Err(format!("{most} connections are open (max.connections)"));
-        }
         let of_listener = counts.by_listener.get(&listener.index).copied().unwrap_or(0);
         if let Some(most) = listener.max_connections.filter(|most| of_listener >= *most as usize) {
             let prefix = format!("listener.name.{}", listener.name.to_lowercase());
             return Err(format!("{most} connections of the listener are open ({prefix}.max.connections)"));
         }
-        let own = counts.by_address.entry(address).or_default();
-        if *own >= allowed {
+        if counts.by_address.get(&address).copied().unwrap_or(0) >= allowed {
             return Err(format!("{allowed} connections are open from this address (max.connections.per.ip)"));
         }
-        *own += 1;
+        let is_full = counts.total >= most;
+        if is_full && !(listener.is_protected && (self.make_room(door) || counts.total < self.most)) {
+            return Err(format!("{most} connections are open (max.connections)"));
+        }
+        *counts.by_address.entry(address).or_default() += 1;
         counts.total += 1;
         *counts.by_listener.entry(listener.index).or_default() += 1;
         Ok(())
+    }
+
+    /// Has a connection of another listener go: the one that has been without progress for the longest time among those
+    /// that are not authenticated, or else the newest. Returns false if there is none.
+    fn make_room(&self, door: &Door) -> bool {
+        let mut yielding = self.yielding.lock();
+        let stranger = door.slowest(|connection| yielding.contains_key(&connection));
+        let Some(connection) = stranger.or_else(|| yielding.keys().next_back().copied()) else {
+            return false;
+        };
+        if let Some(want) = yielding.remove(&connection) {
+            // One that is ending does not listen any more.
+            let _ = want.send(());
+        }
+        true
     }
 
     fn leave(&self, address: IpAddr, listener: usize) {
@@ -213,6 +249,8 @@ struct Limited<'a> {
     name: &'a str,
     network: &'a NetworkConfig,
     max_connections: Option<u32>,
+    /// It is the inter-broker listener, and there are others.
+    is_protected: bool,
     rates: ConnectionRates,
 }
 
@@ -226,9 +264,16 @@ impl<'a> Limited<'a> {
             name,
             network,
             max_connections: config.listener_count(name, "max.connections"),
+            is_protected: is_protected(config, index),
             rates: ConnectionRates { broker: network.max_connection_creation_rate, listener },
         }
     }
+}
+
+/// Whether `max.connections` keeps nobody out of a listener.
+fn is_protected(config: &BrokerConfig, listener: usize) -> bool {
+    let listeners = &config.listeners;
+    listeners.open.len() > 1 && listeners.open[listener].listener == listeners.inter_broker
 }
 
 /// A connection that was just accepted.
@@ -245,7 +290,7 @@ fn admit(broker: &Arc<Broker>, listener: usize, accepted: Accepted<'_>) -> Durat
     let address = peer.ip().to_canonical();
     let config = broker.config();
     let limited = Limited::new(&config, listener);
-    if let Err(why) = broker.connections.admit(address, &limited) {
+    if let Err(why) = broker.connections.admit(address, &limited, &broker.door) {
         tracing::warn!(%peer, "connection refused: {why}");
         return Duration::ZERO;
     }
@@ -289,6 +334,7 @@ fn place(broker: &Arc<Broker>, listener: usize, accepted: Accepted<'_>, counted:
     match prepared {
         Ok(stream) => {
             let gate = gate(broker, &context);
+            let yielding = yielding(broker, &context);
             let placement = match gate {
                 Gate::Open => broker.event_loops.place(),
                 Gate::Tls(_) | Gate::Sasl(_) => broker.event_loops.place_at_door(),
@@ -298,7 +344,7 @@ fn place(broker: &Arc<Broker>, listener: usize, accepted: Accepted<'_>, counted:
                 Err(error) => return tracing::error!(%peer, "connection dropped: {error}"),
             };
             run(
-                Seated { broker: broker.clone(), context: Arc::new(context), counted, gate },
+                Seated { broker: broker.clone(), context: Arc::new(context), counted, yielding, gate },
                 DetachedTransport::new(stream, sealed),
                 placement,
             )
@@ -323,11 +369,24 @@ fn gate(broker: &Arc<Broker>, context: &ConnectionContext) -> Gate {
     }
 }
 
+/// How a connection learns that it has to go for one of the inter-broker listener; none if it never has to.
+fn yielding(broker: &Arc<Broker>, context: &ConnectionContext) -> Option<Yielding> {
+    let config = broker.config();
+    let count = config.listeners.open.len();
+    if is_protected(&config, context.listener) || !(0..count).any(|other| is_protected(&config, other)) {
+        return None;
+    }
+    let (want, wanted) = oneshot::channel();
+    broker.connections.yielding.lock().insert(context.id, want);
+    Some(Yielding { broker: broker.clone(), connection: context.id, wanted })
+}
+
 /// A connection that counts, beside its socket.
 struct Seated {
     broker: Arc<Broker>,
     context: Arc<ConnectionContext>,
     counted: Counted,
+    yielding: Option<Yielding>,
     gate: Gate,
 }
 
@@ -335,13 +394,22 @@ struct Seated {
 fn run(seated: Seated, transport: DetachedTransport, placement: Placement) {
     let event_loop = placement.event_loop().clone();
     event_loop.spawn(async move {
-        let Seated { broker, context, counted, gate } = seated;
+        let Seated { broker, context, counted, mut yielding, gate } = seated;
         let transport = match transport.attach() {
             Ok(transport) => transport,
             Err(error) => return tracing::warn!(peer = %context.peer, "connection dropped: {error}"),
         };
         let mut connection = Connection::new(transport, context.clone(), broker.clone(), gate, placement);
-        if caught(connection.serve()).await.is_err() {
+        let Some(served) = serve(&mut connection, yielding.as_mut()).await else {
+            tracing::warn!(
+                peer = %context.peer, connection = context.id,
+                "connection closed: one of the inter-broker listener needs its place (max.connections)"
+            );
+            broker.metrics.closed();
+            drop(connection);
+            return drop(counted);
+        };
+        if served.is_err() {
             // Its panic is in the log with what was wrong; this says whose request it was.
             tracing::error!(peer = %context.peer, connection = context.id, "connection closed: serving it has panicked");
             broker.metrics.closed();
@@ -354,8 +422,21 @@ fn run(seated: Seated, transport: DetachedTransport, placement: Placement) {
             return drop(counted);
         };
         match transport.detach() {
-            Ok(transport) => run(Seated { broker, context, counted, gate }, transport, placement),
+            Ok(transport) => run(Seated { broker, context, counted, yielding, gate }, transport, placement),
             Err(error) => tracing::warn!(peer = %context.peer, "connection dropped: {error}"),
         }
     });
+}
+
+/// Serves a connection until it ends or moves; `None` if it has to go for another one.
+async fn serve(
+    connection: &mut Connection,
+    yielding: Option<&mut Yielding>,
+) -> Option<std::thread::Result<()>> {
+    let Some(yielding) = yielding else { return Some(caught(connection.serve()).await) };
+    tokio::select! {
+        biased;
+        served = caught(connection.serve()) => Some(served),
+        _ = &mut yielding.wanted => None,
+    }
 }

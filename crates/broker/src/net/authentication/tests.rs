@@ -1,6 +1,7 @@
 //! Connections to a broker that asks for SASL: who comes in, who does not, and what is said.
 
 mod acls;
+mod places;
 mod scripted;
 mod tls;
 mod wire;
