@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use mainstem_controller::MetadataImage;
 use mainstem_security::acl::{AclOperation, CLUSTER_NAME, ResourceType, scan};
@@ -10,10 +11,11 @@ use mainstem_security::{AclIndex, AuditLine, Authorizer, AuthorizerRules, KafkaP
 use mainstem_wire::Uuid;
 use parking_lot::{Mutex, RwLock};
 
+use crate::folded_lines::FoldedLines;
 use crate::line_budget::{Line, LineBudget};
 use crate::net::context::{Operation, RequestContext, Resource};
 
-/// Denials that are logged in a second; of others there is a number. A denied client may ask very often, and finding the
+/// Different denials that are logged in a second; of others there is a number. A denied client may ask very often, and finding the
 /// rule that denied takes time in proportion to all rules.
 const LOGGED_PER_SECOND: u32 = 20;
 
@@ -24,6 +26,7 @@ pub(crate) struct Authorization {
     current: RwLock<Arc<Authorizer>>,
     denied: AtomicU64,
     lines: LineBudget,
+    folded: FoldedLines,
 }
 
 impl Authorization {
@@ -31,8 +34,8 @@ impl Authorization {
     pub(crate) fn new(rules: AuthorizerRules) -> Authorization {
         let mut index = AclIndex::new(rules.clone());
         let current = RwLock::new(Arc::new(index.publish()));
-        let lines = LineBudget::new(LOGGED_PER_SECOND);
-        Authorization { rules, index: Mutex::new(index), current, denied: AtomicU64::new(0), lines }
+        let (lines, folded) = (LineBudget::new(LOGGED_PER_SECOND), FoldedLines::default());
+        Authorization { rules, index: Mutex::new(index), current, denied: AtomicU64::new(0), lines, folded }
     }
 
     /// Takes on every rule of the metadata.
@@ -104,7 +107,21 @@ impl Authorization {
         self.current.read().any_of_type(who, AclOperation::Write, ResourceType::Topic)
     }
 
+    /// Logs how often denials were repeated in the last minute. To be called again and again.
+    pub(crate) fn log_repeated(&self, now: Instant) {
+        for (line, repeated) in self.folded.due(now) {
+            tracing::info!(target: "kafka.authorizer.logger", repeated, "{line}");
+        }
+    }
+
+    /// Logs a denial; one that is like another one of the last minute is counted.
     fn log(&self, context: &RequestContext, question: Question<'_>) {
+        let Question { principal, host, operation, resource_type, name } = question;
+        let (operation, resource_type) = (operation.code(), resource_type.code());
+        let key = self.folded.key((principal, host, operation, resource_type, name, context.api as i16));
+        if self.folded.is_repeated(key) {
+            return;
+        }
         let Line::Write { left_out } = self.lines.next() else { return };
         if left_out > 0 {
             tracing::info!(target: "kafka.authorizer.logger", left_out, "further denials are not shown");
@@ -112,7 +129,10 @@ impl Authorization {
         let index = self.index.lock();
         let (verdict, rule) = scan::decide(&self.rules, index.acls(), &question);
         let line = AuditLine { question, verdict, rule, request: context.api.name(), references: 1 };
+        let line = line.to_string();
+        drop(index);
         tracing::info!(target: "kafka.authorizer.logger", "{line}");
+        self.folded.remember(key, line, Instant::now());
     }
 }
 

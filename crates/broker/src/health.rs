@@ -104,13 +104,19 @@ impl Health {
     }
 }
 
-/// Of a node in a cluster also whether it may be stopped without harm.
+/// Of a node in a cluster also whether it may be stopped without harm. A certificate that expires, or has, is no reason to
+/// start a node again or to send its clients away: those that are connected are served.
 fn serving_report(broker: &Broker) -> Value {
-    match broker.cluster.as_ref().map(|cluster| cluster.may_stop(broker)) {
+    let mut report = match broker.cluster.as_ref().map(|cluster| cluster.may_stop(broker)) {
         None => json!({ "status": "ok" }),
         Some(Ok(())) => json!({ "status": "ok", "may_stop": true }),
         Some(Err(why)) => json!({ "status": "ok", "may_stop": false, "reason": why }),
+    };
+    let warnings = broker.security.warnings();
+    if !warnings.is_empty() {
+        report["warnings"] = json!(warnings);
     }
+    report
 }
 
 #[cfg(test)]

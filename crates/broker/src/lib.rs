@@ -21,6 +21,7 @@ mod coordinators;
 mod embedded;
 mod errors;
 mod fetch_sessions;
+mod folded_lines;
 mod health;
 mod heap;
 mod host_names;

@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use mainstem_config::alter::{BrokerLayer, Change, alter_broker};
 use mainstem_config::{BrokerConfig, SaslListener, SaslMechanism, TlsListener};
@@ -61,6 +62,8 @@ pub enum ListenerSecurityError {
     },
 }
 
+#[cfg(test)]
+pub(crate) use tls::DaysLeft;
 pub(crate) use tls::TlsSettings;
 
 /// A SASL listener: what it allows, and the users that it knows by itself.
@@ -159,6 +162,20 @@ impl Security {
     /// The listeners with TLS.
     pub(crate) fn tls_listeners(&self) -> impl Iterator<Item = &Arc<TlsSettings>> {
         self.tls.iter().chain([&self.http]).flatten().chain(self.of_nodes())
+    }
+
+    /// What has to be done every few seconds: stores that have changed are read again, certificates that are about to
+    /// expire and denials that were repeated are logged.
+    pub(crate) fn look_after(&self) {
+        self.tls_listeners().for_each(|tls| tls.look_after());
+        if let Some(authorization) = &self.authorization {
+            authorization.log_repeated(Instant::now());
+        }
+    }
+
+    /// What operators should know of the certificates and stores of the listeners, a sentence each.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        self.tls_listeners().flat_map(|tls| tls.warnings(tls::now_seconds())).collect()
     }
 
     /// Whether the listeners could use the stores that this node would have after changes of its own values, or, with an

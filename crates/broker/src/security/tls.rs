@@ -7,12 +7,13 @@ use mainstem_config::TlsListener;
 use mainstem_security::SecurityError;
 use mainstem_security::mapping::PrincipalMapping;
 use mainstem_security::tls::{TlsClient, TlsMaterial, TlsProperties, TlsServer, TlsSession};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use super::ListenerSecurityError;
 
+const DAY_SECONDS: i64 = 24 * 3600;
 /// Before a certificate expires, its operator is warned for so long.
-const EXPIRY_WARNING_SECONDS: i64 = 30 * 24 * 3600;
+const EXPIRY_WARNING_SECONDS: i64 = 30 * DAY_SECONDS;
 
 /// A listener with TLS.
 pub(crate) struct TlsSettings {
@@ -21,6 +22,8 @@ pub(crate) struct TlsSettings {
     /// Whether this node dials others by the same stores.
     dials: bool,
     current: RwLock<Current>,
+    /// When the log has warned of the expiry last, in seconds since 1970.
+    warned_at: Mutex<Option<i64>>,
 }
 
 /// What new sessions begin with.
@@ -101,7 +104,8 @@ impl TlsSettings {
         }
         let seen = fingerprints(keys);
         let current = Current { usable, keys: keys.clone(), seen, failure: None };
-        let settings = TlsSettings { listener: listener.to_owned(), dials, current: RwLock::new(current) };
+        let (listener, current, warned_at) = (listener.to_owned(), RwLock::new(current), Mutex::default());
+        let settings = TlsSettings { listener, dials, current, warned_at };
         settings.warn_of_expiry();
         Ok(settings)
     }
@@ -188,6 +192,7 @@ impl TlsSettings {
                 (current.usable, current.failure) = (usable, None);
                 drop(current);
                 tracing::info!(listener, "the key stores have changed: new connections use them");
+                *self.warned_at.lock() = None;
                 self.warn_of_expiry();
             }
             Err(error) => {
@@ -200,26 +205,79 @@ impl TlsSettings {
         }
     }
 
-    fn warn_of_expiry(&self) {
-        let now = now_seconds();
-        let Some(expires_at) = self.expires_at().filter(|at| *at < now + EXPIRY_WARNING_SECONDS) else {
-            return;
-        };
+    /// Looks at the stores again, and at the time that the certificate has left.
+    pub(super) fn look_after(&self) {
+        self.reload_if_changed();
+        self.warn_of_expiry();
+    }
+
+    /// What an operator should know, a sentence each.
+    pub(super) fn warnings(&self, now_seconds: i64) -> Vec<String> {
         let listener = &self.listener;
-        match (expires_at - now) / 86_400 {
-            _ if expires_at < now => {
+        let failure = self.failure().map(|failure| {
+            format!("the key stores of the listener {listener} have changed and cannot be used: {failure}")
+        });
+        let left = self.expires_at().and_then(|at| DaysLeft::of(at, now_seconds));
+        let left = left.map(|left| match left {
+            DaysLeft::Expired => {
+                format!("the certificate of the listener {listener} has expired: clients refuse it")
+            }
+            DaysLeft::Days(days) => {
+                format!("the certificate of the listener {listener} expires in less than {} days", days + 1)
+            }
+        });
+        left.into_iter().chain(failure).collect()
+    }
+
+    /// Logs that the certificate is about to expire, once a day.
+    fn warn_of_expiry(&self) {
+        let Some(left) = self.expiry_warning(now_seconds()) else { return };
+        let listener = &self.listener;
+        match left {
+            DaysLeft::Expired => {
                 tracing::warn!(
                     listener,
                     "the certificate of the listener has expired: clients will refuse it"
                 )
             }
-            days => tracing::warn!(listener, days, "the certificate of the listener expires within 30 days"),
+            DaysLeft::Days(days) => {
+                tracing::warn!(listener, days, "the certificate of the listener expires within 30 days")
+            }
+        }
+    }
+
+    /// What the log has to say now of the expiry, if it has not done so within a day.
+    pub(crate) fn expiry_warning(&self, now_seconds: i64) -> Option<DaysLeft> {
+        let left = DaysLeft::of(self.expires_at()?, now_seconds)?;
+        let mut warned_at = self.warned_at.lock();
+        let is_new = warned_at.is_none_or(|at| now_seconds - at >= DAY_SECONDS);
+        is_new.then(|| *warned_at = Some(now_seconds))?;
+        Some(left)
+    }
+}
+
+/// How long a certificate counts that will soon not do so any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DaysLeft {
+    /// Not any more.
+    Expired,
+    /// So many whole days, fewer than 30.
+    Days(i64),
+}
+
+impl DaysLeft {
+    /// None if that is long.
+    fn of(expires_at: i64, now_seconds: i64) -> Option<DaysLeft> {
+        match expires_at - now_seconds {
+            left if left < 0 => Some(DaysLeft::Expired),
+            left if left < EXPIRY_WARNING_SECONDS => Some(DaysLeft::Days(left / DAY_SECONDS)),
+            _ => None,
         }
     }
 }
 
 /// Seconds since 1970.
-fn now_seconds() -> i64 {
+pub(super) fn now_seconds() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs() as i64)
 }

@@ -19,8 +19,9 @@ use crate::supervised::{self, Role};
 /// How often it is looked whether something is due. `flush.ms` and `file.delete.delay.ms` are as exact as this.
 const TICK: Duration = Duration::from_millis(500);
 
-/// How often it is looked whether the key stores of listeners have changed.
-const KEY_STORES_INTERVAL_MS: u64 = 10_000;
+/// How often it is looked whether the key stores of listeners have changed, and what the log has to say of certificates and
+/// denials.
+const SECURITY_INTERVAL_MS: u64 = 10_000;
 
 /// How often it is looked whether much memory was freed.
 const TRIM_INTERVAL_MS: u64 = 2_000;
@@ -78,7 +79,7 @@ struct Rounds {
     recovery_checkpoint: Every,
     log_start_checkpoint: Every,
     high_watermark_checkpoint: Every,
-    key_stores: Every,
+    security: Every,
     trim: Every,
     trimming: Trimming,
 }
@@ -114,7 +115,7 @@ impl Rounds {
             recovery_checkpoint: Every::new(logs.recovery_checkpoint_interval_ms),
             log_start_checkpoint: Every::new(logs.start_offset_checkpoint_interval_ms),
             high_watermark_checkpoint: Every::new(HIGH_WATERMARK_INTERVAL_MS),
-            key_stores: Every::new(KEY_STORES_INTERVAL_MS),
+            security: Every::new(SECURITY_INTERVAL_MS),
             trim: Every::new(TRIM_INTERVAL_MS),
             trimming: Trimming::default(),
         }
@@ -133,8 +134,8 @@ impl Rounds {
         if self.maintain.is_due() {
             partitions.iter().for_each(|partition| maintain(broker, partition));
         }
-        if self.key_stores.is_due() {
-            broker.security.tls_listeners().for_each(|tls| tls.reload_if_changed());
+        if self.security.is_due() {
+            broker.security.look_after();
         }
         if self.trim.is_due() {
             self.trimming.look();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::SystemTime;
 
 use mainstem_security::tls::{TlsClient, TlsProperties};
 use mainstem_wire::messages::incremental_alter_configs_request::{
@@ -12,6 +13,7 @@ use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa
 
 use super::wire::Session;
 use super::*;
+use crate::security::DaysLeft;
 
 /// Certificates of a test, in a directory of its own.
 struct Authority {
@@ -32,9 +34,18 @@ impl Authority {
 
     /// Writes a certificate and its key into one file.
     fn issue(&self, file: &str, subject: &str) -> String {
+        self.issue_until(file, subject, None)
+    }
+
+    /// The same, valid for so many seconds from now, or since so many ago not any more.
+    fn issue_until(&self, file: &str, subject: &str, valid_seconds: Option<i64>) -> String {
         let mut params = CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, subject);
+        if let Some(seconds) = valid_seconds {
+            let (now, offset) = (SystemTime::now(), Duration::from_secs(seconds.unsigned_abs()));
+            params.not_after = if seconds < 0 { now - offset } else { now + offset }.into();
+        }
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         let path = self.dir.path().join(file);
@@ -228,6 +239,51 @@ fn stores_that_change_are_read_again_if_they_may() {
     reload();
     assert_ne!(certificate(&connect(&broker, &client)), second);
     assert_eq!(count(&broker, failed), 0);
+}
+
+#[test]
+fn the_expiry_of_a_certificate_is_said_in_metrics_and_health_and_daily_in_the_log() {
+    const DAY: i64 = 24 * 3600;
+    let authority = Authority::new();
+    let broker = authority.broker("SSL", &[]);
+    let security = &broker.broker().security;
+    let tls = security.tls_listeners().next().expect("one listener has TLS");
+    let expiry =
+        || count(&broker, "mainstem_listener_certificate_expiry_timestamp_seconds{listener=\"SSL\"}");
+    let health = || broker.broker().health.report(Some(broker.broker()));
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as i64;
+    let reissue = |valid_seconds| {
+        authority.issue_until("broker.pem", "broker", Some(valid_seconds));
+        tls.reload_if_changed();
+        expiry() as i64 - now - valid_seconds
+    };
+    assert!(expiry() as i64 > now + 1000 * DAY);
+    assert_eq!(health(), (true, serde_json::json!({ "status": "ok" })));
+    assert_eq!(tls.expiry_warning(now), None);
+
+    // The certificate is made after `now`, and its time has no fractions.
+    assert!((-1..600).contains(&reissue(20 * DAY + DAY / 2)), "{}", expiry());
+    let (is_well, report) = health();
+    let warnings = serde_json::json!(["the certificate of the listener SSL expires in less than 21 days"]);
+    assert_eq!((is_well, &report["status"], &report["warnings"]), (true, &"ok".into(), &warnings));
+    let later = |seconds| tls.expiry_warning(now + 700 + seconds);
+    assert_eq!(later(DAY / 2), None, "the log has said it when the certificate was read");
+    assert_eq!(later(DAY), Some(DaysLeft::Days(19)));
+    assert_eq!(later(DAY + 1), None);
+    assert_eq!(later(2 * DAY), Some(DaysLeft::Days(18)));
+    assert_eq!(later(21 * DAY), Some(DaysLeft::Expired));
+
+    assert!((-1..600).contains(&reissue(-DAY)), "{}", expiry());
+    let (is_well, report) = health();
+    assert!(is_well, "who is connected is served");
+    assert_eq!(report["warnings"][0], "the certificate of the listener SSL has expired: clients refuse it");
+    std::fs::write(authority.dir.path().join("broker.pem"), "-----BEGIN").unwrap();
+    tls.reload_if_changed();
+    let warnings = health().1["warnings"].clone();
+    assert!(
+        warnings[1].as_str().is_some_and(|text| text.contains("have changed and cannot be used")),
+        "{warnings}"
+    );
 }
 
 /// Sets a key of the node by IncrementalAlterConfigs; the error code and the message.
