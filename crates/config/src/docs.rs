@@ -79,8 +79,7 @@ const REFUSED: &str = "
 
 They ask for protection that this version does not have. A node on which one of them is set at start, also for one \
 listener (`listener.name.NAME.KEY`), does not start, unless it is empty or has the default; those of them that the \
-sections above describe are obeyed. Nor does one whose `listeners` use SSL or SASL_SSL by \
-`listener.security.protocol.map`.
+sections above describe are obeyed.
 
 | key | asks for | default |
 |---|---|---|

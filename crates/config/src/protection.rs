@@ -29,6 +29,10 @@ pub(super) const PROTECTIONS: &[Protection] = &[
     row("create.topic.policy.class.name", "a policy that refuses topics"),
     row("delegation.token.master.key", "delegation tokens"),
     row("delegation.token.secret.key", "delegation tokens"),
+    row("mainstem.audit.", "a record of denials and changes of security in a topic"),
+    row("mainstem.roles", "roles"),
+    row("mainstem.roles.", "roles"),
+    row("mainstem.ssl.", "certificates that are looked for in revocation lists"),
     row("principal.builder.class", "principals of its own making"),
     row("sasl.", "authentication by SASL"),
     row("security.inter.broker.protocol", "TLS or SASL between brokers"),
@@ -176,6 +180,17 @@ mod tests {
             "delegation.token.secret.key=k",
             "delegation.token.master.key=k",
             "create.topic.policy.class.name=a.B",
+            "mainstem.ssl.crl.location=/etc/revoked.pem",
+            "listener.name.internal.mainstem.ssl.crl.location=/etc/revoked.pem",
+            "mainstem.audit.topic=__mainstem_audit",
+            "mainstem.audit.enable=true",
+            "mainstem.roles=a",
+            "mainstem.roles.operators=User:a",
+            "ssl.crl.location=/etc/revoked.pem",
+            "listener.name.internal.ssl.crl.file=/etc/revoked.pem",
+            "listener.name.internal.oauthbearer.sasl.server.callback.handler.class=a.B",
+            "sasl.oauthbearer.jwks.endpoint.url=https://idp.example/keys",
+            "sasl.kerberos.service.name=kafka",
         ] {
             let found = of_file(line);
             let key = line.split_once('=').expect("a pair").0;
@@ -197,9 +212,11 @@ mod tests {
             ("MAINSTEM_LISTENER_NAME_IN_SSL_ENGINE_FACTORY_CLASS".to_owned(), "a.B".to_owned()),
             ("MAINSTEM_AUTHORIZER_CLASS_NAME".to_owned(), "a.B".to_owned()),
             ("MAINSTEM_LISTENER_NAME_IN_PRINCIPAL_BUILDER_CLASS".to_owned(), "a.B".to_owned()),
+            (environment_name("mainstem.ssl.crl.location"), "a".to_owned()),
+            (environment_name("mainstem.audit.topic"), "a".to_owned()),
         ];
         let found = problems(Sources { environment: &environment, ..Sources::default() });
-        assert_eq!(found.len(), 4, "{found:?}");
+        assert_eq!(found.len(), 6, "{found:?}");
         let overrides =
             [("super.users".to_owned(), "User:a".to_owned()), ("ssl.x".to_owned(), "1".to_owned())];
         let found = problems(Sources { overrides: &overrides, ..Sources::default() });
