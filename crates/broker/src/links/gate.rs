@@ -341,9 +341,13 @@ pub(crate) fn read_frame(stream: &mut impl Read, most: usize) -> io::Result<Vec<
     if length > most {
         return Err(invalid("its first frame is too long for another node's"));
     }
-    let mut frame = vec![0; length];
-    stream.read_exact(&mut frame)?;
-    Ok(frame)
+    // It grows with what arrives: a stranger's word for the length costs nothing.
+    let mut frame = Vec::new();
+    let read = stream.take(length as u64).read_to_end(&mut frame)?;
+    match read == length {
+        true => Ok(frame),
+        false => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended within a frame")),
+    }
 }
 
 /// What to do about it, beside what went wrong between the two.
@@ -363,5 +367,35 @@ fn explained(error: io::Error) -> io::Error {
             "TLS: {failed}; the nodes have to trust each other's certificates (ssl.truststore.*), and each certificate has \
              to have the name that controller.quorum.voters has"
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer that announces a frame and sends a part of it; the most that it was ever asked for at once.
+    struct Promising<'a>(&'a [u8], usize);
+
+    impl Read for Promising<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.1 = self.1.max(buffer.len());
+            self.0.read(buffer)
+        }
+    }
+
+    #[test]
+    fn a_frame_takes_memory_as_it_arrives() {
+        let most = 512 << 10;
+        let promised = [&(most as u32).to_be_bytes()[..], &[7; 100]].concat();
+        let mut peer = Promising(&promised, 0);
+        let error = read_frame(&mut peer, most).expect_err("it is not whole");
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        assert!(peer.1 <= 64 << 10, "{} bytes were there for 100", peer.1);
+
+        let whole = [&(most as u32).to_be_bytes()[..], &vec![7; most]].concat();
+        assert_eq!(read_frame(&mut &whole[..], most).expect("it is whole"), vec![7; most]);
+        let error = read_frame(&mut &whole[..], most - 1).expect_err("it is too long");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 }
