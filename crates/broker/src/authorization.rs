@@ -24,6 +24,7 @@ pub(crate) struct Authorization {
     rules: AuthorizerRules,
     index: Mutex<AclIndex>,
     current: RwLock<Arc<Authorizer>>,
+    allowed: AtomicU64,
     denied: AtomicU64,
     lines: LineBudget,
     folded: FoldedLines,
@@ -35,7 +36,8 @@ impl Authorization {
         let mut index = AclIndex::new(rules.clone());
         let current = RwLock::new(Arc::new(index.publish()));
         let (lines, folded) = (LineBudget::new(LOGGED_PER_SECOND), FoldedLines::default());
-        Authorization { rules, index: Mutex::new(index), current, denied: AtomicU64::new(0), lines, folded }
+        let (allowed, denied, index) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(index));
+        Authorization { rules, index, current, allowed, denied, lines, folded }
     }
 
     /// Takes on every rule of the metadata.
@@ -57,6 +59,16 @@ impl Authorization {
         *self.current.write() = Arc::new(index.publish());
     }
 
+    /// Questions so far that were answered with yes.
+    pub(crate) fn allowed(&self) -> u64 {
+        self.allowed.load(Ordering::Relaxed)
+    }
+
+    /// Rules that there are.
+    pub(crate) fn rules_count(&self) -> usize {
+        self.index.lock().len()
+    }
+
     /// Denials so far.
     pub(crate) fn denied(&self) -> u64 {
         self.denied.load(Ordering::Relaxed)
@@ -71,7 +83,9 @@ impl Authorization {
     ) -> bool {
         let question = question(context, operation, resource);
         let verdict = self.current.read().decide(&question);
-        if !verdict.is_allowed() {
+        if verdict.is_allowed() {
+            self.allowed.fetch_add(1, Ordering::Relaxed);
+        } else {
             self.denied.fetch_add(1, Ordering::Relaxed);
             self.log(context, question);
         }
@@ -109,9 +123,14 @@ impl Authorization {
 
     /// Logs how often denials were repeated in the last minute. To be called again and again.
     pub(crate) fn log_repeated(&self, now: Instant) {
-        for (line, repeated) in self.folded.due(now) {
+        for (line, repeated) in self.repeated(now) {
             tracing::info!(target: "kafka.authorizer.logger", repeated, "{line}");
         }
+    }
+
+    /// The lines of denials that were repeated for a minute, and how often. They begin anew.
+    pub(crate) fn repeated(&self, now: Instant) -> Vec<(String, u64)> {
+        self.folded.due(now)
     }
 
     /// Logs a denial; one that is like another one of the last minute is counted.

@@ -13,11 +13,13 @@ use crate::storage::partition::Partition;
 use crate::storage::topics::Topic;
 
 mod authentication;
+mod authorizer;
 mod cleaner;
 mod kafka;
 mod latency;
 mod process;
 mod quotas;
+mod sessions;
 mod telemetry;
 
 pub(crate) use authentication::{Authentications, ListenerAuthentications, METRICS_LISTENER};
@@ -214,7 +216,8 @@ pub(crate) fn exposition(broker: &Broker) -> String {
     let listeners = config.listeners.open.iter().map(|endpoint| endpoint.listener.as_str());
     metrics.authentications.expose(listeners, &mut text);
     authentication::expose_certificates(broker, &mut text);
-    authentication::expose_denials(broker, &mut text);
+    authorizer::expose(broker, &mut text);
+    sessions::expose(broker, &mut text);
     kafka::expose(broker, &topics, &shown, &mut text);
     cleaner::expose(broker, &mut text);
     process::expose(&mut text);

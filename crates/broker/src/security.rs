@@ -3,6 +3,7 @@
 //!
 //! PLAIN has the users of the listener's JAAS text, SCRAM those of the metadata.
 
+mod handshakes;
 mod tls;
 
 use std::borrow::Cow;
@@ -62,6 +63,7 @@ pub enum ListenerSecurityError {
     },
 }
 
+pub(crate) use handshakes::{Handshakes, OpenSession, SuiteReport};
 #[cfg(test)]
 pub(crate) use tls::DaysLeft;
 pub(crate) use tls::TlsSettings;

@@ -138,6 +138,16 @@ impl AclIndex {
         self.rules = Arc::new(rules);
     }
 
+    /// How many rules there are.
+    pub fn len(&self) -> usize {
+        self.acls.len()
+    }
+
+    /// Whether there is no rule.
+    pub fn is_empty(&self) -> bool {
+        self.acls.is_empty()
+    }
+
     /// All rules.
     pub fn acls(&self) -> impl Iterator<Item = &AclBinding> + Clone {
         self.acls.values()

@@ -159,7 +159,12 @@ impl NodeGate {
         let deadline = Instant::now() + self.timeout;
         let channel = match &self.tls {
             None => Channel::plain(socket, deadline)?,
-            Some(tls) => Channel::sealed(socket, tls.session().map_err(io::Error::other)?, deadline)?,
+            Some(tls) => {
+                let channel = Channel::sealed(socket, tls.session().map_err(io::Error::other)?, deadline)
+                    .inspect_err(|_| tls.handshakes().failed())?;
+                channel.with_session(|session| drop(tls.handshakes().done(session)));
+                channel
+            }
         };
         if let Some((sasl, _)) = &self.sasl {
             let (channel, session) = self.by_sasl(channel, sasl)?;

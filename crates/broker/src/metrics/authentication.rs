@@ -116,12 +116,3 @@ pub(super) fn expose_certificates(broker: &Broker, text: &mut Exposition) {
         text.sample(name, &[("listener", &tls.listener)], f64::from(u8::from(tls.failure().is_some())));
     }
 }
-
-/// Writes how often a principal was denied something, where there is an authorizer.
-pub(super) fn expose_denials(broker: &Broker, text: &mut Exposition) {
-    if let Some(authorization) = broker.security.authorization() {
-        let help = "Questions of the authorizer that were answered with no, but for those of lists.";
-        let name = "kafka_server_authorizer_metrics_authorization_denied_total";
-        text.one(name, Kind::Counter, help, authorization.denied() as f64);
-    }
-}

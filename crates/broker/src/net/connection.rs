@@ -595,6 +595,9 @@ impl Connection {
     /// The handshake of its session is over.
     fn encrypted(&mut self) -> Result<(), CloseReason> {
         self.is_handshaking = false;
+        if let Some(tls) = self.broker.security.tls(self.context.listener) {
+            self.transport.count_session(tls.handshakes());
+        }
         self.gate.encrypted(&self.broker, &mut self.context, self.transport.tls())?;
         self.leave_door();
         Ok(())
@@ -605,6 +608,8 @@ impl Connection {
         let Some(of_session) = transport::tls_error(&error) else { return error.into() };
         if self.is_handshaking {
             self.context.authentications(&self.broker).failed(false);
+            let tls = self.broker.security.tls(self.context.listener);
+            tls.into_iter().for_each(|tls| tls.handshakes().failed());
         }
         CloseReason::Tls(of_session.clone())
     }

@@ -143,7 +143,11 @@ impl AsyncRead for Encrypted {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.transport).poll_read(context, into))?;
+        let read = ready!(Pin::new(&mut self.transport).poll_read(context, into));
+        if read.is_err() && self.transport.is_handshaking() {
+            self.tls.handshakes().failed();
+        }
+        read?;
         if !self.is_open
             && let Some(session) = self.transport.tls().filter(|session| !session.is_handshaking())
         {
@@ -152,7 +156,9 @@ impl AsyncRead for Encrypted {
                 // It is set once.
                 let _ = self.certificate.set(principal);
             }
-            self.is_open = true;
+            let own = &mut *self;
+            own.transport.count_session(own.tls.handshakes());
+            own.is_open = true;
         }
         Poll::Ready(Ok(()))
     }

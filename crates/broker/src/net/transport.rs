@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::net::buffers::{self, BUFFER_BYTES};
+use crate::security::{Handshakes, OpenSession};
 
 /// Bytes that a plain connection sends before others on its loop get their turn: less than a millisecond's work.
 const PLAIN_TURN_BYTES: usize = 1024 * 1024;
@@ -130,6 +131,8 @@ pub(crate) struct Sealed<S: ?Sized = dyn Seal> {
     is_peer_closed: bool,
     /// This side has said that it sends nothing more.
     has_ended: bool,
+    /// Counts as one that lasts since its handshake is over.
+    counted: Option<OpenSession>,
     session: S,
 }
 
@@ -143,6 +146,7 @@ impl Sealed {
             sent: 0,
             is_peer_closed: false,
             has_ended: false,
+            counted: None,
             session,
         })
     }
@@ -180,6 +184,13 @@ impl Transport {
     /// The session, where it is one of TLS.
     pub(crate) fn tls(&self) -> Option<&TlsSession> {
         self.sealed.as_ref().and_then(|sealed| sealed.session.tls())
+    }
+
+    /// The handshake of the session is over: it counts as one that lasts, if it is one of TLS.
+    pub(crate) fn count_session(&mut self, handshakes: &Handshakes) {
+        if let Some(sealed) = &mut self.sealed {
+            sealed.counted = sealed.session.tls().map(|session| handshakes.done(session));
+        }
     }
 
     /// Whether the handshake is not over.

@@ -10,6 +10,7 @@ use mainstem_security::tls::{TlsClient, TlsMaterial, TlsProperties, TlsServer, T
 use parking_lot::{Mutex, RwLock};
 
 use super::ListenerSecurityError;
+use super::handshakes::Handshakes;
 
 const DAY_SECONDS: i64 = 24 * 3600;
 /// Before a certificate expires, its operator is warned for so long.
@@ -24,6 +25,7 @@ pub(crate) struct TlsSettings {
     current: RwLock<Current>,
     /// When the log has warned of the expiry last, in seconds since 1970.
     warned_at: Mutex<Option<i64>>,
+    handshakes: Handshakes,
 }
 
 /// What new sessions begin with.
@@ -105,7 +107,8 @@ impl TlsSettings {
         let seen = fingerprints(keys);
         let current = Current { usable, keys: keys.clone(), seen, failure: None };
         let (listener, current, warned_at) = (listener.to_owned(), RwLock::new(current), Mutex::default());
-        let settings = TlsSettings { listener, dials, current, warned_at };
+        let handshakes = Handshakes::default();
+        let settings = TlsSettings { listener, dials, current, warned_at, handshakes };
         settings.warn_of_expiry();
         Ok(settings)
     }
@@ -128,6 +131,11 @@ impl TlsSettings {
             Some(client) => client.session(host),
             None => Err(SecurityError::TlsProperty("this listener dials nothing".to_owned())),
         }
+    }
+
+    /// How its handshakes have ended.
+    pub(crate) fn handshakes(&self) -> &Handshakes {
+        &self.handshakes
     }
 
     /// The last second since 1970 at which its certificates are valid.

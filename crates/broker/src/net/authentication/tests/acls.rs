@@ -147,7 +147,25 @@ fn users_may_do_what_rules_allow_and_super_users_everything() {
     let all = MetadataRequest { topics: None, ..Default::default() };
     assert_eq!(alice.call(&all, 12).unwrap().topics.len(), 1);
     assert_eq!(user(&broker, "admin").call(&all, 12).unwrap().topics.len(), 1);
-    assert!(count(&broker, "kafka_server_authorizer_metrics_authorization_denied_total") >= 8);
+    let asked = ["request", "allowed", "denied"]
+        .map(|what| count(&broker, &format!("kafka_server_authorizer_metrics_authorization_{what}_total")));
+    assert!(asked[1] >= 5 && asked[2] >= 8 && asked[0] == asked[1] + asked[2], "{asked:?}");
+    assert_eq!(count(&broker, "kafka_server_authorizer_metrics_acls_total_count"), 3);
+}
+
+#[test]
+fn equal_denials_are_one_line_and_a_count() {
+    let broker = guarded(&[]);
+    let mut alice = user(&broker, "alice");
+    let authorization = broker.broker().security.authorization().expect("it is configured");
+    let begin = Instant::now();
+    assert!((0..5).all(|_| fetch(&mut alice, "orders") == code(TOPIC_DENIED)));
+    assert_eq!(fetch(&mut alice, "a\nforged"), code(TOPIC_DENIED));
+    let again = authorization.repeated(begin + Duration::from_secs(3600));
+    let [(line, repeated)] = &again[..] else { panic!("{again:?}") };
+    assert_eq!(*repeated, 4);
+    assert!(line.contains("Principal = User:alice is Denied operation = READ"), "{line}");
+    assert!(line.contains("Topic:LITERAL:orders for request = Fetch"), "{line}");
 }
 
 #[test]

@@ -242,6 +242,32 @@ fn stores_that_change_are_read_again_if_they_may() {
 }
 
 #[test]
+fn handshakes_are_counted_by_what_was_agreed_upon() {
+    let authority = Authority::new();
+    let broker = authority.broker("SSL", &[]);
+    let client = authority.client(None);
+    let mut peer = connect(&broker, &client);
+    let Wire::Tls(session) = &peer.stream else { panic!("it has a session") };
+    let (cipher, protocol) = (session.tls.cipher_suite().unwrap(), session.tls.protocol().unwrap());
+    let agreed = format!("cipher=\"{cipher}\",protocol=\"{protocol}\",listener=\"SSL\"");
+    let open = format!("kafka_server_socket_server_metrics_connections{{{agreed},networkprocessor=\"0\"}}");
+    let done = format!("mainstem_tls_handshakes_total{{{agreed}}}");
+    let failed = "mainstem_tls_handshakes_failed_total{listener=\"SSL\"}";
+    assert!(peer.is_served());
+    assert_eq!([&*open, &*done, failed].map(|name| count(&broker, name)), [1, 1, 0]);
+
+    assert!(connect(&broker, &client).is_served());
+    let stranger = Authority::new().client(None);
+    assert!(connect_in_pieces(&broker, &stranger, usize::MAX).is_err());
+    let deadline = Instant::now() + PATIENCE;
+    while [&*open, &*done, failed].map(|name| count(&broker, name)) != [1, 2, 1] {
+        assert!(Instant::now() < deadline, "{}", crate::metrics::exposition(broker.broker()));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(peer.is_served());
+}
+
+#[test]
 fn the_expiry_of_a_certificate_is_said_in_metrics_and_health_and_daily_in_the_log() {
     const DAY: i64 = 24 * 3600;
     let authority = Authority::new();
