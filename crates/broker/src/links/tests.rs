@@ -18,7 +18,7 @@ use super::*;
 use crate::storage::partition::Partition;
 use cluster::{Cluster, Random};
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(30);
 
 /// Waits for a condition, and fails where it does not come about.
 #[track_caller]
@@ -165,24 +165,40 @@ fn records_are_deleted_on_all_replicas() {
 
 #[test]
 fn a_replica_that_catches_up_takes_its_time_and_holds_up_no_other() {
-    check_catch_up(Cluster::that_catch_up(7, 300, (1 << 20, None)));
+    check_catch_up(|| Cluster::that_catch_up(7, 300, (1 << 20, None)));
 }
 
 #[test]
 fn the_rate_of_an_operator_takes_the_place_of_the_usual_one() {
-    check_catch_up(Cluster::that_catch_up(8, 300, (u64::MAX, Some(1 << 20))));
+    check_catch_up(|| Cluster::that_catch_up(8, 300, (u64::MAX, Some(1 << 20))));
 }
 
-/// What a replica missed while it was away goes to it at 1 MiB/s; those that are there do not wait for it.
-fn check_catch_up(mut cluster: Cluster) {
+/// What a replica missed while it was away goes to it at 1 MiB/s; those that are there do not wait for it. Each leader keeps
+/// to the rate by itself: a machine that is too busy for one leader to last is given another try.
+fn check_catch_up(begin: impl Fn() -> Cluster) {
+    assert!((0..5).any(|_| one_leader_keeps_to_the_rate(begin())), "leaders change");
+}
+
+fn one_leader_keeps_to_the_rate(mut cluster: Cluster) -> bool {
     let leader = cluster.leader();
     let away = (leader + 1) % 3;
     assert_eq!(cluster.produce(leader, 0), Ok(()));
+    let epoch = cluster.partition(leader).leadership().epoch;
+    let is_led = |cluster: &Cluster| {
+        let leadership = cluster.partition(leader).leadership();
+        (leadership.leader, leadership.epoch) == (Some(leader as i32 + 1), epoch)
+    };
     cluster.kill(away);
-    wait_for("out of sync", || (cluster.partition(leader).in_sync().len() == 2).then_some(()));
+    wait_for("out of sync", || {
+        (!is_led(&cluster) || cluster.partition(leader).in_sync().len() == 2).then_some(())
+    });
     let missed: Vec<_> = (0..700).map(|_| cluster.begin_bytes(leader, &[7; 3_000])).collect();
     for fate in missed {
-        assert_eq!(fate.recv_timeout(SOON), Ok(Ok(())));
+        let fate = fate.recv_timeout(SOON);
+        if !is_led(&cluster) {
+            return false;
+        }
+        assert_eq!(fate, Ok(Ok(())));
     }
     cluster.restart(away);
     let (begun, mut written, mut slowest) = (Instant::now(), 0, Duration::ZERO);
@@ -190,16 +206,26 @@ fn check_catch_up(mut cluster: Cluster) {
     while end(&cluster, away) != end(&cluster, leader) {
         assert!(begun.elapsed() < SOON, "it does not catch up: {:?}", end(&cluster, away));
         let asked = Instant::now();
-        assert_eq!(cluster.produce(leader, 1 + written), Ok(()));
+        let fate = cluster.produce(leader, 1 + written);
+        if !is_led(&cluster) {
+            return false;
+        }
+        assert_eq!(fate, Ok(()));
         (written, slowest) = (written + 1, slowest.max(asked.elapsed()));
         std::thread::sleep(Duration::from_millis(2));
     }
     let took = begun.elapsed();
+    if !is_led(&cluster) {
+        return false;
+    }
     // 2.1 MB, of which the first 256 KiB are sent at once.
     assert!(took > Duration::from_millis(1_500), "it caught up within {took:?}");
     assert!(written > 20, "{written} acknowledgements in {took:?}");
     println!("caught up within {took:?}; {written} acknowledgements, the slowest after {slowest:?}");
-    wait_for("in sync", || (cluster.partition(leader).in_sync().len() == 3).then_some(()));
+    wait_for("in sync", || {
+        (!is_led(&cluster) || cluster.partition(leader).in_sync().len() == 3).then_some(())
+    });
+    true
 }
 
 /// Faults by seed: nodes are killed, cut off and come back while one producer sends on.
