@@ -68,6 +68,9 @@ const STALLED_READER: Duration = Duration::from_secs(1);
 
 /// After a last answer, what a client still sends is dropped for so long, and up to so many bytes.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
+/// Of that, how long the end of the connection is kept from a client that has got its last answer: most close it themselves
+/// then, and one that finds both at once may take it for a connection that was lost, and try again (kafka-python).
+const ANSWER_ALONE_TIME: Duration = Duration::from_millis(500);
 const LINGER_BYTES_MAX: usize = 64 * 1024;
 
 /// Why a connection ended.
@@ -181,6 +184,8 @@ pub(crate) struct Connection {
     gate: Gate,
     /// Whether it is not authenticated yet.
     is_at_door: bool,
+    /// Whether it ends with an answer.
+    has_last_answer: bool,
     /// Whether the handshake of its session was not over when it was looked at last.
     is_handshaking: bool,
     served: u32,
@@ -255,6 +260,7 @@ impl Connection {
             timer: Box::pin(sleep_until(first_look.into())),
             client: dispatch::ClientState::default(),
             is_at_door: gate.frame_bytes_max().is_some(),
+            has_last_answer: false,
             gate,
             served: 0,
             placement,
@@ -313,7 +319,8 @@ impl Connection {
             _ => return self.transport.say_goodbye(),
         }
         // On the heap, or every connection would keep room for what few of them come to.
-        let linger = Box::pin(drop_rest(&mut self.transport));
+        let alone = if self.has_last_answer { ANSWER_ALONE_TIME } else { Duration::ZERO };
+        let linger = Box::pin(end(&mut self.transport, alone));
         // However it ends, the connection does.
         let _ = tokio::time::timeout(LINGER_TIME_MAX, linger).await;
     }
@@ -564,6 +571,7 @@ impl Connection {
             }
             Handled::Close(reason) => self.drain(reason),
             Handled::Last { response, reason } => {
+                self.has_last_answer = true;
                 self.in_flight.push_back(InFlight::Waiting(Waiting { response, api, since, local }));
                 self.drain(reason);
             }
@@ -706,15 +714,26 @@ fn no_frame(error: FrameError) -> CloseReason {
     }
 }
 
-/// Sends nothing more, and reads and drops what the peer still sends, up to a bound.
-async fn drop_rest(transport: &mut Transport) {
+/// Ends a connection behind what was sent last, for which the peer has some time alone; drops what it sends meanwhile.
+async fn end(transport: &mut Transport, alone: Duration) {
     let mut left = LINGER_BYTES_MAX;
-    let mut dropped = [0; 4096];
+    if !alone.is_zero() {
+        let _ = poll_fn(|context| transport.poll_flush(context)).await;
+        if tokio::time::timeout(alone, drop_rest(transport, &mut left)).await.is_ok() {
+            return;
+        }
+    }
     let _ = poll_fn(|context| transport.poll_shutdown(context)).await;
-    while left > 0 {
+    drop_rest(transport, &mut left).await;
+}
+
+/// Reads and drops what a peer sends, up to its end.
+async fn drop_rest(transport: &mut Transport, left: &mut usize) {
+    let mut dropped = [0; 4096];
+    while *left > 0 {
         match transport.socket().read(&mut dropped).await {
             Ok(0) | Err(_) => return,
-            Ok(read) => left = left.saturating_sub(read),
+            Ok(read) => *left = left.saturating_sub(read),
         }
     }
 }

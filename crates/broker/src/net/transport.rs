@@ -267,6 +267,14 @@ impl Transport {
         }
     }
 
+    /// Sends what the session has sealed and not sent.
+    pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.sealed {
+            Some(sealed) => sealed.poll_flush(&mut self.stream, context),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
     /// Sends what is left, a last word of the session, and the end of the stream.
     pub(crate) fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(sealed) = &mut self.sealed {

@@ -202,6 +202,25 @@ fn each_mechanism_lets_in_who_knows_the_password() {
 }
 
 #[test]
+fn an_answer_that_refuses_does_not_come_together_with_the_end_of_the_connection() {
+    let broker = broker(&[]);
+    // On a busy machine both may have come before they are looked at.
+    let comes_alone = || {
+        let mut peer = Peer::connect(&broker);
+        assert!(peer.log_in(Mechanism::Plain, "alice", "wrong").is_err());
+        let Wire::Plain(socket) = &peer.stream else { panic!("the listener has no TLS") };
+        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let read = (&*socket).read(&mut [0; 1]);
+        let is_open =
+            read.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert!(peer.is_closed(), "a client that does not close it is closed");
+        is_open
+    };
+    assert!((0..10).any(|_| comes_alone()));
+}
+
+#[test]
 fn who_does_not_know_the_password_is_answered_so_later_and_once() {
     let broker = broker(&[("connection.failed.authentication.delay.ms", "150")]);
     let scram = ScramMechanism::ALL.map(Mechanism::Scram);
