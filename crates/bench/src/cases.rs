@@ -117,6 +117,7 @@ impl Case<'_> {
             Kind::TransactionalIds(count) => transactions::run_ids(self, count),
             Kind::Handshakes(key) => secured::run_handshakes(self, key),
             Kind::Logins(shape) => secured::run_logins(self, shape),
+            Kind::Strangers(shape) => secured::run_strangers(self, shape),
             Kind::Acls(shape) => secured::run_acls(self, shape),
             Kind::Cluster(kind) => cluster::run(self, kind),
         }

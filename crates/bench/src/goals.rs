@@ -119,7 +119,7 @@ pub(crate) fn goals(workload: &str, key: &str, durability: Durability) -> Vec<Go
         ("handshakes-p256" | "handshakes-rsa", "handshakes_per_s") => {
             vec![Goal::Min { peer: KAFKA_SECURED, times: 3.0 }]
         }
-        ("secured-logins", "p99_of_undisturbed") => vec![Goal::AtMost(1.3)],
+        ("secured-logins" | "secured-strangers", "p99_of_undisturbed") => vec![Goal::AtMost(1.3)],
         ("secured-acls", "of_undisturbed") => vec![Goal::AtLeast(0.98)],
         ("transactions" | "transactions-eager", "transactions_per_s") if is_cached => vec![min(2.0)],
         ("transactions" | "transactions-eager", "transactions_per_cpu_s") if is_cached => vec![min(4.0)],

@@ -89,7 +89,7 @@ impl Step {
             Kind::Cluster(ClusterKind::Idle) => 40.0,
             Kind::Cluster(ClusterKind::Start) => 4.0,
             Kind::Handshakes(_) => load_s,
-            Kind::Logins(_) | Kind::Acls(_) => 2.0 * load_s + 1.0,
+            Kind::Logins(_) | Kind::Strangers(_) | Kind::Acls(_) => 2.0 * load_s + 1.0,
             Kind::Soak(_) => 2.0 * load_s - extent.window.as_secs_f64() + extent.soak.as_secs_f64(),
         };
         // Kafka starts, formats its directory and stops.

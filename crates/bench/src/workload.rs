@@ -158,6 +158,8 @@ pub(crate) enum Kind {
     Handshakes(CertificateKey),
     /// This load alone, and beside 200 logins a second.
     Logins(LoadShape),
+    /// This load alone, and while 10,000 connections say nothing.
+    Strangers(LoadShape),
     /// This load without an authorizer, and with one that knows 10,000 rules of its user.
     Acls(LoadShape),
     /// Three nodes, with three replicas of everything.
@@ -413,6 +415,13 @@ const WORKLOADS: [Workload; 45] = [
         Kind::Logins(SMALL),
     ),
     workload(
+        "secured-strangers",
+        SECURED,
+        "small-msg-saturate over SASL_SSL alone, then while 10,000 connections from 200 addresses say nothing and 500 of \
+         them a second come anew",
+        Kind::Strangers(SMALL),
+    ),
+    workload(
         "secured-acls",
         SECURED,
         "small-msg-saturate without an authorizer, then with one that knows 10,000 rules of its user",
@@ -547,7 +556,7 @@ impl Workload {
                 system == System::Queue || system == System::Chronicle && load.is_of_peer()
             }
             Kind::Load(_) => !system.is_embedded(),
-            Kind::Handshakes(_) | Kind::Logins(_) => system.is_secured(),
+            Kind::Handshakes(_) | Kind::Logins(_) | Kind::Strangers(_) => system.is_secured(),
             Kind::Acls(_) => matches!(system, System::Kafka | System::Mainstem),
             Kind::Cluster(_)
             | Kind::Transactions(_)

@@ -23,7 +23,7 @@ const REST: Duration = Duration::from_secs(5);
 const DESCRIPTORS: u64 = 2_048;
 
 pub(super) fn run(case: &Case<'_>) -> Result<Measured> {
-    raise_descriptor_limit()?;
+    raise_descriptor_limit(DESCRIPTORS)?;
     let broker = Running::start_ready(case.environment, case.launch())?;
     let sampler = Sampler::start(broker.pid(), Arc::default());
     fill_partitions(&mut Connection::open(broker.endpoint())?)?;
@@ -55,12 +55,14 @@ pub(super) fn run(case: &Case<'_>) -> Result<Measured> {
     Ok(measured)
 }
 
-fn raise_descriptor_limit() -> Result<()> {
+/// Lets this process, and those that it starts, have so many files open.
+pub(super) fn raise_descriptor_limit(wanted: u64) -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|current| current < DESCRIPTORS) {
-        let wanted = Rlimit { current: Some(DESCRIPTORS), maximum: limit.maximum };
-        setrlimit(Resource::Nofile, wanted)
-            .context("1,000 connections need 2,048 open files: raise the limit by `ulimit -n`")?;
+    if limit.current.is_some_and(|current| current < wanted) {
+        let raised = Rlimit { current: Some(wanted), maximum: limit.maximum };
+        setrlimit(Resource::Nofile, raised).with_context(|| {
+            format!("the connections need {wanted} open files: raise the limit by `ulimit -n`")
+        })?;
     }
     Ok(())
 }

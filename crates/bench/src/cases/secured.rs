@@ -1,5 +1,7 @@
 //! What security costs beyond the bytes that are encrypted: handshakes and logins, and rules.
 
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -10,6 +12,7 @@ use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 
 use super::cpu::CpuTimes;
+use super::idle::raise_descriptor_limit;
 use super::load::{self, LoadOrder};
 use super::{Case, Measured};
 use crate::broker::{Launch, Running};
@@ -27,6 +30,14 @@ const LOGINS_BESIDE: [Duration; 2] = [Duration::from_millis(10); 2];
 /// How much lower their priority is than that of the load: what is asked is how much the broker's half of handshakes disturbs it, and
 /// clients that log in make theirs on machines of their own.
 const NICENESS_BESIDE: i32 = 10;
+/// How many connections strangers hold, or try to.
+const STRANGERS: usize = 10_000;
+/// Strangers come from as many addresses: one address alone has few places.
+const STRANGER_HOSTS: usize = 200;
+/// One for each, and some for everything else.
+const DESCRIPTORS_OF_STRANGERS: u64 = 11_000;
+/// When all are there, the oldest one goes and comes back so often: what the broker has closed is tried again.
+const STRANGER_INTERVAL: Duration = Duration::from_millis(2);
 const RULES: usize = 10_000;
 const RULES_OF_A_REQUEST: usize = 1_000;
 /// Everybody may do what no rule is about: the first rules are made so.
@@ -59,14 +70,25 @@ pub(super) fn run_handshakes(case: &Case<'_>, key: CertificateKey) -> Result<Mea
 /// A load, and the same beside 200 logins a second.
 pub(super) fn run_logins(case: &Case<'_>, shape: LoadShape) -> Result<Measured> {
     twice(case, shape, &[], |broker| {
-        let logins = Logins::start(broker.endpoint(), &LOGINS_BESIDE, NICENESS_BESIDE);
-        Ok(Some(logins))
+        Ok(Beside::Logins(Logins::start(broker.endpoint(), &LOGINS_BESIDE, NICENESS_BESIDE)))
     })
+}
+
+/// A load, and the same while strangers hold connections and say nothing.
+pub(super) fn run_strangers(case: &Case<'_>, shape: LoadShape) -> Result<Measured> {
+    twice(case, shape, &[], |broker| Ok(Beside::Strangers(Strangers::start(broker.endpoint().address)?)))
 }
 
 /// A load, and the same with an authorizer that has many rules of its user.
 pub(super) fn run_acls(case: &Case<'_>, shape: LoadShape) -> Result<Measured> {
-    twice(case, shape, &AUTHORIZED, |broker| create_rules(broker).map(|()| None))
+    twice(case, shape, &AUTHORIZED, |broker| create_rules(broker).map(|()| Beside::Nothing))
+}
+
+/// What goes on beside a load.
+enum Beside {
+    Nothing,
+    Logins(Logins),
+    Strangers(Strangers),
 }
 
 /// Loads a broker, then another with these settings after what is done to it.
@@ -74,20 +96,25 @@ fn twice(
     case: &Case<'_>,
     shape: LoadShape,
     settings: &'static [&'static str],
-    disturb: impl FnOnce(&Running) -> Result<Option<Logins>>,
+    disturb: impl FnOnce(&Running) -> Result<Beside>,
 ) -> Result<Measured> {
     let order = LoadOrder { shape, window: case.extent.window, keeps: Keeps::All };
     let broker = Running::start_ready(case.environment, case.launch())?;
     let before = load::measure(case, &broker, order)?;
     broker.stop()?;
     let broker = Running::start_ready(case.environment, Launch { settings, ..case.launch() })?;
-    let logins = disturb(&broker)?;
-    let (begin, done) = (Instant::now(), logins.as_ref().map_or(0, Logins::count));
+    let beside = disturb(&broker)?;
+    let begin = Instant::now();
+    let done = if let Beside::Logins(logins) = &beside { logins.count() } else { 0 };
     let mut measured = load::measure(case, &broker, order)?;
-    if let Some(logins) = logins {
-        let per_s = (logins.count() - done) as f64 / begin.elapsed().as_secs_f64();
-        logins.finish()?;
-        measured.add([("handshakes_per_s", per_s)]);
+    match beside {
+        Beside::Nothing => {}
+        Beside::Logins(logins) => {
+            let per_s = (logins.count() - done) as f64 / begin.elapsed().as_secs_f64();
+            logins.finish()?;
+            measured.add([("handshakes_per_s", per_s)]);
+        }
+        Beside::Strangers(strangers) => strangers.finish()?,
     }
     broker.stop()?;
     for (key, undisturbed, part) in [
@@ -156,4 +183,53 @@ impl Logins {
         let ended = self.threads.into_iter().map(|thread| thread.join().expect("a client panicked"));
         ended.collect::<Result<()>>().context("a client could not log in")
     }
+}
+
+/// Connections that say nothing, until this is finished.
+struct Strangers {
+    is_over: Arc<AtomicBool>,
+    thread: thread::JoinHandle<Result<()>>,
+}
+
+impl Strangers {
+    /// Returns when all have connected once.
+    fn start(broker: SocketAddr) -> Result<Self> {
+        raise_descriptor_limit(DESCRIPTORS_OF_STRANGERS)?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let mut held: VecDeque<TcpStream> = VecDeque::with_capacity(STRANGERS);
+        for number in 0..STRANGERS {
+            held.push_back(stranger(broker, number)?);
+        }
+        let over = is_over.clone();
+        let thread = thread::spawn(move || {
+            setpriority_process(Some(gettid()), NICENESS_BESIDE).context("lower the priority of a thread")?;
+            for number in STRANGERS.. {
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+                held.pop_front();
+                held.push_back(stranger(broker, number)?);
+                thread::sleep(STRANGER_INTERVAL);
+            }
+            Ok(())
+        });
+        Ok(Self { is_over, thread })
+    }
+
+    /// Ends them; an error if one could not connect.
+    fn finish(self) -> Result<()> {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.thread.join().expect("it does not panic").context("a stranger could not connect")
+    }
+}
+
+/// A connection from one of many loopback addresses.
+fn stranger(broker: SocketAddr, number: usize) -> Result<TcpStream> {
+    let host = number % STRANGER_HOSTS;
+    let host = Ipv4Addr::new(127, 7, 0, u8::try_from(host + 1).expect("there are few hosts"));
+    let socket =
+        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None)?;
+    rustix::net::bind(&socket, &SocketAddr::from((host, 0)))?;
+    rustix::net::connect(&socket, &broker).context("a stranger connects")?;
+    Ok(socket.into())
 }
