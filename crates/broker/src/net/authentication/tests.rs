@@ -167,12 +167,13 @@ impl Peer {
     }
 }
 
-/// A count of all listeners together.
+/// The value of a metric; without labels in its name the sum over all of them.
 fn count(broker: &EmbeddedBroker, name: &str) -> u64 {
     let text = crate::metrics::exposition(broker.broker());
-    let of_listeners = text.lines().filter(|line| line.starts_with(&format!("{name}{{listener=")));
-    let counts = of_listeners.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64);
-    counts.reduce(|a, b| a + b).expect("it is counted")
+    let is_it = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
+    let values = text.lines().filter(is_it);
+    let values = values.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64);
+    values.reduce(|a, b| a + b).expect("it is counted")
 }
 
 #[test]
