@@ -10,6 +10,8 @@ pub(crate) const TOPIC: &str = "t";
 pub(crate) const GROUP: &str = "g";
 /// An id that no topic has.
 const NO_TOPIC: Uuid = Uuid([7; 16]);
+/// Members stay, and sync when they like, for longer than all questions take.
+const MEMBER_TIMEOUT_MS: i64 = 1_000_000;
 /// No producer has it.
 const NO_PRODUCER: i64 = 1 << 40;
 
@@ -84,15 +86,15 @@ impl Contents {
     }
 
     /// A group of its own for a request that begins one.
-    fn new_group(&self) -> Say {
-        Say::Text(format!("{}-{}-{}", self.api, self.version, self.kind.name()))
+    pub(crate) fn new_group(&self) -> String {
+        format!("{}-{}-{}", self.api, self.version, self.kind.name())
     }
 
     fn of_this_api(&self, path: &str, leaf: &str) -> Option<Say> {
         let is_list = !path.ends_with("/#");
         Some(match (self.api, path) {
             ("JoinGroup" | "ConsumerGroupHeartbeat", "GroupId") if self.kind != Kind::Failing => {
-                self.new_group()
+                Say::Text(self.new_group())
             }
             ("JoinGroup", "MemberId") if self.kind != Kind::Unknown => Say::Text(String::new()),
             // Kafka never answers a member that names a protocol twice.
@@ -101,7 +103,6 @@ impl Contents {
             ("ConsumerGroupHeartbeat", "MemberEpoch") if self.kind != Kind::Unknown => Say::Number(0),
             ("ConsumerGroupHeartbeat", "SubscribedTopicNames") => Say::Count(1),
             ("ConsumerGroupHeartbeat", "TopicPartitions") => Say::Count(0),
-            ("ConsumerGroupHeartbeat", "RebalanceTimeoutMs") => Say::Number(10_000),
             ("CreateTopics", "Topics/Name") => self.text("new", "new", "a/b"),
             ("CreateTopics", "Topics/Assignments") => Say::Count(0),
             ("CreateTopics" | "CreatePartitions", "ValidateOnly" | "validateOnly") => Say::Number(1),
@@ -229,8 +230,8 @@ impl Contents {
             "GenerationId" | "GenerationIdOrMemberEpoch" | "MemberEpoch" | "RetentionTimeMs" => {
                 self.number(-1, 7, -1)
             }
-            "SessionTimeoutMs" => self.number(10_000, 10_000, 1),
-            "RebalanceTimeoutMs" => Say::Number(10_000),
+            "SessionTimeoutMs" => self.number(MEMBER_TIMEOUT_MS, MEMBER_TIMEOUT_MS, 1),
+            "RebalanceTimeoutMs" => Say::Number(MEMBER_TIMEOUT_MS),
             "TransactionTimeoutMs" => self.number(60_000, 60_000, -1),
             "TimeoutMs" | "timeoutMs" => Say::Number(10_000),
             "ProducerId" | "V3AndBelowProducerId" | "ProducerIdFilters" => {

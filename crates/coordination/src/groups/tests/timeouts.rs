@@ -196,6 +196,35 @@ fn a_member_that_was_given_its_id_must_come_back_within_its_session() {
 }
 
 #[test]
+fn a_group_whose_members_never_came_back_is_listed_until_it_expires() {
+    check(
+        "
+        join A session=6000
+        list L
+        wait 6000
+        list L
+        wait 600000
+        list L
+        ",
+        expect![[r#"
+            > join A session=6000
+              A: MEMBER_ID_REQUIRED "c-1"
+              append g generation 0 []
+            > list L
+              L: NONE [g Empty "" classic]
+            > wait 6000
+            > list L
+              L: NONE [g Empty "" classic]
+            > wait 600000
+              at 600000
+              append g gone
+            > list L
+              L: NONE []
+        "#]],
+    );
+}
+
+#[test]
 fn a_rebalance_waits_for_a_member_that_was_given_its_id() {
     check(
         &with_two(
