@@ -1,6 +1,6 @@
 //! Loads that are too slow, too large or too many: memory keeps its bounds and neighbours their latency.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
 use mainstem_records::Compression;
@@ -11,12 +11,16 @@ use mainstem_tests::hostile::victim::Victim;
 use mainstem_tests::hostile::{is_long, wait_until};
 use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
 use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
+use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
+use mainstem_wire::messages::consumer_group_heartbeat_response::ConsumerGroupHeartbeatResponse;
 use mainstem_wire::messages::create_topics_request::{CreatableTopic, CreateTopicsRequest};
+use mainstem_wire::messages::create_topics_response::CreateTopicsResponse;
 use mainstem_wire::messages::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
 use mainstem_wire::messages::describe_configs_response::{DescribeConfigsResponse, DescribeConfigsResult};
 use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
 use mainstem_wire::messages::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
 use mainstem_wire::messages::fetch_response::FetchResponse;
+use mainstem_wire::messages::find_coordinator_request::FindCoordinatorRequest;
 use mainstem_wire::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
 };
@@ -207,6 +211,128 @@ fn a_large_answer_ends_where_its_memory_does() {
         |result: &&DescribeConfigsResult<'_>| result.error_code == ErrorCode::POLICY_VIOLATION.code();
     assert!(answer.results[0].error_code == 0 && answer.results.iter().rfind(refused).is_some());
     assert_peak(&victim, 256);
+    victim.assert_sound();
+}
+
+/// Creates topics of one partition each.
+fn create_many(client: &mut Client, count: usize, name: impl Fn(usize) -> String) {
+    let topic = |number| CreatableTopic {
+        name: name(number).into(),
+        num_partitions: 1,
+        replication_factor: 1,
+        ..Default::default()
+    };
+    let topics = (0..count).map(topic).collect();
+    let request = CreateTopicsRequest { topics, timeout_ms: 60_000, ..Default::default() };
+    let body = client.ask(7, &request);
+    let response = CreateTopicsResponse::decode(&mut Decoder::new(&body), 7).expect("it is well-formed");
+    assert!(response.topics.iter().all(|topic| topic.error_code == 0));
+}
+
+/// How often a neighbour on the same loop produces and is answered until a request has the first bytes of its answer.
+fn answered_meanwhile(asking: &mut Client, request: &[u8], neighbour: &mut Client, topic: &str) -> usize {
+    let batch = batch(Compression::None, 100);
+    asking.socket.write_all(request).expect("the broker reads");
+    asking.socket.set_nonblocking(true).expect("it is a socket");
+    let mut answered = 0;
+    while asking.socket.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
+        assert_eq!(neighbour.produce(topic, 0, 1, &batch), ErrorCode::NONE);
+        answered += 1;
+    }
+    asking.socket.set_nonblocking(false).expect("it is a socket");
+    answered
+}
+
+/// How often a neighbour on the same loop produces and is answered until something is over.
+fn answered_until(is_over: impl Fn() -> bool, neighbour: &mut Client, topic: &str) -> usize {
+    let batch = batch(Compression::None, 100);
+    let mut answered = 0;
+    while !is_over() {
+        assert_eq!(neighbour.produce(topic, 0, 1, &batch), ErrorCode::NONE);
+        answered += 1;
+    }
+    answered
+}
+
+/// More than a neighbour is answered while a request of 200 KiB is received.
+const NOT_HELD_UP: usize = 20;
+
+#[test]
+fn a_description_of_thousands_of_resources_holds_no_neighbour_up() {
+    const GROUPS: usize = 10_000;
+    let mut victim = Victim::start(&[ONE_LOOP]);
+    let (mut asking, mut neighbour) = (Client::connect(victim.address), Client::connect(victim.address));
+    neighbour.create_topic("neighbour", 1, &[]);
+    let answered = answered_meanwhile(&mut asking, &describe_groups(GROUPS), &mut neighbour, "neighbour");
+    let frame = asking.frame().unwrap();
+    let answer = DescribeConfigsResponse::decode(&mut Decoder::new(&frame[5..]), 4).unwrap();
+    assert_eq!(answer.results.len(), GROUPS);
+    assert!(answer.results.iter().all(|result| result.error_code == 0 && !result.configs.is_empty()));
+    println!("the neighbour was answered {answered} times");
+    assert!(answered >= NOT_HELD_UP, "the neighbour was answered {answered} times");
+    victim.assert_sound();
+}
+
+/// A member joins a group of its own with a pattern.
+fn join_by_pattern(member: usize, pattern: &str) -> ConsumerGroupHeartbeatRequest<'_> {
+    ConsumerGroupHeartbeatRequest {
+        group_id: format!("group-{member}").into(),
+        member_id: format!("member-{member}").into(),
+        rebalance_timeout_ms: 10_000,
+        subscribed_topic_regex: Some(pattern.into()),
+        topic_partitions: Some(Vec::new()),
+        ..Default::default()
+    }
+}
+
+fn error_of(answer: &[u8]) -> ErrorCode {
+    let answer = ConsumerGroupHeartbeatResponse::decode(&mut Decoder::new(answer), 1);
+    ErrorCode::from(answer.expect("it is well-formed").error_code)
+}
+
+/// Has the coordinator of groups be there: a usual pattern is taken.
+fn join_usual_group(client: &mut Client) {
+    let find = FindCoordinatorRequest { coordinator_keys: vec!["group".into()], ..Default::default() };
+    client.ask(6, &find);
+    let request = join_by_pattern(usize::MAX, "[01]+-[0-9]*7");
+    wait_until("a member that joins", Duration::from_secs(20), || {
+        error_of(&client.ask(1, &request)) == ErrorCode::NONE
+    });
+}
+
+#[test]
+fn topic_patterns_of_many_members_hold_no_neighbour_up() {
+    const MEMBERS: usize = 64;
+    const ROUNDS: usize = 4;
+    let mut victim = Victim::start(&[ONE_LOOP]);
+    let mut client = Client::connect(victim.address);
+    let bits =
+        |number: usize| (0..100).map(move |bit| ((number * 0x9E37_79B9) >> (bit % 48) & 1).to_string());
+    create_many(&mut client, 300, |number| format!("{}-{number}", bits(number).collect::<String>()));
+    client.create_topic("neighbour", 1, &[]);
+    join_usual_group(&mut client);
+    // Large when compiled, and with too many states: nothing is written, so that nobody waits for the disk.
+    let pattern = |number: usize| format!(r"\w{{{}}}[01]*0[01]{{14}}-[0-9]+", 16 + number % 8);
+    let mut members: Vec<_> = (0..MEMBERS).map(|_| Client::connect(victim.address)).collect();
+    let join_all = || {
+        for _ in 0..ROUNDS {
+            for (number, member) in members.iter_mut().enumerate() {
+                member.send(1, &join_by_pattern(number, &pattern(number))).expect("the broker reads");
+            }
+            for member in &mut members {
+                let answer =
+                    member.answer::<ConsumerGroupHeartbeatRequest<'_>>(1).expect("the broker answers");
+                assert_eq!(error_of(&answer), ErrorCode::INVALID_REGULAR_EXPRESSION);
+            }
+        }
+    };
+    let answered = std::thread::scope(|scope| {
+        let members = scope.spawn(join_all);
+        answered_until(|| members.is_finished(), &mut client, "neighbour")
+    });
+    println!("the neighbour was answered {answered} times");
+    // A loop that matches answers the neighbour at most once between two members.
+    assert!(answered >= 4 * MEMBERS * ROUNDS, "the neighbour was answered {answered} times");
     victim.assert_sound();
 }
 

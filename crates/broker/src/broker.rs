@@ -7,6 +7,7 @@ use mainstem_config::{BrokerConfig, Endpoint};
 use mainstem_wire::Uuid;
 use parking_lot::{Mutex, RwLock};
 
+use crate::background::OneAtATime;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::controller::Controller;
@@ -62,6 +63,10 @@ pub(crate) struct Broker {
     pub(crate) telemetry: ClientTelemetry,
     pub(crate) request_memory: Arc<RequestMemory>,
     pub(crate) answers: Arc<AnswerMemory>,
+    /// Answers that are put together in the background.
+    pub(crate) large_answers: OneAtATime,
+    /// Heartbeats whose topic patterns are matched in the background.
+    pub(crate) pattern_matching: OneAtATime,
     pub(crate) event_loops: Arc<EventLoops>,
     pub(crate) cold_reads: ColdReads,
     pub(crate) cleaning: Cleaning,

@@ -184,7 +184,8 @@ fn consumer_beat(
     coordinator: &mut GroupCoordinator,
     request: ConsumerGroupHeartbeatRequest<'_>,
 ) -> (String, i32) {
-    match serve(coordinator, 1, Request::ConsumerGroupHeartbeat { request, random: [1; 16] }) {
+    match serve(coordinator, 1, Request::ConsumerGroupHeartbeat { request, random: [1; 16], patterns: None })
+    {
         Reply::ConsumerGroupHeartbeat(response) if response.error_code == 0 => {
             (response.member_id.unwrap().into_owned(), response.member_epoch)
         }

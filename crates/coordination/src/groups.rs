@@ -97,6 +97,7 @@ pub use api::{
     TransactionEnd, VisibleTopics,
 };
 pub use config::GroupConfig;
+pub use consumer::patterns::{DuePatterns, MatchedPatterns};
 pub(crate) use consumer::regex::compile as compile_pattern;
 pub use coordinator::{GroupCoordinator, Stats};
 pub use mainstem_config::{Assignor, ConsumerGroupConfig, GroupTimes, MigrationPolicy};

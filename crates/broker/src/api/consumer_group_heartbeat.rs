@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use mainstem_coordination::groups::{Reply, Request};
+use mainstem_coordination::groups::{DuePatterns, MatchedPatterns, Reply, Request};
 use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
 use mainstem_wire::messages::consumer_group_heartbeat_response::ConsumerGroupHeartbeatResponse;
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
+use crate::background::{OwnedBody, in_background};
 use crate::broker::Broker;
-use crate::coordinators::{groups, tailers};
+use crate::coordinators::driver::answer_later;
+use crate::coordinators::groups::{self, Asked};
+use crate::coordinators::tailers;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
@@ -21,6 +24,7 @@ pub(crate) fn serve(
     decoder: &mut Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
+    let behind = decoder.clone();
     let request: ConsumerGroupHeartbeatRequest<'_> = body(decoder, context.version)?;
     if let Err(error) = may_read(&context, &request) {
         let response = ConsumerGroupHeartbeatResponse {
@@ -33,11 +37,51 @@ pub(crate) fn serve(
     if let Err(error) = tailers::check_join(broker, &request.group_id) {
         return Ok(respond(&context, tailers::refused_heartbeat(error), out));
     }
-    let request = Request::ConsumerGroupHeartbeat { request, random: random::bytes() };
-    Ok(groups::answer(broker, context, request, out, |context, reply, out| match reply {
+    if let Some(due) = broker.groups.patterns_due(broker, &request) {
+        let response =
+            Box::pin(match_and_ask(broker.clone(), context, OwnedBody::copy(broker, &behind), due));
+        return Ok(Handled::Later { response, holds: true });
+    }
+    Ok(groups::answer(broker, context, asked(request, MatchedPatterns::default()), out, encode))
+}
+
+/// Asks the coordinator when topic patterns are matched, which would hold up the event loop.
+async fn match_and_ask(
+    broker: Arc<Broker>,
+    context: RequestContext,
+    body: OwnedBody,
+    due: DuePatterns,
+) -> Result<ResponseBuffer, String> {
+    let turn = broker.pattern_matching.turn().await;
+    let sender = context.clone();
+    let matching = move || {
+        let _turn = turn;
+        groups::match_patterns(&sender, due)
+    };
+    let (patterns, took) = in_background(&context, matching).await;
+    let reply = ask_again(&broker, &context, &body, patterns).map_err(|error| error.to_string())?;
+    Ok(answer_later(context, reply, encode).await?.worked_for(took))
+}
+
+fn ask_again(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    owned: &OwnedBody,
+    patterns: MatchedPatterns,
+) -> Result<Asked, DecodeError> {
+    let request = body(&mut owned.decoder(), context.version)?;
+    Ok(broker.groups.ask(broker, context, asked(request, patterns)))
+}
+
+fn asked(request: ConsumerGroupHeartbeatRequest<'_>, patterns: MatchedPatterns) -> Request<'_> {
+    Request::ConsumerGroupHeartbeat { request, random: random::bytes(), patterns: Some(patterns) }
+}
+
+fn encode(context: &RequestContext, reply: Reply, out: &mut ResponseBuffer) -> Handled {
+    match reply {
         Reply::ConsumerGroupHeartbeat(response) => respond(context, response, out),
         other => unreachable!("the coordinator answers in kind, not {other:?}"),
-    }))
+    }
 }
 
 /// The group must be readable, and every topic that is named must be visible.

@@ -14,12 +14,17 @@ use mainstem_wire::messages::describe_configs_response::{
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
+use crate::background::answer_in_background;
 use crate::broker::Broker;
+use crate::net::answers::AnswerShare;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
 use crate::resources::{ConfigTarget, Refused};
+
+/// Resources that are described on the event loop: about 2 ms of work.
+const INLINE_RESOURCES_MAX: usize = 50;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -27,16 +32,41 @@ pub(crate) fn serve(
     decoder: &mut Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
+    let behind = decoder.clone();
     let request: DescribeConfigsRequest<'_> = body(decoder, context.version)?;
+    if request.resources.len() > INLINE_RESOURCES_MAX {
+        return Ok(answer_in_background(broker, context, &behind, answer_large));
+    }
+    Ok(answer(broker, &context, &request, &mut broker.answers.begin(), out))
+}
+
+/// Answers a request of more resources.
+fn answer_large(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    decoder: &mut Decoder<'_>,
+    memory: &mut AnswerShare,
+    out: &mut ResponseBuffer,
+) -> Result<Handled, DecodeError> {
+    let request = body(decoder, context.version)?;
+    Ok(answer(broker, context, &request, memory, out))
+}
+
+fn answer(
+    broker: &Broker,
+    context: &RequestContext,
+    request: &DescribeConfigsRequest<'_>,
+    memory: &mut AnswerShare,
+    out: &mut ResponseBuffer,
+) -> Handled {
     // What is named twice is answered once, as in Kafka, where resources are keys of a map.
     let mut seen = HashSet::new();
     let distinct =
         request.resources.iter().filter(|wanted| seen.insert((wanted.resource_type, &*wanted.resource_name)));
-    let mut memory = broker.answers.begin();
     let results = distinct.map(|resource| {
-        let configs = describe(broker, &context, resource).and_then(|configs| {
+        let configs = describe(broker, context, resource).and_then(|configs| {
             let configs = configs.into_iter().filter(|config| is_asked_for(resource, config));
-            let configs: Vec<_> = configs.map(|config| encode(config, &request)).collect();
+            let configs: Vec<_> = configs.map(|config| encode(config, request)).collect();
             match memory.take(configs.iter().map(memory_of).sum()) {
                 true => Ok(configs),
                 false => Err(no_room()),
@@ -50,13 +80,13 @@ pub(crate) fn serve(
             error_code,
             error_message,
             resource_type: resource.resource_type,
-            resource_name: resource.resource_name.clone(),
+            resource_name: (&*resource.resource_name).into(),
             configs,
             ..Default::default()
         }
     });
     let response = DescribeConfigsResponse { results: results.collect(), ..Default::default() };
-    Ok(respond(&context, response, out))
+    respond(context, response, out)
 }
 
 fn no_room() -> Refused {

@@ -635,7 +635,11 @@ fn ask_majorities(leases: Vec<(Arc<Partition>, i32)>) -> Vec<(i32, oneshot::Rece
     leases.into_iter().map(ask).collect()
 }
 
-async fn answer_later<R>(
+/// Waits for a reply and encodes it.
+///
+/// # Errors
+/// When the broker stops first.
+pub(crate) async fn answer_later<R>(
     context: RequestContext,
     asked: Asked<R>,
     encode: impl FnOnce(&RequestContext, R, &mut ResponseBuffer) -> Handled,

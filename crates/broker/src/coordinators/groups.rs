@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use mainstem_controller::{ResourceKind, TopicImage};
 use mainstem_coordination::groups::{
-    self, ConsumerGroupConfig, GroupCoordinator, GroupTimes, LogEntry, Producer, Reply, Request,
-    RequestContext as GroupContext, Stats, Ticket, Token, TransactionEnd, VisibleTopics,
+    self, ConsumerGroupConfig, DuePatterns, GroupCoordinator, GroupTimes, LogEntry, MatchedPatterns,
+    Producer, Reply, Request, RequestContext as GroupContext, Stats, Ticket, Token, TransactionEnd,
+    VisibleTopics,
 };
 use mainstem_log::TransactionMarker;
 use mainstem_records::{BatchOptions, ProducerFields};
 use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
 
 use crate::broker::Broker;
 use crate::clock::Now;
@@ -45,15 +47,12 @@ impl Coordinator for GroupCoordinator {
 
     fn step(&mut self, now: Now, token: Token, context: &RequestContext, request: Request<'_>) {
         let host = format!("/{}", context.connection.peer.ip().to_canonical());
-        let may_describe = |topic: &str| permits(context, Operation::Describe, Resource::Topic(topic));
         let from = GroupContext {
             api_version: context.version,
             client_id: context.client_id.as_deref().unwrap_or(""),
             client_host: &host,
-            visible: match context.connection.authorization {
-                Some(_) => VisibleTopics::by(&may_describe),
-                None => VisibleTopics::ALL,
-            },
+            // Patterns are matched before, see `match_patterns`.
+            visible: VisibleTopics::ALL,
         };
         GroupCoordinator::step(self, now, token, from, request);
     }
@@ -122,7 +121,25 @@ fn batch_of(producer: Option<Producer>) -> BatchOptions {
     BatchOptions { producer, is_transactional: true, ..BatchOptions::default() }
 }
 
+/// Matches patterns, on a thread that may take its time: against the topics that the sender of a request may describe.
+pub(crate) fn match_patterns(context: &RequestContext, due: DuePatterns) -> MatchedPatterns {
+    let may_describe = |topic: &str| permits(context, Operation::Describe, Resource::Topic(topic));
+    due.matched(match context.connection.authorization {
+        Some(_) => VisibleTopics::by(&may_describe),
+        None => VisibleTopics::ALL,
+    })
+}
+
 impl Groups {
+    /// The topic patterns that have to be matched before the coordinator is asked about a heartbeat.
+    pub(crate) fn patterns_due(
+        &self,
+        broker: &Broker,
+        request: &ConsumerGroupHeartbeatRequest<'_>,
+    ) -> Option<DuePatterns> {
+        self.look(|coordinator| coordinator.patterns_due(broker.clock.now(), request))
+    }
+
     /// How much the coordinator holds, and, unless there are more than so many groups, their states.
     pub(crate) fn counts(&self, groups_max: usize) -> (Stats, Option<StateCounts>) {
         self.look(|coordinator| {

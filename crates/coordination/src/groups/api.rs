@@ -27,6 +27,8 @@ use mainstem_wire::messages::txn_offset_commit_request::TxnOffsetCommitRequest;
 use mainstem_wire::messages::txn_offset_commit_response::TxnOffsetCommitResponse;
 use std::fmt;
 
+use super::consumer::patterns::MatchedPatterns;
+
 /// The driver's name for one request; it comes back with the one reply that the request gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u64);
@@ -155,6 +157,9 @@ pub enum Request<'a> {
         request: ConsumerGroupHeartbeatRequest<'a>,
         /// 16 random bytes that the driver drew: the member's id, should it bring none (v0).
         random: [u8; 16],
+        /// What was matched of [`patterns_due`](super::GroupCoordinator::patterns_due). None: the request matches them
+        /// itself, which takes up to about 10 ms.
+        patterns: Option<MatchedPatterns>,
     },
     /// ConsumerGroupDescribe (69), v0-1. Authorised operations are left to the driver.
     ConsumerGroupDescribe(ConsumerGroupDescribeRequest<'a>),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
 use mainstem_wire::messages::consumer_group_describe_response::ConsumerGroupDescribeResponse;
+use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
 use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
 use mainstem_wire::messages::describe_groups_response::DescribeGroupsResponse;
 use mainstem_wire::messages::heartbeat_request::HeartbeatRequest;
@@ -25,7 +26,9 @@ use super::api::{
 };
 use super::appends::Completion;
 use super::config::GroupConfig;
-use super::consumer::heartbeat::{Beat, Refusal};
+use super::consumer::heartbeat::{Beat, JOIN, Refusal};
+use super::consumer::patterns::DuePatterns;
+use super::consumer::subscription::due_ahead;
 use super::consumer::topics::ClusterTopics;
 use super::consumer::{self, classic_member};
 use super::deadlines::Deadlines;
@@ -200,11 +203,25 @@ impl GroupCoordinator {
             Request::DescribeGroups(request) => self.describe_groups(token, context, &request),
             Request::DeleteGroup(id) => self.delete_group(now, token, id),
             Request::OffsetDelete(request) => self.offset_delete(now, token, &request),
-            Request::ConsumerGroupHeartbeat { request, random } => {
-                self.consumer_heartbeat(now, token, &Beat::new(&request, context, random));
+            Request::ConsumerGroupHeartbeat { request, random, patterns } => {
+                self.consumer_heartbeat(now, token, &Beat::new(&request, context, random, patterns.as_ref()));
             }
             Request::ConsumerGroupDescribe(request) => self.describe_consumers(token, &request),
         }
+    }
+
+    /// The topic patterns that a heartbeat of a consumer group would match now. A driver matches them before it gives the
+    /// heartbeat to [`step`](Self::step), on a thread of its own and without the coordinator.
+    pub fn patterns_due(&self, now: Now, request: &ConsumerGroupHeartbeatRequest<'_>) -> Option<DuePatterns> {
+        let partition = self.served(&request.group_id).ok().filter(|_| request.member_epoch >= JOIN)?;
+        let group = self.partitions[&partition].groups.get(&*request.group_id);
+        let consumers = match group.map(|group| &group.protocol) {
+            Some(Protocol::Consumer(group)) => Some(group),
+            Some(Protocol::Classic(_)) | None => None,
+        };
+        let new = request.subscribed_topic_regex.as_deref().filter(|regex| !regex.is_empty());
+        let now = Now { mono_ms: self.mono_ms.max(now.mono_ms), ..now };
+        due_ahead(consumers, &self.cluster, &self.config, now, new)
     }
 
     /// Takes the outcome of an append: what waits for it, and for it alone, is released. An error is what the log or

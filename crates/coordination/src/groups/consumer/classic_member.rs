@@ -9,7 +9,7 @@ use mainstem_wire::messages::join_group_response::JoinGroupResponse;
 use mainstem_wire::messages::leave_group_request::LeaveGroupRequest;
 use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
 
-use super::super::api::{Reply, Token, VisibleTopics};
+use super::super::api::{Reply, Token};
 use super::super::group::{Group, Protocol};
 use super::super::io::Io;
 use super::super::join::{Join, MEMBER_ID_REQUIRED_SINCE, refused as refused_join};
@@ -20,6 +20,8 @@ use super::heartbeat::{Before, dynamic_member, reconcile, refuse_if_full, static
 use super::member::{ClassicMember, Member, MemberState, Profile, topic_names};
 use super::migration::{self, Downgrade};
 use super::partitions::Assignment;
+use super::patterns::MatchedPatterns;
+use super::subscription::Matching;
 use super::turn::{Outcome, Refusal, Turn};
 use super::{change::Change, embedded, fence, subscription, target, timers, write};
 use mainstem_wire::Uuid;
@@ -128,7 +130,7 @@ fn enter(turn: &mut Turn<'_>, io: &Io<'_>, join: &Join<'_>, id: &MemberId) -> Re
         turn.put(Change::Profile(id.clone(), Some(profile.clone())));
     }
     let owned = embedded::owned(&subscription, turn.topics);
-    go_on(turn, id, (&before, &profile), (&owned, join.context.visible), downgrade)?;
+    go_on(turn, id, (&before, &profile), &owned, downgrade)?;
     Ok(downgrade)
 }
 
@@ -136,10 +138,12 @@ fn go_on(
     turn: &mut Turn<'_>,
     id: &MemberId,
     (before, profile): (&Before, &Profile),
-    (owned, visible): (&Assignment, VisibleTopics<'_>),
+    owned: &Assignment,
     downgrade: bool,
 ) -> Result<(), Refusal> {
-    let subscribed = subscription::update(turn, &before.profile, profile, visible)?;
+    // It has no pattern; those of others are matched with their heartbeats.
+    let nothing = MatchedPatterns::default();
+    let subscribed = subscription::update(turn, &before.profile, profile, Matching::Ahead(&nothing))?;
     target::update_epoch(turn, subscribed.bump);
     if !downgrade {
         target::update_target(turn);

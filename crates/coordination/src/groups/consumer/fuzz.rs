@@ -78,7 +78,11 @@ fn take(coordinator: &mut GroupCoordinator, now: Now, token: Token, step: &[u8; 
         5 if what & 0x80 != 0 => transactional_commit(&member_id, step),
         6 if what & 0x80 != 0 => return end_transaction(coordinator, now, step),
         7 if what & 0x80 != 0 => offsets(&member_id, step),
-        _ => Request::ConsumerGroupHeartbeat { request: beat(&member_id, instance, step), random: [who; 16] },
+        _ => Request::ConsumerGroupHeartbeat {
+            request: beat(&member_id, instance, step),
+            random: [who; 16],
+            patterns: None,
+        },
     };
     coordinator.step(now, token, context, request);
 }

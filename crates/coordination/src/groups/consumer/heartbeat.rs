@@ -15,9 +15,10 @@ use super::super::records;
 use super::change::Change;
 use super::member::{Current, Member, MemberState, Profile, topic_names};
 use super::partitions::{Assignment, Owned};
+use super::patterns::MatchedPatterns;
 use super::reconcile::Reconciliation;
 use super::regex::PATTERN_BYTES_MAX;
-use super::subscription::{self, Subscribed};
+use super::subscription::{self, Matching, Subscribed};
 use super::target;
 pub(crate) use super::turn::Refusal;
 use super::turn::Turn;
@@ -38,6 +39,7 @@ pub(crate) struct Beat<'a> {
     pub(crate) context: RequestContext<'a>,
     /// 16 random bytes: the member's id if it brings none.
     pub(crate) random: [u8; 16],
+    pub(crate) matching: Matching<'a>,
     /// The partitions that the member says it has.
     pub(crate) owned: Option<Assignment>,
 }
@@ -47,12 +49,14 @@ impl<'a> Beat<'a> {
         request: &'a ConsumerGroupHeartbeatRequest<'a>,
         context: RequestContext<'a>,
         random: [u8; 16],
+        patterns: Option<&'a MatchedPatterns>,
     ) -> Self {
+        let matching = patterns.map_or(Matching::Here(context.visible), Matching::Ahead);
         let owned = request.topic_partitions.as_ref().map(|topics| {
             let topics = topics.iter();
             topics.flat_map(|topic| topic.partitions.iter().map(|index| (topic.topic_id, *index))).collect()
         });
-        Self { request, context, random, owned }
+        Self { request, context, random, matching, owned }
     }
 
     pub(crate) fn is_leaving(&self) -> bool {
@@ -198,7 +202,7 @@ pub(crate) fn beat(
     if turn.group.member(&id).is_none_or(|member| member.profile != profile) {
         turn.put(Change::Profile(id.clone(), Some(profile.clone())));
     }
-    let subscribed = subscription::update(turn, &before.profile, &profile, beat.context.visible)?;
+    let subscribed = subscription::update(turn, &before.profile, &profile, beat.matching)?;
     target::update_epoch(turn, subscribed.bump);
     target::update_target(turn);
     reconcile(turn, &id, subscribed, beat.owned.as_ref())?;

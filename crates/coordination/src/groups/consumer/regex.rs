@@ -4,15 +4,16 @@
 //! rewritten here, and `\C`, which is refused. Patterns are compiled when they are needed and not kept. Linear time is long
 //! where a name is in hundreds of states at once: such patterns are refused, and one heartbeat matches only so many others.
 
+use std::fmt;
+use std::sync::Arc;
+
 use regex::{Regex, RegexBuilder};
 use regex_automata::hybrid::dfa::{self, Cache, DFA};
 use regex_automata::nfa::thompson;
 use regex_automata::util::syntax;
 use regex_automata::{Anchored, Input};
 
-use super::change::Resolved;
 use super::topics::ClusterTopics;
-use crate::groups::api::VisibleTopics;
 
 /// Bytes of a pattern.
 pub(crate) const PATTERN_BYTES_MAX: usize = 4_096;
@@ -78,13 +79,27 @@ struct Automaton {
     cache: Cache,
 }
 
-/// The pattern needs more states than there is memory for: a name would be gone through in many states at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TooComplex;
+/// Why a pattern is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PatternFault {
+    /// It is no valid expression, or too long: what is wrong with it, for people.
+    Invalid(String),
+    /// It needs more states than there is memory for: a name would be gone through in many states at once.
+    TooComplex,
+}
+
+impl fmt::Display for PatternFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PatternFault::Invalid(reason) => write!(f, "is no valid RE2 expression: {reason}"),
+            PatternFault::TooComplex => f.write_str("is too complex: it would take too long to match it"),
+        }
+    }
+}
 
 impl Automaton {
     /// An automaton of a pattern that [`compile`]s.
-    fn new(pattern: &str) -> Result<Automaton, TooComplex> {
+    fn new(pattern: &str) -> Result<Automaton, PatternFault> {
         let config = dfa::Config::new()
             .cache_capacity(STATES_BYTES_MAX)
             .minimum_cache_clear_count(Some(0))
@@ -96,26 +111,27 @@ impl Automaton {
             .syntax(syntax::Config::new().nest_limit(NESTING_MAX + 1))
             .thompson(thompson::Config::new().nfa_size_limit(Some(COMPILED_BYTES_MAX)))
             .build(&pattern);
-        let automaton = built.map_err(|_| TooComplex)?;
+        let automaton = built.map_err(|_| PatternFault::TooComplex)?;
         let cache = automaton.create_cache();
         Ok(Automaton { automaton, cache })
     }
 
-    fn matches(&mut self, name: &str) -> Result<bool, TooComplex> {
+    fn matches(&mut self, name: &str) -> Result<bool, PatternFault> {
         let input = Input::new(name).anchored(Anchored::Yes).earliest(true);
         let found = self.automaton.try_search_fwd(&mut self.cache, &input);
-        found.map(|end| end.is_some()).map_err(|_| TooComplex)
+        found.map(|end| end.is_some()).map_err(|_| PatternFault::TooComplex)
     }
 }
 
-/// Matches a pattern that [`compile`]s against all topics.
+/// The names that a pattern matches as a whole.
 ///
 /// # Errors
-/// When that would take too long.
-pub(crate) fn matching(pattern: &str, topics: &ClusterTopics) -> Result<Vec<Box<str>>, TooComplex> {
+/// When it does not compile, or matching it would take too long.
+pub(crate) fn matching(pattern: &str, names: &[Arc<str>]) -> Result<Vec<Box<str>>, PatternFault> {
+    compile(pattern).map_err(PatternFault::Invalid)?;
     let mut automaton = Automaton::new(pattern)?;
     let mut matching = Vec::new();
-    for name in topics.names() {
+    for name in names {
         if automaton.matches(name)? {
             matching.push((&**name).into());
         }
@@ -123,26 +139,9 @@ pub(crate) fn matching(pattern: &str, topics: &ClusterTopics) -> Result<Vec<Box<
     Ok(matching)
 }
 
-/// How many patterns are matched against the topics by one heartbeat, at least one: about 10 ms of work.
+/// How many patterns are matched against the topics for one heartbeat, at least one: about 10 ms of work.
 pub(crate) fn patterns_at_once(topics: &ClusterTopics) -> usize {
-    let names: usize = topics.names().map(|name| name.len()).sum();
-    (WORK_MAX / (names + STATES_BYTES_MAX)).max(1)
-}
-
-/// The topics whose names a pattern matches as a whole. One that does not compile (the log of another version may have
-/// it), or that is too complex for the topics that there are now, matches nothing. What the member that has it matched
-/// now may not know of is left out, for all members with the pattern, as in Kafka.
-pub(crate) fn resolve(
-    pattern: &str,
-    topics: &ClusterTopics,
-    visible: VisibleTopics<'_>,
-    wall_ms: i64,
-) -> Resolved {
-    let compiled = compile(pattern).map_err(|_| TooComplex);
-    let mut matching = compiled.and_then(|_| matching(pattern, topics)).unwrap_or_default();
-    matching.retain(|name| visible.has(name));
-    let version = i64::try_from(topics.created()).unwrap_or(i64::MAX);
-    Resolved { topics: matching, version, timestamp_ms: wall_ms }
+    (WORK_MAX / (topics.name_bytes() + STATES_BYTES_MAX)).max(1)
 }
 
 #[cfg(test)]
@@ -169,13 +168,10 @@ mod tests {
             ("", &[]),
         ];
         for (pattern, expected) in table {
-            let resolved = resolve(pattern, &topics, VisibleTopics::ALL, 0);
-            let found: Vec<&str> = resolved.topics.iter().map(|name| &**name).collect();
+            let found = matching(pattern, &topics.all_names()).unwrap();
+            let found: Vec<&str> = found.iter().map(|name| &**name).collect();
             assert_eq!(found, expected, "{pattern}");
         }
-        let may_describe = |name: &str| name.starts_with('a');
-        let resolved = resolve(".*", &topics, VisibleTopics::by(&may_describe), 0);
-        assert_eq!(resolved.topics, ["a", "a.b", "ab"].map(Box::from));
     }
 
     #[test]
@@ -187,17 +183,18 @@ mod tests {
                 .collect();
             topics.put(&format!("{name}-{id}"), Uuid::from_u128(id), 1);
         }
+        let names = topics.all_names();
         let began = std::time::Instant::now();
         for _ in 0..20 {
-            let _ = matching("((a?){30}a{30}){5}", &topics);
-            let _ = matching("(a?b?){400}-1", &topics);
-            assert_eq!(matching("(a|b)*a(a|b){14}-[0-9]+", &topics), Err(TooComplex));
+            let _ = matching("((a?){30}a{30}){5}", &names);
+            let _ = matching("(a?b?){400}-1", &names);
+            assert_eq!(matching("(a|b)*a(a|b){14}-[0-9]+", &names), Err(PatternFault::TooComplex));
         }
         assert!(began.elapsed() < std::time::Duration::from_secs(4), "{:?}", began.elapsed());
         for usual in
             [".*", "[ab]+-[0-9]*7", r"(?i)[AB]+-\d{1,4}", "(a|b|c)*-[13579]+", r"[\w-]+", r"\b[ab]+\b-1"]
         {
-            assert!(matching(usual, &topics).is_ok_and(|found| !found.is_empty()), "{usual}");
+            assert!(matching(usual, &names).is_ok_and(|found| !found.is_empty()), "{usual}");
         }
         assert!(patterns_at_once(&topics) > 3);
     }

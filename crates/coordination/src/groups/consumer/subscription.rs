@@ -4,11 +4,16 @@ use std::sync::Arc;
 
 use mainstem_wire::ErrorCode;
 
-use super::change::Change;
+use super::change::{Change, Resolved};
+use super::group::ConsumerGroup;
 use super::member::Profile;
+use super::patterns::{DuePatterns, MatchedPatterns};
 use super::regex;
+use super::topics::ClusterTopics;
 use super::turn::{Refusal, Turn};
 use crate::groups::api::VisibleTopics;
+use crate::groups::config::GroupConfig;
+use crate::time::Now;
 
 /// Patterns are matched against all topics at most this often, however many topics come.
 const REFRESH_INTERVAL_MIN_MS: u64 = 10_000;
@@ -22,6 +27,15 @@ pub(crate) struct Subscribed {
     pub(crate) bump: bool,
 }
 
+/// How patterns are matched in a request.
+#[derive(Clone, Copy)]
+pub(crate) enum Matching<'a> {
+    /// They were, ahead of the request; it matches none itself.
+    Ahead(&'a MatchedPatterns),
+    /// By the request, which may know of these topics.
+    Here(VisibleTopics<'a>),
+}
+
 /// Looks at the subscription of a member whose profile is in the group already; `before` is the one it had.
 ///
 /// # Errors
@@ -30,7 +44,7 @@ pub(crate) fn update(
     turn: &mut Turn<'_>,
     before: &Profile,
     after: &Profile,
-    visible: VisibleTopics<'_>,
+    matching: Matching<'_>,
 ) -> Result<Subscribed, Refusal> {
     let names_changed = before.topics != after.topics;
     let regex_changed = before.regex != after.regex;
@@ -42,10 +56,10 @@ pub(crate) fn update(
         }
         if let Some(new) = &after.regex {
             bump |= turn.group.regexes().contains_key(new);
-            check(turn, new)?;
+            check(turn, new, matching)?;
         }
     }
-    bump |= resolve(turn, visible);
+    bump |= resolve(turn, matching);
     Ok(Subscribed { changed: names_changed || regex_changed, bump })
 }
 
@@ -57,76 +71,128 @@ pub(crate) fn forget_unused(turn: &mut Turn<'_>, regex: &Arc<str>) {
 }
 
 /// A pattern that others have already was checked when they brought it.
-fn check(turn: &Turn<'_>, pattern: &Arc<str>) -> Result<(), Refusal> {
+fn check(turn: &Turn<'_>, pattern: &Arc<str>, matching: Matching<'_>) -> Result<(), Refusal> {
     if turn.group.counts().regexes.get(pattern).is_some_and(|members| *members > 1) {
         return Ok(());
     }
-    let refuse = |message: String| Refusal::new(ErrorCode::INVALID_REGULAR_EXPRESSION, message);
-    regex::compile(pattern).map(drop).map_err(|reason| {
-        refuse(format!("The topic pattern {pattern:?} is no valid RE2 expression: {reason}."))
-    })?;
-    regex::matching(pattern, turn.topics).map(drop).map_err(|regex::TooComplex| {
-        refuse(format!("The topic pattern {pattern:?} is too complex: it would take too long to match it."))
+    let checked = match matching {
+        Matching::Ahead(matched) => match matched.get(pattern) {
+            Some(Err(fault)) => Err(fault.clone()),
+            // One that is not among them was in the group when the request came.
+            Some(Ok(_)) | None => Ok(()),
+        },
+        Matching::Here(_) => regex::matching(pattern, &turn.topics.all_names()).map(drop),
+    };
+    checked.map_err(|fault| {
+        let message = format!("The topic pattern {pattern:?} {fault}.");
+        Refusal::new(ErrorCode::INVALID_REGULAR_EXPRESSION, message)
     })
 }
 
-/// Matches patterns against the topics: those that were never matched at once, all of them when topics have come or
-/// the last time was long ago. True if one matches other topics than before.
-///
-/// A heartbeat matches as many as do not take long.
+/// The patterns that a request of the group's members would match now, were it to match them itself. With it comes a pattern
+/// that may be `new` to the group.
+pub(crate) fn due_ahead(
+    group: Option<&ConsumerGroup>,
+    topics: &ClusterTopics,
+    config: &GroupConfig,
+    now: Now,
+    new: Option<&str>,
+) -> Option<DuePatterns> {
+    let due = group.map(|group| Due::of(group, topics, config, now)).unwrap_or_default();
+    let mut patterns = due.patterns;
+    let is_known = |new: &str| {
+        patterns.iter().any(|due| **due == *new)
+            || group.is_some_and(|group| group.regexes().contains_key(new))
+    };
+    if let Some(new) = new.filter(|new| !is_known(new)) {
+        patterns.push(new.into());
+    }
+    (!patterns.is_empty()).then(|| DuePatterns::new(patterns, topics))
+}
+
+/// Patterns of a group that are to be matched against the topics.
+#[derive(Default)]
+struct Due {
+    /// As many as do not take long.
+    patterns: Vec<Arc<str>>,
+    /// Whether there are more; the next heartbeats of the group go on with the rest.
+    is_cut: bool,
+    /// Whether all patterns are looked at, not only those that were never matched.
+    all: bool,
+}
+
+impl Due {
+    /// Those that were never matched at once, all of them when topics have come or the last time was long ago.
+    fn of(group: &ConsumerGroup, topics: &ClusterTopics, config: &GroupConfig, now: Now) -> Due {
+        let interval_ms = config.consumer.regex_refresh_interval_ms;
+        let all = is_refresh_due(group, topics, interval_ms, now);
+        let refresh_ms = i64::try_from(interval_ms).unwrap_or(i64::MAX);
+        let refreshed_before = now.wall_ms.saturating_sub(refresh_ms);
+        let version = i64::try_from(topics.created()).unwrap_or(i64::MAX);
+        let is_due = |regex: &&Arc<str>| match group.regexes().get(*regex) {
+            None => true,
+            Some(resolved) => {
+                all && (resolved.version != version || resolved.timestamp_ms <= refreshed_before)
+            }
+        };
+        let mut patterns: Vec<Arc<str>> = group.counts().regexes.keys().filter(is_due).cloned().collect();
+        let at_once = regex::patterns_at_once(topics);
+        let is_cut = patterns.len() > at_once;
+        if is_cut {
+            patterns.sort_by_key(|regex| group.regexes().contains_key(regex));
+            patterns.truncate(at_once);
+        }
+        Due { patterns, is_cut, all }
+    }
+}
+
+/// Takes over what patterns match that are due. True if one matches other topics than before. One that does not compile (the
+/// log of another version may have it), or that is too complex for the topics that there are now, matches nothing.
 ///
 /// Kafka matches in the background and lets members wait for their next heartbeat.
-fn resolve(turn: &mut Turn<'_>, visible: VisibleTopics<'_>) -> bool {
-    let before = (turn.group.resolved_at_ms, turn.group.resolved_created);
-    let all = is_due(turn);
-    let refreshed_before = turn.now.wall_ms.saturating_sub(refresh_ms(turn));
-    let version = i64::try_from(turn.topics.created()).unwrap_or(i64::MAX);
-    let is_due = |regex: &&Arc<str>| match turn.group.regexes().get(*regex) {
-        None => true,
-        Some(resolved) => all && (resolved.version != version || resolved.timestamp_ms <= refreshed_before),
-    };
-    let mut due: Vec<Arc<str>> = turn.group.counts().regexes.keys().filter(is_due).cloned().collect();
-    if due.len() > 1 {
-        let at_once = regex::patterns_at_once(turn.topics);
-        if due.len() > at_once {
-            // The next heartbeats of the group go on with the rest.
-            due.sort_by_key(|regex| turn.group.regexes().contains_key(regex));
-            due.truncate(at_once);
-            (turn.group.resolved_at_ms, turn.group.resolved_created) = before;
+fn resolve(turn: &mut Turn<'_>, matching: Matching<'_>) -> bool {
+    let due = Due::of(turn.group, turn.topics, turn.config, turn.now);
+    let mut here = MatchedPatterns::default();
+    let matched = match matching {
+        Matching::Ahead(matched) => matched,
+        Matching::Here(visible) => {
+            if !due.patterns.is_empty() {
+                here = DuePatterns::new(due.patterns.clone(), turn.topics).matched(visible);
+            }
+            &here
         }
-    }
-    let mut changed = false;
-    for pattern in due {
-        let resolved = regex::resolve(&pattern, turn.topics, visible, turn.now.wall_ms);
+    };
+    let (mut changed, mut is_complete) = (false, !due.is_cut);
+    let mut created = turn.topics.created();
+    for pattern in due.patterns {
+        let Some(found) = matched.get(&pattern) else {
+            is_complete = false;
+            continue;
+        };
+        let topics = found.clone().unwrap_or_default();
+        created = matched.version().cast_unsigned();
+        let resolved = Resolved { topics, version: matched.version(), timestamp_ms: turn.now.wall_ms };
         let before = turn.group.regexes().get(&pattern);
         changed |= before.map_or(!resolved.topics.is_empty(), |before| before.topics != resolved.topics);
         turn.put(Change::Regex(pattern, Some(resolved)));
     }
+    if due.all && is_complete {
+        turn.group.resolved_at_ms = Some(turn.now.mono_ms);
+        turn.group.resolved_created = created;
+    }
     changed
 }
 
-/// How old a match may become, in ms.
-fn refresh_ms(turn: &Turn<'_>) -> i64 {
-    i64::try_from(turn.config.consumer.regex_refresh_interval_ms).unwrap_or(i64::MAX)
-}
-
-/// Whether all patterns have to be matched again; notes that they are.
-fn is_due(turn: &mut Turn<'_>) -> bool {
-    if turn.group.counts().regexes.is_empty() {
+/// Whether all patterns have to be matched again.
+fn is_refresh_due(group: &ConsumerGroup, topics: &ClusterTopics, interval_ms: u64, now: Now) -> bool {
+    if group.counts().regexes.is_empty() {
         return false;
     }
-    let (now_ms, created) = (turn.now.mono_ms, turn.topics.created());
-    let interval_ms = turn.config.consumer.regex_refresh_interval_ms;
-    let due = match turn.group.resolved_at_ms {
+    match group.resolved_at_ms {
         None => true,
-        Some(at) if turn.group.resolved_created != created => {
-            now_ms > at.saturating_add(REFRESH_INTERVAL_MIN_MS)
+        Some(at) if group.resolved_created != topics.created() => {
+            now.mono_ms > at.saturating_add(REFRESH_INTERVAL_MIN_MS)
         }
-        Some(at) => now_ms > at.saturating_add(interval_ms),
-    };
-    if due {
-        turn.group.resolved_at_ms = Some(now_ms);
-        turn.group.resolved_created = created;
+        Some(at) => now.mono_ms > at.saturating_add(interval_ms),
     }
-    due
 }

@@ -1,7 +1,7 @@
 //! The topics of the cluster as groups need them: names, ids, numbers of partitions, and a hash that changes with them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use mainstem_wire::Uuid;
 use twox_hash::XxHash3_64;
@@ -25,6 +25,10 @@ pub(crate) struct ClusterTopics {
     names: HashMap<Uuid, Arc<str>>,
     /// Changes with every topic that is created: patterns are matched again.
     created: u64,
+    /// See [`all_names`](Self::all_names); made when it is asked for.
+    all_names: OnceLock<Arc<[Arc<str>]>>,
+    /// Bytes of all names.
+    name_bytes: usize,
 }
 
 impl ClusterTopics {
@@ -40,10 +44,13 @@ impl ClusterTopics {
         if let Some(known) = known {
             self.names.remove(&known.id);
         }
+        let hash = hash(name, id, partitions);
         let name: Arc<str> = name.into();
         self.names.insert(id, name.clone());
-        let hash = hash(&name, id, partitions);
-        self.by_name.insert(name, Topic { id, partitions, hash });
+        if self.by_name.insert(name.clone(), Topic { id, partitions, hash }).is_none() {
+            self.all_names.take();
+            self.name_bytes += name.len();
+        }
         true
     }
 
@@ -51,6 +58,8 @@ impl ClusterTopics {
     pub(crate) fn remove(&mut self, name: &str) -> bool {
         let Some(topic) = self.by_name.remove(name) else { return false };
         self.names.remove(&topic.id);
+        self.all_names.take();
+        self.name_bytes -= name.len();
         true
     }
 
@@ -63,8 +72,14 @@ impl ClusterTopics {
         self.names.get(id)
     }
 
-    pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.by_name.keys()
+    /// All names in order, to be kept while topics come and go.
+    pub(crate) fn all_names(&self) -> Arc<[Arc<str>]> {
+        self.all_names.get_or_init(|| self.by_name.keys().cloned().collect()).clone()
+    }
+
+    /// Bytes of all names.
+    pub(crate) fn name_bytes(&self) -> usize {
+        self.name_bytes
     }
 
     /// How many topics have been created, as far as this coordinator has seen.
@@ -122,5 +137,17 @@ mod tests {
         topics.put("t", new, 1);
         assert_eq!((topics.name(&old), topics.name(&new).map(|name| &**name)), (None, Some("t")));
         assert_eq!(topics.created(), 2);
+    }
+
+    #[test]
+    fn names_that_were_taken_before_stay_as_they_were() {
+        let mut topics = ClusterTopics::default();
+        topics.put("b", Uuid::from_u128(1), 1);
+        let before = topics.all_names();
+        topics.put("a", Uuid::from_u128(2), 1);
+        topics.put("b", Uuid::from_u128(1), 2);
+        assert_eq!((&*before, &*topics.all_names()), (&["b".into()][..], &["a".into(), "b".into()][..]));
+        topics.remove("b");
+        assert_eq!((&*topics.all_names(), topics.name_bytes()), (&["a".into()][..], 1));
     }
 }

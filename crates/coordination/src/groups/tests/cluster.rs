@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
 use mainstem_wire::{ErrorCode, Uuid};
 
 use crate::groups::{
-    CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, LogEntry, Producer, Reply, Request,
-    RequestContext, Ticket, Token, TransactionEnd,
+    CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, LogEntry, MatchedPatterns, Producer, Reply,
+    Request, RequestContext, Ticket, Token, TransactionEnd, VisibleTopics,
 };
 use crate::time::Now;
 
@@ -97,14 +98,16 @@ impl Cluster {
         self.tokens += 1;
         let token = Token(self.tokens);
         self.waiting.insert(token);
-        let context = RequestContext {
-            api_version,
-            client_id,
-            client_host: "/host",
-            visible: crate::groups::VisibleTopics::ALL,
-        };
+        let context =
+            RequestContext { api_version, client_id, client_host: "/host", visible: VisibleTopics::ALL };
         self.coordinator.step(self.now, token, context, request);
         token
+    }
+
+    /// What patterns match that are due with a heartbeat, as the driver matches them ahead of it.
+    pub(super) fn matched(&self, request: &ConsumerGroupHeartbeatRequest<'_>) -> Option<MatchedPatterns> {
+        let due = self.coordinator.patterns_due(self.now, request);
+        Some(due.map(|due| due.matched(VisibleTopics::ALL)).unwrap_or_default())
     }
 
     /// The random bytes of the n-th JoinGroup are all n.

@@ -378,6 +378,39 @@ fn a_pattern_matches_topics_that_are_there_and_later_ones() {
 }
 
 #[test]
+fn what_was_not_matched_ahead_of_a_heartbeat_is_left_to_the_next_one() {
+    play(
+        "
+        ~topic a1 1
+        hb A id=A regex=a.* unmatched
+        hb A id=A epoch=1 unmatched
+        hb A id=A epoch=1
+        topic a2 1
+        wait 10001
+        hb A id=A epoch=2 unmatched
+        hb A id=A epoch=2
+        ",
+        expect![[r#"
+            > hb A id=A regex=a.* unmatched
+              append g member A [] /a.*/; g current A 1<-0 Stable []
+              A: A in epoch 1, has []
+            > hb A id=A epoch=1 unmatched
+              A: A in epoch 1
+            > hb A id=A epoch=1
+              append g /a.*/ [a1]; g epoch 2; g target A [a1-0]; g target epoch 2; g current A 2<-1 Stable [a1-0@2]
+              A: A in epoch 2, has [a1-0]
+            > topic a2 1
+            > wait 10001
+            > hb A id=A epoch=2 unmatched
+              A: A in epoch 2
+            > hb A id=A epoch=2
+              append g /a.*/ [a1 a2]; g epoch 3; g target A [a1-0 a2-0]; g target epoch 3; g current A 3<-2 Stable [a1-0@2 a2-0@3]
+              A: A in epoch 3, has [a1-0 a2-0]
+        "#]],
+    );
+}
+
+#[test]
 fn a_static_member_leaves_for_a_while_and_its_next_incarnation_has_its_partitions() {
     play(
         "

@@ -194,7 +194,8 @@ impl World {
     }
 
     fn send(&mut self, request: ConsumerGroupHeartbeatRequest<'static>) -> Token {
-        self.cluster.send(1, "c", Request::ConsumerGroupHeartbeat { request, random: [0; 16] })
+        let patterns = self.cluster.matched(&request);
+        self.cluster.send(1, "c", Request::ConsumerGroupHeartbeat { request, random: [0; 16], patterns })
     }
 
     /// Takes answers, and checks what must hold at every moment.

@@ -318,7 +318,7 @@ pub(super) fn fetch(words: &Words<'_>) -> OffsetFetchRequestGroup<'static> {
 }
 
 /// `id=A epoch=0 topics=a+b regex=P owned=t-0,t-1 instance=i rack=r rebalance=MS assignor=range`; `full` says all that a
-/// full request says; joining is full by itself. `topics=none` is an empty list, `owned=none` too.
+/// full request says; joining is full by itself; `unmatched` has no pattern matched ahead. `topics=none` is an empty list, `owned=none` too.
 pub(super) fn consumer_heartbeat(
     words: &Words<'_>,
     id_of: impl Fn(&str) -> Uuid,

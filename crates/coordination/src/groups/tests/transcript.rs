@@ -33,7 +33,7 @@ use super::script::{self, Words, short};
 use crate::groups::consumer::change::Change;
 use crate::groups::consumer::partitions::Owned;
 use crate::groups::records::{self, Record};
-use crate::groups::{CoordinatorRecord, Effect, GroupConfig, Reply, Request, Ticket, Token};
+use crate::groups::{CoordinatorRecord, Effect, GroupConfig, MatchedPatterns, Reply, Request, Ticket, Token};
 
 /// A short initial delay, so that it can be told from the other time-outs.
 pub(super) fn config() -> GroupConfig {
@@ -144,7 +144,11 @@ impl Player {
                 let random = if words.id().is_empty() { self.cluster.random() } else { [0; 16] };
                 let id_of = |topic: &str| self.cluster.topics[topic].0;
                 let request = script::consumer_heartbeat(words, id_of);
-                (version(1), Request::ConsumerGroupHeartbeat { request, random })
+                let patterns = match words.rest.contains(&"unmatched") {
+                    true => Some(MatchedPatterns::default()),
+                    false => self.cluster.matched(&request),
+                };
+                (version(1), Request::ConsumerGroupHeartbeat { request, random, patterns })
             }
             "consumers" => {
                 let request =
