@@ -1,6 +1,8 @@
 //! Several log directories: where partitions are, moves between them, and directories that fail for real.
 #![allow(clippy::unwrap_used, reason = "all of it is tests, helpers too")]
 
+#[path = "log_dirs/compacted.rs"]
+mod compacted;
 #[path = "log_dirs/cordoned.rs"]
 mod cordoned;
 #[path = "log_dirs/failures.rs"]

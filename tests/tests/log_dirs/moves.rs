@@ -23,7 +23,8 @@ const RATE: &str = "replica.alter.log.dirs.io.max.bytes.per.second";
 /// Moves under a writer and a reader.
 const MOVES: usize = 12;
 
-fn move_to(client: &mut Client, broker: &Broker, partition: i32, rank: usize) {
+/// Moves a partition, and waits until it is there.
+pub(crate) fn move_to(client: &mut Client, broker: &Broker, partition: i32, rank: usize) {
     client.move_partition(TOPIC, partition, &broker.log_dir(rank)).unwrap();
     wait_for_move(client, partition, rank);
 }
