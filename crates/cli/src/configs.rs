@@ -6,6 +6,8 @@ use anyhow::{Result, ensure};
 use mainstem_client::{Admin, ConfigChange, ConfigEntry, ConfigResource, ConfigSource};
 use serde_json::{Map, Value, json};
 
+use crate::secrets;
+
 /// What has settings of its own, written KIND/NAME; `broker` alone stands for the defaults of all brokers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Resource(ConfigResource);
@@ -54,6 +56,11 @@ impl Resource {
         )
     }
 
+    /// Whether a setting of it is a secret.
+    fn hides(&self, key: &str) -> bool {
+        matches!(self.0, ConfigResource::Broker(_) | ConfigResource::AllBrokers) && secrets::is_sensitive(key)
+    }
+
     /// A broker that is to be asked has to be there.
     async fn check(&self, admin: &Admin) -> Result<()> {
         if let ConfigResource::Broker(id) | ConfigResource::Loggers(id) = &self.0 {
@@ -81,10 +88,17 @@ impl fmt::Display for Resource {
 }
 
 /// One setting as it is asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Setting {
     pub(crate) key: String,
     pub(crate) value: String,
+}
+
+/// Without the value, which may be a secret.
+impl fmt::Debug for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}=...", self.key)
+    }
 }
 
 impl Setting {
@@ -98,15 +112,19 @@ impl Setting {
         }
     }
 
-    /// The settings as an object.
-    pub(crate) fn to_json(settings: &[Setting]) -> Map<String, Value> {
-        settings.iter().map(|setting| (setting.key.clone(), setting.value.clone().into())).collect()
+    /// Its value as it may be shown.
+    fn shown(&self, resource: &Resource) -> &str {
+        if resource.hides(&self.key) { secrets::HIDDEN } else { &self.value }
     }
-}
 
-impl fmt::Display for Setting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.key, self.value)
+    /// For people, without secrets.
+    pub(crate) fn to_text(&self, resource: &Resource) -> String {
+        format!("{}={}", self.key, self.shown(resource))
+    }
+
+    /// The settings of a resource as an object, without secrets.
+    pub(crate) fn to_json(settings: &[Setting], resource: &Resource) -> Map<String, Value> {
+        settings.iter().map(|setting| (setting.key.clone(), setting.shown(resource).into())).collect()
     }
 }
 

@@ -12,6 +12,7 @@ mod interrupt;
 mod logging;
 mod offsets;
 mod record_json;
+mod secrets;
 mod target;
 mod timestamp;
 mod topic;

@@ -460,6 +460,155 @@ fn logs_are_dumped_and_verified() {
     assert!(faulty.code == Some(1) && faulty.stderr.contains("1 fault found"), "{faulty:?}");
 }
 
+/// What a client is asked with whose name and password are these.
+fn scram_login(dir: &Path, name: &str, password: &str) -> String {
+    let login = format!("ScramLoginModule required username=\"{name}\" password=\"{password}\";");
+    let lines = [
+        "security.protocol=SASL_PLAINTEXT",
+        "sasl.mechanism=SCRAM-SHA-512",
+        &format!("sasl.jaas.config=org.apache.kafka.common.security.scram.{login}"),
+    ];
+    let file = dir.join(format!("{name}-{password}.properties"));
+    std::fs::write(&file, lines.join("\n")).unwrap();
+    format!("--command-config {}", file.display())
+}
+
+const AUTHORIZER: &str = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer";
+
+#[test]
+fn secrets_are_neither_repeated_nor_dumped() {
+    let mut broker = Broker::start();
+    let secret = "ssl.key.password=hunter2";
+    let own = format!("listener.name.plaintext.{secret}");
+    let node = broker.run("cluster --json").json()["nodes"][0]["id"].to_string();
+    for (resource, settings) in [
+        (format!("broker/{node}"), format!("{own} log.cleaner.threads=2")),
+        ("broker".to_owned(), "log.cleaner.threads=3".to_owned()),
+    ] {
+        for json in ["", "--json"] {
+            let said = broker.run(&format!("config set {resource} {settings} {json}")).ok();
+            assert!(said.contains("log.cleaner.threads") && !said.contains("hunter2"), "{said}");
+            assert_eq!(said.contains("[hidden]"), settings.contains(secret), "{said}");
+        }
+    }
+    let read = broker.run(&format!("config get broker/{node} --all --json")).ok();
+    assert!(!read.contains("hunter2"), "{read}");
+    run_with_input(&broker.address, "user create alice", b"a-secret\n").ok();
+    broker.stop();
+    let log = broker.data().join("__cluster_metadata-0");
+    let kept = std::fs::read(log.join("00000000000000000000.log")).unwrap();
+    assert!(kept.windows(7).any(|part| part == b"hunter2"), "the broker keeps it");
+    // Wherever it lies.
+    let copy = broker.data().join("copy");
+    std::fs::create_dir(&copy).unwrap();
+    std::fs::write(copy.join("00000000000000000000.log"), &kept).unwrap();
+    for directory in [log, copy] {
+        let dumped = broker.run(&format!("log dump {} --records", directory.display())).ok();
+        assert!(dumped.contains("alice") && dumped.contains("ssl.key.password"), "{dumped}");
+        assert!(!dumped.contains("hunter2"), "{dumped}");
+        // The setting, and salt, stored key and server key of the user.
+        assert!(dumped.matches("[hidden]").count() >= 4, "{dumped}");
+        let dumped = broker.run(&format!("log dump {} --records --json", directory.display())).ok();
+        assert!(!dumped.contains("hunter2"), "{dumped}");
+    }
+}
+
+#[test]
+fn rules_are_chosen_by_all_that_they_say() {
+    let broker = Broker::start_with(&[AUTHORIZER, "super.users=User:ANONYMOUS;User:root"]);
+    let run = |arguments: &str| broker.run(arguments).ok();
+    run("acl add --allow alice --operation read,write --topic t");
+    run("acl add --allow alice --operation read --topic t --prefix");
+    run("acl add --deny alice --operation read --topic t --host 10.0.0.1");
+    run("acl add --allow bob --operation read --topic *");
+    let count =
+        |chosen: &str| broker.run(&format!("acl list {chosen} --json")).json().as_array().unwrap().len();
+    for (chosen, expected) in [
+        ("", 5),
+        ("--topic t", 4),
+        ("--topic t --pattern literal", 3),
+        ("--pattern prefixed", 1),
+        ("--topic t --pattern any", 4),
+        ("--topic t --pattern match", 5),
+        ("--topic ten --pattern match", 2),
+        ("--host 10.0.0.1", 1),
+        ("--host *", 4),
+        ("--permission deny", 1),
+        ("--permission allow --operation read", 3),
+        ("--user bob --permission deny", 0),
+    ] {
+        assert_eq!(count(chosen), expected, "{chosen}");
+    }
+    for wrong in ["--pattern some", "--permission perhaps"] {
+        assert_eq!(broker.run(&format!("acl list {wrong}")).code, Some(2), "{wrong}");
+    }
+    assert!(broker.run("acl remove --pattern any").failed().contains("say which rules"));
+    assert_eq!(count(""), 5);
+    assert!(run("acl remove --topic t --permission deny --host 10.0.0.1").contains("removed 1 rule"));
+    // Not those of the same name that mean the beginnings of names.
+    assert!(run("acl remove --topic t").contains("removed 2 rules"));
+    assert_eq!(count("--pattern prefixed"), 1);
+    assert!(run("acl remove --pattern prefixed").contains("removed 1 rule"));
+    assert_eq!(count(""), 1);
+}
+
+#[test]
+fn who_is_allowed_without_a_rule_is_told_so() {
+    let open = "allow.everyone.if.no.acl.found=true";
+    for (settings, free) in [
+        (&[AUTHORIZER, "super.users=User:ANONYMOUS;User:root", open][..], true),
+        (&[AUTHORIZER, "super.users=User:ANONYMOUS;User:root"], false),
+    ] {
+        let broker = Broker::start_with(settings);
+        broker.run("acl add --allow alice --operation read --topic t").ok();
+        let check = |arguments: &str| broker.run(&format!("acl check {arguments}")).ok();
+        assert_eq!(check("root write --topic t"), "allowed: User:root is one of super.users\n");
+        let answer = match free {
+            true => "allowed: no rule concerns it, and allow.everyone.if.no.acl.found is true\n",
+            false => "denied: no rule allows it\n",
+        };
+        assert_eq!(check("bob write --topic another"), answer);
+        assert_eq!(check("bob write --topic t"), "denied: no rule allows it\n");
+        assert!(check("alice read --topic t").starts_with("allowed: by the rule"));
+        let json = broker.run("acl check root write --topic t --json").json();
+        assert_eq!(json, json!({"allowed": true, "super_user": true, "rule": null}));
+    }
+}
+
+#[test]
+fn a_password_is_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let properties = tempfile::tempdir().unwrap();
+    let file = include_bytes!("fixtures/bootstrap.checkpoint");
+    std::fs::write(dir.path().join("bootstrap.checkpoint"), file).unwrap();
+    let broker = Broker::start_on(
+        dir,
+        &["listener.security.protocol.map=PLAINTEXT:SASL_PLAINTEXT", "sasl.enabled.mechanisms=SCRAM-SHA-512"],
+    );
+    let login = |name: &str, password: &str| scram_login(properties.path(), name, password);
+    let admin = login("admin", "pw");
+    let with_input = |command: &str, input: &[u8]| {
+        run_with_input(&broker.address, &format!("user {command} {admin}"), input)
+    };
+    let unknown = with_input("passwd alice", b"first\n").failed();
+    assert!(unknown.contains("there is no user alice"), "{unknown}");
+    with_input("create alice", b"first\n").ok();
+    let known = with_input("create alice", b"other\n").failed();
+    assert!(known.contains("user passwd alice"), "{known}");
+    broker.run(&format!("topic list {}", login("alice", "first"))).ok();
+    let changed = with_input("passwd alice", b"second\n").ok();
+    assert_eq!(changed, "changed the password of user alice (SCRAM-SHA-512)\n");
+    broker.run(&format!("topic list {}", login("alice", "second"))).ok();
+    let refused = broker.run(&format!("topic list {}", login("alice", "first"))).failed();
+    assert!(refused.contains("authenticat"), "{refused}");
+    let made = broker.run(&format!("user passwd alice --generate --json {admin}")).json();
+    let password = made["password"].as_str().unwrap();
+    broker.run(&format!("topic list {}", login("alice", password))).ok();
+    broker.run(&format!("topic list {}", login("alice", "second"))).failed();
+    let empty = with_input("passwd alice", b"\n").failed();
+    assert!(empty.contains("first line is empty"), "{empty}");
+}
+
 /// A letter in the form that `produce --json` reads.
 fn letter(key: &str, offset: u32, rounds: u32) -> String {
     let headers = [
@@ -669,23 +818,16 @@ fn users_that_kafka_has_formatted_a_directory_with_are_there_at_the_first_start(
     let dir = tempfile::tempdir().unwrap();
     let file = include_bytes!("fixtures/bootstrap.checkpoint");
     std::fs::write(dir.path().join("bootstrap.checkpoint"), file).unwrap();
-    let properties = dir.path().join("client.properties");
-    let login = "ScramLoginModule required username=\"admin\" password=\"pw\";";
-    let lines = [
-        "security.protocol=SASL_PLAINTEXT",
-        "sasl.mechanism=SCRAM-SHA-512",
-        &format!("sasl.jaas.config=org.apache.kafka.common.security.scram.{login}"),
-    ];
-    std::fs::write(&properties, lines.join("\n")).unwrap();
+    let admin = scram_login(dir.path(), "admin", "pw");
     let broker = Broker::start_on(
         dir,
         &[
             "listener.security.protocol.map=PLAINTEXT:SASL_PLAINTEXT",
             "sasl.enabled.mechanisms=SCRAM-SHA-512",
-            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            AUTHORIZER,
             "super.users=User:admin",
         ],
     );
-    let users = broker.run(&format!("user list --command-config {}", properties.display())).ok();
+    let users = broker.run(&format!("user list {admin}")).ok();
     assert!(users.contains("admin"), "{users}");
 }

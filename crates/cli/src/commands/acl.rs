@@ -2,16 +2,19 @@
 
 mod options;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
-use mainstem_client::acl::{AclBinding, AclOperation, AclPermissionType, PatternType, scan};
-use mainstem_client::{AclFilter, Admin};
+use mainstem_client::acl::{AclBinding, AclOperation, AclPermissionType, PatternFilter, PatternType, scan};
+use mainstem_client::{AclFilter, Admin, ConfigResource};
 use mainstem_security::{AuthorizerRules, Question, Verdict};
 use serde_json::{Value, json};
 
-use self::options::{Resources, operation, principal};
+use self::options::{Resources, operation, pattern, permission, principal};
 use crate::output::{counted, print, print_json, table};
 use crate::target::Target;
+
+const SUPER_USERS: &str = "super.users";
+const ALLOW_EVERYONE: &str = "allow.everyone.if.no.acl.found";
 
 /// What `acl` takes.
 #[derive(Debug, Args)]
@@ -26,9 +29,11 @@ enum AclCommand {
     List(Chosen),
     /// Add rules.
     Add(Add),
-    /// Remove the rules that are chosen.
+    /// Remove the rules that are chosen. Of resources that are named, rules of the whole name (`--pattern literal`) are, if
+    /// nothing else is asked for.
     Remove(Chosen),
-    /// Say whether a user may do something, and by which rule. Super users are known to the brokers alone.
+    /// Say whether a user may do something, and by which rule, super users included. A broker that is asked for
+    /// `super.users` and `allow.everyone.if.no.acl.found` has to allow DescribeConfigs of the cluster.
     Check(Check),
 }
 
@@ -43,6 +48,16 @@ struct Chosen {
     /// The operation that the rules are about.
     #[arg(long, value_name = "OPERATION", value_parser = operation)]
     operation: Option<AclOperation>,
+    /// How the rules mean the names: literal; prefixed; any of them; or match, for all rules that concern a resource of the
+    /// name, also by prefix or as *.
+    #[arg(long, value_name = "TYPE", value_parser = pattern)]
+    pattern: Option<PatternFilter>,
+    /// The address in the rules, or * for the rules about all addresses.
+    #[arg(long, value_name = "ADDRESS")]
+    host: Option<String>,
+    /// Whether the rules allow or deny.
+    #[arg(long, value_name = "allow|deny", value_parser = permission)]
+    permission: Option<AclPermissionType>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -113,8 +128,14 @@ pub(crate) async fn run(arguments: &AclArguments) -> Result<()> {
 impl Chosen {
     /// One for each resource that is named, or one for all.
     fn filters(&self) -> Vec<AclFilter> {
-        let common =
-            AclFilter { principal: self.user.clone(), operation: self.operation, ..AclFilter::default() };
+        let common = AclFilter {
+            pattern: self.pattern,
+            principal: self.user.clone(),
+            host: self.host.clone(),
+            operation: self.operation,
+            permission: self.permission,
+            ..AclFilter::default()
+        };
         let named = self.resources.all();
         let of = |(resource_type, name): &(_, String)| AclFilter {
             resource_type: Some(*resource_type),
@@ -125,7 +146,19 @@ impl Chosen {
     }
 
     fn chooses_all(&self) -> bool {
-        self.user.is_none() && self.operation.is_none() && self.resources.all().is_empty()
+        let chooses_by_pattern = self.pattern.is_some_and(|pattern| pattern != PatternFilter::Any);
+        let chooses_entries = self.host.is_some() || self.permission.is_some() || self.operation.is_some();
+        self.user.is_none() && !chooses_entries && !chooses_by_pattern && self.resources.all().is_empty()
+    }
+
+    /// What is removed: of names, the rules of the whole name unless something else is asked for, as by `kafka-acls`.
+    fn filters_to_remove(&self) -> Vec<AclFilter> {
+        let literal = PatternFilter::Only(PatternType::Literal);
+        let of = |filter: AclFilter| AclFilter {
+            pattern: filter.pattern.or_else(|| filter.name.is_some().then_some(literal)),
+            ..filter
+        };
+        self.filters().into_iter().map(of).collect()
     }
 }
 
@@ -183,10 +216,13 @@ async fn add_rules(add: &Add) -> Result<()> {
 }
 
 async fn remove(chosen: &Chosen) -> Result<()> {
-    ensure!(!chosen.chooses_all(), "say which rules to remove: --user, --operation, --topic, --group, ...");
+    ensure!(
+        !chosen.chooses_all(),
+        "say which rules to remove: --user, --operation, --host, --permission, --topic, --group, ..."
+    );
     let admin = chosen.target.connect().await?;
     let mut removed = 0;
-    for filter in chosen.filters() {
+    for filter in chosen.filters_to_remove() {
         removed += admin.delete_acls(&filter).await?;
     }
     match chosen.json {
@@ -200,7 +236,9 @@ async fn check(asked: &Check) -> Result<()> {
     let [(resource_type, name)] = resources.as_slice() else {
         bail!("say which resource: one of --topic, --group, --transactional-id and --cluster");
     };
-    let rules = asked.target.connect().await?.acls(&AclFilter::default()).await?;
+    let admin = asked.target.connect().await?;
+    let rules = admin.acls(&AclFilter::default()).await?;
+    let configured = configured_rules(&admin).await?;
     let question = Question {
         principal: &asked.user,
         host: asked.host,
@@ -208,16 +246,37 @@ async fn check(asked: &Check) -> Result<()> {
         resource_type: *resource_type,
         name,
     };
-    let (verdict, rule) = scan::decide(&AuthorizerRules::default(), &rules, &question);
+    let (verdict, rule) = scan::decide(&configured, &rules, &question);
     if asked.json {
-        return print_json(&json!({ "allowed": verdict.is_allowed(), "rule": rule.map(to_json) }));
+        return print_json(&json!({
+            "allowed": verdict.is_allowed(),
+            "super_user": verdict == Verdict::SuperUser,
+            "rule": rule.map(to_json),
+        }));
     }
     let why = match (verdict, rule) {
         (_, Some(rule)) => format!("by the rule {rule}"),
-        (Verdict::DefaultDeny, None) => "no rule allows it".to_owned(),
-        (_, None) => "no rule concerns it".to_owned(),
+        (Verdict::SuperUser, None) => format!("{} is one of {SUPER_USERS}", asked.user),
+        (Verdict::DefaultAllow, None) => format!("no rule concerns it, and {ALLOW_EVERYONE} is true"),
+        (_, None) => "no rule allows it".to_owned(),
     };
     print(&format!("{}: {why}", if verdict.is_allowed() { "allowed" } else { "denied" }))
+}
+
+/// What decides beside the rules, as a broker is configured.
+async fn configured_rules(admin: &Admin) -> Result<AuthorizerRules> {
+    let node = *admin.nodes().await?.first().context("the cluster names no broker")?;
+    let configs = admin.configs(&ConfigResource::Broker(node)).await.with_context(|| {
+        format!("{SUPER_USERS} and {ALLOW_EVERYONE} decide beside the rules, and cannot be read")
+    })?;
+    let value = |key: &str| {
+        let of_key = configs.iter().find(|config| config.name == key);
+        of_key.and_then(|config| config.value.as_deref()).unwrap_or_default()
+    };
+    Ok(AuthorizerRules {
+        super_users: AuthorizerRules::super_users(value(SUPER_USERS))?,
+        allow_everyone_if_no_acl_found: value(ALLOW_EVERYONE) == "true",
+    })
 }
 
 fn row(rule: &AclBinding) -> Vec<String> {

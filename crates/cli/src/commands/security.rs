@@ -107,8 +107,6 @@ fn init(arguments: &Init) -> Result<()> {
     let host =
         host.with_context(|| format!("--listen takes HOST:PORT, such as localhost:9092, not {listen:?}"))?.0;
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    fs::set_permissions(dir, Permissions::from_mode(0o700))
-        .with_context(|| format!("cannot change the mode of {}", dir.display()))?;
     let dir = fs::canonicalize(dir).with_context(|| format!("cannot find {}", dir.display()))?;
     // The administrator is in the file with which the metadata begins.
     ensure!(
@@ -123,6 +121,8 @@ fn init(arguments: &Init) -> Result<()> {
             there.display()
         );
     }
+    fs::set_permissions(&dir, Permissions::from_mode(0o700))
+        .with_context(|| format!("cannot change the mode of {}", dir.display()))?;
     let authority = Authority::new()?;
     let server = authority.issue("broker", &certificates::own_hosts(host))?;
     let admin = authority.issue("admin", &[])?;

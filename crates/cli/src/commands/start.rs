@@ -29,6 +29,9 @@ const BREAK_OFF_TIME: Duration = Duration::from_secs(2);
 /// How often the log tells how far a stop is where no terminal shows it.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
+/// Variables that begin as settings do, and are read by something else.
+const OTHER_VARIABLES: [&str; 3] = [logging::VARIABLE, target::VARIABLE, target::CONFIG_VARIABLE];
+
 /// The settings with an effect, from their table.
 fn long_help() -> String {
     format!("{SETTINGS}\n\nSettings with their defaults:\n\n{}", docs::help())
@@ -111,7 +114,7 @@ fn configuration(start: &Start) -> Result<BrokerConfig> {
     });
     let file = file.transpose()?;
     let environment: Vec<_> = std::env::vars_os()
-        .filter(|(name, _)| name != logging::VARIABLE && name != target::VARIABLE)
+        .filter(|(name, _)| !OTHER_VARIABLES.iter().any(|other| name == other))
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
     let overrides = with_attached(start, file.as_ref(), overrides(start)?)?;

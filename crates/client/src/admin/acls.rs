@@ -1,6 +1,8 @@
 //! Who may do what: DescribeAcls (29), CreateAcls (30), DeleteAcls (31).
 
-use mainstem_security::acl::{AclBinding, AclOperation, AclPermissionType, PatternType, ResourceType};
+use mainstem_security::acl::{
+    AclBinding, AclOperation, AclPermissionType, PatternFilter, PatternType, ResourceType,
+};
 use mainstem_wire::messages::create_acls_request::{AclCreation, CreateAclsRequest};
 use mainstem_wire::messages::delete_acls_request::{DeleteAclsFilter, DeleteAclsRequest};
 use mainstem_wire::messages::describe_acls_request::DescribeAclsRequest;
@@ -10,14 +12,18 @@ use crate::error::Error;
 
 /// The code of "any" in filters.
 const ANY: i8 = 1;
+/// The code of "match" as a filter's pattern type.
+const MATCH: i8 = 2;
 
 /// Which rules are meant; what is none chooses all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AclFilter {
     /// The kind of resource.
     pub resource_type: Option<ResourceType>,
-    /// The name in the rule, whether it is one resource's or the beginning of many.
+    /// The name in the rule, which `pattern` says how to compare.
     pub name: Option<String>,
+    /// How the name is compared; none is any: rules of the name, whether it is one resource's or the beginning of many.
+    pub pattern: Option<PatternFilter>,
     /// `User:NAME`.
     pub principal: Option<String>,
     /// The host in the rule.
@@ -26,6 +32,16 @@ pub struct AclFilter {
     pub operation: Option<AclOperation>,
     /// Whether the rule allows.
     pub permission: Option<AclPermissionType>,
+}
+
+impl AclFilter {
+    fn pattern_code(&self) -> i8 {
+        match self.pattern {
+            None | Some(PatternFilter::Any) => ANY,
+            Some(PatternFilter::Match) => MATCH,
+            Some(PatternFilter::Only(pattern_type)) => pattern_type.code(),
+        }
+    }
 }
 
 impl Admin {
@@ -38,7 +54,7 @@ impl Admin {
             let request = DescribeAclsRequest {
                 resource_type_filter: filter.resource_type.map_or(ANY, ResourceType::code),
                 resource_name_filter: filter.name.as_deref().map(Into::into),
-                pattern_type_filter: ANY,
+                pattern_type_filter: filter.pattern_code(),
                 principal_filter: filter.principal.as_deref().map(Into::into),
                 host_filter: filter.host.as_deref().map(Into::into),
                 operation: filter.operation.map_or(ANY, AclOperation::code),
@@ -104,7 +120,7 @@ impl Admin {
             let chosen = DeleteAclsFilter {
                 resource_type_filter: filter.resource_type.map_or(ANY, ResourceType::code),
                 resource_name_filter: filter.name.as_deref().map(Into::into),
-                pattern_type_filter: ANY,
+                pattern_type_filter: filter.pattern_code(),
                 principal_filter: filter.principal.as_deref().map(Into::into),
                 host_filter: filter.host.as_deref().map(Into::into),
                 operation: filter.operation.map_or(ANY, AclOperation::code),

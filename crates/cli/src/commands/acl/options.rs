@@ -1,7 +1,9 @@
 //! How resources, operations and users are named at the command line.
 
 use clap::Args;
-use mainstem_client::acl::{AclOperation, CLUSTER_NAME, ResourceType};
+use mainstem_client::acl::{
+    AclOperation, AclPermissionType, CLUSTER_NAME, PatternFilter, PatternType, ResourceType,
+};
 
 /// Resources by name.
 #[derive(Debug, Args)]
@@ -40,6 +42,23 @@ pub(super) fn operation(text: &str) -> Result<AclOperation, String> {
         let names: Vec<_> = AclOperation::ALL.iter().map(|one| one.name().to_lowercase()).collect();
         format!("there is no such operation; there are {}", names.join(", "))
     })
+}
+
+/// A pattern type of rules, or what chooses among them.
+pub(super) fn pattern(text: &str) -> Result<PatternFilter, String> {
+    if text.eq_ignore_ascii_case("any") {
+        return Ok(PatternFilter::Any);
+    }
+    if text.eq_ignore_ascii_case("match") {
+        return Ok(PatternFilter::Match);
+    }
+    let pattern_type = PatternType::from_name(text).map(PatternFilter::Only);
+    pattern_type.ok_or_else(|| "use literal, prefixed, match or any".to_owned())
+}
+
+/// What rules do.
+pub(super) fn permission(text: &str) -> Result<AclPermissionType, String> {
+    AclPermissionType::from_name(text).ok_or_else(|| "use allow or deny".to_owned())
 }
 
 /// `NAME` is `User:NAME`.

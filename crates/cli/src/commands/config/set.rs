@@ -34,12 +34,12 @@ pub(crate) async fn run(set: &Set) -> Result<()> {
     let admin = set.target.connect().await?;
     configs::alter(&admin, &set.resource, &set.set, &set.delete).await?;
     if set.json {
-        let values = Setting::to_json(&set.set);
+        let values = Setting::to_json(&set.set, &set.resource);
         return print_json(
             &json!({"resource": set.resource.to_string(), "set": values, "deleted": set.delete}),
         );
     }
-    let mut changes: Vec<String> = set.set.iter().map(Setting::to_string).collect();
+    let mut changes: Vec<String> = set.set.iter().map(|setting| setting.to_text(&set.resource)).collect();
     if !set.delete.is_empty() {
         changes.push(format!("back to the default: {}", joined(&set.delete)));
     }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::disk::{FileKind, IndexEntry, IndexKind, SegmentFile, Step, Walk, find_partitions, index_entries};
 use crate::output::written;
 use crate::record_json::to_json;
+use crate::secrets::shown_value;
 use crate::timestamp;
 
 /// What the records of one batch may decompress to.
@@ -23,7 +24,7 @@ pub(crate) struct Dump {
     /// Segment files (.log, .index, .timeindex), directories of partitions, or a data directory.
     #[arg(required = true, value_name = "DIR|FILE")]
     paths: Vec<PathBuf>,
-    /// Also print the records.
+    /// Also print the records. Keys of users and sensitive settings in the metadata log are hidden.
     #[arg(long, short)]
     records: bool,
     /// Also print the entries of the indexes that belong to a segment.
@@ -135,13 +136,15 @@ impl Dumper {
 
     fn dump_records(&mut self, file: &SegmentFile, batch: &Batch<'_>) -> Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
+        // Control records have a format of their own, and no secrets.
+        let of_metadata = !batch.attributes().is_control() && is_of_metadata(file);
         match batch.records(&mut buffer, DECOMPRESSED_BYTES_MAX, &mut self.scratch) {
             Err(error) => self.record_fault(file, &error.to_string())?,
             Ok(records) => {
                 for record in records {
                     match record {
                         Err(error) => self.record_fault(file, &error.to_string())?,
-                        Ok(record) => self.record(file, &record)?,
+                        Ok(record) => self.record(file, &record, of_metadata)?,
                     }
                 }
             }
@@ -150,7 +153,9 @@ impl Dumper {
         Ok(())
     }
 
-    fn record(&mut self, file: &SegmentFile, record: &Record<'_>) -> Result<()> {
+    fn record(&mut self, file: &SegmentFile, record: &Record<'_>, of_metadata: bool) -> Result<()> {
+        let value = record.value.map(|value| shown_value(value, of_metadata));
+        let record = &Record { value: value.as_deref(), ..*record };
         if !self.json {
             return self.line(&record_text(record));
         }
@@ -189,6 +194,13 @@ impl Dumper {
     fn line(&mut self, line: &str) -> Result<()> {
         writeln!(self.out, "{line}").map_err(written)
     }
+}
+
+/// Whether a file is in the directory of the metadata log.
+fn is_of_metadata(file: &SegmentFile) -> bool {
+    let path = file.path.canonicalize().unwrap_or_else(|_| file.path.clone());
+    let dir = path.parent().and_then(Path::file_name);
+    dir.is_some_and(|dir| dir.to_string_lossy().starts_with("__cluster_metadata-"))
 }
 
 fn name(file: &SegmentFile) -> String {

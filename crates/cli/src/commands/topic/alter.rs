@@ -53,7 +53,7 @@ fn report(alter: &Alter) -> Result<()> {
         return print_json(&json!({
             "topic": alter.topic,
             "partitions": alter.partitions,
-            "set": Setting::to_json(&alter.set),
+            "set": Setting::to_json(&alter.set, &Resource::topic(&alter.topic)),
             "deleted": alter.delete_config,
         }));
     }
@@ -61,7 +61,8 @@ fn report(alter: &Alter) -> Result<()> {
     if let Some(count) = alter.partitions {
         changes.push(format!("{} now", counted(count.unsigned_abs().into(), "partition")));
     }
-    changes.extend(alter.set.iter().map(Setting::to_string));
+    let resource = Resource::topic(&alter.topic);
+    changes.extend(alter.set.iter().map(|setting| setting.to_text(&resource)));
     if !alter.delete_config.is_empty() {
         changes.push(format!("back to the default: {}", joined(&alter.delete_config)));
     }
