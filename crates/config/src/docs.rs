@@ -70,8 +70,8 @@ push is at `/metrics`.
 ";
 
 const GROUP: &str = "\
-Set per group by IncrementalAlterConfigs. They are known, validated and described; the groups that they are for come \
-later.
+Set per group by IncrementalAlterConfigs. Those of share groups and streams groups are known, validated and described; \
+such groups come later.
 ";
 
 const REFUSED: &str = "
@@ -79,7 +79,8 @@ const REFUSED: &str = "
 
 They ask for protection that this version does not have. A node on which one of them is set at start, also for one \
 listener (`listener.name.NAME.KEY`), does not start, unless it is empty or has the default; those of them that the \
-sections above describe are obeyed.
+sections above describe are obeyed. Nor does one whose `sasl.enabled.mechanisms` name a mechanism other than PLAIN, \
+SCRAM-SHA-256 and SCRAM-SHA-512, on a listener with SASL.
 
 | key | asks for | default |
 |---|---|---|

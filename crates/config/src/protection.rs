@@ -34,9 +34,9 @@ pub(super) const PROTECTIONS: &[Protection] = &[
     row("mainstem.roles.", "roles"),
     row("mainstem.ssl.", "certificates that are looked for in revocation lists"),
     row("principal.builder.class", "principals of its own making"),
-    row("sasl.", "authentication by SASL"),
+    row("sasl.", "a mechanism, class or setting of SASL"),
     row("security.inter.broker.protocol", "TLS or SASL between brokers"),
-    row("ssl.", "TLS"),
+    row("ssl.", "a class or setting of TLS"),
     row("super.users", "authorization without authorizer.class.name"),
 ];
 

@@ -14,7 +14,7 @@ mod reason {
     pub(super) const FILE: &str = "it counts in the properties file, where it is obeyed before anything else";
     pub(super) const TLS: &str = "TLS is not Java's here";
     pub(super) const SASL: &str = "the mechanism, or the class, is not there";
-    pub(super) const AUTHZ: &str = "every request is allowed until authorization exists";
+    pub(super) const AUTHZ: &str = "the authorizer is there before any listener opens";
     pub(super) const TOKENS: &str = "delegation tokens are not served yet";
     pub(super) const PROTOCOLS: &str = "clients choose among the group protocols that exist";
     pub(super) const SHARE: &str = "share groups are not served yet";

@@ -73,7 +73,7 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Secret with which tokens are signed."),
     broker("delete.records.purgatory.purge.interval.requests", Int).default("1").unused(reason::PURGATORY)
         .doc("Requests after which finished DeleteRecords waits are dropped."),
-    broker("early.start.listeners", List).any_list().high().later(reason::AUTHZ)
+    broker("early.start.listeners", List).any_list().high().unused(reason::AUTHZ)
         .doc("Listeners opened before the authorizer is ready."),
     broker("fetch.purgatory.purge.interval.requests", Int).default("1000").unused(reason::PURGATORY)
         .doc("Requests after which finished fetch waits are dropped."),
