@@ -159,7 +159,10 @@ impl Broker {
     fn spawn(&self, listen: &str, data_dir: &Path, log: &str) -> Child {
         let log = OpenOptions::new().create(true).append(true).open(self.home().join(log));
         let mut command = self.command();
-        command.args(["start", "--json", "--listen", listen]);
+        command.args(["start", "--json"]);
+        if !self.settings.iter().any(|(key, _)| key == "listeners") {
+            command.args(["--listen", listen]);
+        }
         if self.log_dirs == 1 {
             command.arg("--data-dir").arg(data_dir);
         } else {

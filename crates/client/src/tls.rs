@@ -137,7 +137,9 @@ pub(crate) fn refusal(broker: &str, error: &io::Error) -> Option<Error> {
         RustlsError::InvalidCertificate(
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
         ) => "; have the broker's certificate renewed",
-        RustlsError::InvalidMessage(_) => "; the broker may not speak TLS at this port",
+        RustlsError::InvalidMessage(_) | RustlsError::AlertReceived(AlertDescription::UnexpectedMessage) => {
+            "; the broker may not speak TLS at this port"
+        }
         RustlsError::AlertReceived(
             AlertDescription::CertificateRequired
             | AlertDescription::HandshakeFailure

@@ -73,6 +73,10 @@ const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 const ANSWER_ALONE_TIME: Duration = Duration::from_millis(500);
 const LINGER_BYTES_MAX: usize = 64 * 1024;
 
+/// What a client that begins a session of TLS is answered by a listener without: a fatal alert, `unexpected_message` (RFC 8446,
+/// 6.2). At the end of the stream alone many clients would try again.
+const NO_TLS_HERE: [u8; 7] = [21, 3, 3, 0, 2, 2, 10];
+
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CloseReason {
@@ -138,7 +142,7 @@ pub(crate) enum CloseReason {
 impl CloseReason {
     /// Whether the client has to read what was sent last, or it would try again for ever.
     fn has_last_words(&self) -> bool {
-        matches!(self, Self::NotAuthenticated(_) | Self::Tls(_))
+        matches!(self, Self::NotAuthenticated(_) | Self::Tls(_) | Self::SpeaksTls)
     }
 
     /// Whether an operator should read about it: it is neither ordinary nor the broker's own doing.
@@ -315,6 +319,7 @@ impl Connection {
     async fn linger(&mut self, reason: &CloseReason) {
         match reason {
             CloseReason::Moves => return,
+            CloseReason::SpeaksTls => self.transport.say_unsealed(&NO_TLS_HERE),
             _ if reason.has_last_words() => {}
             _ => return self.transport.say_goodbye(),
         }

@@ -275,6 +275,12 @@ impl Transport {
         }
     }
 
+    /// Sends bytes beside any session, as far as the socket takes them without waiting.
+    pub(crate) fn say_unsealed(&self, bytes: &[u8]) {
+        // The socket is closed in any case.
+        let _ = self.stream.try_write(bytes);
+    }
+
     /// Sends what is left, a last word of the session, and the end of the stream.
     pub(crate) fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(sealed) = &mut self.sealed {

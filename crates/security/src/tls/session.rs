@@ -8,7 +8,7 @@ use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus};
-use rustls::{ClientConfig, CommonState, HandshakeKind, ServerConfig};
+use rustls::{AlertDescription, ClientConfig, CommonState, HandshakeKind, ServerConfig};
 
 use super::names::{cipher_suite_name, protocol_name};
 use crate::mapping::PrincipalMapping;
@@ -201,8 +201,17 @@ impl TlsSession {
         if !self.has_begun && incoming.first().is_some_and(|first| !(0x14..=0x17).contains(first)) {
             return Err(TlsError::NotTls);
         }
+        let is_first_answer = !self.has_begun && matches!(self.side, Side::Client(_));
         self.has_begun |= !incoming.is_empty();
-        self.process(incoming, outgoing, plain)
+        match self.process(incoming, outgoing, plain) {
+            // What listens without TLS says so by this alert, before anything else.
+            Err(TlsError::Session(rustls::Error::AlertReceived(AlertDescription::UnexpectedMessage)))
+                if is_first_answer =>
+            {
+                Err(TlsError::NotTls)
+            }
+            result => result,
+        }
     }
 
     /// Opens all whole records that were received and appends what is in them; the rest is kept, a record at most but

@@ -264,29 +264,35 @@ fn sealing_between_the_parts_of_a_message() {
     assert!(between > 0, "a message was held back that is longer than a record");
 }
 
-/// A client of rustls itself, since ours asks for no new keys.
-#[test]
-fn a_flood_of_new_keys_ends_the_session() {
+/// A client of rustls itself that believes an authority, for what ours does not do.
+fn other_client(
+    ca: &Authority,
+    version: &'static rustls::SupportedProtocolVersion,
+    provider: rustls::crypto::CryptoProvider,
+) -> rustls::ClientConnection {
     use rustls::pki_types::pem::PemObject;
-    let ca = Authority::new("ca");
-    let broker = ca.issue("broker", |_| ());
-    let mut session = server(&inline(Some(&broker), None, &[])).unwrap().session().unwrap();
     let mut roots = rustls::RootCertStore::empty();
     let pem = ca.certificate.as_bytes();
     roots.add(rustls::pki_types::CertificateDer::from_pem_slice(pem).unwrap()).unwrap();
-    let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
+    let mut config = rustls::ClientConfig::builder_with_provider(provider.into())
+        .with_protocol_versions(&[version])
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let name = "localhost".try_into().unwrap();
-    let mut client = rustls::ClientConnection::new(config.into(), name).unwrap();
-    let (mut plain, mut is_open) = (Vec::new(), false);
+    config.enable_secret_extraction = true;
+    rustls::ClientConnection::new(config.into(), "localhost".try_into().unwrap()).unwrap()
+}
+
+/// Lets both sides come to the end of the handshake; what the client sent first.
+fn shake_hands(client: &mut rustls::ClientConnection, session: &mut TlsSession) -> Vec<u8> {
+    let (mut first, mut plain, mut is_open) = (Vec::new(), Vec::new(), false);
     while !is_open {
         let (mut sent, mut answer) = (Vec::new(), Vec::new());
         while client.wants_write() {
             client.write_tls(&mut sent).unwrap();
+        }
+        if first.is_empty() {
+            first.clone_from(&sent);
         }
         is_open = session.handshake(&mut sent, &mut answer, &mut plain) == Ok(TlsState::Open);
         let mut answer = answer.as_slice();
@@ -295,6 +301,71 @@ fn a_flood_of_new_keys_ends_the_session() {
             client.process_new_packets().unwrap();
         }
     }
+    assert!(plain.is_empty());
+    first
+}
+
+/// A record of TLS 1.2 under ChaCha20-Poly1305 (RFC 7905).
+fn sealed_record(keys: &rustls::ConnectionTrafficSecrets, number: u64, kind: u8, payload: &[u8]) -> Vec<u8> {
+    use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+    let rustls::ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } = keys else {
+        panic!("one suite was offered")
+    };
+    let mut nonce: [u8; 12] = iv.as_ref().try_into().unwrap();
+    nonce[4..].iter_mut().zip(number.to_be_bytes()).for_each(|(byte, mask)| *byte ^= mask);
+    let length = |bytes: usize| u16::try_from(bytes).unwrap().to_be_bytes();
+    let head = [&number.to_be_bytes()[..], &[kind, 3, 3], &length(payload.len())].concat();
+    let key = LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, key.as_ref()).unwrap());
+    let mut sealed = payload.to_vec();
+    let nonce = Nonce::assume_unique_for_key(nonce);
+    key.seal_in_place_append_tag(nonce, Aad::from(head), &mut sealed).unwrap();
+    [&[kind, 3, 3][..], &length(sealed.len()), &sealed].concat()
+}
+
+/// Who asks for another handshake within a session of TLS 1.2 is told that there is none (RFC 5246, 7.2.2), and the session
+/// goes on; who asks again loses it.
+#[test]
+fn renegotiation_is_refused() {
+    const ALERT: u8 = 21;
+    const HANDSHAKE: u8 = 22;
+    const DATA: u8 = 23;
+    let ca = Authority::new("ca");
+    let broker = ca.issue("broker", |_| ());
+    let mut session = server(&inline(Some(&broker), None, &[])).unwrap().session().unwrap();
+    let provider = rustls::crypto::CryptoProvider {
+        cipher_suites: vec![
+            rustls::crypto::aws_lc_rs::cipher_suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+        ],
+        ..rustls::crypto::aws_lc_rs::default_provider()
+    };
+    let mut client = other_client(&ca, &rustls::version::TLS12, provider);
+    let first = shake_hands(&mut client, &mut session);
+    let hello = &first[5..];
+    assert_eq!(session.protocol(), Some("TLSv1.2"));
+    let (number, keys) = client.dangerous_extract_secrets().unwrap().tx;
+    let mut open = |record: Vec<u8>| {
+        let (mut record, mut answer, mut plain) = (record, Vec::new(), Vec::new());
+        let result = session.open(&mut record, &mut answer, &mut plain);
+        (result, answer.first().copied(), plain)
+    };
+    let (result, answer, plain) = open(sealed_record(&keys, number, HANDSHAKE, hello));
+    assert_eq!((result, answer, plain), (Ok(TlsState::Open), Some(ALERT), Vec::new()));
+    let (result, _, plain) = open(sealed_record(&keys, number + 1, DATA, b"data"));
+    assert_eq!((result, plain), (Ok(TlsState::Open), b"data".to_vec()), "in the same session");
+    let (result, ..) = open(sealed_record(&keys, number + 2, HANDSHAKE, hello));
+    let error = result.expect_err("once is enough");
+    assert!(error.to_string().contains("TooManyRenegotiationRequests"), "{error}");
+}
+
+#[test]
+fn a_flood_of_new_keys_ends_the_session() {
+    let ca = Authority::new("ca");
+    let broker = ca.issue("broker", |_| ());
+    let mut session = server(&inline(Some(&broker), None, &[])).unwrap().session().unwrap();
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let mut client = other_client(&ca, &rustls::version::TLS13, provider);
+    shake_hands(&mut client, &mut session);
+    let mut plain = Vec::new();
     let (mut obeyed, mut answered) = (0, 0);
     let error = loop {
         client.refresh_traffic_keys().unwrap();
@@ -473,6 +544,10 @@ fn peers_that_do_not_speak_tls() {
         client(&inline(None, Some(&broker.certificate), &[])).unwrap().session("localhost").unwrap();
     let mut hello = Vec::new();
     client.handshake(&mut [], &mut hello, &mut Vec::new()).unwrap();
+    // What our listeners without TLS answer.
+    let alert = &mut [21, 3, 3, 0, 2, 2, 10];
+    let answered = client.handshake(alert, &mut Vec::new(), &mut Vec::new());
+    assert_eq!(answered, Err(TlsError::NotTls));
     assert!(is_client_hello(&hello) && !is_client_hello(b"\0\0\0\x2a\0\x12"));
     let none = [("ssl.enabled.protocols", "TLSv1.2")];
     let only = [("ssl.enabled.protocols", "TLSv1.3")];

@@ -460,6 +460,46 @@ fn a_session_is_renewed_or_ends() {
     assert_eq!(count(&broker, "kafka_server_socket_server_metrics_expired_connections_killed_count"), 1);
 }
 
+/// As in Kafka: what was asked in the session is answered, and nothing that is asked after it.
+#[test]
+fn a_fetch_that_waits_is_answered_though_its_session_ends() {
+    use mainstem_wire::messages::create_topics_request::{CreatableTopic, CreateTopicsRequest};
+    use mainstem_wire::messages::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
+    const SESSION_MS: i32 = 1200;
+    let session_ms = SESSION_MS.to_string();
+    let broker =
+        broker(&[("listener.name.sasl_plaintext.plain.connections.max.reauth.ms", session_ms.as_str())]);
+    let log_in = || {
+        let mut peer = Peer::connect(&broker);
+        assert_eq!(peer.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(i64::from(SESSION_MS)));
+        peer
+    };
+    let topic = CreatableTopic {
+        name: "quiet".into(),
+        num_partitions: 1,
+        replication_factor: 1,
+        ..Default::default()
+    };
+    let create = CreateTopicsRequest { topics: vec![topic], timeout_ms: 10_000, ..Default::default() };
+    assert_eq!(log_in().call(&create, 7).unwrap().topics[0].error_code, 0);
+    let partition = FetchPartition { partition: 0, partition_max_bytes: 1000, ..Default::default() };
+    let request = FetchRequest {
+        max_wait_ms: 2 * SESSION_MS,
+        min_bytes: 1,
+        max_bytes: 1000,
+        session_epoch: -1,
+        topics: vec![FetchTopic { topic: "quiet".into(), partitions: vec![partition], ..Default::default() }],
+        ..Default::default()
+    };
+    let mut waiting = log_in();
+    let began = Instant::now();
+    let response = waiting.call(&request, 11).expect("it is answered");
+    assert_eq!(response.responses[0].partitions[0].error_code, 0);
+    assert!(began.elapsed() > Duration::from_millis(SESSION_MS as u64), "its session has ended meanwhile");
+    assert!(waiting.call(&request, 11).is_err(), "nothing is asked after it");
+    assert_eq!(count(&broker, "kafka_server_socket_server_metrics_expired_connections_killed_count"), 1);
+}
+
 #[test]
 fn a_listener_without_sasl_has_no_use_for_it() {
     let broker = EmbeddedBroker::start(&[]);

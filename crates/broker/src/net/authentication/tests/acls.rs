@@ -192,6 +192,87 @@ fn a_rule_that_goes_is_felt_by_connections_that_are_open() {
 }
 
 #[test]
+fn a_rule_that_goes_is_felt_within_a_fetch_session() {
+    let broker = guarded(&[]);
+    let (mut admin, mut alice) = (user(&broker, "admin"), user(&broker, "alice"));
+    create_topic(&mut admin, "orders");
+    let allowed = || vec![rule("alice", ALLOW, AclOperation::Read, topic("orders"))];
+    assert_eq!(create(&mut admin, allowed()), [0]);
+    let partition = FetchPartition { partition: 0, partition_max_bytes: 1000, ..Default::default() };
+    let whole =
+        vec![FetchTopic { topic: "orders".into(), partitions: vec![partition], ..Default::default() }];
+    // The session's id, and the error of each partition that is answered.
+    let ask = |peer: &mut Peer, session: (i32, i32), topics: &[FetchTopic<'static>]| {
+        let request = FetchRequest {
+            max_bytes: 1000,
+            session_id: session.0,
+            session_epoch: session.1,
+            topics: topics.to_vec(),
+            ..Default::default()
+        };
+        let response = peer.call(&request, 11).unwrap();
+        assert_eq!(response.error_code, 0);
+        let partitions = response.responses.iter().flat_map(|topic| &topic.partitions);
+        (response.session_id, partitions.map(|partition| partition.error_code).collect::<Vec<_>>())
+    };
+    let (id, errors) = ask(&mut alice, (0, 0), &whole);
+    assert!(id != 0 && errors == [0], "{id} {errors:?}");
+    assert_eq!(ask(&mut alice, (id, 1), &[]).1, [0; 0], "nothing is new");
+    let filter = DeleteAclsFilter {
+        resource_type_filter: ResourceType::Topic.code(),
+        resource_name_filter: None,
+        pattern_type_filter: 1,
+        principal_filter: None,
+        host_filter: None,
+        operation: 1,
+        permission_type: 1,
+        ..Default::default()
+    };
+    let request = DeleteAclsRequest { filters: vec![filter], ..Default::default() };
+    assert_eq!(admin.call(&request, 3).unwrap().filter_results[0].matching_acls.len(), 1);
+    for epoch in 2..4 {
+        assert_eq!(
+            ask(&mut alice, (id, epoch), &[]).1,
+            [code(TOPIC_DENIED)],
+            "though it is asked for no topic"
+        );
+    }
+    assert_eq!(create(&mut admin, allowed()), [0]);
+    let after = ask(&mut alice, (id, 4), &[]).1;
+    assert!(after.iter().all(|error| *error == 0), "{after:?}");
+}
+
+/// A rule about all topics is also about those of the broker, as far as clients have to do with them: the metadata are no
+/// topic of theirs, whoever asks, and what groups have committed is written by the broker alone.
+#[test]
+fn internal_topics_under_a_rule_for_all_topics() {
+    const OFFSETS: &str = "__consumer_offsets";
+    const METADATA: &str = "__cluster_metadata";
+    let broker = guarded(&[("offsets.topic.num.partitions", "1")]);
+    let (mut admin, mut alice, mut eve) =
+        (user(&broker, "admin"), user(&broker, "alice"), user(&broker, "eve"));
+    let find = FindCoordinatorRequest { coordinator_keys: vec!["g".into()], ..Default::default() };
+    let began = Instant::now();
+    while admin.call(&find, 6).unwrap().coordinators[0].error_code != 0 {
+        assert!(began.elapsed() < PATIENCE, "the topic of groups is created");
+    }
+    assert_eq!(create(&mut admin, vec![rule("alice", ALLOW, AclOperation::All, topic("*"))]), [0]);
+    assert_eq!((fetch(&mut alice, OFFSETS), fetch(&mut eve, OFFSETS)), (0, code(TOPIC_DENIED)));
+    let invalid = code(ErrorCode::INVALID_TOPIC_EXCEPTION);
+    assert_eq!((produce(&mut alice, OFFSETS), produce(&mut eve, OFFSETS)), (invalid, code(TOPIC_DENIED)));
+    let unknown = code(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+    for peer in [&mut alice, &mut admin] {
+        assert_eq!(fetch(peer, METADATA), unknown, "keys of users are in it");
+        assert_ne!(produce(peer, METADATA), 0);
+        let all = MetadataRequest { topics: None, ..Default::default() };
+        let response = peer.call(&all, 12).unwrap();
+        let names: Vec<&str> = response.topics.iter().filter_map(|topic| topic.name.as_deref()).collect();
+        assert_eq!(names, [OFFSETS]);
+    }
+    assert_eq!(fetch(&mut eve, METADATA), code(TOPIC_DENIED));
+}
+
+#[test]
 fn rules_survive_a_restart_and_are_described_to_who_may_see_them() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let listeners = format!("SASL_PLAINTEXT://127.0.0.1:{port}");

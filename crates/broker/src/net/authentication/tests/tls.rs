@@ -208,6 +208,61 @@ fn a_handshake_has_a_deadline() {
     assert_no_seat_is_taken(&broker);
 }
 
+/// Each byte is progress, and none of it is an answer to the deadline.
+#[test]
+fn a_handshake_that_drips_has_the_same_deadline() {
+    let authority = Authority::new();
+    let limit = Duration::from_millis(400);
+    let timeout = limit.as_millis().to_string();
+    let broker = authority.broker("SSL", &[("mainstem.authentication.timeout.ms", &timeout)]);
+    let client = authority.client(None);
+    let mut hello = Vec::new();
+    client.session("localhost").unwrap().handshake(&mut [], &mut hello, &mut Vec::new()).unwrap();
+    let pause = Duration::from_millis(10);
+    assert!(pause * hello.len() as u32 > limit * 2, "there are bytes for longer than that");
+    let mut dripping = TcpStream::connect(broker.address()).unwrap();
+    dripping.set_nodelay(true).unwrap();
+    dripping.set_read_timeout(Some(pause)).unwrap();
+    let (began, mut sent) = (Instant::now(), 0);
+    for byte in hello {
+        let is_open = dripping.write_all(&[byte]).is_ok();
+        let read = if is_open { dripping.read(&mut [0; 1]) } else { Ok(0) };
+        // Nothing to read before the pause is over: the connection is open.
+        match read {
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => sent += 1,
+            _ => break,
+        }
+    }
+    assert!(began.elapsed() >= limit, "it has its time");
+    assert!(sent > 0 && !dripping.read(&mut [0; 1]).is_ok_and(|read| read > 0), "it is closed, unanswered");
+    assert!(connect(&broker, &client).is_served());
+    assert_no_seat_is_taken(&broker);
+}
+
+/// What was proved to an authority that is not trusted any more proves nothing.
+#[test]
+fn a_session_is_not_resumed_when_its_authority_is_gone() {
+    let (authority, strangers) = (Authority::new(), Authority::new());
+    let broker = authority.broker("SSL", &[("ssl.client.auth", "required")]);
+    let alice = authority.client(Some(&authority.issue("alice.pem", "alice")));
+    let is_resumed = |peer: &Peer| {
+        let Wire::Tls(session) = &peer.stream else { panic!("it has a session") };
+        session.tls.is_resumed()
+    };
+    let mut first = connect(&broker, &alice);
+    assert!(first.is_served() && !is_resumed(&first));
+    let mut second = connect(&broker, &alice);
+    assert!(second.is_served() && is_resumed(&second));
+
+    std::fs::copy(strangers.trust(), authority.trust()).unwrap();
+    broker.broker().security.tls_listeners().for_each(|tls| tls.reload_if_changed());
+    assert_eq!(count(&broker, "mainstem_listener_key_store_failed{listener=\"SSL\"}"), 0, "it is read");
+    let refused = connect_in_pieces(&broker, &alice, usize::MAX)
+        .and_then(|mut peer| peer.call(&MetadataRequest::default(), 12).map(|_| ()));
+    assert!(refused.is_err(), "her certificate is not believed any more");
+    assert!(first.is_served() && second.is_served(), "sessions go on");
+}
+
 #[test]
 fn stores_that_change_are_read_again_if_they_may() {
     let authority = Authority::new();
