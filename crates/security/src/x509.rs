@@ -4,6 +4,7 @@
 mod name;
 
 use crate::SecurityError;
+use crate::crypto::Hash;
 use crate::der::{self, Malformed, Reader, SEQUENCE, context};
 
 pub(crate) use name::rfc2253;
@@ -33,6 +34,12 @@ pub struct CertificateInfo {
 const CLIENT_AUTH: &str = "1.3.6.1.5.5.7.3.2";
 const SERVER_AUTH: &str = "1.3.6.1.5.5.7.3.1";
 const ANY_USAGE: &str = "2.5.29.37.0";
+
+/// The SHA-256 of a certificate in DER, as OpenSSL's `-fingerprint` shows it.
+pub fn fingerprint(certificate: &[u8]) -> String {
+    let digest = Hash::Sha256.digest(certificate);
+    digest.iter().map(|byte| format!("{byte:02X}")).collect::<Vec<_>>().join(":")
+}
 
 impl CertificateInfo {
     /// Reads a certificate in DER.

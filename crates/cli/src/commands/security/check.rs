@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use mainstem_broker::config::Properties;
 use mainstem_security::tls::{TlsClient, TlsError, TlsMaterial, TlsProperties, TlsSession, TlsState};
-use mainstem_security::x509::CertificateInfo;
+use mainstem_security::x509::{CertificateInfo, fingerprint};
 use mainstem_wire::messages::request_header::RequestHeader;
 use mainstem_wire::messages::response_header::ResponseHeader;
 use mainstem_wire::messages::sasl_handshake_request::SaslHandshakeRequest;
@@ -51,7 +51,8 @@ pub(super) struct Check {
 struct Tls {
     protocol: String,
     cipher: String,
-    chain: Vec<CertificateInfo>,
+    /// Each with its fingerprint.
+    chain: Vec<(CertificateInfo, String)>,
     /// None where there is nothing to believe it by.
     trusted: Option<Result<(), String>>,
 }
@@ -87,8 +88,8 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
     }
     let Some(tls) = &tls else { return Ok(()) };
     let now = timestamp::now_ms();
-    if let Some(ended) = tls.chain.iter().find(|certificate| !certificate.is_valid_at(now / 1000)) {
-        bail!("the certificate of {} is not valid now", ended.subject);
+    if let Some(ended) = tls.chain.iter().find(|(certificate, _)| !certificate.is_valid_at(now / 1000)) {
+        bail!("the certificate of {} is not valid now", ended.0.subject);
     }
     match &tls.trusted {
         Some(Err(why)) => bail!("clients with these properties refuse the listener: {why}"),
@@ -107,7 +108,8 @@ fn look(address: &str, host: &str, named: &Properties) -> Result<(Option<Tls>, L
         let mut stream = connect(address)?;
         return Ok((None, logins(&mut |bytes| exchange(&mut stream, bytes))?));
     };
-    let chain = session.peer_certificates().map(CertificateInfo::parse).collect::<Result<_, _>>()?;
+    let shown = |certificate| Ok((CertificateInfo::parse(certificate)?, fingerprint(certificate)));
+    let chain = session.peer_certificates().map(shown).collect::<Result<_>>()?;
     let tls = Tls {
         protocol: session.protocol().unwrap_or("unknown").to_owned(),
         cipher: session.cipher_suite().unwrap_or_else(|| "unknown".to_owned()),
@@ -273,13 +275,14 @@ fn as_text(address: &str, tls: Option<&Tls>, logins: &Logins) -> String {
         None => text += "TLS          no\n",
         Some(tls) => {
             let _ = writeln!(text, "TLS          {}, {}", tls.protocol, tls.cipher);
-            for certificate in &tls.chain {
+            for (certificate, fingerprint) in &tls.chain {
                 let left = days_left(certificate);
                 let urgent = if left < DAYS_LEFT_MIN { "  <- renew it" } else { "" };
                 let _ = writeln!(text, "certificate  {}", certificate.subject);
                 let _ = writeln!(text, "  issuer     {}", certificate.issuer);
                 let _ = writeln!(text, "  hosts      {}", hosts(certificate).join(", "));
                 let _ = writeln!(text, "  until      {} ({left} days){urgent}", day(certificate.not_after));
+                let _ = writeln!(text, "  fingerprint {fingerprint}");
             }
             let trusted = match &tls.trusted {
                 None => "not asked: --command-config names a trust store",
@@ -299,7 +302,7 @@ fn as_text(address: &str, tls: Option<&Tls>, logins: &Logins) -> String {
 }
 
 fn as_json(address: &str, tls: Option<&Tls>, logins: &Logins) -> Value {
-    let certificate = |certificate: &CertificateInfo| {
+    let certificate = |(certificate, fingerprint): &(CertificateInfo, String)| {
         json!({
             "subject": certificate.subject,
             "issuer": certificate.issuer,
@@ -307,6 +310,7 @@ fn as_json(address: &str, tls: Option<&Tls>, logins: &Logins) -> Value {
             "not_before": timestamp::format(certificate.not_before.saturating_mul(1000)),
             "not_after": timestamp::format(certificate.not_after.saturating_mul(1000)),
             "days_left": days_left(certificate),
+            "fingerprint": fingerprint,
         })
     };
     let tls = tls.map(|tls| {
