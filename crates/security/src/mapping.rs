@@ -249,6 +249,33 @@ mod tests {
         }
     }
 
+    /// Java's `(?i)` is one of ASCII, to the end of its group.
+    #[test]
+    fn case_is_that_of_ascii() {
+        let matches = |pattern: &str, subject: &str| name(&format!("RULE:{pattern}/x/"), subject).is_some();
+        for (pattern, subject, expected) in [
+            ("(?i)cn=kim", "CN=KIM", true),
+            ("(?i)cn=kim", "CN=\u{212a}im", false),
+            ("(?i)cn=[a-z]+", "CN=KIm", true),
+            ("(?i)cn=[a-z]+", "CN=\u{212a}im", false),
+            ("(?i)cn=[^a-k]", "CN=A", false),
+            ("(?i)cn=[^a-k]", "CN=\u{212a}", true),
+            (r"(?i)cn=\w", "CN=ſ", false),
+            ("(?i)ü", "Ü", false),
+            ("(?i:a)b", "Ab", true),
+            ("(?i:a)b", "AB", false),
+            ("(x(?i)a)?b", "xAb", true),
+            ("(x(?i)a)?b", "xAB", false),
+            ("a|(?i)b|c", "C", true),
+        ] {
+            assert_eq!(matches(pattern, subject), expected, "{pattern} of {subject}");
+        }
+        assert_eq!(name("RULE:(?i)cn=(?<n>.*)/${n}/", "CN=a").unwrap(), "a");
+        for refused in ["(?<a_b>x)", r"(?i)[\.-z]", r"(?i)[a-\.]", "a(?i)*"] {
+            assert!(PrincipalMapping::parse(&format!("RULE:{refused}/x/")).is_err(), "{refused}");
+        }
+    }
+
     #[test]
     fn nothing_applies() {
         assert_eq!(name("RULE:CN=a/x/", "CN=ab"), None, "the whole name has to match");

@@ -99,19 +99,25 @@ pub(super) fn replacement(text: &str, groups: usize, names: &[&str]) -> Result<V
     Ok(parts)
 }
 
-/// Rewrites a pattern so that it means here what it means in Java.
+/// Rewrites a pattern so that it means here what it means in Java. Where it is insensitive to case (`(?i)`), each letter of ASCII
+/// becomes a class of both cases: Java leaves others alone, and ours would take the Kelvin sign for a `k`.
 pub(super) fn translate(pattern: &str) -> Result<String, String> {
     let characters: Vec<char> = pattern.chars().collect();
     let mut translated = String::with_capacity(pattern.len() + 16);
     let mut at = 0;
     let mut depth = 0; // of classes
     let mut after_quantifier = false;
+    let mut is_insensitive = false;
+    let mut outside = Vec::new(); // whether it was, around each group
     while let Some(&character) = characters.get(at) {
         let rest = &characters[at..];
         let was_quantifier = std::mem::take(&mut after_quantifier);
         match character {
             '\\' => {
                 let (text, length) = escape(rest, depth > 0)?;
+                if is_insensitive && depth > 0 && begins_range(&rest[length - 1..]) {
+                    return Err("a range that begins with an escape, insensitive to case".to_owned());
+                }
                 translated.push_str(&text);
                 at += length;
                 continue;
@@ -135,10 +141,41 @@ pub(super) fn translate(pattern: &str) -> Result<String, String> {
             '-' | '~' | '&' if depth > 0 && rest.get(1) == Some(&character) => {
                 return Err(format!("{character}{character} in a class is not the same in Java"));
             }
-            other if depth > 0 => translated.push(other),
+            other if depth > 0 && !is_insensitive => translated.push(other),
+            _ if depth > 0 => {
+                let (text, length) = in_both_cases(rest)?;
+                translated.push_str(&text);
+                at += length;
+                continue;
+            }
             '(' => {
                 check_group(rest)?;
+                if rest.starts_with(&['(', '?', 'i', ')']) {
+                    if matches!(rest.get(4), Some('*' | '+' | '?' | '{')) {
+                        return Err("a quantifier behind (?i)".to_owned());
+                    }
+                    is_insensitive = true;
+                    at += 4;
+                    continue;
+                }
+                outside.push(is_insensitive);
+                if rest.starts_with(&['(', '?', 'i', ':']) {
+                    is_insensitive = true;
+                    translated.push_str("(?:");
+                    at += 4;
+                    continue;
+                }
+                if rest.starts_with(&['(', '?', '<']) {
+                    let length = name_length(rest)?;
+                    translated.extend(&rest[..length]);
+                    at += length;
+                    continue;
+                }
                 translated.push('(');
+            }
+            ')' => {
+                is_insensitive = outside.pop().unwrap_or(is_insensitive);
+                translated.push(')');
             }
             '.' => translated.push_str(r"[^\n\r\u{85}\u{2028}\u{2029}]"),
             '$' => translated.push_str(r"\z"),
@@ -157,11 +194,49 @@ pub(super) fn translate(pattern: &str) -> Result<String, String> {
                 after_quantifier = true;
                 continue;
             }
+            letter if is_insensitive && letter.is_ascii_alphabetic() => {
+                translated.extend(['[', letter, other_case(letter), ']']);
+            }
             other => translated.push(other),
         }
         at += 1;
     }
     Ok(translated)
+}
+
+/// The characters of `(?<name>`.
+fn name_length(rest: &[char]) -> Result<usize, String> {
+    let length = rest.iter().skip(3).take_while(|letter| letter.is_ascii_alphanumeric()).count() + 3;
+    if rest.get(length) == Some(&'>') {
+        Ok(length + 1)
+    } else {
+        Err("a group's name does not end".to_owned())
+    }
+}
+
+fn other_case(letter: char) -> char {
+    if letter.is_ascii_lowercase() { letter.to_ascii_uppercase() } else { letter.to_ascii_lowercase() }
+}
+
+/// Whether the first character, of a class, is followed by the rest of a range.
+fn begins_range(rest: &[char]) -> bool {
+    matches!(rest, [_, '-', last, ..] if *last != ']')
+}
+
+/// An item of a class, a character or a range, with the other case of each letter of ASCII in it, and the characters that
+/// it took.
+fn in_both_cases(rest: &[char]) -> Result<(String, usize), String> {
+    let (first, last, length) = match rest {
+        [first, '-', last, ..] if begins_range(rest) => (*first, *last, 3),
+        _ => (rest[0], rest[0], 1),
+    };
+    if length == 3 && matches!(last, '[' | '\\' | '-' | '&' | '~') {
+        return Err(format!("a range that ends with {last}, insensitive to case"));
+    }
+    let mut text: String = rest[..length].iter().collect();
+    let letters = ('a'..='z').chain('A'..='Z').filter(|letter| (first..=last).contains(letter));
+    text.extend(letters.map(other_case));
+    Ok((text, length))
 }
 
 /// One character, or `{n}`, `{n,}`, `{n,m}`.
