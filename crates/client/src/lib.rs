@@ -40,6 +40,8 @@ mod reply;
 mod retry;
 mod sasl;
 #[cfg(test)]
+mod secured_brokers;
+#[cfg(test)]
 mod testing;
 mod tls;
 mod topic_partition;

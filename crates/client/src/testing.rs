@@ -5,6 +5,7 @@ mod kafka;
 mod no_broker;
 pub(crate) mod releases;
 mod scripted;
+pub(crate) mod secured;
 
 use std::pin::Pin;
 use std::sync::Arc;

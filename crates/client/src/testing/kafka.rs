@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::releases::{NEWEST, Release, skipped};
+use super::secured::SecuredListeners;
 use super::{SETTINGS, World};
 use crate::{Admin, ClientConfig, Compression};
 
@@ -36,6 +37,8 @@ pub(crate) struct KafkaPeer {
 
 struct KafkaBroker {
     address: String,
+    /// Of a release that is tested with them.
+    secured: Option<Arc<SecuredListeners>>,
 }
 
 impl KafkaPeer {
@@ -61,6 +64,12 @@ impl KafkaPeer {
     /// Where clients find its broker.
     pub(crate) fn address(&self) -> &str {
         &self.broker.get().expect("it was started").address
+    }
+
+    /// Its listeners with TLS and SASL.
+    pub(crate) fn secured(&self) -> &Arc<SecuredListeners> {
+        let broker = self.broker.get().expect("it was started");
+        broker.secured.as_ref().expect("the newest release has them")
     }
 
     /// A socket at an address that the broker advertises, and the address to pass on to.
@@ -117,7 +126,9 @@ impl KafkaPeer {
     fn start_broker(&self) -> KafkaBroker {
         let port = free_port();
         let properties = self.directory.join("server.properties");
-        std::fs::write(&properties, self.properties(port)).unwrap();
+        let is_newest = std::ptr::eq(self.release, &NEWEST);
+        let secured = is_newest.then(|| Arc::new(SecuredListeners::new(&self.directory)));
+        std::fs::write(&properties, self.properties(port, secured.as_deref())).unwrap();
         self.tell(&["broker", properties.to_str().unwrap()]);
         let address = format!("127.0.0.1:{port}");
         let deadline = Instant::now() + START_LIMIT;
@@ -127,10 +138,13 @@ impl KafkaPeer {
             assert!(!is_gone && !is_late, "Kafka's broker does not start:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(20));
         }
-        KafkaBroker { address }
+        if let Some(secured) = &secured {
+            secured.create_user(&address);
+        }
+        KafkaBroker { address, secured }
     }
 
-    fn properties(&self, port: u16) -> String {
+    fn properties(&self, port: u16, secured: Option<&SecuredListeners>) -> String {
         let mut listeners = format!("PLAINTEXT://127.0.0.1:{port}");
         let mut advertised = listeners.clone();
         let mut protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned();
@@ -142,6 +156,13 @@ impl KafkaPeer {
             advertised += &format!(",PROXIED{number}://{}", proxy.local_addr().unwrap());
             protocols += &format!(",PROXIED{number}:PLAINTEXT");
             self.proxied.lock().push((proxy, to));
+        }
+        let mut of_secured = String::new();
+        if let Some(secured) = secured {
+            listeners += &secured.listeners();
+            advertised += &secured.advertised();
+            protocols += &SecuredListeners::protocols();
+            of_secured = secured.settings().iter().map(|(key, value)| format!("{key}={value}\n")).collect();
         }
         let data = self.directory.join("data");
         let settings: String = SETTINGS.iter().map(|(key, value)| format!("{key}={value}\n")).collect();
@@ -174,7 +195,8 @@ impl KafkaPeer {
              transaction.state.log.replication.factor=1\n\
              transaction.state.log.min.isr=1\n\
              transaction.state.log.num.partitions=1\n\
-             {settings}",
+             {settings}\
+             {of_secured}",
             data.display()
         )
     }
@@ -291,6 +313,6 @@ fn has_nodes(address: &str) -> bool {
 }
 
 /// A port of this machine that nothing listens on now.
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

@@ -1,0 +1,168 @@
+//! Brokers that encrypt and ask who the client is: whom a client believes, how it is refused, and sessions that are renewed
+//! under load.
+
+use std::time::{Duration, Instant};
+
+use crate::testing::boxed;
+use crate::testing::secured::{Authority, ELSEWHERE, LOGIN, MUTUAL, SESSION, SecuredWorld, TLS, USER};
+use crate::{
+    Admin, ClientConfig, Consumer, ConsumerConfig, Error, ErrorClass, Position, Producer, ProducerConfig,
+    Record, Sasl, TopicPartition,
+};
+
+/// Defines each test for a function of that name: as `mainstem::NAME`, and against the newest Kafka as `kafka::NAME`.
+macro_rules! on_secured_brokers {
+    ($($test:ident),+ $(,)?) => {
+        mod mainstem {
+            $(#[tokio::test]
+            async fn $test() {
+                super::boxed(super::$test(super::SecuredWorld::mainstem())).await;
+            })+
+        }
+        mod kafka {
+            $(#[tokio::test]
+            async fn $test() {
+                let name = concat!(module_path!(), "::", stringify!($test));
+                let release = &$crate::testing::releases::NEWEST;
+                if let Some(world) = super::SecuredWorld::kafka(release, name) {
+                    super::boxed(super::$test(world)).await;
+                }
+            })+
+        }
+    };
+}
+
+on_secured_brokers!(
+    records_go_both_ways_over_a_session,
+    a_broker_is_believed_by_its_issuer_and_its_name,
+    who_has_no_certificate_that_is_believed_is_reported_at_once,
+    a_password_is_shown_by_each_mechanism,
+    sessions_are_renewed_under_load,
+);
+
+/// Writes so many records and reads them back, in their order.
+async fn round_trip(world: &SecuredWorld, config: ClientConfig, count: usize) -> Result<(), Error> {
+    let topic = world.world.name("of-round-trip");
+    let admin = Admin::new(config.clone());
+    match admin.create_topic(&world.world.new_topic(topic.as_str(), 1)).await {
+        Err(error) if error.code() != Some(crate::ErrorCode::TOPIC_ALREADY_EXISTS) => return Err(error),
+        _ => {}
+    }
+    let mut consumer = Consumer::new(ConsumerConfig::new(config.clone()))?;
+    let producer = Producer::new(ProducerConfig::new(config))?;
+    let value = |number: usize| format!("{number}:{}", "x".repeat(number % 2000));
+    let mut sent = Vec::new();
+    for number in 0..count {
+        sent.push(producer.send(Record::new(topic.as_str(), value(number))).await?);
+    }
+    let mut first = None;
+    for delivery in sent {
+        first = first.or(delivery.await?.offset);
+    }
+    let begin = Position::Offset(first.expect("there are records"));
+    consumer.assign([(TopicPartition::new(topic.as_str(), 0), begin)]);
+    let mut read = 0;
+    while read < count {
+        for record in consumer.next().await?.owned_records() {
+            assert_eq!(record?.value.as_deref(), Some(value(read).as_bytes()), "record {read}");
+            read += 1;
+        }
+    }
+    Ok(())
+}
+
+async fn records_go_both_ways_over_a_session(world: SecuredWorld) {
+    round_trip(&world, world.client(TLS), 5000).await.unwrap();
+}
+
+/// What connecting is refused with, without another attempt, though there would be time for many.
+async fn refused(config: ClientConfig) -> String {
+    let (began, limit) = (Instant::now(), config.operation_timeout);
+    let error = match Admin::connect(config).await {
+        Ok(admin) => admin.topics().await.map(|_| ()).expect_err("it is refused"),
+        Err(error) => error,
+    };
+    assert!(began.elapsed() < limit / 2, "{error}");
+    assert_eq!(error.class(), ErrorClass::Fatal, "{error}");
+    error.to_string()
+}
+
+async fn a_broker_is_believed_by_its_issuer_and_its_name(world: SecuredWorld) {
+    let strangers = Authority::new("a stranger");
+    let error = refused(world.client(TLS).tls(strangers.tls())).await;
+    assert!(error.contains("UnknownIssuer") && error.contains("ssl.truststore.location"), "{error}");
+    let error = refused(world.client(ELSEWHERE)).await;
+    assert!(error.contains("connect to a name that the broker's certificate has"), "{error}");
+}
+
+async fn who_has_no_certificate_that_is_believed_is_reported_at_once(world: SecuredWorld) {
+    let (ours, strangers) = (&world.authority, Authority::new("a stranger"));
+    let config = world.client(MUTUAL);
+    round_trip(&world, config.clone().tls(ours.mutual(ours)), 10).await.unwrap();
+    for tls in [ours.tls(), ours.mutual(&strangers)] {
+        let error = refused(config.clone().tls(tls)).await;
+        assert!(error.contains("show a certificate that the broker trusts"), "{error}");
+    }
+}
+
+async fn a_password_is_shown_by_each_mechanism(world: SecuredWorld) {
+    let config = world.client(LOGIN);
+    for mechanism in ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] {
+        let sasl =
+            |user: &str, password: &str| config.clone().sasl(Sasl::new(mechanism, user, password).unwrap());
+        round_trip(&world, sasl(USER.0, USER.1), 10).await.unwrap();
+        for (user, password) in [(USER.0, "wrong"), ("mallory", USER.1)] {
+            let error = refused(sasl(user, password)).await;
+            assert!(error.contains("uthenticat"), "{mechanism}: {error}");
+            assert!(error.contains(user) && error.contains(mechanism), "it says who is refused: {error}");
+        }
+    }
+}
+
+/// Twenty times as long as a session lasts. What is not renewed is closed by the broker, and the client connects anew: that
+/// happens to nearly none, which a machine that stands still for a moment may cause.
+async fn sessions_are_renewed_under_load(world: SecuredWorld) {
+    const RENEWALS: u32 = 20;
+    world.world.create(1, &[]).await;
+    let connections = world.counted();
+    let config = connections.client.clone().sasl(Sasl::scram_sha_512(USER.0, USER.1));
+    let topic = world.world.topic.clone();
+    let mut consumer = Consumer::new(ConsumerConfig::new(config.clone())).unwrap();
+    consumer.assign([(TopicPartition::new(topic.clone(), 0), Position::Beginning)]);
+    let (count, mut counts) = tokio::sync::watch::channel(None);
+    let reader = tokio::spawn(async move {
+        let mut read = 0;
+        while *counts.borrow_and_update() != Some(read) {
+            tokio::select! {
+                records = consumer.next() => {
+                    for record in records.unwrap().owned_records() {
+                        let value = record.unwrap().value;
+                        assert_eq!(value.as_deref(), Some(read.to_string().as_bytes()), "in order, once");
+                        read += 1;
+                    }
+                }
+                _ = counts.changed() => {}
+            }
+        }
+    });
+    let producer = Producer::new(ProducerConfig::new(config)).unwrap();
+    let (began, mut sent, mut first) = (Instant::now(), Vec::new(), None);
+    while began.elapsed() < SESSION * RENEWALS {
+        sent.push(producer.send(Record::new(topic.clone(), sent.len().to_string())).await.unwrap());
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        if first.is_none() && began.elapsed() > SESSION / 2 {
+            first = Some(connections.count());
+        }
+    }
+    let all = sent.len();
+    for (number, delivery) in sent.into_iter().enumerate() {
+        assert_eq!(delivery.await.unwrap().offset, Some(number as i64), "in order, once");
+    }
+    count.send(Some(all)).unwrap();
+    tokio::time::timeout(Duration::from_secs(60), reader).await.expect("all is read").unwrap();
+    let anew = connections.count() - first.expect("it takes more than half a session");
+    assert!(
+        anew < RENEWALS as usize / 2,
+        "{anew} connections were made anew in {RENEWALS} sessions of two clients"
+    );
+}
