@@ -208,7 +208,7 @@ const fn workload(name: &'static str, family: &'static str, about: &'static str,
 }
 
 /// In the order of reports.
-const WORKLOADS: [Workload; 45] = [
+const WORKLOADS: [Workload; 46] = [
     workload(
         "small-msg-saturate",
         "small-msg-saturate",

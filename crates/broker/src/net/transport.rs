@@ -267,14 +267,6 @@ impl Transport {
         }
     }
 
-    /// Sends what the session has sealed and not sent.
-    pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.sealed {
-            Some(sealed) => sealed.poll_flush(&mut self.stream, context),
-            None => Poll::Ready(Ok(())),
-        }
-    }
-
     /// Sends bytes beside any session, as far as the socket takes them without waiting.
     pub(crate) fn say_unsealed(&self, bytes: &[u8]) {
         // The socket is closed in any case.
