@@ -292,10 +292,11 @@ fn dump(jars: &Path, decoder: &str, files: &str) {
     }
 }
 
-/// Segments, indexes and snapshots of producers.
+/// Segments, indexes, and snapshots of producers and of metadata.
 fn data_files(dir: &Path) -> Vec<String> {
     let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path().display().to_string());
-    let is_data = |name: &String| [".log", "index", ".snapshot"].iter().any(|end| name.ends_with(end));
+    let is_data =
+        |name: &String| [".log", "index", ".snapshot", ".checkpoint"].iter().any(|end| name.ends_with(end));
     files.filter(is_data).collect()
 }
 

@@ -44,6 +44,8 @@ use members::Members;
 pub(crate) const ASK: CallKind = CallKind(2);
 /// A client's request for the metadata leader.
 pub(crate) const FORWARD: CallKind = CallKind(3);
+/// A range of a snapshot of the metadata.
+pub(crate) const SNAPSHOT: CallKind = CallKind(4);
 
 /// How long the metadata leader is looked for before a client gets the answer that there is none.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);

@@ -48,6 +48,7 @@ use crate::supervised::AbortOnPanic;
 mod bootstrap;
 pub(crate) mod cluster;
 mod error;
+mod node_snapshots;
 mod publisher;
 mod replicated;
 mod shared;
@@ -58,10 +59,11 @@ mod takeover;
 pub use bootstrap::bootstrap_file;
 pub(crate) use bootstrap::bootstrap_users;
 pub use error::ControllerError;
+use node_snapshots::NodeSnapshots;
 use publisher::Publisher;
-use replicated::Replicated;
+use replicated::{News, Replicated};
 use shared::SharedMachine;
-use snapshot::SinceSnapshot;
+use snapshot::{SinceSnapshot, SnapshotCounts};
 use snapshots::QuorumRecords;
 
 /// Kafka's id of the metadata topic: the number one.
@@ -89,6 +91,8 @@ pub(crate) struct Controller {
     /// What snapshots keep for Kafka.
     quorum: QuorumRecords,
     since_snapshot: Mutex<SinceSnapshot>,
+    /// Snapshots that were written and loaded.
+    pub(crate) snapshot_counts: SnapshotCounts,
     producer_ids: Mutex<ProducerIds>,
     /// Records for a log that is empty, until the start takes them on.
     bootstrap: Mutex<Vec<Vec<u8>>>,
@@ -133,6 +137,7 @@ impl Controller {
             epoch: loaded.epoch,
             quorum: loaded.quorum,
             since_snapshot: Mutex::new(loaded.since),
+            snapshot_counts: SnapshotCounts::new(loaded.snapshot_bytes),
             producer_ids,
             publisher: Publisher::default(),
             bootstrap: Mutex::new(bootstrap),
@@ -140,10 +145,10 @@ impl Controller {
         })
     }
 
-    /// Opens this node's replica of a cluster's metadata log. Nothing is applied yet.
+    /// Opens this node's replica of a cluster's metadata log. What its newest snapshot holds is known, and nothing is applied yet.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// When log or snapshot cannot be opened.
     pub(crate) fn in_cluster(
         config: &BrokerConfig,
         dir: &Arc<LogDir>,
@@ -155,7 +160,7 @@ impl Controller {
             topic_id: METADATA_TOPIC_ID.0,
             partition: 0,
         };
-        let (replicated, news) = Replicated::new();
+        let news = Arc::<News>::default();
         let settings = metadata_settings(config);
         let opened = Log::open(dir, &identity, settings.log.clone(), 0);
         let (log, _) = opened
@@ -169,24 +174,27 @@ impl Controller {
             identity: &identity,
             voters: &voters,
             own: config.node_id,
-            events: news,
+            events: news.clone(),
             links,
             broadcast_commit: true,
         };
         let log = opening.open(log, settings)?;
+        let mut machine = MetadataStateMachine::new(dir.cluster_id(), config.clone());
+        let (snapshots, snapshot_bytes) = NodeSnapshots::open(&log, &mut machine)?;
         opening.register(&log);
-        let machine = MetadataStateMachine::new(dir.cluster_id(), config.clone());
+        let since_snapshot = SinceSnapshot::new(machine.image().next_offset());
         Ok(Controller {
             machine: SharedMachine::new(machine),
             log,
             turn: Mutex::new(()),
             epoch: FIRST_METADATA_EPOCH,
             quorum: QuorumRecords::default(),
-            since_snapshot: Mutex::new(SinceSnapshot::new()),
+            since_snapshot: Mutex::new(since_snapshot),
+            snapshot_counts: SnapshotCounts::new(snapshot_bytes),
             producer_ids: Mutex::default(),
             publisher: Publisher::default(),
             bootstrap: Mutex::new(bootstrap),
-            replicated: Some(replicated),
+            replicated: Some(Replicated::new(news, snapshots)),
         })
     }
 

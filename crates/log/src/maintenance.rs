@@ -169,6 +169,19 @@ impl Log {
         self.epoch_checkpoint.to_write(&self.epochs)
     }
 
+    /// Closes the active segment, if it has records: it can go as a whole when what it holds is not wanted any more. Does not wait
+    /// for the disk, except right after a change of leader.
+    ///
+    /// # Errors
+    /// When the log is stopped, or files cannot be written.
+    pub fn close_segment(&mut self, mono_ms: u64) -> Result<(), LogError> {
+        self.check_running()?;
+        match self.active_segment().len {
+            0 => Ok(()),
+            _ => self.roll(mono_ms).inspect_err(|error| self.dir.note_failure(error)),
+        }
+    }
+
     /// Kafka closes a segment when the next batch comes; one that is not appended to any more would stay open.
     fn roll_by_age(&mut self, mono_ms: u64) -> Result<bool, LogError> {
         let age = i64::try_from(mono_ms.saturating_sub(self.active.started_mono_ms)).unwrap_or(i64::MAX);

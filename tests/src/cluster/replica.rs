@@ -49,12 +49,23 @@ pub fn read(dir: &Path) -> Vec<ReplicaBatch> {
     let is_segment = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "log");
     let mut files: Vec<PathBuf> = files.filter(is_segment).collect();
     files.sort();
-    files.iter().flat_map(|file| read_segment(file)).collect()
+    files.iter().flat_map(|file| read_file(file)).collect()
 }
 
-fn read_segment(file: &Path) -> Vec<ReplicaBatch> {
-    let bytes = fs::read(file).expect("a segment can be read");
-    let (mut left, mut batches) = (&bytes[..], Vec::new());
+/// All batches of a file.
+///
+/// # Panics
+/// When it is not there, or a batch is damaged that others follow.
+pub fn read_file(file: &Path) -> Vec<ReplicaBatch> {
+    batches(&fs::read(file).expect("the file can be read"), file)
+}
+
+/// The batches that these bytes of a file are.
+///
+/// # Panics
+/// When one is damaged that others follow.
+pub fn batches(bytes: &[u8], file: &Path) -> Vec<ReplicaBatch> {
+    let (mut left, mut batches) = (bytes, Vec::new());
     // What follows the last batch is being written, or was reserved.
     while let Ok((batch, rest)) = Batch::split_first(left) {
         if !batch.verify_crc() {

@@ -8,7 +8,7 @@ use mainstem_log::TransactionMarker;
 use mainstem_wire::{ErrorCode, Uuid};
 
 use super::calls::{Answer, Answered, Ask, Who, assignments_of, decode_forwarded, encode};
-use super::{ASK, Cluster, FORWARD, forward};
+use super::{ASK, Cluster, FORWARD, SNAPSHOT, forward};
 use crate::broker::Broker;
 use crate::coordinators::markers;
 use crate::coordinators::verification;
@@ -49,6 +49,10 @@ impl CallHandler for Answers {
                     Some((who, body)) if who.node == from => forward::serve_here(&broker, &who, body),
                     // It is not handed on twice, and no node speaks for the clients of another one.
                     _ => return,
+                },
+                SNAPSHOT => match broker.controller.answer_snapshot(from, &body) {
+                    Some(range) => range,
+                    None => return,
                 },
                 _ => return,
             };

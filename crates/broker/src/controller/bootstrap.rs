@@ -46,7 +46,7 @@ pub(crate) fn bootstrap_users(
 fn read_at(storage: &dyn Storage, dir: &Path) -> Result<Vec<Vec<u8>>, ControllerError> {
     let file = SnapshotFile { end_offset: 0, epoch: 0, path: dir.join(FILE) };
     let mut values = Vec::new();
-    let read = file.read(storage, |record| {
+    let read = snapshots::read(&file, storage, |record| {
         if let SnapshotRecord::Metadata(value) = record {
             values.push(value.to_vec());
         }

@@ -10,6 +10,8 @@
 //!
 //! A node decides from when everything in its log is committed and applied; when it leads no more, what it has decided and
 //! is not committed is rolled back. Its fate is unknown then: the next leader may have it.
+//!
+//! A node whose log begins anew behind a snapshot of the leader goes on with what that holds, all at once.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -18,10 +20,12 @@ use std::time::{Duration, Instant};
 use mainstem_controller::{Decision, MetadataChange, MetadataStateMachine};
 use mainstem_log::Origin;
 use mainstem_replication::Role;
+use mainstem_replication::snapshots::SnapshotOffer;
 use mainstem_wire::ErrorCode;
 use parking_lot::{Condvar, Mutex};
 
 use super::bootstrap::random_secret;
+use super::node_snapshots::{NodeSnapshots, Offers};
 use super::{Controller, RollbackOnPanic, batch_of};
 use crate::broker::Broker;
 use crate::scratch::with_scratch;
@@ -37,11 +41,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often it looks while it waits to decide.
 const SETTLE_EVERY: Duration = Duration::from_millis(20);
 
-/// What the applier was woken for.
+/// What the applier was woken for, and what the leader offers.
 #[derive(Default)]
 pub(super) struct News {
     state: Mutex<NewsState>,
     woken: Condvar,
+    pub(super) offers: Offers,
 }
 
 #[derive(Default)]
@@ -51,7 +56,7 @@ struct NewsState {
 }
 
 impl News {
-    fn tell(&self) {
+    pub(super) fn tell(&self) {
         self.state.lock().any = true;
         self.woken.notify_one();
     }
@@ -81,6 +86,10 @@ impl ReplicaEvents for News {
         self.tell();
     }
 
+    fn offered(&self, _partition: &Arc<Partition>, offer: SnapshotOffer) {
+        self.offers.put(offer);
+    }
+
     fn wants_commits(&self) -> bool {
         true
     }
@@ -88,7 +97,8 @@ impl ReplicaEvents for News {
 
 /// What a controller has beside its state in a cluster.
 pub(super) struct Replicated {
-    news: Arc<News>,
+    pub(super) news: Arc<News>,
+    pub(super) snapshots: NodeSnapshots,
     progress: Mutex<Progress>,
     moved: Condvar,
     /// Held while changes are applied.
@@ -105,17 +115,16 @@ struct Progress {
 }
 
 impl Replicated {
-    /// Nothing is applied yet. With it comes who is to be told of the metadata log.
-    pub(super) fn new() -> (Replicated, Arc<News>) {
-        let news = Arc::<News>::default();
-        let replicated = Replicated {
-            news: news.clone(),
+    /// Nothing is applied yet but what a snapshot holds.
+    pub(super) fn new(news: Arc<News>, snapshots: NodeSnapshots) -> Replicated {
+        Replicated {
+            news,
+            snapshots,
             progress: Mutex::default(),
             moved: Condvar::new(),
             gate: Mutex::new(()),
             applier: Mutex::new(None),
-        };
-        (replicated, news)
+        }
     }
 
     fn deciding(&self) -> Option<i32> {
@@ -175,7 +184,7 @@ impl Controller {
         self.publisher.wait(offset, Some(deadline))
     }
 
-    /// Begins to apply. Changes are carried out when the publisher has begun.
+    /// Begins to apply, and to write and fetch snapshots. Changes are carried out when the publisher has begun.
     ///
     /// # Errors
     /// When no thread can be made.
@@ -185,12 +194,13 @@ impl Controller {
         let run = move || own.controller.apply_until_the_end(&own);
         let thread = std::thread::Builder::new().name("metadata-applier".into()).spawn(run)?;
         *replicated.applier.lock() = Some(thread);
-        Ok(())
+        self.begin_snapshots(broker)
     }
 
-    /// Ends the applier.
+    /// Ends the applier, and what writes and fetches snapshots.
     pub(crate) fn end_applying(&self) {
         let Some(replicated) = &self.replicated else { return };
+        self.end_snapshots(replicated);
         replicated.news.end();
         let thread = replicated.applier.lock().take();
         if let Some(thread) = thread {
@@ -223,7 +233,14 @@ impl Controller {
             tracing::info!(leader = ?leadership.leader, "this node is not the metadata leader any more");
         }
         let Ok(ends) = self.log.ends() else { return true };
+        let is_behind = ends.log_start > self.image().next_offset();
         let changes = match replicated.deciding() {
+            Some(_) if is_behind => {
+                // It has lost leadership just now.
+                replicated.news.tell();
+                return true;
+            }
+            None if is_behind => self.go_on_behind_snapshot(),
             Some(epoch) if self.machine.read().has_pending() => {
                 // Still the same epoch: so what was committed is what was decided here.
                 let now = self.log.leadership();
@@ -323,15 +340,22 @@ impl Controller {
             return changes;
         }
         let mut records: Vec<(i64, Vec<u8>)> = Vec::new();
+        let (mut bytes, mut timestamp) = (0, None);
         let read = self.log.replay_range(next..high_watermark, Checksums::Verified, |entry| {
             if let Entry::Record { record, .. } = entry
                 && let Some(value) = record.value
             {
                 records.push((record.offset, value.to_vec()));
+                (bytes, timestamp) = (bytes + value.len(), Some(record.timestamp));
             }
         });
         match read {
             Ok(Ok(())) => {}
+            // It has begun anew just now.
+            Ok(Err(_)) if self.log.ends().is_ok_and(|ends| ends.log_start > next) => {
+                self.tell_applier();
+                return changes;
+            }
             Ok(Err(error)) => end_process(&format!("the metadata log cannot be read: {error}")),
             // It is closed, or will be.
             Err(_) => return changes,
@@ -345,7 +369,17 @@ impl Controller {
             }
             machine.skip_to(high_watermark);
         });
+        if let Some(timestamp) = timestamp {
+            self.since_snapshot.lock().count(bytes, timestamp);
+        }
         changes
+    }
+
+    /// Has the applier look again.
+    fn tell_applier(&self) {
+        if let Some(replicated) = &self.replicated {
+            replicated.news.tell();
+        }
     }
 
     /// Decides a change on the metadata leader and waits until it is applied here. With the reply comes the offset up to
@@ -387,14 +421,16 @@ impl Controller {
         let clock = crate::clock::Clock::start();
         let append =
             |scratch: &mut _| self.log.append_in_epoch(&bytes, Origin::Coordinator, epoch, &clock, scratch);
-        with_scratch(append).map(drop).map_err(|refused| match refused.code() {
+        with_scratch(append).map_err(|refused| match refused.code() {
             ErrorCode::NOT_LEADER_OR_FOLLOWER => ErrorCode::NOT_CONTROLLER,
             other => other,
-        })
+        })?;
+        self.since_snapshot.lock().count(bytes.len(), wall_ms);
+        Ok(())
     }
 }
 
-fn end_process(why: &str) -> ! {
+pub(super) fn end_process(why: &str) -> ! {
     tracing::error!("the process ends, since it would see other metadata than the other nodes: {why}");
     std::process::abort()
 }

@@ -1,10 +1,11 @@
-//! The metadata's snapshots: the newest is loaded before the log is replayed, the next one is written when the log has
-//! grown by enough, and then the log before it goes.
+//! The metadata's snapshots where one node has them alone: the newest is loaded before the log is replayed, the next one is
+//! written when the log has grown by enough, and then the log before it goes. Those of a cluster are in `node_snapshots.rs`.
 //!
 //! A crash at any point leaves a snapshot and all of the log since: the snapshot is durable with its name before the log
 //! start moves, and the log start before a segment goes.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -12,10 +13,11 @@ use mainstem_config::MetadataLogConfig;
 use mainstem_controller::MetadataStateMachine;
 use mainstem_log::Log;
 use mainstem_wire::ErrorCode;
+use parking_lot::Mutex;
 
 use super::{Controller, ControllerError, FIRST_METADATA_EPOCH};
 use crate::clock::{Clock, wall_ms};
-use crate::controller::snapshots::{QuorumRecords, SnapshotFile, SnapshotRecord, encode};
+use crate::controller::snapshots::{self, QuorumRecords, SnapshotFile, SnapshotRecord, encode};
 use crate::storage::partition::Durable;
 use crate::storage::replay::{Checksums, Entry, replay};
 
@@ -32,21 +34,71 @@ pub(super) struct SinceSnapshot {
 }
 
 impl SinceSnapshot {
-    /// Of a log that is kept whole.
-    pub(super) fn new() -> Self {
-        SinceSnapshot { end_offset: 0, bytes: 0, at: Instant::now(), last_timestamp: wall_ms() }
+    /// Of a log that goes on from a snapshot, or has none (0).
+    pub(super) fn new(end_offset: i64) -> Self {
+        SinceSnapshot { end_offset, bytes: 0, at: Instant::now(), last_timestamp: wall_ms() }
     }
 
-    /// Counts records that were appended.
+    /// Counts records that were appended, or applied.
     pub(super) fn count(&mut self, bytes: usize, timestamp: i64) {
         self.bytes += bytes as u64;
         self.last_timestamp = timestamp;
     }
 
-    fn is_due(&self, next_offset: i64, limits: &MetadataLogConfig) -> bool {
+    /// A snapshot is about to be written of what was counted so far; it is not due again before that much comes. Returns the time
+    /// of the last record.
+    pub(super) fn begin_anew(&mut self) -> i64 {
+        (self.bytes, self.at) = (0, Instant::now());
+        self.last_timestamp
+    }
+
+    /// There is a snapshot that ends here.
+    pub(super) fn note_end(&mut self, end_offset: i64) {
+        self.end_offset = self.end_offset.max(end_offset);
+    }
+
+    pub(super) fn is_due(&self, next_offset: i64, limits: &MetadataLogConfig) -> bool {
         let interval = Some(limits.max_snapshot_interval_ms).filter(|ms| *ms > 0).map(Duration::from_millis);
         let is_old = interval.is_some_and(|interval| self.at.elapsed() >= interval);
         next_offset > self.end_offset && (is_old || self.bytes >= limits.max_record_bytes_between_snapshots)
+    }
+}
+
+/// What is known of snapshots for the metrics.
+#[derive(Debug)]
+pub(crate) struct SnapshotCounts {
+    /// Bytes of the one that this node has written last, or that it began with; 0: none.
+    written_bytes: AtomicU64,
+    /// When that was, or this process started.
+    written_at: Mutex<Instant>,
+    /// Snapshots that were loaded since this process started.
+    loaded: AtomicU64,
+}
+
+impl SnapshotCounts {
+    /// Of a start that has loaded a snapshot of so many bytes, or none.
+    pub(super) fn new(loaded_bytes: Option<usize>) -> Self {
+        SnapshotCounts {
+            written_bytes: AtomicU64::new(loaded_bytes.unwrap_or(0) as u64),
+            written_at: Mutex::new(Instant::now()),
+            loaded: AtomicU64::new(u64::from(loaded_bytes.is_some())),
+        }
+    }
+
+    pub(super) fn note_written(&self, bytes: usize) {
+        self.written_bytes.store(bytes as u64, Ordering::Relaxed);
+        *self.written_at.lock() = Instant::now();
+    }
+
+    pub(super) fn note_loaded(&self) {
+        self.loaded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Bytes of the snapshot that was written last, the milliseconds since then or since the start, and how many were loaded.
+    pub(crate) fn get(&self) -> (u64, u64, u64) {
+        let age = self.written_at.lock().elapsed();
+        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        (self.written_bytes.load(Ordering::Relaxed), age_ms, self.loaded.load(Ordering::Relaxed))
     }
 }
 
@@ -70,6 +122,8 @@ pub(super) struct Loaded {
     /// The leader epoch of the last record: what is appended has this one at least, or Kafka would cut off what has a
     /// higher one.
     pub(super) epoch: i32,
+    /// Bytes of the snapshot, if there is one.
+    pub(super) snapshot_bytes: Option<usize>,
 }
 
 /// Brings a state machine to the log's end: by the newest snapshot, then by the records since.
@@ -87,19 +141,16 @@ pub(super) fn load(log: &Log, machine: &mut MetadataStateMachine) -> Result<Load
     }
     let snapshot_epoch = newest.as_ref().map(|snapshot| snapshot.epoch);
     let epoch = log.leader_epochs().latest().max(snapshot_epoch).unwrap_or(0).max(FIRST_METADATA_EPOCH);
-    let (mut failed, mut quorum) = (None, QuorumRecords::default());
+    let (mut failed, mut quorum, mut snapshot_bytes) = (None, QuorumRecords::default(), None);
     if let Some(snapshot) = newest {
-        let read = snapshot.read(storage, |record| match record {
-            SnapshotRecord::Control(kind, value) => quorum.note(kind, value),
-            SnapshotRecord::Metadata(value) if failed.is_none() => {
-                failed = machine.load(end_offset, value).err();
-            }
-            SnapshotRecord::Metadata(_) => {}
-        });
-        read.map_err(|source| ControllerError::Snapshot { path: snapshot.path, source })?;
-        machine.skip_to(end_offset);
+        let bytes = snapshots::read_bytes(&snapshot, storage).map_err(|error| ControllerError::Snapshot {
+            path: snapshot.path.clone(),
+            source: error.into(),
+        })?;
+        load_bytes(&snapshot, &bytes, machine, &mut quorum)?;
+        snapshot_bytes = Some(bytes.len());
     }
-    let mut since = SinceSnapshot { end_offset, bytes: 0, at: Instant::now(), last_timestamp: wall_ms() };
+    let mut since = SinceSnapshot::new(end_offset);
     replay(log, Checksums::Verified, |entry| {
         if let Entry::Control { kind, value } = &entry {
             quorum.note(*kind, value);
@@ -112,7 +163,33 @@ pub(super) fn load(log: &Log, machine: &mut MetadataStateMachine) -> Result<Load
         }
     })?;
     machine.skip_to(ends.log_end);
-    failed.map_or(Ok(Loaded { since, quorum, epoch }), |error| Err(error.into()))
+    failed.map_or(Ok(Loaded { since, quorum, epoch, snapshot_bytes }), |error| Err(error.into()))
+}
+
+/// Loads a snapshot, whose bytes these are, into a state machine that knows nothing.
+///
+/// # Errors
+/// When it is damaged, or says what cannot be.
+pub(super) fn load_bytes(
+    snapshot: &SnapshotFile,
+    bytes: &[u8],
+    machine: &mut MetadataStateMachine,
+    quorum: &mut QuorumRecords,
+) -> Result<(), ControllerError> {
+    let mut failed = None;
+    let decoded = snapshots::decode(bytes, |record| match record {
+        SnapshotRecord::Control(kind, value) => quorum.note(kind, value),
+        SnapshotRecord::Metadata(value) if failed.is_none() => {
+            failed = machine.load(snapshot.end_offset, value).err();
+        }
+        SnapshotRecord::Metadata(_) => {}
+    });
+    decoded.map_err(|source| ControllerError::Snapshot { path: snapshot.path.clone(), source })?;
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    machine.skip_to(snapshot.end_offset);
+    Ok(())
 }
 
 impl Controller {
@@ -120,7 +197,7 @@ impl Controller {
     /// the next time.
     pub(crate) fn snapshot_if_due(&self, clock: &Clock, limits: &MetadataLogConfig) {
         if self.is_replicated() {
-            // A replica that was away gets the log from its beginning: it is kept.
+            // A thread of its own does that.
             return;
         }
         let next_offset = self.image().next_offset();
@@ -134,11 +211,7 @@ impl Controller {
     }
 
     fn snapshot(&self, clock: &Clock) -> Result<(), WriteError> {
-        let last_timestamp = {
-            let mut since = self.since_snapshot.lock();
-            (since.bytes, since.at) = (0, Instant::now());
-            since.last_timestamp
-        };
+        let last_timestamp = self.since_snapshot.lock().begin_anew();
         // A copy, so that no change waits for the disk.
         let image = self.image().clone();
         let end_offset = image.next_offset();
@@ -148,7 +221,8 @@ impl Controller {
         let bytes = encode(&self.quorum, image.snapshot(), last_timestamp, wall_ms());
         let failed = |error| WriteError::Io(file.path.clone(), error);
         file.write(storage, &bytes).map_err(failed)?;
-        self.since_snapshot.lock().end_offset = end_offset;
+        self.since_snapshot.lock().note_end(end_offset);
+        self.snapshot_counts.note_written(bytes.len());
         self.give_up_log_before(end_offset).map_err(WriteError::Log)?;
         self.log.maintain(clock)?;
         file.remove_others(storage).map_err(failed)

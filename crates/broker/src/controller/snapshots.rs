@@ -4,27 +4,22 @@
 //! snapshot takes the place of everything in the log below its end offset.
 
 use std::io;
-use std::path::{Path, PathBuf};
 
-use mainstem_log::storage::{Storage, read_small_file, replace_file};
+use mainstem_log::storage::{Storage, read_small_file};
 use mainstem_records::{
     Batch, BatchBuilder, BatchError, BatchOptions, ControlRecordType, InvalidBatch, Scratch,
 };
+use mainstem_replication::snapshots::SNAPSHOT_BYTES_MAX;
+pub(crate) use mainstem_replication::snapshots::SnapshotFile;
 use mainstem_wire::messages::snapshot_footer_record::SnapshotFooterRecord;
 use mainstem_wire::messages::snapshot_header_record::SnapshotHeaderRecord;
 use mainstem_wire::{Encoder, Message};
 
-/// What the names of snapshots end with.
-const SUFFIX: &str = ".checkpoint";
-
-/// What a snapshot ends with that was being written when the process ended.
-const UNFINISHED: &str = ".checkpoint.tmp";
-
 /// Bytes of records after which a batch ends. Kafka reads batches of up to 8 MiB.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// The largest snapshot that is read: metadata of ten million partitions.
-const BYTES_MAX: usize = 1 << 30;
+/// The largest snapshot that is read.
+const BYTES_MAX: usize = SNAPSHOT_BYTES_MAX as usize;
 
 /// To how many bytes a batch may decompress: ours are not compressed.
 const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
@@ -83,82 +78,24 @@ pub(crate) enum SnapshotRecord<'r> {
     Control(ControlRecordType, &'r [u8]),
 }
 
-/// A snapshot by its name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SnapshotFile {
-    /// It holds what the log says below this offset.
-    pub(crate) end_offset: i64,
-    /// The leader epoch of the last record that it holds.
-    pub(crate) epoch: i32,
-    /// Where it is.
-    pub(crate) path: PathBuf,
+/// Calls `each` with the records of a snapshot, in order.
+///
+/// # Errors
+/// When it cannot be read or is damaged; `each` may have been called by then.
+pub(crate) fn read(
+    file: &SnapshotFile,
+    storage: &dyn Storage,
+    each: impl FnMut(SnapshotRecord<'_>),
+) -> Result<(), SnapshotError> {
+    decode(&read_bytes(file, storage)?, each)
 }
 
-impl SnapshotFile {
-    /// Names a snapshot.
-    pub(crate) fn new(dir: &Path, end_offset: i64, epoch: i32) -> Self {
-        let path = dir.join(format!("{end_offset:020}-{epoch:010}{SUFFIX}"));
-        SnapshotFile { end_offset, epoch, path }
-    }
-
-    fn parse(dir: &Path, name: &str) -> Option<Self> {
-        let (end_offset, epoch) = name.strip_suffix(SUFFIX)?.split_once('-')?;
-        if end_offset.len() != 20 || epoch.len() != 10 {
-            return None;
-        }
-        Some(SnapshotFile {
-            end_offset: end_offset.parse().ok()?,
-            epoch: epoch.parse().ok()?,
-            path: dir.join(name),
-        })
-    }
-
-    /// The snapshots in a directory, the newest last.
-    ///
-    /// # Errors
-    /// The storage's.
-    pub(crate) fn list(storage: &dyn Storage, dir: &Path) -> io::Result<Vec<SnapshotFile>> {
-        let names = storage.list(dir)?;
-        let mut found: Vec<_> = names.iter().filter_map(|entry| Self::parse(dir, &entry.name)).collect();
-        found.sort();
-        Ok(found)
-    }
-
-    /// Writes it, durable with its name when this returns.
-    ///
-    /// # Errors
-    /// The storage's.
-    pub(crate) fn write(&self, storage: &dyn Storage, bytes: &[u8]) -> io::Result<()> {
-        replace_file(storage, &self.path, bytes)
-    }
-
-    /// Removes all others, and what a crash left half written.
-    ///
-    /// # Errors
-    /// The storage's.
-    pub(crate) fn remove_others(&self, storage: &dyn Storage) -> io::Result<()> {
-        let dir = self.path.parent().unwrap_or(Path::new("."));
-        for entry in storage.list(dir)? {
-            let path = dir.join(&entry.name);
-            let is_snapshot = Self::parse(dir, &entry.name).is_some() && path != self.path;
-            if is_snapshot || entry.name.ends_with(UNFINISHED) {
-                storage.remove_file(&path)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Calls `each` with its records, in order.
-    ///
-    /// # Errors
-    /// When it cannot be read or is damaged; `each` may have been called by then.
-    pub(crate) fn read(
-        &self,
-        storage: &dyn Storage,
-        each: impl FnMut(SnapshotRecord<'_>),
-    ) -> Result<(), SnapshotError> {
-        decode(&read_small_file(storage, &self.path, BYTES_MAX)?, each)
-    }
+/// The bytes of a snapshot.
+///
+/// # Errors
+/// The storage's.
+pub(crate) fn read_bytes(file: &SnapshotFile, storage: &dyn Storage) -> io::Result<Vec<u8>> {
+    read_small_file(storage, &file.path, BYTES_MAX)
 }
 
 /// The bytes of a snapshot of these records, made at `wall_ms`. `last_timestamp` is that of the last record of the log
@@ -235,7 +172,14 @@ impl Output {
     }
 }
 
-fn decode(mut bytes: &[u8], mut each: impl FnMut(SnapshotRecord<'_>)) -> Result<(), SnapshotError> {
+/// Calls `each` with the records of the bytes of a snapshot, in order.
+///
+/// # Errors
+/// When they are damaged; `each` may have been called by then.
+pub(crate) fn decode(
+    mut bytes: &[u8],
+    mut each: impl FnMut(SnapshotRecord<'_>),
+) -> Result<(), SnapshotError> {
     let (mut scratch, mut decompressed) = (Scratch::new(), Vec::new());
     let (mut first, mut last) = (None, None);
     while !bytes.is_empty() {
@@ -265,7 +209,6 @@ fn decode(mut bytes: &[u8], mut each: impl FnMut(SnapshotRecord<'_>)) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mainstem_log::storage::RealStorage;
 
     fn values(count: usize) -> Vec<Vec<u8>> {
         (0..count).map(|number| number.to_be_bytes().repeat(number % 40 + 1)).collect()
@@ -336,26 +279,5 @@ mod tests {
                 assert_eq!(found, values(100), "changed at {at}");
             }
         }
-    }
-
-    #[test]
-    fn the_newest_is_found_by_its_name() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let storage = RealStorage;
-        let [old, new] = [(9, 1), (1000, 1)].map(|(end, epoch)| SnapshotFile::new(dir.path(), end, epoch));
-        for file in [&old, &new] {
-            file.write(&storage, b"x").expect("it can be written");
-        }
-        assert!(new.path.ends_with("00000000000000001000-0000000001.checkpoint"));
-        for other in
-            ["x.checkpoint", "00000000000000002000-0000000001.checkpoint.tmp", "00000000000000000000.log"]
-        {
-            std::fs::write(dir.path().join(other), b"").expect("it can be written");
-        }
-        let listed = SnapshotFile::list(&storage, dir.path()).expect("it can be listed");
-        assert_eq!(listed, [old, new.clone()]);
-        new.remove_others(&storage).expect("they can be removed");
-        assert_eq!(SnapshotFile::list(&storage, dir.path()).expect("it can be listed"), [new]);
-        assert_eq!(std::fs::read_dir(dir.path()).expect("it can be listed").count(), 3, "others stay");
     }
 }

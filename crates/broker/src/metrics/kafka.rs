@@ -70,6 +70,7 @@ pub(super) fn expose(
     view.replicas(text);
     view.changes(text);
     view.controller(text);
+    view.snapshots(text);
     view.connections(text);
     view.groups(text);
     view.logs(text);
@@ -228,6 +229,29 @@ impl View<'_> {
         );
         gauge("activebrokercount", "Nodes that take part.", active);
         gauge("fencedbrokercount", "Nodes that do not.", fenced);
+    }
+
+    /// Snapshots of the metadata, on each node its own.
+    fn snapshots(&self, text: &mut Exposition) {
+        let (bytes, age_ms, loaded) = self.broker.controller.snapshot_counts.get();
+        let mut gauge = |name: &str, help: &str, value: u64| {
+            text.one(&format!("kafka_server_{name}"), Kind::Gauge, help, value as f64);
+        };
+        gauge(
+            "snapshotemitter_latestsnapshotgeneratedbytes",
+            "Bytes of the metadata snapshot that this node has written last, or began with; 0: none.",
+            bytes,
+        );
+        gauge(
+            "snapshotemitter_latestsnapshotgeneratedagems",
+            "Milliseconds since this node has written a metadata snapshot, or since its start.",
+            age_ms,
+        );
+        gauge(
+            "metadataloader_handleloadsnapshotcount",
+            "Metadata snapshots that this node has loaded since its start: at the start, or from the leader.",
+            loaded,
+        );
     }
 
     /// Partitions of the cluster that have no leader, and those that the first of their replicas does not lead.

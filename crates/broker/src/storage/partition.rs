@@ -32,10 +32,12 @@ use crate::storage::attached::{Attached, QueueRefusal};
 
 mod queries;
 mod replicated;
+mod snapshots;
 mod stored;
 
 pub(crate) use queries::{Extent, TimeSearch};
 pub(crate) use replicated::{Pulse, ReplicaEvents, ReplicationHealth, is_append};
+pub(crate) use snapshots::SnapshotStepError;
 
 /// Bytes that a marker may make readable, for who waits for some: more than any fetch asks for. How many it really are
 /// cannot be told from the append; those who wait look again.

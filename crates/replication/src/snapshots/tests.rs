@@ -1,6 +1,7 @@
 use super::*;
 use crate::group::ReplicaId;
 use mainstem_log::sim::{Random, SimStorage};
+use mainstem_log::storage::RealStorage;
 
 const DIR: &str = "/data/log";
 
@@ -76,4 +77,25 @@ fn what_is_not_what_was_offered_is_refused() {
     assert!(matches!(receiving.check(), Err(ReceiveError::Checksum { .. })));
     let huge = SnapshotOffer { len: SNAPSHOT_BYTES_MAX + 1, ..offer(500, b"abcd") };
     assert!(matches!(snapshots.receive(huge), Err(ReceiveError::Length(_))));
+}
+
+#[test]
+fn the_newest_is_found_by_its_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let storage = RealStorage;
+    let [old, new] = [(9, 1), (1000, 1)].map(|(end, epoch)| SnapshotFile::new(dir.path(), end, epoch));
+    for file in [&old, &new] {
+        file.write(&storage, b"x").expect("it can be written");
+    }
+    assert!(new.path.ends_with("00000000000000001000-0000000001.checkpoint"));
+    for other in
+        ["x.checkpoint", "00000000000000002000-0000000001.checkpoint.tmp", "00000000000000000000.log"]
+    {
+        std::fs::write(dir.path().join(other), b"").expect("it can be written");
+    }
+    let listed = SnapshotFile::list(&storage, dir.path()).expect("it can be listed");
+    assert_eq!(listed, [old, new.clone()]);
+    new.remove_others(&storage).expect("they can be removed");
+    assert_eq!(SnapshotFile::list(&storage, dir.path()).expect("it can be listed"), [new]);
+    assert_eq!(std::fs::read_dir(dir.path()).expect("it can be listed").count(), 3, "others stay");
 }

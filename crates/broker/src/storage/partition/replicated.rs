@@ -246,7 +246,7 @@ impl Member {
         self.replica.into_log()
     }
 
-    fn is_running(&self) -> bool {
+    pub(super) fn is_running(&self) -> bool {
         !self.is_closing && self.replica.failed().is_none()
     }
 
