@@ -432,9 +432,25 @@ impl Replica {
         }
         self.check_promises(&message)?;
         self.incoming = Incoming::of(&message, offset, batches)?;
+        let is_for_us_to_win = self.could_win_instead_of(&message);
         // Messages from replicas that are not in the group, or not any more, are of no consequence.
         let _ = self.node.step(message);
+        if is_for_us_to_win {
+            self.succeed();
+        }
         Ok(self.drive_into()?)
+    }
+
+    /// Whether a message asks for a vote that this replica will refuse because the other one's log lacks what its own has, while
+    /// there is no leader: the other one cannot win, and this one need not wait for its time-out to try.
+    fn could_win_instead_of(&self, message: &Message) -> bool {
+        let (raft, log) = (&self.node.raft, &self.node.raft.raft_log);
+        let is_leaderless = raft.leader_id == 0 || raft.election_elapsed >= ELECTION_TICKS;
+        message.get_msg_type() == MessageType::MsgRequestPreVote
+            && message.term > raft.term
+            && raft.state == StateRole::Follower
+            && is_leaderless
+            && (message.log_term, message.index) < (log.last_term(), log.last_index())
     }
 
     /// Batches wait for room, in this group alone; no-ops are small, and go into the journal. And a replica that could not

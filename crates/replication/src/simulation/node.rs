@@ -354,6 +354,16 @@ impl Node {
         }
     }
 
+    /// The leader is known to be gone, and this replica takes its place, or another one does.
+    #[cfg(test)]
+    pub(super) fn note_leader_gone(&mut self, succeeds: bool) {
+        let Some(running) = &mut self.running else { return };
+        running.replica.expect_no_leader();
+        if succeeds {
+            running.replica.succeed();
+        }
+    }
+
     pub(super) fn transfer(&mut self, to: ReplicaId) {
         if let Some(running) = &mut self.running {
             running.replica.transfer(to);

@@ -315,3 +315,56 @@ fn a_follower_that_was_away_goes_on_behind_a_snapshot() {
         assert!(verdict.restored > 0, "{case}: nothing was restored");
     }
 }
+
+/// The leader is gone, and the replica that is to take its place lacks a record: it cannot win, and the one that refuses it its vote
+/// asks for votes at once.
+#[test]
+fn the_replica_that_has_more_asks_for_votes_when_it_refuses_its_own() {
+    for seed in seeds(40) {
+        let mut world = World::new(seed, SimulationOptions { faults: false, ..SimulationOptions::default() });
+        let run = |world: &mut World, ms: u64| (0..ms / TURN_MS).for_each(|_| world.turn());
+        run(&mut world, 4_000);
+        let leader = world.leader().expect("a leader");
+        let (first, other) = ((leader + 1) % 3, (leader + 2) % 3);
+        let end = |world: &World, node: usize| world.nodes[node].extent().expect("it runs").1;
+        // The other follower gets what the first one does not.
+        world.cut.insert((leader, first));
+        let before = end(&world, first);
+        while end(&world, other) <= before || end(&world, first) >= end(&world, other) {
+            assert!(world.now_ms < 6_000, "seed {seed}: the follower that is cut off lacks nothing");
+            world.turn();
+        }
+        let term = world.nodes[leader].leads().expect("it leads");
+        world.take_down(leader, Stop::Kill, u64::MAX);
+        world.cut.clear();
+        let gone_ms = world.now_ms;
+        world.nodes[other].note_leader_gone(false);
+        let mut next_ms = gone_ms;
+        while world.leader() != Some(other) {
+            assert_ne!(world.leader(), Some(first), "seed {seed}: it lacks a record");
+            let waited_ms = world.now_ms - gone_ms;
+            assert!(waited_ms < 400, "seed {seed}: no leader after {waited_ms} ms");
+            if world.now_ms >= next_ms {
+                // As the driver does with every tick.
+                world.nodes[first].note_leader_gone(true);
+                next_ms += crate::TICK_MS;
+            }
+            world.turn();
+        }
+        assert_eq!(world.nodes[other].leads(), Some(term + 1), "seed {seed}: one election");
+    }
+}
+
+/// Without faults the first leader leads to the end.
+#[test]
+fn without_faults_there_is_one_election() {
+    for seed in seeds(20) {
+        let mut world = World::new(seed, SimulationOptions { faults: false, ..SimulationOptions::default() });
+        let mut terms = BTreeSet::new();
+        while world.now_ms < 20_000 {
+            world.turn();
+            terms.extend(world.nodes.iter().filter_map(Node::leads));
+        }
+        assert_eq!(terms.len(), 1, "seed {seed}: {terms:?}");
+    }
+}
