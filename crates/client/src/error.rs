@@ -132,6 +132,16 @@ pub enum Error {
         /// Address of its leader.
         broker: String,
     },
+    /// The topic was deleted and created anew while it was read: its offsets have nothing to do with those that were read.
+    #[error(
+        "{partition}, which was read up to offset {offset}, was deleted with its topic, and created anew; seek to go on"
+    )]
+    TopicRecreated {
+        /// The partition.
+        partition: TopicPartition,
+        /// Where reading was.
+        offset: i64,
+    },
     /// Records that were read are not there any more, since the partition's leader is another one: it did not have them
     /// when it was elected (KIP-320).
     #[error("records of {partition} before offset {offset}, which were read, are not those of its leader any more{}; seek to go on", diverges_at.map(|at| format!(" from offset {at} on")).unwrap_or_default())]

@@ -536,6 +536,11 @@ impl GroupConsumer {
         &self.offsets
     }
 
+    /// Returns true while this consumer is a member of its group, whether it was given partitions or not.
+    pub fn is_member(&self) -> bool {
+        self.shared.identity.lock().generation >= 0
+    }
+
     /// The partitions that this member has at present.
     pub fn assignment(&self) -> Vec<TopicPartition> {
         self.consumer.assignment()
@@ -658,7 +663,7 @@ impl GroupConsumer {
             let what = format!("the last commit of group {}", self.config.group_id);
             committed = done.unwrap_or(Err(Error::TimedOut { what, after: limit, last: None }));
         }
-        let is_member = self.shared.identity.lock().generation >= 0;
+        let is_member = self.is_member();
         let partitions: BTreeSet<_> = self.consumer.assignment().into_iter().collect();
         if is_member && !partitions.is_empty() {
             self.hooks.revoked(&partitions, &positions, &self.offsets).await;

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use mainstem_records::Scratch;
+use mainstem_wire::Uuid;
 
 use super::batch::FetchedBatch;
 use super::chunk::{Arrived, Chunk};
@@ -41,6 +42,8 @@ struct Progress {
     buffered_bytes: usize,
     /// Behind the last record that may be read, as of the last answer.
     end_offset: Option<i64>,
+    /// That of the topic which is read; zero before the first look, and where the cluster tells none.
+    topic_id: Uuid,
     /// The newest epoch of a leader under which the offsets are known to hold; -1 before the first.
     leader_epoch: i32,
     /// It is being asked whether they hold under a newer one, or has to be (KIP-320).
@@ -197,6 +200,7 @@ impl Assignment {
             held: None,
             buffered_bytes: 0,
             end_offset: None,
+            topic_id: Uuid::ZERO,
             leader_epoch: UNKNOWN_EPOCH,
             check: Check::NotNeeded,
             pending: None,
@@ -482,16 +486,31 @@ impl Assignment {
             .collect()
     }
 
-    /// Partitions are led under these epochs. Whether the offsets of those with a newer one still hold has to be asked,
-    /// where the epoch of the last record is known (KIP-320).
-    pub(crate) fn lead(&mut self, leader_epoch: impl Fn(&TopicPartition) -> Option<i32>) {
+    /// Partitions are those of topics with these ids, and led under these epochs. Whether the offsets of those with a newer
+    /// epoch still hold has to be asked, where the epoch of the last record is known (KIP-320). Those of a topic with another
+    /// id than before hold no more, however long it is (KIP-516).
+    pub(crate) fn lead(&mut self, lead: impl Fn(&TopicPartition) -> Option<(Uuid, i32)>, then: OutOfRange) {
+        let mut recreated = Vec::new();
         for (key, one) in &mut self.partitions {
             let State::Reading { fetch, .. } = one.state else { continue };
-            let Some(newer) = leader_epoch(key).filter(|newer| *newer > one.leader_epoch) else { continue };
-            one.leader_epoch = newer;
-            if fetch.epoch != UNKNOWN_EPOCH {
-                one.check = Check::Due;
+            let Some((topic_id, newer)) = lead(key) else { continue };
+            if !topic_id.is_zero() {
+                let before = std::mem::replace(&mut one.topic_id, topic_id);
+                if before != topic_id && !before.is_zero() {
+                    recreated.push((key.clone(), fetch.offset));
+                    continue;
+                }
             }
+            if newer > one.leader_epoch {
+                one.leader_epoch = newer;
+                if fetch.epoch != UNKNOWN_EPOCH {
+                    one.check = Check::Due;
+                }
+            }
+        }
+        for (key, offset) in recreated {
+            let error = Error::TopicRecreated { partition: key.clone(), offset };
+            self.end_with(&key, outside(error, then));
         }
     }
 
@@ -569,7 +588,8 @@ impl Assignment {
     ) {
         let Some(progress) = self.current(key, asked.generation) else { return };
         let State::Reading { fetch, .. } = &mut progress.state else { return };
-        if fetch.offset != asked.offset {
+        let is_of_another_topic = !progress.topic_id.is_zero() && asked.topic_id != progress.topic_id;
+        if fetch.offset != asked.offset || is_of_another_topic {
             return;
         }
         if progress.check == Check::NotNeeded {
@@ -612,13 +632,17 @@ impl Assignment {
             |one| matches!(one.state, State::Reading { fetch, .. } if fetch.offset == asked.offset),
         );
         if is_current {
-            let outcome = match then {
-                OutOfRange::Fail => Outcome::Failed(error),
-                OutOfRange::Beginning => Outcome::Moved(Position::Beginning, error),
-                OutOfRange::End => Outcome::Moved(Position::End, error),
-            };
-            self.end_with(key, outcome);
+            self.end_with(key, outside(error, then));
         }
+    }
+}
+
+/// What comes of a position that is none.
+fn outside(error: Error, then: OutOfRange) -> Outcome {
+    match then {
+        OutOfRange::Fail => Outcome::Failed(error),
+        OutOfRange::Beginning => Outcome::Moved(Position::Beginning, error),
+        OutOfRange::End => Outcome::Moved(Position::End, error),
     }
 }
 

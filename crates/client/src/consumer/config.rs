@@ -160,7 +160,8 @@ pub struct ConsumerConfig {
     pub client: ClientConfig,
     /// Which records are seen. All by default.
     pub isolation: Isolation,
-    /// What happens when an offset is not there. [`OutOfRange::Fail`] by default.
+    /// What happens when an offset is not there, or the topic was deleted and created anew under its name, so that offsets
+    /// say nothing about it (brokers tell topics apart since Kafka 2.8). [`OutOfRange::Fail`] by default.
     pub out_of_range: OutOfRange,
     /// A broker answers when it has this many bytes, or `max_wait` is over. 1 by default.
     pub min_bytes: i32,

@@ -123,7 +123,11 @@ impl Fetcher {
 
     /// Asks whether offsets hold under new leaders.
     fn check(&mut self, assignment: &mut Assignment, unknown: &mut BTreeSet<Arc<str>>) {
-        assignment.lead(|key| Some(self.shared.cluster.lead(key).0?.leader_epoch));
+        let lead = |key: &TopicPartition| {
+            let lead = self.shared.cluster.lead(key).0?;
+            Some((lead.topic_id, lead.leader_epoch))
+        };
+        assignment.lead(lead, self.shared.config.out_of_range);
         let doubts = assignment.doubts(|key| self.lead(key, unknown));
         for (node, doubts) in by_leader(doubts) {
             let cluster = self.shared.cluster.clone();

@@ -178,3 +178,43 @@ impl FetchedBatch {
         Headers::from_bytes(bytes, record.header_count as usize).expect("it is a record of this batch")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use mainstem_records::{BatchBuilder, BatchOptions, Compression, Header, Scratch};
+
+    use super::*;
+    use crate::topic_partition::TopicPartition;
+
+    /// Handlers read batches of every codec so, and keep values beyond them.
+    #[test]
+    fn ranges_are_what_records_are_whatever_the_codec() {
+        for compression in Compression::ALL {
+            let options = BatchOptions { base_offset: 7, compression, ..BatchOptions::default() };
+            let mut builder = BatchBuilder::new(options);
+            let header =
+                [Header { key: b"trace", value: Some(b"4711") }, Header { key: b"none", value: None }];
+            builder.append(1, Some(b"k"), Some(b"one"), &header).unwrap();
+            builder.append(2, None, None, &[]).unwrap();
+            builder.append(3, Some(b""), Some(&[b'x'; 2_000]), &[]).unwrap();
+            let bytes = Bytes::from(builder.build().unwrap());
+            let key = TopicPartition::new("t", 0);
+            let batch = FetchedBatch::open(key, bytes, 8, 1 << 20, &mut Scratch::default()).unwrap();
+            let mut ranges = Vec::new();
+            batch.read_ranges(&mut ranges).unwrap();
+            assert_eq!(ranges, batch.ranges().map(Result::unwrap).collect::<Vec<_>>(), "{compression:?}");
+            let records: Vec<_> = batch.records().map(Result::unwrap).collect();
+            assert_eq!((ranges.len(), records.len()), (2, 2), "7 was not asked for");
+            for (range, record) in ranges.iter().zip(&records) {
+                assert_eq!((range.offset, range.timestamp_ms), (record.offset, record.timestamp));
+                assert_eq!((batch.key_of(range), batch.value_of(range)), (record.key, record.value));
+                assert_eq!(batch.shared_value_of(range).as_deref(), record.value);
+                assert_eq!(batch.shared_key_of(range).as_deref(), record.key);
+            }
+            let (last, kept) = (ranges[1], batch.shared_value_of(&ranges[1]).unwrap());
+            assert_eq!(batch.headers_of(&last).count(), 0);
+            drop(batch);
+            assert_eq!(kept, [b'x'; 2_000][..], "a value lives on with its batch's bytes");
+        }
+    }
+}

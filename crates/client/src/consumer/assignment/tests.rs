@@ -53,6 +53,11 @@ fn locate(assignment: &mut Assignment) -> Vec<OffsetLookup> {
     assignment.locate(|_| Some(())).into_iter().map(|(_, one)| one).collect()
 }
 
+/// The partition is led under an epoch by a cluster that tells no ids of topics.
+fn lead(assignment: &mut Assignment, leader_epoch: i32) {
+    assignment.lead(|_| Some((Uuid::ZERO, leader_epoch)), OutOfRange::Fail);
+}
+
 /// The same of doubts.
 fn in_doubt(assignment: &mut Assignment) -> Vec<EpochValidation> {
     assignment.doubts(|_| Some(())).into_iter().map(|(_, one)| one).collect()
@@ -371,16 +376,16 @@ fn a_position_is_asked_for_once_and_counts_until_the_next_seek() {
 /// An assignment that has read two records of epoch 0, has taken as many batches as told, and has a leader of epoch 1.
 fn led_anew(taken: usize) -> (Assignment, Vec<EpochValidation>) {
     let mut assignment = at(0);
-    assignment.lead(|_| Some(0));
+    lead(&mut assignment, 0);
     assert_eq!(in_doubt(&mut assignment), [], "nothing was read yet");
     let first = asked(&assignment).unwrap();
     answer(&mut assignment, &first, 0);
     for _ in 0..taken {
         take(&mut assignment).unwrap().unwrap();
     }
-    assignment.lead(|_| Some(0));
+    lead(&mut assignment, 0);
     assert_eq!(in_doubt(&mut assignment), []);
-    assignment.lead(|_| Some(1));
+    lead(&mut assignment, 1);
     let doubts = in_doubt(&mut assignment);
     assert_eq!((doubts.len(), asked(&assignment)), (1, None), "nothing is read meanwhile");
     assert_eq!((doubts[0].leader_epoch, doubts[0].epoch, in_doubt(&mut assignment).len()), (1, 0, 0));
@@ -390,12 +395,12 @@ fn led_anew(taken: usize) -> (Assignment, Vec<EpochValidation>) {
 #[test]
 fn a_question_that_fails_is_reported_whatever_answer_comes_late() {
     let mut assignment = at(0);
-    assignment.lead(|_| Some(0));
+    lead(&mut assignment, 0);
     let first = asked(&assignment).unwrap();
     answer(&mut assignment, &first, 0);
     // Asked of the old leader, which answers when the new one has refused to tell where its epochs end.
     let late = asked(&assignment).unwrap();
-    assignment.lead(|_| Some(1));
+    lead(&mut assignment, 1);
     let doubts = in_doubt(&mut assignment);
     assignment.fail(&key(), doubts[0].generation, gone(2));
     answer(&mut assignment, &late, 2);
@@ -417,7 +422,7 @@ fn under_a_new_leader_reading_goes_on_if_the_records_are_the_same() {
     assignment.settled(&doubts[0], end(0, 2), OutOfRange::Fail);
     assert_eq!(asked(&assignment).unwrap().offset, 2);
     assert_eq!(assignment.epoch_at(&key(), 2), 0);
-    assignment.lead(|_| Some(2));
+    lead(&mut assignment, 2);
     assignment.settled(&doubts[0], end(0, 0), OutOfRange::Fail);
     assert_eq!(
         in_doubt(&mut assignment)[0].leader_epoch,
@@ -432,7 +437,7 @@ fn what_was_read_ahead_and_is_gone_is_forgotten() {
     assignment.settled(&doubts[0], end(0, 1), OutOfRange::Fail);
     assert_eq!(take(&mut assignment), None);
     assert_eq!(asked(&assignment).unwrap().offset, 0);
-    assignment.lead(|_| Some(1));
+    lead(&mut assignment, 1);
     assert_eq!(in_doubt(&mut assignment), [], "the leader is known");
 }
 
@@ -470,4 +475,39 @@ fn a_pause_does_not_swallow_the_question_whether_offsets_hold() {
     assignment.set_paused(&key(), true).unwrap();
     assignment.set_paused(&key(), false).unwrap();
     assert_eq!((in_doubt(&mut assignment), asked(&assignment).unwrap().offset), (Vec::new(), 0));
+}
+
+#[test]
+fn a_topic_that_is_created_anew_is_read_as_the_configuration_says_about_offsets_that_are_not_there() {
+    let (old, new) = (Uuid::from_u128(1), Uuid::from_u128(2));
+    for then in [OutOfRange::Fail, OutOfRange::Beginning, OutOfRange::End] {
+        let mut assignment = at(0);
+        assignment.lead(|_| Some((old, 0)), then);
+        let first = Wanted { topic_id: old, ..asked(&assignment).unwrap() };
+        answer(&mut assignment, &first, 0);
+        let under_way = Wanted { topic_id: old, ..asked(&assignment).unwrap() };
+        assignment.lead(|_| None, then);
+        assignment.lead(|_| Some((new, 0)), then);
+        assert!(asked(&assignment).is_none(), "no offset of the old one is asked for");
+        // As an old leader does that does not know it yet.
+        answer(&mut assignment, &under_way, 2);
+        assert_eq!(take(&mut assignment), Some(Ok(vec![0, 1])), "what had arrived comes first");
+        match then {
+            OutOfRange::Fail => {
+                let error = Error::TopicRecreated { partition: key(), offset: 2 };
+                assert_eq!(take(&mut assignment), Some(Err(error)));
+            }
+            OutOfRange::Beginning | OutOfRange::End => {
+                assert_eq!(take(&mut assignment), None);
+                let position = if then == OutOfRange::End { Position::End } else { Position::Beginning };
+                let sought = locate(&mut assignment);
+                assert_eq!(sought[0].position, position);
+                assignment.located(&sought[0], Some(0));
+                assignment.lead(|_| Some((new, 0)), then);
+                let anew = Wanted { topic_id: new, ..asked(&assignment).unwrap() };
+                answer(&mut assignment, &anew, 0);
+                assert_eq!(take(&mut assignment), Some(Ok(vec![0, 1])));
+            }
+        }
+    }
 }
