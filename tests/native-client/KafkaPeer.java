@@ -86,7 +86,10 @@ public final class KafkaPeer {
         }
         String zookeeper = properties.getProperty("zookeeper.connect");
         if (zookeeper == null) {
-            format(file);
+            // A broker that was killed goes on with what it has left.
+            if (!Files.exists(Path.of(properties.getProperty("log.dirs"), "meta.properties"))) {
+                format(file);
+            }
         } else {
             String port = zookeeper.substring(zookeeper.lastIndexOf(':') + 1);
             String[] arguments = {port, folder.resolve("zookeeper").toString()};

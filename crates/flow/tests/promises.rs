@@ -22,7 +22,9 @@ use support::World;
 const MEMBERS: usize = 3;
 const PARTITIONS: i32 = 6;
 const KEYS: u64 = 40;
-const ROUNDS: u64 = 20;
+/// Kills of a member of each protocol over our broker, which are 50 together; and over Apache Kafka.
+const ROUNDS: u64 = 25;
+const ROUNDS_ON_KAFKA: u64 = 20;
 /// Messages between two rounds.
 const MESSAGES: u64 = 200;
 /// The key that fails while there is a file "failing".
@@ -273,8 +275,8 @@ fn check_repeats(lines: &[Line], snapshots: &[Snapshot]) {
     }
 }
 
-fn rounds() -> u64 {
-    std::env::var("TEST_HANDLER_KILLS").map_or(ROUNDS, |rounds| rounds.parse().unwrap())
+fn rounds(usual: u64) -> u64 {
+    std::env::var("TEST_HANDLER_KILLS").map_or(usual, |rounds| rounds.parse().unwrap())
 }
 
 /// Our broker, which notices soon that a process is gone.
@@ -295,12 +297,12 @@ fn put(file: &Path, is_there: bool) {
 }
 
 /// Kills of members and of the broker, rebalances, outages, and a key that fails most of the time, in turn.
-async fn kills(protocol: &'static str, mut world: World) {
+async fn kills(protocol: &'static str, mut world: World, rounds: u64) {
     world.create("counts", PARTITIONS).await;
     let directory = support::Directory::new("flow-kills");
     let mut members = Members::start(directory.path(), world.address(), protocol);
     let (mut written, mut snapshots) = (0, Vec::new());
-    for round in 0..rounds() {
+    for round in 0..rounds {
         let index = (round % MEMBERS as u64) as usize;
         // It catches up in every fifth round: its partition must not be held for want of room.
         put(&directory.path().join("failing"), round % 5 != 4);
@@ -344,21 +346,21 @@ async fn kills(protocol: &'static str, mut world: World) {
 
 #[tokio::test]
 async fn a_kill_loses_nothing_and_repeats_only_what_was_not_committed() {
-    kills("classic", mainstem()).await;
+    kills("classic", mainstem(), rounds(ROUNDS)).await;
 }
 
 #[tokio::test]
 async fn a_kill_loses_nothing_and_repeats_only_what_was_not_committed_with_the_consumer_protocol() {
-    kills("consumer", mainstem()).await;
+    kills("consumer", mainstem(), rounds(ROUNDS)).await;
 }
 
 /// Who is stopped is thrown out, and goes on with what it had when it wakes: others may have handled that by then.
-async fn stops(protocol: &'static str, world: World) {
+async fn stops(protocol: &'static str, world: World, rounds: u64) {
     world.create("counts", PARTITIONS).await;
     let directory = support::Directory::new("flow-stops");
     let mut members = Members::start(directory.path(), world.address(), protocol);
     let mut written = 0;
-    for round in 0..rounds().div_ceil(3) {
+    for round in 0..rounds.div_ceil(3) {
         let index = (round % MEMBERS as u64) as usize;
         count(&world, &mut written, MESSAGES).await;
         members.signal(index, "-STOP");
@@ -368,6 +370,8 @@ async fn stops(protocol: &'static str, world: World) {
     }
     until_all_ended(directory.path(), written).await;
     (0..MEMBERS).for_each(|index| members.stop(index));
+    // Who wakes handles again what others have handled, but each key's messages in their order.
+    check_order(&ledger(directory.path()));
     assert!(!world.exists("dlq.counters.counts").await, "no message is one that its handler refuses");
     let committed: i64 = world.committed("counters").await.values().sum();
     assert_eq!(committed, written as i64);
@@ -375,12 +379,12 @@ async fn stops(protocol: &'static str, world: World) {
 
 #[tokio::test]
 async fn a_process_that_is_stopped_and_wakes_loses_nothing() {
-    stops("classic", mainstem()).await;
+    stops("classic", mainstem(), rounds(ROUNDS)).await;
 }
 
 #[tokio::test]
 async fn a_process_that_is_stopped_and_wakes_loses_nothing_with_the_consumer_protocol() {
-    stops("consumer", mainstem()).await;
+    stops("consumer", mainstem(), rounds(ROUNDS)).await;
 }
 
 /// What the handlers need is away, then comes and goes in turn; each as long as `TEST_HANDLER_OUTAGE_SECONDS` says.
@@ -417,8 +421,8 @@ async fn an_outage_makes_no_letters() {
 async fn kills_and_stops_on_apache_kafka() {
     for protocol in ["classic", "consumer"] {
         let Some(world) = World::kafka("kills_and_stops_on_apache_kafka") else { return };
-        kills(protocol, world).await;
+        kills(protocol, world, rounds(ROUNDS_ON_KAFKA)).await;
         let Some(world) = World::kafka("kills_and_stops_on_apache_kafka") else { return };
-        stops(protocol, world).await;
+        stops(protocol, world, rounds(ROUNDS_ON_KAFKA)).await;
     }
 }

@@ -19,6 +19,7 @@ pub(crate) struct Kafka {
     process: Child,
     commands: ChildStdin,
     told: mpsc::Receiver<Vec<String>>,
+    jars: PathBuf,
     directory: Directory,
     pub(crate) address: String,
 }
@@ -38,25 +39,8 @@ impl Kafka {
             return None;
         }
         let directory = Directory::new("flow-kafka");
-        let mut process = Command::new("java")
-            .args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
-            .arg(format!("{}/*", jars.display()))
-            .arg(workspace.join("tests/native-client/KafkaPeer.java"))
-            .arg(directory.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(std::fs::File::create(directory.path().join("stderr.log")).unwrap())
-            .spawn()
-            .unwrap();
-        let (commands, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
-        let (sender, told) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                // A test that has ended does not listen any more.
-                let _ = sender.send(line.split('\t').map(str::to_owned).collect());
-            }
-        });
-        Some(Kafka { process, commands, told, directory, address: String::new() })
+        let (process, commands, told) = spawn(&jars, &directory);
+        Some(Kafka { process, commands, told, jars, directory, address: String::new() })
     }
 
     /// The same with a broker that answers.
@@ -74,16 +58,37 @@ impl Kafka {
              group.consumer.session.timeout.ms=1000\n{settings}",
             data.display()
         );
-        let file = kafka.directory.path().join("server.properties");
-        std::fs::write(&file, properties).unwrap();
-        kafka.tell(&["broker", file.to_str().unwrap()]);
+        std::fs::write(kafka.properties(), properties).unwrap();
+        kafka.address = address;
+        kafka.start_broker();
+        Some(kafka)
+    }
+
+    fn properties(&self) -> PathBuf {
+        self.directory.path().join("server.properties")
+    }
+
+    fn start_broker(&mut self) {
+        let file = self.properties();
+        self.tell(&["broker", file.to_str().unwrap()]);
         let deadline = Instant::now() + START_LIMIT;
-        while TcpStream::connect(&address).is_err() {
-            assert!(Instant::now() < deadline, "Kafka's broker does not start:\n{}", kafka.log());
+        while TcpStream::connect(&self.address).is_err() {
+            assert!(Instant::now() < deadline, "Kafka's broker does not start:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(50));
         }
-        kafka.address = address;
-        Some(kafka)
+    }
+
+    /// Kills the broker, and starts it on what it has left.
+    pub(crate) fn kill_and_start(&mut self) {
+        self.kill();
+        (self.process, self.commands, self.told) = spawn(&self.jars, &self.directory);
+        self.start_broker();
+    }
+
+    fn kill(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 
     fn tell(&mut self, words: &[&str]) {
@@ -114,8 +119,30 @@ impl Kafka {
 
 impl Drop for Kafka {
     fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.kill();
     }
+}
+
+/// The JVM, what it is told, and what it tells.
+fn spawn(jars: &Path, directory: &Directory) -> (Child, ChildStdin, mpsc::Receiver<Vec<String>>) {
+    let peer = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join("tests/native-client/KafkaPeer.java");
+    let mut process = Command::new("java")
+        .args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
+        .arg(format!("{}/*", jars.display()))
+        .arg(peer)
+        .arg(directory.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(std::fs::File::create(directory.path().join("stderr.log")).unwrap())
+        .spawn()
+        .unwrap();
+    let (commands, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
+    let (sender, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            // A test that has ended does not listen any more.
+            let _ = sender.send(line.split('\t').map(str::to_owned).collect());
+        }
+    });
+    (process, commands, told)
 }

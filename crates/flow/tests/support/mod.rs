@@ -46,6 +46,7 @@ pub(crate) struct World {
     broker: Broker,
     producer: Producer,
     address: String,
+    was_killed: bool,
 }
 
 impl World {
@@ -76,17 +77,19 @@ impl World {
 
     fn of(broker: Broker, address: String) -> World {
         let producer = Producer::new(ProducerConfig::new(ClientConfig::new(&address).unwrap())).unwrap();
-        World { broker, producer, address }
+        World { broker, producer, address, was_killed: false }
     }
 
-    /// Starts the broker anew: in order, but one that is a process of its own after a kill.
+    /// Starts the broker anew: in order, but one that is a process of its own after a kill. Kafka's is killed the first time
+    /// alone, as its start takes long.
     pub(crate) fn restart(&mut self) {
         match &mut self.broker {
             Broker::Mainstem(broker) => broker.start_again(),
             Broker::Process(broker) => broker.kill_and_start(),
-            // It takes too long to be started in each round.
+            Broker::Kafka(kafka) if !self.was_killed => kafka.kill_and_start(),
             Broker::Kafka(_) => {}
         }
+        self.was_killed = true;
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -234,6 +237,15 @@ pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 /// An address of this machine that nothing listens at now.
 pub(crate) fn free_address() -> String {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// Waits until something listens at an address.
+pub(crate) async fn until_listening(address: &str) {
+    let deadline = Instant::now() + LIMIT;
+    while tokio::net::TcpStream::connect(address).await.is_err() {
+        assert!(Instant::now() < deadline, "nothing listens at {address}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// What an address answers.
