@@ -21,7 +21,7 @@ impl Handler<Msg<Json<Order>>> for Billing {
         let invoice = Order { id: order.id, cents: total / 100 };
         cx.send("invoices", order.key(), &Json(invoice))?; // leaves only if this returns Ok
         println!("order {} is {} cents with tax", order.id, total / 100);
-        self.done.send(order.id).await?; // any error: tried again, and only this key waits
+        self.done.send(order.id).await?; // any error: tried again; its slice of keys waits
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! The application: its routes, where it reads, and how it runs.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -22,9 +23,13 @@ use crate::route::{Route, Topics};
 use crate::signals::Signals;
 use crate::status::Status;
 use crate::topics::{self, PartitionLag, TopicPlan};
+use crate::watch::Watch;
 
 /// An address that is never connected to.
 const NOWHERE: &str = "mem.invalid:1";
+
+/// Changes how outputs and dead letters are written.
+type ChangeProducer = Box<dyn Fn(ProducerConfig) -> ProducerConfig + Send + Sync>;
 
 /// What an application has that its tasks share.
 #[derive(Debug)]
@@ -98,6 +103,7 @@ pub struct App {
     protocol: GroupProtocol,
     start: Position,
     session_timeout: Option<Duration>,
+    producer: Option<ChangeProducer>,
     pub(crate) times: Times,
     pub(crate) routes: Vec<Route>,
     http: Option<String>,
@@ -142,6 +148,7 @@ impl App {
             protocol,
             start,
             session_timeout: None,
+            producer: None,
             times,
             routes,
             http: None,
@@ -246,13 +253,24 @@ impl App {
         self
     }
 
+    /// How outputs and dead letters are written, instead of the usual settings: those of [`ProducerConfig::new`], but with a
+    /// record of at most 32 MiB. A larger one needs `request_bytes_max`, and as many `buffer_bytes`.
+    pub fn producer(
+        mut self,
+        change: impl Fn(ProducerConfig) -> ProducerConfig + Send + Sync + 'static,
+    ) -> App {
+        self.producer = Some(Box::new(change));
+        self
+    }
+
     /// How often positions are committed. 1 s by default.
     pub fn commit_every(mut self, time: Duration) -> App {
         self.times.commit_every = time;
         self
     }
 
-    /// How long handlers have to end when their partition is given up; then they are dropped. 10 s by default.
+    /// How long handlers have to end when their partition is given up; then they are dropped. 10 s by default. What the producer
+    /// has of them by then is waited for: it would be written behind what the next owner writes.
     pub fn revoke_grace(mut self, time: Duration) -> App {
         self.times.revoke_grace = time;
         self
@@ -310,23 +328,24 @@ impl App {
         }
         let state = Arc::new(AppState::new(self.name.clone()));
         let source = KafkaSource::new(self.group())?;
-        let producer = Producer::new(ProducerConfig::new(self.client.clone()))?;
-        let sink = Arc::new(KafkaSink::new(producer, Admin::new(self.client.clone())));
+        let sink = Arc::new(KafkaSink::new(self.sink(&self.client)?, Admin::new(self.client.clone())));
         let (stop, stops) = watch::channel(Stop::No);
         let topics = named_topics(&self.routes);
         let routes = Routes::new(self.routes);
         let status = Arc::new(Status::new(state.clone(), routes.states(), self.times.stuck_after));
-        let driver = Driver::new(state, routes, sink.clone(), self.times, status.clone());
+        let driver = Driver::new(state, routes, sink, self.times, status.clone());
+        let look_every = self.client.metadata_max_age;
         let (http, admin, served) = (self.http, Admin::new(self.client), status.clone());
+        let watched = status.clone();
         let task = tokio::spawn(async move {
             let _serving = match http {
                 Some(address) => Some(crate::http::serve(&address, served).await?),
                 None => None,
             };
-            let looking = tokio::spawn(look_for(admin, topics));
+            let _watch = Watch::start(watched);
+            let looking = tokio::spawn(look_after(admin, topics, look_every));
             let ended = driver.run(source, stops).await;
             looking.abort();
-            sink.close().await;
             ended
         });
         Ok(Running { stop, status, task })
@@ -340,15 +359,13 @@ impl App {
             let reason = "a pattern of topics needs brokers; name the streams of publishers (Route::topic)";
             return Err(Error::Invalid(reason.to_owned()));
         }
-        let (sink, producer): (Arc<dyn crate::transport::Sink>, _) = match &publishers.outputs {
-            None => (Arc::new(NoSink), None),
+        let sink: Arc<dyn crate::transport::Sink> = match &publishers.outputs {
+            None => Arc::new(NoSink),
             Some(url) => match url.strip_prefix("mmap:") {
-                Some(directory) => (Arc::new(QueueSink::new(directory)), None),
+                Some(directory) => Arc::new(QueueSink::new(directory)),
                 None => {
                     let client = ClientConfig::new(brokers_of(url)?)?.client_id(&*self.name);
-                    let producer = Producer::new(ProducerConfig::new(client.clone()))?;
-                    let sink = Arc::new(KafkaSink::new(producer, Admin::new(client)));
-                    (sink.clone(), Some(sink))
+                    Arc::new(KafkaSink::new(self.sink(&client)?, Admin::new(client)))
                 }
             },
         };
@@ -358,17 +375,14 @@ impl App {
         let routes = Routes::new(self.routes);
         let status = Arc::new(Status::new(state.clone(), routes.states(), self.times.stuck_after));
         let driver = Driver::new(state, routes, sink, self.times, status.clone());
-        let (http, served) = (self.http, status.clone());
+        let (http, served, watched) = (self.http, status.clone(), status.clone());
         let task = tokio::spawn(async move {
             let _serving = match http {
                 Some(address) => Some(crate::http::serve(&address, served).await?),
                 None => None,
             };
-            let ended = driver.run(source, stops).await;
-            if let Some(producer) = producer {
-                producer.close().await;
-            }
-            ended
+            let _watch = Watch::start(watched);
+            driver.run(source, stops).await
         });
         Ok(Running { stop, status, task })
     }
@@ -382,6 +396,15 @@ impl App {
             return Err(Error::Invalid(reason.to_owned()));
         }
         Ok(())
+    }
+
+    /// What writes outputs and dead letters.
+    fn sink(&self, client: &ClientConfig) -> Result<Producer> {
+        // A letter has to be written that is as large as the largest message that was read: what is too large is the topic's
+        // to say.
+        let usual = ProducerConfig::new(client.clone());
+        let config = ProducerConfig { request_bytes_max: usual.buffer_bytes, ..usual };
+        Ok(Producer::new(self.producer.iter().fold(config, |config, change| change(config)))?)
     }
 
     /// How it takes part in its group.
@@ -417,13 +440,8 @@ fn subscription(routes: &[Route]) -> Subscription {
     let patterns: Vec<String> = routes
         .iter()
         .filter_map(|route| match &route.topics {
-            Topics::Pattern(pattern) => {
-                // A group of the consumer protocol matches whole names by itself, and knows no anchors within.
-                let text = pattern.as_str();
-                let inner =
-                    text.strip_prefix("^(?:").and_then(|text| text.strip_suffix(")$")).unwrap_or(text);
-                Some(format!("({inner})"))
-            }
+            // A group of the consumer protocol matches whole names by itself, and knows no anchors within.
+            Topics::Pattern(_) => Some(format!("({})", route.name())),
             Topics::Named(_) => None,
         })
         .collect();
@@ -456,8 +474,12 @@ pub(crate) fn check_routes(app: &str, routes: &[Route]) -> Result {
             return Err(Error::Invalid(reason));
         }
     }
-    let letters = routes.iter().filter_map(|route| route.settings.letters.as_ref());
-    match letters.into_iter().find(|letters| named.contains(letters)) {
+    let is_read = |letters: &&String| {
+        let by_pattern =
+            |route: &Route| matches!(&route.topics, Topics::Pattern(pattern) if pattern.is_match(letters));
+        named.contains(letters) || routes.iter().any(by_pattern)
+    };
+    match routes.iter().filter_map(|route| route.settings.letters.as_ref()).find(is_read) {
         Some(letters) => Err(Error::Invalid(format!(
             "dead letters would go to {letters}, which application {app} reads; name another topic (Route::dead_letters)"
         ))),
@@ -465,13 +487,32 @@ pub(crate) fn check_routes(app: &str, routes: &[Route]) -> Result {
     }
 }
 
-/// Says which topics are missing: their routes wait.
-async fn look_for(admin: Admin, topics: Vec<String>) {
-    for topic in topics {
-        match admin.find_topic(&topic).await {
+/// Says which topics are missing: their routes wait; and from then on which are given partitions, so that keys move.
+async fn look_after(admin: Admin, topics: Vec<String>, every: Duration) {
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    for topic in &topics {
+        match admin.find_topic(topic).await {
             Ok(None) => tracing::warn!("topic {topic} does not exist; its route waits until it is created"),
             Err(error) => tracing::warn!("whether topic {topic} exists cannot be told: {error}"),
-            Ok(Some(_)) => {}
+            Ok(Some(found)) => {
+                tracing::debug!("topic {topic} has {} partitions", found.partitions.len());
+                known.insert(topic.clone(), found.partitions.len());
+            }
+        }
+    }
+    loop {
+        tokio::time::sleep(every).await;
+        for topic in &topics {
+            // What cannot be told now is looked at again.
+            let Ok(Some(found)) = admin.find_topic(topic).await else { continue };
+            let now = found.partitions.len();
+            let before = known.insert(topic.clone(), now).unwrap_or(now);
+            if before < now {
+                tracing::warn!(
+                    "topic {topic} has {now} partitions instead of {before}: messages of a key may go to another one than \
+                     those before them, and be handled before those"
+                );
+            }
         }
     }
 }
@@ -577,6 +618,12 @@ mod tests {
                 "which application billing reads",
             ),
             (app().add(pattern.dead_letters("dlq.all")), "which the route reads itself"),
+            (
+                app()
+                    .add(route("orders").dead_letters("all.dlq"))
+                    .add(Route::pattern("all\\..*", |_: Msg<Text>| async {})),
+                "dead letters would go to all.dlq, which application billing reads",
+            ),
             (
                 app().add(Route::pattern("a(", |_: Msg<Text>| async {})),
                 "the pattern of topics \"a(\" is none",

@@ -155,7 +155,7 @@ fn print_lines(lines: impl Iterator<Item = String>, none: &str, json: bool) {
 fn routes(app: &App, json: bool) {
     for route in &app.routes {
         let (name, settings) = (route.name(), &route.settings);
-        let letters = settings.letters.clone().unwrap_or_else(|| crate::letter::topic(&app.name, &name));
+        let letters = route.letters(&app.name);
         match json {
             true => println!(
                 "{}",

@@ -2,19 +2,20 @@
 //! what they have finished, and gives partitions up when theirs is.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use mainstem_client::{CommittedOffset, FetchedBatch, TopicPartition};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::app::{AppState, Stop, Times};
-use crate::error::Result;
+use crate::attempt::words_of;
+use crate::error::{Error, Result};
 use crate::route::{Route, RouteState, RunPartition, Topics};
 use crate::runner::{Command, Input, Partition, QUEUE_MAX, Shared};
 use crate::status::Status;
@@ -155,6 +156,9 @@ impl Driver {
                 Some((number, ended)) = self.ending.next(), if !self.ending.is_empty() => self.has_ended(number, ended),
                 done = ended(&mut self.commit) => self.committed(source, done),
                 () = tokio::time::sleep_until(self.commit_at) => {
+                    if source.is_member() {
+                        self.status.joined();
+                    }
                     self.note_ends(source);
                     self.commit_all(committer);
                 }
@@ -233,7 +237,7 @@ impl Driver {
             commands: self.commands.0.clone(),
             sink: self.sink.clone(),
         });
-        let task = tokio::spawn(task);
+        let task = tokio::spawn(watched(task, partition.clone(), self.commands.0.clone()));
         tracing::info!(
             "{partition} is handled from {} on",
             match &committed {
@@ -258,18 +262,18 @@ impl Driver {
 
     fn revoke(&mut self, number: u64, partitions: &BTreeSet<TopicPartition>) {
         let handles = partitions.iter().filter_map(|partition| self.partitions.remove(partition)).collect();
-        self.end_tasks(number, handles, self.times.revoke_grace);
+        self.end_tasks(number, handles, || Input::Revoke(self.times.revoke_grace));
         self.status.assigned(self.partitions.values().map(|handle| handle.shared.clone()));
     }
 
-    fn end_tasks(&mut self, number: u64, handles: Vec<Handle>, grace: Duration) {
+    fn end_tasks(&self, number: u64, handles: Vec<Handle>, end: impl Fn() -> Input) {
         for handle in &handles {
-            let _ = handle.inputs.send(Input::Revoke(grace));
+            let _ = handle.inputs.send(end());
         }
         self.ending.push(Box::pin(async move {
             let mut ended = Vec::new();
             for mut handle in handles {
-                // A panic there is ours; it was reported when it happened. What it had finished counts.
+                // What one had finished that has panicked counts.
                 let _ = (&mut handle.task).await;
                 let is_news = handle.shared.position() != handle.committed;
                 ended.extend(is_news.then(|| handle.shared.clone()));
@@ -351,7 +355,21 @@ impl Driver {
     /// Ends all tasks, and commits what they have finished.
     async fn stop(&mut self, committer: &dyn Commit) {
         let handles = self.partitions.drain().map(|(_, handle)| handle).collect();
-        self.end_tasks(0, handles, self.times.stop_within);
+        self.end_tasks(0, handles, || Input::Stop(self.times.stop_within));
+        // Revocations before it wait for what is being written, which the end of the sink ends.
+        let in_time = tokio::time::sleep(self.times.stop_within);
+        tokio::pin!(in_time);
+        loop {
+            tokio::select! {
+                ended = self.ending.next() => match ended {
+                    Some((number, ended)) => self.has_ended(number, ended),
+                    None => break,
+                },
+                () = &mut in_time => break,
+            }
+        }
+        // Others have the partitions next: what was dropped may not be written behind what they write.
+        self.sink.close().await;
         while let Some((number, ended)) = self.ending.next().await {
             self.has_ended(number, ended);
         }
@@ -371,6 +389,19 @@ impl Driver {
         {
             tracing::warn!("the last positions are not committed: {error}; what they cover runs again");
         }
+    }
+}
+
+/// The task of a partition; a panic in it ends the application, as the partition would stand still without a word.
+async fn watched(
+    task: BoxFuture<'static, ()>,
+    partition: TopicPartition,
+    commands: mpsc::UnboundedSender<Command>,
+) {
+    if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
+        let cause = words_of(&*panic).to_owned();
+        // A driver that is gone has nothing to end.
+        let _ = commands.send(Command::Fail(Error::Panicked { partition, cause }));
     }
 }
 

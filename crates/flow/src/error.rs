@@ -34,6 +34,15 @@ pub enum Error {
         /// The handler's words.
         cause: String,
     },
+    /// What runs a partition has panicked: a fault of this crate, or of the destructor of a handler's future that was dropped
+    /// at its time limit.
+    #[error("the task of {partition} panicked: {cause}")]
+    Panicked {
+        /// The partition: it goes on at what was committed.
+        partition: mainstem_client::TopicPartition,
+        /// The words of the panic.
+        cause: String,
+    },
 }
 
 /// What an application ends with.

@@ -1,14 +1,19 @@
 //! What a handler fails with.
 
-use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt::{self, Write as _};
 use std::io::{self, ErrorKind};
 
+use mainstem_client::ErrorClass;
+
 use crate::FaultClass;
 
-/// Why a handler has not done its work. Any error becomes one by `?`: it is [`FaultClass::Failed`], or
-/// [`FaultClass::Transient`] where the client says that the same request may succeed later, or a connection was lost.
+/// Why a handler has not done its work. Any error becomes one by `?`. Its class is that of the first of it and its causes
+/// which says one, or else [`FaultClass::Failed`]:
+///
+/// - [`FaultClass::Transient`] for an error of this project's client that may pass ([`ErrorClass::Retriable`]), and for an
+///   [`io::Error`] by which a connection was lost or could not be made, as drivers of databases have it among their causes;
+/// - [`FaultClass::Stop`] for an error of the client after which it cannot go on ([`ErrorClass::Fatal`]).
 ///
 /// It is no `std::error::Error` itself, so that every such error can be turned into one.
 ///
@@ -85,10 +90,30 @@ impl<E: StdError + Send + Sync + 'static> From<E> for Fault {
     }
 }
 
-fn class_of(error: &dyn Any) -> FaultClass {
-    let client = error.downcast_ref::<mainstem_client::Error>().is_some_and(|error| error.is_retriable());
-    let io = error.downcast_ref::<io::Error>().is_some_and(|error| is_lost(error.kind()));
-    if client || io { FaultClass::Transient } else { FaultClass::Failed }
+/// The class that an error or one of its causes says, outermost first.
+fn class_of(error: &(dyn StdError + 'static)) -> FaultClass {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(class) = said_class(error) {
+            return class;
+        }
+        // What an error of the system was made of is none of its sources, but their sources are.
+        let made_of = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = made_of.map(|inner| inner as &(dyn StdError + 'static)).or_else(|| error.source());
+    }
+    FaultClass::Failed
+}
+
+fn said_class(error: &(dyn StdError + 'static)) -> Option<FaultClass> {
+    if let Some(error) = error.downcast_ref::<mainstem_client::Error>() {
+        return match error.class() {
+            ErrorClass::Retriable => Some(FaultClass::Transient),
+            ErrorClass::Fatal => Some(FaultClass::Stop),
+            ErrorClass::Permanent | ErrorClass::Abortable => Some(FaultClass::Failed),
+        };
+    }
+    let error = error.downcast_ref::<io::Error>()?;
+    is_lost(error.kind()).then_some(FaultClass::Transient)
 }
 
 /// What a peer that is away, or was restarted, ends connections with.
@@ -133,6 +158,18 @@ mod tests {
             last: None,
         };
         assert_eq!(Fault::from(late).class(), FaultClass::Transient);
-        assert_eq!(Fault::from(mainstem_client::Error::Closed).class(), FaultClass::Failed);
+        let unknown = mainstem_client::Error::Unknown("x".into());
+        assert_eq!(Fault::from(unknown).class(), FaultClass::Failed);
+    }
+
+    #[test]
+    fn a_cause_says_what_it_is() {
+        let lost = || io::Error::from(ErrorKind::ConnectionReset);
+        assert_eq!(Fault::from(NoRate("EUR", lost())).class(), FaultClass::Transient);
+        assert_eq!(Fault::from(io::Error::other(NoRate("EUR", lost()))).class(), FaultClass::Transient);
+        assert_eq!(Fault::from(io::Error::other(lost())).class(), FaultClass::Transient);
+        let closed = || mainstem_client::Error::Closed;
+        assert_eq!(Fault::from(closed()).class(), FaultClass::Stop);
+        assert_eq!(Fault::from(io::Error::other(closed())).class(), FaultClass::Stop);
     }
 }

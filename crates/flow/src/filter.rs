@@ -1,18 +1,23 @@
 //! What is decided about a message before it is decoded. Pure: the time is given.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use crate::attempt::{Failure, words_of};
+use crate::fault::Fault;
+use crate::letter::Stage;
 use crate::message::Received;
 
 /// What becomes of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Passage {
     Pass,
     /// It is left out.
     Drop,
     /// Its partition waits so long.
     WaitMs(u64),
+    /// Whether it passes cannot be told: it is a dead letter.
+    Refuse(Box<Failure>),
 }
 
 /// A rule of a route.
@@ -43,8 +48,20 @@ impl Filter {
             Filter::MinimumAgeMs(min) if age < *min => {
                 Passage::WaitMs(u64::try_from(min.saturating_sub(age)).unwrap_or(0))
             }
-            Filter::Own(passes) if !passes(message) => Passage::Drop,
+            Filter::Own(passes) => own_passage(passes, message),
             _ => Passage::Pass,
+        }
+    }
+}
+
+/// What a user's filter says; a panic is a fault of the message.
+fn own_passage(passes: &(dyn Fn(&Received) -> bool + Send + Sync), message: &Received) -> Passage {
+    match std::panic::catch_unwind(AssertUnwindSafe(|| passes(message))) {
+        Ok(true) => Passage::Pass,
+        Ok(false) => Passage::Drop,
+        Err(panic) => {
+            let fault = Fault::poison(format_args!("a filter panicked: {}", words_of(&*panic)));
+            Passage::Refuse(Box::new(Failure::new(Stage::Filter, &fault)))
         }
     }
 }
@@ -67,25 +84,28 @@ impl fmt::Debug for Filter {
 #[derive(Debug)]
 pub(crate) struct Throttle {
     per_second: u64,
-    /// When the next message may pass, in microseconds, if none had been saved up.
-    next_us: u64,
+    /// When the next message may pass, in nanoseconds, if none had been saved up.
+    next_ns: u64,
 }
 
 /// What was not used for so long is lost.
-const SAVED_US: u64 = 100_000;
+const SAVED_NS: u64 = 100_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
 
 impl Throttle {
     pub(crate) fn new(per_second: u32) -> Throttle {
-        Throttle { per_second: u64::from(per_second.max(1)), next_us: 0 }
+        Throttle { per_second: u64::from(per_second.max(1)), next_ns: 0 }
     }
 
     /// Lets a message pass, or says how many milliseconds it has to wait.
-    pub(crate) fn take(&mut self, now_us: u64) -> Result<(), u64> {
-        let next = self.next_us.max(now_us.saturating_sub(SAVED_US));
-        if next > now_us {
-            return Err((next - now_us).div_ceil(1_000));
+    pub(crate) fn take(&mut self, now_ms: u64) -> Result<(), u64> {
+        let now_ns = now_ms.saturating_mul(1_000_000);
+        let next = self.next_ns.max(now_ns.saturating_sub(SAVED_NS));
+        if next > now_ns {
+            return Err((next - now_ns).div_ceil(1_000_000));
         }
-        self.next_us = next + 1_000_000 / self.per_second;
+        // By rounding up a rate of a million a second and more is kept to a thousandth.
+        self.next_ns = next + SECOND_NS.div_ceil(self.per_second);
         Ok(())
     }
 }
@@ -99,11 +119,27 @@ mod tests {
         let mut throttle = Throttle::new(100);
         let mut passed = 0;
         for now_ms in 0..10_000 {
-            passed += u32::from(throttle.take(now_ms * 1_000).is_ok());
+            passed += u32::from(throttle.take(now_ms).is_ok());
         }
         assert!((1_000..=1_011).contains(&passed), "{passed} in 10 s");
         assert_eq!(Throttle::new(100).take(0), Ok(()));
         let mut throttle = Throttle::new(1);
         assert_eq!((throttle.take(0), throttle.take(0)), (Ok(()), Err(1_000)));
+    }
+
+    #[test]
+    fn a_throttle_keeps_rates_that_are_no_whole_number_of_microseconds() {
+        for per_second in [700_000, 3_000_000] {
+            let mut throttle = Throttle::new(per_second);
+            let mut passed = 0;
+            for now_ms in 0..1_000 {
+                while throttle.take(now_ms).is_ok() {
+                    passed += 1;
+                }
+            }
+            // What a tenth of a second has saved up is the most that comes on top.
+            let most = u64::from(per_second) * 11 / 10;
+            assert!((u64::from(per_second) * 99 / 100..=most).contains(&passed), "{passed} of {per_second}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use mainstem_client::{
     Admin, CommittedOffset, Error, ErrorCode, GroupConfig, GroupConsumer, GroupEvent, GroupOffsets, NewTopic,
@@ -10,6 +11,9 @@ use mainstem_client::{
 use parking_lot::Mutex;
 
 use crate::transport::{BoxFuture, Commit, Event, Sink, Source};
+
+/// What is written has so long when an application stops.
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A member of a group.
 pub(crate) struct KafkaSource {
@@ -62,6 +66,10 @@ impl Source for KafkaSource {
         position.zip(lag).map(|(position, lag)| position.saturating_add(lag))
     }
 
+    fn is_member(&self) -> bool {
+        self.consumer.is_member()
+    }
+
     fn committer(&self) -> Arc<dyn Commit> {
         Arc::new(KafkaCommit(self.consumer.offsets().clone()))
     }
@@ -85,7 +93,20 @@ impl Commit for KafkaCommit {
         positions: BTreeMap<TopicPartition, CommittedOffset>,
     ) -> BoxFuture<'static, Result<(), Error>> {
         let offsets = self.0.clone();
-        Box::pin(async move { offsets.commit_with_metadata(&positions).await })
+        Box::pin(async move {
+            let refused = match offsets.commit_with_metadata(&positions).await {
+                Err(error) if error.code() == Some(ErrorCode::OFFSET_METADATA_TOO_LARGE) => error,
+                done => return done,
+            };
+            tracing::warn!(
+                "{refused}; offsets are committed without what is finished behind them, which runs again after a crash: \
+                 raise offset.metadata.max.bytes of the brokers to its usual 4096"
+            );
+            let bare = |(partition, position): (_, CommittedOffset)| {
+                (partition, CommittedOffset { metadata: String::new(), ..position })
+            };
+            offsets.commit_with_metadata(&positions.into_iter().map(bare).collect()).await
+        })
     }
 }
 
@@ -101,26 +122,29 @@ impl KafkaSink {
     pub(crate) fn new(producer: Producer, admin: Admin) -> KafkaSink {
         KafkaSink { producer, admin, partitions: Arc::default() }
     }
-
-    /// Ends it; all that was written has its outcome already.
-    pub(crate) async fn close(&self) {
-        self.producer.clone().close_within(std::time::Duration::from_secs(1)).await;
-    }
 }
 
 impl Sink for KafkaSink {
     fn write(&self, records: Vec<Record>) -> BoxFuture<'static, Result<(), Error>> {
-        let producer = self.producer.clone();
+        let (producer, partitions) = (self.producer.clone(), self.partitions.clone());
         Box::pin(async move {
             let mut deliveries = Vec::with_capacity(records.len());
             for record in records {
-                deliveries.push(producer.send(record).await?);
+                let topic = record.topic.clone();
+                let sent = producer.send(record).await.map_err(named);
+                deliveries.push((sent.inspect_err(|_| forget(&partitions, &topic))?, topic));
             }
-            for delivery in deliveries {
-                delivery.outcome().await?;
+            for (delivery, topic) in deliveries {
+                delivery.outcome().await.inspect_err(|_| forget(&partitions, &topic))?;
             }
             Ok(())
         })
+    }
+
+    fn close(&self) -> BoxFuture<'static, ()> {
+        // But for what was dropped, all has its outcome already.
+        let producer = self.producer.clone();
+        Box::pin(async move { producer.close_within(CLOSE_LIMIT).await })
     }
 
     fn letter_partitions(&self, letters: String, source: Arc<str>) -> BoxFuture<'static, Result<i32, Error>> {
@@ -133,6 +157,19 @@ impl Sink for KafkaSink {
             partitions.lock().insert(letters, count);
             Ok(count)
         })
+    }
+}
+
+/// What is known of a topic may be why nothing can be written to it: it was deleted, say.
+fn forget(partitions: &Mutex<HashMap<String, i32>>, topic: &str) {
+    partitions.lock().remove(topic);
+}
+
+/// What the producer itself refuses is too large for it, and the application can change that.
+fn named(error: Error) -> Error {
+    match error {
+        Error::Invalid(reason) => Error::Invalid(format!("{reason} (App::producer sets it)")),
+        other => other,
     }
 }
 

@@ -36,6 +36,8 @@ pub const ROUNDS: &str = "__mainstem.errors.rounds";
 /// What had failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
+    /// A filter of the route's own panicked over it.
+    Filter,
     /// The payload is not what the route expects.
     Decode,
     /// The handler.
@@ -48,6 +50,7 @@ impl Stage {
     /// As it is in [`STAGE`].
     pub fn name(self) -> &'static str {
         match self {
+            Stage::Filter => "filter",
             Stage::Decode => "decode",
             Stage::Handle => "handle",
             Stage::Send => "send",

@@ -12,8 +12,9 @@
 //!
 //! Architecture invariant: these know no clock, no I/O and no randomness.
 //!
-//! Around them an [`App`] has a task that is always inside the group's consumer (`driver.rs`), and a task for each partition
-//! (`runner.rs`). [`Route`]s name topics and their [`Handler`]s, which get [`Msg`]s of a [`Payload`] and a [`Cx`].
+//! Around them an [`App`] has a task that is always inside the group's consumer (`driver.rs`), a task for each partition
+//! (`runner.rs`), and a thread that names handlers which block theirs (`watch.rs`). [`Route`]s name topics and their
+//! [`Handler`]s, which get [`Msg`]s of a [`Payload`] and a [`Cx`].
 
 mod app;
 mod attempt;
@@ -47,6 +48,7 @@ mod status;
 mod testing;
 mod topics;
 mod transport;
+mod watch;
 pub mod window;
 
 pub use app::{App, Running};

@@ -108,8 +108,8 @@ impl Route {
         Route::new(Topics::Named(topic.into()), one_by_one(handler))
     }
 
-    /// The same of all topics whose whole name matches a pattern, those that come later too. Topics of dead letters are left
-    /// out.
+    /// The same of all topics whose whole name matches a pattern, those that come later too. Topics of dead letters of the same
+    /// application (`dlq.APPLICATION.*`) are left out; those of others are topics as any.
     pub fn pattern<P, H, M>(pattern: &str, handler: H) -> Route
     where
         P: Payload,
@@ -173,7 +173,7 @@ impl Route {
         self
     }
 
-    /// Messages whose timestamp is older than this are left out, and counted as expired.
+    /// Messages whose timestamp is older than this are left out, and counted as filtered.
     pub fn expire_after(self, age: Duration) -> Route {
         self.filter_by(Filter::expire_after(age))
     }
@@ -183,12 +183,14 @@ impl Route {
         self.filter_by(Filter::minimum_age(age))
     }
 
-    /// Messages pass only if this says so; the others are left out, and counted.
+    /// Messages pass only if this says so; the others are left out, and counted as filtered. One over which this panics is a dead
+    /// letter.
     pub fn filter(self, passes: impl Fn(&Received) -> bool + Send + Sync + 'static) -> Route {
         self.filter_by(Filter::own(passes))
     }
 
-    /// At most so many messages a second in this process, 1 or more; the others wait.
+    /// At most so many messages a second in this process, 1 or more; the others wait. It goes by the millisecond: what a tenth of
+    /// a second has saved up may come at once.
     pub fn throttle(mut self, per_second: u32) -> Route {
         self.throttle = Some(per_second.max(1));
         self
@@ -203,8 +205,18 @@ impl Route {
     pub(crate) fn name(&self) -> String {
         match &self.topics {
             Topics::Named(topic) => topic.clone(),
-            Topics::Pattern(pattern) => pattern.as_str().to_owned(),
+            Topics::Pattern(pattern) => {
+                let text = pattern.as_str();
+                let inner = text.strip_prefix("^(?:").and_then(|text| text.strip_suffix(")$"));
+                inner.unwrap_or(text).to_owned()
+            }
         }
+    }
+
+    /// Where its dead letters go, for people: a pattern has a topic for each of its topics.
+    pub(crate) fn letters(&self, app: &str) -> String {
+        let source = if matches!(self.topics, Topics::Pattern(_)) { "TOPIC".to_owned() } else { self.name() };
+        self.settings.letters.clone().unwrap_or_else(|| letter::topic(app, &source))
     }
 
     /// What it is while the application runs.
@@ -233,7 +245,7 @@ impl Route {
                 is_no_source(topic, &letters, *topic == letters)
             }
             (Topics::Pattern(pattern), Some(letters)) => {
-                is_no_source(pattern.as_str(), letters, pattern.is_match(letters))
+                is_no_source(&self.name(), letters, pattern.is_match(letters))
             }
             (Topics::Pattern(_), None) => Ok(()),
         }

@@ -22,7 +22,7 @@ pub(crate) use backlog::QUEUE_MAX;
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ use at_once::GroupSize;
 use attempts::Attempts;
 use backlog::Backlog;
 use messages::Messages;
-use writing::{Written, write_letter, write_outputs};
+use writing::{Writes, Written, write_letter, write_outputs};
 
 /// Steps of one kind that are done before others have their turn.
 const STEPS_MAX: usize = 128;
@@ -69,8 +69,11 @@ const FAR: Duration = Duration::from_secs(3600);
 pub(crate) enum Input {
     /// Records. The number is that of the last seek before them.
     Batch(u64, FetchedBatch),
-    /// Nothing more is started; what runs has so long. The task ends.
+    /// Nothing more is started; what runs has so long, and is dropped then. What is being written by then is waited for, so
+    /// that nothing comes after the next owner's. The task ends.
     Revoke(Duration),
+    /// The same, but what is being written is not waited for: its sink is closed next.
+    Stop(Duration),
     /// The application has become quiet, or is so no more.
     Look,
 }
@@ -105,8 +108,13 @@ pub(crate) struct Shared {
     pub(crate) queued: AtomicUsize,
     /// The driver holds the partition.
     pub(crate) is_held: AtomicBool,
+    /// Nothing is, or was, started before, as a handler has asked for a pause, a batch waits for more messages, or the application
+    /// was quiet; in ms of the application's clock.
+    pub(crate) rests_until_ms: AtomicU64,
     /// The log's end as far as the source knows it, or -1.
     pub(crate) end: AtomicI64,
+    /// Since when its thread is in the partition's task, in ms of the application's clock; 0 where it is not.
+    polled_since_ms: AtomicU64,
     /// Messages that are being handled and of which the window does not know.
     at_once: AtomicU32,
     pub(crate) cx: Arc<PartitionCx>,
@@ -119,8 +127,10 @@ pub(crate) struct Progress {
     pub(crate) window: Option<Window>,
     /// First offset and epoch of each run of batches of one leader epoch, ascending; those behind the frontier and one before.
     epochs: Vec<(i64, i32)>,
-    /// When the frontier last moved or was at the end of all, in ms of the application's clock.
+    /// Since when the frontier is where it is, or since something is behind it, in ms of the application's clock.
     pub(crate) moved_ms: u64,
+    /// The frontier at that time.
+    frontier: Option<i64>,
 }
 
 impl Shared {
@@ -139,16 +149,25 @@ impl Shared {
             window: committed.map(|committed| restored(&partition, committed)),
             epochs: committed.and_then(|one| Some((one.offset - 1, one.leader_epoch?))).into_iter().collect(),
             moved_ms: app.now_ms(),
+            frontier: committed.map(|committed| committed.offset),
         };
         Shared {
             partition,
             progress: Mutex::new(progress),
             queued: AtomicUsize::new(0),
             is_held: AtomicBool::new(false),
+            rests_until_ms: AtomicU64::new(0),
             end: AtomicI64::new(-1),
+            polled_since_ms: AtomicU64::new(0),
             at_once: AtomicU32::new(0),
             cx: Arc::new(cx),
         }
+    }
+
+    /// When a handler began that holds its thread for too long, if one does.
+    pub(crate) fn blocked_since_ms(&self, now_ms: u64) -> Option<u64> {
+        let since_ms = self.polled_since_ms.load(Ordering::Relaxed);
+        (since_ms > 0 && now_ms.saturating_sub(since_ms) > BLOCKING_MS).then_some(since_ms)
     }
 
     /// Messages that are being handled and have no place in the window.
@@ -184,6 +203,14 @@ fn restored(partition: &TopicPartition, committed: &CommittedOffset) -> Window {
 }
 
 impl Progress {
+    /// Something was finished; notes the time if the frontier has moved by that.
+    pub(crate) fn note_frontier(&mut self, now_ms: u64) {
+        let frontier = self.window.as_ref().map(Window::frontier);
+        if frontier != self.frontier {
+            (self.frontier, self.moved_ms) = (frontier, now_ms);
+        }
+    }
+
     /// A batch of a leader epoch begins at an offset.
     fn note_epoch(&mut self, offset: i64, epoch: i32) {
         if epoch >= 0 && self.epochs.last().is_none_or(|(_, last)| *last != epoch) {
@@ -221,6 +248,7 @@ struct Runner<S, F> {
     dispatch: Dispatch<S>,
     running: Attempts<F>,
     writing: FuturesUnordered<BoxFuture<'static, Written>>,
+    writes: Arc<Writes>,
     messages: Messages,
     backlog: Backlog,
     ended: Vec<Ended>,
@@ -232,10 +260,14 @@ struct Runner<S, F> {
     spare: Option<Cx>,
     /// Nothing is started before.
     paused_until_ms: u64,
+    /// When the application last became quiet, or was so no more.
+    looked_ms: u64,
     /// Where to go on when nothing runs any more.
     seek: Option<i64>,
     /// Set by a revocation: when what runs is dropped.
     drop_at: Option<Instant>,
+    /// Whether what is being written at that time is waited for.
+    awaits_writes: bool,
     /// When the oldest message of a batch that is not full arrived.
     lingers_since_ms: Option<u64>,
     timer: Pin<Box<Sleep>>,
@@ -256,13 +288,16 @@ where
         backlog: Backlog::default(),
         running: Attempts::new(concurrency),
         writing: FuturesUnordered::new(),
+        writes: Arc::default(),
         messages: Messages::default(),
         ended: Vec::with_capacity(STEPS_MAX),
         remarkable: Vec::new(),
         starting: Vec::with_capacity(MESSAGES_MAX),
         paused_until_ms: 0,
+        looked_ms: 0,
         seek: None,
         drop_at: None,
+        awaits_writes: false,
         lingers_since_ms: None,
         timer: Box::pin(tokio::time::sleep(FAR)),
         partition,
@@ -278,6 +313,14 @@ where
 {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let began_ms = self.partition.app.now_ms();
+        // 0 says that nothing is being polled.
+        self.partition.shared.polled_since_ms.store(began_ms.max(1), Ordering::Relaxed);
+        let polled = self.poll_a_turn(cx, began_ms);
+        self.partition.shared.polled_since_ms.store(0, Ordering::Relaxed);
+        polled
+    }
+
+    fn poll_a_turn(&mut self, cx: &mut Context<'_>, began_ms: u64) -> Poll<()> {
         let mut now_ms = began_ms;
         for _ in 0..ROUNDS_MAX {
             let mut is_busy = self.take_inputs(cx);
@@ -309,11 +352,12 @@ where
             is_busy = true;
             match input {
                 Some(Input::Batch(seeks, batch)) => self.backlog.push(seeks, batch),
-                Some(Input::Revoke(grace)) => self.revoke(grace),
-                Some(Input::Look) => {}
+                Some(Input::Revoke(grace)) => self.revoke(grace, true),
+                Some(Input::Stop(grace)) => self.revoke(grace, false),
+                Some(Input::Look) => self.looked_ms = self.partition.app.now_ms(),
                 // The driver is gone.
                 None => {
-                    self.revoke(Duration::ZERO);
+                    self.revoke(Duration::ZERO, false);
                     break;
                 }
             }
@@ -321,9 +365,10 @@ where
         is_busy
     }
 
-    fn revoke(&mut self, grace: Duration) {
+    fn revoke(&mut self, grace: Duration, awaits_writes: bool) {
         let drop_at = Instant::now() + grace;
         self.drop_at = Some(self.drop_at.map_or(drop_at, |before| before.min(drop_at)));
+        self.awaits_writes = awaits_writes;
         self.partition.shared.cx.is_revoked.store(true, Ordering::Relaxed);
         if let Some(window) = &mut self.partition.shared.progress.lock().window {
             window.revoke();
@@ -333,18 +378,27 @@ where
     /// Returns true if the partition is given up and nothing of it runs.
     fn is_done(&mut self) -> bool {
         let Some(drop_at) = self.drop_at else { return false };
-        let runs = !self.running.is_empty() || !self.writing.is_empty();
-        if runs && Instant::now() < drop_at {
+        if self.running.is_empty() && self.writing.is_empty() {
+            return true;
+        }
+        if Instant::now() < drop_at {
             return false;
         }
-        if runs {
+        self.drop_what_runs();
+        !(self.awaits_writes && self.writes.are_under_way())
+    }
+
+    /// The time of handlers is over: nothing of them goes on, and nothing more is given to the sink.
+    fn drop_what_runs(&mut self) {
+        if self.writes.end() {
             tracing::warn!(
-                "{}: {} handlers are dropped, as the partition is given up and their time is over",
+                "{}: {} handlers and {} writes are dropped, as the partition is given up and their time is over",
                 self.partition.shared.partition,
-                self.running.len()
+                self.running.len(),
+                self.writing.len()
             );
+            self.running = Attempts::new(self.running.len().max(1));
         }
-        true
     }
 
     fn take_ended(&mut self, cx: &mut Context<'_>, now_ms: u64) -> bool {
@@ -417,7 +471,7 @@ where
             }
         }
         if done > 0 {
-            progress.moved_ms = now_ms;
+            progress.note_frontier(now_ms);
             drop(progress);
             route.judge.lock().succeeded_times(done);
             route.metrics.handled.add(done);
@@ -436,7 +490,16 @@ where
         if records.is_empty() {
             return self.finish(slot, now_ms);
         }
-        self.writing.push(write_outputs(self.partition.sink.clone(), slot, records));
+        self.await_write(slot);
+        let (sink, writes) = (self.partition.sink.clone(), self.writes.clone());
+        self.writing.push(write_outputs(sink, writes, slot, records));
+    }
+
+    /// The message in a slot is not its handler's any more.
+    fn await_write(&self, slot: u16) {
+        if let Some(window) = &mut self.partition.shared.progress.lock().window {
+            window.await_write(slot);
+        }
     }
 
     /// What a message sends belongs to the trace that it belongs to, unless the handler has said another.
@@ -466,12 +529,12 @@ where
 
     fn finish_slots(&mut self, done: &[u16], now_ms: u64) {
         let mut progress = self.partition.shared.progress.lock();
-        progress.moved_ms = now_ms;
         let Some(window) = &mut progress.window else { return };
         for slot in done {
             self.messages.finish(*slot);
             window.finish(*slot, now_ms);
         }
+        progress.note_frontier(now_ms);
     }
 
     fn failed(&mut self, slot: u16, failure: Failure, now_ms: u64) {
@@ -530,7 +593,9 @@ where
         // The judge does not count what no attempt would have helped.
         let deliveries = one.tries.failures + u32::from(failure.class == FaultClass::Poison);
         let letter = writing::letter_of(&self.partition, &received, failure, deliveries, first_failed_ms);
-        self.writing.push(write_letter(self.partition.sink.clone(), slot, letter));
+        self.await_write(slot);
+        let (sink, writes) = (self.partition.sink.clone(), self.writes.clone());
+        self.writing.push(write_letter(sink, writes, slot, letter));
     }
 
     fn stop(&mut self, slot: u16, failure: &Failure) {
@@ -538,7 +603,7 @@ where
         let error = Error::Stopped { partition, offset, cause: failure.cause.clone() };
         // A driver that is gone has nothing to end.
         let _ = self.partition.commands.send(Command::Fail(error));
-        self.revoke(Duration::ZERO);
+        self.revoke(Duration::ZERO, false);
     }
 
     fn offset(&self, slot: u16) -> i64 {
@@ -678,6 +743,9 @@ where
         (one.mark, one.started_ms) = (mark, now_ms);
         let cx = one.cx.take().unwrap_or_else(|| Cx::new(self.partition.shared.cx.clone()));
         one.cx_address = cx.address();
+        if let Some(refusal) = one.refusal.take() {
+            return self.ended.push(Ended { slot, outcome: Err(refusal), cx });
+        }
         self.ended.extend(self.running.begin(|| (self.dispatch.start)(first, rest, cx, slot)));
     }
 
@@ -704,7 +772,11 @@ where
             [due_ms, lingers_ms.filter(|at| *at > now_ms), self.backlog.waits_until_ms(), paused_ms];
         let nearest = nearest.into_iter().flatten().min();
         let in_ms = nearest.map_or(FAR, |at| Duration::from_millis(at.saturating_sub(now_ms)).min(FAR));
-        let at = self.drop_at.map_or(Instant::now() + in_ms, |drop_at| drop_at.min(Instant::now() + in_ms));
+        let rests_until_ms = self.paused_until_ms.max(lingers_ms.unwrap_or(0)).max(self.looked_ms);
+        self.partition.shared.rests_until_ms.store(rests_until_ms, Ordering::Relaxed);
+        // What is still being written after that wakes this task.
+        let drop_at = self.drop_at.filter(|_| !self.writes.have_ended());
+        let at = drop_at.map_or(Instant::now() + in_ms, |drop_at| drop_at.min(Instant::now() + in_ms));
         self.timer.as_mut().reset(at);
         self.timer.as_mut().poll(cx)
     }

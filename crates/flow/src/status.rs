@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use mainstem_client::TopicPartition;
 use mainstem_operator::{Exposition, Kind};
 use parking_lot::Mutex;
 
@@ -16,7 +17,7 @@ use crate::window::Window;
 /// Where in its life an application is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// It has not been given partitions yet.
+    /// It is not in its group yet.
     Starting,
     /// It has taken part in its group.
     Running,
@@ -40,11 +41,12 @@ struct Now {
     state: State,
     partitions: Vec<Arc<Shared>>,
     rebalances: u64,
+    is_member: bool,
 }
 
 impl Status {
     pub(crate) fn new(app: Arc<AppState>, routes: Vec<Arc<RouteState>>, stuck_after: Duration) -> Status {
-        let now = Now { state: State::Starting, partitions: Vec::new(), rebalances: 0 };
+        let now = Now { state: State::Starting, partitions: Vec::new(), rebalances: 0, is_member: false };
         Status { app, routes, stuck_after, now: Mutex::new(now) }
     }
 
@@ -53,6 +55,14 @@ impl Status {
         now.partitions = partitions.collect();
         now.partitions.sort_by(|a, b| a.partition.cmp(&b.partition));
         now.rebalances += 1;
+        drop(now);
+        self.joined();
+    }
+
+    /// It is a member of its group, whether it was given partitions or not.
+    pub(crate) fn joined(&self) {
+        let mut now = self.now.lock();
+        now.is_member = true;
         if now.state == State::Starting {
             now.state = State::Running;
         }
@@ -62,7 +72,7 @@ impl Status {
         let mut now = self.now.lock();
         now.state = match (now.state, is_quiet) {
             (State::Starting | State::Running, true) => State::Quiet,
-            (State::Quiet, false) if now.rebalances == 0 => State::Starting,
+            (State::Quiet, false) if !now.is_member => State::Starting,
             (State::Quiet, false) => State::Running,
             (other, _) => other,
         };
@@ -100,7 +110,7 @@ impl Status {
         self.now.lock().state
     }
 
-    /// Whether it takes part in its group.
+    /// Whether it takes part in its group, also where that has more members than partitions, so that this one has none.
     ///
     /// # Errors
     /// Why it does not.
@@ -108,16 +118,16 @@ impl Status {
         match self.state() {
             // It takes part in its group, and an orchestrator that took it out for that would be in its operator's way.
             State::Running | State::Quiet => Ok(()),
-            State::Starting => {
-                Err("no partition was assigned yet: the group is being joined, or the topics are missing"
-                    .to_owned())
-            }
+            State::Starting => Err("the group is being joined: no answer of it has come yet".to_owned()),
             State::Stopping => Err("the application stops".to_owned()),
             State::Stopped => Err("the application has stopped".to_owned()),
         }
     }
 
-    /// Whether it makes progress.
+    /// Whether it makes progress: in no partition has the first unfinished message been running, or been ready to, for longer
+    /// than [`App::stuck_after`](crate::App::stuck_after). One that waits for its next attempt, for the end of a pause, or
+    /// until what it sends or its dead letter is written does not count, nor does any during an outage: a restart would not
+    /// help there.
     ///
     /// # Errors
     /// Which partition stands still, since when, and at which offset.
@@ -133,7 +143,7 @@ impl Status {
             let progress = shared.progress.lock();
             let unfinished = unfinished(shared, &progress);
             let Some(window) = progress.window.as_ref().filter(|_| unfinished > 0) else { continue };
-            let still_ms = now_ms.saturating_sub(progress.moved_ms);
+            let still_ms = now_ms.saturating_sub(expected_ms(shared, &progress, window));
             if still_ms > limit_ms {
                 return Err(format!(
                     "{} stands still at offset {} for {} s: {} messages are unfinished, {} of them run",
@@ -146,6 +156,16 @@ impl Status {
             }
         }
         Ok(())
+    }
+
+    /// Partitions whose handlers block their thread for too long: since when in ms of the application's clock, and for how long.
+    pub(crate) fn blocked(&self) -> Vec<(TopicPartition, u64, u64)> {
+        let now_ms = self.app.now_ms();
+        let of = |shared: &Arc<Shared>| {
+            let since_ms = shared.blocked_since_ms(now_ms)?;
+            Some((shared.partition.clone(), since_ms, now_ms - since_ms))
+        };
+        self.now.lock().partitions.iter().filter_map(of).collect()
     }
 
     /// Logs what runs.
@@ -262,6 +282,12 @@ impl Status {
             }
         }
     }
+}
+
+/// Since when a handler of the first unfinished message could have ended; in the future while it waits for something.
+fn expected_ms(shared: &Shared, progress: &Progress, window: &Window) -> u64 {
+    let expected_ms = progress.moved_ms.max(window.frontier_due_ms().unwrap_or(0));
+    expected_ms.max(shared.rests_until_ms.load(Ordering::Relaxed))
 }
 
 /// Messages of a partition that have arrived and are not finished.

@@ -142,6 +142,12 @@ impl TestApp {
         self.memory.append(record);
     }
 
+    /// Has what handlers send, and dead letters, wait as at a broker that does not answer; or lets it be written. What waits is
+    /// written even if nothing waits for it any more, as by a producer that has it.
+    pub fn hold_writes(&self, are_held: bool) {
+        self.memory.hold_writes(are_held);
+    }
+
     /// Lets everything happen that needs no time.
     pub async fn settle(&mut self) {
         let mut quiet = 0;

@@ -34,6 +34,10 @@ pub(crate) trait Source: Send + 'static {
     fn end(&self, partition: &TopicPartition) -> Option<i64>;
     /// Goes on elsewhere in it.
     fn seek(&mut self, partition: &TopicPartition, offset: i64);
+    /// Returns true if it is in its group, also without a partition. One that is given partitions need not say so.
+    fn is_member(&self) -> bool {
+        false
+    }
     /// What commits positions.
     fn committer(&self) -> Arc<dyn Commit>;
     /// The partitions of a revocation are given up.
@@ -55,6 +59,10 @@ pub(crate) trait Commit: Send + Sync {
 pub(crate) trait Sink: Send + Sync {
     /// Writes records, those of one partition in their order; done when all are acknowledged.
     fn write(&self, records: Vec<Record>) -> BoxFuture<'static, Result<(), Error>>;
+    /// Ends it: what is not written yet fails, and what comes is refused.
+    fn close(&self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
     /// How many partitions a topic of dead letters has; it is created as wide as its source if it is not there.
     fn letter_partitions(&self, letters: String, source: Arc<str>) -> BoxFuture<'static, Result<i32, Error>>;
 }

@@ -338,6 +338,11 @@ impl Window {
         self.ready.push_back(slot);
     }
 
+    /// An unfinished message is started in no batch.
+    pub fn run_alone(&mut self, slot: u16) {
+        self.slots.get_mut(slot).is_tried = true;
+    }
+
     /// Messages whose time has come may start.
     pub fn tick(&mut self, now_ms: u64) {
         while let Some(Reverse((at, _, slot))) = self.delayed.peek().copied()
@@ -373,6 +378,23 @@ impl Window {
     #[inline]
     pub fn frontier(&self) -> i64 {
         self.slots.first().map_or(self.next, |first| first.offset)
+    }
+
+    /// When the present or next attempt of the first unfinished message was due, in the driver's milliseconds: 0 for a first
+    /// attempt, and `u64::MAX` while something else than an attempt is waited for. None if all is finished.
+    pub fn frontier_due_ms(&self) -> Option<u64> {
+        self.slots.first().map(|first| first.not_before_ms)
+    }
+
+    /// The attempt of a running message has ended, and what it sends, or its dead letter, is being written:
+    /// [`Window::frontier_due_ms`] expects nothing of it until it is finished or runs again.
+    ///
+    /// # Panics
+    /// If it is not running.
+    pub fn await_write(&mut self, slot: u16) {
+        let one = self.slots.get_mut(slot);
+        assert_eq!(one.state, State::Running, "the message in slot {slot} is not running: {one:?}");
+        one.not_before_ms = u64::MAX;
     }
 
     /// The finished ranges behind the frontier, ascending.

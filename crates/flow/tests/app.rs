@@ -10,7 +10,7 @@ use std::time::Duration;
 use mainstem_client::CommittedOffset;
 use mainstem_flow::letter;
 use mainstem_flow::{
-    Avro, Batch, Cx, Event, Fault, Handler, Json, Msg, Proto, Raw, Retry, Route, State, Text,
+    Avro, Batch, Cx, Event, Fault, Handler, Json, Msg, Proto, Raw, Retry, Route, Running, State, Text,
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -353,22 +353,47 @@ async fn a_batch_that_fails_runs_again_one_by_one_but_for_what_is_marked() {
 
 #[tokio::test]
 async fn a_pattern_handles_topics_that_match_and_no_letters() {
-    let world = World::start();
-    world.create("eu.orders", 1).await;
-    world.create("us.orders", 1).await;
-    let seen: Seen<String> = Arc::default();
-    let own = seen.clone();
-    let route = Route::pattern(".*", move |line: Msg<Text>| {
-        own.lock().push(line.partition().topic.to_string());
-        async move { if *line == "bad" { Err(Fault::poison("bad")) } else { Ok(()) } }
-    });
-    let running = world.app("all").add(route).start().unwrap();
-    world.write("eu.orders", None, "bad").await;
-    world.write("us.orders", None, "good").await;
-    assert_eq!(world.read("dlq.all.eu.orders", 1).await.len(), 1);
-    eventually("both are handled", || seen.lock().len() == 2).await;
-    running.stop().await.unwrap();
-    assert_eq!(seen.lock().len(), 2);
+    for protocol in support::protocols() {
+        // Brokers look at patterns again after 10 s at the earliest.
+        let world = World::with(&[("group.consumer.regex.refresh.interval.ms", "10000")]);
+        world.create("eu.orders", 1).await;
+        let seen: Seen<String> = Arc::default();
+        let own = seen.clone();
+        let route = Route::pattern(".*orders", move |line: Msg<Text>| {
+            own.lock().push(line.partition().topic.to_string());
+            async move { if *line == "bad" { Err(Fault::poison("bad")) } else { Ok(()) } }
+        });
+        let app = world.app("all").protocol(protocol.clone()).client(|client| {
+            mainstem_client::ClientConfig { metadata_max_age: Duration::from_millis(100), ..client }
+        });
+        let running = app.add(route).start().unwrap();
+        world.write("eu.orders", None, "bad").await;
+        assert_eq!(world.read("dlq.all.eu.orders", 1).await.len(), 1);
+        world.create("us.orders", 1).await;
+        world.write("us.orders", None, "good").await;
+        let letters = world.t("dlq.all.eu.orders", 0);
+        let deadline = std::time::Instant::now() + Duration::from_secs(60);
+        loop {
+            let group = world.admin().describe_group("all").await.unwrap();
+            let mut members = group.into_iter().flat_map(|group| group.members);
+            // The group takes the letters for a topic as any.
+            if members.any(|member| member.assignment.contains(&letters)) {
+                break;
+            }
+            assert!(std::time::Instant::now() < deadline, "{protocol:?}: the letters match the pattern");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        eventually("one that came later is handled", || seen.lock().contains(&"us.orders".to_owned())).await;
+        world.write("eu.orders", None, "bad").await;
+        assert_eq!(world.read("dlq.all.eu.orders", 2).await.len(), 2);
+        world.write("eu.orders", None, "good").await;
+        eventually("all are handled", || seen.lock().len() >= 4).await;
+        running.stop().await.unwrap();
+        let mut topics = seen.lock().clone();
+        topics.sort();
+        assert_eq!(topics, ["eu.orders", "eu.orders", "eu.orders", "us.orders"], "{protocol:?}");
+        assert!(!world.committed("all").await.contains_key(&letters));
+    }
 }
 
 #[tokio::test]
@@ -488,6 +513,8 @@ async fn a_handler_ends_the_application_and_its_message_stays() {
     let running = world.app("a").add(route).start().unwrap();
     world.write("lines", Some("k"), "go").await;
     world.write("lines", Some("k"), "stop").await;
+    eventually("it has stopped", || running.status().state() == State::Stopped).await;
+    assert_eq!(running.status().ready(), Err("the application has stopped".to_owned()));
     let ended = tokio::time::timeout(Duration::from_secs(20), running.wait()).await.unwrap().unwrap_err();
     assert_eq!(ended.to_string(), "lines-0 at offset 1: the handler stops the application: no licence");
     assert_eq!(world.committed("a").await[&world.t("lines", 0)], 1);
@@ -613,4 +640,97 @@ async fn a_topic_that_is_created_anew_is_read_from_its_beginning() {
     world.write("orders", None, "new").await;
     eventually("the new one is handled", || seen.lock().contains(&"new".to_owned())).await;
     running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_topic_that_is_created_anew_is_read_whole_though_it_is_longer_than_the_old_one() {
+    let world = World::start();
+    world.create("orders", 1).await;
+    let seen: Seen<String> = Arc::default();
+    let own = seen.clone();
+    let route = Route::topic("orders", move |line: Msg<Text>| {
+        own.lock().push(line.clone());
+        async {}
+    });
+    let app = world.app("a").client(|client| mainstem_client::ClientConfig {
+        // It does not look before the new topic is longer than where it was in the old one.
+        retry_backoff: Duration::from_secs(2),
+        retry_backoff_max: Duration::from_secs(2),
+        ..client
+    });
+    let running = app.add(route).start().unwrap();
+    for line in ["1", "2", "3"] {
+        world.write("orders", None, line).await;
+    }
+    eventually("three are handled", || seen.lock().len() == 3).await;
+    world.delete("orders").await;
+    world.create("orders", 1).await;
+    for number in 0..10 {
+        world.write("orders", None, &format!("new {number}")).await;
+    }
+    eventually("all new ones are handled", || seen.lock().iter().any(|line| line == "new 9")).await;
+    running.stop().await.unwrap();
+    let seen = seen.lock();
+    let new: Vec<_> = seen.iter().filter(|line| line.starts_with("new")).cloned().collect();
+    assert_eq!(new, (0..10).map(|number| format!("new {number}")).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_member_without_partitions_is_ready() {
+    for protocol in support::protocols() {
+        let world = World::start();
+        world.create("orders", 1).await;
+        let app = || {
+            let app = world.app("a").protocol(protocol.clone()).commit_every(Duration::from_millis(20));
+            app.add(Route::topic("orders", |_: Msg<Text>| async {})).start().unwrap()
+        };
+        let (first, second) = (app(), app());
+        let is_ready = |one: &Running| one.status().ready().is_ok() && one.status().state() == State::Running;
+        eventually("both are ready", || is_ready(&first) && is_ready(&second)).await;
+        let has = |one: &Running| one.status().metrics().contains("partition=\"0\"");
+        eventually("one of them has the partition", || has(&first) != has(&second)).await;
+        first.stop().await.unwrap();
+        second.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_address_says_why_it_is_not_ready() {
+    let (address, broker) = (support::free_address(), support::free_address());
+    let app = mainstem_flow::App::new("a", &format!("kafka://{broker}")).unwrap().http(&address);
+    let route = Route::topic("orders", |_: Msg<Text>| async {});
+    let running = app.add(route).start().unwrap();
+    support::until_listening(&address).await;
+    let ready = support::get(&address, "/ready").await;
+    assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("the group is being joined"), "{ready}");
+    assert_eq!(running.status().state(), State::Starting);
+    let metrics = support::get(&address, "/metrics").await;
+    assert!(metrics.contains("mainstem_flow_state{state=\"starting\"} 1"), "{metrics}");
+}
+
+#[tokio::test]
+async fn an_application_that_stops_says_so_until_what_runs_has_ended() {
+    let world = World::start();
+    world.create("orders", 1).await;
+    let (address, may_end) = (support::free_address(), Arc::new(tokio::sync::Notify::new()));
+    let waits = may_end.clone();
+    let route = Route::topic("orders", move |_: Msg<Text>| {
+        let may_end = waits.clone();
+        async move { may_end.notified().await }
+    });
+    let running = world.app("a").http(&address).add(route).start().unwrap();
+    world.write("orders", None, "slow").await;
+    let runs = "mainstem_flow_unfinished{topic=\"orders\",partition=\"0\"} 1";
+    eventually("it runs", || running.status().metrics().contains(runs)).await;
+    let stopping = tokio::spawn(running.stop());
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while !support::get(&address, "/ready").await.contains("the application stops") {
+        assert!(std::time::Instant::now() < deadline && !stopping.is_finished());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let metrics = support::get(&address, "/metrics").await;
+    assert!(metrics.contains("mainstem_flow_state{state=\"stopping\"} 1"), "{metrics}");
+    may_end.notify_one();
+    stopping.await.unwrap().unwrap();
+    assert_eq!(world.committed("a").await[&world.t("orders", 0)], 1);
 }

@@ -4,8 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use mainstem_flow::{App, Cx, Fault, Msg, Retry, Route, TestApp, Text, letter};
+use mainstem_flow::{App, Batch, Cx, Fault, Json, Msg, Received, Retry, Route, TestApp, Text, letter};
 use parking_lot::Mutex;
+
+#[path = "../examples/service.rs"]
+#[allow(dead_code, reason = "its main is no test's")]
+mod service;
 
 type Seen = Arc<Mutex<Vec<String>>>;
 
@@ -249,4 +253,227 @@ async fn handlers_that_wait_and_that_do_not_keep_the_order_of_their_keys() {
             assert!(of_key.is_sorted(), "seed {seed}, key {key}: {of_key:?}");
         }
     }
+}
+
+/// A route whose lines are stuck, fail for ever, pause, or are done; and how it is asked about `/live`.
+fn line_of_kinds() -> Route {
+    Route::topic("lines", |line: Msg<Text>, cx: Cx| async move {
+        match line.as_str() {
+            "stuck" => std::future::pending().await,
+            "away" => Err(Fault::transient("away")),
+            "pause" => cx.pause(SECOND * 60),
+            _ => Ok(()),
+        }
+    })
+}
+
+fn age_of_frontier(test: &TestApp) -> u64 {
+    let name = "mainstem_flow_frontier_age_seconds{topic=\"lines\",partition=\"0\"} ";
+    let metrics = test.status().unwrap().metrics();
+    metrics.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_never_returns_is_noticed_beside_others_that_go_on() {
+    let app = App::new("a", "mem:").unwrap().stuck_after(SECOND * 5);
+    let mut test = TestApp::new(app.add(line_of_kinds())).unwrap();
+    for line in ["one", "stuck"] {
+        test.send("lines", Some(line), &Text(line.to_owned()));
+    }
+    for _ in 0..4 {
+        test.advance(SECOND).await;
+        test.send("lines", Some("other"), &Text("other".to_owned()));
+    }
+    test.settle().await;
+    assert_eq!((test.status().unwrap().live(), age_of_frontier(&test)), (Ok(()), 4));
+    for _ in 0..2 {
+        test.advance(SECOND).await;
+        test.send("lines", Some("other"), &Text("other".to_owned()));
+    }
+    test.settle().await;
+    let stuck = test.status().unwrap().live().unwrap_err();
+    assert!(stuck.contains("lines-0 stands still at offset 1 for 6 s"), "{stuck}");
+    assert_eq!(age_of_frontier(&test), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_its_next_attempt_or_a_pause_is_not_stuck() {
+    let app = || App::new("a", "mem:").unwrap().stuck_after(SECOND * 5);
+    let waits = Retry::exponential(20_000, 20_000);
+    let mut test = TestApp::new(app().add(line_of_kinds().retry(waits))).unwrap();
+    test.send("lines", Some("a"), &Text("away".to_owned()));
+    for second in 0..60 {
+        // What succeeds ends the outage.
+        test.send("lines", Some("other"), &Text("other".to_owned()));
+        test.advance(SECOND).await;
+        assert_eq!(test.status().unwrap().live(), Ok(()), "after {second} s");
+    }
+    assert!(age_of_frontier(&test) >= 59, "{}", age_of_frontier(&test));
+    let mut test = TestApp::new(app().add(line_of_kinds().concurrency(1))).unwrap();
+    for line in ["pause", "stuck"] {
+        test.send("lines", None, &Text(line.to_owned()));
+    }
+    test.advance(SECOND * 59).await;
+    assert_eq!(test.status().unwrap().live(), Ok(()));
+    test.advance(SECOND * 5).await;
+    assert_eq!(test.status().unwrap().live(), Ok(()), "it has just been started");
+    test.advance(SECOND * 3).await;
+    assert!(test.status().unwrap().live().is_err(), "its pause is over");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_filter_that_panics_makes_a_letter_in_its_turn() {
+    let seen = Seen::default();
+    let own = seen.clone();
+    let one = Route::topic("lines", move |line: Msg<Text>| {
+        own.lock().push(line.clone());
+        async {}
+    });
+    let batches = seen.clone();
+    let many = Route::batches("many", 10, SECOND, move |lines: Batch<Text>| {
+        batches.lock().extend(lines.messages().iter().map(|line| (**line).clone()));
+        async {}
+    });
+    let filter = |record: &Received| match record.value() {
+        Some(b"bad") => panic!("no filter for that"),
+        value => value != Some(&b"no"[..]),
+    };
+    let app = App::new("a", "mem:").unwrap().add(one.filter(filter)).add(many.filter(filter));
+    let mut test = TestApp::new(app).unwrap();
+    for topic in ["lines", "many"] {
+        for line in ["1", "bad", "no", "2"] {
+            test.send(topic, Some("k"), &Text(line.to_owned()));
+        }
+        test.advance(SECOND * 3).await;
+        let letters = test.letters(topic);
+        let text = |name| letter::text(&letters[0].headers, name);
+        assert_eq!((letters.len(), text(letter::STAGE)), (1, Some("filter")), "{topic}");
+        assert_eq!(text(letter::MESSAGE), Some("a filter panicked: no filter for that"));
+        assert_eq!(test.position(topic), 4);
+    }
+    assert_eq!(*seen.lock(), ["1", "2", "1", "2"]);
+    test.stop().await.unwrap();
+}
+
+/// Panics where nothing of a handler is polled: when its future is dropped.
+struct PanicsAtItsEnd;
+
+impl Drop for PanicsAtItsEnd {
+    fn drop(&mut self) {
+        panic!("at its end");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_application_ends_whose_partition_panics() {
+    let route = Route::topic("lines", |line: Msg<Text>| async move {
+        if *line == "bad" {
+            let _guard = PanicsAtItsEnd;
+            std::future::pending::<()>().await;
+        }
+    });
+    let app = App::new("a", "mem:").unwrap().add(route.time_limit(SECOND));
+    let mut test = TestApp::new(app).unwrap();
+    for line in ["good", "bad"] {
+        test.send("lines", Some(line), &Text(line.to_owned()));
+    }
+    test.advance(SECOND * 2).await;
+    assert_eq!(test.position("lines"), 1, "what was finished is committed");
+    let ended = test.stop().await.unwrap_err();
+    assert_eq!(ended.to_string(), "the task of lines-0 panicked: at its end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_has_its_time_when_its_partition_is_given_up_and_is_dropped_then() {
+    let seen = Seen::default();
+    let own = seen.clone();
+    let route = Route::topic("lines", move |line: Msg<Text>, cx: Cx| {
+        let seen = own.clone();
+        async move {
+            let _dropped = Noted(seen.clone(), format!("{} is over", *line));
+            seen.lock().push(format!("{} begins", *line));
+            if *line == "heeds" {
+                while !cx.revoked() {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                seen.lock().push("heeds has heard".to_owned());
+                return Ok::<(), Fault>(());
+            }
+            std::future::pending().await
+        }
+    });
+    let app = App::new("a", "mem:").unwrap().revoke_grace(SECOND * 10).stop_within(SECOND * 5);
+    let mut test = TestApp::new(app.add(route)).unwrap();
+    for line in ["heeds", "never"] {
+        test.send("lines", Some(line), &Text(line.to_owned()));
+    }
+    test.advance(SECOND).await;
+    assert_eq!(*seen.lock(), ["heeds begins", "never begins"]);
+    test.rebalance().await;
+    test.advance(SECOND * 9).await;
+    assert_eq!(seen.lock()[2..], ["heeds has heard", "heeds is over"], "the other one has its time");
+    test.advance(SECOND * 2).await;
+    assert_eq!(test.position("lines"), 1, "what has ended is committed");
+    assert_eq!(
+        seen.lock()[4..],
+        ["never is over", "never begins"],
+        "it is dropped, and runs again after that"
+    );
+    let began = tokio::time::Instant::now();
+    test.stop().await.unwrap();
+    assert_eq!(seen.lock()[6..], ["never is over"]);
+    assert!((SECOND * 5..SECOND * 6).contains(&began.elapsed()), "{:?}", began.elapsed());
+}
+
+/// Says when it is dropped.
+struct Noted(Seen, String);
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.0.lock().push(self.1.clone());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_being_written_when_a_partition_is_given_up_comes_before_all_that_follows() {
+    let seen = Seen::default();
+    let own = seen.clone();
+    let route = Route::topic("lines", move |line: Msg<Text>, cx: Cx| {
+        own.lock().push(line.clone());
+        async move { cx.send("copies", None, &Text(line.clone())) }
+    });
+    let app = App::new("a", "mem:").unwrap().revoke_grace(SECOND).stop_within(SECOND * 2);
+    let mut test = TestApp::new(app.add(route)).unwrap();
+    test.hold_writes(true);
+    test.send("lines", None, &Text("one".to_owned()));
+    test.advance(SECOND).await;
+    test.rebalance().await;
+    test.advance(SECOND * 20).await;
+    assert_eq!(*seen.lock(), ["one"], "no other gets the partition before");
+    test.hold_writes(false);
+    test.advance(SECOND).await;
+    assert_eq!((test.sent("copies").len(), test.position("lines")), (1, 1));
+    assert_eq!(*seen.lock(), ["one"], "it is done, and does not run again");
+    // A stop waits no longer than it may.
+    test.hold_writes(true);
+    test.send("lines", None, &Text("two".to_owned()));
+    test.advance(SECOND).await;
+    test.rebalance().await;
+    let began = tokio::time::Instant::now();
+    test.stop().await.unwrap();
+    assert!(began.elapsed() < SECOND * 4, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_service_of_the_examples_makes_invoices() {
+    let mut test = TestApp::new(service::app("mem:").unwrap()).unwrap();
+    for (currency, cents) in [("USD", 21), ("EUR", 5), ("USD", u64::MAX)] {
+        let order = service::Order { currency: currency.to_owned(), cents };
+        test.send("orders", Some(currency), &Json(order));
+    }
+    test.send("audit", None, &Text("a line".to_owned()));
+    test.advance(SECOND * 2).await;
+    let invoices: Vec<_> = test.sent("invoices").into_iter().map(|one| one.value.unwrap()).collect();
+    assert_eq!(invoices, ["{\"total\":42}", "{\"total\":5}"]);
+    assert_eq!((test.letters("orders").len(), test.position("orders"), test.position("audit")), (1, 3, 1));
 }

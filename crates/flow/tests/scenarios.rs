@@ -248,7 +248,7 @@ async fn scenarios_against_a_broker() {
     assert!(played >= 6, "{played}");
 }
 
-const BEHIND_THE_LIST: &str = "
+const BEHIND_THE_LIST: &str = r#"
 ## Keys, slices and what waits
 
 The keys of a partition fall into 1,024 slices, by a hash of their bytes (`mainstem_flow::slice_of`). One message of a slice runs at
@@ -262,6 +262,93 @@ succeeds, so that its slice waits all that time. The rest of the partition then 
 unfinished, or the first of them is 262,144 offsets behind: from there on the partition waits, as what is finished ahead of a
 position has to be kept with it.
 
+## What becomes of a failure
+
+| class | from | what happens |
+|---|---|---|
+| failed | any error that says nothing else, `Fault::failed`, a panic, a time limit | tried again after a growing wait. After its attempts (5) it becomes a dead letter if it failed alone: others of its route succeeded beside it. If too few others were tried to tell, after 15 minutes. If others fail too it is an outage, and waits |
+| transient | `Fault::transient`; an error of the client that may pass; an `io::Error` of a lost or refused connection; either of them as a cause of another error | tried again for as long as it takes, never a dead letter |
+| poison | what cannot be decoded, `Fault::poison`, a filter that panics over it | a dead letter at once |
+| stop | `Fault::stop`; an error of the client after which it cannot go on (closed, fenced, not authenticated); either as a cause | the application ends with an error; the message stays unfinished |
+
+A batch that fails runs again message by message, without those that were marked. Being given up, or stopped, is no failure. A
+panic in what is no handler's, decoder's or filter's call (the destructor of a handler that is dropped at its time limit, a fault of
+this crate) ends the application: its partition would stand still without a word.
+
+## Before the handler
+
+In this order: `expire_after` leaves out messages that are too old, `minimum_age` waits until they are old enough (and holds up those
+behind them), `filter` leaves out what it says; each in the order in which the route names them. Then `throttle` waits. What is left out
+is counted as `filtered`.
+
+## Dead letters
+
+A letter goes to `dlq.APPLICATION.TOPIC` (or `Route::dead_letters`), into the partition of the source's number modulo its count. The topic
+is created as wide as the source if it is not there. Key, value and headers are those of the message, its time is that of setting
+aside, and behind its own headers it has these, as text. The first six are those of Kafka's share groups (KIP-1191).
+
+| header | |
+|---|---|
+| `__dlq.errors.topic`, `.partition`, `.offset` | where the message is |
+| `__dlq.errors.group` | the application |
+| `__dlq.errors.delivery.count` | how often it was given to the handler |
+| `__dlq.errors.message` | the first line of the cause |
+| `__mainstem.errors.stage` | `filter`, `decode`, `handle` or `send` |
+| `__mainstem.errors.class` | `failed` or `poison` |
+| `__mainstem.errors.cause` | the error and its causes, a line each, 4 KiB at most |
+| `__mainstem.errors.first.ms` | when its first attempt failed, in ms since 1970 |
+| `__mainstem.errors.timestamp` | the message's own time, in ms since 1970 |
+| `__mainstem.errors.rounds` | how often it was replayed before |
+
+A message is finished when its letter is acknowledged. One that cannot be written holds the position, is tried again, and the log says
+which setting is in the way: `max.message.bytes` of the letters' topic, or `request_bytes_max` of the producer (`App::producer`; 32 MiB).
+`mainstem dead-letters list|show|replay|purge` looks after them. A replay keeps the message's time, so that `expire_after` counts from
+the first writing.
+
+## Giving up partitions, stopping
+
+When a partition is given up, or the application stops, nothing more of it starts. Handlers see `Cx::revoked`, and have `revoke_grace`
+(10 s) or `stop_within` (30 s); then they are dropped, at an await. What the producer has by then is waited for when a partition is given
+up, at most as long as its delivery may take (3 minutes), so that nothing comes behind what the next owner writes; a stop closes the
+producer instead, which gives up what is not written within a second. What is finished is committed, and only then the group goes
+on. Other partitions go on meanwhile. A process that is killed, or that the group has not heard of for too long, cannot promise that: what
+its producer had sent by then may come late.
+
+A topic that is deleted and created anew while the application reads it is read from its beginning, by its id (Kafka 2.8 and later) or because
+it is shorter. While no process runs only the second is noticed: reset the group's offsets after such a change.
+
+## Signals
+
+| signal | |
+|---|---|
+| SIGTERM, SIGINT | stops: what runs has its time, is committed, and the group is left; again: ends at once with 2 |
+| SIGTSTP, SIGCONT | starts nothing more, and keeps its partitions; goes on |
+| SIGUSR1 | logs where each partition is, and how much is unfinished and runs |
+
+`App::start` instead of `App::run` leaves signals alone.
+
+## Addresses
+
+`App::http("127.0.0.1:8080")` serves `/live`, `/ready` and `/metrics`. The first two answer 200, or 503 with the reason as text.
+
+- `/live` fails when the first unfinished message of a partition has been running, or ready to run, for longer than `stuck_after`
+  (5 min): a restart may help. What waits for its next attempt, for the end of a pause, or for a letter or an output to be written, is
+  not stuck, and during an outage nothing is: `mainstem_flow_frontier_age_seconds` tells of those. A handler that blocks its thread is named in
+  the log within two seconds, while it does and when it comes back.
+- `/ready` fails until the process is in its group, and when it stops. A member of a group that has more of them than partitions is ready.
+
+| metric | labels | |
+|---|---|---|
+| `mainstem_flow_messages_total` | `route`, `outcome`: `handled`, `failed`, `filtered` | messages that were handled or left out, and attempts that failed |
+| `mainstem_flow_retries_total` | `route` | attempts after the first one |
+| `mainstem_flow_dead_letters_total` | `route` | messages that were set aside |
+| `mainstem_flow_handler_seconds` | `route` | histogram of how long attempts take |
+| `mainstem_flow_unfinished` | `topic`, `partition` | messages that have arrived and are not finished |
+| `mainstem_flow_frontier_age_seconds` | `topic`, `partition` | for how long the first of them has been the first |
+| `mainstem_flow_lag` | `topic`, `partition` | offsets from that one to the log's end |
+| `mainstem_flow_rebalances_total` | | changes of the partitions of this process |
+| `mainstem_flow_state` | `state`: `starting`, `running`, `quiet`, `stopping`, `stopped` | 1 for the present one |
+
 ## Commands of a service
 
 `mainstem_flow::main` (feature `command`) gives a service its commands: `run`, `topics plan`, `topics apply [--add-partitions]`,
@@ -273,7 +360,7 @@ position has to be kept with it.
 | 0 | All went well; for `topics plan`: the brokers have what is declared. |
 | 1 | It failed, and standard error says why; also for words that are no command. |
 | 2 | `topics plan`: the brokers differ from what is declared. `topics apply`: they still do, such as by partitions that it does not add unasked. `run`: a second SIGTERM has ended it at once. |
-";
+"#;
 
 #[test]
 fn the_page_lists_every_scenario() {

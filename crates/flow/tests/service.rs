@@ -160,7 +160,7 @@ async fn what_is_too_large_for_the_letters_holds_its_partition_until_it_fits() {
     let route = Route::topic("lines", |line: Msg<Text>| async move {
         if line.len() > 10 { Err(Fault::poison("too long")) } else { Ok(()) }
     });
-    let app = world.app("a").commit_every(Duration::from_millis(20));
+    let app = world.app("a").commit_every(Duration::from_millis(20)).stuck_after(Duration::from_millis(20));
     let running = app.add(route).start().unwrap();
     world.write("lines", Some("k"), &"x".repeat(4_000)).await;
     world.write("lines", Some("other"), "short").await;
@@ -175,6 +175,8 @@ async fn what_is_too_large_for_the_letters_holds_its_partition_until_it_fits() {
         None,
         "the position waits for the letter"
     );
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(running.status().live(), Ok(()), "a restart would not help");
     let larger = mainstem_client::ConfigChange::Set("max.message.bytes".into(), "100000".into());
     let letters = mainstem_client::ConfigResource::Topic("dlq.a.lines".into());
     world.admin().alter_configs(&letters, &[larger], false).await.unwrap();
@@ -249,5 +251,199 @@ async fn partitions_that_are_added_are_handled_as_well() {
     .unwrap();
     producer.send(Record::new("lines", "2").partition(2)).await.unwrap().await.unwrap();
     eventually("what is in a new one is handled", || seen.lock().len() == 2).await;
+    running.stop().await.unwrap();
+}
+
+/// A route whose handlers of "long" last until they may end, and hear of a revocation; and what has happened, as PROCESS: WHAT.
+fn long_and_short(process: &'static str, events: &Seen<String>, may_end: &Arc<AtomicBool>) -> Route {
+    let (events, may_end) = (events.clone(), may_end.clone());
+    Route::topic("lines", move |line: Msg<Text>, cx: Cx| {
+        let (events, may_end) = (events.clone(), may_end.clone());
+        async move {
+            let note = |what: &str| {
+                events.lock().push(format!("{process}: {} {what} in {}", *line, line.partition().partition));
+            };
+            note("begins");
+            let mut is_told = false;
+            while *line == "long" && !may_end.load(Ordering::Relaxed) {
+                if cx.revoked() && !std::mem::replace(&mut is_told, true) {
+                    note("is told");
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            note("ends");
+        }
+    })
+}
+
+#[tokio::test]
+async fn a_partition_that_is_given_up_waits_for_its_handlers_and_the_others_go_on() {
+    for protocol in support::protocols() {
+        let world = World::start();
+        world.create("lines", 2).await;
+        let (events, may_end): (Seen<String>, _) = (Arc::default(), Arc::new(AtomicBool::new(false)));
+        let app = |process| {
+            let app = world.app("a").protocol(protocol.clone()).revoke_grace(Duration::from_secs(600));
+            app.add(long_and_short(process, &events, &may_end)).start().unwrap()
+        };
+        let write = async |line: &'static str, partition: i32| {
+            world.write_record(world.record("lines", line).key(line).partition(partition)).await;
+        };
+        let has = |what: &str| events.lock().iter().any(|event| event.starts_with(what));
+        let first = app("first");
+        for partition in [0, 1] {
+            write("long", partition).await;
+        }
+        eventually("both run", || events.lock().len() == 2).await;
+        let second = app("second");
+        eventually("one is told", || has("first: long is told")).await;
+        let given_up = i32::from(has("first: long is told in 1"));
+        write("short", 1 - given_up).await;
+        eventually("the other partition goes on", || has("first: short ends")).await;
+        assert!(!has("second") && !has("first: long ends"), "{:?}", events.lock());
+        may_end.store(true, Ordering::Relaxed);
+        let has_partition = || second.status().metrics().contains("partition=");
+        eventually("the second one has its partition", has_partition).await;
+        write("short", given_up).await;
+        eventually("it goes on there", || has("second: short ends")).await;
+        let begun = events.lock().iter().filter(|event| event.contains("long begins")).count();
+        assert_eq!(begun, 2, "what had its time does not run again: {:?}", events.lock());
+        first.stop().await.unwrap();
+        second.stop().await.unwrap();
+    }
+}
+
+/// Says when it is dropped.
+struct Noted(Seen<String>, String);
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.0.lock().push(self.1.clone());
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_outlasts_its_time_is_dropped_before_another_process_begins() {
+    for protocol in support::protocols() {
+        let world = World::start();
+        world.create("lines", 2).await;
+        let events: Seen<String> = Arc::default();
+        let app = |process: &'static str| {
+            let events = events.clone();
+            let route = Route::topic("lines", move |line: Msg<Text>| {
+                let events = events.clone();
+                async move {
+                    let partition = line.partition().partition;
+                    events.lock().push(format!("{process} begins {partition}"));
+                    let _noted = Noted(events.clone(), format!("{process} is over in {partition}"));
+                    std::future::pending::<()>().await;
+                }
+            });
+            let app = world.app("a").protocol(protocol.clone()).revoke_grace(Duration::from_millis(50));
+            app.stop_within(Duration::from_millis(50)).add(route).start().unwrap()
+        };
+        let first = app("first");
+        for partition in [0, 1] {
+            world.write_record(world.record("lines", "x").partition(partition)).await;
+        }
+        eventually("both run", || events.lock().len() == 2).await;
+        let second = app("second");
+        eventually("the second one has one of them", || events.lock().len() == 4).await;
+        let order = events.lock().clone();
+        let partition = order[3].strip_prefix("second begins ").unwrap();
+        assert_eq!(order[2], format!("first is over in {partition}"), "{protocol:?}: {order:?}");
+        first.stop().await.unwrap();
+        second.stop().await.unwrap();
+        assert!(world.committed("a").await.values().all(|offset| *offset == 0), "nothing was finished");
+    }
+}
+
+#[tokio::test]
+async fn a_letter_may_be_as_large_as_its_message() {
+    let world = World::with(&[("message.max.bytes", "10000000")]);
+    world.create("lines", 1).await;
+    let route = Route::topic("lines", |_: Msg<Text>| async { Err::<(), _>(Fault::poison("no")) });
+    let running = world.app("a").add(route).start().unwrap();
+    let config = mainstem_client::ProducerConfig::new(ClientConfig::new(world.address()).unwrap());
+    let config = mainstem_client::ProducerConfig { request_bytes_max: 8 << 20, ..config };
+    let producer = mainstem_client::Producer::new(config).unwrap();
+    producer.send(Record::new("lines", "x".repeat(4 << 20))).await.unwrap().await.unwrap();
+    assert_eq!(world.read("dlq.a.lines", 1).await[0].value.as_ref().unwrap().len(), 4 << 20);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn letters_whose_topic_is_deleted_get_another() {
+    let world = World::with(&[("auto.create.topics.enable", "false")]);
+    world.create("lines", 3).await;
+    let route = Route::topic("lines", |_: Msg<Text>| async { Err::<(), _>(Fault::poison("no")) });
+    let app = world.app("a").producer(|config| {
+        // What cannot be written is known soon.
+        let (max_block, delivery_timeout) = (Duration::from_millis(300), Duration::from_millis(300));
+        mainstem_client::ProducerConfig { max_block, delivery_timeout, ..config }
+    });
+    let running = app.add(route).start().unwrap();
+    world.write("lines", None, "1").await;
+    world.read("dlq.a.lines", 1).await;
+    let unfinished = |metrics: &str| {
+        let all = metrics.lines().filter(|line| line.starts_with("mainstem_flow_unfinished{"));
+        all.filter_map(|line| line.split(' ').nth(1)?.parse::<u32>().ok()).sum::<u32>()
+    };
+    eventually("its message is finished", || unfinished(&running.status().metrics()) == 0).await;
+    world.delete("dlq.a.lines").await;
+    world.write("lines", None, "2").await;
+    let letters = world.read("dlq.a.lines", 1).await;
+    assert_eq!(letters[0].value.as_deref(), Some(&b"2"[..]));
+    assert_eq!(world.admin().topic("dlq.a.lines").await.unwrap().partitions.len(), 3);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_broker_that_keeps_little_beside_offsets_gets_offsets_alone() {
+    let world = World::with(&[("offset.metadata.max.bytes", "10")]);
+    world.create("lines", 1).await;
+    let route = Route::topic("lines", |line: Msg<Text>| async move {
+        if *line == "bad" { Err(Fault::transient("away")) } else { Ok(()) }
+    });
+    let app = world.app("a").commit_every(Duration::from_millis(20));
+    let running = app.add(route).start().unwrap();
+    for line in ["1", "bad", "2"] {
+        world.write("lines", Some(line), line).await;
+    }
+    let handled = "mainstem_flow_messages_total{route=\"lines\",outcome=\"handled\"} 2";
+    eventually("two are handled", || running.status().metrics().contains(handled)).await;
+    running.stop().await.unwrap();
+    assert_eq!(world.committed("a").await[&world.t("lines", 0)], 1);
+}
+
+#[tokio::test]
+async fn figures_tell_retries_letters_and_rebalances() {
+    let world = World::start();
+    world.create("lines", 1).await;
+    let is_away = Arc::new(AtomicBool::new(true));
+    let away = is_away.clone();
+    let route = Route::topic("lines", move |line: Msg<Text>| {
+        let fault = match line.as_str() {
+            "poison" => Some(Fault::poison("no")),
+            "away" if away.swap(false, Ordering::Relaxed) => Some(Fault::transient("away")),
+            _ => None,
+        };
+        async move { fault.map_or(Ok(()), Err) }
+    });
+    let running = world.app("a").add(route.retry(Retry::exponential(1, 2))).start().unwrap();
+    for line in ["poison", "away", "good"] {
+        world.write("lines", Some(line), line).await;
+    }
+    let says = |what: &str| running.status().metrics().lines().any(|line| line == what);
+    let of_route = |name: &str, count: u32| says(&format!("mainstem_flow_{name}{{route=\"lines\"}} {count}"));
+    eventually("one is set aside, and one tried again", || {
+        of_route("dead_letters_total", 1)
+            && of_route("retries_total", 1)
+            && says("mainstem_flow_messages_total{route=\"lines\",outcome=\"handled\"} 2")
+            && says("mainstem_flow_messages_total{route=\"lines\",outcome=\"failed\"} 2")
+    })
+    .await;
+    assert!(says("mainstem_flow_rebalances_total 1"), "{}", running.status().metrics());
+    assert!(says("mainstem_flow_state{state=\"running\"} 1"));
     running.stop().await.unwrap();
 }

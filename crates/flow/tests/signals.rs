@@ -28,6 +28,9 @@ fn service() {
                 std::fs::write(directory.join(format!("{}.started", *line)), "").unwrap();
                 match line.as_str() {
                     "stuck" => std::future::pending().await,
+                    "blocks" => loop {
+                        std::thread::park();
+                    },
                     _ => tokio::time::sleep(Duration::from_millis(300)).await,
                 }
                 std::fs::write(directory.join(format!("{}.ended", *line)), "").unwrap();
@@ -145,4 +148,13 @@ async fn a_service_rests_between_two_signals_and_says_what_runs_by_a_third() {
     eventually("two is handled", || service.has("two.ended")).await;
     service.signal("-TERM");
     assert!(service.end().await.success());
+}
+
+#[tokio::test]
+async fn a_handler_that_blocks_its_thread_for_ever_is_named() {
+    let world = world().await;
+    let service = Service::start(&world);
+    world.write("lines", Some("a"), "blocks").await;
+    let named = "a handler blocks its thread in partition lines-0 for ";
+    eventually("it is named", || service.logs(named)).await;
 }

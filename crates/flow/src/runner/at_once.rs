@@ -133,10 +133,10 @@ where
         let (shared, route) = (&self.partition.shared, &self.partition.route);
         if done > 0 {
             let mut progress = shared.progress.lock();
-            progress.moved_ms = now_ms;
             if let Some(window) = &mut progress.window {
                 window.pass(passed);
             }
+            progress.note_frontier(now_ms);
         }
         shared.at_once.store(0, Ordering::Relaxed);
         route.judge.lock().succeeded_times(u64::from(done));

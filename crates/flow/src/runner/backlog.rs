@@ -114,7 +114,7 @@ impl Backlog {
                     partition.route.metrics.filtered.add(1);
                     window.pass(record.offset + 1);
                 }
-                Passage::Pass => {
+                passed @ (Passage::Pass | Passage::Refuse(_)) => {
                     let slice = slice.unwrap_or_else(|| slice_of(batch.key(&record), record.offset));
                     if window.unfinished() == 0 {
                         // What stood still until now had nothing to do.
@@ -122,6 +122,11 @@ impl Backlog {
                     }
                     if let Admitted::Slot(slot) = window.admit(record.offset, slice, record.size()) {
                         messages.keep(slot, number, index);
+                        if let Passage::Refuse(failure) = passed {
+                            // In its turn: what is before it of its key comes first.
+                            window.run_alone(slot);
+                            messages.get_mut(slot).refusal = Some(failure);
+                        }
                     }
                 }
             }
@@ -236,11 +241,11 @@ fn passage(
     if !route.settings.filters.is_empty() {
         let (message, wall_ms) = (messages.record(number, index), partition.app.wall_ms());
         let decided = route.settings.filters.iter().map(|filter| filter.passage(&message, wall_ms));
-        if let Some(other) = decided.into_iter().find(|passage| *passage != Passage::Pass) {
+        if let Some(other) = decided.into_iter().find(|passage| !matches!(passage, Passage::Pass)) {
             return other;
         }
     }
-    match route.throttle.as_ref().map(|throttle| throttle.lock().take(now_ms.saturating_mul(1_000))) {
+    match route.throttle.as_ref().map(|throttle| throttle.lock().take(now_ms)) {
         Some(Err(wait_ms)) => Passage::WaitMs(wait_ms),
         _ => Passage::Pass,
     }

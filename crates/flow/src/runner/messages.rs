@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use mainstem_client::{Error, FetchedBatch, RecordRange};
 
+use crate::attempt::Failure;
 use crate::cx::Cx;
 use crate::judge::{Mark, Tries};
 use crate::message::{OpenBatch, Received};
@@ -45,6 +46,8 @@ pub(super) struct Slot {
     pub(super) cx: Option<Cx>,
     /// Which context its attempt was started with.
     pub(super) cx_address: usize,
+    /// Why no handler gets it.
+    pub(super) refusal: Option<Box<Failure>>,
     /// The others of its batch.
     pub(super) others: Vec<u16>,
 }
@@ -136,6 +139,7 @@ impl Messages {
     /// No message is unfinished any more.
     pub(super) fn clear(&mut self) {
         for slot in 0..self.slots.len() {
+            self.slots[slot].refusal = None;
             self.finish(u16::try_from(slot).expect("a window has at most 1,024 slots"));
         }
     }

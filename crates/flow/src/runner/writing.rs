@@ -1,6 +1,7 @@
 //! Records that a message's outcome depends on: its outputs, or its dead letter.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use mainstem_client::{Error, ErrorCode, Record, TopicPartition};
@@ -16,6 +17,49 @@ use crate::transport::{BoxFuture, Sink};
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
+/// Whether something of a partition is being written, and may be.
+#[derive(Debug, Default)]
+pub(super) struct Writes {
+    under_way: AtomicUsize,
+    have_ended: AtomicBool,
+}
+
+impl Writes {
+    /// Lets nothing more be written; returns true the first time. What is under way goes on.
+    pub(super) fn end(&self) -> bool {
+        !self.have_ended.swap(true, Ordering::Relaxed)
+    }
+
+    /// Returns true after [`Writes::end`].
+    pub(super) fn have_ended(&self) -> bool {
+        self.have_ended.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the sink has something of which the outcome is not known.
+    pub(super) fn are_under_way(&self) -> bool {
+        self.under_way.load(Ordering::Relaxed) > 0
+    }
+
+    /// Begins a write and waits for it, unless nothing more may be written: this never ends then.
+    async fn write<F: Future>(&self, write: impl FnOnce() -> F) -> F::Output {
+        if self.have_ended() {
+            return std::future::pending().await;
+        }
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        let _under_way = UnderWay(self);
+        write().await
+    }
+}
+
+/// A write that has begun.
+struct UnderWay<'a>(&'a Writes);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// What has been written of the message in a slot.
 pub(super) enum Written {
     Outputs(u16, Result<(), Fault>),
@@ -25,13 +69,14 @@ pub(super) enum Written {
 /// Writes what a message sends. What could be written later is tried again there; the handler does not run again for that.
 pub(super) fn write_outputs(
     sink: Arc<dyn Sink>,
+    writes: Arc<Writes>,
     slot: u16,
     records: Vec<Record>,
 ) -> BoxFuture<'static, Written> {
     Box::pin(async move {
         let mut wait = RETRY_FIRST;
         loop {
-            match sink.write(records.clone()).await {
+            match writes.write(|| sink.write(records.clone())).await {
                 Ok(()) => return Written::Outputs(slot, Ok(())),
                 Err(error) if error.is_retriable() => {
                     tracing::warn!("what a handler sends cannot be written yet: {error}; again in {wait:?}");
@@ -84,12 +129,13 @@ pub(super) fn letter_of(
 /// Writes a dead letter, however long that takes: its message is unfinished until then.
 pub(super) fn write_letter(
     sink: Arc<dyn Sink>,
+    writes: Arc<Writes>,
     slot: u16,
     addressed: Addressed,
 ) -> BoxFuture<'static, Written> {
     Box::pin(async move {
         let mut wait = RETRY_FIRST;
-        while let Err(error) = try_write(&*sink, &addressed).await {
+        while let Err(error) = writes.write(|| try_write(&*sink, &addressed)).await {
             let Addressed { topic, source, offset, .. } = &addressed;
             tracing::error!(
                 "the dead letter of {source} at offset {offset} cannot be written to {topic}: {error}; {}its position waits, \
@@ -117,7 +163,7 @@ async fn try_write(sink: &dyn Sink, addressed: &Addressed) -> Result<(), Error> 
 fn advice(error: &Error) -> &'static str {
     let is_too_large =
         matches!(error.code(), Some(ErrorCode::MESSAGE_TOO_LARGE | ErrorCode::RECORD_LIST_TOO_LARGE));
-    match is_too_large || matches!(error, Error::Invalid(_)) {
+    match is_too_large {
         true => "raise max.message.bytes of that topic above that of the source; ",
         false => "",
     }

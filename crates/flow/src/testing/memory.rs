@@ -7,7 +7,7 @@ use bytes::Bytes;
 use mainstem_client::{CommittedOffset, Error, FetchedBatch, Header, Record, TopicPartition};
 use mainstem_records::{BatchBuilder, BatchOptions};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use crate::app::AppState;
 use crate::transport::{BoxFuture, Commit, Event, Sink, Source};
@@ -27,8 +27,13 @@ struct State {
     topics: BTreeMap<String, Vec<Record>>,
     committed: BTreeMap<TopicPartition, CommittedOffset>,
     is_rebalancing: bool,
+    /// What waits to be written; none: all is written at once.
+    held: Option<Vec<HeldWrite>>,
     changes: u64,
 }
+
+/// Records that are not written yet, and what hears of it.
+type HeldWrite = (Vec<Record>, oneshot::Sender<()>);
 
 impl Memory {
     pub(super) fn new(app: Arc<AppState>) -> Memory {
@@ -57,6 +62,15 @@ impl Memory {
         self.changed.notify_one();
     }
 
+    pub(super) fn hold_writes(&self, are_held: bool) {
+        let held = std::mem::replace(&mut self.state.lock().held, are_held.then(Vec::new));
+        for (records, written) in held.into_iter().flatten() {
+            records.into_iter().for_each(|record| self.append(record));
+            // What was dropped does not hear of it.
+            let _ = written.send(());
+        }
+    }
+
     pub(super) fn changes(&self) -> u64 {
         self.state.lock().changes
     }
@@ -64,8 +78,19 @@ impl Memory {
 
 impl Sink for Memory {
     fn write(&self, records: Vec<Record>) -> BoxFuture<'static, Result<(), Error>> {
+        if let Some(held) = &mut self.state.lock().held {
+            let (sender, written) = oneshot::channel();
+            held.push((records, sender));
+            return Box::pin(async move { written.await.map_err(|_| Error::Closed) });
+        }
         records.into_iter().for_each(|record| self.append(record));
         Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn close(&self) -> BoxFuture<'static, ()> {
+        // What waits fails by that.
+        self.state.lock().held.iter_mut().for_each(Vec::clear);
+        Box::pin(std::future::ready(()))
     }
 
     fn letter_partitions(&self, _: String, _: Arc<str>) -> BoxFuture<'static, Result<i32, Error>> {

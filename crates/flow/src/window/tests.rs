@@ -254,3 +254,42 @@ fn offsets_that_go_back_are_a_mistake_of_the_caller() {
     window.admit(4, 0, 1);
     window.admit(3, 0, 1);
 }
+
+#[test]
+fn what_is_expected_of_the_first_unfinished_message_is_when_its_attempt_was_due() {
+    let mut window = Window::new(0, [], Limits::default());
+    assert_eq!(window.frontier_due_ms(), None);
+    for offset in 0..2 {
+        window.admit(offset, offset as u16, 1);
+    }
+    let (first, second) = (window.start().unwrap(), window.start().unwrap());
+    assert_eq!(window.frontier_due_ms(), Some(0));
+    window.retry(first, 500, 100);
+    assert_eq!(window.frontier_due_ms(), Some(500));
+    window.tick(500);
+    assert_eq!(window.start(), Some(first));
+    assert_eq!(window.frontier_due_ms(), Some(500), "its present attempt was due then");
+    window.await_write(first);
+    assert_eq!(window.frontier_due_ms(), Some(u64::MAX), "it is not its attempt that is waited for");
+    window.finish(first, 600);
+    assert_eq!(window.frontier_due_ms(), Some(0), "the next one");
+    window.await_write(second);
+    window.retry(second, 700, 600);
+    assert_eq!(window.frontier_due_ms(), Some(700), "what could not be written runs again");
+    window.check();
+}
+
+#[test]
+fn a_message_that_runs_alone_is_in_no_batch() {
+    let mut window = Window::new(0, [], Limits::default());
+    let slots: Vec<_> = (0..4).map(|offset| window.admit(offset, 0, 1)).collect();
+    let Admitted::Slot(alone) = slots[1] else { panic!("{slots:?}") };
+    window.run_alone(alone);
+    for expected in [&[0][..], &[1], &[2, 3]] {
+        let mut batch = Vec::new();
+        window.start_batch(10, &mut batch);
+        assert_eq!(batch.iter().map(|slot| window.offset(*slot)).collect::<Vec<_>>(), expected);
+        batch.iter().for_each(|slot| window.finish(*slot, 0));
+        window.check();
+    }
+}

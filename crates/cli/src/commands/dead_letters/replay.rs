@@ -81,7 +81,9 @@ impl Plan {
 }
 
 async fn write(replay: &Replay, admin: &Admin, plan: &Plan) -> Result<()> {
-    let producer = Producer::new(ProducerConfig::new(replay.target.config()?))?;
+    // A letter that could be written is as large as its message, which goes back now.
+    let usual = ProducerConfig::new(replay.target.config()?);
+    let producer = Producer::new(ProducerConfig { request_bytes_max: usual.buffer_bytes, ..usual })?;
     let mut widths: BTreeMap<String, i32> = BTreeMap::new();
     let mut deliveries = Vec::new();
     for letter in &plan.letters {
