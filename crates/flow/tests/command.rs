@@ -1,4 +1,5 @@
 //! A service's own command line, and what it ends with.
+#![allow(clippy::unwrap_used, reason = "all of it is tests, helpers too")]
 
 mod support;
 

@@ -417,7 +417,8 @@ impl Controller {
         if records.is_empty() {
             return Ok(());
         }
-        let bytes = batch_of(records, crate::clock::wall_ms())?;
+        let wall_ms = crate::clock::wall_ms();
+        let bytes = batch_of(records, wall_ms)?;
         let clock = crate::clock::Clock::start();
         let append =
             |scratch: &mut _| self.log.append_in_epoch(&bytes, Origin::Coordinator, epoch, &clock, scratch);

@@ -66,7 +66,7 @@ impl Handshakes {
     pub(crate) fn report(&self) -> Vec<SuiteReport> {
         let by_suite = self.by_suite.lock();
         let report = by_suite.iter().map(|((protocol, cipher), counts)| SuiteReport {
-            protocol: protocol,
+            protocol,
             cipher: cipher.clone(),
             done: counts.done.load(Ordering::Relaxed),
             open: counts.open.load(Ordering::Relaxed),
