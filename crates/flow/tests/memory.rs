@@ -1,4 +1,5 @@
 //! The test kit: topics in memory, and time that passes when a test says so.
+#![allow(clippy::unwrap_used, reason = "it is a test")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
