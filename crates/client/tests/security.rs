@@ -1,5 +1,6 @@
 //! What is not the same on every broker, or concerns the whole process: see `src/secured_brokers.rs` for the rest.
 #![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
+#![allow(clippy::print_stdout, reason = "a process of its own says how it went")]
 
 use std::process::Command;
 
