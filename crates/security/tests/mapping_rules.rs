@@ -5,6 +5,7 @@
 //! and compared in each run; `TEST_SEED` makes those of a run again, and `UPDATE_EXPECT=1` writes the file anew. Without
 //! them the test says that it is skipped; under `CI=true` it fails.
 #![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
+#![allow(clippy::print_stdout, reason = "the seed is for who repeats a run")]
 
 mod mapping_rules {
     pub(crate) mod generator;
