@@ -151,6 +151,11 @@ fn records_are_deleted_on_all_replicas() {
     let mut cluster = Cluster::start(4);
     let leader = cluster.leader();
     (0..20).for_each(|value| assert_eq!(cluster.produce(leader, value), Ok(())));
+    // A replica that lacks what is deleted cannot go on yet.
+    for node in 0..3 {
+        let end = |cluster: &Cluster| cluster.partition(node).ends().map(|ends| ends.log_end);
+        wait_for("all records", || (end(&cluster) == Ok(20)).then_some(()));
+    }
     let (wait, done) = cluster::waiter();
     assert_eq!(cluster.partition(leader).delete_records_before(10, wait), Ok(10));
     assert_eq!(done.recv_timeout(SOON), Ok(Ok(())));
