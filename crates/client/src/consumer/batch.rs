@@ -77,6 +77,18 @@ impl FetchedBatch {
     /// # Errors
     /// [`Error::Damaged`] if it is something else.
     pub fn from_bytes(partition: TopicPartition, bytes: Bytes) -> Result<FetchedBatch, Error> {
+        FetchedBatch::from_bytes_within(partition, bytes, u32::MAX as usize)
+    }
+
+    /// The same for bytes of a peer: it may have at most `bytes_max` without compression.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], also if it has more.
+    pub fn from_bytes_within(
+        partition: TopicPartition,
+        bytes: Bytes,
+        bytes_max: usize,
+    ) -> Result<FetchedBatch, Error> {
         let damaged = |reason: String| Error::Damaged {
             partition: partition.clone(),
             offset: 0,
@@ -87,7 +99,7 @@ impl FetchedBatch {
         if !rest.is_empty() {
             return Err(damaged("bytes follow the batch".to_owned()));
         }
-        let (first_offset, bytes_max) = (batch.base_offset(), u32::MAX as usize);
+        let first_offset = batch.base_offset();
         FetchedBatch::open(partition.clone(), bytes.clone(), first_offset, bytes_max, &mut Scratch::default())
     }
 
@@ -217,5 +229,26 @@ impl<'a> Iterator for FetchedRecords<'a> {
         let records = self.records.as_mut()?;
         let read = records.find(|read| !matches!(read, Ok(record) if record.offset < first_offset))?;
         Some(read.map_err(|error| self.batch.damaged(&error)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mainstem_records::{BatchBuilder, BatchOptions, Compression};
+
+    use super::*;
+
+    #[test]
+    fn bytes_of_a_peer_become_only_as_large_as_is_allowed() {
+        let options = BatchOptions { compression: Compression::Gzip, ..BatchOptions::default() };
+        let mut builder = BatchBuilder::new(options);
+        builder.append(1, None, Some(&vec![0; 1 << 20]), &[]).expect("it fits");
+        let bytes = Bytes::from(builder.build().expect("it has a record"));
+        assert!(bytes.len() < 20_000);
+        let open = |bytes_max| {
+            FetchedBatch::from_bytes_within(TopicPartition::new("lines", 0), bytes.clone(), bytes_max)
+        };
+        assert!(matches!(open(100_000), Err(Error::Damaged { .. })));
+        assert!(open(2 << 20).is_ok());
     }
 }
