@@ -22,10 +22,15 @@ impl Drop for Served {
     }
 }
 
+fn log_of(directory: &str) -> String {
+    format!("{directory}.log")
+}
+
 fn serve(directory: &str) -> Served {
     let mut command = Command::new(MAINSTEM);
     command.args(["direct", "serve", &format!("cart={directory}"), "--address", "127.0.0.1:0"]);
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let log = std::fs::File::create(log_of(directory)).unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let address = line.trim().strip_prefix("streams are served at ").expect("it says where").to_owned();
@@ -81,11 +86,14 @@ async fn consumers_are_looked_after_from_outside() {
     let changed = run(&format!("reset {url} cart analytics --to-earliest")).unwrap();
     assert_eq!(changed, "consumer analytics of cart goes on, at offset 0 and 3 events behind\n");
     let filtered = run(&format!("filter {url} cart analytics --exclude all --include prefix=cart-")).unwrap();
-    assert!(filtered.contains("what the filter lets pass"), "{filtered}");
+    assert!(filtered.contains("what the filter lets pass from offset "), "{filtered}");
     let paused = json(run(&format!("pause {url} cart analytics --json")).unwrap());
     assert_eq!(paused["consumer"]["filter"], "--exclude all --include prefix=cart-");
     let unknown = run(&format!("resume {url} cart missing")).unwrap_err();
     assert!(unknown.contains("it has analytics"), "{unknown}");
+    // What is refused is in the log, which is stderr.
+    let log = std::fs::read_to_string(log_of(&directory)).unwrap();
+    assert!(log.contains("Manage by 127.0.0.1") && log.contains("missing"), "{log}");
     let served_already = run(&format!("list {directory}")).unwrap_err();
     assert!(served_already.contains("is open as a journal already, in process"), "{served_already}");
     // Unlike a kill, SIGTERM closes the journal in order.

@@ -30,7 +30,8 @@ impl Admin {
     /// What the publisher refuses, or that the connection was lost.
     pub async fn describe(&mut self, stream: &str) -> Result<Vec<proto::StreamInfo>> {
         let request = self.address.request(proto::DescribeRequest { stream: stream.to_owned() })?;
-        let reply = self.client.describe(request).await.map_err(|status| self.error(stream, &status))?;
+        let reply =
+            self.client.describe(request).await.map_err(|status| self.address.error_of(stream, &status))?;
         Ok(reply.into_inner().streams)
     }
 
@@ -47,18 +48,9 @@ impl Admin {
         let (name, consumer) = (stream.to_owned(), consumer.to_owned());
         let request =
             self.address.request(proto::ManageRequest { stream: name, consumer, action: Some(action) })?;
-        let reply = self.client.manage(request).await.map_err(|status| self.error(stream, &status))?;
+        let reply =
+            self.client.manage(request).await.map_err(|status| self.address.error_of(stream, &status))?;
         Ok(reply.into_inner().consumer)
-    }
-
-    fn error(&self, stream: &str, status: &tonic::Status) -> DirectError {
-        let address = self.address.at().to_owned();
-        match Refused::of_status(status) {
-            Some(refused) => DirectError::Refused { address, stream: stream.to_owned(), refused },
-            None => {
-                DirectError::Status { address, code: status.code(), message: status.message().to_owned() }
-            }
-        }
     }
 }
 

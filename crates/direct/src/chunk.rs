@@ -13,12 +13,14 @@ use crate::filter::Filter;
 use crate::handover::Part;
 use crate::slices::SliceRange;
 
+/// A batch of transformed events has at most so many bytes, or one event.
+const TRANSFORMED_BATCH_BYTES: usize = 256 << 10;
 /// A chunk is read until it has so many bytes, or one batch.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 /// A ring keeps chunks of so many bytes: who is not further behind reads no file.
 const RING_BYTES: usize = 4 << 20;
-/// Compressed batches, which only a broker's clients write, may not become larger.
-const DECOMPRESSED_MAX: usize = 16 << 20;
+/// Compressed batches, which only a broker's clients write, may not become larger: neither here nor at a consumer.
+pub const DECOMPRESSED_BYTES_MAX: usize = 16 << 20;
 
 /// How often something was done, since the journal was opened.
 #[derive(Debug, Default)]
@@ -35,11 +37,37 @@ pub(crate) struct Chunk {
     pub(crate) from: i64,
     pub(crate) next: i64,
     bytes: Bytes,
-    views: Mutex<Vec<(ViewKey, Bytes)>>,
+    views: Mutex<Views>,
+}
+
+/// What lenses show of a chunk.
+#[derive(Debug, Default)]
+struct Views {
+    /// Newer chunks have taken the room for it: nothing more is kept.
+    is_retired: bool,
+    kept: Vec<(ViewKey, Bytes)>,
+}
+
+impl Views {
+    fn get(&self, key: ViewKey) -> Option<Bytes> {
+        self.kept.iter().find(|(one, _)| *one == key).map(|(_, view)| view.clone())
+    }
+
+    fn keep(&mut self, key: ViewKey, view: &Bytes) {
+        if !self.is_retired {
+            self.kept.push((key, view.clone()));
+        }
+    }
+
+    fn retire(&mut self) {
+        *self = Views { is_retired: true, kept: Vec::new() };
+    }
 }
 
 /// The number of a lens.
 type ViewKey = u64;
+/// What the stream's transformation makes of a chunk, before any filter.
+const TRANSFORMED: ViewKey = 0;
 /// The newest chunks of so many bytes keep what lenses show of them.
 const VIEWED_BYTES: usize = 256 << 10;
 
@@ -66,6 +94,13 @@ pub struct Transformed {
     pub headers: Vec<(String, Bytes)>,
 }
 
+impl Transformed {
+    fn size(&self) -> usize {
+        let headers = self.headers.iter().map(|(name, value)| name.len() + value.len() + 8);
+        self.key.as_ref().map_or(0, Bytes::len) + self.value.len() + headers.sum::<usize>() + 32
+    }
+}
+
 impl std::fmt::Debug for Lens {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let is_transformed = self.transform.is_some();
@@ -78,13 +113,18 @@ impl std::fmt::Debug for Lens {
 
 impl Lens {
     pub(crate) fn new(transform: Option<Arc<Transform>>, filters: Vec<Filter>) -> Lens {
-        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        static NUMBERS: AtomicU64 = AtomicU64::new(TRANSFORMED + 1);
         Lens { number: NUMBERS.fetch_add(1, Ordering::Relaxed), transform, filters }
     }
 
     /// Returns true if it shows everything as it is.
     fn is_clear(&self) -> bool {
-        self.transform.is_none() && self.filters.iter().all(Filter::is_empty)
+        self.transform.is_none() && self.shows_all()
+    }
+
+    /// Returns true if no filter leaves anything out.
+    fn shows_all(&self) -> bool {
+        self.filters.iter().all(Filter::is_empty)
     }
 
     fn passes(&self, record: &Record<'_>) -> bool {
@@ -107,19 +147,32 @@ impl Chunk {
         let key = lens.number;
         // Under the lock, so that others wait for the result instead of computing it too.
         let mut views = self.views.lock();
-        if let Some((_, view)) = views.iter().find(|(one, _)| *one == key) {
-            return Ok(view.clone());
+        if let Some(view) = views.get(key) {
+            return Ok(view);
         }
         let mut evaluated = 0;
-        let view = match &lens.transform {
-            Some(transform) => transformed(&self.bytes, &**transform, lens, &mut evaluated)?,
-            None => kept(&self.bytes, |record| {
+        let shown = match &lens.transform {
+            None => self.bytes.clone(),
+            Some(transform) => match views.get(TRANSFORMED) {
+                Some(shown) => shown,
+                None => {
+                    let shown = transformed(&self.bytes, &**transform, &mut evaluated)?;
+                    views.keep(TRANSFORMED, &shown);
+                    shown
+                }
+            },
+        };
+        let view = match lens.shows_all() {
+            true => shown,
+            false => kept(&shown, |record| {
                 evaluated += 1;
                 lens.passes(record)
             })?,
         };
         counters.evaluated.fetch_add(evaluated, Ordering::Relaxed);
-        views.push((key, view.clone()));
+        if !lens.shows_all() {
+            views.keep(key, &view);
+        }
         Ok(view)
     }
 }
@@ -137,14 +190,14 @@ fn batches(bytes: &Bytes) -> impl Iterator<Item = (Batch<'_>, usize)> {
 /// The batches with those records that are to be kept; the same bytes if all are.
 fn kept(bytes: &Bytes, mut keep: impl FnMut(&Record<'_>) -> bool) -> Result<Bytes, String> {
     let (mut filter, mut scratch, mut buffer) =
-        (RecordFilter::new(DECOMPRESSED_MAX), Scratch::default(), Vec::new());
+        (RecordFilter::new(DECOMPRESSED_BYTES_MAX), Scratch::default(), Vec::new());
     let mut flags = Vec::new();
     // Batches that are kept whole, side by side, are one range; a copy is begun where anything is left out.
     let (mut whole, mut copy) = (0..0, None::<Vec<u8>>);
     for (batch, end) in batches(bytes) {
         let start = end - batch.size();
         flags.clear();
-        let records = batch.records(&mut buffer, DECOMPRESSED_MAX, &mut scratch);
+        let records = batch.records(&mut buffer, DECOMPRESSED_BYTES_MAX, &mut scratch);
         for record in records.map_err(|error| error.to_string())? {
             flags.push(keep(&record.map_err(|error| error.to_string())?));
         }
@@ -169,12 +222,7 @@ fn kept(bytes: &Bytes, mut keep: impl FnMut(&Record<'_>) -> bool) -> Result<Byte
 }
 
 /// The batches with what a transformation makes of their records.
-fn transformed(
-    bytes: &Bytes,
-    transform: &Transform,
-    lens: &Lens,
-    evaluated: &mut u64,
-) -> Result<Bytes, String> {
+fn transformed(bytes: &Bytes, transform: &Transform, evaluated: &mut u64) -> Result<Bytes, String> {
     let (mut scratch, mut buffer, mut out) = (Scratch::default(), Vec::new(), Vec::new());
     for (batch, _) in batches(bytes) {
         let options = BatchOptions {
@@ -183,13 +231,21 @@ fn transformed(
             ..BatchOptions::default()
         };
         let mut builder = BatchBuilder::new(options);
-        let records = batch.records(&mut buffer, DECOMPRESSED_MAX, &mut scratch);
+        let records = batch.records(&mut buffer, DECOMPRESSED_BYTES_MAX, &mut scratch);
         for record in records.map_err(|error| error.to_string())? {
             let record = record.map_err(|error| error.to_string())?;
             *evaluated += 1;
             let Some(event) = transform(&record) else { continue };
-            let delta =
-                i32::try_from(record.offset - batch.base_offset()).map_err(|error| error.to_string())?;
+            // What becomes larger is in several batches, so that one that is too large for a frame has a single event.
+            let bytes = builder.uncompressed_bytes() + event.size();
+            if builder.record_count() > 0 && bytes > TRANSFORMED_BATCH_BYTES {
+                builder.finish(&mut out).map_err(|error| error.to_string())?;
+            }
+            if builder.record_count() == 0 {
+                builder.options_mut().base_offset = record.offset;
+            }
+            let delta = i32::try_from(record.offset - builder.options_mut().base_offset)
+                .map_err(|error| error.to_string())?;
             let headers: Vec<Header<'_>> = event
                 .headers
                 .iter()
@@ -208,10 +264,18 @@ fn transformed(
             builder.finish(&mut out).map_err(|error| error.to_string())?;
         }
     }
-    let out = Bytes::from(out);
-    match lens.filters.is_empty() {
-        true => Ok(out),
-        false => kept(&out, |record| lens.passes(record)),
+    Ok(out.into())
+}
+
+/// The first batches of some, with the offset behind them.
+///
+/// # Errors
+/// The offset behind the first one, if it alone has more than `bytes_max`.
+pub(crate) fn first_batches(bytes: &Bytes, bytes_max: usize) -> Result<(Bytes, i64), i64> {
+    let fitting = batches(bytes).take_while(|(_, end)| *end <= bytes_max).last();
+    match fitting {
+        Some((batch, end)) => Ok((bytes.slice(..end), batch.last_offset() + 1)),
+        None => Err(batches(bytes).next().map_or(0, |(batch, _)| batch.last_offset() + 1)),
     }
 }
 
@@ -230,15 +294,17 @@ impl Share {
         Share { slices, parts, done_end }
     }
 
-    /// Narrows what a lens shows down to what this assignment is sent from `position` on.
-    pub(crate) fn of(&self, bytes: &Bytes, position: i64) -> Result<Bytes, String> {
+    /// Narrows what a lens shows down to what this assignment is sent from `position` on and before `until`.
+    pub(crate) fn of(&self, bytes: &Bytes, position: i64, until: i64) -> Result<Bytes, String> {
         let starts_at = batches(bytes).next().map_or(i64::MAX, |(batch, _)| batch.base_offset());
-        if self.slices == SliceRange::ALL && starts_at >= position.max(self.done_end) {
+        let ends_at = batches(bytes).last().map_or(0, |(batch, _)| batch.last_offset());
+        if self.slices == SliceRange::ALL && starts_at >= position.max(self.done_end) && ends_at < until {
             return Ok(bytes.clone());
         }
         kept(bytes, |record| {
             let slice = slice_of(record.key, record.offset);
             record.offset >= position
+                && record.offset < until
                 && self.slices.contains(slice)
                 && (record.offset >= self.done_end || !self.is_done(slice, record.offset))
         })
@@ -311,7 +377,7 @@ impl Ring {
                 && let Some(viewed) = ring.viewed.pop_front()
             {
                 ring.viewed_bytes -= viewed.bytes.len();
-                viewed.views.lock().clear();
+                viewed.views.lock().retire();
             }
         }
         self.end.send_replace(next);
@@ -369,16 +435,17 @@ mod tests {
         fn a_share_is_what_its_slices_have_left(
             sizes in prop::collection::vec(1i32..6, 1..10),
             from in 0u32..1_024, count in 1u32..1_025, position in 0i64..20, done in 0i64..20, finished in 0i64..30,
+            until in prop_oneof![10i64..40, Just(i64::MAX)],
         ) {
             let bytes = journal(&sizes);
             let slices = SliceRange::new(from, (from + count).min(SLICES as u32)).unwrap();
             let part = Part { slices, offset: done, finished: std::iter::once(done + finished..done + finished + 3).collect(), assignment: 1 };
             let share = Share::new(slices, vec![part.clone()]);
             let wanted: Vec<i64> = (0..sizes.iter().map(|size| i64::from(*size)).sum())
-                .filter(|offset| *offset >= position && !part.is_done(*offset))
+                .filter(|offset| *offset >= position && *offset < until && !part.is_done(*offset))
                 .filter(|offset| slices.contains(slice_of(Some((offset % 10).to_string().as_bytes()), *offset)))
                 .collect();
-            prop_assert_eq!(offsets(&share.of(&bytes, position).unwrap()), wanted);
+            prop_assert_eq!(offsets(&share.of(&bytes, position, until).unwrap()), wanted);
         }
     }
 
@@ -393,6 +460,79 @@ mod tests {
         }
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         assert_eq!((count(&counters.read), count(&counters.evaluated)), (9, 9));
+    }
+
+    /// A transformation that counts its events and makes them `bytes` large.
+    fn enlarging(bytes: usize, count: &Arc<AtomicU64>) -> Arc<Transform> {
+        let count = count.clone();
+        Arc::new(move |record: &Record<'_>| {
+            count.fetch_add(1, Ordering::Relaxed);
+            let key = record.key.map(Bytes::copy_from_slice);
+            Some(Transformed { key, value: vec![b'x'; bytes].into(), headers: Vec::new() })
+        })
+    }
+
+    #[test]
+    fn a_transformation_runs_once_however_many_filters_are_behind_it() {
+        let (counters, count) = (Counters::default(), Arc::new(AtomicU64::new(0)));
+        let chunk = Chunk::new(0, 9, journal(&[3, 1, 5]), &counters);
+        let transform = enlarging(1, &count);
+        for key in ["4", "8", "2"] {
+            let filter = Filter::compile(&criteria::only([criteria::key(key)])).unwrap();
+            let lens = Lens::new(Some(transform.clone()), vec![filter]);
+            assert_eq!(
+                offsets(&chunk.seen_through(&lens, &counters).unwrap()),
+                [key.parse::<i64>().unwrap()]
+            );
+        }
+        let unfiltered = Lens::new(Some(transform), Vec::new());
+        assert_eq!(offsets(&chunk.seen_through(&unfiltered, &counters).unwrap()).len(), 9);
+        assert_eq!(count.load(Ordering::Relaxed), 9);
+    }
+
+    #[test]
+    fn what_a_transformation_enlarges_is_cut_into_frames_between_events() {
+        let (counters, count) = (Counters::default(), Arc::new(AtomicU64::new(0)));
+        let chunk = Chunk::new(0, 9, journal(&[3, 1, 5]), &counters);
+        let lens = Lens::new(Some(enlarging(100_000, &count)), Vec::new());
+        let seen = chunk.seen_through(&lens, &counters).unwrap();
+        assert_eq!(offsets(&seen), (0..9).collect::<Vec<_>>());
+        let (first, next) = first_batches(&seen, 500_000).unwrap();
+        assert!(first.len() <= 500_000);
+        assert_eq!(offsets(&first), (0..next).collect::<Vec<_>>());
+        assert!(next > 0 && next < 9);
+        // Each batch is within the frame that is due, wherever it was cut.
+        let mut sequence = crate::Sequence::new(0);
+        sequence.accept(0, next, &first).unwrap();
+        sequence.accept(next, 9, &seen.slice(first.len()..)).unwrap();
+        assert_eq!(first_batches(&seen, 50_000), Err(2), "the first batch has two events");
+    }
+
+    #[test]
+    fn a_straggler_has_nothing_be_kept_of_chunks_that_others_have_left() {
+        let (ring, counters) = (Ring::new(0), Counters::default());
+        let sizes = [50; 40];
+        let mut from = 0;
+        while from < 80_000 {
+            let bytes = journal(&sizes);
+            ring.push(Chunk::new(from, from + 2_000, bytes, &counters));
+            from += 2_000;
+        }
+        let filter = Filter::compile(&criteria::only([criteria::key("4")])).unwrap();
+        let lens = Lens::new(None, vec![filter]);
+        let kept = |chunk: &Chunk| chunk.views.lock().kept.len();
+        let mut looked = 0;
+        for offset in (0..80_000).step_by(2_000) {
+            let Found::Chunk(chunk) = ring.find(offset) else { panic!("it is in the ring") };
+            chunk.seen_through(&lens, &counters).unwrap();
+            looked += 1;
+        }
+        let chunks = ring.chunks.lock();
+        let viewed: usize =
+            chunks.chunks.iter().filter(|chunk| kept(chunk) > 0).map(|chunk| chunk.bytes.len()).sum();
+        assert_eq!(looked, 40);
+        assert!(viewed > 0 && viewed <= VIEWED_BYTES, "{viewed} bytes keep views");
+        assert!(chunks.bytes > 2 * VIEWED_BYTES, "there are others");
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! The inbox holds at most the credit that was given, and one frame. What is to be sent is not queued there but kept as it is
 //! now: the latest position, the credit that is due.
 
-mod inbox;
+pub(crate) mod inbox;
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::ops::Range;
@@ -24,11 +24,10 @@ use tonic::metadata::{Ascii, MetadataKey, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status};
 
-use crate::error::{DirectError, Refused, Result};
+use crate::error::{DirectError, Refused, Result, causes, words_of};
 use crate::journal::FRAME_BYTES_MAX;
 use crate::proto::publisher_client::PublisherClient;
 use crate::proto::{self, from_publisher};
-use crate::publisher::causes;
 use crate::session::{ALIVE_EVERY, DEAD_AFTER};
 use crate::slices::{Done, SliceRange};
 use inbox::{Fault, Inbox};
@@ -142,6 +141,29 @@ impl Address {
             request.metadata_mut().append(key, value);
         }
         Ok(request)
+    }
+
+    /// Why a call has ended, with what may be behind it where the connection ended before an answer.
+    fn reason(&self, status: &Status, was_answered: bool) -> String {
+        let (words, is_of_connection) = words_of(status);
+        let hint = match self.tls {
+            _ if !is_of_connection || was_answered => return words,
+            None => "a publisher that serves by TLS ends connections without it",
+            Some(_) => "the publisher may want a certificate of this client, or not accept it",
+        };
+        format!("the connection ended without an answer ({words}); {hint}")
+    }
+
+    /// The error of a call that a status has ended.
+    pub(crate) fn error_of(&self, stream: &str, status: &Status) -> DirectError {
+        let address = self.at.clone();
+        if let Some(refused) = Refused::of_status(status) {
+            return DirectError::Refused { address, stream: stream.to_owned(), refused };
+        }
+        match words_of(status) {
+            (_, true) => DirectError::Unreachable { address, reason: self.reason(status, false) },
+            (message, false) => DirectError::Status { address, code: status.code(), message },
+        }
     }
 
     fn is_local(&self) -> bool {
@@ -438,13 +460,9 @@ fn fault_of(config: &ConsumerConfig, status: &Status, was_opened: bool) -> Fault
         | Code::OutOfRange
         | Code::DataLoss
         | Code::Unimplemented => {
-            let message = status.message().to_owned();
+            let (message, _) = words_of(status);
             Fault::Fatal(DirectError::Status { address, code: status.code(), message })
         }
-        code => {
-            let reason =
-                if status.message().is_empty() { format!("{code:?}") } else { status.message().to_owned() };
-            Fault::Lost { was_opened, reason }
-        }
+        _ => Fault::Lost { was_opened, reason: config.address.reason(status, was_opened) },
     }
 }

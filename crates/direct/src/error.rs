@@ -17,7 +17,7 @@ pub enum Refused {
     /// The publisher has another journal than the one that was read.
     #[error(
         "the journal {was} that was read is not there any more, but {now}: the publisher's directory was lost or replaced; restore \
-         it, or go on with what is there by `mainstem direct reset`"
+         it, or start the consumer again to read the new one from where a new consumer begins"
     )]
     JournalReplaced {
         /// What was read.
@@ -49,7 +49,8 @@ pub enum Refused {
     },
     /// Another connection has this instance's place.
     #[error(
-        "another connection has the place of this instance; give each process a name of its own (or none)"
+        "another connection has the place of this instance, or it has not given slices back within 30 s; give each process a name of \
+         its own (or none), and pin no slice twice"
     )]
     Fenced,
 }
@@ -150,6 +151,34 @@ impl DirectError {
     }
 }
 
+/// What a status says that is no [`Refused`], in words; the second is true if no publisher has said it, but the connection ended.
+pub(crate) fn words_of(status: &Status) -> (String, bool) {
+    let is_of_connection = std::error::Error::source(status).is_some();
+    let words = match status.message() {
+        _ if is_of_connection => causes(status),
+        "" if status.code() == Code::Unimplemented => {
+            "it does not know this call: another service is there, or one of another version".to_owned()
+        }
+        "" => status.code().description().to_owned(),
+        message => message.to_owned(),
+    };
+    (words, is_of_connection)
+}
+
+/// An error with what it comes from.
+pub(crate) fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
 impl From<SequenceFault> for String {
     fn from(fault: SequenceFault) -> String {
         fault.to_string()
@@ -197,5 +226,19 @@ impl Refused {
             }
             Reason::Fenced(_) => Refused::Fenced,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_without_words_has_some() {
+        let words = |status: Status| words_of(&status);
+        let (another, is_of_connection) = words(Status::unimplemented(""));
+        assert!(another.contains("another service is there") && !is_of_connection, "{another}");
+        assert_eq!(words(Status::new(Code::NotFound, "no stream")), ("no stream".to_owned(), false));
+        assert!(!words(Status::new(Code::ResourceExhausted, "")).0.is_empty());
     }
 }

@@ -166,13 +166,22 @@ pub struct Handover {
     instances: Vec<Instance>,
     /// Slices without a target are given to others then.
     give_at_ms: u64,
+    lost: Vec<LostRevoking>,
+}
+
+/// An instance was lost while it gave its slices back: it may come with what it has done of them, until then nobody gets them.
+#[derive(Debug)]
+struct LostRevoking {
+    assignment: u64,
+    slices: SliceRange,
+    until_ms: u64,
 }
 
 impl Handover {
     /// A consumer that begins at an offset.
     pub fn new(offset: i64) -> Handover {
         let part = Part { slices: SliceRange::ALL, offset, finished: Vec::new(), assignment: 0 };
-        Handover { generation: 0, parts: vec![part], instances: Vec::new(), give_at_ms: 0 }
+        Handover { generation: 0, parts: vec![part], instances: Vec::new(), give_at_ms: 0, lost: Vec::new() }
     }
 
     /// A consumer as it was kept; `None` if the parts are not all slices in their order.
@@ -185,7 +194,13 @@ impl Handover {
             next = part.slices.to;
         }
         let is_whole = next == SliceRange::ALL.to;
-        is_whole.then(|| Handover { generation, parts, instances: Vec::new(), give_at_ms: 0 })
+        is_whole.then(|| Handover {
+            generation,
+            parts,
+            instances: Vec::new(),
+            give_at_ms: 0,
+            lost: Vec::new(),
+        })
     }
 
     /// The last assignment.
@@ -201,6 +216,11 @@ impl Handover {
     /// The first offset that is not done in all slices.
     pub fn frontier(&self) -> i64 {
         self.parts.iter().map(|part| part.offset).min().expect("there is a part at least")
+    }
+
+    /// The offset behind all that is done in any slice.
+    pub fn done_end(&self) -> i64 {
+        self.parts.iter().map(Part::done_end).max().expect("there is a part at least")
     }
 
     /// Names and slices of the instances that are connected.
@@ -220,7 +240,8 @@ impl Handover {
             _ => None,
         });
         let gives = (self.is_shared() && !self.free_ranges().is_empty()).then_some(self.give_at_ms);
-        revoking.chain(gives).min()
+        let lost = self.lost.iter().map(|lost| lost.until_ms);
+        revoking.chain(gives).chain(lost).min()
     }
 
     /// An instance comes.
@@ -245,6 +266,9 @@ impl Handover {
             }
             is_fenced
         });
+        if let Some(held) = &joining.held {
+            self.lost.retain(|lost| lost.assignment != held.done.assignment);
+        }
         let claimed = joining.held.and_then(|held| self.claim(&held));
         let target = joining.pinned.or_else(|| self.target_of_new(claimed.map(|(_, slices, _)| slices)));
         self.instances.push(Instance {
@@ -268,6 +292,10 @@ impl Handover {
         let mut effects = Vec::new();
         if self.instance(connection).is_none() {
             return effects;
+        }
+        let holding = self.instance(connection).map(|one| one.holding);
+        if let Some(Holding::Revoking { assignment, slices, .. }) = holding.filter(|_| is_lost) {
+            self.lost.push(LostRevoking { assignment, slices, until_ms: now_ms + CLAIM_GRACE_MS });
         }
         self.remove(|one| one.connection == connection);
         match is_lost {
@@ -310,6 +338,7 @@ impl Handover {
             }
             (instance.holding, instance.resumes) = (Holding::Nothing, None);
         }
+        self.lost.clear();
         // No claim of before fits a generation of its own.
         self.generation += 1;
         let assignment = self.generation;
@@ -333,6 +362,7 @@ impl Handover {
             }
             is_late
         });
+        self.lost.retain(|lost| lost.until_ms > now_ms);
         if self.give_at_ms <= now_ms {
             self.give_free_ranges();
         }
@@ -465,7 +495,8 @@ impl Handover {
             };
             let is_held =
                 |one: &Instance| one.holding.slices().is_some_and(|(_, held)| held.overlaps(target));
-            if !self.instances.iter().any(is_held) {
+            let may_be_claimed = |lost: &LostRevoking| lost.slices.overlaps(target);
+            if !self.instances.iter().any(is_held) && !self.lost.iter().any(may_be_claimed) {
                 effects.push(self.assign(index, target));
             }
         }

@@ -366,7 +366,7 @@ impl Worker {
     }
 
     fn fail(&self, error: &DirectError) {
-        tracing::error!("{error}; nothing more is appended to this journal until it is opened again");
+        tracing::error!("{error}; nothing more is appended to this journal or becomes visible");
         let mut waiting = self.shared.waiting.lock();
         waiting.failed = Some(error.to_string());
         waiting.appends.clear();

@@ -24,8 +24,9 @@
 //! | [`Credit`] | when the next frame may be sent |
 //! | [`Sequence`] | whether a frame is the one that is due |
 //!
-//! Architecture invariant: these know no clock, no I/O and no randomness; drivers around them (`session.rs`, `subscription.rs`,
-//! `consumer.rs`) decide nothing that they could.
+//! Architecture invariant: these know no clock, no I/O and no randomness. The drivers around them (`session.rs`, `subscription.rs`,
+//! `consumer.rs`) join them: the order of a session's frames, where a change of a filter falls between them, and what a reconnection
+//! keeps (`consumer/inbox.rs`, which has no I/O either) is theirs.
 
 mod admin;
 mod chunk;
@@ -33,6 +34,8 @@ mod consumer;
 mod credit;
 mod error;
 mod filter;
+#[doc(hidden)]
+pub mod fuzz;
 mod handover;
 mod journal;
 mod kept;
@@ -46,7 +49,7 @@ mod stream;
 mod subscription;
 
 pub use admin::{Admin, LocalAdmin};
-pub use chunk::Transformed;
+pub use chunk::{DECOMPRESSED_BYTES_MAX, Transformed};
 pub use consumer::{Address, Consumer, ConsumerConfig, ConsumerEvent, Positions};
 pub use credit::{CREDIT_BYTES_MAX, Credit};
 pub use error::{DirectError, Refused, Result};

@@ -1,5 +1,7 @@
 //! Serves streams.
 
+mod connections;
+
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,17 +12,18 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::metadata::MetadataMap;
-use tonic::transport::server::TcpIncoming;
+use tonic::transport::server::TlsConnectInfo;
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::chunk::{Transform, Transformed};
-use crate::error::{DirectError, Result};
+use crate::error::{DirectError, Result, causes};
 use crate::journal::Journal;
 use crate::proto::publisher_server::{Publisher as Service, PublisherServer};
 use crate::proto::{self, FromConsumer, FromPublisher, from_consumer};
 use crate::session::{ALIVE_EVERY, DEAD_AFTER, Session};
 use crate::stream::Stream;
+use connections::{Connections, PeerInfo};
 
 /// Frames of consumers are small: a filter, or finished ranges.
 const INBOUND_BYTES_MAX: usize = 128 << 10;
@@ -32,6 +35,8 @@ const KEEP_EVERY: Duration = Duration::from_millis(100);
 const SYNC_EVERY: Duration = Duration::from_secs(5);
 /// An instance that connects has so long to say what it wants.
 const OPEN_WITHIN: Duration = Duration::from_secs(10);
+/// Subscriptions that are ended have so long to be read; then their connections end.
+const DRAIN_WITHIN: Duration = Duration::from_secs(5);
 
 /// A call as it is judged.
 #[derive(Debug)]
@@ -70,12 +75,11 @@ pub enum Grant {
 
 type Judge = dyn Fn(&Access<'_>) -> Result<Grant, String> + Send + Sync;
 
-/// Certificate, key, and authorities of clients, in PEM.
+/// Certificate and key, in PEM.
 #[derive(Clone)]
 struct Tls {
     certificate: Vec<u8>,
     key: Vec<u8>,
-    client_authorities: Option<Vec<u8>>,
 }
 
 /// Serves journals as streams.
@@ -93,6 +97,7 @@ struct Tls {
 pub struct Publisher {
     streams: Vec<(Journal, Option<String>, Option<Arc<Transform>>)>,
     tls: Option<Tls>,
+    client_authorities: Option<Vec<u8>>,
     is_insecure: bool,
     judge: Option<Arc<Judge>>,
 }
@@ -131,16 +136,13 @@ impl Publisher {
 
     /// Serves by TLS: a certificate with those that lead to its authority, and its key, in PEM.
     pub fn tls(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Publisher {
-        let client_authorities = self.tls.take().and_then(|tls| tls.client_authorities);
-        self.tls = Some(Tls { certificate: certificate.into(), key: key.into(), client_authorities });
+        self.tls = Some(Tls { certificate: certificate.into(), key: key.into() });
         self
     }
 
-    /// Asks clients for certificates of these authorities, in PEM. It needs [`Publisher::tls`] before.
+    /// Asks clients for certificates of these authorities, in PEM. It needs [`Publisher::tls`].
     pub fn client_authorities(mut self, authorities: impl Into<Vec<u8>>) -> Publisher {
-        if let Some(tls) = &mut self.tls {
-            tls.client_authorities = Some(authorities.into());
-        }
+        self.client_authorities = Some(authorities.into());
         self
     }
 
@@ -171,13 +173,14 @@ impl Publisher {
     ///
     /// # Errors
     /// [`DirectError::Invalid`] if there is no stream, if two have one name or one journal, if the address is beyond this machine
-    /// without TLS, or if the certificate is none; [`DirectError::Bind`]; what is wrong with what is kept of consumers.
+    /// without TLS, if the certificate is none, or if clients are asked for theirs without TLS; [`DirectError::Bind`]; what is wrong with what is kept of consumers.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
     pub async fn start(self, address: &str) -> Result<Serving> {
+        let tls = self.tls_config()?;
         let streams = self.open_streams()?;
-        let (tls, judge) = (self.tls.as_ref().map(tls_config), self.judge);
+        let judge = self.judge;
         let at = resolve(address)?;
         if !at.ip().is_loopback() && tls.is_none() && !self.is_insecure {
             return Err(DirectError::Invalid(format!(
@@ -190,6 +193,7 @@ impl Publisher {
         let address = listener.local_addr().map_err(bind)?;
         let (stop, stops) = watch::channel(false);
         let shared = Arc::new(Shared { streams, judge, stops: stops.clone() });
+        let is_tls = tls.is_some();
         let mut server = Server::builder()
             .http2_keepalive_interval(Some(ALIVE_EVERY))
             .http2_keepalive_timeout(Some(DEAD_AFTER - ALIVE_EVERY))
@@ -202,15 +206,23 @@ impl Publisher {
                 DirectError::Invalid(format!("the certificate or its key cannot be used: {}", causes(&error)))
             })?;
         }
+        let connections = Connections::new(is_tls);
         let service = PublisherServer::from_arc(shared.clone()).max_decoding_message_size(INBOUND_BYTES_MAX);
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        let mut is_stopped = stops.clone();
+        let (incoming, mut is_stopped) = (connections.clone().accept(listener), stops.clone());
+        let stopping = connections.clone();
         let served = server.serve_with_incoming_shutdown(service, incoming, async move {
             // Its sender goes with what serves.
             let _ = is_stopped.wait_for(|stops| *stops).await;
+            stopping.stop();
         });
+        let mut is_stopped = stops;
+        let drained = async move {
+            let _ = is_stopped.wait_for(|stops| *stops).await;
+            tokio::time::sleep(DRAIN_WITHIN).await;
+        };
         let task = tokio::spawn(async move {
-            let mut served = std::pin::pin!(served);
+            let (mut served, mut drained) = (std::pin::pin!(served), std::pin::pin!(drained));
+            let mut is_drained = false;
             let mut every = tokio::time::interval(KEEP_EVERY);
             every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             let mut syncs = tokio::time::interval(SYNC_EVERY);
@@ -218,6 +230,11 @@ impl Publisher {
             let ended = loop {
                 tokio::select! {
                     ended = &mut served => break ended,
+                    () = &mut drained, if !is_drained => {
+                        is_drained = true;
+                        let left = connections.end_all();
+                        tracing::warn!("{left} connections have not ended within {DRAIN_WITHIN:?} and are cut");
+                    }
                     _ = every.tick() => shared.tick(),
                     _ = syncs.tick() => {
                         let shared = shared.clone();
@@ -235,6 +252,23 @@ impl Publisher {
         });
         tracing::info!("streams are served at {address}");
         Ok(Serving { address, stop, task: Some(task) })
+    }
+
+    fn tls_config(&self) -> Result<Option<ServerTlsConfig>> {
+        let Some(tls) = &self.tls else {
+            return match self.client_authorities {
+                None => Ok(None),
+                Some(_) => Err(DirectError::Invalid(
+                    "clients can be asked for certificates by TLS alone; give the publisher its own (Publisher::tls)".to_owned(),
+                )),
+            };
+        };
+        let identity = Identity::from_pem(&tls.certificate, &tls.key);
+        let config = ServerTlsConfig::new().identity(identity).timeout(OPEN_WITHIN);
+        Ok(Some(match &self.client_authorities {
+            Some(authorities) => config.client_ca_root(Certificate::from_pem(authorities)),
+            None => config,
+        }))
     }
 
     fn open_streams(&self) -> Result<Vec<Arc<Stream>>> {
@@ -263,35 +297,12 @@ impl Publisher {
     }
 }
 
-fn tls_config(tls: &Tls) -> ServerTlsConfig {
-    let identity = Identity::from_pem(&tls.certificate, &tls.key);
-    let config = ServerTlsConfig::new().identity(identity);
-    match &tls.client_authorities {
-        Some(authorities) => config.client_ca_root(Certificate::from_pem(authorities)),
-        None => config,
-    }
-}
-
 /// The address to serve at; a name may have several, of which a loopback one comes first.
 fn resolve(address: &str) -> Result<SocketAddr> {
     let bind = |source| DirectError::Bind { address: address.to_owned(), source };
     let mut all: Vec<SocketAddr> = address.to_socket_addrs().map_err(bind)?.collect();
     all.sort_by_key(|one| (!one.ip().is_loopback(), matches!(one.ip(), IpAddr::V6(_))));
     all.first().copied().ok_or_else(|| bind(std::io::ErrorKind::AddrNotAvailable.into()))
-}
-
-/// An error with what it comes from.
-pub(crate) fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 /// Streams that are being served, until this is dropped.
@@ -375,14 +386,88 @@ impl Shared {
         consumer: &str,
     ) -> Result<Grant, Status> {
         let Some(judge) = &self.judge else { return Ok(Grant::Everything) };
-        let certificates = request.peer_certs().map(|certificates| {
+        let by_tls = request.extensions().get::<TlsConnectInfo<PeerInfo>>();
+        let certificates = by_tls.and_then(TlsConnectInfo::peer_certs).map(|certificates| {
             certificates.iter().map(|certificate| certificate.as_ref().to_vec()).collect()
         });
         let certificates = certificates.unwrap_or_default();
         let access = Access { call, stream, consumer, metadata: request.metadata(), certificates };
-        judge(&access).map_err(|reason| {
-            tracing::warn!("{call:?} of stream {stream:?} for consumer {consumer:?} is refused: {reason}");
-            Status::permission_denied(reason)
+        judge(&access).map_err(Status::permission_denied)
+    }
+
+    async fn open_session(
+        &self,
+        mut request: Request<Streaming<FromConsumer>>,
+        asked: &mut Asked,
+    ) -> Result<Session, Status> {
+        let first = tokio::time::timeout(OPEN_WITHIN, request.get_mut().message()).await;
+        let first = first.map_err(|_| Status::deadline_exceeded("Open did not come within 10 s"))??;
+        let Some(from_consumer::Frame::Open(open)) = first.and_then(|first| first.frame) else {
+            return Err(Status::invalid_argument("the first frame has to be Open"));
+        };
+        (asked.stream, asked.consumer) = (open.stream.clone(), open.consumer.clone());
+        let granted = match self.judge(&request, Call::Subscribe, &open.stream, &open.consumer)? {
+            Grant::Everything => None,
+            Grant::Only(filter) => Some(filter),
+        };
+        let stream = self.stream(&open.stream)?.clone();
+        Session::open(stream, open, request.into_inner(), granted, self.stops.clone())
+    }
+
+    fn describe_asked(
+        &self,
+        request: &Request<proto::DescribeRequest>,
+    ) -> Result<proto::DescribeReply, Status> {
+        let name = request.get_ref().stream.as_str();
+        self.judge(request, Call::Describe, name, "")?;
+        let mut streams: Vec<proto::StreamInfo> = match name {
+            "" => self.streams.iter().map(|stream| stream.describe()).collect(),
+            name => vec![self.stream(name)?.describe()],
+        };
+        streams.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(proto::DescribeReply { streams })
+    }
+
+    fn manage_asked(&self, request: &Request<proto::ManageRequest>) -> Result<proto::ManageReply, Status> {
+        let asked = request.get_ref();
+        self.judge(request, Call::Manage, &asked.stream, &asked.consumer)?;
+        let action = asked.action.as_ref();
+        let action = action
+            .ok_or_else(|| Status::invalid_argument("the action is of a later version of the protocol"))?;
+        self.stream(&asked.stream)?.manage(&asked.consumer, action)
+    }
+}
+
+/// A call, as the log names it.
+struct Asked {
+    call: Call,
+    peer: Option<SocketAddr>,
+    stream: String,
+    consumer: String,
+}
+
+impl Asked {
+    /// Its connection has made a request by that.
+    fn new<T>(request: &Request<T>, call: Call, stream: &str, consumer: &str) -> Asked {
+        let extensions = request.extensions();
+        let by_tls = extensions.get::<TlsConnectInfo<PeerInfo>>().map(TlsConnectInfo::get_ref);
+        let peer = by_tls.or_else(|| extensions.get::<PeerInfo>());
+        if let Some(peer) = peer {
+            peer.serve();
+        }
+        let peer = peer.map(PeerInfo::address);
+        Asked { call, peer, stream: stream.to_owned(), consumer: consumer.to_owned() }
+    }
+
+    /// Says in the log why it is refused.
+    fn log<T>(&self, outcome: Result<T, Status>) -> Result<T, Status> {
+        outcome.inspect_err(|status| {
+            let Asked { call, stream, consumer, .. } = self;
+            let peer = self.peer.map_or_else(|| "an unknown address".to_owned(), |peer| peer.to_string());
+            let reason = status.message();
+            tracing::warn!(
+                "{call:?} by {peer} of stream {stream:?} for consumer {consumer:?} is refused: {reason}"
+            );
         })
     }
 }
@@ -393,19 +478,11 @@ impl Service for Shared {
 
     async fn subscribe(
         &self,
-        mut request: Request<Streaming<FromConsumer>>,
+        request: Request<Streaming<FromConsumer>>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
-        let first = tokio::time::timeout(OPEN_WITHIN, request.get_mut().message()).await;
-        let first = first.map_err(|_| Status::deadline_exceeded("Open did not come within 10 s"))??;
-        let Some(from_consumer::Frame::Open(open)) = first.and_then(|first| first.frame) else {
-            return Err(Status::invalid_argument("the first frame has to be Open"));
-        };
-        let granted = match self.judge(&request, Call::Subscribe, &open.stream, &open.consumer)? {
-            Grant::Everything => None,
-            Grant::Only(filter) => Some(filter),
-        };
-        let stream = self.stream(&open.stream)?.clone();
-        let session = Session::open(stream, open, request.into_inner(), granted, self.stops.clone())?;
+        let mut asked = Asked::new(&request, Call::Subscribe, "", "");
+        let session = self.open_session(request, &mut asked).await;
+        let session = asked.log(session)?;
         let frames = futures_util::stream::unfold(session, |mut session| async {
             session.next_frame().await.map(|frame| (frame, session))
         });
@@ -416,25 +493,16 @@ impl Service for Shared {
         &self,
         request: Request<proto::DescribeRequest>,
     ) -> Result<Response<proto::DescribeReply>, Status> {
-        let name = request.get_ref().stream.as_str();
-        self.judge(&request, Call::Describe, name, "")?;
-        let mut streams: Vec<proto::StreamInfo> = match name {
-            "" => self.streams.iter().map(|stream| stream.describe()).collect(),
-            name => vec![self.stream(name)?.describe()],
-        };
-        streams.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(Response::new(proto::DescribeReply { streams }))
+        let asked = Asked::new(&request, Call::Describe, &request.get_ref().stream, "");
+        asked.log(self.describe_asked(&request)).map(Response::new)
     }
 
     async fn manage(
         &self,
         request: Request<proto::ManageRequest>,
     ) -> Result<Response<proto::ManageReply>, Status> {
-        let asked = request.get_ref();
-        self.judge(&request, Call::Manage, &asked.stream, &asked.consumer)?;
-        let action = asked.action.as_ref();
-        let action = action
-            .ok_or_else(|| Status::invalid_argument("the action is of a later version of the protocol"))?;
-        self.stream(&asked.stream)?.manage(&asked.consumer, action).map(Response::new)
+        let (stream, consumer) = (&request.get_ref().stream, &request.get_ref().consumer);
+        let asked = Asked::new(&request, Call::Manage, stream, consumer);
+        asked.log(self.manage_asked(&request)).map(Response::new)
     }
 }

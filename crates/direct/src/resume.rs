@@ -5,13 +5,22 @@
 //! what the consumer says    (journal id, epoch, offset behind the last event received)
 //!
 //! another id                           JournalReplaced
-//! offset beyond the end of its epoch   Diverged { at: that end }     (KIP-320)
+//! more than both have of a run         Diverged { at: what both have } (KIP-320)
 //! offset below the first that is there OutOfRange
 //! ```
+//!
+//! The number of an epoch does not identify a history: two copies of one directory may raise it to the same number, and an orderly
+//! start does not raise it. So each start of a publisher begins a run with a random id, and the list of runs is the history: two
+//! journals have the same events up to where they have left the last run that both know.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::error::Refused;
+use crate::proto;
+
+/// So many runs with events are kept, and named: of older ones only that they are older.
+pub(crate) const RUNS_MAX: usize = 1_000;
 
 /// An id that no other journal has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,13 +41,25 @@ impl fmt::Debug for JournalId {
     }
 }
 
-/// An epoch of a journal: from one unclean start to the next.
+/// What one run of a publisher has appended: from one start to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Epoch {
-    /// Its number; the first is 0.
+    /// The number of the epoch; the first is 0, and an unclean start raises it.
     pub epoch: i32,
-    /// Its first offset.
+    /// The first offset.
     pub start: i64,
+    /// An id that no other run has, of this journal or of a copy of it; 0 for what was written before runs had ids.
+    pub run: u64,
+}
+
+impl Epoch {
+    pub(crate) fn of_proto(epoch: &proto::Epoch) -> Epoch {
+        Epoch { epoch: epoch.epoch, start: epoch.start, run: epoch.run }
+    }
+
+    pub(crate) fn to_proto(self) -> proto::Epoch {
+        proto::Epoch { epoch: self.epoch, start: self.start, run: self.run }
+    }
 }
 
 /// A journal as a consumer sees it now.
@@ -46,8 +67,8 @@ pub struct Epoch {
 pub struct JournalView {
     /// Its id.
     pub id: JournalId,
-    /// Its epochs, ascending; at least one.
-    pub epochs: Vec<Epoch>,
+    /// Its runs, ascending; at least one.
+    pub epochs: Arc<[Epoch]>,
     /// The first offset that is there.
     pub start: i64,
     /// The offset behind the last visible event.
@@ -55,7 +76,7 @@ pub struct JournalView {
 }
 
 /// What a consumer has received.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
     /// Of which journal.
     pub journal: JournalId,
@@ -63,13 +84,19 @@ pub struct Received {
     pub epoch: i32,
     /// The offset behind it.
     pub offset: i64,
+    /// The runs of the events before it, ascending; empty if it does not know them.
+    pub runs: Vec<Epoch>,
 }
 
 impl JournalView {
     /// The epoch of the event before an offset; the first epoch if there is none.
     pub fn epoch_before(&self, offset: i64) -> i32 {
-        let before = self.epochs.iter().rev().find(|epoch| epoch.start < offset);
-        before.or(self.epochs.first()).map_or(0, |epoch| epoch.epoch)
+        self.runs_before(offset).last().or(self.epochs.first()).map_or(0, |epoch| epoch.epoch)
+    }
+
+    /// The runs of the events before an offset.
+    pub fn runs_before(&self, offset: i64) -> &[Epoch] {
+        &self.epochs[..self.epochs.partition_point(|run| run.start < offset)]
     }
 
     /// The offset behind the last event of an epoch, or of the last one before it that the journal has.
@@ -86,11 +113,28 @@ impl JournalView {
         if received.journal != self.id {
             return Err(Refused::JournalReplaced { was: received.journal, now: self.id });
         }
-        let epoch_end = self.end_of(received.epoch);
-        if received.offset > epoch_end {
-            return Err(Refused::Diverged { at: epoch_end });
+        let knows_runs = received.runs.iter().any(|run| run.run != 0);
+        let common_end = match knows_runs {
+            true => self.common_end(&received.runs, received.offset),
+            false => self.end_of(received.epoch),
+        };
+        if received.offset > common_end {
+            // What retention has taken nobody can go on at.
+            return Err(Refused::Diverged { at: common_end.max(self.start) });
         }
         Ok(())
+    }
+
+    /// The offset up to which this journal has the events of another history, which ends at `offset`.
+    fn common_end(&self, runs: &[Epoch], offset: i64) -> i64 {
+        for (index, run) in runs.iter().enumerate().rev() {
+            if let Some(own) = self.epochs.iter().position(|own| own == run) {
+                let left_at =
+                    |runs: &[Epoch], index: usize, end| runs.get(index + 1).map_or(end, |next| next.start);
+                return left_at(runs, index, offset).min(left_at(&self.epochs, own, self.end)).min(self.end);
+            }
+        }
+        runs.first().map_or(0, |first| first.start.min(self.end))
     }
 
     /// Refuses to read at an offset that is not there.
@@ -103,6 +147,17 @@ impl JournalView {
             false => Err(Refused::OutOfRange { offset, start: self.start, end: self.end }),
         }
     }
+}
+
+/// Adds a run that begins at `start`, in the next epoch if the start is no orderly one.
+pub(crate) fn begin_run(epochs: &mut Vec<Epoch>, start: i64, is_clean: bool, run: u64) {
+    let last = epochs.iter().map(|one| one.epoch).max();
+    let epoch = last.map_or(0, |last| if is_clean { last } else { last.saturating_add(1) });
+    // Those that began behind it have nothing any more, or never had.
+    epochs.retain(|one| one.start < start);
+    epochs.push(Epoch { epoch, start, run });
+    let too_many = epochs.len().saturating_sub(RUNS_MAX);
+    epochs.drain(..too_many);
 }
 
 #[cfg(test)]
@@ -118,13 +173,13 @@ mod tests {
     }
 
     fn view(start: i64, end: i64, epochs: &[(i32, i64)]) -> JournalView {
-        let epochs = epochs.iter().map(|&(epoch, start)| Epoch { epoch, start }).collect();
+        let epochs = epochs.iter().map(|&(epoch, start)| Epoch { epoch, start, run: 0 }).collect();
         JournalView { id: id("A"), epochs, start, end }
     }
 
     fn check(journal: &JournalView, received: &[(&str, i32, i64)], expect: Expect) {
         let line = |&(name, epoch, offset): &(&str, i32, i64)| {
-            let received = Received { journal: id(name), epoch, offset };
+            let received = Received { journal: id(name), epoch, offset, runs: Vec::new() };
             let outcome =
                 journal.check_received(&received).and_then(|()| journal.check_offset(offset)).map_or_else(
                     |refused| format!("{refused:?}"),
@@ -168,38 +223,105 @@ mod tests {
         );
     }
 
-    proptest! {
-        /// A journal is appended to, loses its end at a power cut, and is appended to again. Whatever a consumer has received at
-        /// any time: it goes on only if all of it is still there.
-        #[test]
-        fn nothing_that_was_cut_goes_unnoticed(steps in prop::collection::vec((1i64..20, 0i64..10), 1..8)) {
-            // The journal as (epoch, number) of each event; what consumers have seen of it at some time.
-            let mut events: Vec<(i32, u32)> = Vec::new();
-            let mut epochs = vec![Epoch { epoch: 0, start: 0 }];
-            let mut seen: Vec<(Received, Vec<(i32, u32)>)> = Vec::new();
-            let mut number = 0;
-            for (epoch, &(appended, lost)) in (0i32..).zip(&steps) {
-                for _ in 0..appended {
-                    events.push((epoch, number));
-                    number += 1;
-                    let view = JournalView { id: id("A"), epochs: epochs.clone(), start: 0, end: events.len() as i64 };
-                    let offset = events.len() as i64;
-                    let received = Received { journal: id("A"), epoch: view.epoch_before(offset), offset };
-                    seen.push((received, events.clone()));
-                }
-                events.truncate(events.len().saturating_sub(lost as usize));
-                epochs.retain(|epoch| epoch.start <= events.len() as i64);
-                epochs.push(Epoch { epoch: epoch + 1, start: events.len() as i64 });
+    /// What a consumer names of itself, held against a journal whose runs are `own`, of 100 events.
+    fn check_runs(own: &[(u64, i64)], cases: &[(&[(u64, i64)], i64)], expect: Expect) {
+        let runs = |runs: &[(u64, i64)]| -> Vec<Epoch> {
+            runs.iter().map(|&(run, start)| Epoch { epoch: 0, start, run }).collect()
+        };
+        let journal = JournalView { id: id("A"), epochs: runs(own).into(), start: 0, end: 100 };
+        let line = |&(read, offset): &(&[(u64, i64)], i64)| {
+            let received = Received { journal: id("A"), epoch: 0, offset, runs: runs(read) };
+            format!("{read:?} to {offset}: {:?}\n", journal.check_received(&received))
+        };
+        expect.assert_eq(&cases.iter().map(line).collect::<String>());
+    }
+
+    #[test]
+    fn a_history_is_known_by_its_runs() {
+        check_runs(
+            &[(7, 0), (8, 40), (9, 70)],
+            &[
+                (&[(7, 0)], 40),
+                (&[(7, 0), (8, 40)], 70),
+                (&[(7, 0), (8, 40), (9, 70)], 100),
+                // It has more of a run than there is.
+                (&[(7, 0)], 41),
+                (&[(7, 0), (8, 40), (9, 70)], 101),
+                // It has a run that is not there: a copy went on from 40, one from 30, and one is another from the beginning.
+                (&[(7, 0), (6, 40)], 50),
+                (&[(7, 0), (6, 30)], 50),
+                (&[(5, 0)], 50),
+                // It names what was written before runs had ids.
+                (&[(0, 0)], 100),
+                (&[(0, 0), (8, 40)], 50),
+            ],
+            expect![[r#"
+                [(7, 0)] to 40: Ok(())
+                [(7, 0), (8, 40)] to 70: Ok(())
+                [(7, 0), (8, 40), (9, 70)] to 100: Ok(())
+                [(7, 0)] to 41: Err(Diverged { at: 40 })
+                [(7, 0), (8, 40), (9, 70)] to 101: Err(Diverged { at: 100 })
+                [(7, 0), (6, 40)] to 50: Err(Diverged { at: 40 })
+                [(7, 0), (6, 30)] to 50: Err(Diverged { at: 30 })
+                [(5, 0)] to 50: Err(Diverged { at: 0 })
+                [(0, 0)] to 100: Ok(())
+                [(0, 0), (8, 40)] to 50: Ok(())
+            "#]],
+        );
+    }
+
+    /// A journal's directory, as one that is copied, restored, or loses its end at a power cut.
+    #[derive(Debug, Clone)]
+    struct Copy {
+        /// Of each event, a number that no other has.
+        events: Vec<u32>,
+        epochs: Vec<Epoch>,
+    }
+
+    impl Copy {
+        fn view(&self) -> JournalView {
+            JournalView {
+                id: id("A"),
+                epochs: self.epochs.clone().into(),
+                start: 0,
+                end: self.events.len() as i64,
             }
-            let now = JournalView { id: id("A"), epochs, start: 0, end: events.len() as i64 };
-            for (received, had) in seen {
-                let is_there = events.get(..had.len()) == Some(&had[..]);
-                let goes_on = now.check_received(&received);
-                prop_assert_eq!(goes_on.is_ok(), is_there, "{:?} in {:?}: {:?}", received, now, goes_on);
-                if let Err(Refused::Diverged { at }) = goes_on {
-                    let common = events.iter().zip(&had).take_while(|(one, other)| one == other).count();
-                    prop_assert!(at as usize <= had.len());
-                    prop_assert!(at as usize >= common, "nothing before {} differs", common);
+        }
+    }
+
+    proptest! {
+        /// Copies are made of a journal at any time, go on apart, lose their ends, and are opened with and without an orderly end
+        /// before. Whatever a consumer has received of one at any time: it goes on at another only if all of that is there.
+        #[test]
+        fn nothing_that_is_of_another_history_goes_unnoticed(
+            steps in prop::collection::vec((any::<prop::sample::Index>(), 0i64..8, 0usize..6, any::<bool>()), 1..12),
+        ) {
+            let mut copies = vec![Copy { events: Vec::new(), epochs: Vec::new() }];
+            let mut seen: Vec<(Received, Vec<u32>)> = Vec::new();
+            let (mut number, mut run) = (0, 0);
+            for (from, appended, lost, is_clean) in steps {
+                let mut copy = from.get(&copies).clone();
+                if !is_clean {
+                    copy.events.truncate(copy.events.len().saturating_sub(lost));
+                }
+                run += 1;
+                begin_run(&mut copy.epochs, copy.events.len() as i64, is_clean, run);
+                for _ in 0..appended {
+                    copy.events.push(number);
+                    number += 1;
+                    let (view, offset) = (copy.view(), copy.events.len() as i64);
+                    let (epoch, runs) = (view.epoch_before(offset), view.runs_before(offset).to_vec());
+                    seen.push((Received { journal: id("A"), epoch, offset, runs }, copy.events.clone()));
+                    // A copy may be made while it is open.
+                    copies.push(copy.clone());
+                }
+                copies.push(copy);
+            }
+            for copy in &copies {
+                for (received, had) in &seen {
+                    let common = copy.events.iter().zip(had).take_while(|(one, other)| one == other).count();
+                    let wanted = if common == had.len() { Ok(()) } else { Err(Refused::Diverged { at: common as i64 }) };
+                    prop_assert_eq!(copy.view().check_received(received), wanted, "{:?} in {:?}", received, copy);
                 }
             }
         }

@@ -12,13 +12,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tonic::{Status, Streaming};
 
-use crate::chunk::{Chunk, Found, Lens, Share};
+use crate::chunk::{Chunk, Found, Lens, Share, first_batches};
 use crate::credit::Credit;
 use crate::error::{DirectError, Refused};
 use crate::handover::{Connection, Held, JoinError, Joining};
 use crate::journal::FRAME_BYTES_MAX;
 use crate::proto::{self, from_consumer, from_publisher::Frame};
-use crate::resume::{JournalId, Received};
+use crate::resume::{Epoch, JournalId, RUNS_MAX, Received};
 use crate::slices::{Done, SliceRange};
 use crate::stream::{Stream, check_name};
 use crate::subscription::{Control, Settings, Subscription};
@@ -56,12 +56,14 @@ pub(crate) struct Session {
     settings: watch::Receiver<Settings>,
     /// They were noticed, and not followed yet.
     has_new_settings: bool,
+    /// The instance has sent a filter, and was not answered.
+    owes_filtered_from: bool,
     ends: watch::Receiver<i64>,
     stops: watch::Receiver<bool>,
     credit: Credit,
     /// Beside the one that is kept: what the instance wants, and what it was granted.
     filters: Vec<proto::Filter>,
-    lens: Arc<Lens>,
+    lenses: Lenses,
     assigned: Option<Assigned>,
     /// Reads what the ring has no more.
     older: Option<Tailer>,
@@ -102,16 +104,23 @@ impl Session {
         if !open.journal_id.is_empty() {
             let id = <[u8; 16]>::try_from(&open.journal_id[..])
                 .map_err(|_| Status::invalid_argument("a journal's id has 16 bytes"))?;
-            let received = Received { journal: JournalId(id), epoch: open.epoch, offset: open.offset };
+            if open.epochs.len() > RUNS_MAX {
+                return Err(Status::invalid_argument(format!(
+                    "more than {RUNS_MAX} runs of a journal are named"
+                )));
+            }
+            let runs = open.epochs.iter().map(Epoch::of_proto).collect();
+            let (journal, epoch, offset) = (JournalId(id), open.epoch, open.offset);
+            let received = Received { journal, epoch, offset, runs };
             view.check_received(&received).map_err(|refused| refused.to_status())?;
         }
         let held = held_of(&open)?;
         let ends = stream.journal().ring().watch();
         let subscription = stream.subscription(&open.consumer, start)?;
-        let frontier = subscription.snapshot().offset;
-        view.check_offset(frontier).map_err(|refused| refused.to_status())?;
+        let is_there = subscription.check(&view);
+        is_there.map_err(|refused| refused.to_status())?;
         let mut settings = subscription.settings();
-        let lens = lens_of(&stream, &filters, &settings.borrow_and_update())?;
+        let lenses = Lenses::of(&stream, &filters, &settings.borrow_and_update())?;
         let joining = Joining { connection: 0, name: open.instance.clone(), pinned, held };
         let joined = subscription.join(joining).map_err(|error| match error {
             JoinError::Mixed => Status::failed_precondition(error.to_string()),
@@ -128,15 +137,13 @@ impl Session {
         );
         let opened = proto::Opened {
             journal_id: view.id.0.to_vec().into(),
-            epochs: view
-                .epochs
-                .iter()
-                .map(|one| proto::Epoch { epoch: one.epoch, start: one.start })
-                .collect(),
+            epochs: view.epochs.iter().map(|one| one.to_proto()).collect(),
             start: view.start,
             end: view.end,
             resumed,
         };
+        let mut outgoing = VecDeque::from([Frame::Opened(opened)]);
+        outgoing.extend(lenses.earlier.last().map(|_| lenses.filtered_from()));
         let now = Instant::now();
         let mut session = Session {
             stream,
@@ -147,14 +154,15 @@ impl Session {
             mailbox,
             settings,
             has_new_settings: false,
+            owes_filtered_from: false,
             ends,
             stops,
             credit: Credit::new(open.credit_bytes),
             filters,
-            lens,
+            lenses,
             assigned: None,
             older: None,
-            outgoing: VecDeque::from([Frame::Opened(opened)]),
+            outgoing,
             skip_at: now,
             heard: now,
             said: now,
@@ -284,7 +292,10 @@ impl Session {
                     self.subscription.released(self.connection, &done);
                 }
             }
-            Some(Frame::Filter(filter)) => self.stream.keep_filter(&self.subscription, &filter)?,
+            Some(Frame::Filter(filter)) => {
+                self.stream.keep_filter(&self.subscription, &filter)?;
+                (self.has_new_settings, self.owes_filtered_from) = (true, true);
+            }
             // A later version of the protocol may say more.
             Some(Frame::Alive(_)) | None => {}
             Some(Frame::Open(_)) => return Err(Status::invalid_argument("Open comes first, and once")),
@@ -332,22 +343,17 @@ impl Session {
         Ok(())
     }
 
-    /// Another filter holds from the next event on that was not sent.
+    /// Another filter holds, from an offset on that is the same for all instances.
     fn follow_settings(&mut self) -> Result<(), Status> {
         if !std::mem::take(&mut self.has_new_settings) && !self.settings.has_changed().unwrap_or(false) {
             return Ok(());
         }
-        let lens = lens_of(&self.stream, &self.filters, &self.settings.borrow_and_update())?;
-        if Arc::ptr_eq(&lens, &self.lens) {
-            return Ok(());
-        }
-        self.lens = lens;
-        if let Some(assigned) = self.assigned.as_ref().filter(|one| !one.is_revoked) {
-            let offset = assigned.position;
-            if assigned.sent_to < offset {
-                self.skip();
-            }
-            self.outgoing.push_back(Frame::FilteredFrom(proto::FilteredFrom { offset }));
+        let lenses = Lenses::of(&self.stream, &self.filters, &self.settings.borrow_and_update())?;
+        let is_other = lenses.version != self.lenses.version;
+        self.lenses = lenses;
+        if is_other || std::mem::take(&mut self.owes_filtered_from) {
+            self.owes_filtered_from = false;
+            self.outgoing.push_back(self.lenses.filtered_from());
         }
         Ok(())
     }
@@ -376,6 +382,13 @@ impl Session {
             if let Some(records) = self.records(&chunk)? {
                 return Ok(Some(Frame::Records(records)));
             }
+            if self.has_new_settings {
+                self.follow_settings()?;
+                // It is said before the first event that it holds for.
+                if let Some(frame) = self.outgoing.pop_front() {
+                    return Ok(Some(frame));
+                }
+            }
         }
         self.skip();
         Ok(self.outgoing.pop_front())
@@ -399,28 +412,36 @@ impl Session {
 
     fn records(&mut self, chunk: &Chunk) -> Result<Option<proto::Records>, Status> {
         let Some(assigned) = &mut self.assigned else { return Ok(None) };
-        let seen = chunk.seen_through(&self.lens, self.stream.journal().counters());
-        let own = seen.and_then(|seen| assigned.share.of(&seen, assigned.position));
+        let (lens, until) = self.lenses.at(assigned.position);
+        let seen = chunk.seen_through(lens, self.stream.journal().counters());
+        let own = seen.and_then(|seen| assigned.share.of(&seen, assigned.position, until));
         let batches = own.map_err(|reason| {
             let offset = assigned.position;
             Status::data_loss(format!("events from offset {offset} on cannot be read: {reason}"))
         })?;
-        if batches.len() > FRAME_BYTES_MAX {
-            return Err(Status::out_of_range(format!(
-                "the event at offset {} has {} bytes, more than a frame may have ({FRAME_BYTES_MAX}); go on behind it by \
-                 `mainstem direct reset --to-offset {}`",
-                assigned.position,
-                batches.len(),
-                chunk.next
-            )));
+        let (batches, next) = match batches.len() <= FRAME_BYTES_MAX {
+            true => (batches, chunk.next.min(until)),
+            // The rest is found again, from where this ends.
+            false => first_batches(&batches, FRAME_BYTES_MAX).map_err(|next| {
+                Status::out_of_range(format!(
+                    "the batch before offset {next}, from {} on, has more than a frame may have ({FRAME_BYTES_MAX} bytes); go on \
+                     behind it by `mainstem direct reset --to-offset {next}`",
+                    assigned.position
+                ))
+            })?,
+        };
+        if !self.subscription.send(next, self.lenses.version) {
+            // Through which filters these have to go is known again at the next look.
+            self.has_new_settings = true;
+            return Ok(None);
         }
-        assigned.position = chunk.next;
+        assigned.position = next;
         if batches.is_empty() {
             return Ok(None);
         }
         self.credit.take(batches.len());
-        let from = std::mem::replace(&mut assigned.sent_to, chunk.next);
-        Ok(Some(proto::Records { from, next: chunk.next, batches }))
+        let from = std::mem::replace(&mut assigned.sent_to, next);
+        Ok(Some(proto::Records { from, next, batches }))
     }
 
     /// Says that what was read and left out is nothing for this instance.
@@ -439,13 +460,41 @@ impl Drop for Session {
     }
 }
 
-fn lens_of(stream: &Stream, filters: &[proto::Filter], settings: &Settings) -> Result<Arc<Lens>, Status> {
-    let lens = stream.lens(filters.iter().chain(&settings.filter));
-    lens.map_err(|error| Status::invalid_argument(error.to_string()))
+/// What events pass through, by their offsets.
+#[derive(Debug)]
+struct Lenses {
+    /// Until which offset each of before holds, ascending.
+    earlier: Vec<(i64, Arc<Lens>)>,
+    now: Arc<Lens>,
+    from: i64,
+    version: u64,
+}
+
+impl Lenses {
+    fn of(stream: &Stream, filters: &[proto::Filter], settings: &Settings) -> Result<Lenses, Status> {
+        let lens = |kept: &Option<proto::Filter>| {
+            let lens = stream.lens(filters.iter().chain(kept));
+            lens.map_err(|error| Status::invalid_argument(error.to_string()))
+        };
+        let earlier = settings.earlier.iter().map(|one| Ok((one.until, lens(&one.filter)?)));
+        let earlier = earlier.collect::<Result<_, Status>>()?;
+        let (from, version) = (settings.filtered_from, settings.version);
+        Ok(Lenses { earlier, now: lens(&settings.filter)?, from, version })
+    }
+
+    /// What an event passes through, and until which offset others do too.
+    fn at(&self, offset: i64) -> (&Lens, i64) {
+        let earlier = self.earlier.iter().find(|(until, _)| offset < *until);
+        earlier.map_or((&*self.now, i64::MAX), |(until, lens)| (&**lens, *until))
+    }
+
+    fn filtered_from(&self) -> Frame {
+        Frame::FilteredFrom(proto::FilteredFrom { offset: self.from })
+    }
 }
 
 /// What an instance says that it had.
-fn held_of(open: &proto::Open) -> Result<Option<Held>, Status> {
+pub(crate) fn held_of(open: &proto::Open) -> Result<Option<Held>, Status> {
     let Some(held) = &open.held else { return Ok(None) };
     let done = held.done.as_ref().map(Done::of_proto).unwrap_or_default();
     let slices = held.slices.as_ref().and_then(SliceRange::of_proto);

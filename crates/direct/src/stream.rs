@@ -43,8 +43,9 @@ impl Stream {
     /// Opens all that is kept of its consumers.
     pub(crate) fn new(journal: Journal, name: String, transform: Option<Arc<Transform>>) -> Result<Stream> {
         let mut subscriptions = BTreeMap::new();
+        let view = journal.view();
         for consumer in Subscription::names(journal.directory())? {
-            let opened = Subscription::open(journal.queue(), journal.epoch(), &consumer, 0)?;
+            let opened = Subscription::open(journal.queue(), &view, &consumer, 0)?;
             subscriptions.insert(consumer, Arc::new(opened));
         }
         let (subscriptions, lenses) = (Mutex::new(subscriptions), Mutex::default());
@@ -76,7 +77,7 @@ impl Stream {
             proto::Start::Earliest => view.start,
             proto::Start::Latest => view.end,
         };
-        let opened = Subscription::open(self.journal.queue(), self.journal.epoch(), name, start);
+        let opened = Subscription::open(self.journal.queue(), &view, name, start);
         let opened = Arc::new(opened.map_err(internal)?);
         subscriptions.insert(name.to_owned(), opened.clone());
         Ok(opened)
@@ -135,6 +136,7 @@ impl Stream {
             lag_ms: if lag > 0 { self.age_ms(snapshot.offset) } else { 0 },
             paused: snapshot.settings.is_paused,
             filter: snapshot.settings.filter,
+            filtered_from: snapshot.settings.filtered_from,
             generation: snapshot.generation,
             instances: snapshot.instances.into_iter().map(instance).collect(),
         }
@@ -196,7 +198,7 @@ impl Stream {
     ) -> Result<(), Status> {
         Filter::compile(filter).map_err(|error| Status::invalid_argument(error.to_string()))?;
         let filter = Some(filter.clone()).filter(|filter| !filter.exclude.is_empty());
-        subscription.set(|settings| settings.filter = filter).map_err(internal)
+        subscription.set_filter(filter).map(drop).map_err(internal)
     }
 
     fn offset_of(&self, reset: &proto::Reset) -> Result<i64, Status> {

@@ -154,6 +154,33 @@ fn no_kill_loses_or_invents_an_event() {
     let kills: u64 = std::env::var("TEST_DIRECT_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     let seed = std::env::var("TEST_DIRECT_SEED").map_or(0x2545_f491_4f6c_dd1d, |seed| seed.parse().unwrap());
     eprintln!("seed {seed}, {kills} kills");
+    let mut random = Random(seed);
+    run_and_check(|processes| {
+        for _ in 0..kills {
+            std::thread::sleep(Duration::from_millis(20 + random.below(250)));
+            kill_some(processes, &mut random);
+        }
+    });
+}
+
+/// Longer than an end that is not heard of is waited for.
+const STOPPED_FOR: Duration = Duration::from_secs(16);
+
+#[test]
+fn an_end_that_stands_still_for_longer_than_it_is_waited_for_goes_on() {
+    for role in ["consumer", "publisher"] {
+        run_and_check(|processes| {
+            // It has begun by then.
+            catch_up(&processes.address.clone(), processes);
+            processes.signal(role, "-STOP");
+            std::thread::sleep(STOPPED_FOR);
+            processes.signal(role, "-CONT");
+        });
+    }
+}
+
+/// Has both processes run while something is done to them, and then holds what was handled against the journal.
+fn run_and_check(disturb: impl FnOnce(&mut Processes)) {
     let dir = tempfile::tempdir().unwrap();
     // A port that is free, and that no connection of this machine takes while the publisher is away: the system chooses those
     // from higher ones.
@@ -166,37 +193,37 @@ fn no_kill_loses_or_invents_an_event() {
         directory: dir.path().to_owned(),
         address: address.clone(),
     };
-    let mut random = Random(seed);
-    for _ in 0..kills {
-        std::thread::sleep(Duration::from_millis(20 + random.below(250)));
-        let roles: &[&str] = match random.below(3) {
-            0 => &["publisher"],
-            1 => &["consumer"],
-            _ => &["consumer", "publisher"],
-        };
-        if random.below(5) == 0 {
-            let stopped = if random.below(2) == 0 { "publisher" } else { "consumer" };
-            processes.signal(stopped, "-STOP");
-            std::thread::sleep(Duration::from_millis(random.below(100)));
-            if !roles.contains(&stopped) {
-                processes.signal(stopped, "-CONT");
-            }
-        }
-        for role in roles {
-            processes.kill(role);
-        }
-        for role in roles {
-            processes.restart(role);
-        }
-    }
-    catch_up(&address, &mut processes);
+    disturb(&mut processes);
+    let wanted = catch_up(&address, &mut processes);
     processes.kill("consumer");
     processes.kill("publisher");
-    check(dir.path());
+    check(dir.path(), wanted);
 }
 
-/// Waits until the consumer has all that was there when the kills ended.
-fn catch_up(address: &str, processes: &mut Processes) {
+fn kill_some(processes: &mut Processes, random: &mut Random) {
+    let roles: &[&str] = match random.below(3) {
+        0 => &["publisher"],
+        1 => &["consumer"],
+        _ => &["consumer", "publisher"],
+    };
+    if random.below(5) == 0 {
+        let stopped = if random.below(2) == 0 { "publisher" } else { "consumer" };
+        processes.signal(stopped, "-STOP");
+        std::thread::sleep(Duration::from_millis(random.below(100)));
+        if !roles.contains(&stopped) {
+            processes.signal(stopped, "-CONT");
+        }
+    }
+    for role in roles {
+        processes.kill(role);
+    }
+    for role in roles {
+        processes.restart(role);
+    }
+}
+
+/// Waits until the consumer has all that was there when the disturbance ended; returns how much that was.
+fn catch_up(address: &str, processes: &mut Processes) -> i64 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let deadline = Instant::now() + DEADLINE;
     let mut wanted = None;
@@ -206,9 +233,9 @@ fn catch_up(address: &str, processes: &mut Processes) {
             admin.describe("cart").await.ok()?.pop()
         });
         if let Some(stream) = described {
-            let wanted = *wanted.get_or_insert(stream.end);
+            let wanted = *wanted.get_or_insert(stream.end.max(KEYS));
             if stream.consumers.iter().any(|one| one.offset >= wanted) {
-                return;
+                return wanted;
             }
         }
         let logs =
@@ -218,7 +245,8 @@ fn catch_up(address: &str, processes: &mut Processes) {
     }
 }
 
-fn check(directory: &Path) {
+/// Holds what was handled against the journal: all before `wanted` was.
+fn check(directory: &Path, wanted: i64) {
     let journal = open(&directory.join("cart"));
     let mut events = BTreeMap::new();
     let mut reader = journal.queue().reader(Start::Earliest).unwrap();
@@ -257,6 +285,6 @@ fn check(directory: &Path) {
         *due = (*due).max(offset + KEYS);
     }
     let frontier = due.values().copied().min().unwrap();
-    assert!(frontier >= KEYS, "nothing was handled");
+    assert!(frontier >= wanted, "{frontier} is due, and all before {wanted} was said to be handled");
     eprintln!("{} events, {} handled, {repeated} of them again", events.len(), handled.lines().count());
 }

@@ -114,3 +114,58 @@ async fn whatever_the_network_does_an_instance_gets_each_event_once() {
     eprintln!("{} connections were cut", network.cuts.load(Ordering::Relaxed));
     assert!(network.cuts.load(Ordering::Relaxed) > 3, "the network was no trouble");
 }
+
+/// Carries bytes both ways until it is told to stop, and keeps the connection open then.
+async fn carry_until(near: TcpStream, far: TcpStream, mut silent: tokio::sync::watch::Receiver<bool>) {
+    let ((mut near_in, mut near_out), (mut far_in, mut far_out)) = (near.into_split(), far.into_split());
+    tokio::select! {
+        _ = tokio::io::copy(&mut near_in, &mut far_out) => return,
+        _ = tokio::io::copy(&mut far_in, &mut near_out) => return,
+        _ = silent.wait_for(|is_silent| *is_silent) => {}
+    }
+    // Until the test ends.
+    let () = std::future::pending().await;
+}
+
+/// Nothing is reset: that a publisher is gone shows by its silence alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_leaves_a_connection_that_has_fallen_silent() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(&dir.path().join("cart"));
+    let serving = support::serve(&journal).await;
+    let to = serving.address();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let through = listener.local_addr().unwrap();
+    let (silence, silent) = tokio::sync::watch::channel(false);
+    let carrying = tokio::spawn(async move {
+        let mut connections = 0;
+        while let Ok((near, _)) = listener.accept().await {
+            let far = TcpStream::connect(to).await.unwrap();
+            connections += 1;
+            match connections {
+                1 => drop(tokio::spawn(carry_until(near, far, silent.clone()))),
+                // Those after the first are heard.
+                _ => {
+                    let (mut near, mut far) = (near, far);
+                    tokio::spawn(async move { tokio::io::copy_bidirectional(&mut near, &mut far).await });
+                }
+            }
+        }
+    });
+    journal.append("key", "before").await.unwrap();
+    let mut reader = Reader::new(config(through, "cart"));
+    reader.read(1).await;
+    silence.send(true).unwrap();
+    journal.append("key", "after").await.unwrap();
+    // It takes 15 s to notice, and the machine may be busy.
+    let noticed = tokio::time::timeout(Duration::from_secs(120), async {
+        while reader.events.len() < 2 {
+            let next = tokio::time::timeout(Duration::from_secs(100), reader.consumer.next()).await;
+            reader.take(next.expect("something comes").unwrap());
+        }
+    });
+    noticed.await.expect("it connects anew");
+    assert_eq!(reader.offsets(), [0, 1]);
+    assert_eq!(reader.others, [], "it kept what it had");
+    carrying.abort();
+}

@@ -19,6 +19,43 @@ fn the_protocol_is_as_it_was() {
     expect_file!["protocol.txt"].assert_eq(&text);
 }
 
+/// Each call, message, field and value says what it is.
+#[test]
+fn the_protocol_is_documented_whole() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/proto");
+    let set = protox::compile(["direct.proto"], [root]).unwrap();
+    let file = set.file.iter().find(|file| file.name() == "direct.proto").unwrap();
+    let info = file.source_code_info.as_ref().unwrap();
+    let documented: Vec<&[i32]> = info
+        .location
+        .iter()
+        .filter(|location| !location.leading_comments().trim().is_empty())
+        .map(|location| location.path.as_slice())
+        .collect();
+    // Numbers of the fields of descriptor.proto.
+    let (message, an_enum, service, inner) = (4, 5, 6, 2);
+    let mut wanted: Vec<(Vec<i32>, String)> = Vec::new();
+    for (at, one) in (0..).zip(&file.message_type) {
+        wanted.push((vec![message, at], one.name().to_owned()));
+        let fields = (0..).zip(&one.field);
+        wanted.extend(fields.map(|(field, what)| {
+            (vec![message, at, inner, field], format!("{}.{}", one.name(), what.name()))
+        }));
+    }
+    for (at, one) in (0..).zip(&file.enum_type) {
+        let values = (0..).zip(&one.value);
+        wanted.extend(values.map(|(value, what)| (vec![an_enum, at, inner, value], what.name().to_owned())));
+    }
+    for (at, one) in (0..).zip(&file.service) {
+        let methods = (0..).zip(&one.method);
+        wanted
+            .extend(methods.map(|(method, what)| (vec![service, at, inner, method], what.name().to_owned())));
+    }
+    assert!(wanted.len() > 100, "{}", wanted.len());
+    let missing: Vec<_> = wanted.iter().filter(|(path, _)| !documented.contains(&path.as_slice())).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
 fn write_file(file: &FileDescriptorProto, text: &mut String) {
     writeln!(text, "package {} ({})", file.package(), file.syntax()).unwrap();
     for service in &file.service {

@@ -89,6 +89,72 @@ async fn a_journal_that_was_lost_or_is_older_than_what_was_read_stops_the_consum
     assert_eq!(until_refused(reader).await, Refused::JournalReplaced { was: id, now: journal.id() });
 }
 
+/// Appends events of a kind.
+async fn append(journal: &mainstem_direct::Journal, count: usize, kind: &str) {
+    for _ in 0..count {
+        journal.append("key", kind).await.unwrap();
+    }
+}
+
+/// A consumer that lives reads all of one history; then the publisher serves another one that began at a copy.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_was_closed_in_order_is_another_history_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let (directory, backup) = (dir.path().join("cart"), dir.path().join("backup"));
+    let journal = open(&directory);
+    let serving = serve(&journal).await;
+    let address = serving.address();
+    append(&journal, 5, "kept").await;
+    let mut reader = Reader::new(config(address, "cart"));
+    reader.read(5).await;
+    serving.stop().await.unwrap();
+    drop(journal);
+    copy(&directory, &backup);
+    let journal = open(&directory);
+    let serving = serve_at(&journal, address).await;
+    append(&journal, 5, "lost").await;
+    reader.read(10).await;
+    serving.stop().await.unwrap();
+    drop(journal);
+    std::fs::remove_dir_all(&directory).unwrap();
+    copy(&backup, &directory);
+    // More than were lost, so that no offset gives it away.
+    let journal = open(&directory);
+    append(&journal, 20, "other").await;
+    assert_eq!((journal.epoch(), journal.end()), (0, 25));
+    let serving = serve_at(&journal, address).await;
+    assert_eq!(until_refused(reader).await, Refused::Diverged { at: 5 });
+    drop(serving);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_unclean_histories_with_one_number_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let (live, backup, directory) =
+        (dir.path().join("live"), dir.path().join("backup"), dir.path().join("cart"));
+    let journal = open(&live);
+    append(&journal, 5, "kept").await;
+    // A copy of an open journal is what a kill leaves behind.
+    copy(&live, &backup);
+    copy(&backup, &directory);
+    let journal = open(&directory);
+    let serving = serve(&journal).await;
+    let address = serving.address();
+    append(&journal, 5, "lost").await;
+    let mut reader = Reader::new(config(address, "cart"));
+    reader.read(10).await;
+    let epoch = journal.epoch();
+    serving.stop().await.unwrap();
+    drop(journal);
+    std::fs::remove_dir_all(&directory).unwrap();
+    copy(&backup, &directory);
+    let journal = open(&directory);
+    append(&journal, 20, "other").await;
+    assert_eq!(journal.epoch(), epoch);
+    let _serving = serve_at(&journal, address).await;
+    assert_eq!(until_refused(reader).await, Refused::Diverged { at: 5 });
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_retention_has_taken_stops_the_consumer() {
     let dir = tempfile::tempdir().unwrap();
@@ -222,6 +288,153 @@ async fn frames_that_lie_end_the_call() {
     reader.read(1).await;
 }
 
+/// What this process has logged.
+fn log() -> String {
+    String::from_utf8_lossy(&LOG.get_or_init(Log::install).0.lock().unwrap()).into_owned()
+}
+
+static LOG: std::sync::OnceLock<Log> = std::sync::OnceLock::new();
+
+#[derive(Clone, Default)]
+struct Log(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl Log {
+    fn install() -> Log {
+        let log = Log::default();
+        let lines = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || lines.clone());
+        tracing::subscriber::set_global_default(subscriber.finish()).unwrap();
+        log
+    }
+}
+
+impl std::io::Write for Log {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Waits for a line, behind so many, that has all of these words.
+async fn until_logged(behind: usize, words: &[&str]) {
+    let is_logged = || {
+        let log = log();
+        log.lines().skip(behind).any(|line| words.iter().all(|word| line.contains(word)))
+    };
+    support::until(&format!("{words:?} is in the log"), || std::future::ready(is_logged())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_refused_is_in_the_log_with_peer_stream_and_consumer() {
+    let _ = log();
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(&dir.path().join("logged"));
+    let serving = serve(&journal).await;
+    let at = serving.address();
+    let of = |stream: &str, consumer: &str| ConsumerConfig::new(support::address(at), stream, consumer);
+    error_of(of("missing", "logged-1")).await;
+    until_logged(0, &["Subscribe by 127.0.0.1:", "\"missing\"", "\"logged-1\"", "there is no stream"]).await;
+    error_of(of("logged", "logged-2").filter(criteria::only([criteria::key_pattern("(")]))).await;
+    until_logged(0, &["\"logged\"", "\"logged-2\"", "cannot be used"]).await;
+    let pause = proto::manage_request::Action::Pause(proto::Pause {});
+    admin(at).await.manage("logged", "logged-3", pause).await.unwrap_err();
+    until_logged(0, &["Manage by 127.0.0.1:", "\"logged-3\"", "has no consumer"]).await;
+    let open = |id: Vec<u8>, offset| {
+        vec![Frame::Open(proto::Open {
+            stream: "logged".to_owned(),
+            instance: "one".to_owned(),
+            journal_id: id.into(),
+            offset,
+            ..proto::Open::default()
+        })]
+    };
+    status_of(at, open(vec![9; 16], 0), "logged-4").await;
+    until_logged(0, &["\"logged-4\"", "is not there any more"]).await;
+    status_of(at, open(journal.id().0.to_vec(), 5), "logged-5").await;
+    until_logged(0, &["\"logged-5\"", "events from offset 0 on"]).await;
+}
+
+/// Returns true when the other end has ended a connection.
+async fn is_ended(socket: &mut TcpStream) -> bool {
+    use tokio::io::AsyncReadExt as _;
+    let mut buffer = [0; 256];
+    loop {
+        match socket.read(&mut buffer).await {
+            Ok(0) | Err(_) => return true,
+            // Its own preface.
+            Ok(_) => {}
+        }
+    }
+}
+
+/// More than may wait for their first request.
+const SILENT: usize = 300;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_connections_end_and_hold_nothing_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(&dir.path().join("cart"));
+    let serving = serve(&journal).await;
+    let address = serving.address();
+    let mut silent = Vec::new();
+    for n in 0..SILENT {
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        // Some have begun to speak.
+        socket.write_all(&b"PRI * HTTP/2.0\r\n\r\nSM"[..n % 20]).await.unwrap();
+        silent.push(socket);
+    }
+    // One that speaks has a place.
+    journal.append("key", "value").await.unwrap();
+    let mut reader = Reader::new(config(address, "cart"));
+    reader.read(1).await;
+    for socket in &mut silent {
+        assert!(tokio::time::timeout(support::DEADLINE, is_ended(socket)).await.expect("each ends"));
+    }
+    // It was served, and is not silent.
+    journal.append("key", "another").await.unwrap();
+    reader.read(2).await;
+    assert_eq!(reader.others, []);
+    // What is silent now does not hold up the end.
+    let mut last = TcpStream::connect(address).await.unwrap();
+    let mut preface = TcpStream::connect(address).await.unwrap();
+    preface.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00").await.unwrap();
+    tokio::time::timeout(support::DEADLINE, serving.stop()).await.expect("it stops").unwrap();
+    assert!(is_ended(&mut last).await && is_ended(&mut preface).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_are_asked_for_certificates_by_tls_alone_in_whatever_order_that_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(&dir.path().join("cart"));
+    let authority = certificates().authority;
+    let open =
+        Publisher::new().stream(&journal).client_authorities(authority.clone()).start("127.0.0.1:0").await;
+    assert!(open.unwrap_err().to_string().contains("by TLS alone"));
+    // In either order.
+    let own = certificates();
+    let publisher = Publisher::new()
+        .stream(&journal)
+        .client_authorities(authority)
+        .tls(own.server.0.clone(), own.server.1.clone());
+    let serving = publisher.start("127.0.0.1:0").await.unwrap();
+    let address = Address::new(&format!("grpc://localhost:{}", serving.address().port())).unwrap();
+    let refused = refusal_of(address.tls(&own.authority)).await;
+    assert!(refused.contains("certificate of this client") || refused.contains("alert"), "{refused}");
+}
+
+/// Why nothing is answered at an address: with TLS 1.3 a refused certificate shows at the first call.
+async fn refusal_of(address: Address) -> String {
+    let outcome = match mainstem_direct::Admin::connect(address).await {
+        Ok(mut admin) => admin.describe("").await.map(drop),
+        Err(error) => Err(error),
+    };
+    outcome.unwrap_err().to_string()
+}
+
 struct Certificates {
     authority: String,
     server: (String, String),
@@ -267,26 +480,37 @@ async fn by_tls_both_ends_know_each_other() {
     let describe =
         mainstem_direct::Admin::connect(known_client()).await.unwrap().describe("").await.unwrap_err();
     assert!(describe.to_string().contains("only subscriptions"), "{describe}");
-    for (what, address) in [
-        ("plain text", address.clone()),
-        ("no certificate", address.clone().tls(&known.authority)),
+    for (address, words, logged) in [
         (
-            "another's certificate",
+            address.clone(),
+            "a publisher that serves by TLS ends connections without it",
+            "it speaks no TLS, and TLS is served",
+        ),
+        (address.clone().tls(&known.authority), "may want a certificate of this client", "certificate"),
+        (
             address.clone().tls(&known.authority).identity(&other.client.0, &other.client.1),
+            "or not accept it",
+            "certificate",
         ),
         (
-            "another authority",
             address.clone().tls(&other.authority).identity(&known.client.0, &known.client.1),
+            "invalid peer certificate",
+            "certificate",
         ),
     ] {
-        // With TLS 1.3 a refused certificate shows at the first call.
-        let outcome = match mainstem_direct::Admin::connect(address).await {
-            Ok(mut admin) => admin.describe("").await.map(drop),
-            Err(error) => Err(error),
-        };
-        let error = outcome.expect_err(what).to_string();
-        assert!(!error.contains("only subscriptions"), "{what}: {error}");
+        let before = log().lines().count();
+        let error = refusal_of(address).await;
+        assert!(error.contains("cannot reach the publisher"), "{error}");
+        // The alert may be there before the call.
+        assert!(error.contains(words) || error.contains("alert"), "{words}: {error}");
+        until_logged(before, &["has ended without a request", logged]).await;
     }
+    let serving_plain = serve(&open(&dir.path().join("plain"))).await;
+    let before = log().lines().count();
+    let by_tls = Address::new(&format!("grpc://localhost:{}", serving_plain.address().port())).unwrap();
+    let error = mainstem_direct::Admin::connect(by_tls.tls(&known.authority)).await.unwrap_err().to_string();
+    assert!(error.contains("cannot reach the publisher"), "{error}");
+    until_logged(before, &["it speaks TLS, and plain text is served"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -171,6 +171,81 @@ async fn a_filter_holds_from_the_offset_that_is_named_and_outlives_all() {
     drop(serving);
 }
 
+/// What a reader is told of the filter.
+async fn filtered_from(reader: &mut Reader) -> i64 {
+    loop {
+        let told = reader.others.iter().rev().find_map(|event| match event {
+            ConsumerEvent::FilteredFrom { offset } => Some(*offset),
+            _ => None,
+        });
+        if let Some(offset) = told {
+            return offset;
+        }
+        reader.step().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_holds_from_one_offset_for_all_and_for_what_is_sent_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = dir.path().join("cart");
+    let journal = open(&directory);
+    let serving = serve(&journal).await;
+    let address = serving.address();
+    journal.append_many((0..100).map(|n| NewEvent::new("x").key(format!("{}", n % 10)))).await.unwrap();
+    let mut readers = Vec::new();
+    for n in 0..2 {
+        readers.push(Reader::new(config(address, "cart").instance(format!("instance {n}"))));
+        while readers[n].assigned.is_none() {
+            // The first gives half of its slices to the second.
+            for reader in &mut readers {
+                drop(tokio::time::timeout(Duration::from_millis(20), reader.step()).await);
+            }
+        }
+    }
+    journal.append_many((100..200).map(|n| NewEvent::new("x").key(format!("{}", n % 10)))).await.unwrap();
+    for reader in &mut readers {
+        reader.read_to(200).await;
+    }
+    // Of an administrator: all are told of the same offset, and so is he, and who says the same again.
+    let odd = criteria::only(["1", "3", "5", "7", "9"].map(criteria::key));
+    let mut admin = admin(address).await;
+    let changed = admin.manage("cart", "analytics", Action::Filter(odd.clone())).await.unwrap().unwrap();
+    assert_eq!(changed.filtered_from, 200);
+    for reader in &mut readers {
+        assert_eq!(filtered_from(reader).await, 200);
+        reader.others.clear();
+    }
+    readers[0].consumer.keep_filter(odd.clone());
+    assert_eq!(filtered_from(&mut readers[0]).await, 200);
+    for reader in readers {
+        reader.consumer.leave().await;
+    }
+    // One that has done nothing of what it was sent through that filter is killed, as the publisher is.
+    journal.append_many((200..300).map(|n| NewEvent::new("x").key(format!("{}", n % 10)))).await.unwrap();
+    let mut killed = mainstem_direct::Consumer::new(config(address, "cart"));
+    loop {
+        let event = tokio::time::timeout(support::DEADLINE, killed.next()).await.unwrap().unwrap();
+        if matches!(event, ConsumerEvent::Records { next: 300, .. }) {
+            break;
+        }
+    }
+    let none = criteria::only([criteria::key("none")]);
+    let changed = admin.manage("cart", "analytics", Action::Filter(none)).await.unwrap().unwrap();
+    assert_eq!((changed.offset, changed.filtered_from), (200, 300));
+    drop(killed);
+    serving.stop().await.unwrap();
+    drop(journal);
+    let journal = open(&directory);
+    journal.append_many((300..400).map(|n| NewEvent::new("x").key(format!("{}", n % 10)))).await.unwrap();
+    let serving = serve_at(&journal, address).await;
+    let mut again = Reader::new(config(address, "cart"));
+    assert_eq!(filtered_from(&mut again).await, 300, "it is said to those that come later too");
+    again.read_to(400).await;
+    assert_eq!(again.offsets(), (200..300).filter(|offset| offset % 2 == 1).collect::<Vec<_>>());
+    serving.stop().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn consumers_are_managed_while_they_run_and_while_nothing_does() {
     let dir = tempfile::tempdir().unwrap();
@@ -218,6 +293,93 @@ async fn consumers_are_managed_while_they_run_and_while_nothing_does() {
     assert_eq!((info.offset, info.paused), (11, true));
     assert_eq!(local.manage("analytics", &Action::Forget(proto::Forget {})).unwrap(), None);
     assert_eq!(local.describe().consumers, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_finds_the_first_event_of_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(&dir.path().join("cart"));
+    let mut appender = journal.queue().appender().unwrap();
+    for n in 0..10 {
+        appender.append_with(Some(b"key"), b"value", &[], Some(1_000 + n * 10)).unwrap();
+    }
+    drop(appender);
+    let serving = serve(&journal).await;
+    let mut reader = Reader::new(config(serving.address(), "cart"));
+    reader.read(10).await;
+    reader.consumer.leave().await;
+    let mut admin = admin(serving.address()).await;
+    for (time_ms, offset) in [(1_045, 5), (1_050, 5), (0, 0), (5_000, 10)] {
+        let changed = admin.manage("cart", "analytics", reset(To::TimeMs(time_ms))).await.unwrap().unwrap();
+        assert_eq!(changed.offset, offset, "{time_ms} ms");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pinned_slices_are_read_by_their_instances_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(&dir.path().join("cart"));
+    let serving = serve(&journal).await;
+    let pinned = |from, to| {
+        let slices = mainstem_direct::SliceRange::new(from, to).unwrap();
+        Reader::new(config(serving.address(), "cart").pinned(slices))
+    };
+    let (mut lower, mut upper) = (pinned(0, 512), pinned(512, 1_024));
+    journal.append_many((0..100).map(|n| NewEvent::new("x").key(format!("key {n}")))).await.unwrap();
+    lower.read_to(100).await;
+    upper.read_to(100).await;
+    let is_lower =
+        |offset: &i64| mainstem_records::slice_of(Some(format!("key {offset}").as_bytes()), *offset) < 512;
+    let (of_lower, of_upper): (Vec<i64>, Vec<i64>) = (0..100).partition(is_lower);
+    assert!(!of_lower.is_empty() && !of_upper.is_empty());
+    assert_eq!((lower.offsets(), upper.offsets()), (of_lower, of_upper));
+    // One that pins any of them takes the place of the one that has them, and goes on where it was.
+    lower.consumer.leave().await;
+    let mut part = pinned(0, 100);
+    let mut late = pinned(600, 700);
+    journal.append_many((100..200).map(|n| NewEvent::new("x").key(format!("key {n}")))).await.unwrap();
+    part.read_to(200).await;
+    late.read_to(200).await;
+    let of = |from, to| {
+        let slices = mainstem_direct::SliceRange::new(from, to).unwrap();
+        move |offset: &i64| {
+            slices.contains(mainstem_records::slice_of(Some(format!("key {offset}").as_bytes()), *offset))
+        }
+    };
+    assert_eq!(part.offsets(), (100..200).filter(of(0, 100)).collect::<Vec<_>>());
+    let late_offsets = late.offsets();
+    assert_eq!(
+        late_offsets.iter().filter(|offset| **offset >= 100).count(),
+        (100..200).filter(of(600, 700)).count()
+    );
+    loop {
+        if let Err(error) = upper.step().await {
+            assert!(error.to_string().contains("pin no slice twice"), "{error}");
+            break;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_client_sends_with_its_calls_is_seen_where_they_are_judged() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(&dir.path().join("cart"));
+    let publisher = Publisher::new().stream(&journal).authorize(|access| {
+        let token = access.metadata.get("authorization").and_then(|token| token.to_str().ok());
+        match token == Some("Bearer tea") {
+            true => Ok(mainstem_direct::Grant::Everything),
+            false => Err("the token is none of ours".to_owned()),
+        }
+    });
+    let serving = publisher.start("127.0.0.1:0").await.unwrap();
+    journal.append("key", "value").await.unwrap();
+    let with = |token: &str| support::address(serving.address()).metadata("Authorization", token);
+    let of = |address| mainstem_direct::ConsumerConfig::new(address, "cart", "analytics");
+    Reader::new(of(with("Bearer tea"))).read(1).await;
+    let refused = Reader::new(of(with("Bearer milk"))).step().await.unwrap_err();
+    assert!(refused.to_string().contains("none of ours"), "{refused}");
+    let mut admin = mainstem_direct::Admin::connect(with("Bearer tea")).await.unwrap();
+    assert_eq!(admin.describe("").await.unwrap().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,7 +14,8 @@ use mainstem_client::{
 };
 use mainstem_direct::proto::{self, manage_request::Action, reset::To};
 use mainstem_direct::{
-    Address, Admin, Consumer, ConsumerConfig, ConsumerEvent, DirectError, Done, Positions, ToEvent,
+    Address, Admin, Consumer, ConsumerConfig, ConsumerEvent, DECOMPRESSED_BYTES_MAX, DirectError, Done,
+    Positions, ToEvent,
 };
 use mainstem_queue::{Header, Queue};
 use mainstem_records::{Batch, BatchBuilder, BatchOptions, empty_batch};
@@ -156,7 +157,8 @@ impl DirectSource {
                 reading.end = Some(next);
                 let mut behind = from;
                 for range in ranges {
-                    let batch = FetchedBatch::from_bytes(partition.clone(), batches.slice(range))?;
+                    let (bytes, bytes_max) = (batches.slice(range), DECOMPRESSED_BYTES_MAX);
+                    let batch = FetchedBatch::from_bytes_within(partition.clone(), bytes, bytes_max)?;
                     behind = batch.next_offset();
                     self.events.push_back((partition.clone(), Queued::Event(Event::Batch(batch))));
                 }

@@ -203,12 +203,17 @@ pub(crate) async fn run(arguments: &DirectArguments) -> Result<()> {
 }
 
 async fn change(one: &One, action: Action, what: &str) -> Result<()> {
-    let changed = one.target.ask().await?.manage(&one.stream, &one.consumer, action).await?;
+    let changed = one.target.ask().await?.manage(&one.stream, &one.consumer, action.clone()).await?;
     if one.target.json {
         let consumer = changed.as_ref().map(show::consumer_json);
         return print_json(&json!({ "stream": one.stream, "consumer": consumer }));
     }
-    let at = changed
-        .map_or(String::new(), |now| format!(", at offset {} and {} events behind", now.offset, now.lag));
+    let at = changed.map_or(String::new(), |now| {
+        let from = match &action {
+            Action::Filter(_) => format!(" from offset {} on", now.filtered_from),
+            _ => String::new(),
+        };
+        format!("{from}, at offset {} and {} events behind", now.offset, now.lag)
+    });
     print(&format!("consumer {} of {} {what}{at}", one.consumer, one.stream))
 }

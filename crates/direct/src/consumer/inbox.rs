@@ -11,14 +11,19 @@ use tokio::time::Instant;
 use super::{ConsumerConfig, ConsumerEvent};
 use crate::error::{DirectError, Result};
 use crate::proto::{self, FromConsumer, from_consumer, from_publisher};
-use crate::resume::{Epoch, JournalId, JournalView};
+use crate::resume::{Epoch, JournalId, JournalView, RUNS_MAX};
 use crate::sequence::Sequence;
 use crate::session::ALIVE_EVERY;
 use crate::slices::{Done, SliceRange};
 
+/// So many changes of slices wait for the application; an honest publisher waits for it before it makes more.
+const CONTROLS_MAX: usize = 1_024;
+/// So many changes of the filter wait for it, each between events.
+const FILTERED_MAX: usize = 1_024;
+
 /// Why a connection has ended.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// Another one may do.
     Lost { was_opened: bool, reason: String },
     /// None will.
@@ -26,7 +31,7 @@ pub(super) enum Fault {
 }
 
 #[derive(Debug)]
-pub(super) struct Inbox {
+pub(crate) struct Inbox {
     state: Mutex<State>,
     /// Something has arrived.
     arrived: Notify,
@@ -45,8 +50,12 @@ struct State {
     has_failed: bool,
     journal: Option<JournalView>,
     assigned: Option<Assigned>,
+    /// The offset behind all events that were received of the journal.
+    received_to: i64,
     credit_bytes: u64,
     credit_due: u64,
+    /// What the publisher may send still, in bytes; the last frame may have more.
+    room: i64,
     outgoing: Outgoing,
     is_leaving: bool,
 }
@@ -62,8 +71,29 @@ struct Assigned {
 #[derive(Debug, Default)]
 struct Outgoing {
     has_done: bool,
-    released: Option<Done>,
-    filter: Option<proto::Filter>,
+    /// Until the publisher has it, which the answer to an `Open` with it says, or a next assignment.
+    released: Option<Kept<Done>>,
+    /// Until it is answered by `FilteredFrom`.
+    filter: Option<Kept<proto::Filter>>,
+}
+
+/// What is kept until it is known to have arrived, so that a lost connection does not lose it.
+#[derive(Debug)]
+struct Kept<T> {
+    what: T,
+    /// It was sent by the present connection.
+    is_sent: bool,
+}
+
+impl<T: Clone> Kept<T> {
+    fn new(what: T) -> Kept<T> {
+        Kept { what, is_sent: false }
+    }
+
+    /// What is to be sent, once.
+    fn take(&mut self) -> Option<T> {
+        (!std::mem::replace(&mut self.is_sent, true)).then(|| self.what.clone())
+    }
 }
 
 fn bytes_of(event: &ConsumerEvent) -> u64 {
@@ -74,7 +104,7 @@ fn bytes_of(event: &ConsumerEvent) -> u64 {
 }
 
 impl Inbox {
-    pub(super) fn new(credit_bytes: u64) -> Inbox {
+    pub(crate) fn new(credit_bytes: u64) -> Inbox {
         let state = State {
             controls: VecDeque::new(),
             records: VecDeque::new(),
@@ -83,8 +113,10 @@ impl Inbox {
             has_failed: false,
             journal: None,
             assigned: None,
+            received_to: 0,
             credit_bytes,
             credit_due: 0,
+            room: 0,
             outgoing: Outgoing::default(),
             is_leaving: false,
         };
@@ -96,7 +128,7 @@ impl Inbox {
         }
     }
 
-    pub(super) async fn next(&self) -> Result<ConsumerEvent> {
+    pub(crate) async fn next(&self) -> Result<ConsumerEvent> {
         loop {
             // Before the look, so that what comes after it is noticed.
             let arrived = self.arrived.notified();
@@ -107,7 +139,8 @@ impl Inbox {
         }
     }
 
-    fn look(&self) -> Option<Result<ConsumerEvent>> {
+    /// What is there now.
+    pub(crate) fn look(&self) -> Option<Result<ConsumerEvent>> {
         let mut state = self.state.lock();
         if let Some(control) = state.controls.pop_front() {
             return Some(Ok(control));
@@ -127,16 +160,16 @@ impl Inbox {
         }
     }
 
-    pub(super) fn hold(&self, is_held: bool) {
+    pub(crate) fn hold(&self, is_held: bool) {
         self.state.lock().is_held = is_held;
         self.arrived.notify_one();
     }
 
-    pub(super) fn assignment(&self) -> Option<u64> {
+    pub(crate) fn assignment(&self) -> Option<u64> {
         self.state.lock().assigned.as_ref().map(|one| one.done.assignment)
     }
 
-    pub(super) fn done(&self, done: Done) {
+    pub(crate) fn done(&self, done: Done) {
         let mut state = self.state.lock();
         if let Some(assigned) = state.assigned.as_mut().filter(|one| one.done.assignment == done.assignment) {
             assigned.done = done;
@@ -145,79 +178,92 @@ impl Inbox {
         }
     }
 
-    pub(super) fn release(&self, done: Done) {
+    pub(crate) fn release(&self, done: Done) {
         let mut state = self.state.lock();
         // One that has ended meanwhile has nothing to give back.
         if state.assigned.take_if(|one| one.done.assignment == done.assignment).is_some() {
             state.outgoing.has_done = false;
-            state.outgoing.released = Some(done);
+            state.outgoing.released = Some(Kept::new(done));
             self.to_send.notify_one();
         }
     }
 
-    pub(super) fn keep_filter(&self, filter: proto::Filter) {
-        self.state.lock().outgoing.filter = Some(filter);
+    pub(crate) fn keep_filter(&self, filter: proto::Filter) {
+        self.state.lock().outgoing.filter = Some(Kept::new(filter));
         self.to_send.notify_one();
     }
 
-    pub(super) fn leave(&self) {
+    pub(crate) fn leave(&self) {
         self.state.lock().is_leaving = true;
         self.to_send.notify_one();
         self.left.notify_one();
     }
 
-    pub(super) fn is_leaving(&self) -> bool {
+    pub(crate) fn is_leaving(&self) -> bool {
         self.state.lock().is_leaving
     }
 
     /// Done when the instance leaves.
-    pub(super) async fn left(&self) {
+    pub(crate) async fn left(&self) {
         while !self.is_leaving() {
             self.left.notified().await;
         }
     }
 
-    pub(super) fn fail(&self, error: DirectError) {
+    pub(crate) fn fail(&self, error: DirectError) {
         let mut state = self.state.lock();
         (state.failed, state.has_failed) = (Some(error), true);
         self.arrived.notify_one();
     }
 
     /// The first frame of a connection: what was read and done before it.
-    pub(super) fn open(&self, config: &ConsumerConfig) -> proto::Open {
+    pub(crate) fn open(&self, config: &ConsumerConfig) -> proto::Open {
         let mut state = self.state.lock();
         state.forget_what_is_revoked();
         // What was read ahead counts against the credit still.
         let unread: u64 = state.records.iter().map(bytes_of).sum();
         (state.credit_due, state.outgoing.has_done) = (0, false);
+        let credit_bytes = config.credit_bytes.saturating_sub(unread);
+        state.room = i64::try_from(credit_bytes).unwrap_or(i64::MAX);
+        if let Some(filter) = &mut state.outgoing.filter {
+            filter.is_sent = false;
+        }
         let mut open = proto::Open {
             stream: config.stream.clone(),
             consumer: config.consumer.clone(),
             instance: config.instance.clone(),
             pinned: config.pinned.map(SliceRange::to_proto),
             filter: config.filter.clone(),
-            credit_bytes: config.credit_bytes.saturating_sub(unread),
+            credit_bytes,
             start: config.start.into(),
             ..proto::Open::default()
         };
+        let state = &mut *state;
         let Some(journal) = &state.journal else { return open };
         open.journal_id = journal.id.0.to_vec().into();
         if let Some(assigned) = &state.assigned {
             let slices = Some(assigned.slices.to_proto());
             open.offset = assigned.sequence.next();
-            open.epoch = journal.epoch_before(open.offset);
             open.held = Some(proto::Held { done: Some(assigned.done.to_proto()), slices });
-        } else if let Some(released) = &state.outgoing.released {
-            open.offset = released.end();
-            open.epoch = journal.epoch_before(open.offset);
-            open.held = Some(proto::Held { done: Some(released.to_proto()), slices: None });
+        } else if let Some(released) = &mut state.outgoing.released {
+            released.is_sent = true;
+            open.offset = released.what.end();
+            open.held = Some(proto::Held { done: Some(released.what.to_proto()), slices: None });
+        } else {
+            open.offset = state.received_to;
         }
-        state.outgoing.released = None;
+        open.epoch = journal.epoch_before(open.offset);
+        open.epochs = journal.runs_before(open.offset).iter().map(|run| run.to_proto()).collect();
         open
     }
 
+    /// The next frame that is due, if one is.
+    pub(crate) fn to_be_sent(&self) -> Option<from_consumer::Frame> {
+        self.state.lock().frame()
+    }
+
     /// What a connection sends: made when there is room for it.
-    pub(super) fn outbound(self: Arc<Inbox>, open: proto::Open) -> impl Stream<Item = FromConsumer> + Send {
+    pub(crate) fn outbound(self: Arc<Inbox>, open: proto::Open) -> impl Stream<Item = FromConsumer> + Send {
         let first = FromConsumer { frame: Some(from_consumer::Frame::Open(open)) };
         futures_util::stream::unfold((self, Some(first)), |(inbox, mut first)| async move {
             if let Some(first) = first.take() {
@@ -226,10 +272,7 @@ impl Inbox {
             let alive_at = Instant::now() + ALIVE_EVERY;
             let frame = loop {
                 let to_send = inbox.to_send.notified();
-                let (frame, is_leaving) = {
-                    let mut state = inbox.state.lock();
-                    (state.frame(), state.is_leaving)
-                };
+                let (frame, is_leaving) = (inbox.to_be_sent(), inbox.is_leaving());
                 match frame {
                     Some(frame) => break frame,
                     None if is_leaving => return None,
@@ -244,7 +287,7 @@ impl Inbox {
     }
 
     /// Takes a frame of the publisher.
-    pub(super) fn take(&self, frame: from_publisher::Frame) -> Result<(), Fault> {
+    pub(crate) fn take(&self, frame: from_publisher::Frame) -> Result<(), Fault> {
         let mut state = self.state.lock();
         let taken = state.take(frame);
         self.arrived.notify_one();
@@ -260,7 +303,7 @@ impl State {
     /// What is to be sent now.
     fn frame(&mut self) -> Option<from_consumer::Frame> {
         use from_consumer::Frame;
-        if let Some(released) = self.outgoing.released.take() {
+        if let Some(released) = self.outgoing.released.as_mut().and_then(Kept::take) {
             return Some(Frame::Released(proto::Released { done: Some(released.to_proto()) }));
         }
         if std::mem::take(&mut self.outgoing.has_done)
@@ -268,27 +311,35 @@ impl State {
         {
             return Some(Frame::Done(assigned.done.to_proto()));
         }
-        if let Some(filter) = self.outgoing.filter.take() {
+        if let Some(filter) = self.outgoing.filter.as_mut().and_then(Kept::take) {
             return Some(Frame::Filter(filter));
         }
-        self.is_credit_worth_sending()
-            .then(|| Frame::Credit(proto::Credit { bytes: std::mem::take(&mut self.credit_due) }))
+        if !self.is_credit_worth_sending() {
+            return None;
+        }
+        let bytes = std::mem::take(&mut self.credit_due);
+        self.room = self.room.saturating_add_unsigned(bytes);
+        Some(Frame::Credit(proto::Credit { bytes }))
     }
 
     /// After a lost connection: what was being given back is others' now.
     fn forget_what_is_revoked(&mut self) {
         if let Some(revoked) = self.assigned.take_if(|one| one.is_revoking) {
-            self.outgoing.released = Some(revoked.done);
+            self.outgoing.released = Some(Kept::new(revoked.done));
         }
     }
 
     /// Events that were read ahead are left to the next one that has the slices.
     fn drop_records(&mut self) {
-        self.credit_due += self.records.drain(..).map(|one| bytes_of(&one)).sum::<u64>();
+        self.credit_due += self.records.iter().map(bytes_of).sum::<u64>();
+        self.records.retain(|one| matches!(one, ConsumerEvent::FilteredFrom { .. }));
     }
 
     fn take(&mut self, frame: from_publisher::Frame) -> Result<(), String> {
         use from_publisher::Frame;
+        if matches!(frame, Frame::Assign(_) | Frame::Revoke(_)) && self.controls.len() >= CONTROLS_MAX {
+            return Err(format!("{CONTROLS_MAX} changes of slices are not taken yet, and another one comes"));
+        }
         match frame {
             Frame::Opened(opened) => self.opened(&opened),
             Frame::Assign(assign) => self.assign(&assign),
@@ -298,10 +349,7 @@ impl State {
                     proto::Records { from: skip.from, next: skip.next, batches: bytes::Bytes::new() };
                 self.records(records)
             }
-            Frame::FilteredFrom(filtered) => {
-                self.records.push_back(ConsumerEvent::FilteredFrom { offset: filtered.offset });
-                Ok(())
-            }
+            Frame::FilteredFrom(filtered) => self.filtered_from(filtered.offset),
             Frame::Revoke(revoke) => {
                 self.revoke(&revoke);
                 Ok(())
@@ -313,10 +361,17 @@ impl State {
     fn opened(&mut self, opened: &proto::Opened) -> Result<(), String> {
         let id = <[u8; 16]>::try_from(&opened.journal_id[..])
             .map_err(|_| "a journal's id has 16 bytes".to_owned())?;
-        let epochs: Vec<Epoch> =
-            opened.epochs.iter().map(|one| Epoch { epoch: one.epoch, start: one.start }).collect();
+        if opened.epochs.len() > RUNS_MAX {
+            return Err(format!(
+                "it names {} runs of its journal, and {RUNS_MAX} are the most",
+                opened.epochs.len()
+            ));
+        }
+        let epochs = opened.epochs.iter().map(Epoch::of_proto).collect();
         let (start, end) = (opened.start, opened.end);
         self.journal = Some(JournalView { id: JournalId(id), epochs, start, end });
+        // `Open` had it.
+        self.outgoing.released.take_if(|released| released.is_sent);
         if !opened.resumed {
             self.lose();
         }
@@ -345,6 +400,8 @@ impl State {
             };
         }
         self.lose();
+        // It follows what was released before.
+        self.outgoing.released = None;
         let done = Done { assignment, offset, finished: Vec::new() };
         self.assigned = Some(Assigned { slices, sequence: Sequence::new(offset), done, is_revoking: false });
         let epoch = self.journal.as_ref().map_or(0, |journal| journal.epoch_before(offset));
@@ -356,9 +413,45 @@ impl State {
         let assigned = self.assigned.as_mut().filter(|one| !one.is_revoking);
         let Some(assigned) = assigned else { return Err("events came without an assignment".to_owned()) };
         let proto::Records { from, next, batches } = records;
+        if self.room <= 0 && !batches.is_empty() {
+            return Err("more events came than there is credit for".to_owned());
+        }
         let ranges = assigned.sequence.accept(from, next, &batches).map_err(|fault| fault.to_string())?;
+        self.received_to = self.received_to.max(next);
         let assignment = assigned.done.assignment;
+        if batches.is_empty() && self.skip(assignment, next) {
+            return Ok(());
+        }
+        self.room = self.room.saturating_sub_unsigned(batches.len() as u64);
         self.records.push_back(ConsumerEvent::Records { assignment, from, next, batches, ranges });
+        Ok(())
+    }
+
+    /// Has the last frame that waits end later, so that frames without events take no room; false if there is none.
+    fn skip(&mut self, assignment: u64, to: i64) -> bool {
+        match self.records.back_mut() {
+            Some(ConsumerEvent::Records { assignment: last, next, .. }) if *last == assignment => {
+                *next = to;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn filtered_from(&mut self, offset: i64) -> Result<(), String> {
+        self.outgoing.filter.take_if(|filter| filter.is_sent);
+        if let Some(ConsumerEvent::FilteredFrom { offset: last }) = self.records.back_mut() {
+            *last = offset;
+            return Ok(());
+        }
+        let count =
+            self.records.iter().filter(|one| matches!(one, ConsumerEvent::FilteredFrom { .. })).count();
+        if count >= FILTERED_MAX {
+            return Err(format!(
+                "{FILTERED_MAX} changes of the filter are not taken yet, and another one comes"
+            ));
+        }
+        self.records.push_back(ConsumerEvent::FilteredFrom { offset });
         Ok(())
     }
 
@@ -409,12 +502,128 @@ mod tests {
         ]
     }
 
+    fn take(inbox: &Inbox, frame: from_publisher::Frame) -> Result<(), String> {
+        inbox.state.lock().take(frame)
+    }
+
+    fn config() -> ConsumerConfig {
+        ConsumerConfig::new(super::super::Address::new("a:1").unwrap(), "s", "c").credit_bytes(1_000)
+    }
+
+    fn opened() -> from_publisher::Frame {
+        let epochs = vec![proto::Epoch { epoch: 0, start: 0, run: 7 }];
+        let journal_id = vec![1; 16].into();
+        from_publisher::Frame::Opened(proto::Opened { journal_id, epochs, ..proto::Opened::default() })
+    }
+
+    fn assign(assignment: u64) -> from_publisher::Frame {
+        let slices = Some(proto::Slices { from: 0, to: 1_024 });
+        from_publisher::Frame::Assign(proto::Assign { assignment, slices, offset: 0, resumed: false })
+    }
+
+    fn batch(base_offset: i64, bytes: usize) -> bytes::Bytes {
+        use mainstem_records::{BatchBuilder, BatchOptions};
+        let mut builder = BatchBuilder::new(BatchOptions { base_offset, ..BatchOptions::default() });
+        builder.append(1, None, Some(&vec![b'x'; bytes]), &[]).unwrap();
+        builder.build().unwrap().into()
+    }
+
+    fn connected() -> Inbox {
+        let inbox = Inbox::new(1_000);
+        inbox.open(&config());
+        take(&inbox, opened()).unwrap();
+        take(&inbox, assign(1)).unwrap();
+        inbox
+    }
+
+    fn sent(inbox: &Inbox) -> Vec<from_consumer::Frame> {
+        std::iter::from_fn(|| inbox.to_be_sent()).collect()
+    }
+
+    #[test]
+    fn a_publisher_that_heeds_no_credit_is_at_fault() {
+        let inbox = connected();
+        let records = |offset| {
+            from_publisher::Frame::Records(proto::Records {
+                from: offset,
+                next: offset + 1,
+                batches: batch(offset, 900),
+            })
+        };
+        take(&inbox, records(0)).unwrap();
+        // The last frame may have more than there is room for.
+        take(&inbox, records(1)).unwrap();
+        assert!(take(&inbox, records(2)).unwrap_err().contains("credit"));
+        // What the application has taken is room again, when the publisher was told.
+        assert!(matches!(inbox.look(), Some(Ok(ConsumerEvent::Assigned { .. }))));
+        assert!(matches!(inbox.look(), Some(Ok(ConsumerEvent::Records { .. }))));
+        assert!(take(&inbox, records(2)).is_err());
+        assert!(matches!(sent(&inbox)[..], [from_consumer::Frame::Credit(_)]));
+        take(&inbox, records(2)).unwrap();
+    }
+
+    #[test]
+    fn frames_without_events_take_no_memory() {
+        let inbox = connected();
+        inbox.hold(true);
+        for offset in 0..100_000 {
+            take(&inbox, from_publisher::Frame::Skip(proto::Skip { from: offset, next: offset + 1 }))
+                .unwrap();
+        }
+        assert_eq!(inbox.state.lock().records.len(), 1);
+        let mut refused = None;
+        for offset in 100_000..200_000 {
+            let filtered = from_publisher::Frame::FilteredFrom(proto::FilteredFrom { offset });
+            let skip = from_publisher::Frame::Skip(proto::Skip { from: offset, next: offset + 1 });
+            refused = take(&inbox, filtered).and_then(|()| take(&inbox, skip)).err();
+            if refused.is_some() {
+                break;
+            }
+        }
+        assert!(refused.is_some_and(|reason| reason.contains("filter")));
+        let mut refused = None;
+        for assignment in 2..100_000 {
+            refused = take(&inbox, assign(assignment)).err();
+            if refused.is_some() {
+                break;
+            }
+        }
+        assert!(refused.is_some_and(|reason| reason.contains("slices")));
+        assert!(inbox.state.lock().controls.len() <= CONTROLS_MAX + 2);
+    }
+
+    #[test]
+    fn what_was_released_and_another_filter_outlive_the_connection_that_they_were_sent_by() {
+        let inbox = connected();
+        let done = Done { assignment: 1, offset: 0, finished: std::iter::once(3..5).collect() };
+        take(&inbox, from_publisher::Frame::Revoke(proto::Revoke { assignment: 1, lost: false })).unwrap();
+        inbox.release(done.clone());
+        let filter = crate::filter::criteria::only([]);
+        inbox.keep_filter(filter.clone());
+        let (released, changed) = (
+            from_consumer::Frame::Released(proto::Released { done: Some(done.to_proto()) }),
+            from_consumer::Frame::Filter(filter),
+        );
+        assert_eq!(sent(&inbox), [released, changed.clone()]);
+        // The connection is lost before the publisher has them, and the next one too.
+        for _ in 0..2 {
+            let held = inbox.open(&config()).held.unwrap();
+            assert_eq!((held.done, held.slices), (Some(done.to_proto()), None));
+        }
+        take(&inbox, opened()).unwrap();
+        assert_eq!(sent(&inbox), [changed], "Open had what was released");
+        take(&inbox, from_publisher::Frame::FilteredFrom(proto::FilteredFrom { offset: 5 })).unwrap();
+        let open = inbox.open(&config());
+        assert_eq!((open.held, sent(&inbox)), (None, vec![]), "both are answered");
+    }
+
     proptest! {
         /// Whatever a publisher sends is taken or ends the connection; what it says goes on from where it was.
         #[test]
         fn any_frames_are_taken_or_refused(frames in prop::collection::vec(frame(), 0..40)) {
-            let config = ConsumerConfig::new(super::super::Address::new("a:1").unwrap(), "s", "c");
+            let config = config();
             let inbox = Inbox::new(1_000);
+            inbox.open(&config);
             for frame in frames {
                 if inbox.take(frame).is_err() {
                     // As after a connection that was lost.
@@ -426,7 +635,7 @@ mod tests {
                         inbox.done(Done { assignment, offset: next, finished: Vec::new() });
                     }
                 }
-                while inbox.state.lock().frame().is_some() {}
+                while inbox.to_be_sent().is_some() {}
             }
         }
 

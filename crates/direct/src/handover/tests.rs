@@ -20,6 +20,36 @@ fn done(assignment: u64, offset: i64, finished: &[Range<i64>]) -> Done {
     Done { assignment, offset, finished: finished.to_vec() }
 }
 
+/// An instance is lost while it gives slices back; when it comes again within the time, what it had done of them counts.
+#[test]
+fn what_was_being_given_back_waits_for_an_instance_that_was_lost() {
+    let mut handover = Handover::new(0);
+    handover.join(joining(1, "one"), 0).unwrap();
+    handover.join(joining(2, "two"), 0).unwrap();
+    let upper = SliceRange::new(512, 1_024).unwrap();
+    // The first was to give all back, and then to get half of it.
+    assert_eq!(handover.leave(1, true, 10), [], "nobody gets any of it yet");
+    assert_eq!(handover.due_ms(), Some(10 + CLAIM_GRACE_MS));
+    let claim = Held { done: done(1, 5, std::slice::from_ref(&(7..9))), slices: None, sent_to: 9 };
+    let effects = handover.join(Joining { held: Some(claim), ..joining(3, "one") }, 20).unwrap();
+    let to_two = |effects: &[Effect]| {
+        effects.iter().find_map(|effect| match effect {
+            Effect::Assign { connection: 2, slices, offset, parts, .. } => {
+                Some((*slices, *offset, parts[0].finished.clone()))
+            }
+            _ => None,
+        })
+    };
+    assert_eq!(to_two(&effects), Some((upper, 5, std::iter::once(7..9).collect())));
+    // One that does not come again holds them up for that time alone.
+    let mut handover = Handover::new(0);
+    handover.join(joining(1, "one"), 0).unwrap();
+    handover.join(joining(2, "two"), 0).unwrap();
+    handover.leave(1, true, 10);
+    assert_eq!(handover.tick(9 + CLAIM_GRACE_MS), []);
+    assert_eq!(to_two(&handover.tick(10 + CLAIM_GRACE_MS)).map(|(_, offset, _)| offset), Some(0));
+}
+
 struct Script {
     handover: Handover,
     now_ms: u64,

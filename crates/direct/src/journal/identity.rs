@@ -1,20 +1,19 @@
-//! What a journal is beside its events: an id, and the epochs between unclean starts.
+//! What a journal is beside its events: an id, and the runs that have appended to it, in epochs between unclean starts.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
+use std::sync::Arc;
 
 use mainstem_queue::Queue;
 use prost::Message;
 
 use crate::error::{DirectError, Result};
 use crate::kept::KeptFile;
-use crate::resume::{Epoch, JournalId};
+use crate::resume::{Epoch, JournalId, begin_run};
 
 const FILE: &str = "direct.journal";
 const LOCK: &str = "direct.lock";
-/// So many epochs are kept: of older ones only that they are older.
-const EPOCHS_MAX: usize = 1_000;
 
 /// A journal's file, as it is written.
 #[derive(Clone, PartialEq, Message)]
@@ -33,17 +32,18 @@ struct Written {
 pub(crate) struct Identity {
     file: KeptFile,
     pub(crate) id: JournalId,
-    pub(crate) epochs: Vec<Epoch>,
+    /// Those of this run end with its own.
+    pub(crate) epochs: Arc<[Epoch]>,
 }
 
 impl Identity {
-    /// Reads it, or makes one; the epoch is raised if the journal was not closed in order, or has lost events since.
+    /// Reads it, or makes one, and begins a run: in the next epoch if the journal was not closed in order, or has lost events since.
     pub(crate) fn open(directory: &Path, queue: &Queue) -> Result<Identity> {
         let path = directory.join(FILE);
         let (file, kept) = KeptFile::open(&path)?;
         let end = queue.ends().next;
-        let mut identity = match kept {
-            None => Identity { file, id: random_id(&path)?, epochs: vec![Epoch { epoch: 0, start: 0 }] },
+        let (id, mut epochs, closed_at) = match kept {
+            None => (random_id(&path)?, Vec::new(), Some(0)),
             Some(bytes) => {
                 let damaged =
                     |reason: &str| DirectError::Damaged { path: path.clone(), reason: reason.to_owned() };
@@ -52,28 +52,18 @@ impl Identity {
                 let id = written.id.as_slice().try_into().map(JournalId);
                 let id =
                     id.map_err(|_| damaged("it has no id; restore it, or delete it to begin a new journal"))?;
-                let epochs = written.epochs.iter().map(|one| Epoch { epoch: one.epoch, start: one.start });
-                let mut identity = Identity { file, id, epochs: epochs.collect() };
-                if written.closed_at.is_none_or(|closed_at| closed_at > end) {
-                    identity.raise(end);
-                }
-                identity
+                let epochs: Vec<Epoch> = written.epochs.iter().map(Epoch::of_proto).collect();
+                (id, epochs, written.closed_at)
             }
         };
+        // What others appended after an orderly end is of this run: a copy of the directory may have other such events.
+        let closed_at = closed_at.filter(|closed_at| *closed_at <= end);
+        begin_run(&mut epochs, closed_at.unwrap_or(end), closed_at.is_some(), random_run(&path)?);
+        let mut identity = Identity { file, id, epochs: epochs.into() };
         identity.write(None)?;
         let synced = File::open(directory).and_then(|directory| directory.sync_all());
         synced.map_err(|error| DirectError::io("syncing", directory, error))?;
         Ok(identity)
-    }
-
-    /// Begins an epoch at `end`.
-    fn raise(&mut self, end: i64) {
-        let epoch = self.epochs.iter().map(|one| one.epoch).max().map_or(0, |last| last.saturating_add(1));
-        // Those that began behind the end have nothing any more.
-        self.epochs.retain(|one| one.start <= end);
-        self.epochs.push(Epoch { epoch, start: end });
-        let too_many = self.epochs.len().saturating_sub(EPOCHS_MAX);
-        self.epochs.drain(..too_many);
     }
 
     /// The journal was closed in order.
@@ -82,20 +72,30 @@ impl Identity {
     }
 
     fn write(&mut self, closed_at: Option<i64>) -> Result<()> {
-        let epochs = self.epochs.iter().map(|one| crate::proto::Epoch { epoch: one.epoch, start: one.start });
+        let epochs = self.epochs.iter().map(|one| one.to_proto());
         let written = Written { id: self.id.0.to_vec(), epochs: epochs.collect(), closed_at };
         self.file.write(&written.encode_to_vec(), true)
     }
 }
 
 fn random_id(path: &Path) -> Result<JournalId> {
-    let mut id = [0; 16];
-    rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
-        .map_err(|error| DirectError::io("reading random bytes for", path, error.into()))?;
+    let mut id: [u8; 16] = random(path)?;
     // A random UUID (RFC 9562, version 4).
     id[6] = id[6] & 0x0f | 0x40;
     id[8] = id[8] & 0x3f | 0x80;
     Ok(JournalId(id))
+}
+
+/// 0 is none.
+fn random_run(path: &Path) -> Result<u64> {
+    Ok(u64::from_le_bytes(random(path)?).max(1))
+}
+
+fn random<const N: usize>(path: &Path) -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| DirectError::io("reading random bytes for", path, error.into()))?;
+    Ok(bytes)
 }
 
 /// Held by the process that has a directory open as a journal; the system lets go of it when the process ends.

@@ -75,3 +75,29 @@ async fn an_unclean_start_raises_the_epoch_and_a_clean_one_does_not() {
     assert_eq!((killed.id(), killed.epoch(), killed.end()), (id, 1, 1));
     assert_eq!(killed.view().epochs.last().map(|epoch| epoch.start), Some(1));
 }
+
+#[tokio::test]
+async fn each_start_begins_a_run_that_only_its_own_events_are_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let runs = |journal: &Journal| {
+        let runs = journal.view().epochs;
+        runs.iter().map(|run| (run.run, run.start)).collect::<Vec<_>>()
+    };
+    let journal = options().open(dir.path()).unwrap();
+    let first = runs(&journal)[0];
+    journal.append("a", "1").await.unwrap();
+    drop(journal);
+    // What others append while no publisher has it is of the run that shows it.
+    Queue::open(dir.path()).unwrap().append("from elsewhere").unwrap();
+    let journal = options().open(dir.path()).unwrap();
+    let second = runs(&journal)[1];
+    assert_eq!((runs(&journal), second.1), (vec![first, second], 1));
+    assert!(first.0 != second.0 && first.0 != 0 && second.0 != 0);
+    drop(journal);
+    // A run without events leaves nothing.
+    for _ in 0..3 {
+        drop(options().open(dir.path()).unwrap());
+    }
+    let journal = options().open(dir.path()).unwrap();
+    assert_eq!((runs(&journal).len(), &runs(&journal)[..2], journal.epoch()), (3, &[first, second][..], 0));
+}

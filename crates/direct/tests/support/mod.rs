@@ -81,7 +81,7 @@ impl Reader {
         Ok(())
     }
 
-    fn take(&mut self, event: ConsumerEvent) {
+    pub(crate) fn take(&mut self, event: ConsumerEvent) {
         match event {
             ConsumerEvent::Assigned { assignment, slices, offset, .. } => {
                 (self.assigned, self.next) = (Some((assignment, slices)), offset);

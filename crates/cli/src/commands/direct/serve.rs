@@ -41,6 +41,8 @@ fn stream(text: &str) -> Result<(String, PathBuf), String> {
 pub(super) async fn run(serve: &Serve) -> Result<()> {
     let read =
         |path: &PathBuf| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+    // What is refused, and why, is in the log alone.
+    let _ = crate::logging::to_stderr(false);
     let mut publisher = Publisher::new();
     for (name, directory) in &serve.streams {
         publisher = publisher.stream(&JournalOptions::new().name(name.as_str()).open(directory)?);

@@ -102,7 +102,8 @@ pub(super) fn consumer_json(one: &ConsumerInfo) -> Value {
         })
         .collect();
     json!({"consumer": one.name, "offset": one.offset, "lag": one.lag, "lag_ms": one.lag_ms, "paused": one.paused,
-        "generation": one.generation, "filter": one.filter.as_ref().map(filter_text), "instances": instances})
+        "generation": one.generation, "filter": one.filter.as_ref().map(filter_text),
+        "filtered_from": one.filtered_from, "instances": instances})
 }
 
 /// A filter as the command line has it.

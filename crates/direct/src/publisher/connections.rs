@@ -1,0 +1,307 @@
+//! Connections of clients: how many there may be, and for how long one may say nothing.
+//!
+//! ```text
+//! accepted ──▶ waiting ──first request──▶ served ──▶ gone
+//!                 │ 10 s, or too many wait, or the publisher stops
+//!                 └──────────────▶ ended
+//! ```
+//!
+//! HTTP/2 and TLS wait for a silent peer without a limit, and the server's end waits for its connections. So each socket is
+//! wrapped: one that has made no request within [`FIRST_REQUEST_WITHIN`] fails its next read, and so its connection ends.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::Stream;
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Sleep;
+use tonic::transport::server::Connected;
+
+/// So many connections there may be. One costs 15 KiB before its first request, and a file.
+const CONNECTIONS_MAX: usize = 4_096;
+/// So many of them may not have made a request yet; where one more comes, the one that has waited longest ends.
+const WAITING_MAX: usize = 256;
+/// A client has so long for its first request, with all that comes before: TLS and the preface of HTTP/2.
+const FIRST_REQUEST_WITHIN: Duration = Duration::from_secs(10);
+/// What is tried again when the system has no file for a connection.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// The first byte of TLS: a record of the handshake.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// All connections of a publisher.
+#[derive(Debug)]
+pub(super) struct Connections {
+    is_tls: bool,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    next: u64,
+    /// By number, so by age.
+    all: BTreeMap<u64, Arc<Peer>>,
+    /// Those without a request, and some that had one since.
+    waiting: VecDeque<u64>,
+    /// One was refused since there were fewer than the most.
+    is_full: bool,
+    has_stopped: bool,
+}
+
+/// What is known of the other end of a connection.
+#[derive(Debug)]
+pub(super) struct Peer {
+    address: SocketAddr,
+    state: Mutex<State>,
+    /// Who reads of it.
+    reader: AtomicWaker,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Waiting,
+    Served,
+    /// Ended by this end: why.
+    Ended(&'static str),
+}
+
+/// What a request knows of its connection.
+#[derive(Debug, Clone)]
+pub(super) struct PeerInfo(Arc<Peer>);
+
+impl PeerInfo {
+    pub(super) fn address(&self) -> SocketAddr {
+        self.0.address
+    }
+
+    /// A request has come by it.
+    pub(super) fn serve(&self) {
+        let mut state = self.0.state.lock();
+        if *state == State::Waiting {
+            *state = State::Served;
+        }
+    }
+}
+
+impl Peer {
+    fn end(&self, why: &'static str) {
+        *self.state.lock() = State::Ended(why);
+        self.reader.wake();
+    }
+
+    fn is_waiting(&self) -> bool {
+        *self.state.lock() == State::Waiting
+    }
+}
+
+impl Connections {
+    pub(super) fn new(is_tls: bool) -> Arc<Connections> {
+        Arc::new(Connections { is_tls, open: Mutex::default() })
+    }
+
+    /// Those that come to a listener.
+    pub(super) fn accept(
+        self: Arc<Connections>,
+        listener: TcpListener,
+    ) -> impl Stream<Item = io::Result<Socket>> {
+        futures_util::stream::unfold((self, listener), |(connections, listener)| async move {
+            loop {
+                match listener.accept().await {
+                    Ok((stream, address)) => {
+                        if let Some(socket) = connections.admit(stream, address) {
+                            return Some((Ok(socket), (connections, listener)));
+                        }
+                    }
+                    Err(error) => {
+                        tracing::warn!("a connection cannot be accepted: {error}");
+                        tokio::time::sleep(ACCEPT_AGAIN).await;
+                    }
+                }
+            }
+        })
+    }
+
+    fn admit(self: &Arc<Connections>, stream: TcpStream, address: SocketAddr) -> Option<Socket> {
+        // It only costs time where it does not succeed.
+        let _ = stream.set_nodelay(true);
+        let mut open = self.open.lock();
+        if open.has_stopped {
+            return None;
+        }
+        if open.all.len() >= CONNECTIONS_MAX {
+            if !std::mem::replace(&mut open.is_full, true) {
+                tracing::warn!(
+                    "{CONNECTIONS_MAX} connections are open, which is the most; {address} and others are refused"
+                );
+            }
+            return None;
+        }
+        let peer = Arc::new(Peer { address, state: Mutex::new(State::Waiting), reader: AtomicWaker::new() });
+        let number = open.next;
+        open.next += 1;
+        open.all.insert(number, peer.clone());
+        open.waiting.push_back(number);
+        open.end_oldest_waiting();
+        drop(open);
+        let due = Some(Box::pin(tokio::time::sleep(FIRST_REQUEST_WITHIN)));
+        Some(Socket { stream, peer, number, due, first: None, connections: self.clone() })
+    }
+
+    /// Ends those without a request, and admits no more.
+    pub(super) fn stop(&self) {
+        let mut open = self.open.lock();
+        open.has_stopped = true;
+        open.all.values().filter(|peer| peer.is_waiting()).for_each(|peer| peer.end("the publisher stops"));
+    }
+
+    /// Ends all; returns how many that were.
+    pub(super) fn end_all(&self) -> usize {
+        let open = self.open.lock();
+        open.all.values().for_each(|peer| peer.end("the publisher stops"));
+        open.all.len()
+    }
+}
+
+impl Open {
+    fn end_oldest_waiting(&mut self) {
+        let (all, waiting) = (&self.all, &mut self.waiting);
+        if waiting.len() > WAITING_MAX {
+            waiting.retain(|number| all.get(number).is_some_and(|peer| peer.is_waiting()));
+        }
+        while waiting.len() > WAITING_MAX
+            && let Some(oldest) = waiting.pop_front()
+            && let Some(peer) = all.get(&oldest)
+        {
+            peer.end("too many connections wait for a first request");
+        }
+    }
+}
+
+/// The socket of a connection.
+#[derive(Debug)]
+pub(super) struct Socket {
+    stream: TcpStream,
+    peer: Arc<Peer>,
+    number: u64,
+    /// When the first request has to be there; none once it was.
+    due: Option<Pin<Box<Sleep>>>,
+    /// The first byte that came.
+    first: Option<u8>,
+    connections: Arc<Connections>,
+}
+
+impl Socket {
+    /// Fails if this end has ended the connection.
+    fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        let state = *self.peer.state.lock();
+        match state {
+            State::Served => self.due = None,
+            State::Ended(why) => return Err(io::Error::new(io::ErrorKind::ConnectionAborted, why)),
+            State::Waiting => {
+                let is_due = self.due.as_mut().is_some_and(|due| due.as_mut().poll(context).is_ready());
+                // A request that came just now is served.
+                let mut state = self.peer.state.lock();
+                if is_due && *state == State::Waiting {
+                    let why = "no request came within 10 s";
+                    *state = State::Ended(why);
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Why a connection has ended that made no request; none if there is nothing to say of it.
+    fn why_unserved(&self) -> Option<&'static str> {
+        let is_tls = self.connections.is_tls;
+        match (*self.peer.state.lock(), self.first) {
+            (State::Served, _) => None,
+            (State::Ended("the publisher stops"), _) => None,
+            (_, Some(first)) if is_tls && first != TLS_HANDSHAKE => {
+                Some("it speaks no TLS, and TLS is served")
+            }
+            (_, Some(TLS_HANDSHAKE)) if !is_tls => Some("it speaks TLS, and plain text is served"),
+            (State::Ended(why), _) => Some(why),
+            (State::Waiting, Some(_)) if is_tls => Some(
+                "it ended the handshake of TLS, or this end did: one does not accept the other's certificate",
+            ),
+            (State::Waiting, Some(_)) => Some("it sent no request that could be read"),
+            // Somebody has looked whether the port is served.
+            (State::Waiting, None) => None,
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let Some(why) = self.why_unserved() {
+            tracing::warn!("the connection of {} has ended without a request: {why}", self.peer.address);
+        }
+        let mut open = self.connections.open.lock();
+        open.all.remove(&self.number);
+        open.is_full = false;
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        // Before the look: what ends it after that wakes.
+        self.peer.reader.register(context.waker());
+        self.check(context)?;
+        let filled = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if self.first.is_none() {
+            self.first = buffer.filled().get(filled).copied();
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+impl Connected for Socket {
+    type ConnectInfo = PeerInfo;
+
+    fn connect_info(&self) -> PeerInfo {
+        PeerInfo(self.peer.clone())
+    }
+}
