@@ -26,7 +26,8 @@ impl Watch {
         let ends = is_over.clone();
         let thread =
             thread::Builder::new().name("flow-watch".to_owned()).spawn(move || watch(&status, &ends));
-        let refused = |error| tracing::warn!("handlers that block their thread are not named: {error}");
+        let refused =
+            |error: std::io::Error| tracing::warn!("handlers that block their thread are not named: {error}");
         Watch { is_over, thread: thread.map_err(refused).ok() }
     }
 }
