@@ -488,8 +488,12 @@ impl Assignment {
 
     /// Partitions are those of topics with these ids, and led under these epochs. Whether the offsets of those with a newer
     /// epoch still hold has to be asked, where the epoch of the last record is known (KIP-320). Those of a topic with another
-    /// id than before hold no more, however long it is (KIP-516).
-    pub(crate) fn lead(&mut self, lead: impl Fn(&TopicPartition) -> Option<(Uuid, i32)>, then: OutOfRange) {
+    /// id than before hold no more, however long it is (KIP-516): returns true if there are such.
+    pub(crate) fn lead(
+        &mut self,
+        lead: impl Fn(&TopicPartition) -> Option<(Uuid, i32)>,
+        then: OutOfRange,
+    ) -> bool {
         let mut recreated = Vec::new();
         for (key, one) in &mut self.partitions {
             let State::Reading { fetch, .. } = one.state else { continue };
@@ -508,10 +512,12 @@ impl Assignment {
                 }
             }
         }
+        let has_any = !recreated.is_empty();
         for (key, offset) in recreated {
             let error = Error::TopicRecreated { partition: key.clone(), offset };
             self.end_with(&key, outside(error, then));
         }
+        has_any
     }
 
     /// What has to be asked of leaders, where there is one; it counts as being asked from now on.

@@ -90,8 +90,9 @@ impl Fetcher {
         let mut state = shared.state.lock();
         let mut next_look = Instant::now() + IDLE_LOOK;
         let mut unknown = BTreeSet::new();
-        self.locate(&mut state.assignment, &mut unknown);
+        // First what may have to be located anew.
         self.check(&mut state.assignment, &mut unknown);
+        self.locate(&mut state.assignment, &mut unknown);
         let by_node = self.by_node(&state.assignment, &mut unknown);
         if let Some(question) = self.questions.ask(unknown, &mut next_look) {
             self.tasks.spawn(async move { Event::Refreshed(question.await) });
@@ -127,7 +128,9 @@ impl Fetcher {
             let lead = self.shared.cluster.lead(key).0?;
             Some((lead.topic_id, lead.leader_epoch))
         };
-        assignment.lead(lead, self.shared.config.out_of_range);
+        if assignment.lead(lead, self.shared.config.out_of_range) {
+            self.shared.arrived.notify_one();
+        }
         let doubts = assignment.doubts(|key| self.lead(key, unknown));
         for (node, doubts) in by_leader(doubts) {
             let cluster = self.shared.cluster.clone();
