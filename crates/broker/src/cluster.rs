@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use mainstem_config::Quorum;
 use mainstem_controller::{DirectoryAssignment, LeaderNote, NodeStart, ProducerIdBlock};
+use mainstem_records::LeaderEpoch;
 use mainstem_replication::Role;
 use mainstem_wire::messages::create_topics_response::CreatableTopicResult;
 use mainstem_wire::{ErrorCode, Uuid};
@@ -617,13 +618,13 @@ impl Cluster {
         let known = self.leaders.get(key);
         let led = partition.map(|partition| partition.leadership());
         if let Some(led) = led.filter(|led| led.is_searching) {
-            return known.filter(|known| known.epoch > led.epoch);
+            return known.filter(|known| known.epoch > led.epoch.get());
         }
         match (led.filter(|led| led.leader.is_some()), known) {
-            (Some(led), known) if known.as_ref().is_none_or(|known| known.epoch <= led.epoch) => {
+            (Some(led), known) if known.as_ref().is_none_or(|known| known.epoch <= led.epoch.get()) => {
                 let node = led.leader?;
                 let isr = known.map(|known| known.isr).unwrap_or_default();
-                Some(Leader { node, epoch: led.epoch, isr })
+                Some(Leader { node, epoch: led.epoch.get(), isr })
             }
             (_, known) => known,
         }
@@ -860,13 +861,13 @@ impl Roles {
 
 struct LedHere {
     partition: Arc<Partition>,
-    epoch: i32,
+    epoch: LeaderEpoch,
     isr: Vec<i32>,
 }
 
 impl LedHere {
     fn note(&self, (topic_id, partition): PartitionKey, own: i32) -> LeaderNote {
-        LeaderNote { topic_id, partition, leader: own, leader_epoch: self.epoch, isr: self.isr.clone() }
+        LeaderNote { topic_id, partition, leader: own, leader_epoch: self.epoch.get(), isr: self.isr.clone() }
     }
 }
 

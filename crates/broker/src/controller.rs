@@ -16,7 +16,7 @@ use mainstem_controller::{
 };
 use mainstem_log::dir::{FoundPartition, LastStop, LogDir};
 use mainstem_log::{Log, LogConfig, Origin, PartitionIdentity};
-use mainstem_records::{BatchBuilder, BatchOptions};
+use mainstem_records::{BatchBuilder, BatchOptions, LeaderEpoch};
 use mainstem_wire::messages::alter_client_quotas_request::AlterClientQuotasRequest;
 use mainstem_wire::messages::alter_client_quotas_response::EntryData as AlteredQuota;
 use mainstem_wire::messages::create_partitions_request::CreatePartitionsRequest;
@@ -128,7 +128,8 @@ impl Controller {
             _ => Vec::new(),
         };
         takeover::check_users(bootstrap::users(&bootstrap), config, accept_unprotected)?;
-        let log = Partition::new(identity.topic, 0, dir.clone(), settings, log, loaded.epoch);
+        let log =
+            Partition::new(identity.topic, 0, dir.clone(), settings, log, LeaderEpoch::new(loaded.epoch));
         let producer_ids = Mutex::default();
         Ok(Controller {
             machine: SharedMachine::new(machine),
@@ -202,7 +203,7 @@ impl Controller {
     pub(crate) fn epoch(&self) -> i32 {
         match &self.replicated {
             None => self.epoch,
-            Some(_) => self.log.leadership().epoch,
+            Some(_) => self.log.leadership().epoch.get(),
         }
     }
 
@@ -370,7 +371,7 @@ impl Controller {
             if let Some(partition) = served.as_ref().and_then(|topic| topic.partition(*index))
                 && let Some(known) = image.topic_by_id(*id).map(|topic| &topic.partitions[*index as usize])
             {
-                partition.set_leader_epoch(known.leader_epoch);
+                partition.set_leader_epoch(LeaderEpoch::new(known.leader_epoch));
                 tracing::warn!(
                     topic = %partition.topic,
                     partition = index,

@@ -9,7 +9,7 @@ use mainstem_log::dir::{LogDir, NodeIdentity};
 use mainstem_log::storage::RealStorage;
 use mainstem_log::{Log, LogConfig, Origin, PartitionIdentity, ReadBound, ReadPlan, prepare};
 use mainstem_microbench::{Case, Suite};
-use mainstem_records::{BatchBuilder, BatchOptions, ProducerFields, Scratch};
+use mainstem_records::{BatchBuilder, BatchOptions, LeaderEpoch, ProducerFields, Scratch};
 
 const NOW_MS: i64 = 1_700_000_000_000;
 
@@ -59,7 +59,7 @@ impl Appending {
         let (scratch, rewritten) = (&mut self.scratch, &mut self.rewritten);
         let config = self.log.config().clone();
         let prepared = prepare(&self.batch, &config, NOW_MS, Origin::Client, scratch, rewritten).unwrap();
-        self.log.append(&prepared, 0, 0).unwrap().base_offset
+        self.log.append(&prepared, LeaderEpoch::ZERO, 0).unwrap().base_offset
     }
 
     /// Plans the read of the last record, as a consumer that keeps up asks for it.

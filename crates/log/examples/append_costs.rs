@@ -7,7 +7,7 @@
 use mainstem_log::dir::{LogDir, NodeIdentity};
 use mainstem_log::storage::RealStorage;
 use mainstem_log::{Log, LogConfig, Origin, PartitionIdentity, ReadBound, ReadPlan, prepare};
-use mainstem_records::{BatchBuilder, BatchOptions, ProducerFields, Scratch};
+use mainstem_records::{BatchBuilder, BatchOptions, LeaderEpoch, ProducerFields, Scratch};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ fn measure(log: &mut Log, value_bytes: usize, idempotent: bool) {
         let start = Instant::now();
         let prepared = prepare(&bytes, &config, 0, Origin::Coordinator, &mut scratch, &mut out).unwrap();
         let prepared_at = Instant::now();
-        let appended = log.append(&prepared, 0, 0).unwrap();
+        let appended = log.append(&prepared, LeaderEpoch::ZERO, 0).unwrap();
         let appended_at = Instant::now();
         let plan = log.read(appended.base_offset, ReadBound::HighWatermark, 1 << 20, true).unwrap();
         assert!(matches!(plan, ReadPlan::Range(range) if range.recent));
@@ -77,7 +77,7 @@ fn measure_partitions(dir: &Arc<LogDir>) {
     for log in &mut logs {
         for _ in 0..100 {
             let prepared = prepare(&bytes, &config, 0, Origin::Coordinator, &mut scratch, &mut out).unwrap();
-            log.append(&prepared, 0, 0).unwrap();
+            log.append(&prepared, LeaderEpoch::ZERO, 0).unwrap();
         }
     }
     println!(

@@ -167,10 +167,11 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mainstem_records::ProducerId;
 
     fn aborted(number: i64) -> AbortedTransaction {
         AbortedTransaction {
-            producer_id: 1,
+            producer_id: ProducerId::new(1),
             first_offset: number * 10,
             last_offset: number * 10 + 9,
             last_stable_offset: number * 10 + 10,

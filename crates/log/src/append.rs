@@ -16,7 +16,7 @@ use crate::storage::{StorageFile, is_out_of_space, is_short_of_handles};
 use crate::time_index::{TimeEntry, TimestampOffset};
 use crate::verification::VerificationGuard;
 use mainstem_records::{
-    Batch, BatchError, EndTransactionMarker, HEADER_BYTES, InvalidBatch, NO_PRODUCER_ID, Origin,
+    Batch, BatchError, EndTransactionMarker, HEADER_BYTES, InvalidBatch, LeaderEpoch, Origin, ProducerId,
     RecompressError, Recompression, Rewrite, STAMP_BYTES, Scratch, TimestampType, ValidationRules,
     recompress, restamped_header, stamp_header, validate,
 };
@@ -170,7 +170,7 @@ fn prepared<'a>(batch: Batch<'a>, rewrite: Rewrite, max_timestamp: i64, origin: 
         header,
         origin,
         producer: ProducerBatch {
-            producer_id: batch.producer_id(),
+            producer_id: ProducerId::new(batch.producer_id()),
             producer_epoch: batch.producer_epoch(),
             base_sequence: batch.base_sequence(),
             last_offset_delta: batch.last_offset_delta(),
@@ -205,7 +205,7 @@ pub struct Appended {
 struct Placement {
     base_offset: i64,
     last_offset: i64,
-    leader_epoch: i32,
+    leader_epoch: LeaderEpoch,
     size: u32,
 }
 
@@ -218,7 +218,7 @@ impl Log {
     pub fn append(
         &mut self,
         batch: &Prepared<'_>,
-        leader_epoch: i32,
+        leader_epoch: LeaderEpoch,
         mono_ms: u64,
     ) -> Result<Appended, AppendError> {
         if let Some(reason) = &self.stopped {
@@ -250,7 +250,7 @@ impl Log {
         })
     }
 
-    fn place(&self, batch: &Prepared<'_>, leader_epoch: i32) -> Result<Placement, AppendError> {
+    fn place(&self, batch: &Prepared<'_>, leader_epoch: LeaderEpoch) -> Result<Placement, AppendError> {
         let size = batch.size();
         // A replica takes what its leader has taken, whatever the configuration says by now.
         if size > self.config.segment_bytes as usize && batch.origin != Origin::Replication {
@@ -261,7 +261,9 @@ impl Log {
                 let (base_offset, log_end) = (batch.batch.base_offset(), self.log_end);
                 return Err(AppendError::OffsetsOutOfOrder { base_offset, log_end });
             }
-            Origin::Replication => (batch.batch.base_offset(), batch.batch.partition_leader_epoch()),
+            Origin::Replication => {
+                (batch.batch.base_offset(), LeaderEpoch::new(batch.batch.partition_leader_epoch()))
+            }
             Origin::Client | Origin::Coordinator => (self.log_end, leader_epoch),
         };
         let last_offset = base_offset + i64::from(batch.producer.last_offset_delta);
@@ -271,7 +273,7 @@ impl Log {
     /// Refuses what a producer may not write; the answer for what it has written before.
     fn judge_producer(&mut self, batch: &Prepared<'_>) -> Result<Option<Appended>, AppendError> {
         let producer = &batch.producer;
-        if producer.producer_id == NO_PRODUCER_ID || batch.origin == Origin::Replication {
+        if producer.producer_id == ProducerId::NONE || batch.origin == Origin::Replication {
             return Ok(None);
         }
         let producer_id = producer.producer_id;
@@ -407,7 +409,7 @@ impl Log {
     fn write(&mut self, batch: &Prepared<'_>, placement: &Placement) -> Result<u32, AppendError> {
         let position = self.active_segment().len;
         let mut header = batch.header;
-        let stamp = stamp_header(&batch.batch, placement.base_offset, placement.leader_epoch);
+        let stamp = stamp_header(&batch.batch, placement.base_offset, placement.leader_epoch.get());
         header[..STAMP_BYTES].copy_from_slice(&stamp);
         let (file, payload) = (&*self.active.file, batch.batch.payload());
         let bufs = [IoSlice::new(&header), IoSlice::new(payload)];

@@ -5,6 +5,7 @@ use crate::log::Log;
 use crate::read_mode::ReadMode;
 use crate::scan::Scanned;
 use crate::segment::blocking;
+use mainstem_records::LeaderEpoch;
 use std::io;
 use std::ops::ControlFlow;
 
@@ -16,7 +17,7 @@ pub struct StoredBatch {
     /// Offset of its last record.
     pub last_offset: i64,
     /// The epoch under which it was appended.
-    pub leader_epoch: i32,
+    pub leader_epoch: LeaderEpoch,
     /// Its bytes in the segment.
     pub size: u32,
     /// Base offset of the segment that it is in.

@@ -11,7 +11,9 @@ use crate::producer_state::ProducerBatch;
 use crate::storage::{OpenMode, write_all_at};
 use crate::transaction_index::position_of;
 use crate::verification::{VERIFICATIONS_MAX, VerificationGuard, VerificationRequest};
-use mainstem_records::{Batch, EndTransactionMarker, TimestampType, end_transaction_batch};
+use mainstem_records::{
+    Batch, EndTransactionMarker, LeaderEpoch, ProducerId, TimestampType, end_transaction_batch,
+};
 use std::io;
 
 /// How much longer than `transaction.max.timeout.ms` a transaction may be open before it counts as late, in ms: the
@@ -22,7 +24,7 @@ pub const LATE_TRANSACTION_BUFFER_MS: i64 = 5 * 60 * 1000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransactionMarker {
     /// The producer.
-    pub producer_id: i64,
+    pub producer_id: ProducerId,
     /// The epoch that the marker has: the producer's, or a newer one, which fences it.
     pub producer_epoch: i16,
     /// The epoch of the coordinator.
@@ -43,13 +45,13 @@ impl Log {
     pub fn append_marker(
         &mut self,
         marker: &TransactionMarker,
-        leader_epoch: i32,
+        leader_epoch: LeaderEpoch,
         wall_ms: i64,
         mono_ms: u64,
     ) -> Result<Appended, AppendError> {
         let TransactionMarker { producer_id, producer_epoch, coordinator_epoch, committed, .. } = *marker;
         let end = EndTransactionMarker { committed, coordinator_epoch };
-        let bytes = end_transaction_batch(producer_id, producer_epoch, end, wall_ms);
+        let bytes = end_transaction_batch(producer_id.get(), producer_epoch, end, wall_ms);
         let (batch, _) = Batch::split_first(&bytes).expect("what was just built is a batch");
         let log_append_time = (self.config.timestamp_type == TimestampType::LogAppendTime).then_some(wall_ms);
         let prepared = Prepared::marker(batch, log_append_time, marker.transaction_version);
@@ -82,7 +84,7 @@ impl Log {
 
     /// Returns true while a guard of [`Log::begin_verification`] allows its producer to begin a transaction here: until
     /// that begins, or a marker comes.
-    pub fn is_verification(&self, producer_id: i64, guard: VerificationGuard) -> bool {
+    pub fn is_verification(&self, producer_id: ProducerId, guard: VerificationGuard) -> bool {
         self.verifications.of(producer_id).is_some_and(|verification| verification.guard == guard)
     }
 

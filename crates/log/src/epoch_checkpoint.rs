@@ -95,6 +95,7 @@ mod tests {
     use crate::log::read_epochs;
     use crate::sim::SimStorage;
     use crate::storage::Storage;
+    use mainstem_records::LeaderEpoch;
 
     fn files() -> PartitionFiles {
         let storage: Arc<dyn Storage> = Arc::new(SimStorage::new());
@@ -109,9 +110,9 @@ mod tests {
         let mut checkpoint = EpochCheckpoint::new(files.clone(), false);
         let mut epochs = LeaderEpochs::default();
         assert!(checkpoint.to_write(&epochs).is_none());
-        checkpoint.note(epochs.assign(1, 10));
+        checkpoint.note(epochs.assign(LeaderEpoch::new(1), 10));
         let earlier = checkpoint.to_write(&epochs).unwrap();
-        checkpoint.note(epochs.assign(2, 20));
+        checkpoint.note(epochs.assign(LeaderEpoch::new(2), 20));
         let later = checkpoint.to_write(&epochs).unwrap();
         later.write().unwrap();
         earlier.write().unwrap();
@@ -124,7 +125,7 @@ mod tests {
         let files = files();
         let mut checkpoint = EpochCheckpoint::new(files.clone(), false);
         let mut epochs = LeaderEpochs::default();
-        checkpoint.note(epochs.assign(1, 10));
+        checkpoint.note(epochs.assign(LeaderEpoch::new(1), 10));
         let late = checkpoint.to_write(&epochs).unwrap();
         drop(checkpoint);
         late.write().unwrap();

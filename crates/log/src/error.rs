@@ -1,7 +1,7 @@
 //! What can go wrong with a log, one enum per operation. The broker maps each variant to Kafka's error code.
 
 use crate::storage::is_out_of_space;
-use mainstem_records::InvalidBatch;
+use mainstem_records::{InvalidBatch, ProducerId};
 use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -97,7 +97,7 @@ pub enum AppendError {
     )]
     OutOfOrderSequence {
         /// The producer.
-        producer_id: i64,
+        producer_id: ProducerId,
         /// The first sequence number of the batch.
         sequence: i32,
         /// The last one in the log under the current epoch; -1: none.
@@ -107,7 +107,7 @@ pub enum AppendError {
     #[error("epoch {epoch} of producer {producer_id} is older than the last seen epoch {current}")]
     InvalidProducerEpoch {
         /// The producer.
-        producer_id: i64,
+        producer_id: ProducerId,
         /// The epoch of the batch.
         epoch: i16,
         /// The newest one seen.
@@ -117,14 +117,14 @@ pub enum AppendError {
     #[error("producer {producer_id} has an open transaction and wrote outside of it")]
     InvalidTransactionState {
         /// The producer.
-        producer_id: i64,
+        producer_id: ProducerId,
     },
     /// INVALID_TXN_STATE: the batch would begin a transaction of which the coordinator has not confirmed that the
     /// partition is part of it, or no longer is (KIP-890).
     #[error("the transaction of producer {producer_id} is not verified")]
     TransactionNotVerified {
         /// The producer.
-        producer_id: i64,
+        producer_id: ProducerId,
     },
     /// POLICY_VIOLATION: the partition, or the process, remembers as many producers as it may. Those that it knows go on;
     /// idle ones are forgotten after `producer.id.expiration.ms`.
@@ -134,7 +134,7 @@ pub enum AppendError {
     )]
     TooManyProducers {
         /// The new producer.
-        producer_id: i64,
+        producer_id: ProducerId,
         /// How many a partition remembers at most.
         max: usize,
     },
@@ -142,7 +142,7 @@ pub enum AppendError {
     #[error("no room for a transaction of producer {producer_id}: at most {max} may be open in a partition")]
     TooManyTransactions {
         /// The producer.
-        producer_id: i64,
+        producer_id: ProducerId,
         /// How many may be open.
         max: usize,
     },
@@ -152,7 +152,7 @@ pub enum AppendError {
     )]
     CoordinatorFenced {
         /// The producer.
-        producer_id: i64,
+        producer_id: ProducerId,
         /// The epoch of the coordinator that sent the marker.
         coordinator_epoch: i32,
         /// The newest one seen.

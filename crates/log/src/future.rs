@@ -18,7 +18,7 @@ use crate::partition_metadata::PARTITION_METADATA;
 use crate::read::{ReadBound, ReadPlan};
 use crate::recovery::Left;
 use crate::storage::OpenMode;
-use mainstem_records::{Batch, BatchError};
+use mainstem_records::{Batch, BatchError, LeaderEpoch};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -197,7 +197,11 @@ impl FutureLog {
                 return Err(CopyError::Damaged(self.log.log_end));
             }
             self.begin_segment_at(&batch, mono_ms)?;
-            self.log.append(&Prepared::copy_of(batch), batch.partition_leader_epoch(), mono_ms)?;
+            self.log.append(
+                &Prepared::copy_of(batch),
+                LeaderEpoch::new(batch.partition_leader_epoch()),
+                mono_ms,
+            )?;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 //! `leader-epoch-checkpoint` is text, as in Kafka: a line `0` (version), a line with the count, then a line
 //! `epoch start_offset` for each epoch.
 
+use mainstem_records::LeaderEpoch;
 use std::fmt::Write as _;
 
 /// Name of the checkpoint in the partition's directory.
@@ -14,7 +15,7 @@ pub(crate) const CHECKPOINT_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpochEntry {
     /// The leader epoch.
-    pub epoch: i32,
+    pub epoch: LeaderEpoch,
     /// Offset of the first record that was appended under it.
     pub start_offset: i64,
 }
@@ -22,14 +23,15 @@ pub struct EpochEntry {
 /// The answer to "where does this epoch end?".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpochEnd {
-    /// The largest epoch known that is not above the one asked for; -1: unknown.
-    pub epoch: i32,
+    /// The largest epoch known that is not above the one asked for; [`LeaderEpoch::NONE`]: unknown.
+    pub epoch: LeaderEpoch,
     /// Where it ends; -1: unknown.
     pub end_offset: i64,
 }
 
 impl EpochEnd {
-    const UNKNOWN: EpochEnd = EpochEnd { epoch: -1, end_offset: -1 };
+    /// Nothing is known of the epoch.
+    pub const UNKNOWN: EpochEnd = EpochEnd { epoch: LeaderEpoch::NONE, end_offset: -1 };
 }
 
 /// The epochs of a partition: both numbers ascend strictly.
@@ -45,20 +47,20 @@ impl LeaderEpochs {
     }
 
     /// The newest epoch under which a record was appended.
-    pub fn latest(&self) -> Option<i32> {
+    pub fn latest(&self) -> Option<LeaderEpoch> {
         self.entries.last().map(|entry| entry.epoch)
     }
 
     /// The epoch of the record at an offset.
-    pub fn epoch_of(&self, offset: i64) -> Option<i32> {
+    pub fn epoch_of(&self, offset: i64) -> Option<LeaderEpoch> {
         let count = self.entries.partition_point(|entry| entry.start_offset <= offset);
         count.checked_sub(1).map(|last| self.entries[last].epoch)
     }
 
     /// Notes that `epoch` begins at `start_offset`; entries that contradict it go. `false`: it was known.
-    pub fn assign(&mut self, epoch: i32, start_offset: i64) -> bool {
+    pub fn assign(&mut self, epoch: LeaderEpoch, start_offset: i64) -> bool {
         let known = |last: &EpochEntry| last.epoch == epoch && start_offset >= last.start_offset;
-        if epoch < 0 || self.entries.last().is_some_and(known) {
+        if !epoch.is_known() || self.entries.last().is_some_and(known) {
             return false;
         }
         while self.entries.last().is_some_and(|e| e.epoch >= epoch || e.start_offset >= start_offset) {
@@ -70,8 +72,8 @@ impl LeaderEpochs {
 
     /// Where an epoch ends, as OffsetForLeaderEpoch answers it: the start of the first larger epoch, or the log end
     /// for the latest one.
-    pub fn end_offset_for(&self, epoch: i32, log_end: i64) -> EpochEnd {
-        if epoch < 0 {
+    pub fn end_offset_for(&self, epoch: LeaderEpoch, log_end: i64) -> EpochEnd {
+        if !epoch.is_known() {
             return EpochEnd::UNKNOWN;
         }
         if self.latest() == Some(epoch) {
@@ -127,7 +129,7 @@ impl LeaderEpochs {
         let mut epochs = LeaderEpochs::default();
         for line in lines.by_ref() {
             let (epoch, start) = line.split_once(' ').ok_or("a line that is not two numbers")?;
-            let epoch = epoch.parse().map_err(|_| "an epoch that is no number")?;
+            let epoch = epoch.parse().map(LeaderEpoch::new).map_err(|_| "an epoch that is no number")?;
             let start = start.parse().map_err(|_| "an offset that is no number")?;
             epochs.assign(epoch, start);
         }
@@ -145,7 +147,7 @@ mod tests {
     fn epochs(entries: &[(i32, i64)]) -> LeaderEpochs {
         let mut epochs = LeaderEpochs::default();
         for &(epoch, start) in entries {
-            epochs.assign(epoch, start);
+            epochs.assign(LeaderEpoch::new(epoch), start);
         }
         epochs
     }
@@ -153,8 +155,10 @@ mod tests {
     #[test]
     fn end_offsets_are_kafkas() {
         let epochs = epochs(&[(2, 10), (4, 20), (7, 30)]);
-        let check = |asked, epoch, end| {
-            assert_eq!(epochs.end_offset_for(asked, 42), EpochEnd { epoch, end_offset: end }, "{asked}");
+        let check = |asked, epoch, end_offset| {
+            let epoch = LeaderEpoch::new(epoch);
+            let end = epochs.end_offset_for(LeaderEpoch::new(asked), 42);
+            assert_eq!(end, EpochEnd { epoch, end_offset }, "{asked}");
         };
         check(-1, -1, -1);
         check(1, 1, 10);
@@ -169,10 +173,10 @@ mod tests {
     #[test]
     fn an_entry_that_contradicts_earlier_ones_replaces_them() {
         let mut epochs = epochs(&[(1, 10), (2, 20), (3, 30)]);
-        assert!(!epochs.assign(3, 35));
-        assert!(epochs.assign(4, 20));
+        assert!(!epochs.assign(LeaderEpoch::new(3), 35));
+        assert!(epochs.assign(LeaderEpoch::new(4), 20));
         assert_eq!(epochs.entries(), self::epochs(&[(1, 10), (4, 20)]).entries());
-        assert!(!epochs.assign(-1, 50));
+        assert!(!epochs.assign(LeaderEpoch::NONE, 50));
     }
 
     #[test]
@@ -184,7 +188,7 @@ mod tests {
         assert_eq!(epochs.entries(), self::epochs(&[(2, 25)]).entries());
         assert!(!epochs.truncate_from_start(25));
         assert_eq!(epochs.epoch_of(24), None);
-        assert_eq!(epochs.epoch_of(25), Some(2));
+        assert_eq!(epochs.epoch_of(25), Some(LeaderEpoch::new(2)));
     }
 
     #[test]

@@ -23,6 +23,7 @@ use crate::recent::RecentBatches;
 use crate::segment::Segment;
 use crate::storage::{StorageFile, is_out_of_space, is_short_of_handles, write_all_at};
 use crate::verification::Verifications;
+use mainstem_records::LeaderEpoch;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -231,7 +232,7 @@ impl Log {
     }
 
     /// Where an epoch ends: OffsetForLeaderEpoch.
-    pub fn end_offset_for_epoch(&self, epoch: i32) -> EpochEnd {
+    pub fn end_offset_for_epoch(&self, epoch: LeaderEpoch) -> EpochEnd {
         self.epochs.end_offset_for(epoch, self.log_end)
     }
 

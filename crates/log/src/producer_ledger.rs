@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use mainstem_records::{BatchHeader, NO_PRODUCER_ID};
+use mainstem_records::{BatchHeader, ProducerId};
 
 use crate::append::{Appended, Prepared};
 use crate::error::AppendError;
@@ -45,7 +45,7 @@ impl ProducerLedger {
     /// As of [`Log::append`](crate::Log::append), for a batch that its producer may not write now.
     pub fn judge(&self, prepared: &Prepared<'_>, log_start: i64) -> Result<Option<Appended>, AppendError> {
         let batch = prepared.producer();
-        if batch.producer_id == NO_PRODUCER_ID {
+        if batch.producer_id == ProducerId::NONE {
             return Ok(None);
         }
         let terms = Terms {
@@ -99,7 +99,7 @@ impl ProducerLedger {
             return;
         }
         let batch = ProducerBatch {
-            producer_id: header.producer_id,
+            producer_id: ProducerId::new(header.producer_id),
             producer_epoch: header.producer_epoch,
             base_sequence: header.base_sequence,
             last_offset_delta: header.last_offset_delta,

@@ -9,7 +9,7 @@ use crate::transaction_index::AbortedTransaction;
 use crate::unstable::Unstable;
 use crate::verification::Verification;
 use mainstem_records::{
-    EndTransactionMarker, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, increment_sequence,
+    EndTransactionMarker, NO_PRODUCER_EPOCH, NO_SEQUENCE, ProducerId, increment_sequence,
 };
 use std::collections::HashMap;
 use thiserror::Error;
@@ -126,7 +126,7 @@ impl ProducerEntry {
 /// The fields of a batch that matter here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProducerBatch {
-    pub(crate) producer_id: i64,
+    pub(crate) producer_id: ProducerId,
     pub(crate) producer_epoch: i16,
     pub(crate) base_sequence: i32,
     pub(crate) last_offset_delta: i32,
@@ -206,7 +206,7 @@ pub(crate) enum ProducerFault {
 /// The producers of one partition.
 #[derive(Debug, Default, Clone)]
 pub struct ProducerState {
-    producers: HashMap<i64, ProducerEntry>,
+    producers: HashMap<ProducerId, ProducerEntry>,
     unstable: Unstable,
 }
 
@@ -222,17 +222,17 @@ impl ProducerState {
     }
 
     /// What is remembered of a producer.
-    pub fn get(&self, producer_id: i64) -> Option<&ProducerEntry> {
+    pub fn get(&self, producer_id: ProducerId) -> Option<&ProducerEntry> {
         self.producers.get(&producer_id)
     }
 
     /// All producers, in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = (i64, &ProducerEntry)> {
+    pub fn iter(&self) -> impl Iterator<Item = (ProducerId, &ProducerEntry)> {
         self.producers.iter().map(|(id, entry)| (*id, entry))
     }
 
     /// First offset and producer id of each open transaction, in the order of the offsets.
-    pub fn open_transactions(&self) -> impl Iterator<Item = (i64, i64)> + '_ {
+    pub fn open_transactions(&self) -> impl Iterator<Item = (i64, ProducerId)> + '_ {
         self.unstable.ongoing()
     }
 
@@ -309,7 +309,7 @@ impl ProducerState {
 
     /// Notes an appended batch; one without a producer id changes nothing.
     pub(crate) fn record(&mut self, batch: &ProducerBatch, last_offset: i64, mono_ms: u64) {
-        if batch.producer_id == NO_PRODUCER_ID {
+        if batch.producer_id == ProducerId::NONE {
             return;
         }
         if batch.is_control {
@@ -342,7 +342,7 @@ impl ProducerState {
     }
 
     /// Takes an entry from a snapshot.
-    pub(crate) fn insert(&mut self, producer_id: i64, entry: ProducerEntry) {
+    pub(crate) fn insert(&mut self, producer_id: ProducerId, entry: ProducerEntry) {
         let begun = entry.transaction_first_offset;
         let before = self.producers.insert(producer_id, entry);
         if let Some(first_offset) = before.and_then(|before| before.transaction_first_offset) {
@@ -370,7 +370,7 @@ impl ProducerState {
 
 /// The producer of a batch that was appended, in the batch's epoch.
 fn seen<'p>(
-    producers: &'p mut HashMap<i64, ProducerEntry>,
+    producers: &'p mut HashMap<ProducerId, ProducerEntry>,
     batch: &ProducerBatch,
     mono_ms: u64,
 ) -> &'p mut ProducerEntry {

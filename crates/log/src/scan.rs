@@ -3,7 +3,8 @@
 use crate::read_mode::{ReadMode, ReadStop};
 use crate::storage::StorageFile;
 use mainstem_records::{
-    Attributes, Batch, EndTransactionMarker, HEADER_BYTES, LOG_OVERHEAD_BYTES, NO_PRODUCER_ID, STAMP_BYTES,
+    Attributes, Batch, EndTransactionMarker, HEADER_BYTES, LOG_OVERHEAD_BYTES, LeaderEpoch, ProducerId,
+    STAMP_BYTES,
 };
 
 /// Bytes read at once by a lookup: an index interval, mostly.
@@ -20,10 +21,10 @@ pub(crate) struct ScannedBatch {
     pub(crate) size: u64,
     pub(crate) base_offset: i64,
     pub(crate) last_offset: i64,
-    pub(crate) leader_epoch: i32,
+    pub(crate) leader_epoch: LeaderEpoch,
     pub(crate) max_timestamp: i64,
     pub(crate) attributes: Attributes,
-    pub(crate) producer_id: i64,
+    pub(crate) producer_id: ProducerId,
     pub(crate) producer_epoch: i16,
     pub(crate) base_sequence: i32,
     pub(crate) last_sequence: i32,
@@ -38,10 +39,10 @@ impl ScannedBatch {
             size,
             base_offset: batch.base_offset(),
             last_offset: batch.last_offset(),
-            leader_epoch: batch.partition_leader_epoch(),
+            leader_epoch: LeaderEpoch::new(batch.partition_leader_epoch()),
             max_timestamp: batch.max_timestamp(),
             attributes: batch.attributes(),
-            producer_id: batch.producer_id(),
+            producer_id: ProducerId::new(batch.producer_id()),
             producer_epoch: batch.producer_epoch(),
             base_sequence: batch.base_sequence(),
             last_sequence: batch.last_sequence(),
@@ -134,7 +135,7 @@ impl<'f> BatchScan<'f> {
 
     /// The marker in the batch that was just given; `None`: it has none.
     pub(crate) fn marker(&mut self, batch: &ScannedBatch) -> Result<Option<EndTransactionMarker>, ReadStop> {
-        let may_be = batch.attributes.is_control() && batch.producer_id != NO_PRODUCER_ID;
+        let may_be = batch.attributes.is_control() && batch.producer_id != ProducerId::NONE;
         if !may_be || batch.size > MARKER_BATCH_BYTES_MAX {
             return Ok(None);
         }

@@ -8,7 +8,7 @@ use crate::scan::{Scanned, ScannedBatch};
 use crate::segment::{Lookup, Segment, blocking};
 use crate::storage::{StorageFile, read_exact_at};
 use crate::time_index::TimestampOffset;
-use mainstem_records::{Batch, Record, Scratch};
+use mainstem_records::{Batch, LeaderEpoch, Record, Scratch};
 use std::io;
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ pub struct FoundOffset {
     pub offset: i64,
     /// Its timestamp in ms.
     pub timestamp: i64,
-    /// The leader epoch of its batch; -1: none.
-    pub leader_epoch: i32,
+    /// The leader epoch of its batch; [`LeaderEpoch::NONE`]: it has none.
+    pub leader_epoch: LeaderEpoch,
 }
 
 /// A search by time. It holds what the log was when it was asked for, and needs the log no more: it may take as long as

@@ -9,6 +9,7 @@
 
 use crate::read_mode::{ReadMode, ReadStop};
 use crate::storage::StorageFile;
+use mainstem_records::ProducerId;
 use std::io;
 
 /// Bytes of one entry.
@@ -24,7 +25,7 @@ const ENTRIES_AT_ONCE: u32 = 120;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AbortedTransaction {
     /// Whose it was.
-    pub producer_id: i64,
+    pub producer_id: ProducerId,
     /// Offset of its first record.
     pub first_offset: i64,
     /// Offset of its marker.
@@ -38,7 +39,7 @@ impl AbortedTransaction {
     /// Appends the entry's bytes.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&VERSION.to_be_bytes());
-        for field in [self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset] {
+        for field in [self.producer_id.get(), self.first_offset, self.last_offset, self.last_stable_offset] {
             out.extend_from_slice(&field.to_be_bytes());
         }
     }
@@ -46,7 +47,7 @@ impl AbortedTransaction {
     fn decode(bytes: &[u8; ENTRY_BYTES]) -> Option<AbortedTransaction> {
         let field = |at: usize| i64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         (bytes[..2] == VERSION.to_be_bytes()).then(|| AbortedTransaction {
-            producer_id: field(2),
+            producer_id: ProducerId::new(field(2)),
             first_offset: field(10),
             last_offset: field(18),
             last_stable_offset: field(26),
@@ -226,7 +227,7 @@ mod tests {
 
     fn of(number: i64) -> AbortedTransaction {
         AbortedTransaction {
-            producer_id: number,
+            producer_id: ProducerId::new(number),
             first_offset: number + 1,
             last_offset: number + 2,
             last_stable_offset: number + 3,
@@ -304,7 +305,7 @@ mod tests {
         let entries: Vec<_> = entries
             .iter()
             .map(|(first_offset, last_offset, last_stable_offset)| AbortedTransaction {
-                producer_id: 7,
+                producer_id: ProducerId::new(7),
                 first_offset: *first_offset,
                 last_offset: *last_offset,
                 last_stable_offset: *last_stable_offset,

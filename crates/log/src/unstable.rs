@@ -1,6 +1,7 @@
 //! Which transactions keep offsets from being stable: those that are open, and those whose marker consumers do not see
 //! yet, since a marker behind the high watermark may be cut off again.
 
+use mainstem_records::ProducerId;
 use std::collections::BTreeSet;
 
 /// No offset is unstable.
@@ -10,7 +11,7 @@ pub(crate) const ALL_STABLE: i64 = i64::MAX;
 #[derive(Debug, Clone)]
 pub(crate) struct Unstable {
     /// First offset and producer of each open transaction.
-    ongoing: BTreeSet<(i64, i64)>,
+    ongoing: BTreeSet<(i64, ProducerId)>,
     /// First offset and offset of the marker of each that ended behind the high watermark.
     unreplicated: BTreeSet<(i64, i64)>,
     /// The lowest of their first offsets: an append and a read look at nothing else.
@@ -30,7 +31,7 @@ impl Unstable {
     }
 
     /// First offset and producer of the open transactions, in the order of the offsets.
-    pub(crate) fn ongoing(&self) -> impl Iterator<Item = (i64, i64)> + '_ {
+    pub(crate) fn ongoing(&self) -> impl Iterator<Item = (i64, ProducerId)> + '_ {
         self.ongoing.iter().copied()
     }
 
@@ -40,19 +41,19 @@ impl Unstable {
     }
 
     /// A producer's transaction begins.
-    pub(crate) fn begin(&mut self, first_offset: i64, producer_id: i64) {
+    pub(crate) fn begin(&mut self, first_offset: i64, producer_id: ProducerId) {
         self.ongoing.insert((first_offset, producer_id));
         self.first = self.first.min(first_offset);
     }
 
     /// A producer's transaction ends by a marker.
-    pub(crate) fn end(&mut self, first_offset: i64, producer_id: i64, marker_offset: i64) {
+    pub(crate) fn end(&mut self, first_offset: i64, producer_id: ProducerId, marker_offset: i64) {
         self.ongoing.remove(&(first_offset, producer_id));
         self.unreplicated.insert((first_offset, marker_offset));
     }
 
     /// A transaction is not known any more.
-    pub(crate) fn forget(&mut self, first_offset: i64, producer_id: i64) {
+    pub(crate) fn forget(&mut self, first_offset: i64, producer_id: ProducerId) {
         self.ongoing.remove(&(first_offset, producer_id));
         self.update_first();
     }
@@ -72,8 +73,9 @@ impl Unstable {
     }
 
     fn update_first(&mut self) {
-        let firsts = [self.ongoing.first(), self.unreplicated.first()];
-        self.first = firsts.into_iter().flatten().map(|(first, _)| *first).min().unwrap_or(ALL_STABLE);
+        let ongoing = self.ongoing.first().map(|(first, _)| *first);
+        let unreplicated = self.unreplicated.first().map(|(first, _)| *first);
+        self.first = ongoing.into_iter().chain(unreplicated).min().unwrap_or(ALL_STABLE);
     }
 }
 
@@ -86,15 +88,16 @@ mod tests {
     fn check(script: &str, expect: &str) {
         let mut unstable = Unstable::default();
         let number = |text: &str| text.parse::<i64>().unwrap();
+        let producer_id = |text| ProducerId::new(number(text));
         let answers = script.split_whitespace().map(|word| {
             if let Some(offset) = word.strip_prefix('<') {
                 unstable.settle_before(number(offset));
             } else if let Some((first, producer)) = word.split_once('+') {
-                unstable.begin(number(first), number(producer));
+                unstable.begin(number(first), producer_id(producer));
             } else {
                 let (first, rest) = word.split_once('-').expect("first offset and producer");
                 let (producer, marker) = rest.split_once('@').expect("producer and marker");
-                unstable.end(number(first), number(producer), number(marker));
+                unstable.end(number(first), producer_id(producer), number(marker));
             }
             match unstable.first() {
                 ALL_STABLE => ".".into(),

@@ -5,6 +5,7 @@
 //! appends with the guard. A marker that comes in between voids it, and so does the first batch: an answer of the
 //! coordinator that was long on its way opens nothing. Nothing of it is on disk.
 
+use mainstem_records::ProducerId;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,7 +27,7 @@ impl VerificationGuard {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VerificationRequest {
     /// The producer.
-    pub producer_id: i64,
+    pub producer_id: ProducerId,
     /// Its epoch.
     pub producer_epoch: i16,
     /// First sequence number of the batch; `NO_SEQUENCE` of one that a coordinator writes.
@@ -54,7 +55,7 @@ pub(crate) const VERIFICATIONS_MAX: usize = 10_000;
 /// The verifications of one log that have begun and not ended.
 #[derive(Debug, Default)]
 pub(crate) struct Verifications {
-    by_producer: HashMap<i64, Verification>,
+    by_producer: HashMap<ProducerId, Verification>,
 }
 
 impl Verifications {
@@ -85,7 +86,7 @@ impl Verifications {
     }
 
     /// What is known of a producer.
-    pub(crate) fn of(&self, producer_id: i64) -> Option<&Verification> {
+    pub(crate) fn of(&self, producer_id: ProducerId) -> Option<&Verification> {
         match self.by_producer.is_empty() {
             true => None,
             false => self.by_producer.get(&producer_id),
@@ -93,7 +94,7 @@ impl Verifications {
     }
 
     /// The producer's transaction has begun or ended.
-    pub(crate) fn end(&mut self, producer_id: i64) {
+    pub(crate) fn end(&mut self, producer_id: ProducerId) {
         if !self.by_producer.is_empty() {
             self.by_producer.remove(&producer_id);
         }
@@ -116,7 +117,7 @@ impl Verifications {
 }
 
 /// Of producers by the time at which something began, those with the `count` earliest.
-fn longest_idle(mut ages: Vec<(u64, i64)>, count: usize) -> impl Iterator<Item = i64> {
+fn longest_idle(mut ages: Vec<(u64, ProducerId)>, count: usize) -> impl Iterator<Item = ProducerId> {
     if count > 0 && count < ages.len() {
         ages.select_nth_unstable(count - 1);
     }
@@ -129,7 +130,8 @@ mod tests {
     use super::*;
 
     fn request(producer_epoch: i16, base_sequence: i32) -> VerificationRequest {
-        VerificationRequest { producer_id: 7, producer_epoch, base_sequence, supports_epoch_bump: false }
+        let producer_id = ProducerId::new(7);
+        VerificationRequest { producer_id, producer_epoch, base_sequence, supports_epoch_bump: false }
     }
 
     #[test]
@@ -138,8 +140,8 @@ mod tests {
         let first = verifications.begin(&request(0, 0), 0, 10);
         assert_ne!(first, VerificationGuard::NONE);
         assert_eq!(verifications.begin(&request(0, 3), 5, 10), first, "it is one transaction");
-        verifications.end(7);
-        assert_eq!(verifications.of(7), None);
+        verifications.end(ProducerId::new(7));
+        assert_eq!(verifications.of(ProducerId::new(7)), None);
         assert_ne!(verifications.begin(&request(0, 0), 9, 10), first, "an old answer opens nothing");
     }
 
@@ -150,7 +152,7 @@ mod tests {
             for (epoch, sequence) in asked {
                 verifications.begin(&request(*epoch, *sequence), 0, 10);
             }
-            assert_eq!(verifications.of(7).unwrap().lowest_sequence, expected, "{asked:?}");
+            assert_eq!(verifications.of(ProducerId::new(7)).unwrap().lowest_sequence, expected, "{asked:?}");
         };
         check(&[(0, 5)], 5);
         check(&[(0, 5), (0, 3), (0, 4)], 3);
@@ -162,11 +164,18 @@ mod tests {
     fn they_expire_and_are_bounded() {
         let mut verifications = Verifications::default();
         for id in 0..1000 {
-            verifications.begin(&VerificationRequest { producer_id: id, ..request(0, 0) }, id as u64, 100);
+            let producer_id = ProducerId::new(id);
+            verifications.begin(&VerificationRequest { producer_id, ..request(0, 0) }, id as u64, 100);
             assert!(verifications.by_producer.len() <= 100);
         }
-        assert!(verifications.of(999).is_some() && verifications.of(0).is_none());
+        assert!(
+            verifications.of(ProducerId::new(999)).is_some()
+                && verifications.of(ProducerId::new(0)).is_none()
+        );
         verifications.expire(1098, 100);
-        assert!(verifications.of(998).is_none() && verifications.of(999).is_some());
+        assert!(
+            verifications.of(ProducerId::new(998)).is_none()
+                && verifications.of(ProducerId::new(999)).is_some()
+        );
     }
 }

@@ -142,7 +142,7 @@ impl SegmentWalk<'_> {
 }
 
 fn note_epoch(batch: &ScannedBatch, epochs: &mut LeaderEpochs) {
-    if batch.leader_epoch >= 0 && epochs.latest().is_none_or(|last| batch.leader_epoch > last) {
+    if batch.leader_epoch.is_known() && epochs.latest().is_none_or(|last| batch.leader_epoch > last) {
         epochs.assign(batch.leader_epoch, batch.base_offset);
     }
 }

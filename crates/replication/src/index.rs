@@ -10,6 +10,7 @@
 use crate::error::ReplicaError;
 use crate::journal::{EntryKind, GroupState, InternalEntry, Mark, Start};
 use mainstem_log::Log;
+use mainstem_records::LeaderEpoch;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
@@ -30,6 +31,11 @@ pub struct Position {
     pub next_offset: i64,
     /// Bytes in the log.
     pub size: u32,
+}
+
+/// The term whose leader appended under an epoch.
+pub(crate) fn term_of(epoch: LeaderEpoch) -> u64 {
+    u64::from(epoch.get().max(0).cast_unsigned())
 }
 
 /// The entries of a group.
@@ -93,8 +99,8 @@ impl EntryIndex {
     fn first_without_term(&self, log: &Log) -> Option<i64> {
         let epochs = log.leader_epochs().entries().iter();
         let mut behind = epochs.filter(|entry| entry.start_offset >= self.start.offset);
-        let begins = |epoch: i32, offset: i64| {
-            let term = u64::from(epoch.max(0).cast_unsigned());
+        let begins = |epoch: LeaderEpoch, offset: i64| {
+            let term = term_of(epoch);
             let noop = |entry: &InternalEntry| {
                 entry.kind == EntryKind::NoOp && entry.term == term && entry.offset <= offset
             };
@@ -111,7 +117,7 @@ impl EntryIndex {
             counted.skip_internal(&self.internal, batch.base_offset, |position| {
                 push_bounded(&mut recent, position, RECENT_MIN);
             });
-            let term = u64::from(batch.leader_epoch.max(0).cast_unsigned());
+            let term = term_of(batch.leader_epoch);
             if self.term(counted.next_index) != Some(term) || batch.base_offset != counted.offset {
                 wrong = Some(batch.base_offset);
                 return ControlFlow::Break(());

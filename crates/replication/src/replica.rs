@@ -17,7 +17,7 @@
 use crate::error::{LeaderAppendError, MessageError, ReplicaError};
 use crate::group::{Configuration, GroupId, ReplicaId};
 use crate::incoming::Incoming;
-use crate::index::{EntryIndex, Position};
+use crate::index::{EntryIndex, Position, term_of};
 use crate::journal::{EntryKind, Frame, GroupState, InternalEntry, Journal, JournalSync, Mark, Start, Vote};
 use crate::lag::Lag;
 use crate::logger::logger;
@@ -25,7 +25,7 @@ use crate::snapshots::{SnapshotContent, SnapshotOffer};
 use crate::store::{Store, from_raft, is_stub, offer_of, snapshot_of, stub};
 use crate::unsynced::{Durable, Unsynced, Writes};
 use mainstem_log::{AppendError, Appended, Log, Origin, Prepared, prepare};
-use mainstem_records::Scratch;
+use mainstem_records::{LeaderEpoch, Scratch};
 use parking_lot::Mutex;
 use raft::eraftpb::{ConfChange, ConfChangeV2, Entry, EntryType, HardState, Message, MessageType, Snapshot};
 use raft::{Config, ProgressState, RaftState, RawNode, SnapshotStatus, StateRole};
@@ -345,7 +345,7 @@ impl Replica {
     pub fn append_with(
         &mut self,
         size: u32,
-        append: impl FnOnce(&mut Log, i32) -> Result<Appended, AppendError>,
+        append: impl FnOnce(&mut Log, LeaderEpoch) -> Result<Appended, AppendError>,
     ) -> Result<Appended, LeaderAppendError> {
         self.check_running()?;
         let raft = &self.node.raft;
@@ -1137,7 +1137,7 @@ impl Replica {
         let (config, mut out) = (self.log.config().clone(), Vec::new());
         let prepared = prepare(bytes, &config, 0, Origin::Replication, &mut self.scratch, &mut out)?;
         let end = self.log.ends().log_end;
-        let appended = self.log.append(&prepared, 0, self.now_ms)?;
+        let appended = self.log.append(&prepared, LeaderEpoch::NONE, self.now_ms)?;
         if appended.base_offset != end {
             let offset = appended.base_offset;
             return Err(ReplicaError::Damaged(format!(
@@ -1485,7 +1485,7 @@ fn index_term(log: &Log, index: &EntryIndex) -> Option<u64> {
     let last = index.last();
     match index.internal(last) {
         None if last > index.start().index && index.end_offset() > log.ends().log_start => {
-            log.leader_epochs().epoch_of(index.end_offset() - 1).map(|epoch| u64::from(epoch.cast_unsigned()))
+            log.leader_epochs().epoch_of(index.end_offset() - 1).map(term_of)
         }
         _ => index.term(last),
     }
@@ -1507,8 +1507,9 @@ fn vote_of(state: &HardState) -> Vote {
 }
 
 /// The term as Kafka's leader epoch, which has 31 bits.
-fn leader_epoch(term: u64) -> Result<i32, ReplicaError> {
-    i32::try_from(term).map_err(|_| ReplicaError::Damaged(format!("term {term} is beyond all leader epochs")))
+fn leader_epoch(term: u64) -> Result<LeaderEpoch, ReplicaError> {
+    let epoch = i32::try_from(term).map(LeaderEpoch::new);
+    epoch.map_err(|_| ReplicaError::Damaged(format!("term {term} is beyond all leader epochs")))
 }
 
 fn protobuf_of<M: protobuf::Message>(bytes: &[u8]) -> Result<M, ReplicaError> {

@@ -13,7 +13,7 @@ use mainstem_log::dir::{LogDir, NodeIdentity};
 use mainstem_log::partition_metadata::read_topic_id;
 use mainstem_log::storage::RealStorage;
 use mainstem_log::{Log, LogConfig, Origin, PartitionIdentity, prepare};
-use mainstem_records::{BatchBuilder, BatchOptions, Scratch};
+use mainstem_records::{BatchBuilder, BatchOptions, LeaderEpoch, Scratch};
 use mainstem_tests::broker::Setup;
 use mainstem_tests::kafka::wall_ms;
 use mainstem_tests::wait::within;
@@ -66,7 +66,7 @@ fn append(data_dir: &Path, config: &LogConfig, commits: std::ops::Range<u64>) {
         bytes.clear();
         builder.finish(&mut bytes).expect("a small batch");
         let batch = prepare(&bytes, config, wall_ms(), Origin::Coordinator, &mut scratch, &mut out);
-        log.append(&batch.expect("a valid batch"), 0, 0).expect("an append");
+        log.append(&batch.expect("a valid batch"), LeaderEpoch::ZERO, 0).expect("an append");
     }
     dir.recovered().expect("the directory can be written to");
     log.close().expect("the log closes");

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use mainstem_controller::names;
 use mainstem_log::ProducerState as KnownProducers;
+use mainstem_records::LeaderEpoch;
 use mainstem_wire::messages::describe_producers_request::{DescribeProducersRequest, TopicRequest};
 use mainstem_wire::messages::describe_producers_response::{
     DescribeProducersResponse, PartitionResponse, ProducerState, TopicResponse,
@@ -69,13 +70,13 @@ fn producers(
     most: usize,
 ) -> Result<Vec<ProducerState<'static>>, ErrorCode> {
     let partition = broker.topics.partition(topic, index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
-    partition.lead(-1)?;
+    partition.lead(LeaderEpoch::NONE)?;
     let describe = |known: &KnownProducers| {
         if known.len() > most {
             return Err(ErrorCode::POLICY_VIOLATION);
         }
         let states = known.iter().map(|(producer_id, producer)| ProducerState {
-            producer_id,
+            producer_id: producer_id.get(),
             producer_epoch: producer.epoch.into(),
             last_sequence: producer.last_sequence(),
             last_timestamp: producer.last_timestamp,

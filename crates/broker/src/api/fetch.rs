@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainstem_log::{FileRange, ReadBound, ReadPlan};
+use mainstem_records::LeaderEpoch;
 use mainstem_wire::messages::fetch_request::FetchRequest;
 use mainstem_wire::messages::fetch_response::{
     AbortedTransaction, EpochEndOffset, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch,
@@ -157,8 +158,8 @@ impl Fetch {
                 bound: self.bound,
                 bytes_max: left.min(usize::try_from(wanted.bytes_max).unwrap_or(0)),
                 at_least_one: reads.bytes == 0,
-                current_leader_epoch: wanted.current_leader_epoch,
-                last_fetched_epoch: wanted.last_fetched_epoch,
+                current_leader_epoch: LeaderEpoch::new(wanted.current_leader_epoch),
+                last_fetched_epoch: LeaderEpoch::new(wanted.last_fetched_epoch),
             };
             match target {
                 Ok(partition) => reads.note(partition.read(&read, waiter), read.bytes_max),
@@ -252,7 +253,9 @@ impl Fetch {
     fn watch(&self, reads: &Reads, waiter: &Arc<FetchWaiter>) -> Option<usize> {
         let mut pairs = self.targets.iter().zip(&self.plan.partitions).zip(&reads.found);
         let is_registered = pairs.all(|((target, (_, wanted)), found)| match (target, found) {
-            (Ok(partition), Ok(seen)) => partition.watch(seen, wanted.current_leader_epoch, waiter),
+            (Ok(partition), Ok(seen)) => {
+                partition.watch(seen, LeaderEpoch::new(wanted.current_leader_epoch), waiter)
+            }
             _ => true,
         });
         if !is_registered {
@@ -479,8 +482,10 @@ fn describe(
             high_watermark: data.ends.high_watermark,
             last_stable_offset: data.ends.last_stable,
             log_start_offset: data.ends.log_start,
-            diverging_epoch: data.diverging.map_or_else(EpochEndOffset::default, |(epoch, end_offset)| {
-                EpochEndOffset { epoch, end_offset, ..Default::default() }
+            diverging_epoch: data.diverging.map_or_else(EpochEndOffset::default, |end| EpochEndOffset {
+                epoch: end.epoch.get(),
+                end_offset: end.end_offset,
+                ..Default::default()
             }),
             aborted_transactions: Some(aborted(&data.plan)),
             ..Default::default()
@@ -500,7 +505,7 @@ fn describe(
 fn aborted(plan: &ReadPlan) -> Vec<AbortedTransaction<'static>> {
     let ReadPlan::Range(range) = plan else { return Vec::new() };
     let aborted = range.aborted.iter().map(|aborted| AbortedTransaction {
-        producer_id: aborted.producer_id,
+        producer_id: aborted.producer_id.get(),
         first_offset: aborted.first_offset,
         ..Default::default()
     });

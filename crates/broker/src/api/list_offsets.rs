@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use mainstem_records::LeaderEpoch;
 use mainstem_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsRequest};
 use mainstem_wire::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse,
@@ -117,16 +118,16 @@ fn answer(
 struct Found {
     offset: i64,
     timestamp: i64,
-    leader_epoch: i32,
+    leader_epoch: LeaderEpoch,
 }
 
 impl Found {
-    fn end(offset: i64, leader_epoch: i32) -> Self {
+    fn end(offset: i64, leader_epoch: LeaderEpoch) -> Self {
         Found { offset, timestamp: NONE, leader_epoch }
     }
 
     fn nothing() -> Self {
-        Found::end(NONE, NONE as i32)
+        Found::end(NONE, LeaderEpoch::NONE)
     }
 }
 
@@ -157,7 +158,7 @@ fn find(
         .topics
         .partition(topic, wanted.partition_index)
         .ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
-    let leader_epoch = partition.lead(wanted.current_leader_epoch)?;
+    let leader_epoch = partition.lead(LeaderEpoch::new(wanted.current_leader_epoch))?;
     let is_of_the_end = !matches!(wanted.timestamp, EARLIEST | EARLIEST_LOCAL);
     if is_of_the_end && !partition.is_settled() {
         // KIP-207: what leaders before this one have committed is not known yet.
@@ -168,7 +169,7 @@ fn find(
     }
     let ends = partition.ends()?;
     let readable = if committed { ends.last_stable } else { ends.high_watermark };
-    let epoch_at = |offset| partition.epoch_of(offset).unwrap_or(-1);
+    let epoch_at = |offset| partition.epoch_of(offset).unwrap_or(LeaderEpoch::NONE);
     match wanted.timestamp {
         LATEST => Ok(Found::end(readable, leader_epoch)),
         EARLIEST => Ok(Found::end(ends.log_start, epoch_at(ends.log_start))),
@@ -200,9 +201,9 @@ fn encode(
             timestamp: found.timestamp,
             offset: found.offset,
             leader_epoch: if context.version >= LEADER_EPOCH_SINCE {
-                found.leader_epoch
+                found.leader_epoch.get()
             } else {
-                NONE as i32
+                LeaderEpoch::NONE.get()
             },
             ..Default::default()
         },

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mainstem_records::LeaderEpoch;
 use mainstem_wire::messages::offset_for_leader_epoch_request::{
     OffsetForLeaderEpochRequest, OffsetForLeaderPartition,
 };
@@ -59,6 +60,7 @@ fn end_of_epoch(
 ) -> Result<(i32, i64), ErrorCode> {
     let partition =
         broker.topics.partition(topic, wanted.partition).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
-    let end = partition.end_of_epoch(wanted.current_leader_epoch, wanted.leader_epoch)?;
-    Ok((end.epoch, end.end_offset))
+    let end = partition
+        .end_of_epoch(LeaderEpoch::new(wanted.current_leader_epoch), LeaderEpoch::new(wanted.leader_epoch))?;
+    Ok((end.epoch.get(), end.end_offset))
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use mainstem_coordination::groups::Producer;
 use mainstem_log::{Origin, VerificationGuard, VerificationRequest};
-use mainstem_records::{Batch, Compression};
+use mainstem_records::{Batch, Compression, LeaderEpoch, ProducerId};
 use mainstem_wire::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use mainstem_wire::messages::produce_response::{
     BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceResponse,
@@ -296,7 +296,7 @@ struct Wait {
 /// What an answer waits for.
 enum Upto {
     /// What acks=all promises of an append up to this offset, in this epoch; `None`: this replica's disk.
-    Durable(i64, Option<i32>),
+    Durable(i64, Option<LeaderEpoch>),
     /// The batch has to be in an attached queue, and, if that is asked for, synced there.
     Placed { pending: Arc<PendingAppend>, synced: bool, bytes: usize },
 }
@@ -502,7 +502,7 @@ struct Waiting {
     /// The ranks of topic and partition in the request.
     place: (usize, usize),
     log: Arc<Partition>,
-    producer_id: i64,
+    producer_id: ProducerId,
     guard: VerificationGuard,
 }
 
@@ -559,7 +559,7 @@ fn verify(
         }
     }
     let (.., first) = batches.first()?;
-    let producer = Producer { id: first.producer_id(), epoch: first.producer_epoch() };
+    let producer = Producer { id: ProducerId::new(first.producer_id()), epoch: first.producer_epoch() };
     // Kafka goes by the records too, and asks who may use the transactional id for all of them.
     let error = ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
     let Some(id) = request.transactional_id.as_deref() else {
@@ -568,8 +568,9 @@ fn verify(
     if authorize(context, Operation::Write, Resource::TransactionalId(id)).is_err() {
         return Some(Transactional::refuse_all(request, error));
     }
-    let is_of_producer =
-        |batch: &Batch<'_>| (batch.producer_id(), batch.producer_epoch()) == (producer.id, producer.epoch);
+    let is_of_producer = |batch: &Batch<'_>| {
+        (ProducerId::new(batch.producer_id()), batch.producer_epoch()) == (producer.id, producer.epoch)
+    };
     if !batches.iter().all(|(.., batch)| is_of_producer(batch)) {
         return Some(Transactional::refuse_all(request, ErrorCode::INVALID_PRODUCER_ID_MAPPING));
     }

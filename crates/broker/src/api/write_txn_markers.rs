@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use mainstem_coordination::transactions::MarkerOutcome;
 use mainstem_log::TransactionMarker;
+use mainstem_records::ProducerId;
 use mainstem_wire::messages::write_txn_markers_request::{WritableTxnMarker, WriteTxnMarkersRequest};
 use mainstem_wire::messages::write_txn_markers_response::{
     WritableTxnMarkerPartitionResult, WritableTxnMarkerResult, WritableTxnMarkerTopicResult,
@@ -71,7 +72,7 @@ fn write(
     marked: &mut Marked,
 ) {
     let marker = TransactionMarker {
-        producer_id: asked.producer_id,
+        producer_id: ProducerId::new(asked.producer_id),
         producer_epoch: asked.producer_epoch,
         coordinator_epoch: asked.coordinator_epoch,
         committed: asked.transaction_result,

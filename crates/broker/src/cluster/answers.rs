@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use mainstem_coordination::transactions::MarkerOutcome;
 use mainstem_log::TransactionMarker;
+use mainstem_records::ProducerId;
 use mainstem_wire::{ErrorCode, Uuid};
 
 use super::calls::{Answer, Answered, Ask, Who, assignments_of, decode_forwarded, encode};
@@ -71,7 +72,7 @@ pub(super) fn answer(broker: &Arc<Broker>, cluster: &Cluster, from: i32, ask: As
         }
         Ask::Markers(note) => {
             let marker = TransactionMarker {
-                producer_id: note.producer_id,
+                producer_id: ProducerId::new(note.producer_id),
                 producer_epoch: note.producer_epoch,
                 coordinator_epoch: note.coordinator_epoch,
                 committed: note.committed,
@@ -240,7 +241,7 @@ mod tests {
     fn that_a_partition_is_gone_is_no_answer_to_another_node() {
         let embedded = EmbeddedBroker::start(&[]);
         let marker = TransactionMarker {
-            producer_id: 1,
+            producer_id: ProducerId::new(1),
             producer_epoch: 2,
             coordinator_epoch: 3,
             committed: true,

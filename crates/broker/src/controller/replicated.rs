@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use mainstem_controller::{Decision, MetadataChange, MetadataStateMachine};
 use mainstem_log::Origin;
+use mainstem_records::LeaderEpoch;
 use mainstem_replication::Role;
 use mainstem_replication::snapshots::SnapshotOffer;
 use mainstem_wire::ErrorCode;
@@ -111,7 +112,7 @@ struct Progress {
     /// Everything below is applied.
     applied: i64,
     /// The epoch in which this node decides.
-    deciding: Option<i32>,
+    deciding: Option<LeaderEpoch>,
 }
 
 impl Replicated {
@@ -127,12 +128,12 @@ impl Replicated {
         }
     }
 
-    fn deciding(&self) -> Option<i32> {
+    fn deciding(&self) -> Option<LeaderEpoch> {
         self.progress.lock().deciding
     }
 
     /// Waits until everything below `offset` is applied. With an epoch, this node has to decide in it all the time.
-    fn wait(&self, offset: i64, epoch: Option<i32>, time: Duration) -> Result<(), ErrorCode> {
+    fn wait(&self, offset: i64, epoch: Option<LeaderEpoch>, time: Duration) -> Result<(), ErrorCode> {
         let deadline = Instant::now() + time;
         let mut progress = self.progress.lock();
         loop {
@@ -227,7 +228,7 @@ impl Controller {
     fn apply_committed(&self, broker: &Arc<Broker>, replicated: &Replicated) -> bool {
         let _gate = replicated.gate.lock();
         let leadership = self.log.leadership();
-        let leads_in = |epoch: i32| leadership.is_leader && leadership.epoch == epoch;
+        let leads_in = |epoch: LeaderEpoch| leadership.is_leader && leadership.epoch == epoch;
         if replicated.deciding().is_some_and(|epoch| !leads_in(epoch)) {
             self.give_up_deciding(replicated);
             tracing::info!(leader = ?leadership.leader, "this node is not the metadata leader any more");
@@ -293,13 +294,13 @@ impl Controller {
             cluster.begin_to_lead(broker.clock.mono_ms());
         }
         replicated.set(|progress| progress.deciding = Some(leadership.epoch));
-        tracing::info!(epoch = leadership.epoch, "this node is the metadata leader");
+        tracing::info!(epoch = leadership.epoch.get(), "this node is the metadata leader");
         true
     }
 
     /// A cluster that begins has the users of its first metadata leader's `bootstrap.checkpoint`. Nothing is decided before
     /// they are committed. Returns false if they had to be appended.
-    fn append_first_users(&self, epoch: i32) -> bool {
+    fn append_first_users(&self, epoch: LeaderEpoch) -> bool {
         let values = self.bootstrap.lock().clone();
         if values.is_empty() {
             return true;
@@ -319,7 +320,7 @@ impl Controller {
     }
 
     /// The same for what unknown users are shown.
-    fn append_decoy_secret(&self, epoch: i32) -> bool {
+    fn append_decoy_secret(&self, epoch: LeaderEpoch) -> bool {
         let decision = self.machine.decide(|machine| machine.draw_decoy_secret(random_secret));
         self.machine.decide(MetadataStateMachine::rollback);
         if decision.records.is_empty() {
@@ -413,7 +414,7 @@ impl Controller {
         replicated.news.tell();
     }
 
-    fn append_in(&self, epoch: i32, records: &[Vec<u8>]) -> Result<(), ErrorCode> {
+    fn append_in(&self, epoch: LeaderEpoch, records: &[Vec<u8>]) -> Result<(), ErrorCode> {
         if records.is_empty() {
             return Ok(());
         }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use mainstem_config::MetadataLogConfig;
 use mainstem_controller::MetadataStateMachine;
 use mainstem_log::Log;
+use mainstem_records::LeaderEpoch;
 use mainstem_wire::ErrorCode;
 use parking_lot::Mutex;
 
@@ -140,7 +141,8 @@ pub(super) fn load(log: &Log, machine: &mut MetadataStateMachine) -> Result<Load
         return Err(ControllerError::MetadataGap { ends: (ends.log_start, ends.log_end), end_offset });
     }
     let snapshot_epoch = newest.as_ref().map(|snapshot| snapshot.epoch);
-    let epoch = log.leader_epochs().latest().max(snapshot_epoch).unwrap_or(0).max(FIRST_METADATA_EPOCH);
+    let latest = log.leader_epochs().latest().map(LeaderEpoch::get);
+    let epoch = latest.max(snapshot_epoch).unwrap_or(0).max(FIRST_METADATA_EPOCH);
     let (mut failed, mut quorum, mut snapshot_bytes) = (None, QuorumRecords::default(), None);
     if let Some(snapshot) = newest {
         let bytes = snapshots::read_bytes(&snapshot, storage).map_err(|error| ControllerError::Snapshot {

@@ -12,7 +12,7 @@ use std::sync::mpsc;
 
 use mainstem_coordination::groups::{CoordinatorRecord, LogEntry, Token};
 use mainstem_log::{Origin, TransactionMarker, VerificationGuard};
-use mainstem_records::{BatchBuilder, BatchOptions};
+use mainstem_records::{BatchBuilder, BatchOptions, LeaderEpoch};
 use mainstem_wire::ErrorCode;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
@@ -71,7 +71,7 @@ pub(crate) trait Coordinator: Send + Sized + 'static {
     fn set_partition_count(&mut self, count: i32);
 
     /// Begins to load a partition that this node leads in an epoch.
-    fn begin_load(&mut self, partition: i32, leader_epoch: i32);
+    fn begin_load(&mut self, partition: i32, leader_epoch: LeaderEpoch);
 
     /// Replays an entry of the log. Returns the number of records that do not decode.
     fn load(&mut self, now: Now, partition: i32, entry: LogEntry<'_>) -> u64;
@@ -152,7 +152,7 @@ struct Core<C: Coordinator> {
     waiting: HashMap<Token, oneshot::Sender<C::Reply>>,
     last_token: u64,
     /// The leader epochs in which partitions were taken over.
-    epochs: HashMap<i32, i32>,
+    epochs: HashMap<i32, LeaderEpoch>,
 }
 
 /// A reply that is there, or will be.
@@ -253,7 +253,7 @@ impl<C: Coordinator> Driver<C> {
 
     /// What a reply about a key has to be confirmed with ([`Self::confirm`]); to be asked before the coordinator is. `None`
     /// where its partition has one replica, which always leads, or was not taken over.
-    pub(crate) fn lease(&self, broker: &Broker, key: &str) -> Option<(Arc<Partition>, i32)> {
+    pub(crate) fn lease(&self, broker: &Broker, key: &str) -> Option<(Arc<Partition>, LeaderEpoch)> {
         broker.cluster.as_ref()?;
         let core = self.core.lock();
         let index = core.machine.partition_for(key);
@@ -266,7 +266,7 @@ impl<C: Coordinator> Driver<C> {
     /// Holds a reply that was made from memory until it is known that this node still leads: another coordinator may have
     /// acknowledged something since. In the other case `refusal` is the reply. One that comes later follows a write.
     pub(crate) fn confirm(
-        (partition, epoch): (Arc<Partition>, i32),
+        (partition, epoch): (Arc<Partition>, LeaderEpoch),
         asked: Asked<C::Reply>,
         refusal: C::Reply,
     ) -> Asked<C::Reply> {
@@ -281,12 +281,12 @@ impl<C: Coordinator> Driver<C> {
     }
 
     /// The same of all partitions of some keys, or of all that were taken over.
-    fn leases(&self, broker: &Broker, keys: Keys) -> Vec<(Arc<Partition>, i32)> {
+    fn leases(&self, broker: &Broker, keys: Keys) -> Vec<(Arc<Partition>, LeaderEpoch)> {
         if broker.cluster.is_none() {
             return Vec::new();
         }
         let core = self.core.lock();
-        let epochs: BTreeMap<i32, i32> = match keys {
+        let epochs: BTreeMap<i32, LeaderEpoch> = match keys {
             Keys::All => core.epochs.iter().map(|(index, epoch)| (*index, *epoch)).collect(),
             Keys::These(keys) => {
                 let indexes = keys.iter().map(|key| core.machine.partition_for(key));
@@ -450,10 +450,10 @@ impl<C: Coordinator> Driver<C> {
 
     fn take_over(&self, broker: &Arc<Broker>, partition: &Arc<Partition>) {
         let now = broker.clock.now();
-        let leader_epoch = partition.lead(-1);
+        let leader_epoch = partition.lead(LeaderEpoch::NONE);
         let mut core = self.core.lock();
-        core.machine.begin_load(partition.index, leader_epoch.unwrap_or(0));
-        core.epochs.insert(partition.index, leader_epoch.unwrap_or(0));
+        core.machine.begin_load(partition.index, leader_epoch.unwrap_or(LeaderEpoch::ZERO));
+        core.epochs.insert(partition.index, leader_epoch.unwrap_or(LeaderEpoch::ZERO));
         drop(core);
         let is_read = leader_epoch.is_ok() && self.replay(broker, partition);
         let loaded = is_read && leader_epoch.is_ok_and(|epoch| is_durable(partition, epoch));
@@ -599,7 +599,7 @@ impl Overtaken {
         !self.0.is_empty() && self.0.contains(&coordinator.partition_for(key))
     }
 
-    async fn of(leases: Vec<(Arc<Partition>, i32)>) -> Overtaken {
+    async fn of(leases: Vec<(Arc<Partition>, LeaderEpoch)>) -> Overtaken {
         let mut overtaken = Overtaken::default();
         for (index, confirmed) in ask_majorities(leases) {
             overtaken.note(index, confirmed.await.unwrap_or(false));
@@ -608,7 +608,7 @@ impl Overtaken {
     }
 
     /// The same on a thread where waiting is allowed.
-    fn wait(leases: Vec<(Arc<Partition>, i32)>) -> Overtaken {
+    fn wait(leases: Vec<(Arc<Partition>, LeaderEpoch)>) -> Overtaken {
         let mut overtaken = Overtaken::default();
         for (index, confirmed) in ask_majorities(leases) {
             overtaken.note(index, confirmed.blocking_recv().unwrap_or(false));
@@ -624,8 +624,8 @@ impl Overtaken {
 }
 
 /// Asks whether this node still leads partitions: all of them before the first answer is waited for.
-fn ask_majorities(leases: Vec<(Arc<Partition>, i32)>) -> Vec<(i32, oneshot::Receiver<bool>)> {
-    let ask = |(partition, epoch): (Arc<Partition>, i32)| {
+fn ask_majorities(leases: Vec<(Arc<Partition>, LeaderEpoch)>) -> Vec<(i32, oneshot::Receiver<bool>)> {
+    let ask = |(partition, epoch): (Arc<Partition>, LeaderEpoch)| {
         let (sender, receiver) = oneshot::channel();
         // The connection may be gone.
         let confirmed = move |result: Result<(), ErrorCode>| _ = sender.send(result.is_ok());
@@ -656,7 +656,7 @@ fn append<C: Coordinator>(
     broker: &Broker,
     partition: i32,
     content: Content,
-) -> Result<(Arc<Partition>, i64, i32), ErrorCode> {
+) -> Result<(Arc<Partition>, i64, LeaderEpoch), ErrorCode> {
     let partition = broker.topics.partition(C::TOPIC, partition).ok_or(ErrorCode::NOT_LEADER_OR_FOLLOWER)?;
     let appended = match content {
         Content::Marker(marker) => partition.append_marker(&marker, &broker.clock),
@@ -689,7 +689,7 @@ fn encode(
 
 /// Waits until all that is in a log is durable, and committed where there are several replicas. Returns false if it never
 /// will be.
-fn is_durable(partition: &Partition, epoch: i32) -> bool {
+fn is_durable(partition: &Partition, epoch: LeaderEpoch) -> bool {
     let Ok(ends) = partition.ends() else { return false };
     if partition.settings().write_caching && !partition.is_replicated() {
         return true;

@@ -10,7 +10,7 @@ use mainstem_coordination::groups::{
     VisibleTopics,
 };
 use mainstem_log::TransactionMarker;
-use mainstem_records::{BatchOptions, ProducerFields};
+use mainstem_records::{BatchOptions, LeaderEpoch, ProducerFields};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
 
@@ -91,7 +91,7 @@ impl Coordinator for GroupCoordinator {
         GroupCoordinator::set_partition_count(self, count);
     }
 
-    fn begin_load(&mut self, partition: i32, _leader_epoch: i32) {
+    fn begin_load(&mut self, partition: i32, _leader_epoch: LeaderEpoch) {
         GroupCoordinator::begin_load(self, partition);
     }
 
@@ -117,7 +117,7 @@ fn batch_of(producer: Option<Producer>) -> BatchOptions {
     let Some(Producer { id: producer_id, epoch: producer_epoch }) = producer else {
         return BatchOptions::default();
     };
-    let producer = ProducerFields { producer_id, producer_epoch, base_sequence: 0 };
+    let producer = ProducerFields { producer_id: producer_id.get(), producer_epoch, base_sequence: 0 };
     BatchOptions { producer, is_transactional: true, ..BatchOptions::default() }
 }
 

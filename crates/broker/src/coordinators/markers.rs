@@ -81,7 +81,7 @@ fn hand_on(
 ) {
     let Some(cluster) = &broker.cluster else { return };
     let note = MarkersNote {
-        producer_id: marker.producer_id,
+        producer_id: marker.producer_id.get(),
         producer_epoch: marker.producer_epoch,
         coordinator_epoch: marker.coordinator_epoch,
         committed: marker.committed,

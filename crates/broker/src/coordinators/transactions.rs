@@ -9,7 +9,7 @@ use mainstem_coordination::groups::LogEntry;
 use mainstem_coordination::transactions::{
     self, Markers, ProducerIdTicket, Reply, Request, Ticket, Token, TransactionConfig, TransactionCoordinator,
 };
-use mainstem_records::BatchOptions;
+use mainstem_records::{BatchOptions, LeaderEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 
 use crate::broker::Broker;
@@ -102,7 +102,7 @@ impl Coordinator for TransactionCoordinator {
         TransactionCoordinator::set_partition_count(self, count);
     }
 
-    fn begin_load(&mut self, partition: i32, leader_epoch: i32) {
+    fn begin_load(&mut self, partition: i32, leader_epoch: LeaderEpoch) {
         TransactionCoordinator::begin_load(self, partition, leader_epoch);
     }
 
@@ -141,7 +141,9 @@ impl Coordinator for TransactionCoordinator {
 }
 
 fn give_producer_id(broker: &Arc<Broker>, ticket: ProducerIdTicket, outcome: Result<i64, ErrorCode>) {
-    broker.transactions.change(broker, |coordinator, now| coordinator.producer_id(now, ticket, outcome));
+    broker.transactions.change(broker, |coordinator, now| {
+        coordinator.producer_id(now, ticket, outcome.map(ProducerId::new))
+    });
 }
 
 impl Transactions {

@@ -100,7 +100,7 @@ impl Verification {
         if let Some(asked) = ask_elsewhere(broker, context, transactional_id, || VerifyNote {
             who: Who::of(broker, context),
             transactional_id: transactional_id.to_owned(),
-            producer_id: producer.id,
+            producer_id: producer.id.get(),
             producer_epoch: producer.epoch,
             verify_only: !terms.adds,
             topics: topics.clone().collect(),
@@ -109,7 +109,7 @@ impl Verification {
         }
         let request = AddPartitionsToTxnTransaction {
             transactional_id: transactional_id.into(),
-            producer_id: producer.id,
+            producer_id: producer.id.get(),
             producer_epoch: producer.epoch,
             verify_only: !terms.adds,
             topics: topics.map(topic_of).collect(),

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use mainstem_records::LeaderEpoch;
 use mainstem_wire::ErrorCode;
 use parking_lot::Mutex;
 
@@ -81,7 +82,7 @@ fn leadership_is_given_away_and_the_old_leader_refuses() {
         (cluster.partition(first).leadership().leader == Some(to as i32 + 1)).then_some(())
     });
     assert_eq!(cluster.produce(first, 9), Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
-    assert_eq!(cluster.partition(first).lead(-1), Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
+    assert_eq!(cluster.partition(first).lead(LeaderEpoch::NONE), Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
     assert_eq!(cluster.produce(to, 1), Ok(()));
     assert_eq!(cluster.partition(to).in_sync(), [1, 2, 3]);
     cluster.check(2);
@@ -103,7 +104,7 @@ fn a_leader_that_is_cut_off_confirms_nothing_and_soon_names_nobody() {
     }
     let refused = Ok(Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
     assert_eq!(
-        ask(&cluster, first, epoch - 1).recv_timeout(SOON),
+        ask(&cluster, first, LeaderEpoch::new(epoch.get() - 1)).recv_timeout(SOON),
         refused,
         "it led then, and may not have since"
     );

@@ -25,6 +25,7 @@ use mainstem_log::{
     ReadPlan,
 };
 use mainstem_queue::{Appender, Locked, Options, Queue, QueueError, Serving};
+use mainstem_records::LeaderEpoch;
 use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::{Condvar, Mutex};
 
@@ -118,8 +119,8 @@ pub(crate) struct Attached {
     topic_id: Uuid,
     serving: Serving,
     /// It does not change while the queue is open.
-    leader_epoch: i32,
-    leader_epochs: Vec<(i32, i64)>,
+    leader_epoch: LeaderEpoch,
+    leader_epochs: Vec<(LeaderEpoch, i64)>,
     started: Instant,
     writing: Mutex<Writing>,
     waits: Mutex<Waits>,
@@ -193,7 +194,9 @@ impl Attached {
             Err(QueueError::Busy { .. } | QueueError::WriterBlocked { .. }) => None,
             Err(error) => return Err(failed(error)),
         };
-        let (leader_epoch, leader_epochs) = (serving.leader_epoch(), serving.leader_epochs());
+        let leader_epoch = LeaderEpoch::new(serving.leader_epoch());
+        let leader_epochs = serving.leader_epochs().into_iter();
+        let leader_epochs = leader_epochs.map(|(epoch, start)| (LeaderEpoch::new(epoch), start)).collect();
         let attached = Arc::new_cyclic(|own| Attached {
             topic: topic.into(),
             topic_id,
@@ -238,7 +241,7 @@ impl Attached {
         AttachedTopic {
             name: self.topic.to_string(),
             id: self.topic_id,
-            leader_epoch: self.leader_epoch,
+            leader_epoch: self.leader_epoch.get(),
             configs: configs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
         }
     }
@@ -259,7 +262,7 @@ impl Attached {
         self.serving.queue()
     }
 
-    pub(crate) fn leader_epoch(&self) -> i32 {
+    pub(crate) fn leader_epoch(&self) -> LeaderEpoch {
         self.leader_epoch
     }
 
@@ -292,26 +295,23 @@ impl Attached {
     }
 
     /// The leader epoch of the message at an offset.
-    pub(crate) fn epoch_of(&self, offset: i64) -> Option<i32> {
+    pub(crate) fn epoch_of(&self, offset: i64) -> Option<LeaderEpoch> {
         let known = self.leader_epochs.iter().rfind(|(_, start)| *start <= offset);
         known.map(|(epoch, _)| *epoch)
     }
 
     /// The largest epoch up to the given one, and where it ends.
-    pub(crate) fn end_of_epoch(&self, epoch: i32) -> EpochEnd {
+    pub(crate) fn end_of_epoch(&self, epoch: LeaderEpoch) -> EpochEnd {
         let at = self.leader_epochs.partition_point(|(known, _)| *known <= epoch);
         if epoch > self.leader_epoch {
-            return EpochEnd { epoch: -1, end_offset: -1 };
+            return EpochEnd::UNKNOWN;
         }
         let known = at.checked_sub(1).and_then(|at| self.leader_epochs.get(at));
         let end_offset = match self.leader_epochs.get(at) {
             Some((_, start)) => *start,
             None => self.queue().ends().next,
         };
-        known.map_or(EpochEnd { epoch: -1, end_offset: -1 }, |(epoch, _)| EpochEnd {
-            epoch: *epoch,
-            end_offset,
-        })
+        known.map_or(EpochEnd::UNKNOWN, |(epoch, _)| EpochEnd { epoch: *epoch, end_offset })
     }
 
     /// Bytes of all segments, and how many they are.

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use mainstem_controller::{PartitionImage, TopicImage};
 use mainstem_log::dir::{LastStop, LogDir};
 use mainstem_log::{Log, LogError, PartitionIdentity};
+use mainstem_records::LeaderEpoch;
 use mainstem_wire::Uuid;
 use parking_lot::Mutex;
 
@@ -182,7 +183,15 @@ impl<'a> TopicPlan<'a> {
             },
         };
         let (partition, is_shorter) = opened.unwrap_or_else(|| {
-            (Partition::offline(identity.topic, index, settings.clone(), image.leader_epoch), false)
+            (
+                Partition::offline(
+                    identity.topic,
+                    index,
+                    settings.clone(),
+                    LeaderEpoch::new(image.leader_epoch),
+                ),
+                false,
+            )
         });
         Some(OpenedPartition { index, partition, is_shorter })
     }
@@ -198,7 +207,10 @@ fn open_partition(
 ) -> Result<(Arc<Partition>, bool), ControllerError> {
     if broker.cluster.is_some() && !image.replicas.contains(&broker.node.id) {
         let (topic, index) = (identity.topic.clone(), identity.partition);
-        return Ok((Partition::elsewhere(topic, index, settings.clone(), image.leader_epoch), false));
+        return Ok((
+            Partition::elsewhere(topic, index, settings.clone(), LeaderEpoch::new(image.leader_epoch)),
+            false,
+        ));
     }
     let dir = dir_of(broker, image, identity)?;
     let opened = Log::open(dir, identity, settings.log.clone(), broker.clock.now().mono_ms);
@@ -235,7 +247,14 @@ fn open_partition(
     // The epochs of a directory that was not left in order were raised when the node registered.
     let is_shorter = matches!(dir.last_stop(), LastStop::New | LastStop::Clean)
         && (recovery.raise_leader_epoch || recovery.created);
-    let partition = Partition::new(topic, index, dir.clone(), settings.clone(), log, image.leader_epoch);
+    let partition = Partition::new(
+        topic,
+        index,
+        dir.clone(),
+        settings.clone(),
+        log,
+        LeaderEpoch::new(image.leader_epoch),
+    );
     Ok((partition, is_shorter))
 }
 

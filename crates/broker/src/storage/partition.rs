@@ -17,7 +17,7 @@ use mainstem_log::{
     Maintained, Origin, Prepared, ReadBound, ReadPlan, TakeOverError, TransactionMarker, VerificationGuard,
     VerificationRequest, prepare,
 };
-use mainstem_records::Scratch;
+use mainstem_records::{LeaderEpoch, ProducerId, Scratch};
 use mainstem_wire::ErrorCode;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use replicated::Replication;
@@ -100,7 +100,7 @@ struct State {
     moves: u32,
     /// Set while a copy takes over.
     held: Option<Held>,
-    leader_epoch: i32,
+    leader_epoch: LeaderEpoch,
     fetches: Vec<Arc<FetchWaiter>>,
     /// By the offset up to which they need the log to be durable.
     durable_waits: Vec<(i64, Durable)>,
@@ -171,7 +171,7 @@ pub(crate) struct AppendOutcome {
     /// Even acks=1 waits for the sync: so many messages are unsynced as `flush.messages` allows.
     pub(crate) must_sync: bool,
     /// The leader epoch in which it was appended.
-    pub(crate) epoch: i32,
+    pub(crate) epoch: LeaderEpoch,
     /// A sync is due, whoever waits for it.
     sync_due: bool,
 }
@@ -217,7 +217,7 @@ impl Partition {
         dir: Arc<LogDir>,
         settings: Arc<TopicSettings>,
         log: Log,
-        leader_epoch: i32,
+        leader_epoch: LeaderEpoch,
     ) -> Arc<Self> {
         Self::with_log_or_not(topic, index, settings, Ok((dir, Stored::Alone(log))), leader_epoch, None)
     }
@@ -227,7 +227,7 @@ impl Partition {
         topic: Arc<str>,
         index: i32,
         settings: Arc<TopicSettings>,
-        leader_epoch: i32,
+        leader_epoch: LeaderEpoch,
     ) -> Arc<Self> {
         Self::with_log_or_not(topic, index, settings, Err(NoLog::Offline), leader_epoch, None)
     }
@@ -237,7 +237,7 @@ impl Partition {
         topic: Arc<str>,
         index: i32,
         settings: Arc<TopicSettings>,
-        leader_epoch: i32,
+        leader_epoch: LeaderEpoch,
     ) -> Arc<Self> {
         Self::with_log_or_not(topic, index, settings, Err(NoLog::Elsewhere), leader_epoch, None)
     }
@@ -254,7 +254,7 @@ impl Partition {
         index: i32,
         settings: Arc<TopicSettings>,
         log: Result<(Arc<LogDir>, Stored), NoLog>,
-        leader_epoch: i32,
+        leader_epoch: LeaderEpoch,
         replication: Option<Replication>,
     ) -> Arc<Self> {
         Self::of((topic, index), settings, log, leader_epoch, Keeper { replication, attached: None })
@@ -264,7 +264,7 @@ impl Partition {
         (topic, index): (Arc<str>, i32),
         settings: Arc<TopicSettings>,
         log: Result<(Arc<LogDir>, Stored), NoLog>,
-        leader_epoch: i32,
+        leader_epoch: LeaderEpoch,
         Keeper { replication, attached }: Keeper,
     ) -> Arc<Self> {
         let (dir, log) = match log {
@@ -445,16 +445,16 @@ impl Partition {
     }
 
     /// This node leads in another epoch from now on.
-    pub(crate) fn set_leader_epoch(&self, epoch: i32) {
+    pub(crate) fn set_leader_epoch(&self, epoch: LeaderEpoch) {
         self.lock().leader_epoch = epoch;
     }
 
-    /// The epoch in which this node leads, if it is the one that the client knows of (or the client knows none, -1).
+    /// The epoch in which this node leads, if it is the one that the client knows of (or the client knows none).
     ///
     /// # Errors
     /// `FENCED_LEADER_EPOCH` where the client's is older, `UNKNOWN_LEADER_EPOCH` where it is newer (KIP-320); that of
     /// [`NoLog`].
-    pub(crate) fn lead(&self, current_leader_epoch: i32) -> Result<i32, ErrorCode> {
+    pub(crate) fn lead(&self, current_leader_epoch: LeaderEpoch) -> Result<LeaderEpoch, ErrorCode> {
         let state = self.lock();
         state.lead(current_leader_epoch)
     }
@@ -463,7 +463,11 @@ impl Partition {
     ///
     /// # Errors
     /// As [`Self::lead`].
-    pub(crate) fn end_of_epoch(&self, current_leader_epoch: i32, epoch: i32) -> Result<EpochEnd, ErrorCode> {
+    pub(crate) fn end_of_epoch(
+        &self,
+        current_leader_epoch: LeaderEpoch,
+        epoch: LeaderEpoch,
+    ) -> Result<EpochEnd, ErrorCode> {
         if let Some(queue) = &self.attached {
             self.lead(current_leader_epoch)?;
             return Ok(queue.end_of_epoch(epoch));
@@ -495,7 +499,7 @@ impl Partition {
         &self,
         raw: &[u8],
         origin: Origin,
-        epoch: i32,
+        epoch: LeaderEpoch,
         clock: &Clock,
         scratch: &mut Scratch,
     ) -> Result<AppendOutcome, Refused> {
@@ -596,7 +600,7 @@ impl Partition {
     /// Returns true if a guard still allows its producer to begin a transaction here: no marker has come since it was
     /// given out. Asked after the coordinator has confirmed the transaction, when all markers of the one before are
     /// there, the answer holds for as long as the transaction does.
-    pub(crate) fn is_verification(&self, producer_id: i64, guard: VerificationGuard) -> bool {
+    pub(crate) fn is_verification(&self, producer_id: ProducerId, guard: VerificationGuard) -> bool {
         self.lock().log.as_ref().is_ok_and(|log| log.is_verification(producer_id, guard))
     }
 
@@ -639,7 +643,7 @@ impl Partition {
     pub(crate) fn watch(
         &self,
         seen: &PartitionData,
-        current_leader_epoch: i32,
+        current_leader_epoch: LeaderEpoch,
         waiter: &Arc<FetchWaiter>,
     ) -> bool {
         if self.attached.is_some() {
@@ -889,14 +893,14 @@ impl Partition {
         }
         let ends = queue.ends();
         let epoch = request.last_fetched_epoch;
-        if epoch >= 0 {
+        if epoch.is_known() {
             let end = queue.end_of_epoch(epoch);
-            if end.epoch < 0 {
+            if !end.epoch.is_known() {
                 return Err(ErrorCode::OFFSET_OUT_OF_RANGE);
             }
             if end.epoch < epoch || end.end_offset < request.offset {
-                let diverging = Some((end.epoch, end.end_offset));
-                return Ok(PartitionData { ends, leader_epoch, plan: ReadPlan::Empty, diverging });
+                let (plan, diverging) = (ReadPlan::Empty, Some(end));
+                return Ok(PartitionData { ends, leader_epoch, plan, diverging });
             }
         }
         Ok(PartitionData { ends, leader_epoch, plan: queue.read(request)?, diverging: None })
@@ -910,7 +914,7 @@ impl AppendOutcome {
     }
 
     /// Of an append to a queue, which is synced when that is waited for.
-    pub(crate) fn of(appended: Appended, epoch: i32) -> Self {
+    pub(crate) fn of(appended: Appended, epoch: LeaderEpoch) -> Self {
         AppendOutcome { appended, must_sync: false, epoch, sync_due: false }
     }
 }
@@ -1002,10 +1006,10 @@ pub(crate) struct PartitionRead {
     pub(crate) bytes_max: usize,
     /// Unless the first batch alone is larger.
     pub(crate) at_least_one: bool,
-    /// The leader epoch that the client knows of, or -1.
-    pub(crate) current_leader_epoch: i32,
-    /// The epoch of the record before `offset` at the client, or -1 (KIP-595).
-    pub(crate) last_fetched_epoch: i32,
+    /// The leader epoch that the client knows of, if any.
+    pub(crate) current_leader_epoch: LeaderEpoch,
+    /// The epoch of the record before `offset` at the client, if it says so (KIP-595).
+    pub(crate) last_fetched_epoch: LeaderEpoch,
 }
 
 /// What a partition has for a fetch.
@@ -1013,11 +1017,11 @@ pub(crate) struct PartitionData {
     /// The ends of the log at that instant.
     pub(crate) ends: Ends,
     /// The epoch in which this node led.
-    pub(crate) leader_epoch: i32,
+    pub(crate) leader_epoch: LeaderEpoch,
     /// Where the readable bytes are, if any.
     pub(crate) plan: ReadPlan,
     /// The largest epoch up to the client's and its end, where the client's log has gone another way.
-    pub(crate) diverging: Option<(i32, i64)>,
+    pub(crate) diverging: Option<EpochEnd>,
 }
 
 impl State {
@@ -1028,14 +1032,14 @@ impl State {
         }
     }
 
-    fn lead(&self, current_leader_epoch: i32) -> Result<i32, ErrorCode> {
+    fn lead(&self, current_leader_epoch: LeaderEpoch) -> Result<LeaderEpoch, ErrorCode> {
         let stored = match &self.log {
             Ok(stored) => Some(stored),
             Err(NoLog::Attached) => None,
             Err(no_log) => return Err(no_log.code()),
         };
         match current_leader_epoch {
-            -1 => {}
+            LeaderEpoch::NONE => {}
             older if older < self.leader_epoch => return Err(ErrorCode::FENCED_LEADER_EPOCH),
             newer if newer > self.leader_epoch => return Err(ErrorCode::UNKNOWN_LEADER_EPOCH),
             _ => {}
@@ -1058,7 +1062,7 @@ impl State {
         &mut self,
         now: Now,
         size: usize,
-        write: impl FnOnce(&mut Log, i32) -> Result<(Appended, usize), AppendError>,
+        write: impl FnOnce(&mut Log, LeaderEpoch) -> Result<(Appended, usize), AppendError>,
     ) -> Result<AppendOutcome, Refused> {
         let epoch = self.leader_epoch;
         let log = match self.log.as_mut().map_err(|no_log| *no_log)? {
@@ -1129,25 +1133,30 @@ impl State {
 ///
 /// # Errors
 /// `OFFSET_OUT_OF_RANGE` for an epoch whose end this log cannot tell, for example one that is ahead of it.
-fn diverging(log: &Log, leader_epoch: i32, request: &PartitionRead) -> Result<Option<(i32, i64)>, ErrorCode> {
-    if request.last_fetched_epoch < 0 {
+fn diverging(
+    log: &Log,
+    leader_epoch: LeaderEpoch,
+    request: &PartitionRead,
+) -> Result<Option<EpochEnd>, ErrorCode> {
+    if !request.last_fetched_epoch.is_known() {
         return Ok(None);
     }
     let end = end_of_epoch(log, leader_epoch, request.last_fetched_epoch);
-    if end.epoch < 0 || end.end_offset < 0 {
+    if !end.epoch.is_known() || end.end_offset < 0 {
         return Err(ErrorCode::OFFSET_OUT_OF_RANGE);
     }
     let diverges = end.epoch < request.last_fetched_epoch || end.end_offset < request.offset;
-    Ok(diverges.then_some((end.epoch, end.end_offset)))
+    Ok(diverges.then_some(end))
 }
 
 /// Where an epoch ends. The log knows the epochs that have records; the one in which this node leads begins at the log
 /// end as long as it has none (Kafka notes it when a leader is elected). A client gets that epoch from Metadata and
 /// ListOffsets, and would take "unknown" for a truncation.
-fn end_of_epoch(log: &Log, leader_epoch: i32, epoch: i32) -> EpochEnd {
+fn end_of_epoch(log: &Log, leader_epoch: LeaderEpoch, epoch: LeaderEpoch) -> EpochEnd {
     let latest = log.leader_epochs().latest();
     let has_no_records = latest.is_none_or(|latest| latest < leader_epoch);
-    if has_no_records && (0..=leader_epoch).contains(&epoch) && latest.is_none_or(|latest| latest < epoch) {
+    let may_be = epoch.is_known() && epoch <= leader_epoch;
+    if has_no_records && may_be && latest.is_none_or(|latest| latest < epoch) {
         let known = if epoch == leader_epoch { epoch } else { latest.unwrap_or(epoch) };
         return EpochEnd { epoch: known, end_offset: log.ends().log_end };
     }
@@ -1239,7 +1248,8 @@ mod tests {
         let config = Arc::new(LogConfig::default());
         let (log, _) = Log::open(&dir, &identity, config.clone(), 0).expect("a log can be made");
         let settings = TopicSettings::of_log(config, false, 1);
-        let partition = Partition::new("t".into(), 0, dir.clone(), Arc::new(settings), log, 0);
+        let partition =
+            Partition::new("t".into(), 0, dir.clone(), Arc::new(settings), log, LeaderEpoch::ZERO);
         (dir, partition)
     }
 
@@ -1260,8 +1270,8 @@ mod tests {
             bound: ReadBound::HighWatermark,
             bytes_max: 1000,
             at_least_one: true,
-            current_leader_epoch: -1,
-            last_fetched_epoch: -1,
+            current_leader_epoch: LeaderEpoch::NONE,
+            last_fetched_epoch: LeaderEpoch::NONE,
         };
         let read = || partition.read(&request, None).expect("it can be read");
         let context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -1274,23 +1284,26 @@ mod tests {
 
         let (seen, late) = (read(), waiter());
         append(&partition);
-        assert!(!partition.watch(&seen, -1, &late), "the record could be read by now");
+        assert!(!partition.watch(&seen, LeaderEpoch::NONE, &late), "the record could be read by now");
         append(&partition);
         assert!(late.poll(&context).is_pending(), "nobody knows of it");
 
         let (seen, waits) = (read(), waiter());
-        assert!(partition.watch(&seen, -1, &waits));
+        assert!(partition.watch(&seen, LeaderEpoch::NONE, &waits));
         append(&partition);
         assert!(waits.poll(&context).is_ready());
 
         let seen = read();
-        assert!(!partition.watch(&seen, 1, &waiter()), "the client knows of a later leader");
-        partition.set_leader_epoch(1);
-        assert!(!partition.watch(&seen, -1, &waiter()), "it leads in another epoch");
+        assert!(
+            !partition.watch(&seen, LeaderEpoch::new(1), &waiter()),
+            "the client knows of a later leader"
+        );
+        partition.set_leader_epoch(LeaderEpoch::new(1));
+        assert!(!partition.watch(&seen, LeaderEpoch::NONE, &waiter()), "it leads in another epoch");
         let seen = read();
-        assert!(partition.watch(&seen, 1, &waiter()));
+        assert!(partition.watch(&seen, LeaderEpoch::new(1), &waiter()));
         partition.take_log(NoLog::Offline);
-        assert!(!partition.watch(&seen, -1, &waiter()));
+        assert!(!partition.watch(&seen, LeaderEpoch::NONE, &waiter()));
     }
 
     #[test]

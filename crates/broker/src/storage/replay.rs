@@ -5,7 +5,7 @@ use std::ops::Range;
 use mainstem_coordination::groups::{LogEntry, Producer, TransactionEnd};
 use mainstem_log::{Log, ReadBound, ReadError};
 use mainstem_records::{
-    Batch, BatchError, ControlRecordType, EndTransactionMarker, InvalidBatch, Record, Scratch,
+    Batch, BatchError, ControlRecordType, EndTransactionMarker, InvalidBatch, ProducerId, Record, Scratch,
 };
 
 /// Bytes that are read at once.
@@ -164,5 +164,6 @@ fn entry_of<'r>(batch: &Batch<'_>, record: Record<'r>, producer: Option<Producer
 /// Whose transaction a batch belongs to.
 fn producer_of(batch: &Batch<'_>) -> Option<Producer> {
     let is_transactional = batch.attributes().is_transactional();
-    is_transactional.then(|| Producer { id: batch.producer_id(), epoch: batch.producer_epoch() })
+    is_transactional
+        .then(|| Producer { id: ProducerId::new(batch.producer_id()), epoch: batch.producer_epoch() })
 }

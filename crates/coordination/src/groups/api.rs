@@ -1,5 +1,6 @@
 //! What goes into the coordinator and what comes out of it.
 
+use mainstem_records::ProducerId;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
 use mainstem_wire::messages::consumer_group_describe_response::ConsumerGroupDescribeResponse;
@@ -46,7 +47,7 @@ pub struct Ticket {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Producer {
     /// The producer id, not negative.
-    pub id: i64,
+    pub id: ProducerId,
     /// Its epoch, not negative.
     pub epoch: i16,
 }

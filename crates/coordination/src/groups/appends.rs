@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use mainstem_records::ProducerId;
 use mainstem_wire::ErrorCode;
 
 use super::api::{Token, TransactionEnd};
@@ -39,7 +40,7 @@ pub(crate) struct Replacement {
 #[derive(Debug)]
 pub(crate) enum Completion {
     /// Offsets become readable, or, with a producer id, those of its open transaction; their commit is answered.
-    Commit { group: Arc<str>, producer_id: Option<i64>, offsets: Vec<PendingOffset>, held: Held },
+    Commit { group: Arc<str>, producer_id: Option<ProducerId>, offsets: Vec<PendingOffset>, held: Held },
     /// A transaction ends. The marker is the driver's to write, and to answer for.
     Ended(TransactionEnd),
     /// A group that a JoinGroup made; `waiting` is that request, until time has answered it.

@@ -1,5 +1,7 @@
 //! Bodies for fuzzing: each takes any bytes and asserts what must hold for all of them.
 
+use mainstem_records::ProducerId;
+
 use super::{Effect, GroupConfig, GroupCoordinator, LogEntry, Producer, TransactionEnd};
 use crate::time::Now;
 
@@ -26,7 +28,10 @@ pub fn group_records(data: &[u8]) {
     succeed(&mut coordinator, later);
     // The last producer's transaction is open when the partition is given up.
     for id in 1..PRODUCERS {
-        let end = TransactionEnd { producer: Producer { id, epoch: 0 }, committed: id % 2 == 0 };
+        let end = TransactionEnd {
+            producer: Producer { id: ProducerId::new(id), epoch: 0 },
+            committed: id % 2 == 0,
+        };
         let ticket = coordinator.transaction_ended(later, PARTITION, end).expect("it is served");
         coordinator.appended(later, ticket, Ok(()));
     }
@@ -60,7 +65,7 @@ fn entries(mut data: &[u8]) -> Vec<LogEntry<'_>> {
 }
 
 fn entry<'a>(word: u16, data: &mut &'a [u8]) -> LogEntry<'a> {
-    let producer = Producer { id: i64::from((word >> 12) & 3) + 1, epoch: 0 };
+    let producer = Producer { id: ProducerId::new(i64::from((word >> 12) & 3) + 1), epoch: 0 };
     let (len, producer) = match word >> 14 {
         1 => (word & 0x0fff, Some(producer)),
         2 => return LogEntry::End(TransactionEnd { producer, committed: word % 2 == 1 }),

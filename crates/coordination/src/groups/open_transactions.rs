@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use mainstem_records::ProducerId;
+
 use super::api::TransactionEnd;
 use super::appends::PendingOffset;
 use super::group::{Group, Groups};
@@ -18,7 +20,7 @@ use super::{memory, removal};
 /// An offset of an open transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OpenOffset {
-    pub(crate) producer_id: i64,
+    pub(crate) producer_id: ProducerId,
     /// Ascends with the place in the log.
     number: u64,
     /// A commit whose record is behind this one has taken effect: this one never will.
@@ -43,7 +45,12 @@ impl OpenOffsets {
     }
 
     /// The offset that a producer has written for a partition.
-    pub(crate) fn get(&self, topic: &str, partition: i32, producer_id: i64) -> Option<&CommittedOffset> {
+    pub(crate) fn get(
+        &self,
+        topic: &str,
+        partition: i32,
+        producer_id: ProducerId,
+    ) -> Option<&CommittedOffset> {
         let mut open = self.of(topic, partition).iter();
         open.find(|open| open.producer_id == producer_id).map(|open| &open.offset)
     }
@@ -95,7 +102,7 @@ impl OpenOffsets {
 
     /// Takes the offset of one producer out. The use of the topic's name that was in here is the caller's to give up,
     /// with its own.
-    fn take(&mut self, at: &TopicPartition, producer_id: i64) -> Option<OpenOffset> {
+    fn take(&mut self, at: &TopicPartition, producer_id: ProducerId) -> Option<OpenOffset> {
         let partitions = self.topics.get_mut(&at.topic)?;
         let of_partition = partitions.get_mut(&at.partition)?;
         let known = of_partition.iter().position(|open| open.producer_id == producer_id)?;
@@ -124,7 +131,7 @@ impl OpenOffsets {
 /// The open transactions of one partition of `__consumer_offsets`: where each producer has offsets.
 #[derive(Debug, Default)]
 pub(crate) struct OpenTransactions {
-    producers: BTreeMap<i64, BTreeSet<Place>>,
+    producers: BTreeMap<ProducerId, BTreeSet<Place>>,
     /// Of the last offset that came.
     number: u64,
 }
@@ -138,7 +145,7 @@ struct Place {
 
 impl OpenTransactions {
     /// A producer has no offset at a place any more.
-    fn leave(&mut self, producer_id: i64, place: &Place) {
+    fn leave(&mut self, producer_id: ProducerId, place: &Place) {
         let Some(places) = self.producers.get_mut(&producer_id) else { return };
         places.remove(place);
         if places.is_empty() {
@@ -158,7 +165,7 @@ pub(crate) fn add(
     groups: &mut Groups,
     io: &mut Io<'_>,
     group: &Arc<str>,
-    producer_id: i64,
+    producer_id: ProducerId,
     offsets: Vec<PendingOffset>,
 ) {
     for pending in offsets {
@@ -167,7 +174,7 @@ pub(crate) fn add(
 }
 
 /// One durable offset of a producer waits for the end of its transaction.
-pub(crate) fn add_one(group: &mut Group, io: &mut Io<'_>, producer_id: i64, pending: PendingOffset) {
+pub(crate) fn add_one(group: &mut Group, io: &mut Io<'_>, producer_id: ProducerId, pending: PendingOffset) {
     let PendingOffset { at, offset } = pending;
     io.transactions.number += 1;
     io.usage.bytes += memory::open_offset(&offset);
@@ -227,7 +234,8 @@ mod tests {
     use super::*;
     use crate::groups::offsets::TopicNames;
 
-    fn open(producer_id: i64, number: u64) -> OpenOffset {
+    fn open(producer: i64, number: u64) -> OpenOffset {
+        let producer_id = ProducerId::new(producer);
         let offset = CommittedOffset::new(i64::try_from(number).expect("small"), -1, 0, Uuid::ZERO);
         OpenOffset { producer_id, number, overtaken: false, offset }
     }
@@ -250,15 +258,18 @@ mod tests {
         offsets.overtake(&zero, 3);
         assert_eq!(offsets.of("t", 0).iter().map(|open| open.overtaken).collect::<Vec<_>>(), [true, false]);
 
-        assert_eq!((offsets.take(&zero, 9), offsets.take(&one, 7)), (None, None));
-        assert_eq!(offsets.take(&zero, 7), Some(open(7, 3)));
+        assert_eq!(
+            (offsets.take(&zero, ProducerId::new(9)), offsets.take(&one, ProducerId::new(7))),
+            (None, None)
+        );
+        assert_eq!(offsets.take(&zero, ProducerId::new(7)), Some(open(7, 3)));
         names.release(zero.topic);
         assert!(offsets.take_all("t", 2).is_none());
         let (topic, taken) = offsets.take_all("t", 0).expect("that of producer 8");
         assert_eq!(taken.len(), 1);
         names.release(topic);
         assert_eq!((offsets.len(), names.len()), (1, 1));
-        assert_eq!(offsets.take(&one, 8), Some(open(8, 4)));
+        assert_eq!(offsets.take(&one, ProducerId::new(8)), Some(open(8, 4)));
         names.release(one.topic);
         assert!(offsets.is_empty());
         assert_eq!(names.len(), 0);

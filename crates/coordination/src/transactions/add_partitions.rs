@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use mainstem_records::ProducerId;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::add_offsets_to_txn_request::AddOffsetsToTxnRequest;
 use mainstem_wire::messages::add_offsets_to_txn_response::AddOffsetsToTxnResponse;
@@ -75,7 +76,7 @@ pub fn refused(
 pub(crate) struct Adding {
     token: Token,
     api: Api,
-    producer_id: i64,
+    producer_id: ProducerId,
     producer_epoch: i16,
     /// The version of transactions that the client speaks.
     client_version: i16,
@@ -99,7 +100,7 @@ impl Adding {
         Self {
             token,
             api: Api::Partitions,
-            producer_id: request.producer_id,
+            producer_id: ProducerId::new(request.producer_id),
             producer_epoch: request.producer_epoch,
             client_version: if api_version >= FROM_LEADERS_SINCE { EPOCH_BUMP_VERSION } else { 0 },
             partitions: partitions_of(&request.topics),
@@ -117,7 +118,7 @@ impl Adding {
         Self {
             token,
             api: Api::Offsets,
-            producer_id: request.producer_id,
+            producer_id: ProducerId::new(request.producer_id),
             producer_epoch: request.producer_epoch,
             client_version: 0,
             partitions: Partitions::from([(OFFSETS_TOPIC.into(), BTreeSet::from([partition]))]),
@@ -239,7 +240,7 @@ pub(crate) fn verify(
     let Some(Transaction { image, .. }) = transaction else {
         return refused(request, ErrorCode::INVALID_PRODUCER_ID_MAPPING);
     };
-    if image.producer_id != request.producer_id {
+    if image.producer_id.get() != request.producer_id {
         return refused(request, ErrorCode::INVALID_PRODUCER_ID_MAPPING);
     }
     if image.producer_epoch != request.producer_epoch {

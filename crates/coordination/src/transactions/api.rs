@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mainstem_records::ProducerId;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::add_offsets_to_txn_request::AddOffsetsToTxnRequest;
 use mainstem_wire::messages::add_offsets_to_txn_response::AddOffsetsToTxnResponse;
@@ -90,7 +91,7 @@ pub struct Markers {
     /// Whose transaction it is.
     pub transactional_id: Arc<str>,
     /// The producer id that wrote the transaction.
-    pub producer_id: i64,
+    pub producer_id: ProducerId,
     /// The epoch that the markers carry: that of the transaction, or the one after it (KIP-890).
     pub producer_epoch: i16,
     /// The coordinator's epoch: partitions refuse the markers of older coordinators.

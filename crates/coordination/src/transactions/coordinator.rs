@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use mainstem_records::{LeaderEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::add_offsets_to_txn_request::AddOffsetsToTxnRequest;
 use mainstem_wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTransaction;
@@ -128,8 +129,8 @@ impl TransactionCoordinator {
     ///
     /// # Panics
     /// If it is served or being loaded already.
-    pub fn begin_load(&mut self, partition: i32, coordinator_epoch: i32) {
-        let service = Service { coordinator_epoch, ..Service::default() };
+    pub fn begin_load(&mut self, partition: i32, leader_epoch: LeaderEpoch) {
+        let service = Service { coordinator_epoch: leader_epoch.get(), ..Service::default() };
         let before = self.partitions.insert(partition, Partition { service, ..Partition::default() });
         assert!(before.is_none(), "partition {partition} is loaded twice");
     }
@@ -222,7 +223,12 @@ impl TransactionCoordinator {
     }
 
     /// Takes a producer id that was asked for, or the error that there is none; clients get to see that error.
-    pub fn producer_id(&mut self, now: Now, ticket: ProducerIdTicket, outcome: Result<i64, ErrorCode>) {
+    pub fn producer_id(
+        &mut self,
+        now: Now,
+        ticket: ProducerIdTicket,
+        outcome: Result<ProducerId, ErrorCode>,
+    ) {
         match self.asked.remove(&ticket.0) {
             Some(Asked::Idempotent(token)) => {
                 self.usage.bytes -= memory::PRODUCER_ID;

@@ -26,7 +26,7 @@ pub(crate) fn describe(transactions: &Transactions, id: &str) -> Described<'stat
         transaction_state: image.state.name().into(),
         transaction_timeout_ms: image.timeout_ms,
         transaction_start_time_ms: image.started_ms,
-        producer_id: image.producer_id,
+        producer_id: image.producer_id.get(),
         producer_epoch: image.producer_epoch,
         topics: topics(&image.partitions),
         ..Default::default()
@@ -92,7 +92,7 @@ impl<'a> Filter<'a> {
         let producers = &request.producer_id_filters;
         let duration_ms = self.wall_ms.saturating_sub(image.started_ms);
         transaction.stored
-            && (producers.is_empty() || producers.contains(&image.producer_id))
+            && (producers.is_empty() || producers.contains(&image.producer_id.get()))
             && (request.state_filters.is_empty() || self.states.contains(&image.state))
             && (request.duration_filter < 0 || duration_ms > request.duration_filter)
             && self.pattern.as_ref().is_none_or(|pattern| pattern.is_match(&transaction.id))
@@ -103,7 +103,7 @@ fn listed(transaction: &Transaction) -> Listed<'static> {
     let id: &Arc<str> = &transaction.id;
     Listed {
         transactional_id: id.to_string().into(),
-        producer_id: transaction.image.producer_id,
+        producer_id: transaction.image.producer_id.get(),
         transaction_state: transaction.image.state.name().into(),
         ..Default::default()
     }

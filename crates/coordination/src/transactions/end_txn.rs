@@ -1,12 +1,13 @@
 //! EndTxn (26), v0-5: a producer commits or aborts its transaction.
 
+use mainstem_records::ProducerId;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::end_txn_request::EndTxnRequest;
 use mainstem_wire::messages::end_txn_response::EndTxnResponse;
 
 use super::Token;
 use super::api::Reply;
-use super::image::{EPOCH_BUMP_VERSION, End, Image, NO_EPOCH, NO_PRODUCER_ID, is_exhausted};
+use super::image::{EPOCH_BUMP_VERSION, End, Image, NO_EPOCH, is_exhausted};
 use super::io::Io;
 use super::state::State;
 use super::transaction::{Plan, Transaction, Transactions};
@@ -44,7 +45,7 @@ pub(crate) fn serve(
         Decision::Refuse(error) => io.reply(token, refused(error)),
         Decision::Done => {
             let identity = (image.producer_id, image.producer_epoch);
-            io.reply(token, ended(if tells_identity { identity } else { (NO_PRODUCER_ID, NO_EPOCH) }));
+            io.reply(token, ended(if tells_identity { identity } else { (ProducerId::NONE, NO_EPOCH) }));
         }
         Decision::End => {
             let client_version = if tells_identity { EPOCH_BUMP_VERSION } else { 0 };
@@ -53,7 +54,7 @@ pub(crate) fn serve(
             if tells_identity && is_exhausted(image.producer_epoch) {
                 return io.ask(transaction, Plan::End(end), waiter);
             }
-            let target = image.ended(end, NO_PRODUCER_ID, io.now.wall_ms);
+            let target = image.ended(end, ProducerId::NONE, io.now.wall_ms);
             io.write(transaction, target, waiter);
         }
     }
@@ -62,7 +63,7 @@ pub(crate) fn serve(
 /// Transactions of version 1: the epoch stays, and an end can be asked for again until the next transaction begins.
 fn decide_v1(transaction: &Transaction, request: &EndTxnRequest<'_>) -> Decision {
     let image = &transaction.image;
-    if image.producer_id != request.producer_id {
+    if image.producer_id.get() != request.producer_id {
         return Decision::Refuse(ErrorCode::INVALID_PRODUCER_ID_MAPPING);
     }
     if image.producer_epoch != request.producer_epoch {
@@ -90,15 +91,14 @@ fn decide_v1(transaction: &Transaction, request: &EndTxnRequest<'_>) -> Decision
 /// ```
 fn decide(transaction: &Transaction, request: &EndTxnRequest<'_>) -> Decision {
     let image = &transaction.image;
-    let is_current =
-        image.producer_id == request.producer_id && image.producer_epoch == request.producer_epoch;
+    let said = (ProducerId::new(request.producer_id), request.producer_epoch);
+    let is_current = (image.producer_id, image.producer_epoch) == said;
     let is_retry = is_retry(image, request);
-    if image.state.is_ending() && image.identity_afterwards() == (request.producer_id, request.producer_epoch)
-    {
+    if image.state.is_ending() && image.identity_afterwards() == said {
         // The producer has gone on, and this is about its next transaction.
         return Decision::Refuse(ErrorCode::CONCURRENT_TRANSACTIONS);
     }
-    if image.producer_id != request.producer_id && !is_overflow_retry(image, request) {
+    if image.producer_id != said.0 && !is_overflow_retry(image, request) {
         return Decision::Refuse(ErrorCode::INVALID_PRODUCER_ID_MAPPING);
     }
     let is_valid = match image.state {
@@ -130,14 +130,14 @@ fn is_retry(image: &Image, request: &EndTxnRequest<'_>) -> bool {
 
 /// Whether the transaction used up the last epoch, so that the producer has another id now.
 fn is_overflow_retry(image: &Image, request: &EndTxnRequest<'_>) -> bool {
-    image.previous_producer_id == request.producer_id
+    image.previous_producer_id.get() == request.producer_id
         && request.producer_epoch == i16::MAX - 1
         && image.producer_epoch == 0
 }
 
 /// The answer to a transaction that is decided, with the producer's next id and epoch.
-pub(crate) fn ended((producer_id, producer_epoch): (i64, i16)) -> Reply {
-    Reply::EndTxn(EndTxnResponse { producer_id, producer_epoch, ..Default::default() })
+pub(crate) fn ended((producer_id, producer_epoch): (ProducerId, i16)) -> Reply {
+    Reply::EndTxn(EndTxnResponse { producer_id: producer_id.get(), producer_epoch, ..Default::default() })
 }
 
 /// The answer with an error.

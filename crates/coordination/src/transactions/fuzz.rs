@@ -1,5 +1,7 @@
 //! Bodies for fuzzing: each takes any bytes and asserts what must hold for all of them.
 
+use mainstem_records::{LeaderEpoch, ProducerId};
+
 use super::{Effect, MarkerOutcome, State, TransactionConfig, TransactionCoordinator};
 use crate::groups::fuzz::records;
 use crate::time::Now;
@@ -16,7 +18,7 @@ pub fn transaction_records(data: &[u8]) {
         TransactionConfig { transaction_state_log_num_partitions: 1, ..TransactionConfig::default() };
     let mut coordinator = TransactionCoordinator::new(config);
     let now = Now { mono_ms: 1, wall_ms: 1 };
-    coordinator.begin_load(PARTITION, 1);
+    coordinator.begin_load(PARTITION, LeaderEpoch::new(1));
     let records = records(data);
     let replayed = coordinator.load(now, PARTITION, records.iter().copied());
     assert_eq!(replayed.applied + replayed.skipped + replayed.malformed, records.len() as u64);
@@ -44,7 +46,9 @@ fn carry_out(coordinator: &mut TransactionCoordinator, now: Now) {
         for effect in effects {
             match effect {
                 Effect::Append { ticket, .. } => coordinator.appended(now, ticket, Ok(())),
-                Effect::NewProducerId { ticket } => coordinator.producer_id(now, ticket, Ok(1)),
+                Effect::NewProducerId { ticket } => {
+                    coordinator.producer_id(now, ticket, Ok(ProducerId::new(1)))
+                }
                 Effect::WriteMarkers(markers) => {
                     for topic in &markers.topics {
                         for partition in &topic.partitions {

@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use mainstem_records::ProducerId;
+
 use super::state::State;
 
-/// "No producer id" in records and on the wire.
-pub(crate) const NO_PRODUCER_ID: i64 = -1;
 /// "No epoch" in records and on the wire.
 pub(crate) const NO_EPOCH: i16 = -1;
 /// "No time" in records.
@@ -26,11 +26,11 @@ pub(crate) type Partitions = BTreeMap<Arc<str>, BTreeSet<i32>>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Image {
     /// The id of the producer.
-    pub(crate) producer_id: i64,
+    pub(crate) producer_id: ProducerId,
     /// The producer id before the last change, most often the same; for retries across a change of the id.
-    pub(crate) previous_producer_id: i64,
+    pub(crate) previous_producer_id: ProducerId,
     /// While a transaction ends: the id that the producer goes on with, if its epochs are used up.
-    pub(crate) next_producer_id: i64,
+    pub(crate) next_producer_id: ProducerId,
     /// The producer's epoch.
     pub(crate) producer_epoch: i16,
     /// The epoch before, as far as a producer may come back with it (KIP-360). No record of Kafka 4.3 has it.
@@ -57,9 +57,9 @@ impl Image {
     /// What a transactional id is before its first record.
     pub(crate) fn unwritten() -> Self {
         Self {
-            producer_id: NO_PRODUCER_ID,
-            previous_producer_id: NO_PRODUCER_ID,
-            next_producer_id: NO_PRODUCER_ID,
+            producer_id: ProducerId::NONE,
+            previous_producer_id: ProducerId::NONE,
+            next_producer_id: ProducerId::NONE,
             producer_epoch: NO_EPOCH,
             last_producer_epoch: NO_EPOCH,
             timeout_ms: 0,
@@ -91,7 +91,7 @@ impl Image {
     }
 
     /// The first producer of a transactional id.
-    pub(crate) fn created(&self, producer_id: i64, timeout_ms: i32, wall_ms: i64) -> Self {
+    pub(crate) fn created(&self, producer_id: ProducerId, timeout_ms: i32, wall_ms: i64) -> Self {
         Self {
             producer_id,
             previous_producer_id: producer_id,
@@ -100,7 +100,13 @@ impl Image {
     }
 
     /// The producer goes on with another id. `keeps_epoch` if it said which one it has and may ask again (KIP-360).
-    pub(crate) fn rotated(&self, producer_id: i64, keeps_epoch: bool, timeout_ms: i32, wall_ms: i64) -> Self {
+    pub(crate) fn rotated(
+        &self,
+        producer_id: ProducerId,
+        keeps_epoch: bool,
+        timeout_ms: i32,
+        wall_ms: i64,
+    ) -> Self {
         let last_epoch = if keeps_epoch { self.producer_epoch } else { NO_EPOCH };
         Self { producer_id, ..self.initialised(0, last_epoch, timeout_ms, wall_ms) }
     }
@@ -124,7 +130,7 @@ impl Image {
     }
 
     /// The transaction is decided.
-    pub(crate) fn ended(&self, end: End, next_producer_id: i64, wall_ms: i64) -> Self {
+    pub(crate) fn ended(&self, end: End, next_producer_id: ProducerId, wall_ms: i64) -> Self {
         let bumps = end.client_version >= EPOCH_BUMP_VERSION;
         let (producer_epoch, last_producer_epoch) = if bumps {
             // The last epoch of all has been used for fencing; it stays where it is and the id changes.
@@ -146,7 +152,7 @@ impl Image {
     }
 
     /// The transaction is taken from its producer and aborted, with a risen epoch so that the producer is fenced.
-    pub(crate) fn fenced(&self, client_version: i16, next_producer_id: i64, wall_ms: i64) -> Self {
+    pub(crate) fn fenced(&self, client_version: i16, next_producer_id: ProducerId, wall_ms: i64) -> Self {
         assert!(self.state.may_become(State::PrepareEpochFence), "{:?} is not fenced", self.state);
         let abort = End { committed: false, client_version };
         if client_version >= EPOCH_BUMP_VERSION {
@@ -165,7 +171,7 @@ impl Image {
         Self {
             producer_id,
             producer_epoch,
-            next_producer_id: NO_PRODUCER_ID,
+            next_producer_id: ProducerId::NONE,
             partitions: Partitions::new(),
             updated_ms: wall_ms,
             ..self.to(if committed { State::CompleteCommit } else { State::CompleteAbort })
@@ -173,8 +179,8 @@ impl Image {
     }
 
     /// The id and epoch that the producer has when the transaction that is ending has ended.
-    pub(crate) fn identity_afterwards(&self) -> (i64, i16) {
-        if self.client_version >= EPOCH_BUMP_VERSION && self.next_producer_id != NO_PRODUCER_ID {
+    pub(crate) fn identity_afterwards(&self) -> (ProducerId, i16) {
+        if self.client_version >= EPOCH_BUMP_VERSION && self.next_producer_id != ProducerId::NONE {
             (self.next_producer_id, 0)
         } else {
             (self.producer_id, self.producer_epoch)

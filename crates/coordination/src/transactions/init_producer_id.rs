@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use mainstem_records::ProducerId;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
 use mainstem_wire::messages::init_producer_id_response::InitProducerIdResponse;
 
 use super::api::Reply;
 use super::config::TransactionConfig;
-use super::image::{Image, NO_EPOCH, NO_PRODUCER_ID, is_exhausted};
+use super::image::{Image, NO_EPOCH, is_exhausted};
 use super::io::Io;
 use super::records::fits;
 use super::state::State;
@@ -23,7 +24,7 @@ pub(crate) struct Init<'a> {
     pub(crate) id: &'a str,
     pub(crate) timeout_ms: i32,
     /// KIP-360: the id and epoch that the producer has and wants to go on with.
-    pub(crate) expected: Option<(i64, i16)>,
+    pub(crate) expected: Option<(ProducerId, i16)>,
 }
 
 impl<'a> Init<'a> {
@@ -54,10 +55,10 @@ impl<'a> Init<'a> {
 }
 
 /// The id and epoch that a producer says it has: both or none.
-pub(crate) fn expected(request: &InitProducerIdRequest<'_>) -> Result<Option<(i64, i16)>, ErrorCode> {
-    match (request.producer_id, request.producer_epoch) {
-        (NO_PRODUCER_ID, NO_EPOCH) => Ok(None),
-        (NO_PRODUCER_ID, _) | (_, NO_EPOCH) => Err(ErrorCode::INVALID_REQUEST),
+pub(crate) fn expected(request: &InitProducerIdRequest<'_>) -> Result<Option<(ProducerId, i16)>, ErrorCode> {
+    match (ProducerId::new(request.producer_id), request.producer_epoch) {
+        (ProducerId::NONE, NO_EPOCH) => Ok(None),
+        (ProducerId::NONE, _) | (_, NO_EPOCH) => Err(ErrorCode::INVALID_REQUEST),
         identity => Ok(Some(identity)),
     }
 }
@@ -107,7 +108,7 @@ fn again(transaction: &mut Transaction, io: &mut Io<'_>, init: &Init<'_>) {
 
 /// Whether a producer that says who it is may be the current one: it has the current id, or the one before it and an
 /// epoch that was its last, so that it may not have heard of the new id.
-fn is_known(image: &Image, (producer_id, epoch): (i64, i16)) -> bool {
+fn is_known(image: &Image, (producer_id, epoch): (ProducerId, i16)) -> bool {
     let is_late = producer_id == image.previous_producer_id && is_exhausted(epoch);
     producer_id == image.producer_id || is_late
 }
@@ -125,7 +126,8 @@ fn epochs(image: &Image, expected: Option<i16>) -> Option<(i16, i16)> {
 }
 
 /// The answer with an id and an epoch.
-pub(crate) fn initialised(producer_id: i64, producer_epoch: i16) -> Reply {
+pub(crate) fn initialised(producer_id: ProducerId, producer_epoch: i16) -> Reply {
+    let producer_id = producer_id.get();
     Reply::InitProducerId(InitProducerIdResponse { producer_id, producer_epoch, ..Default::default() })
 }
 
@@ -133,7 +135,7 @@ pub(crate) fn initialised(producer_id: i64, producer_epoch: i16) -> Reply {
 pub(crate) fn refused(error: ErrorCode) -> Reply {
     Reply::InitProducerId(InitProducerIdResponse {
         error_code: error.0,
-        producer_id: NO_PRODUCER_ID,
+        producer_id: ProducerId::NONE.get(),
         producer_epoch: NO_EPOCH,
         ..Default::default()
     })

@@ -1,5 +1,6 @@
 //! What was asked of the driver is there: records are durable or cannot be written, a producer id was found or not.
 
+use mainstem_records::ProducerId;
 use mainstem_wire::ErrorCode;
 
 use super::image::Image;
@@ -32,7 +33,7 @@ pub(crate) fn producer_id(
     transactions: &mut Transactions,
     io: &mut Io<'_>,
     id: &str,
-    outcome: Result<i64, ErrorCode>,
+    outcome: Result<ProducerId, ErrorCode>,
 ) {
     let transaction = transactions.get_mut(id).expect("it waits for a producer id");
     let pending = transaction.pending.take();

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use mainstem_records::ProducerId;
 use mainstem_wire::coordinator::{
     CoordinatorKey, decode_key, decode_with_version, encode_key, encode_with_version, record_type,
 };
@@ -15,7 +16,7 @@ use mainstem_wire::messages::transaction_log_value::{PartitionsSchema, Transacti
 use mainstem_wire::{DecodeError, EncodeError};
 
 use super::CoordinatorRecord;
-use super::image::{Image, NO_EPOCH, NO_PRODUCER_ID, Partitions};
+use super::image::{Image, NO_EPOCH, Partitions};
 use super::state::State;
 
 /// A record of `__transaction_state`, decoded.
@@ -62,9 +63,9 @@ fn read(value: &TransactionLogValue<'_>) -> Option<Image> {
         }
     }
     Some(Image {
-        producer_id: value.producer_id,
-        previous_producer_id: value.previous_producer_id.max(NO_PRODUCER_ID),
-        next_producer_id: value.next_producer_id.max(NO_PRODUCER_ID),
+        producer_id: ProducerId::new(value.producer_id),
+        previous_producer_id: ProducerId::new(value.previous_producer_id).max(ProducerId::NONE),
+        next_producer_id: ProducerId::new(value.next_producer_id).max(ProducerId::NONE),
         producer_epoch: value.producer_epoch,
         last_producer_epoch: NO_EPOCH,
         timeout_ms: value.transaction_timeout_ms,
@@ -85,7 +86,7 @@ pub(crate) fn image(id: &str, image: &Image, transaction_version: i16) -> Coordi
     };
     let partitions = || image.partitions.iter().map(topic).collect();
     let mut value = TransactionLogValue {
-        producer_id: image.producer_id,
+        producer_id: image.producer_id.get(),
         producer_epoch: image.producer_epoch,
         transaction_timeout_ms: image.timeout_ms,
         transaction_status: image.state.code(),
@@ -97,8 +98,8 @@ pub(crate) fn image(id: &str, image: &Image, transaction_version: i16) -> Coordi
     };
     let version = transaction_version.clamp(0, 1);
     if version > 0 {
-        value.previous_producer_id = image.previous_producer_id;
-        value.next_producer_id = image.next_producer_id;
+        value.previous_producer_id = image.previous_producer_id.get();
+        value.next_producer_id = image.next_producer_id.get();
         value.client_transaction_version = image.client_version;
     }
     CoordinatorRecord { key: key(id), value: Some(encode(encode_with_version(&value, version))) }

@@ -1,6 +1,8 @@
 //! Transactions that take too long: they are taken from their producers and aborted.
 
-use super::image::{EPOCH_BUMP_VERSION, NO_PRODUCER_ID, is_exhausted};
+use mainstem_records::ProducerId;
+
+use super::image::{EPOCH_BUMP_VERSION, is_exhausted};
 use super::io::Io;
 use super::state::State;
 use super::transaction::{Plan, Transaction, Transactions};
@@ -37,6 +39,6 @@ pub(crate) fn fence(transaction: &mut Transaction, io: &mut Io<'_>, waiter: Wait
     if client_version >= EPOCH_BUMP_VERSION && is_exhausted(image.producer_epoch) {
         return io.ask(transaction, Plan::Fence { client_version }, waiter);
     }
-    let target = image.fenced(client_version, NO_PRODUCER_ID, io.now.wall_ms);
+    let target = image.fenced(client_version, ProducerId::NONE, io.now.wall_ms);
     io.write(transaction, target, waiter);
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use mainstem_records::ProducerId;
+
 use super::add_partitions::Adding;
 use super::image::{End, Image, Partitions};
 use super::waiter::Waiter;
@@ -59,7 +61,7 @@ pub(crate) enum Plan {
 
 impl Plan {
     /// The next image.
-    pub(crate) fn target(self, image: &Image, producer_id: i64, wall_ms: i64) -> Image {
+    pub(crate) fn target(self, image: &Image, producer_id: ProducerId, wall_ms: i64) -> Image {
         match self {
             Plan::Create { timeout_ms } => image.created(producer_id, timeout_ms, wall_ms),
             Plan::Rotate { timeout_ms, keeps_epoch } => {

@@ -14,7 +14,7 @@ use crate::config::LogConfig;
 use crate::error::LogError;
 use crate::log::Log;
 use crate::storage::{is_out_of_space, is_short_of_handles};
-use mainstem_records::{InvalidBatch, KeyedRecord, RecordFilter};
+use mainstem_records::{InvalidBatch, KeyedRecord, ProducerId, RecordFilter};
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -226,7 +226,8 @@ impl Cleaner {
         let path = round.log_path(number);
         while let Some((position, batch)) = reader.next()? {
             let (attributes, last_offset) = (batch.attributes(), batch.last_offset());
-            let (producer_id, transactional) = (batch.producer_id(), attributes.is_transactional());
+            let (producer_id, transactional) =
+                (ProducerId::new(batch.producer_id()), attributes.is_transactional());
             if attributes.is_control() {
                 transactions.on_marker(producer_id, control_type(&batch), last_offset);
             } else if !transactions.on_batch(producer_id, transactional, last_offset) {

@@ -7,7 +7,8 @@ use super::rules::{Circumstances, Rules, Verdict, WhenEmpty};
 use super::transactions::Transactions;
 use crate::error::LogError;
 use mainstem_records::{
-    Batch, BatchHeader, ControlRecordType, InvalidBatch, RecompressError, RecordFilter, Scratch, empty_batch,
+    Batch, BatchHeader, ControlRecordType, InvalidBatch, ProducerId, RecompressError, RecordFilter, Scratch,
+    empty_batch,
 };
 
 /// What copies the batches of a group to their new segment.
@@ -51,14 +52,15 @@ impl Copy<'_, '_> {
 
     fn judge(&mut self, batch: &Batch<'_>, header: &BatchHeader, is_last: bool) -> Verdict {
         let (attributes, last_offset) = (header.attributes, header.last_offset());
+        let producer_id = ProducerId::new(header.producer_id);
         let can_go = if attributes.is_control() {
-            let marker = self.transactions.on_marker(header.producer_id, control_type(batch), last_offset);
+            let marker = self.transactions.on_marker(producer_id, control_type(batch), last_offset);
             if let Some(aborted) = marker.aborted {
                 self.output.note_aborted(&aborted);
             }
             marker.can_go
         } else {
-            self.transactions.on_batch(header.producer_id, attributes.is_transactional(), last_offset)
+            self.transactions.on_batch(producer_id, attributes.is_transactional(), last_offset)
         };
         self.rules.judge(header, Circumstances { can_go, is_last })
     }

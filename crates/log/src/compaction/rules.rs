@@ -2,7 +2,7 @@
 
 use super::offset_map::OffsetMap;
 use crate::producer_state::ProducerState;
-use mainstem_records::{BatchHeader, KeyedRecord, NO_PRODUCER_ID};
+use mainstem_records::{BatchHeader, KeyedRecord, ProducerId};
 use std::collections::HashMap;
 
 /// The last thing that a producer which is still remembered has written.
@@ -17,11 +17,11 @@ pub(crate) struct LastOfProducer {
 }
 
 /// By producer, what its state is known by.
-pub(crate) type LastOfProducers = HashMap<i64, LastOfProducer>;
+pub(crate) type LastOfProducers = HashMap<ProducerId, LastOfProducer>;
 
 /// What the producers of a log have written last, of which what is before `durable_end` is on disk.
 pub(crate) fn last_of_producers(producers: &ProducerState, durable_end: i64) -> LastOfProducers {
-    let last = |(id, entry): (i64, &crate::ProducerEntry)| {
+    let last = |(id, entry): (ProducerId, &crate::ProducerEntry)| {
         let mut offsets = entry.batches().iter().rev().map(|batch| batch.last_offset);
         let data_offset = offsets.clone().next();
         let durable_offset = offsets.find(|offset| *offset < durable_end);
@@ -87,10 +87,11 @@ impl Rules<'_> {
     /// Without the batch it would not be known, after the snapshots are gone, with which sequence number or epoch a
     /// producer goes on.
     fn is_last_of_producer(&self, batch: &BatchHeader) -> bool {
-        if batch.producer_id == NO_PRODUCER_ID {
+        let producer_id = ProducerId::new(batch.producer_id);
+        if producer_id == ProducerId::NONE {
             return false;
         }
-        match self.last_of_producers.get(&batch.producer_id) {
+        match self.last_of_producers.get(&producer_id) {
             Some(LastOfProducer { data_offset: Some(offset), durable_offset, .. }) => {
                 batch.last_offset() == *offset || Some(batch.last_offset()) == *durable_offset
             }
@@ -153,7 +154,7 @@ mod tests {
             last_offset_delta: 4,
             base_timestamp,
             max_timestamp: 5,
-            producer_id: NO_PRODUCER_ID,
+            producer_id: ProducerId::NONE.get(),
             producer_epoch: -1,
             base_sequence: NO_SEQUENCE,
             record_count: 5,
@@ -168,7 +169,11 @@ mod tests {
         batch(Attributes::default().with_delete_horizon(true), horizon)
     }
 
-    fn with_rules<T>(map: &OffsetMap, last: &[(i64, LastOfProducer)], act: impl FnOnce(Rules<'_>) -> T) -> T {
+    fn with_rules<T>(
+        map: &OffsetMap,
+        last: &[(ProducerId, LastOfProducer)],
+        act: impl FnOnce(Rules<'_>) -> T,
+    ) -> T {
         let last_of_producers = last.iter().copied().collect();
         act(Rules { map, now_ms: NOW, delete_retention_ms: 200, last_of_producers: &last_of_producers })
     }
@@ -217,7 +222,7 @@ mod tests {
         let check = |last: LastOfProducer, batch: BatchHeader, expected| {
             let map = map(&[], 0);
             let found = Circumstances { can_go: false, is_last: false };
-            let verdict = with_rules(&map, &[(7, last)], |rules| rules.judge(&batch, found));
+            let verdict = with_rules(&map, &[(ProducerId::new(7), last)], |rules| rules.judge(&batch, found));
             assert_eq!(verdict.when_empty, expected, "{last:?}");
         };
         let by =

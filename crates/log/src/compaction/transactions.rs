@@ -2,7 +2,7 @@
 //! transactions while a compaction walks over a log from its start.
 
 use crate::transaction_index::AbortedTransaction;
-use mainstem_records::ControlRecordType;
+use mainstem_records::{ControlRecordType, ProducerId};
 use std::collections::{HashMap, HashSet};
 
 /// The transactions on the way through a log.
@@ -11,9 +11,9 @@ pub(crate) struct Transactions {
     /// By first offset, the last one first: those that the walk has not come to.
     ahead: Vec<AbortedTransaction>,
     /// Producers with a committed transaction of which a batch was met.
-    committed: HashSet<i64>,
+    committed: HashSet<ProducerId>,
     /// By producer, with whether a batch of it was met.
-    aborted: HashMap<i64, (AbortedTransaction, bool)>,
+    aborted: HashMap<ProducerId, (AbortedTransaction, bool)>,
 }
 
 /// What a marker means for the compaction.
@@ -33,7 +33,12 @@ impl Transactions {
     }
 
     /// A batch of records: whether it belongs to an aborted transaction, so that no reader may have it.
-    pub(crate) fn on_batch(&mut self, producer_id: i64, is_transactional: bool, last_offset: i64) -> bool {
+    pub(crate) fn on_batch(
+        &mut self,
+        producer_id: ProducerId,
+        is_transactional: bool,
+        last_offset: i64,
+    ) -> bool {
         self.reach(last_offset);
         if !is_transactional {
             return false;
@@ -56,7 +61,7 @@ impl Transactions {
     /// records would count as committed when the indexes are made anew.
     pub(crate) fn on_marker(
         &mut self,
-        producer_id: i64,
+        producer_id: ProducerId,
         kind: Option<ControlRecordType>,
         last_offset: i64,
     ) -> Marker {
@@ -85,7 +90,8 @@ impl Transactions {
 mod tests {
     use super::*;
 
-    fn aborted(producer_id: i64, first_offset: i64, last_offset: i64) -> AbortedTransaction {
+    fn aborted(producer: i64, first_offset: i64, last_offset: i64) -> AbortedTransaction {
+        let producer_id = ProducerId::new(producer);
         AbortedTransaction { producer_id, first_offset, last_offset, last_stable_offset: last_offset + 1 }
     }
 
@@ -96,7 +102,7 @@ mod tests {
         let mut transactions = Transactions::new(index.to_vec());
         let answers = script.split_whitespace().map(|word| {
             let (producer, offset) = word[1..].split_once('@').expect("kind, producer, @, offset");
-            let (producer, offset) = (producer.parse().unwrap(), offset.parse().unwrap());
+            let (producer, offset) = (ProducerId::new(producer.parse().unwrap()), offset.parse().unwrap());
             let kind = match &word[..1] {
                 "p" | "t" => {
                     let dropped = transactions.on_batch(producer, word.starts_with('t'), offset);

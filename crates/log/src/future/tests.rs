@@ -6,6 +6,7 @@ use crate::log::testing::{Bench, TOPIC_ID, TestBatch, WALL_MS, flush, read_from,
 use crate::placement::{Directories, Placement, Sightings, place};
 use crate::sim::{Random, SimStorage};
 use crate::{EpochEntry, PartitionIdentity};
+use mainstem_records::LeaderEpoch;
 
 const RUNS: u64 = 150;
 const MOVES: usize = 12;
@@ -146,7 +147,7 @@ fn a_log_moves_with_all_that_is_known_of_it() {
     assert_eq!(two.place(), 1);
     let log = two.log();
     assert_eq!((log.ends(), values(log)), (crate::Ends { durable_end: ends.log_end, ..ends }, all.clone()));
-    let epochs = [EpochEntry { epoch: 5, start_offset: 61 }];
+    let epochs = [EpochEntry { epoch: LeaderEpoch::new(5), start_offset: 61 }];
     assert_eq!(log.leader_epochs().entries(), epochs);
     let moved: Vec<_> = log.producer_state().iter().map(|(id, entry)| (id, entry.clone())).collect();
     assert_eq!(moved.len(), known.len());
@@ -175,7 +176,7 @@ fn a_log_whose_first_records_are_gone_moves_with_its_start() {
     let mut bytes = TestBatch::of(&["the first that is left"]).bytes();
     bytes[..8].copy_from_slice(&39_i64.to_be_bytes());
     let (batch, _) = Batch::split_first(&bytes).expect("a batch");
-    two.log().append(&Prepared::copy_of(batch), 0, 0).expect("an append");
+    two.log().append(&Prepared::copy_of(batch), LeaderEpoch::NONE, 0).expect("an append");
     two.bench.append_numbers(two.log.as_mut().expect("open"), 40..80);
     let copy = two.begin_move().expect("a copy");
     two.take_over(copy).expect("taken over");

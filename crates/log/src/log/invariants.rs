@@ -75,6 +75,7 @@ mod tests {
 
     use super::super::testing::{Bench, TestBatch, small_segments};
     use super::*;
+    use mainstem_records::LeaderEpoch;
 
     /// A log of several segments and two leader epochs, broken by `break_it`. Returns what `check` says of it.
     fn verdict(break_it: impl FnOnce(&mut Log)) -> Option<String> {
@@ -119,7 +120,7 @@ mod tests {
     #[test]
     fn epochs_behind_the_log_end_are_found() {
         assert_found("leader epoch begins behind the log end", |log| {
-            assert!(log.epochs.assign(4, log.log_end + 1));
+            assert!(log.epochs.assign(LeaderEpoch::new(4), log.log_end + 1));
         });
     }
 

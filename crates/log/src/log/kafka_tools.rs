@@ -5,6 +5,7 @@
 
 use super::testing::{Bench, TestBatch, WALL_MS, small_segments};
 use crate::Log;
+use mainstem_records::ProducerId;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -79,7 +80,10 @@ fn fill(bench: &Bench, log: &mut Log, numbers: std::ops::Range<i64>) {
         let values: Vec<_> = (0..1 + number % 3).map(|_| value.as_str()).collect();
         let mut batch = TestBatch::of(&values).at(WALL_MS + number * 7 % 400);
         if number % 2 == 0 {
-            let sequence = log.producer_state().get(5).map_or(0, |producer| producer.last_sequence() + 1);
+            let sequence = log
+                .producer_state()
+                .get(ProducerId::new(5))
+                .map_or(0, |producer| producer.last_sequence() + 1);
             batch = batch.by(5, 1, sequence);
         }
         bench.append_under(log, &batch, (number / 70) as i32).expect("an append");

@@ -3,6 +3,7 @@
 use super::testing::{Bench, TestBatch, WALL_MS, flush, read_from, small_segments};
 use crate::sim::{Random, SimStorage};
 use crate::{AppendError, Log, LogConfig};
+use mainstem_records::ProducerId;
 use std::sync::Arc;
 
 const VALUE: &str = "a value that takes some room in its segment";
@@ -137,7 +138,7 @@ fn a_producer_is_known_when_all_of_its_records_are_deleted() {
         drop(log);
         storage.power_cut(&mut random);
         let (log, _) = bench.open("b");
-        let known = log.producer_state().get(7).expect("it was acknowledged");
+        let known = log.producer_state().get(ProducerId::new(7)).expect("it was acknowledged");
         assert_eq!((known.last_sequence(), log.ends().log_end), (9, 10), "seed {seed}");
     }
 }

@@ -4,6 +4,7 @@
 use super::testing::{Bench, TestBatch, WALL_MS, read_from, resolve};
 use crate::sim::SimStorage;
 use crate::{EpochEnd, Log, LogConfig, ReadBound};
+use mainstem_records::LeaderEpoch;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -229,14 +230,15 @@ impl Run {
             }
         }
         let epochs: Vec<_> =
-            log.leader_epochs().entries().iter().map(|e| (e.epoch, e.start_offset)).collect();
+            log.leader_epochs().entries().iter().map(|e| (e.epoch.get(), e.start_offset)).collect();
         assert_eq!(epochs, starts.iter().map(|(epoch, start)| (*epoch, *start)).collect::<Vec<_>>());
         for (number, (epoch, _)) in epochs.iter().enumerate() {
             let end_offset = epochs.get(number + 1).map_or(self.records.len() as i64, |next| next.1);
-            assert_eq!(log.end_offset_for_epoch(*epoch), EpochEnd { epoch: *epoch, end_offset });
+            let epoch = LeaderEpoch::new(*epoch);
+            assert_eq!(log.end_offset_for_epoch(epoch), EpochEnd { epoch, end_offset });
         }
         let known: BTreeMap<_, _> =
-            log.producer_state().iter().map(|(id, producer)| (id, producer.last_sequence())).collect();
+            log.producer_state().iter().map(|(id, producer)| (id.get(), producer.last_sequence())).collect();
         assert_eq!(known, last);
     }
 }

@@ -6,6 +6,7 @@ use super::testing::{Bench, TestBatch, WALL_MS, read_from, seeds, small_segments
 use crate::dir::LogDir;
 use crate::sim::{Random, SimStorage};
 use crate::{AppendError, Log, LogConfig};
+use mainstem_records::ProducerId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -130,7 +131,8 @@ impl Simulation {
         let mut batch = TestBatch { values, timestamp: WALL_MS, producer: None };
         let producer = self.random.below(PRODUCERS + 1) as i64;
         if producer > 0 {
-            let known = self.log().producer_state().get(producer).map(|known| known.last_sequence());
+            let known =
+                self.log().producer_state().get(ProducerId::new(producer)).map(|known| known.last_sequence());
             batch.producer = Some((producer, 0, known.map_or(0, |last| last + 1)));
         }
         let stopped = self.log().stopped().is_some();
@@ -413,7 +415,7 @@ impl Simulation {
         }
         let state = self.log.as_ref().expect("open").producer_state();
         for (producer, (sequence, offset)) in last {
-            match state.get(producer) {
+            match state.get(ProducerId::new(producer)) {
                 Some(known) => {
                     let known = known.batches().last().map(|batch| (batch.last_sequence, batch.last_offset));
                     assert_eq!(known, Some((sequence, offset)), "producer {producer}");

@@ -6,7 +6,7 @@ use crate::{
     AppendError, Appended, Log, LogConfig, LogError, Origin, PartitionIdentity, ReadBound, ReadPlan,
     Recovery, prepare,
 };
-use mainstem_records::{Batch, BatchBuilder, BatchOptions, ProducerFields, Scratch};
+use mainstem_records::{Batch, BatchBuilder, BatchOptions, LeaderEpoch, ProducerFields, Scratch};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -112,7 +112,7 @@ impl Bench {
         let (bytes, mut out) = (batch.bytes(), Vec::new());
         let config = log.config().clone();
         let prepared = prepare(&bytes, &config, WALL_MS, Origin::Client, &mut Scratch::new(), &mut out)?;
-        log.append(&prepared, leader_epoch, self.mono_ms)
+        log.append(&prepared, LeaderEpoch::new(leader_epoch), self.mono_ms)
     }
 
     /// Appends one record a batch, with the number in its value.

@@ -4,6 +4,7 @@ use super::testing::{Bench, TestBatch, WALL_MS, flush, read_from, resolve, small
 use crate::dir::{LastStop, LogDirOptions, NodeIdentity};
 use crate::{AppendError, LogConfig, LogError, ReadBound, ReadError, ReadPlan};
 use crate::{Log, ProducerBudget};
+use mainstem_records::{LeaderEpoch, ProducerId};
 use std::sync::Arc;
 
 fn assert_numbers(records: &[(i64, Vec<u8>)], numbers: std::ops::Range<i64>) {
@@ -273,9 +274,10 @@ fn truncation_undoes_everything() {
         assert_eq!(log.truncate_suffix(to, bench.mono_ms).unwrap(), to);
         assert_eq!(log.ends().log_end, to);
         assert_numbers(&bench.read_all(&log), 0..to);
-        let last = log.producer_state().get(3).map(|producer| producer.last_sequence());
+        let last = log.producer_state().get(ProducerId::new(3)).map(|producer| producer.last_sequence());
         assert_eq!(last, (to > 0).then_some(to as i32 - 1));
-        assert_eq!(log.leader_epochs().latest(), (to > 0).then_some((to as i32 - 1) / 30));
+        let latest = (to > 0).then(|| LeaderEpoch::new((to as i32 - 1) / 30));
+        assert_eq!(log.leader_epochs().latest(), latest);
         let value = format!("value {to:060}");
         bench.append_under(&mut log, &TestBatch::of(&[&value]).by(3, 0, to as i32), 7).unwrap();
         assert_numbers(&bench.read_all(&log), 0..to + 1);
@@ -330,7 +332,7 @@ fn without_room_a_new_producer_is_refused_and_the_known_ones_go_on() {
         bench.append(&mut log, &batch(id, 0)).unwrap();
     }
     let refused = bench.append(&mut log, &batch(10, 0)).unwrap_err();
-    assert!(matches!(refused, AppendError::TooManyProducers { producer_id: 10, max: 10 }), "{refused}");
+    assert!(matches!(refused, AppendError::TooManyProducers { max: 10, .. }), "{refused}");
     assert_eq!((log.ends().log_end, budget.held()), (10, 10));
     bench.append(&mut log, &batch(3, 1)).unwrap();
     assert!(bench.append(&mut log, &batch(0, 0)).unwrap().duplicate);

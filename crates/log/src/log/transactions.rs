@@ -12,7 +12,7 @@ use crate::{
     AppendError, LATE_TRANSACTION_BUFFER_MS, Log, LogConfig, Origin, ReadBound, ReadPlan, TransactionMarker,
     VerificationGuard, VerificationRequest, prepare,
 };
-use mainstem_records::{NO_SEQUENCE, Scratch, TimestampType, end_transaction_batch};
+use mainstem_records::{LeaderEpoch, NO_SEQUENCE, ProducerId, Scratch, TimestampType, end_transaction_batch};
 use std::path::PathBuf;
 use std::sync::Arc;
 use world::{Outcome, Sending, end, everything, fields, read_committed, send};
@@ -39,7 +39,7 @@ fn run(bench: &Bench, log: &mut Log, script: &str) {
 }
 
 fn produce(bench: &Bench, log: &mut Log, word: &str) {
-    let epoch = |log: &Log, id| log.producer_state().get(id).map_or(0, |known| known.epoch);
+    let epoch = |log: &Log, id| log.producer_state().get(ProducerId::new(id)).map_or(0, |known| known.epoch);
     if let Some((id, values)) = word.split_once(':') {
         let id = id.parse().expect("a producer");
         let producer = Some((id, epoch(log, id)));
@@ -237,7 +237,7 @@ fn a_transaction_begins_only_with_the_guard_that_was_given_out_for_it() {
     let bench = Bench::real(LogConfig::default());
     let (mut log, _) = bench.open("a");
     let request = VerificationRequest {
-        producer_id: 1,
+        producer_id: ProducerId::new(1),
         producer_epoch: 0,
         base_sequence: 0,
         supports_epoch_bump: false,
@@ -247,9 +247,10 @@ fn a_transaction_begins_only_with_the_guard_that_was_given_out_for_it() {
         let (bytes, mut out) = (sending.bytes(log), Vec::new());
         let config = log.config().clone();
         let prepared = prepare(&bytes, &config, WALL_MS, Origin::Client, &mut Scratch::new(), &mut out);
-        log.append(&prepared.unwrap().verified_by(guard), 0, 0).map(|appended| appended.base_offset)
+        log.append(&prepared.unwrap().verified_by(guard), LeaderEpoch::ZERO, 0)
+            .map(|appended| appended.base_offset)
     };
-    let refused = |result| matches!(result, Err(AppendError::TransactionNotVerified { producer_id: 1 }));
+    let refused = |result| matches!(result, Err(AppendError::TransactionNotVerified { .. }));
     assert!(refused(append(&mut log, VerificationGuard::NONE)));
     let first = log.begin_verification(&request, 0).unwrap().expect("a guard");
     assert!(refused(append(&mut log, VerificationGuard::NONE)));
@@ -282,7 +283,7 @@ fn verification_can_be_turned_off() {
     let (bytes, mut out) = (sending.bytes(&log), Vec::new());
     let config = log.config().clone();
     let prepared = prepare(&bytes, &config, WALL_MS, Origin::Client, &mut Scratch::new(), &mut out).unwrap();
-    assert_eq!(log.append(&prepared, 0, 0).unwrap().base_offset, 0);
+    assert_eq!(log.append(&prepared, LeaderEpoch::ZERO, 0).unwrap().base_offset, 0);
     assert_eq!(log.ends().last_stable, 0);
 }
 
@@ -304,16 +305,19 @@ fn a_coordinators_batches_are_verified_too() {
     let config = log.config().clone();
     let prepared =
         prepare(&bytes, &config, WALL_MS, Origin::Coordinator, &mut Scratch::new(), &mut out).unwrap();
-    assert!(matches!(log.append(&prepared, 0, 0), Err(AppendError::TransactionNotVerified { .. })));
+    assert!(matches!(
+        log.append(&prepared, LeaderEpoch::ZERO, 0),
+        Err(AppendError::TransactionNotVerified { .. })
+    ));
     let request = VerificationRequest {
-        producer_id: 5,
+        producer_id: ProducerId::new(5),
         producer_epoch: 2,
         base_sequence: NO_SEQUENCE,
         supports_epoch_bump: true,
     };
     let guard = log.begin_verification(&request, 0).unwrap().expect("a guard");
-    log.append(&prepared.verified_by(guard), 0, 0).expect("an append");
-    assert_eq!(log.producer_state().open_transactions().collect::<Vec<_>>(), [(0, 5)]);
+    log.append(&prepared.verified_by(guard), LeaderEpoch::ZERO, 0).expect("an append");
+    assert_eq!(log.producer_state().open_transactions().collect::<Vec<_>>(), [(0, ProducerId::new(5))]);
 }
 
 #[test]
@@ -323,14 +327,15 @@ fn late_markers_are_refused_and_leave_nothing() {
     run(&bench, &mut log, "1:a");
     let mut append = |producer_epoch, coordinator_epoch, transaction_version| {
         let marker = TransactionMarker {
-            producer_id: 1,
+            producer_id: ProducerId::new(1),
             producer_epoch,
             coordinator_epoch,
             committed: true,
             transaction_version,
         };
         let before = log.ends();
-        let result = log.append_marker(&marker, 0, WALL_MS, 0).map(|appended| appended.last_offset);
+        let result =
+            log.append_marker(&marker, LeaderEpoch::ZERO, WALL_MS, 0).map(|appended| appended.last_offset);
         assert!(result.is_ok() || log.ends() == before);
         result
     };
@@ -383,7 +388,7 @@ fn what_describes_a_transaction_is_known() {
     assert!(!late(&log, limit) && late(&log, limit + 1));
     run(&bench, &mut log, "1+ 2+");
     assert!(!late(&log, 10 * limit));
-    let entry = log.producer_state().get(1).unwrap();
+    let entry = log.producer_state().get(ProducerId::new(1)).unwrap();
     assert_eq!((entry.transaction_first_offset, entry.coordinator_epoch), (None, 3));
     assert_eq!(entry.last_timestamp, WALL_MS);
 }
@@ -511,7 +516,7 @@ fn a_copy_in_another_directory_has_the_transactions_too() {
         copy.copy(plan, 0).unwrap();
     }
     let request = VerificationRequest {
-        producer_id: 9,
+        producer_id: ProducerId::new(9),
         producer_epoch: 0,
         base_sequence: 0,
         supports_epoch_bump: false,

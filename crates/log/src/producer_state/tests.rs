@@ -4,7 +4,7 @@ use super::*;
 
 fn batch(epoch: i16, base_sequence: i32, count: i32) -> ProducerBatch {
     ProducerBatch {
-        producer_id: 7,
+        producer_id: ProducerId::new(7),
         producer_epoch: epoch,
         base_sequence,
         last_offset_delta: count - 1,
@@ -87,13 +87,17 @@ fn sequences_wrap_to_zero() {
 #[test]
 fn idle_producers_expire_by_the_monotonic_clock() {
     let mut state = ProducerState::default();
-    state.record(&ProducerBatch { producer_id: 1, ..batch(0, 0, 1) }, 0, 100);
-    state.record(&ProducerBatch { producer_id: 2, ..batch(0, 0, 1) }, 1, 900);
-    let open = ProducerBatch { producer_id: 3, is_transactional: true, ..batch(0, 0, 1) };
+    state.record(&ProducerBatch { producer_id: ProducerId::new(1), ..batch(0, 0, 1) }, 0, 100);
+    state.record(&ProducerBatch { producer_id: ProducerId::new(2), ..batch(0, 0, 1) }, 1, 900);
+    let open = ProducerBatch { producer_id: ProducerId::new(3), is_transactional: true, ..batch(0, 0, 1) };
     state.record(&open, 2, 100);
     assert_eq!(state.expire(1099, 0, 1000), 0);
     assert_eq!(state.expire(1100, 0, 1000), 1);
-    assert!(state.get(1).is_none() && state.get(2).is_some() && state.get(3).is_some());
+    assert!(
+        state.get(ProducerId::new(1)).is_none()
+            && state.get(ProducerId::new(2)).is_some()
+            && state.get(ProducerId::new(3)).is_some()
+    );
 }
 
 #[test]
@@ -101,19 +105,19 @@ fn producers_from_before_the_log_was_opened_expire_by_their_timestamps() {
     let mut state = ProducerState::default();
     let mut entry = ProducerEntry::new(0);
     entry.push(BatchMetadata { timestamp: 5_000, ..Default::default() });
-    state.insert(1, entry.clone());
-    state.insert(2, ProducerEntry { transaction_first_offset: Some(3), ..entry });
+    state.insert(ProducerId::new(1), entry.clone());
+    state.insert(ProducerId::new(2), ProducerEntry { transaction_first_offset: Some(3), ..entry });
     assert_eq!(state.expire(u64::MAX, 5_999, 1000), 0);
     assert_eq!(state.expire(0, 6_000, 1000), 1);
-    assert!(state.get(1).is_none() && state.get(2).is_some());
+    assert!(state.get(ProducerId::new(1)).is_none() && state.get(ProducerId::new(2)).is_some());
 }
 
 #[test]
 fn without_room_those_that_are_known_go_on_and_markers_are_taken() {
     let mut state = ProducerState::default();
-    state.record(&ProducerBatch { producer_id: 1, ..batch(0, 0, 1) }, 0, 0);
+    state.record(&ProducerBatch { producer_id: ProducerId::new(1), ..batch(0, 0, 1) }, 0, 0);
     let full = Terms { has_room: false, ..TERMS };
-    let known = ProducerBatch { producer_id: 1, ..batch(0, 1, 1) };
+    let known = ProducerBatch { producer_id: ProducerId::new(1), ..batch(0, 1, 1) };
     assert_eq!(state.check(&known, full), Ok(Verdict::Append));
     let (first, _) = transactional("p", "2/0:0+1");
     assert_eq!(state.check(&first, full), Err(ProducerFault::NoRoom));
@@ -187,7 +191,7 @@ fn assert_consistent(state: &ProducerState) {
 
 fn transactional(kind: &str, rest: &str) -> (ProducerBatch, Terms<'static>) {
     let (producer, rest) = rest.split_once('/').expect("a producer");
-    let producer_id = producer.parse().unwrap();
+    let producer_id = ProducerId::new(producer.parse().unwrap());
     if "CAE".contains(kind) {
         let (rest, version) = rest.split_once('v').unwrap_or((rest, "0"));
         let (epoch, coordinator) = rest.split_once('@').unwrap_or((rest, "0"));
@@ -282,7 +286,7 @@ fn while_the_coordinator_is_asked_the_lowest_sequence_number_comes_first() {
     let check = |known: bool, supports_epoch_bump, asked: i32, sequence, expected: Result<(), i32>| {
         let mut verifications = crate::verification::Verifications::default();
         let request = crate::VerificationRequest {
-            producer_id: 7,
+            producer_id: ProducerId::new(7),
             producer_epoch: 0,
             base_sequence: asked,
             supports_epoch_bump,
@@ -293,7 +297,8 @@ fn while_the_coordinator_is_asked_the_lowest_sequence_number_comes_first() {
             state.record(&batch(0, 0, 3), 2, 0);
         }
         let within = ProducerBatch { is_transactional: true, ..batch(0, sequence, 1) };
-        let verdict = state.check(&within, Terms { verification: verifications.of(7), ..TERMS });
+        let verdict =
+            state.check(&within, Terms { verification: verifications.of(ProducerId::new(7)), ..TERMS });
         let found = verdict.map(|_| ()).map_err(|fault| match fault {
             ProducerFault::OutOfOrderSequence { last_sequence } => last_sequence,
             other => panic!("{other}"),
@@ -319,9 +324,9 @@ fn producers_with_open_transactions_stay() {
     assert_eq!((state.len(), state.open_transactions().count()), (50, 50));
     assert_consistent(&state);
     // Taken again, as from a snapshot with several lines for one producer, it is still one.
-    let entry = state.get(4).unwrap().clone();
-    state.insert(4, entry.clone());
-    state.insert(4, ProducerEntry { transaction_first_offset: Some(500), ..entry });
+    let entry = state.get(ProducerId::new(4)).unwrap().clone();
+    state.insert(ProducerId::new(4), entry.clone());
+    state.insert(ProducerId::new(4), ProducerEntry { transaction_first_offset: Some(500), ..entry });
     assert_consistent(&state);
     assert_eq!(state.first_unstable(), 0);
 }

@@ -4,7 +4,7 @@ use mainstem_log::compaction::{CleanerOptions, LogAccess, Task};
 use mainstem_log::dir::{LogDir, NodeIdentity};
 use mainstem_log::storage::RealStorage;
 use mainstem_log::{Log, LogConfig, Origin, PartitionIdentity, prepare};
-use mainstem_records::{BatchBuilder, BatchOptions, Scratch};
+use mainstem_records::{BatchBuilder, BatchOptions, LeaderEpoch, Scratch};
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ pub(crate) fn fill(log: &mut Log, content: Content) {
         bytes.clear();
         builder.finish(&mut bytes).unwrap();
         let batch = prepare(&bytes, &config, WALL_MS, Origin::Client, &mut scratch, &mut out).unwrap();
-        log.append(&batch, 0, 0).unwrap();
+        log.append(&batch, LeaderEpoch::ZERO, 0).unwrap();
     }
     flush(log);
 }

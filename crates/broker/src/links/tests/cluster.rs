@@ -11,7 +11,7 @@ use mainstem_config::ThrottledReplicas;
 use mainstem_log::dir::{LogDir, NodeIdentity};
 use mainstem_log::storage::RealStorage;
 use mainstem_log::{Log, LogConfig, Origin, PartitionIdentity};
-use mainstem_records::{Batch, BatchBuilder, BatchOptions, Scratch};
+use mainstem_records::{Batch, BatchBuilder, BatchOptions, LeaderEpoch, Scratch};
 use mainstem_replication::journal::{Journal, Start};
 use mainstem_replication::{
     Configuration, GroupId, Replica, ReplicaId, ReplicaOptions, Role, RoleState, found,
@@ -388,7 +388,7 @@ impl Cluster {
         fate
     }
 
-    fn append(&mut self, node: usize, value: &[u8]) -> Result<(i64, i32), ErrorCode> {
+    fn append(&mut self, node: usize, value: &[u8]) -> Result<(i64, LeaderEpoch), ErrorCode> {
         append(self.partition(node), &self.clock, value)
     }
 
@@ -460,7 +460,11 @@ impl Cluster {
 }
 
 /// Appends a value where a replica leads. Returns its offset and epoch.
-pub(super) fn append(partition: &Partition, clock: &Clock, value: &[u8]) -> Result<(i64, i32), ErrorCode> {
+pub(super) fn append(
+    partition: &Partition,
+    clock: &Clock,
+    value: &[u8],
+) -> Result<(i64, LeaderEpoch), ErrorCode> {
     let mut batch = BatchBuilder::new(BatchOptions::default());
     batch.append(1, None, Some(value), &[]).expect("a record");
     let bytes = batch.build().expect("a batch");

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use mainstem_log::dir::LogDir;
 use mainstem_log::{Ends, FoundOffset, ProducerState, ReadError};
+use mainstem_records::LeaderEpoch;
 use mainstem_wire::ErrorCode;
 
 use super::Partition;
@@ -62,7 +63,7 @@ impl Partition {
     }
 
     /// The leader epoch of the record at an offset, where it is known.
-    pub(crate) fn epoch_of(&self, offset: i64) -> Option<i32> {
+    pub(crate) fn epoch_of(&self, offset: i64) -> Option<LeaderEpoch> {
         match &self.attached {
             Some(queue) => queue.epoch_of(offset),
             None => self.with_log(|log| log.leader_epochs().epoch_of(offset)).ok()?,
@@ -79,7 +80,11 @@ impl Partition {
                 TimeSearch::AtLeast(timestamp) => Some(timestamp),
                 TimeSearch::Latest => None,
             })?;
-            return Ok(found.map(|(offset, timestamp)| FoundOffset { offset, timestamp, leader_epoch: -1 }));
+            return Ok(found.map(|(offset, timestamp)| FoundOffset {
+                offset,
+                timestamp,
+                leader_epoch: LeaderEpoch::NONE,
+            }));
         }
         loop {
             let (dir, path, search) =

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use mainstem_log::dir::LogDir;
 use mainstem_log::{AppendError, Appended, Log, ReadBound, ReadError, ReadPlan};
-use mainstem_records::Batch;
+use mainstem_records::{Batch, LeaderEpoch};
 use mainstem_replication::eraftpb::{Message, MessageType};
 use mainstem_replication::journal::Journal;
 use mainstem_replication::snapshots::SnapshotOffer;
@@ -45,7 +45,7 @@ pub(crate) struct Leadership {
     /// The leader's node. Of a partition that is not replicated: `None`, which is this node.
     pub(crate) leader: Option<i32>,
     /// The epoch in which it leads.
-    pub(crate) epoch: i32,
+    pub(crate) epoch: LeaderEpoch,
     /// Whether this node leads.
     pub(crate) is_leader: bool,
     /// Whether what leaders before it have committed is known to be committed (KIP-207): only then is it known where the
@@ -255,7 +255,7 @@ impl Member {
         self.replica.role().state == RoleState::Leader && self.is_running()
     }
 
-    fn epoch(&self) -> i32 {
+    fn epoch(&self) -> LeaderEpoch {
         epoch_of(self.replica.role())
     }
 
@@ -267,7 +267,7 @@ impl Member {
     pub(super) fn write(
         &mut self,
         size: usize,
-        write: impl FnOnce(&mut Log, i32) -> Result<(Appended, usize), AppendError>,
+        write: impl FnOnce(&mut Log, LeaderEpoch) -> Result<(Appended, usize), AppendError>,
     ) -> Result<(Appended, usize), Refused> {
         if self.is_closing {
             return Err(NoLog::Gone.into());
@@ -290,7 +290,7 @@ impl Member {
     }
 
     /// How a wait for the commit of what was appended up to `upto` in `epoch` has ended, or will never; `None`: not yet.
-    fn fate(&self, upto: i64, epoch: i32, min_insync: usize) -> Option<Result<(), ErrorCode>> {
+    fn fate(&self, upto: i64, epoch: LeaderEpoch, min_insync: usize) -> Option<Result<(), ErrorCode>> {
         if !self.is_running() {
             return Some(Err(ErrorCode::KAFKA_STORAGE_ERROR));
         }
@@ -379,9 +379,9 @@ impl Member {
     }
 }
 
-fn epoch_of(role: Role) -> i32 {
+fn epoch_of(role: Role) -> LeaderEpoch {
     // Terms beyond are refused by the replica.
-    i32::try_from(role.term).unwrap_or(i32::MAX)
+    LeaderEpoch::new(i32::try_from(role.term).unwrap_or(i32::MAX))
 }
 
 impl Partition {
@@ -519,7 +519,7 @@ impl Partition {
     /// Has somebody notified when what was appended up to `upto` in `epoch` is acknowledged by as many replicas as
     /// acks=all waits for; with an error when it is known that it never will be, or not in this epoch. Of a partition
     /// that is not replicated: when it is durable.
-    pub(crate) fn when_committed(&self, upto: i64, epoch: i32, wait: Durable) {
+    pub(crate) fn when_committed(&self, upto: i64, epoch: LeaderEpoch, wait: Durable) {
         let Some(replication) = &self.replication else { return self.when_durable(upto, wait) };
         let mut state = self.lock();
         let min_insync = self.min_insync();
@@ -545,7 +545,7 @@ impl Partition {
     }
 
     /// How a wait of [`Self::when_committed`] has ended; one that has not is a time-out.
-    pub(crate) fn commit_fate(&self, upto: i64, epoch: i32) -> Result<(), ErrorCode> {
+    pub(crate) fn commit_fate(&self, upto: i64, epoch: LeaderEpoch) -> Result<(), ErrorCode> {
         if self.replication.is_none() {
             return self.durability(upto);
         }
@@ -561,7 +561,7 @@ impl Partition {
     /// Has somebody notified when it is known that this node leads in `epoch`, and did when this was called: a majority of the
     /// replicas has said so since. No clock is trusted: a process that was stopped, or is cut off, cannot know by itself.
     /// Of a partition that is not replicated: at once.
-    pub(crate) fn when_confirmed(&self, epoch: i32, wait: Durable) {
+    pub(crate) fn when_confirmed(&self, epoch: LeaderEpoch, wait: Durable) {
         if self.replication.is_none() {
             return wait.done(Ok(()));
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use mainstem_records::ProducerId;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::heartbeat_request::HeartbeatRequest;
 use mainstem_wire::messages::join_group_request::{JoinGroupRequest, JoinGroupRequestProtocol};
@@ -392,7 +393,8 @@ impl World {
     }
 
     fn end(&mut self, producer: i64, committed: bool) {
-        let end = TransactionEnd { producer: Producer { id: producer, epoch: 0 }, committed };
+        let end =
+            TransactionEnd { producer: Producer { id: ProducerId::new(producer), epoch: 0 }, committed };
         if let Err(error) = self.cluster.end_transaction(end) {
             assert_eq!(error, ErrorCode::COORDINATOR_NOT_AVAILABLE, "the partition is served");
         }
@@ -658,7 +660,7 @@ impl Durable {
         }
         match offset_of(entry, group) {
             Some((partition, Some((offset, Some(producer))))) => {
-                self.open.insert((partition, producer.id), (offset, place));
+                self.open.insert((partition, producer.id.get()), (offset, place));
             }
             Some((partition, Some((offset, None)))) => {
                 self.committed.insert(partition, (offset, place));
@@ -674,7 +676,7 @@ impl Durable {
     /// Of two commits the one counts whose record is later, whenever its transaction ends.
     fn end(&mut self, end: TransactionEnd) {
         let all = std::mem::take(&mut self.open).into_iter();
-        let (ended, open): (BTreeMap<_, _>, _) = all.partition(|((_, id), _)| *id == end.producer.id);
+        let (ended, open): (BTreeMap<_, _>, _) = all.partition(|((_, id), _)| *id == end.producer.id.get());
         self.open = open;
         for ((partition, _), (offset, place)) in ended {
             let before = self.committed.get(&partition);
@@ -713,7 +715,7 @@ fn offset_of(entry: &Logged, group: &str) -> Option<(i32, Option<Committed>)> {
 fn open_offsets(group: &Group) -> BTreeMap<(i32, i64), (i64, bool)> {
     let partitions = group.open_offsets.partitions().flat_map(|(topic, at)| {
         let open = group.open_offsets.of(topic, at).iter();
-        open.map(move |open| ((at, open.producer_id), (open.offset.offset, open.overtaken)))
+        open.map(move |open| ((at, open.producer_id.get()), (open.offset.offset, open.overtaken)))
     });
     partitions.collect()
 }

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use mainstem_records::ProducerId;
 use mainstem_wire::coordinator::{decode_with_version, encode_with_version};
 use mainstem_wire::messages::consumer_group_heartbeat_request::{
     ConsumerGroupHeartbeatRequest, TopicPartitions,
@@ -292,7 +293,7 @@ pub(super) fn transactional_commit(words: &Words<'_>) -> TxnOffsetCommitRequest<
 
 /// `1 commit`, `1 abort`: the end of the transaction of producer 1.
 pub(super) fn end(words: &Words<'_>) -> TransactionEnd {
-    let producer = Producer { id: words.label.parse().expect("a producer id"), epoch: 0 };
+    let producer = Producer { id: ProducerId::new(words.label.parse().expect("a producer id")), epoch: 0 };
     TransactionEnd { producer, committed: words.rest == ["commit"] }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use mainstem_records::{LeaderEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 
 use crate::time::Now;
@@ -124,7 +125,7 @@ impl Cluster {
         assert!(self.asked.remove(&ticket), "{ticket:?} is wanted");
         let id = self.next_producer_id;
         self.next_producer_id += i64::from(outcome.is_ok());
-        self.coordinator.producer_id(self.now, ticket, outcome.map(|()| id));
+        self.coordinator.producer_id(self.now, ticket, outcome.map(|()| ProducerId::new(id)));
     }
 
     /// Reports the outcome of a marker.
@@ -158,7 +159,7 @@ impl Cluster {
 
     fn load(&mut self) {
         self.coordinator_epoch += 1;
-        self.coordinator.begin_load(PARTITION, self.coordinator_epoch);
+        self.coordinator.begin_load(PARTITION, LeaderEpoch::new(self.coordinator_epoch));
         load_into(&mut self.coordinator, self.now, &self.log);
         self.coordinator.finish_load(self.now, PARTITION);
     }
@@ -172,7 +173,7 @@ impl Cluster {
     /// A coordinator that knows nothing but the log.
     pub(super) fn rebuilt(&self) -> TransactionCoordinator {
         let mut coordinator = TransactionCoordinator::new(self.config.clone());
-        coordinator.begin_load(PARTITION, self.coordinator_epoch);
+        coordinator.begin_load(PARTITION, LeaderEpoch::new(self.coordinator_epoch));
         load_into(&mut coordinator, self.now, &self.log);
         coordinator.finish_load(self.now, PARTITION);
         coordinator

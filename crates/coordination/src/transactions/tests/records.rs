@@ -1,5 +1,6 @@
 //! Records: the bytes that Kafka writes, and all versions that it reads.
 
+use mainstem_records::ProducerId;
 use mainstem_wire::coordinator::encode_with_version;
 use mainstem_wire::messages::transaction_log_value::{PartitionsSchema, TransactionLogValue};
 
@@ -13,9 +14,9 @@ fn image() -> Image {
     partitions.entry("t".into()).or_default().extend([1, 0]);
     partitions.entry("u".into()).or_default().insert(258);
     Image {
-        producer_id: 5,
-        previous_producer_id: 4,
-        next_producer_id: 6,
+        producer_id: ProducerId::new(5),
+        previous_producer_id: ProducerId::new(4),
+        next_producer_id: ProducerId::new(6),
         producer_epoch: 7,
         last_producer_epoch: -1,
         timeout_ms: 60_000,
@@ -48,7 +49,8 @@ fn transaction_version_0_writes_records_of_version_0() {
         \0\0\0\0\0\0\x07\xd0\0\0\0\0\0\0\x03\xe8";
     assert_eq!(value(&image(), 0), expected);
     let read = decoded(&image(), 0);
-    let lost = Image { previous_producer_id: -1, next_producer_id: -1, client_version: 0, ..image() };
+    let none = ProducerId::NONE;
+    let lost = Image { previous_producer_id: none, next_producer_id: none, client_version: 0, ..image() };
     assert_eq!(read, lost);
 }
 
@@ -66,7 +68,8 @@ fn later_transaction_versions_write_records_of_version_1() {
 #[test]
 fn an_empty_state_has_no_list_and_others_an_empty_one() {
     let image = Image { partitions: Partitions::new(), ..image() };
-    let empty = Image { state: State::Empty, next_producer_id: -1, client_version: 0, ..image.clone() };
+    let empty =
+        Image { state: State::Empty, next_producer_id: ProducerId::NONE, client_version: 0, ..image.clone() };
     let times = b"\0\0\0\0\0\0\x07\xd0\0\0\0\0\0\0\x03\xe8".as_slice();
     let head = b"\0\x01\0\0\0\0\0\0\0\x05\0\x07\0\0\xea\x60".as_slice();
     let previous = b"\x01\0\x08\0\0\0\0\0\0\0\x04".as_slice();

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use expect_test::Expect;
+use mainstem_records::{LeaderEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::add_partitions_to_txn_response::AddPartitionsToTxnResult;
 use mainstem_wire::messages::describe_transactions_response::TransactionState;
@@ -64,8 +65,8 @@ pub(super) fn check_after(
 /// it has partitions, with a time-out of a minute.
 pub(super) fn stored(id: &str, state: State, producer: (i64, i16), partitions: &[&str]) -> CoordinatorRecord {
     let mut image = Image {
-        producer_id: producer.0,
-        previous_producer_id: producer.0,
+        producer_id: ProducerId::new(producer.0),
+        previous_producer_id: ProducerId::new(producer.0),
         producer_epoch: producer.1,
         timeout_ms: 60_000,
         state,
@@ -135,7 +136,7 @@ impl Player {
                 }
             }
             "unload" => self.cluster.coordinator.unload(now, PARTITION),
-            "begin-load" => self.cluster.coordinator.begin_load(PARTITION, 1),
+            "begin-load" => self.cluster.coordinator.begin_load(PARTITION, LeaderEpoch::new(1)),
             "version" => {
                 let level = arg.parse().expect("a level");
                 self.cluster.config.transaction_version = level;
@@ -237,12 +238,12 @@ fn record(record: &CoordinatorRecord) -> String {
 }
 
 fn written(image: &Image) -> String {
-    let next = if image.next_producer_id == -1 {
+    let next = if image.next_producer_id == ProducerId::NONE {
         String::new()
     } else {
         format!(", next {}", image.next_producer_id)
     };
-    let previous = if [image.producer_id, -1].contains(&image.previous_producer_id) {
+    let previous = if [image.producer_id, ProducerId::NONE].contains(&image.previous_producer_id) {
         String::new()
     } else {
         format!(", before {}", image.previous_producer_id)

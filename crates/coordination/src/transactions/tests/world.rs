@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use mainstem_records::ProducerId;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::add_offsets_to_txn_request::AddOffsetsToTxnRequest;
 use mainstem_wire::messages::add_partitions_to_txn_request::{
@@ -24,7 +25,7 @@ use crate::transactions::{
 pub(super) struct Producer {
     pub(super) id: String,
     /// The producer id and epoch that it was given.
-    pub(super) identity: (i64, i16),
+    pub(super) identity: (ProducerId, i16),
     /// How long the log was when another producer got the transactional id.
     fenced: Option<usize>,
     /// Its transactions have version 2.
@@ -35,7 +36,7 @@ pub(super) struct Producer {
 #[derive(Debug, Clone)]
 enum Asked {
     Init { id: String, producer: Option<usize>, is_new: bool },
-    Add { producer: usize, identity: (i64, i16), partitions: Partitions },
+    Add { producer: usize, identity: (ProducerId, i16), partitions: Partitions },
     End { producer: usize, committed: bool },
     List,
 }
@@ -45,7 +46,7 @@ pub(super) struct World {
     pub(super) producers: Vec<Producer>,
     asked: HashMap<Token, Asked>,
     /// Whom each producer id and epoch was given to.
-    given: HashMap<(i64, i16), usize>,
+    given: HashMap<(ProducerId, i16), usize>,
     /// Partitions that have the marker of the transaction that the record at this place in the log decides.
     marked: HashSet<(usize, String, i32)>,
 }
@@ -93,11 +94,11 @@ impl World {
         let producer = producer.and_then(|index| self.producer(index));
         let known = producer.map(|index| self.producers[index].clone());
         let id = known.as_ref().map_or(id, |known| known.id.as_str()).to_owned();
-        let (producer_id, producer_epoch) = known.map_or((-1, -1), |known| known.identity);
+        let (producer_id, producer_epoch) = known.map_or((ProducerId::NONE, -1), |known| known.identity);
         let request = InitProducerIdRequest {
             transactional_id: Some(id.clone().into()),
             transaction_timeout_ms: timeout_ms,
-            producer_id,
+            producer_id: producer_id.get(),
             producer_epoch,
             ..Default::default()
         };
@@ -120,7 +121,7 @@ impl World {
         });
         let request = AddPartitionsToTxnTransaction {
             transactional_id: id.into(),
-            producer_id: identity.0,
+            producer_id: identity.0.get(),
             producer_epoch: identity.1,
             verify_only,
             topics: topics.collect(),
@@ -135,7 +136,7 @@ impl World {
         let Producer { id, identity, .. } = self.producers[index].clone();
         let request = AddOffsetsToTxnRequest {
             transactional_id: id.into(),
-            producer_id: identity.0,
+            producer_id: identity.0.get(),
             producer_epoch: identity.1,
             group_id: "g".into(),
             ..Default::default()
@@ -150,7 +151,7 @@ impl World {
         let Producer { id, identity, is_new, .. } = self.producers[index].clone();
         let request = EndTxnRequest {
             transactional_id: id.into(),
-            producer_id: identity.0,
+            producer_id: identity.0.get(),
             producer_epoch: (identity.1 - i16::from(late)).max(0),
             committed,
             ..Default::default()
@@ -265,7 +266,7 @@ impl World {
             (Asked::Init { id, producer, is_new }, Reply::InitProducerId(response))
                 if response.error_code == 0 =>
             {
-                let identity = (response.producer_id, response.producer_epoch);
+                let identity = (ProducerId::new(response.producer_id), response.producer_epoch);
                 let durable = self.durable();
                 let image = &durable[&id].1;
                 let said = (image.state, (image.producer_id, image.producer_epoch));
@@ -286,13 +287,13 @@ impl World {
                 self.added(producer, identity, &partitions);
             }
             (Asked::End { producer, committed }, Reply::EndTxn(response)) if response.error_code == 0 => {
-                let told = (response.producer_id, response.producer_epoch);
+                let told = (ProducerId::new(response.producer_id), response.producer_epoch);
                 self.ended(producer, committed, told);
             }
             (Asked::List, Reply::ListTransactions(response)) => {
                 let listed = response.transaction_states.iter().map(|listed| {
                     let state = State::from_name(&listed.transaction_state).expect("a state");
-                    (listed.transactional_id.to_string(), listed.producer_id, state)
+                    (listed.transactional_id.to_string(), ProducerId::new(listed.producer_id), state)
                 });
                 let durable = self.durable().into_iter();
                 let durable = durable.map(|(id, (_, image))| (id, image.producer_id, image.state));
@@ -302,7 +303,13 @@ impl World {
         }
     }
 
-    fn initialised(&mut self, id: String, producer: Option<usize>, is_new: bool, identity: (i64, i16)) {
+    fn initialised(
+        &mut self,
+        id: String,
+        producer: Option<usize>,
+        is_new: bool,
+        identity: (ProducerId, i16),
+    ) {
         let index = producer.unwrap_or(self.producers.len());
         match producer {
             Some(index) => {
@@ -325,12 +332,12 @@ impl World {
     }
 
     /// No other producer has ever had this id and epoch.
-    fn give(&mut self, producer: usize, identity: (i64, i16)) {
+    fn give(&mut self, producer: usize, identity: (ProducerId, i16)) {
         let owner = *self.given.entry(identity).or_insert(producer);
         assert_eq!(owner, producer, "two producers are {identity:?}");
     }
 
-    fn added(&self, producer: usize, identity: (i64, i16), partitions: &Partitions) {
+    fn added(&self, producer: usize, identity: (ProducerId, i16), partitions: &Partitions) {
         let producer = &self.producers[producer];
         assert_eq!(producer.fenced, None, "{producer:?} is fenced and adds");
         let durable = self.durable();
@@ -340,7 +347,7 @@ impl World {
         assert!(image.has(partitions), "{producer:?}: {partitions:?} are not durable in {image:?}");
     }
 
-    fn ended(&mut self, index: usize, committed: bool, told: (i64, i16)) {
+    fn ended(&mut self, index: usize, committed: bool, told: (ProducerId, i16)) {
         let producer = &self.producers[index];
         assert_eq!(producer.fenced, None, "{producer:?} is fenced and ends");
         let durable = self.durable();
@@ -356,7 +363,7 @@ impl World {
             self.producers[index].identity = told;
             self.give(index, told);
         } else {
-            assert_eq!(told, (-1, -1));
+            assert_eq!(told, (ProducerId::NONE, -1));
         }
     }
 

@@ -5,7 +5,7 @@ use crate::compaction::LogAccess;
 use crate::log::kafka_tools::{assert_no_fault, jars};
 use crate::log::testing::{Bench, WALL_MS, flush};
 use crate::{Log, LogConfig};
-use mainstem_records::{Compression, ProducerFields};
+use mainstem_records::{Compression, ProducerFields, ProducerId};
 use parking_lot::Mutex;
 
 /// Batches of one to three records under twelve keys, a fifth of them tombstones, every second batch compressed and
@@ -17,7 +17,8 @@ fn fill(bench: &Bench, log: &mut Log) {
             value: (number % 5 != 4).then(|| format!("value {number:030} {at}").into_bytes()),
             timestamp: WALL_MS + (number * 37) % 400,
         };
-        let sequence = log.producer_state().get(5).map_or(0, |producer| producer.last_sequence() + 1);
+        let sequence =
+            log.producer_state().get(ProducerId::new(5)).map_or(0, |producer| producer.last_sequence() + 1);
         let batch = KeyedBatch {
             records: (0..1 + number % 3).map(record).collect(),
             compression: (number % 2 == 0).then(|| Compression::ALL[(number / 2 % 5) as usize]),

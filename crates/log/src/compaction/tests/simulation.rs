@@ -7,7 +7,7 @@ use crate::compaction::CleanError;
 use crate::log::testing::{Bench, WALL_MS, seeds};
 use crate::sim::{Random, SimStorage};
 use crate::{Log, LogConfig};
-use mainstem_records::{Compression, ProducerFields};
+use mainstem_records::{Compression, ProducerFields, ProducerId};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ impl Simulation {
         let codec = Compression::ALL[self.random.below(5) as usize];
         let compression = self.random.chance(40).then_some(codec);
         let producer = self.random.below(4) as i64;
-        let known = self.log().producer_state().get(producer);
+        let known = self.log().producer_state().get(ProducerId::new(producer));
         let sequence = known.map_or(0, |known| known.last_sequence() + 1);
         let producer = (producer > 0).then_some(ProducerFields {
             producer_id: producer,
@@ -237,7 +237,8 @@ impl Simulation {
         let state = log.producer_state();
         for (producer, batches) in &self.model.producers {
             let Some((sequence, offset)) = batches.last() else { continue };
-            let known = state.get(*producer).and_then(|known| known.batches().last()).copied();
+            let known =
+                state.get(ProducerId::new(*producer)).and_then(|known| known.batches().last()).copied();
             let known = known.map(|batch| (batch.last_sequence + 1, batch.last_offset));
             assert_eq!(known, Some((*sequence, *offset)), "producer {producer}");
         }

@@ -3,7 +3,9 @@
 use crate::compaction::{CleanError, Cleaned, Cleaner, CleanerOptions, Dirty, LogAccess, Task};
 use crate::log::testing::{Bench, WALL_MS, resolve};
 use crate::{Appended, Log, LogConfig, Origin, ReadBound, prepare};
-use mainstem_records::{Batch, BatchBuilder, BatchOptions, Compression, ProducerFields, Scratch};
+use mainstem_records::{
+    Batch, BatchBuilder, BatchOptions, Compression, LeaderEpoch, ProducerFields, Scratch,
+};
 use parking_lot::Mutex;
 use std::ops::ControlFlow;
 
@@ -63,7 +65,7 @@ pub(super) fn append(
     let config = log.config().clone();
     let prepared =
         prepare(&bytes, &config, WALL_MS + 1_000_000, Origin::Client, &mut Scratch::new(), &mut out)?;
-    log.append(&prepared, 0, bench.mono_ms)
+    log.append(&prepared, LeaderEpoch::ZERO, bench.mono_ms)
 }
 
 /// Everything in the log from an offset on, read in small pieces.

@@ -10,6 +10,7 @@ use crate::log::testing::{Bench, WALL_MS, flush, seeds, small_segments};
 use crate::sim::{Random, SimStorage};
 use crate::storage::Storage;
 use crate::{Log, LogConfig};
+use mainstem_records::ProducerId;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -153,7 +154,7 @@ impl Simulation {
     fn end_transaction(&mut self) {
         let producer_id = 1 + self.random.below(PRODUCERS - 1) as i64;
         let (mut committed, bumped) = (self.random.chance(50), self.random.chance(30));
-        let open = self.log().producer_state().open_transactions().find(|(_, id)| *id == producer_id);
+        let open = self.log().producer_state().open_transactions().find(|(_, id)| id.get() == producer_id);
         if let Some((first_offset, _)) = open {
             committed = *self.decisions.entry((producer_id, first_offset)).or_insert(committed);
         }
@@ -172,11 +173,11 @@ impl Simulation {
     }
 
     fn epoch(&mut self, producer_id: i64) -> i16 {
-        self.log().producer_state().get(producer_id).map_or(0, |known| known.epoch)
+        self.log().producer_state().get(ProducerId::new(producer_id)).map_or(0, |known| known.epoch)
     }
 
     fn is_open(&mut self, producer_id: i64) -> bool {
-        self.log().producer_state().open_transactions().any(|(_, id)| id == producer_id)
+        self.log().producer_state().open_transactions().any(|(_, id)| id.get() == producer_id)
     }
 
     fn flush(&mut self) {
@@ -355,7 +356,8 @@ impl Simulation {
         let log = self.log.as_ref().expect("open");
         log.check();
         let ends = log.ends();
-        let open: Vec<_> = log.producer_state().open_transactions().collect();
+        let open = log.producer_state().open_transactions().map(|(first, id)| (first, id.get()));
+        let open: Vec<_> = open.collect();
         let stable = outcome.last_stable(ends.log_start, ends.high_watermark);
         assert_eq!(ends.high_watermark, self.high_watermark.max(ends.log_start));
         if self.kind.deletes && self.kind.crashes {
@@ -385,7 +387,7 @@ impl Simulation {
             });
             assert!(is_decided, "{kept:?} is not decided, and before {ends:?}");
         }
-        let open: Vec<_> = log.producer_state().open_transactions().map(|(_, id)| id).collect();
+        let open: Vec<_> = log.producer_state().open_transactions().map(|(_, id)| id.get()).collect();
         assert!(left.open.iter().all(|(_, id)| open.contains(id)), "{open:?}, {left:?}");
     }
 

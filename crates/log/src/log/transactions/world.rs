@@ -6,7 +6,8 @@ use crate::{
     VerificationRequest, prepare,
 };
 use mainstem_records::{
-    Batch, BatchBuilder, BatchOptions, EndTransactionMarker, NO_PRODUCER_ID, ProducerFields, Scratch,
+    Batch, BatchBuilder, BatchOptions, EndTransactionMarker, LeaderEpoch, NO_PRODUCER_ID, ProducerFields,
+    ProducerId, Scratch,
 };
 use std::collections::HashSet;
 
@@ -40,7 +41,8 @@ impl Sending {
 
 /// The sequence number with which a producer goes on.
 fn next_sequence(log: &Log, producer_id: i64, producer_epoch: i16) -> i32 {
-    let known = log.producer_state().get(producer_id).filter(|known| known.epoch == producer_epoch);
+    let known =
+        log.producer_state().get(ProducerId::new(producer_id)).filter(|known| known.epoch == producer_epoch);
     known.map_or(0, |known| known.last_sequence() + 1)
 }
 
@@ -52,7 +54,7 @@ pub(super) fn send(bench: &Bench, log: &mut Log, sending: &Sending) -> Result<Ap
     let guard = match sending.producer.filter(|_| sending.transactional) {
         Some((producer_id, producer_epoch)) => log.begin_verification(
             &VerificationRequest {
-                producer_id,
+                producer_id: ProducerId::new(producer_id),
                 producer_epoch,
                 base_sequence: next_sequence(log, producer_id, producer_epoch),
                 supports_epoch_bump: true,
@@ -65,7 +67,7 @@ pub(super) fn send(bench: &Bench, log: &mut Log, sending: &Sending) -> Result<Ap
         Some(guard) => prepared.verified_by(guard),
         None => prepared,
     };
-    log.append(&prepared, 0, bench.mono_ms)
+    log.append(&prepared, LeaderEpoch::ZERO, bench.mono_ms)
 }
 
 /// Ends the transaction of a producer.
@@ -77,13 +79,13 @@ pub(super) fn end(
     transaction_version: i16,
 ) -> Result<Appended, AppendError> {
     let marker = TransactionMarker {
-        producer_id,
+        producer_id: ProducerId::new(producer_id),
         producer_epoch,
         coordinator_epoch: 3,
         committed,
         transaction_version,
     };
-    log.append_marker(&marker, 0, WALL_MS, bench.mono_ms)
+    log.append_marker(&marker, LeaderEpoch::ZERO, WALL_MS, bench.mono_ms)
 }
 
 /// What a consumer with `read_committed` is given from an offset on, in pieces: each is judged by what came with it
@@ -110,7 +112,7 @@ fn take_committed(range: &FileRange, mut next: i64, seen: &mut Vec<(i64, Vec<u8>
         rest = behind;
         let producer_id = batch.producer_id();
         while let Some(begun) = told.pop_if(|told| told.first_offset <= batch.last_offset()) {
-            aborted.insert(begun.producer_id);
+            aborted.insert(begun.producer_id.get());
         }
         let attributes = batch.attributes();
         if attributes.is_control() {
@@ -277,5 +279,5 @@ impl Outcome {
 }
 
 pub(super) fn fields(aborted: &[AbortedTransaction]) -> Vec<(i64, i64, i64)> {
-    aborted.iter().map(|told| (told.producer_id, told.first_offset, told.last_offset)).collect()
+    aborted.iter().map(|told| (told.producer_id.get(), told.first_offset, told.last_offset)).collect()
 }
