@@ -18,7 +18,7 @@ const REMEMBERED_BYTES_MAX: usize = 4 << 10;
 #[derive(Default)]
 pub(crate) struct FoldedLines {
     hashing: RandomState,
-    /// By the hash of what makes lines equal, under a key that nobody knows.
+    /// By the hash of what makes lines equal, under a key that no client knows.
     said: Mutex<HashMap<u64, Said>>,
 }
 

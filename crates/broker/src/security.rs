@@ -274,7 +274,7 @@ pub(crate) fn decoy_secret(config: &BrokerConfig) -> Option<Secret> {
 
 /// The user of a password, whichever mechanism of SCRAM it has; takes as long for an unknown one.
 pub(crate) fn user_of_password(broker: &Broker, name: &str, password: &Secret) -> Option<KafkaPrincipal> {
-    // Asked for whoever it is.
+    // Asked for every user.
     let (of_most, iterations) = shape_of_most(broker);
     let known = [ScramMechanism::Sha512, ScramMechanism::Sha256].into_iter().find_map(|mechanism| {
         let credential = broker.controller.image().scram_credential(mechanism, name).cloned()?;

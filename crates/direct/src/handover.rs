@@ -169,7 +169,7 @@ pub struct Handover {
     lost: Vec<LostRevoking>,
 }
 
-/// An instance was lost while it gave its slices back: it may come with what it has done of them, until then nobody gets them.
+/// An instance was lost while it gave its slices back: it may come with what it has done of them, until then no instance gets them.
 #[derive(Debug)]
 struct LostRevoking {
     assignment: u64,

@@ -119,7 +119,7 @@ impl JournalView {
             false => self.end_of(received.epoch),
         };
         if received.offset > common_end {
-            // What retention has taken nobody can go on at.
+            // At what retention has taken no consumer can go on.
             return Err(Refused::Diverged { at: common_end.max(self.start) });
         }
         Ok(())

@@ -164,7 +164,7 @@ struct State {
     connections: Connection,
 }
 
-/// What is kept is not of the journal as it is: until a reset nobody goes on.
+/// What is kept is not of the journal as it is: until a reset no instance goes on.
 #[derive(Debug, Clone, Copy)]
 struct Diverged {
     /// The first offset whose event may be another one than was done.

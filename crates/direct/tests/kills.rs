@@ -17,6 +17,7 @@ use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use mainstem_direct::{Address, Admin, Consumer, ConsumerConfig, ConsumerEvent, Done, Publisher};
@@ -185,7 +186,11 @@ fn run_and_check(disturb: impl FnOnce(&mut Processes)) {
     // A port that is free, and that no connection of this machine takes while the publisher is away: the system chooses those
     // from higher ones.
     let is_free = |port: &u32| TcpListener::bind(format!("127.0.0.1:{port}")).is_ok();
-    let port = (0..1_000).map(|n| 26_000 + (std::process::id() + n) % 1_000).find(is_free).unwrap();
+    // Each test of this process has another one.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let candidate =
+        |_| 26_000 + std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 1_000;
+    let port = (0..1_000).map(candidate).find(is_free).unwrap();
     let address = format!("127.0.0.1:{port}");
     let mut processes = Processes {
         publisher: Processes::start(dir.path(), &address, "publisher"),

@@ -115,7 +115,7 @@ async fn whatever_the_network_does_an_instance_gets_each_event_once() {
     assert!(network.cuts.load(Ordering::Relaxed) > 3, "the network was no trouble");
 }
 
-/// Carries bytes both ways until it is told to stop, and keeps the connection open then.
+/// Carries bytes both ways until it has to stop, and keeps the connection open then.
 async fn carry_until(near: TcpStream, far: TcpStream, mut silent: tokio::sync::watch::Receiver<bool>) {
     let ((mut near_in, mut near_out), (mut far_in, mut far_out)) = (near.into_split(), far.into_split());
     tokio::select! {

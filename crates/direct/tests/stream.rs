@@ -171,7 +171,7 @@ async fn a_filter_holds_from_the_offset_that_is_named_and_outlives_all() {
     drop(serving);
 }
 
-/// What a reader is told of the filter.
+/// What a reader gets to know of the filter.
 async fn filtered_from(reader: &mut Reader) -> i64 {
     loop {
         let told = reader.others.iter().rev().find_map(|event| match event {

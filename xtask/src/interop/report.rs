@@ -182,7 +182,7 @@ pub(crate) const CLIENT_CHECKS: &[(&str, &str)] = &[
     (
         sessions::CHECK,
         "SASL_SSL sessions of 5 s, each renewed 20 times under load (kafka-python, aiokafka and kafka-go log in again \
-         instead), while the certificate changes: each record once; then the rule goes",
+         instead), while the certificate changes: each record once (kafka-go: at least once); then the rule goes",
     ),
 ];
 

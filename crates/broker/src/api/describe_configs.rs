@@ -23,6 +23,9 @@ use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
 use crate::resources::{ConfigTarget, Refused};
 
+/// What the salts are made from that unknown users of SCRAM are shown.
+const DECOY_SECRET: &str = "mainstem.scram.decoy.secret";
+
 /// Resources that are described on the event loop: about 2 ms of work.
 const INLINE_RESOURCES_MAX: usize = 50;
 
@@ -132,7 +135,10 @@ fn describe(
         ConfigTarget::ClusterDefault => {
             authorize(context, Operation::DescribeConfigs, Resource::Cluster)?;
             let own = image.configs(&ConfigResource::new(ResourceKind::Broker, ""));
-            Ok(describe_cluster_default(own))
+            let mut configs = describe_cluster_default(own);
+            // Drawn by the metadata leader: nothing that an operator has set.
+            configs.retain(|config| config.name != DECOY_SECRET);
+            Ok(configs)
         }
         ConfigTarget::ClientMetrics(name) => {
             authorize(context, Operation::DescribeConfigs, Resource::Cluster)?;

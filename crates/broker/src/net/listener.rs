@@ -270,7 +270,7 @@ impl<'a> Limited<'a> {
     }
 }
 
-/// Whether `max.connections` keeps nobody out of a listener.
+/// Whether `max.connections` keeps no client out of a listener.
 fn is_protected(config: &BrokerConfig, listener: usize) -> bool {
     let listeners = &config.listeners;
     listeners.open.len() > 1 && listeners.open[listener].listener == listeners.inter_broker

@@ -233,7 +233,7 @@ impl Socket {
                 "it ended the handshake of TLS, or this end did: one does not accept the other's certificate",
             ),
             (State::Waiting, Some(_)) => Some("it sent no request that could be read"),
-            // Somebody has looked whether the port is served.
+            // A client has looked whether the port is served.
             (State::Waiting, None) => None,
         }
     }

@@ -255,7 +255,7 @@ fn shown(broker: &EmbeddedBroker, user: &str) -> String {
     after.to_owned()
 }
 
-/// What comes and goes tells nobody who is a user.
+/// What comes and goes does not show who is a user.
 #[test]
 fn an_unknown_user_is_shown_the_same_after_another_start_and_with_other_users() {
     let mut broker = broker(&[]);

@@ -243,7 +243,7 @@ fn a_rule_that_goes_is_felt_within_a_fetch_session() {
 }
 
 /// A rule about all topics is also about those of the broker, as far as clients have to do with them: the metadata are no
-/// topic of theirs, whoever asks, and what groups have committed is written by the broker alone.
+/// topic of theirs, for every client, and what groups have committed is written by the broker alone.
 #[test]
 fn internal_topics_under_a_rule_for_all_topics() {
     const OFFSETS: &str = "__consumer_offsets";
