@@ -84,8 +84,8 @@ struct Keeper {
     attached: Option<Arc<Attached>>,
 }
 
-/// A partition in the eyes of the flusher of the log directory that it is in. In another directory it is another one, so
-/// that what an old flusher has to say is not taken for news of the new files.
+/// The flush handle of a partition in one log directory; replaced when it moves, so that what an old flusher reports is not
+/// taken for news of the new files.
 struct Flush {
     partition: Weak<Partition>,
     dir: Arc<LogDir>,
