@@ -311,7 +311,7 @@ fn topic_patterns_of_many_members_hold_no_neighbour_up() {
     create_many(&mut client, 300, |number| format!("{}-{number}", bits(number).collect::<String>()));
     client.create_topic("neighbour", 1, &[]);
     join_usual_group(&mut client);
-    // Large when compiled, and with too many states: nothing is written, so that nobody waits for the disk.
+    // Large when compiled, and with too many states: nothing is written, so that no client waits for the disk.
     let pattern = |number: usize| format!(r"\w{{{}}}[01]*0[01]{{14}}-[0-9]+", 16 + number % 8);
     let mut members: Vec<_> = (0..MEMBERS).map(|_| Client::connect(victim.address)).collect();
     let join_all = || {

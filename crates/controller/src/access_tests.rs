@@ -397,7 +397,7 @@ fn what_decoys_are_made_from_is_drawn_once_and_kept() {
     let mut open = Session::new("");
     let end = open.end();
     draw(&mut open, "drawn");
-    assert_eq!(open.end(), end, "nobody logs in");
+    assert_eq!(open.end(), end, "no listener has SASL");
 }
 
 /// Records that cannot be applied are refused and change nothing.

@@ -207,7 +207,7 @@ async fn a_filter_holds_from_one_offset_for_all_and_for_what_is_sent_again() {
     for reader in &mut readers {
         reader.read_to(200).await;
     }
-    // Of an administrator: all are told of the same offset, and so is he, and who says the same again.
+    // Of an administrator: all get the same offset, also the administrator, and a client that asks for the same again.
     let odd = criteria::only(["1", "3", "5", "7", "9"].map(criteria::key));
     let mut admin = admin(address).await;
     let changed = admin.manage("cart", "analytics", Action::Filter(odd.clone())).await.unwrap().unwrap();

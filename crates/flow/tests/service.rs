@@ -267,7 +267,7 @@ fn long_and_short(process: &'static str, events: &Seen<String>, may_end: &Arc<At
             let mut is_told = false;
             while *line == "long" && !may_end.load(Ordering::Relaxed) {
                 if cx.revoked() && !std::mem::replace(&mut is_told, true) {
-                    note("is told");
+                    note("is notified");
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
@@ -296,8 +296,8 @@ async fn a_partition_that_is_given_up_waits_for_its_handlers_and_the_others_go_o
         }
         eventually("both run", || events.lock().len() == 2).await;
         let second = app("second");
-        eventually("one is told", || has("first: long is told")).await;
-        let given_up = i32::from(has("first: long is told in 1"));
+        eventually("one is notified", || has("first: long is notified")).await;
+        let given_up = i32::from(has("first: long is notified in 1"));
         write("short", 1 - given_up).await;
         eventually("the other partition goes on", || has("first: short ends")).await;
         assert!(!has("second") && !has("first: long ends"), "{:?}", events.lock());

@@ -1,6 +1,6 @@
 //! Numbers that are easily taken for others: the id of a producer, and the epoch of a partition's leader.
 //!
-//! Batches and messages hold them as plain integers; whoever reads one makes it what it is.
+//! Batches and messages hold them as plain integers; the reader of one makes it what it is.
 
 use std::fmt;
 

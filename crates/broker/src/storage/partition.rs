@@ -1286,7 +1286,7 @@ mod tests {
         append(&partition);
         assert!(!partition.watch(&seen, LeaderEpoch::NONE, &late), "the record could be read by now");
         append(&partition);
-        assert!(late.poll(&context).is_pending(), "nobody knows of it");
+        assert!(late.poll(&context).is_pending(), "the waiter is not registered");
 
         let (seen, waits) = (read(), waiter());
         assert!(partition.watch(&seen, LeaderEpoch::NONE, &waits));

@@ -28,7 +28,7 @@ fn what_was_being_given_back_waits_for_an_instance_that_was_lost() {
     handover.join(joining(2, "two"), 0).unwrap();
     let upper = SliceRange::new(512, 1_024).unwrap();
     // The first was to give all back, and then to get half of it.
-    assert_eq!(handover.leave(1, true, 10), [], "nobody gets any of it yet");
+    assert_eq!(handover.leave(1, true, 10), [], "no instance gets any of it yet");
     assert_eq!(handover.due_ms(), Some(10 + CLAIM_GRACE_MS));
     let claim = Held { done: done(1, 5, std::slice::from_ref(&(7..9))), slices: None, sent_to: 9 };
     let effects = handover.join(Joining { held: Some(claim), ..joining(3, "one") }, 20).unwrap();

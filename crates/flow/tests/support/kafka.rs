@@ -123,7 +123,7 @@ impl Drop for Kafka {
     }
 }
 
-/// The JVM, what it is told, and what it tells.
+/// The JVM, its input, and its output.
 fn spawn(jars: &Path, directory: &Directory) -> (Child, ChildStdin, mpsc::Receiver<Vec<String>>) {
     let peer = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join("tests/native-client/KafkaPeer.java");
     let mut process = Command::new("java")
