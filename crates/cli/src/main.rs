@@ -1,7 +1,6 @@
 //! The `mainstem` binary: the server and the operator's tools.
 
 mod background;
-mod base64;
 mod commands;
 mod configs;
 mod deletion;

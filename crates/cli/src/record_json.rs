@@ -6,12 +6,11 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bytes::Bytes;
 use mainstem_client::{FetchedRecord, Header, Record};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-
-use crate::base64;
 
 /// A line as it is read. What the broker decides may be there, as `consume --json` writes it, and is passed over.
 #[derive(Debug, Deserialize)]
@@ -81,9 +80,9 @@ impl HeaderLine {
 fn bytes_of(field: &str, plain: Value, encoded: Option<String>) -> Result<Option<Bytes>> {
     match (plain, encoded) {
         (plain, None) => Ok(text_of(plain)),
-        (Value::Null, Some(text)) => match base64::decode(&text) {
-            Some(bytes) => Ok(Some(bytes.into())),
-            None => bail!("{field}_base64 is no padded base64: {text:?}"),
+        (Value::Null, Some(text)) => match BASE64_STANDARD.decode(&text) {
+            Ok(bytes) => Ok(Some(bytes.into())),
+            Err(_) => bail!("{field}_base64 is no padded base64: {text:?}"),
         },
         (_, Some(_)) => bail!("the record has both {field} and {field}_base64"),
     }
@@ -126,7 +125,7 @@ fn put(line: &mut Map<String, Value>, field: &str, bytes: Option<&[u8]>) {
     match bytes.map(|bytes| (bytes, std::str::from_utf8(bytes))) {
         None => line.insert(field.into(), Value::Null),
         Some((_, Ok(text))) => line.insert(field.into(), json!(text)),
-        Some((bytes, Err(_))) => line.insert(format!("{field}_base64"), base64::encode(bytes).into()),
+        Some((bytes, Err(_))) => line.insert(format!("{field}_base64"), BASE64_STANDARD.encode(bytes).into()),
     };
 }
 

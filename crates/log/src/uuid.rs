@@ -1,14 +1,21 @@
 //! 16-byte ids in Kafka's text form: base64url without padding, 22 characters.
 
-use std::collections::hash_map::RandomState;
-use std::fs::File;
-use std::hash::BuildHasher;
-use std::io::Read;
-
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+use base64::Engine as _;
+use base64::alphabet::URL_SAFE;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use rustix::rand::{GetRandomFlags, getrandom};
 
 /// Length of the text form.
 const TEXT_LEN: usize = 22;
+
+/// As Java decodes: the last character's bits that belong to no byte may be any.
+const BASE64URL: GeneralPurpose = GeneralPurpose::new(
+    &URL_SAFE,
+    GeneralPurposeConfig::new()
+        .with_encode_padding(false)
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone)
+        .with_decode_allow_trailing_bits(true),
+);
 
 /// A random id as Kafka makes them: none whose text starts with `-` (tools would take it for an option), none of
 /// the first hundred (reserved for directories by KIP-858).
@@ -23,42 +30,23 @@ pub fn random() -> [u8; 16] {
 
 fn random_bytes() -> [u8; 16] {
     let mut id = [0; 16];
-    let read = File::open("/dev/urandom").and_then(|mut urandom| urandom.read_exact(&mut id));
-    if read.is_err() {
-        // Each state has its own random keys: as good a source where the device is missing.
-        let words = [RandomState::new().hash_one(0), RandomState::new().hash_one(1)];
-        id[..8].copy_from_slice(&words[0].to_be_bytes());
-        id[8..].copy_from_slice(&words[1].to_be_bytes());
+    let mut filled = 0;
+    while filled < id.len() {
+        // An interrupted call is made again; the kernel has no other reason to refuse a few bytes.
+        filled += getrandom(&mut id[filled..], GetRandomFlags::empty()).unwrap_or(0);
     }
     id
 }
 
 /// Kafka's text form of an id.
 pub fn to_base64url(id: &[u8; 16]) -> String {
-    let bits = u128::from_be_bytes(*id);
-    let sextet = |index: usize| match index {
-        // The last character has the last two bits and four zeros.
-        21 => (bits << 4) as usize & 0x3f,
-        _ => (bits >> (122 - 6 * index)) as usize & 0x3f,
-    };
-    (0..TEXT_LEN).map(|index| char::from(ALPHABET[sextet(index)])).collect()
+    BASE64URL.encode(id)
 }
 
 /// An id from Kafka's text form; padding (`==`) is accepted as Java's decoder does.
 pub fn from_base64url(text: &str) -> Option<[u8; 16]> {
-    let text = text.strip_suffix("==").unwrap_or(text).as_bytes();
-    if text.len() != TEXT_LEN {
-        return None;
-    }
-    let mut bits = 0_u128;
-    for byte in &text[..TEXT_LEN - 1] {
-        bits = bits << 6 | sextet_of(*byte)?;
-    }
-    Some((bits << 2 | sextet_of(text[TEXT_LEN - 1])? >> 4).to_be_bytes())
-}
-
-fn sextet_of(byte: u8) -> Option<u128> {
-    ALPHABET.iter().position(|letter| *letter == byte).map(|index| index as u128)
+    let text = text.strip_suffix("==").unwrap_or(text);
+    BASE64URL.decode(text).ok()?.try_into().ok()
 }
 
 /// 32 hexadecimal digits, as in the names of directories that wait for deletion.

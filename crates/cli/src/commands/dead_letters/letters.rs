@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use clap::Args;
 use mainstem_client::{
     Admin, ClientConfig, Consumer, ConsumerConfig, OwnedRecord, Position, Topic, TopicPartition,
@@ -10,7 +11,6 @@ use mainstem_client::{
 use mainstem_flow::letter;
 use serde_json::{Map, Value, json};
 
-use crate::base64;
 use crate::offsets::{self, Offsets};
 use crate::topic;
 
@@ -106,7 +106,7 @@ fn put(out: &mut Map<String, Value>, field: &str, bytes: Option<&[u8]>) {
     match bytes.map(|bytes| (bytes, std::str::from_utf8(bytes))) {
         None => out.insert(field.into(), Value::Null),
         Some((_, Ok(text))) => out.insert(field.into(), json!(text)),
-        Some((bytes, Err(_))) => out.insert(format!("{field}_base64"), base64::encode(bytes).into()),
+        Some((bytes, Err(_))) => out.insert(format!("{field}_base64"), BASE64_STANDARD.encode(bytes).into()),
     };
 }
 
