@@ -16,6 +16,11 @@ pub(crate) fn format(ms: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{millis:03}Z")
 }
 
+/// Year, month and day of a time.
+pub(crate) fn date(ms: i64) -> (i64, i64, i64) {
+    date_of(ms.div_euclid(MS_PER_DAY))
+}
+
 /// Reads `2026-11-21`, `2026-11-21T22:00`, `...T22:00:00.123`, each with `Z`, `+01:00` or, for UTC, nothing behind the
 /// time. A blank may stand for the `T`. None for anything else.
 pub(crate) fn parse(text: &str) -> Option<i64> {

@@ -462,13 +462,17 @@ fn logs_are_dumped_and_verified() {
 
 /// What a client is asked with whose name and password are these.
 fn scram_login(dir: &Path, name: &str, password: &str) -> String {
+    scram_login_by("SCRAM-SHA-512", dir, name, password)
+}
+
+fn scram_login_by(mechanism: &str, dir: &Path, name: &str, password: &str) -> String {
     let login = format!("ScramLoginModule required username=\"{name}\" password=\"{password}\";");
     let lines = [
         "security.protocol=SASL_PLAINTEXT",
-        "sasl.mechanism=SCRAM-SHA-512",
+        &format!("sasl.mechanism={mechanism}"),
         &format!("sasl.jaas.config=org.apache.kafka.common.security.scram.{login}"),
     ];
-    let file = dir.join(format!("{name}-{password}.properties"));
+    let file = dir.join(format!("{name}-{password}-{mechanism}.properties"));
     std::fs::write(&file, lines.join("\n")).unwrap();
     format!("--command-config {}", file.display())
 }
@@ -583,7 +587,10 @@ fn a_password_is_changed() {
     std::fs::write(dir.path().join("bootstrap.checkpoint"), file).unwrap();
     let broker = Broker::start_on(
         dir,
-        &["listener.security.protocol.map=PLAINTEXT:SASL_PLAINTEXT", "sasl.enabled.mechanisms=SCRAM-SHA-512"],
+        &[
+            "listener.security.protocol.map=PLAINTEXT:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms=SCRAM-SHA-512,SCRAM-SHA-256",
+        ],
     );
     let login = |name: &str, password: &str| scram_login(properties.path(), name, password);
     let admin = login("admin", "pw");
@@ -607,6 +614,55 @@ fn a_password_is_changed() {
     broker.run(&format!("topic list {}", login("alice", "second"))).failed();
     let empty = with_input("passwd alice", b"\n").failed();
     assert!(empty.contains("first line is empty"), "{empty}");
+
+    // An old password does not stay by another mechanism, unless one is named.
+    let by_256 = |password: &str| {
+        let login = scram_login_by("SCRAM-SHA-256", properties.path(), "bob", password);
+        broker.run(&format!("topic list {login}"))
+    };
+    with_input("create bob --mechanism SCRAM-SHA-256 --iterations 9000", b"old\n").ok();
+    by_256("old").ok();
+    let changed = with_input("passwd bob", b"new\n").ok();
+    assert_eq!(changed, "changed the password of user bob (SCRAM-SHA-256)\n");
+    by_256("new").ok();
+    by_256("old").failed();
+    let listed = broker.run(&format!("user list {admin}")).ok();
+    assert!(listed.contains("9000"), "it is hashed as often as before: {listed}");
+    let one = with_input("passwd bob --mechanism SCRAM-SHA-512", b"third\n").ok();
+    assert!(one.contains("by SCRAM-SHA-256 the password from before still logs in"), "{one}");
+    let both = with_input("passwd bob", b"fourth\n").ok();
+    assert_eq!(both, "changed the password of user bob (SCRAM-SHA-256, SCRAM-SHA-512)\n");
+    by_256("fourth").ok();
+    by_256("new").failed();
+    broker.run(&format!("topic list {}", login("bob", "third"))).failed();
+}
+
+#[test]
+fn a_directory_that_is_there_keeps_its_mode_and_an_address_of_all_interfaces_needs_a_name() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let home = tempfile::tempdir().unwrap();
+    let (there, new) = (home.path().join("there"), home.path().join("new"));
+    std::fs::create_dir(&there).unwrap();
+    std::fs::set_permissions(&there, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    run("", &format!("security init {}", there.display())).ok();
+    assert_eq!((mode(&there), mode(&there.join("data")), mode(&there.join("ca.key"))), (0o755, 0o700, 0o600));
+    for listen in ["0.0.0.0:9092", "[::]:9092", ":9092"] {
+        let refused = run("", &format!("security init {} --listen {listen}", new.display())).failed();
+        assert!(refused.contains("--host NAME"), "{refused}");
+        assert!(!new.exists(), "nothing is made");
+    }
+    let init = format!(
+        "security init {} --listen 0.0.0.0:9092 --host broker.example --host 10.1.2.3",
+        new.display()
+    );
+    let made = run("", &init).ok();
+    assert!(made.contains("--bootstrap broker.example:9092"), "{made}");
+    assert_eq!(mode(&new), 0o700);
+    let settings = std::fs::read_to_string(new.join("server.properties")).unwrap();
+    assert!(settings.contains(
+        "listeners=SASL_SSL://0.0.0.0:9092\nadvertised.listeners=SASL_SSL://broker.example:9092\n"
+    ));
 }
 
 /// A letter in the form that `produce --json` reads.
@@ -739,7 +795,8 @@ fn a_secure_broker_is_two_commands_away() {
     let made = dir.path().join("secure");
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let address = format!("localhost:{port}");
-    run("", &format!("security init {} --listen {address}", made.display())).ok();
+    // On every interface, as in a container; clients are told a name.
+    run("", &format!("security init {} --listen 0.0.0.0:{port} --host localhost", made.display())).ok();
     let again = run("", &format!("security init {}", made.display())).failed();
     assert!(again.contains("nothing is overwritten"), "{again}");
     for secret in ["ca.key", "server.pem", "server.properties", "admin.properties"] {
@@ -771,7 +828,14 @@ fn a_secure_broker_is_two_commands_away() {
     let admin = format!("--command-config {}", made.join("admin.properties").display());
     broker.run(&format!("topic create orders {admin}")).ok();
     let shown = run("", &format!("security check {} {admin}", broker.address)).ok();
-    for line in ["CN=broker", "localhost, 127.0.0.1", "believed     yes", "SCRAM-SHA-512, SCRAM-SHA-256"] {
+    let lines = [
+        "CN=broker",
+        "localhost, 127.0.0.1",
+        "(730 days)",
+        "believed     yes",
+        "SCRAM-SHA-512, SCRAM-SHA-256",
+    ];
+    for line in lines {
         assert!(shown.contains(line), "{line}: {shown}");
     }
     let strangers = broker.dir.path().join("strangers");

@@ -3,9 +3,9 @@
 mod certificates;
 mod check;
 
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -28,6 +28,9 @@ const PASSWORD_LETTERS: usize = 32;
 const SALT_BYTES: usize = 32;
 /// How often the administrator's password is hashed.
 const ITERATIONS: u32 = 8192;
+
+/// How long certificates are believed, in days, where nothing else is asked for: two years.
+const DAYS: u32 = 730;
 
 /// What `security` takes.
 #[derive(Debug, Args)]
@@ -52,9 +55,15 @@ struct Init {
     /// Where it is all put.
     #[arg(default_value = "mainstem-security", value_name = "DIR")]
     dir: PathBuf,
-    /// The address to listen on.
+    /// The address to listen on. One of all interfaces, such as 0.0.0.0:9092, needs --host.
     #[arg(long, default_value = "localhost:9092", value_name = "HOST:PORT")]
     listen: String,
+    /// A name or an address by which clients reach the broker; may be given several times. Clients are told the first one.
+    #[arg(long, value_name = "HOST")]
+    host: Vec<String>,
+    /// How long the certificates of the broker and the administrator are believed, in days.
+    #[arg(long, default_value_t = DAYS, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    days: u32,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -71,6 +80,9 @@ struct Cert {
     /// A host name or an address of a server; may be given several times.
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
+    /// How long it is believed, in days.
+    #[arg(long, default_value_t = DAYS, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    days: u32,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -102,10 +114,9 @@ pub(crate) fn random_password() -> Result<String> {
 }
 
 fn init(arguments: &Init) -> Result<()> {
-    let Init { dir, listen, .. } = arguments;
-    let host = listen.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
-    let host =
-        host.with_context(|| format!("--listen takes HOST:PORT, such as localhost:9092, not {listen:?}"))?.0;
+    let Init { dir, listen, days, .. } = arguments;
+    let place = Place::of(listen, &arguments.host)?;
+    let is_new = !dir.exists();
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let dir = fs::canonicalize(dir).with_context(|| format!("cannot find {}", dir.display()))?;
     // The administrator is in the file with which the metadata begins.
@@ -121,37 +132,79 @@ fn init(arguments: &Init) -> Result<()> {
             there.display()
         );
     }
-    fs::set_permissions(&dir, Permissions::from_mode(0o700))
-        .with_context(|| format!("cannot change the mode of {}", dir.display()))?;
+    if is_new {
+        fs::set_permissions(&dir, Permissions::from_mode(0o700))
+            .with_context(|| format!("cannot change the mode of {}", dir.display()))?;
+    }
     let authority = Authority::new()?;
-    let server = authority.issue("broker", &certificates::own_hosts(host))?;
-    let admin = authority.issue("admin", &[])?;
+    let server = authority.issue("broker", &certificates::own_hosts(&place.names()), *days)?;
+    let admin = authority.issue("admin", &[], *days)?;
     let password = random_password()?;
     write(&dir, "ca.pem", &authority.certificate, 0o644)?;
     write(&dir, "ca.key", &authority.key, 0o600)?;
     write(&dir, "server.pem", &server.pem(), 0o600)?;
     write(&dir, "admin.pem", &admin.pem(), 0o600)?;
     let data = dir.join("data");
-    fs::create_dir_all(&data).with_context(|| format!("cannot make {}", data.display()))?;
+    DirBuilder::new().mode(0o700).create(&data).with_context(|| format!("cannot make {}", data.display()))?;
     let (name, users) = first_users(&password)?;
     write_bytes(&data, name, &users, 0o600)?;
-    write(&dir, "server.properties", &server_properties(&dir, listen), 0o600)?;
+    write(&dir, "server.properties", &server_properties(&dir, &place), 0o600)?;
     write(&dir, "admin.properties", &admin_properties(&dir, &password), 0o600)?;
     if arguments.json {
-        return print_json(&json!({ "dir": dir, "listen": listen, "files": names }));
+        return print_json(
+            &json!({ "dir": dir, "listen": listen, "bootstrap": place.bootstrap, "files": names }),
+        );
     }
     print(&format!(
         "made {}: an authority, certificates, the administrator admin, and settings\n\n\
          mainstem start --config {}\n\
-         mainstem topic list --bootstrap {listen} --command-config {}",
+         mainstem topic list --bootstrap {} --command-config {}",
         dir.display(),
         dir.join("server.properties").display(),
+        place.bootstrap,
         dir.join("admin.properties").display(),
     ))
 }
 
+/// Where the broker listens, and where clients find it.
+struct Place<'a> {
+    listen: &'a str,
+    /// The host in `listen`, without brackets.
+    host: &'a str,
+    /// Further names.
+    hosts: &'a [String],
+    /// What clients are told, which `listen` need not be.
+    bootstrap: String,
+}
+
+impl<'a> Place<'a> {
+    fn of(listen: &'a str, hosts: &'a [String]) -> Result<Place<'a>> {
+        let parts = listen.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
+        let (host, port) = parts
+            .with_context(|| format!("--listen takes HOST:PORT, such as localhost:9092, not {listen:?}"))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        ensure!(
+            !hosts.is_empty() || !["", "0.0.0.0", "::"].contains(&host),
+            "{listen} is every address of this host, and none that a client can connect to: say by --host NAME how \
+             clients reach the broker"
+        );
+        let bootstrap = match hosts.first() {
+            Some(first) if first.contains(':') => format!("[{first}]:{port}"),
+            Some(first) => format!("{first}:{port}"),
+            None => listen.to_owned(),
+        };
+        Ok(Place { listen, host, hosts, bootstrap })
+    }
+
+    /// What the broker's certificate is for.
+    fn names(&self) -> Vec<&str> {
+        let listened = Some(self.host).filter(|host| !["", "0.0.0.0", "::"].contains(host));
+        listened.into_iter().chain(self.hosts.iter().map(String::as_str)).collect()
+    }
+}
+
 fn cert(arguments: &Cert) -> Result<()> {
-    let Cert { name, dir, host, .. } = arguments;
+    let Cert { name, dir, host, days, .. } = arguments;
     ensure!(
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)),
         "a name has letters, digits, -, _ and . alone, as it becomes that of a file"
@@ -167,7 +220,7 @@ fn cert(arguments: &Cert) -> Result<()> {
         })
     };
     let authority = Authority::from_pem(&read("ca.pem")?, &read("ca.key")?)?;
-    let issued: Issued = authority.issue(name, host)?;
+    let issued: Issued = authority.issue(name, host, *days)?;
     let file = format!("{name}.pem");
     write(dir, &file, &issued.pem(), 0o600)?;
     let path = dir.join(file);
@@ -200,14 +253,19 @@ fn write_bytes(dir: &Path, name: &str, bytes: &[u8], mode: u32) -> Result<()> {
     file.write_all(bytes).and_then(|()| file.sync_all()).with_context(what)
 }
 
-fn server_properties(dir: &Path, listen: &str) -> String {
-    let dir = dir.display();
+fn server_properties(dir: &Path, place: &Place<'_>) -> String {
+    let (dir, listen) = (dir.display(), place.listen);
+    let advertised = match place.hosts.is_empty() {
+        true => String::new(),
+        false => format!("advertised.listeners=SASL_SSL://{}\n", place.bootstrap),
+    };
     format!(
         "# A broker whose clients prove who they are and may do what rules allow.\n\
          process.roles=broker,controller\n\
          node.id=1\n\
          log.dirs={dir}/data\n\
          listeners=SASL_SSL://{listen}\n\
+         {advertised}\
          mainstem.require.authentication=true\n\
          \n\
          ssl.keystore.type=PEM\n\

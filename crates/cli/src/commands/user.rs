@@ -12,6 +12,9 @@ use crate::commands::security::random_password;
 use crate::output::{print, print_json, table};
 use crate::target::Target;
 
+/// How often a password is hashed where nothing else is asked for.
+const ITERATIONS: u32 = 8192;
+
 /// What `user` takes.
 #[derive(Debug, Args)]
 pub(crate) struct UserArguments {
@@ -36,12 +39,12 @@ enum UserCommand {
 struct Password {
     /// The user's name.
     name: String,
-    /// SCRAM-SHA-256 or SCRAM-SHA-512.
-    #[arg(long, default_value = "SCRAM-SHA-512", value_parser = mechanism)]
-    mechanism: ScramMechanism,
-    /// How often the password is hashed, 4096 to 16384 times.
-    #[arg(long, default_value_t = 8192)]
-    iterations: u32,
+    /// SCRAM-SHA-256 or SCRAM-SHA-512. Without it `create` takes SCRAM-SHA-512, and `passwd` all by which the user logs in.
+    #[arg(long, value_parser = mechanism)]
+    mechanism: Option<ScramMechanism>,
+    /// How often the password is hashed, 4096 to 16384 times [default: 8192, or as often as before if that was more].
+    #[arg(long)]
+    iterations: Option<u32>,
     /// Make a random password and print it, instead of reading one.
     #[arg(long)]
     generate: bool,
@@ -98,10 +101,10 @@ async fn credentials(admin: &Admin, name: &str) -> Result<Vec<ScramCredential>> 
 }
 
 async fn set(password: &Password, is_new: bool) -> Result<()> {
-    let Password { name, mechanism, iterations, .. } = password;
+    let Password { name, .. } = password;
     let admin = password.target.connect().await?;
-    let exists = !credentials(&admin, name).await?.is_empty();
-    match (is_new, exists) {
+    let known = credentials(&admin, name).await?;
+    match (is_new, !known.is_empty()) {
         (true, true) => {
             bail!("user {name} is there already; `mainstem user passwd {name}` changes the password")
         }
@@ -112,15 +115,41 @@ async fn set(password: &Password, is_new: bool) -> Result<()> {
         true => random_password()?,
         false => read_password()?,
     };
-    admin.set_scram_credential(name, *mechanism, &secret, *iterations).await?;
+    let changes = changes(password, &known);
+    for (mechanism, iterations) in &changes {
+        admin.set_scram_credential(name, *mechanism, &secret, *iterations).await?;
+    }
+    let names: Vec<&str> = changes.iter().map(|(mechanism, _)| mechanism.name()).collect();
+    let kept = known.iter().filter_map(|one| one.mechanism.map(ScramMechanism::name));
+    let kept: Vec<&str> = kept.filter(|name| !names.contains(name)).collect();
     if password.json {
         let shown = password.generate.then_some(&secret);
-        return print_json(&json!({ "user": name, "mechanism": mechanism.name(), "password": shown }));
+        return print_json(&json!({ "user": name, "mechanisms": names, "kept": kept, "password": shown }));
     }
     let done = if is_new { "created user" } else { "changed the password of user" };
-    match password.generate {
-        true => print(&format!("{done} {name} ({}), with the password {secret}", mechanism.name())),
-        false => print(&format!("{done} {name} ({})", mechanism.name())),
+    let made = if password.generate { format!(", with the password {secret}") } else { String::new() };
+    let stays = match kept.is_empty() {
+        true => String::new(),
+        false => format!("; by {} the password from before still logs in", kept.join(", ")),
+    };
+    print(&format!("{done} {name} ({}){made}{stays}", names.join(", ")))
+}
+
+/// The mechanisms whose password is set, and how often it is hashed for each: the one that was asked for, or all by which the
+/// user logs in. One that was left out would keep the old password.
+fn changes(password: &Password, known: &[ScramCredential]) -> Vec<(ScramMechanism, u32)> {
+    let iterations =
+        |before: i32| password.iterations.unwrap_or(u32::try_from(before).unwrap_or(0).max(ITERATIONS));
+    let before = |mechanism| known.iter().find(|one| one.mechanism == Some(mechanism));
+    match password.mechanism {
+        Some(mechanism) => {
+            vec![(mechanism, iterations(before(mechanism).map_or(0, |one| one.iterations)))]
+        }
+        None if known.is_empty() => vec![(ScramMechanism::Sha512, iterations(0))],
+        None => {
+            let all = known.iter().filter_map(|one| Some((one.mechanism?, iterations(one.iterations))));
+            all.collect()
+        }
     }
 }
 

@@ -5,11 +5,17 @@ use mainstem_security::store::{KeyStore, StorePasswords};
 use mainstem_security::x509::CertificateInfo;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose,
+    KeyPair, KeyUsagePurpose, date_time_ymd,
 };
+
+use crate::timestamp;
 
 /// What the authority is called.
 const NAME: &str = "Mainstem authority";
+
+/// How long the authority is believed, in days.
+const AUTHORITY_DAYS: u32 = 3_650;
+const MS_PER_DAY: i64 = 86_400_000;
 
 /// Who issues certificates.
 pub(super) struct Authority {
@@ -33,15 +39,22 @@ impl Issued {
     }
 }
 
-fn named(name: &str, hosts: &[String]) -> Result<CertificateParams> {
+/// A certificate counts from yesterday on, as clocks differ, and for so many days from now.
+fn named(name: &str, hosts: &[String], days: u32) -> Result<CertificateParams> {
     let mut params = CertificateParams::new(hosts).context("a host is neither a name nor an address")?;
+    let day = |days: i64| -> Result<_> {
+        let (year, month, day) = timestamp::date(timestamp::now_ms() + days * MS_PER_DAY);
+        Ok(date_time_ymd(i32::try_from(year)?, u8::try_from(month)?, u8::try_from(day)?))
+    };
+    params.not_before = day(-1)?;
+    params.not_after = day(i64::from(days) + 1)?;
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
     Ok(params)
 }
 
 fn authority_params() -> Result<CertificateParams> {
-    let mut params = named(NAME, &[])?;
+    let mut params = named(NAME, &[], AUTHORITY_DAYS)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     Ok(params)
@@ -71,9 +84,9 @@ impl Authority {
         Ok(Authority { issuer, certificate: certificate.to_owned(), key: key.to_owned() })
     }
 
-    /// A certificate for a client and, with hosts, for a server.
-    pub(super) fn issue(&self, name: &str, hosts: &[String]) -> Result<Issued> {
-        let mut params = named(name, hosts)?;
+    /// A certificate for a client and, with hosts, for a server, for so many days.
+    pub(super) fn issue(&self, name: &str, hosts: &[String], days: u32) -> Result<Issued> {
+        let mut params = named(name, hosts, days)?;
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
@@ -86,14 +99,13 @@ impl Authority {
     }
 }
 
-/// The names by which this host is connected to, and the one that was asked for.
-pub(super) fn own_hosts(listen: &str) -> Vec<String> {
-    let listen = listen.trim_start_matches('[').trim_end_matches(']');
+/// The names by which this host is connected to, and those that were asked for.
+pub(super) fn own_hosts(asked_for: &[&str]) -> Vec<String> {
     let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut hosts: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
-    for host in [own, listen.to_owned()] {
-        if !host.is_empty() && !hosts.contains(&host) {
-            hosts.push(host);
+    for host in [own.as_str()].iter().chain(asked_for) {
+        if !host.is_empty() && !hosts.iter().any(|known| known == host) {
+            hosts.push((*host).to_owned());
         }
     }
     hosts
