@@ -1,7 +1,8 @@
 //! A blocking Kafka connection that sends any request in any version, and whatever bytes a test wants to send.
 
+use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -67,6 +68,20 @@ impl Client {
     /// The socket, for what no well-behaved client does.
     pub fn stream(&mut self) -> &mut TcpStream {
         &mut self.stream
+    }
+
+    /// Whether a broker on this machine has read everything that was sent: nothing waits in its socket.
+    ///
+    /// # Panics
+    /// When the system does not list its connections (`/proc/net/tcp`).
+    pub fn is_read(&self) -> bool {
+        let connections = fs::read_to_string("/proc/net/tcp").expect("Linux lists its connections");
+        let port =
+            |address: io::Result<SocketAddr>| format!(":{:04X}", address.expect("it is connected").port());
+        let (ours, theirs) = (port(self.stream.local_addr()), port(self.stream.peer_addr()));
+        let mut rows = connections.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let row = rows.find(|row| row.len() > 4 && row[1].ends_with(&theirs) && row[2].ends_with(&ours));
+        row.is_some_and(|row| row[4].ends_with(":00000000"))
     }
 
     /// How long to wait for a response from now on.

@@ -17,10 +17,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// `/health` is answered in this time, whatever else is connected.
-const AT_ONCE: Duration = Duration::from_secs(1);
+const AT_ONCE: Duration = Duration::from_secs(4);
 
 /// A start that was asked to end has ended by then.
-const LET_GO: Duration = Duration::from_secs(5);
+const LET_GO: Duration = Duration::from_secs(15);
 
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()

@@ -19,11 +19,11 @@ use mainstem_wire::{ErrorCode, Uuid};
 
 const TOPIC: &str = "topic";
 
-/// Clients are let go within a second; the rest is for a busy machine.
-const LET_GO: Duration = Duration::from_secs(2);
+/// Clients are let go within a second, and not after the minute that they wait for; the rest is for a busy machine.
+const LET_GO: Duration = Duration::from_secs(15);
 
-/// A start that cannot be ends within this time.
-const GIVE_UP: Duration = Duration::from_secs(2);
+/// A start that cannot be ends within this time: it does not try again and again. The most of it is for a busy machine.
+const GIVE_UP: Duration = Duration::from_secs(15);
 
 fn broker_with_topic(name: &str, partitions: i32) -> (Broker, Client) {
     let broker = Setup::new(name).start();
@@ -40,11 +40,12 @@ fn clients_are_answered_and_let_go_and_nothing_is_recovered() {
     let mut poll = broker.connect();
     let waiting = FetchRequest { max_wait_ms: 60_000, ..fetch_request(vec![fetch_topic(TOPIC, 1, 0)]) };
     poll.send(&waiting, BY_NAME).unwrap();
+    eventually("the broker to have read the long poll", || poll.is_read().then_some(()));
     let one = batch(&[b"a"]);
     for _ in 0..50 {
         producer.send(&produce_request(TOPIC, 0, -1, &one), BY_NAME).unwrap();
     }
-    // One answer shows that the requests have arrived.
+    // One answer shows that the broker is at these requests.
     producer.receive::<ProduceRequest<'_>>(BY_NAME).unwrap();
 
     let begin = Instant::now();

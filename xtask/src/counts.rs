@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use self::callgrind::Callgrind;
 use self::record::{Record, Verdict};
 use crate::interop::report;
-use crate::workspace;
+use crate::{faults, workspace};
 
 const USAGE: &str = "\
 usage: cargo xtask counts [--update] [--only TEXT]
@@ -117,11 +117,15 @@ fn compare(counted: &[Counted], only: &str) -> Result<report::Counts> {
     for (name, count) in counted {
         let verdict = recorded.judge(name, *count, &compiler);
         println!("{name:<40} {count:>9}  {verdict}");
+        if verdict.is_failure() {
+            faults::keep(name, &format!("{count} instructions: {verdict}"));
+        }
         counts.passed += usize::from(!verdict.is_failure());
         counts.failed += usize::from(verdict.is_failure());
     }
     for name in recorded.missing_in(counted, only) {
         println!("{name:<40} {:>9}  {}", "-", Verdict::Gone);
+        faults::keep(name, &Verdict::Gone.to_string());
         counts.failed += 1;
     }
     if counts.failed > 0 {

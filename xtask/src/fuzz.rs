@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::interop::report::Counts;
-use crate::workspace;
+use crate::{faults, workspace};
 
 /// The version of cargo-fuzz that is installed where there is none.
 const CARGO_FUZZ: &str = "0.13.2";
@@ -39,6 +39,7 @@ pub(crate) fn run() -> Result<Counts> {
         let is_sound = run_target(target, seconds)?;
         if !is_sound {
             println!("{target}: failed; the input is in fuzz/artifacts/{target}, see above");
+            faults::keep(target, &format!("the input is in fuzz/artifacts/{target}"));
         }
         counts += Counts { passed: usize::from(is_sound), failed: usize::from(!is_sound), skipped: 0 };
     }

@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout)]
 
 mod counts;
+mod faults;
 mod fuzz;
 mod interop;
 #[cfg(test)]

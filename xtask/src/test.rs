@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::interop::report::Counts;
 use crate::interop::{self, install};
-use crate::{counts, fuzz, readme, schemas, unit, workspace};
+use crate::{counts, faults, fuzz, readme, schemas, unit, workspace};
 
 const USAGE: &str = "\
 usage: cargo xtask test [--long] [--only STAGE]...
@@ -108,6 +108,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         total += counts;
         times.push((stage.name, counts, took));
     }
+    faults::print();
     println!("\nstage        time  outcome");
     for (name, counts, took) in times {
         println!("{name:<9} {:5.0} s  {counts}", took.as_secs_f64());
@@ -123,6 +124,7 @@ fn run_stage(stage: &Stage, options: &Options) -> (Counts, Duration) {
     let begin = Instant::now();
     let counts = (stage.run)(options).unwrap_or_else(|error| {
         println!("{}: {error:#}", stage.name);
+        faults::keep(stage.name, &format!("{error:#}"));
         Counts { failed: 1, ..Counts::default() }
     });
     let took = begin.elapsed();
@@ -179,11 +181,15 @@ fn documentation_tests(variables: &[(&str, String)]) -> Result<Counts> {
     let mut child = command.stdout(Stdio::piped()).spawn().context("start cargo")?;
     let output = child.stdout.take().expect("its output is a pipe");
     let mut counts = Counts::default();
+    let mut said = String::new();
     for line in BufReader::new(output).lines() {
         let line = line?;
         println!("{line}");
         counts += count_results(&line);
+        said.push_str(&line);
+        said.push('\n');
     }
+    faults::keep_tests("documentation", &said);
     let status = child.wait()?;
     if !status.success() && counts.failed == 0 {
         bail!("cargo test --doc ended with {status}");

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::interop::report::Counts;
-use crate::workspace;
+use crate::{faults, workspace};
 
 /// Targets that mostly wait, for kills and timeouts or for JVMs; the longest come first.
 const WAITING: &[&str] = &["takeover", "streams", "half_open", "app", "scenarios", "kills"];
@@ -138,8 +138,12 @@ fn run_program(
     let counts = counts_of(&said, status);
     // One call, so that the lanes do not mix.
     println!("     Running {} ({})\n{said}", program.target, program.executable.display());
+    faults::keep_tests(&program.target, &said);
     if !status.success() {
         println!("{} ended with {status}", program.target);
+        if !said.contains("test result: ") {
+            faults::keep(&program.target, &format!("ended with {status}, see {}", log.display()));
+        }
     }
     Ok(Ended { target: program.target.clone(), took, counts })
 }

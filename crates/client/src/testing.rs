@@ -35,6 +35,10 @@ const SETTINGS: &[(&str, &str)] = &[
     ("offsets.topic.num.partitions", "1"),
 ];
 
+/// What a test waits for at most, unless it is about time: far more than a busy machine needs that runs several JVMs, and less
+/// than what some tests set so that it is never waited for (a minute).
+pub(crate) const PATIENCE: Duration = Duration::from_secs(45);
+
 /// Tells the names of one test from those of another, as Kafka's broker is shared.
 static WORLDS: AtomicU32 = AtomicU32::new(0);
 
@@ -158,7 +162,8 @@ impl World {
     pub(crate) fn client(&self) -> ClientConfig {
         ClientConfig {
             retry_backoff: Duration::from_millis(5),
-            operation_timeout: Duration::from_secs(20),
+            // Less than a test waits, so that it is the client that says what did not happen.
+            operation_timeout: PATIENCE / 3 * 2,
             ..ClientConfig::new(self.address()).unwrap()
         }
     }
@@ -192,9 +197,9 @@ impl World {
 
 /// Waits for a condition.
 pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     while !holds().await {
-        assert!(Instant::now() < deadline, "not within 20 s: {what}");
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

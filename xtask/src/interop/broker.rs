@@ -15,8 +15,8 @@ use crate::workspace;
 /// Partitions of a topic that a client brings into being by using it, and of all others, too.
 pub(crate) const PARTITIONS: i32 = 6;
 
-const START_DEADLINE: Duration = Duration::from_secs(60);
-const STOP_DEADLINE: Duration = Duration::from_secs(60);
+const START_DEADLINE: Duration = Duration::from_secs(150);
+const STOP_DEADLINE: Duration = Duration::from_secs(150);
 
 /// Settings of every run, which both brokers understand.
 fn common_settings() -> Vec<(&'static str, String)> {

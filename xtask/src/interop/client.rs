@@ -18,7 +18,7 @@ use crate::process::{Process, wait_until};
 
 /// A command that takes longer hangs.
 pub(crate) const COMMAND_DEADLINE: Duration = Duration::from_secs(150);
-const CREATE_DEADLINE: Duration = Duration::from_secs(20);
+const CREATE_DEADLINE: Duration = Duration::from_secs(90);
 
 /// How members give up partitions when a group rebalances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

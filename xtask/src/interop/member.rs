@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use super::client::Client;
 use crate::process::{Process, ended_by_request};
 
-const LEAVE_DEADLINE: Duration = Duration::from_secs(60);
+const LEAVE_DEADLINE: Duration = Duration::from_secs(150);
 
 /// One record that a member read.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 const LIST_OFFSETS: i16 = 2;
 const METADATA: i16 = 3;
 const OFFSET_FETCH: i16 = 9;
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// No answer to these requests is larger; a longer length is a broken one.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 

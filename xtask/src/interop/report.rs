@@ -14,7 +14,7 @@ use super::checks::errors;
 use super::checks::security::{self, sessions};
 use super::client::Client;
 use super::install::KAFKA_VERSION;
-use crate::workspace;
+use crate::{faults, workspace};
 
 /// What became of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,6 +94,7 @@ impl Report {
             }
             Err(error) => {
                 println!("FAILED  {seconds:6.1} s  {subject}: {check}\n  {error:#}");
+                faults::keep(&format!("{subject}: {check}"), &format!("{error:#}"));
                 (Outcome::Failed, None)
             }
         };
@@ -177,12 +178,16 @@ pub(crate) const CLIENT_CHECKS: &[(&str, &str)] = &[
     (
         security::ALL_WAYS,
         "SSL, mutual SSL, PLAIN, SCRAM: writes and reads; wrong passwords, an expired certificate, an unknown authority, a \
-         denied topic and a denied group are the client's own errors each time",
+         denied topic and a denied group are reported each time, and no time-out (kcat without SCRAM; kafka-go says of a \
+         denied topic that it is unknown, and of a denied group when it is asked for the coordinator; kafkajs says of a denied \
+         group that its coordinator is not found; kafka-python and aiokafka raise that they cannot begin, with the reason in \
+         their log)",
     ),
     (
         sessions::CHECK,
-        "SASL_SSL sessions of 5 s, each renewed 20 times under load (kafka-python, aiokafka and kafka-go log in again \
-         instead), while the certificate changes: each record once (kafka-go: at least once); then the rule goes",
+        "SASL_SSL sessions of 5 s, renewed 20 times each under load (kafka-python, aiokafka and kafka-go log in again \
+         instead; of 40 at most 10 may come too late and be begun anew), while the certificate changes: each record once \
+         (kafka-go: at least once); then the rule goes (aiokafka and kafka-go may say nothing, and read nothing more)",
     ),
 ];
 

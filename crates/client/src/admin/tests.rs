@@ -8,7 +8,7 @@ use mainstem_wire::{ApiKey, ErrorCode};
 
 use super::*;
 use crate::testing::secured::USER;
-use crate::testing::{ScriptedBroker, World, answer, eventually, on_both_brokers};
+use crate::testing::{PATIENCE, ScriptedBroker, World, answer, eventually, on_both_brokers};
 use crate::{
     ConsumerConfig, GroupConfig, GroupConsumer, Isolation, Position, Producer, ProducerConfig, Record,
 };
@@ -377,7 +377,7 @@ async fn what_does_not_exist_is_reported_at_once(world: World) {
             admin.alter_configs(&resource, &change, false).await,
         ]
     };
-    let told = tokio::time::timeout(Duration::from_secs(20), told).await.expect("nothing is tried again");
+    let told = tokio::time::timeout(PATIENCE, told).await.expect("nothing is tried again");
     for (what, outcome) in ["delete", "grow", "read", "change"].iter().zip(told) {
         assert_eq!(outcome.unwrap_err().code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION), "{what}");
     }

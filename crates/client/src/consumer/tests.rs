@@ -11,8 +11,8 @@ use mainstem_wire::{ApiKey, ErrorCode};
 
 use super::*;
 use crate::testing::{
-    Answered, Asked, BrokenNetwork, NoBroker, ScriptedBroker, World, answer, eventually, java_writes,
-    on_both_brokers,
+    Answered, Asked, BrokenNetwork, NoBroker, PATIENCE, ScriptedBroker, World, answer, eventually,
+    java_writes, on_both_brokers,
 };
 use crate::{ClientConfig, Compression, Header, Producer, ProducerConfig, Record, partition_of_key};
 
@@ -81,7 +81,7 @@ async fn fill(producer: &Producer, to: &TopicPartition, numbers: std::ops::Range
 async fn take(consumer: &mut Consumer, count: usize) -> Vec<i64> {
     let mut numbers = Vec::new();
     while numbers.len() < count {
-        let next = tokio::time::timeout(Duration::from_secs(20), consumer.next());
+        let next = tokio::time::timeout(PATIENCE, consumer.next());
         let batch = next.await.unwrap_or_else(|_| panic!("only {} of {count} came", numbers.len())).unwrap();
         for record in batch.records() {
             let value = std::str::from_utf8(record.unwrap().value.unwrap()).unwrap().to_owned();
@@ -150,7 +150,7 @@ async fn a_seek_goes_where_it_says(world: World) {
     }
     for position in [Position::End, Position::Time(1_000)] {
         consumer.seek(&fixture.t(0), position).unwrap();
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        let deadline = tokio::time::Instant::now() + PATIENCE;
         while consumer.position(&fixture.t(0)).unwrap().is_none() {
             assert!(tokio::time::Instant::now() < deadline, "{position:?} is not found");
             tokio::task::yield_now().await;
@@ -269,7 +269,7 @@ async fn records_of_java_are_read_and_lie_where_our_keys_would(world: World) {
         }
         let mut read = Vec::new();
         while read.len() < keys.len() {
-            let next = tokio::time::timeout(Duration::from_secs(20), consumer.next());
+            let next = tokio::time::timeout(PATIENCE, consumer.next());
             let batch = next.await.unwrap_or_else(|_| panic!("{codec:?}: only {} came", read.len())).unwrap();
             for record in batch.records() {
                 let record = record.unwrap();
@@ -329,7 +329,7 @@ async fn an_offset_that_is_refused_holds_up_no_other() {
 
 /// What is returned next, which is an error.
 async fn told(consumer: &mut Consumer) -> Error {
-    let next = tokio::time::timeout(Duration::from_secs(20), consumer.next()).await;
+    let next = tokio::time::timeout(PATIENCE, consumer.next()).await;
     next.expect("something is returned").unwrap_err()
 }
 
@@ -379,7 +379,7 @@ async fn who_waits_for_a_fetcher_that_panics_is_reported() {
         let _fetcher = fetcher;
         panic!("on purpose");
     });
-    let told = tokio::time::timeout(Duration::from_secs(20), consumer.next()).await;
+    let told = tokio::time::timeout(PATIENCE, consumer.next()).await;
     assert_eq!(told.unwrap().unwrap_err(), Error::Panicked { what: "the fetcher of a consumer".into() });
     assert!(panics.await.unwrap_err().is_panic());
 }

@@ -8,7 +8,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use mainstem_wire::ErrorCode;
 
 use super::*;
-use crate::testing::{JavaMember, World, eventually, on_both_brokers};
+use crate::testing::{JavaMember, PATIENCE, World, eventually, on_both_brokers};
 use crate::{Compression, ConsumerConfig, Isolation, Producer, ProducerConfig, Record};
 
 /// Defines tests of groups of either protocol, each on both brokers.
@@ -121,7 +121,7 @@ fn numbers(batch: &FetchedBatch) -> Vec<i32> {
 async fn take(consumer: &mut GroupConsumer, count: usize) -> Vec<i32> {
     let mut taken = Vec::new();
     while taken.len() < count {
-        let next = tokio::time::timeout(Duration::from_secs(20), consumer.next());
+        let next = tokio::time::timeout(PATIENCE, consumer.next());
         let batch = next.await.unwrap_or_else(|_| panic!("only {} of {count} came", taken.len()));
         taken.extend(numbers(&batch.unwrap()));
     }
@@ -134,7 +134,7 @@ async fn until(
     members: &mut [&mut GroupConsumer],
     holds: impl Fn(&[&mut GroupConsumer]) -> bool,
 ) -> Vec<i32> {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     let mut taken = Vec::new();
     while !holds(members) {
         assert!(Instant::now() < deadline, "the group does not get there");
@@ -245,7 +245,7 @@ async fn automatic_commits_happen_in_time_and_at_the_end(world: World) {
     assert_eq!(take(&mut first, 10).await.len(), 10);
     let key = BTreeSet::from([world.t(0)]);
     let offsets = first.offsets().clone();
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     while offsets.committed(&key).await.unwrap().values().copied().max() != Some(10) {
         assert!(Instant::now() < deadline, "nothing is committed");
         let _ = tokio::time::timeout(Duration::from_millis(10), first.next()).await;
@@ -548,7 +548,7 @@ async fn a_member_shares_with_one_of_java(world: World) {
     taken.extend(balanced(&mut ours, &mut java, |ours, java| (ours, java) == (2, 2)).await);
     ours.close().await.unwrap();
     fill_for_java(world, 4, 120..160).await;
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     while taken.len() < 160 {
         assert!(Instant::now() < deadline, "Java's member has read {} of 160", taken.len());
         taken.extend(numbers_of_java(&mut java));
@@ -565,7 +565,7 @@ async fn balanced(
     java: &mut JavaMember,
     holds: impl Fn(usize, usize) -> bool,
 ) -> Vec<i32> {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + PATIENCE;
     let mut taken = Vec::new();
     loop {
         taken.extend(numbers_of_java(java));
@@ -582,7 +582,7 @@ async fn balanced(
 
 /// So many numbers, whichever member reads them.
 async fn all_of(ours: &mut GroupConsumer, java: &mut JavaMember, count: usize) -> Vec<i32> {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     let mut taken = Vec::new();
     while taken.len() < count {
         assert!(Instant::now() < deadline, "only {} of {count} came", taken.len());
@@ -598,7 +598,7 @@ async fn all_of(ours: &mut GroupConsumer, java: &mut JavaMember, count: usize) -
 async fn next_change(member: &mut GroupConsumer) -> (GroupEvent, Vec<FetchedBatch>) {
     let mut batches = Vec::new();
     loop {
-        let event = tokio::time::timeout(Duration::from_secs(20), member.next_event());
+        let event = tokio::time::timeout(PATIENCE, member.next_event());
         match event.await.expect("something happens within 20 s").unwrap() {
             GroupEvent::Batch(batch) => batches.push(batch),
             event => return (event, batches),
@@ -637,7 +637,7 @@ async fn what_is_kept_beside_an_offset_is_read_back_at_assignment(world: World) 
 async fn take_events(member: &mut GroupConsumer, count: usize) -> Vec<i32> {
     let mut taken = Vec::new();
     while taken.len() < count {
-        let event = tokio::time::timeout(Duration::from_secs(20), member.next_event());
+        let event = tokio::time::timeout(PATIENCE, member.next_event());
         match event.await.expect("something comes within 20 s").unwrap() {
             GroupEvent::Batch(batch) => taken.extend(numbers(&batch)),
             event => panic!("{event:?}"),
@@ -667,7 +667,7 @@ async fn a_revocation_stops_no_other_partition(world: World) {
     fill(&world, 2, 0..8).await;
     let mut events = Vec::new();
     while events.len() < 4 {
-        match tokio::time::timeout(Duration::from_secs(20), first.next_event()).await.unwrap().unwrap() {
+        match tokio::time::timeout(PATIENCE, first.next_event()).await.unwrap().unwrap() {
             GroupEvent::Batch(batch) => {
                 assert_eq!(*batch.partition(), kept);
                 events.extend(numbers(&batch));

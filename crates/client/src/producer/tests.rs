@@ -11,7 +11,7 @@ use mainstem_wire::{ErrorCode, Records};
 use super::*;
 use crate::config::ClientConfig;
 use crate::producer::partitioner::partition_of_key;
-use crate::testing::{BrokenNetwork, World, eventually, on_both_brokers};
+use crate::testing::{BrokenNetwork, PATIENCE, World, eventually, on_both_brokers};
 use crate::{Compression, ErrorClass};
 
 on_both_brokers!(
@@ -92,7 +92,7 @@ async fn acknowledgements_say_what_they_can(world: World) {
         assert_eq!(delivery.await.unwrap().offset, offset, "{acks:?}");
         // Behind the first on the same connection, so that the first is there when it is answered.
         producer.close().await;
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + PATIENCE;
         while values(&world, &topic, 0).await != ["a"] {
             assert!(Instant::now() < deadline, "{acks:?}: the record does not arrive");
         }

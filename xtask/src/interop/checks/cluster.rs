@@ -28,9 +28,9 @@ const ACLS: &str = "kafka-acls";
 const NODES: usize = 3;
 /// The node that is stopped.
 const STOPPED: usize = 3;
-const START_DEADLINE: Duration = Duration::from_secs(60);
+const START_DEADLINE: Duration = Duration::from_secs(150);
 /// Until a node that is away is out of sync, or one that is back is in sync.
-const IN_SYNC_DEADLINE: Duration = Duration::from_secs(40);
+const IN_SYNC_DEADLINE: Duration = Duration::from_secs(150);
 /// The topic of all checks: six partitions of factor three.
 const TOPIC: &str = "three";
 

@@ -27,7 +27,7 @@ const STEP_DEADLINE: Duration = Duration::from_secs(90);
 /// How long a reader may take that first has to join a group, or to find a topic again.
 const READ_MS: u32 = 40_000;
 /// A change of metadata is seen soon, not always at once.
-const PROPAGATION: Duration = Duration::from_secs(20);
+const PROPAGATION: Duration = Duration::from_secs(90);
 
 const NOT_LEADER_OR_FOLLOWER: i16 = 6;
 const UNSUPPORTED_COMPRESSION_TYPE: i16 = 76;

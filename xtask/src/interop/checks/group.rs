@@ -15,7 +15,7 @@ use super::super::world::World;
 use crate::process::wait_until;
 
 /// Rebalances take a session time-out (6 s) at worst, and JVMs take their time to start on a busy machine.
-pub(super) const STEP_DEADLINE: Duration = Duration::from_secs(60);
+pub(super) const STEP_DEADLINE: Duration = Duration::from_secs(150);
 /// The producer writes this much every [`FEED_INTERVAL`].
 const FEED_RECORDS: usize = 100;
 const FEED_INTERVAL: Duration = Duration::from_millis(50);

@@ -15,8 +15,8 @@ use super::{api_versions, consumer_groups, log_dirs};
 use crate::process::{Process, wait_until};
 
 /// A change of metadata is seen by the next tool soon, not always at once.
-const PROPAGATION: Duration = Duration::from_secs(20);
-pub(super) const PROCESS_DEADLINE: Duration = Duration::from_secs(60);
+const PROPAGATION: Duration = Duration::from_secs(90);
+pub(super) const PROCESS_DEADLINE: Duration = Duration::from_secs(150);
 
 pub(super) const TOPICS: &str = "kafka-topics";
 const CONFIGS: &str = "kafka-configs";

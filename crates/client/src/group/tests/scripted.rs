@@ -28,7 +28,7 @@ use super::super::handover::{Offer, hand_over};
 use super::super::protocol::{decode_subscription, encode_assignment};
 use super::*;
 use crate::ClientConfig;
-use crate::testing::{Answered, Asked, ScriptedBroker, answer};
+use crate::testing::{Answered, Asked, PATIENCE, ScriptedBroker, answer};
 
 fn t(partition: i32) -> TopicPartition {
     TopicPartition::new("t", partition)
@@ -70,7 +70,7 @@ async fn a_commit_ends_with_the_loss_of_its_partition() {
     member.take_over().await.unwrap();
     *member.shared.identity.lock() = is_in(5);
     member.assign(BTreeMap::from([(t(0), Position::Offset(9).into())])).await;
-    let ended = tokio::time::timeout(Duration::from_secs(20), commit).await.expect("it is given up");
+    let ended = tokio::time::timeout(PATIENCE, commit).await.expect("it is given up");
     assert_eq!(ended, Err(Error::CommitFailed { group: "g".into(), partition: t(0) }));
     while let Ok(generation) = generations.try_recv() {
         assert_eq!(generation, 3, "others may have committed more by then");
@@ -88,7 +88,7 @@ async fn a_commit_is_of_what_was_held_when_it_was_asked_for() {
     let commit = member.offsets.start(&BTreeMap::from([(t(0), 5)]), |_| false);
     member.keep_only(|_| false);
     member.shared.held.lock().take([t(0)]);
-    let ended = tokio::time::timeout(Duration::from_secs(20), commit).await.expect("it is given up");
+    let ended = tokio::time::timeout(PATIENCE, commit).await.expect("it is given up");
     assert_eq!(ended, Err(Error::CommitFailed { group: "g".into(), partition: t(0) }));
     assert!(generations.try_recv().is_err(), "nothing is asked of the coordinator");
 }
@@ -122,7 +122,7 @@ async fn a_commit_outlasts_a_rebalance_in_which_its_partition_is_kept() {
         while generations.recv().await != Some(generation) {}
         *member.shared.identity.lock() = is_in(generation + 1);
     }
-    let done = tokio::time::timeout(Duration::from_secs(20), commit).await;
+    let done = tokio::time::timeout(PATIENCE, commit).await;
     assert_eq!(done.expect("it is done"), Ok(()));
     assert_eq!(std::iter::from_fn(|| generations.try_recv().ok()).last(), Some(5));
 }
@@ -253,7 +253,7 @@ async fn what_was_read_of_a_partition_that_has_failed_is_committed_when_it_is_gi
     *member.shared.identity.lock() = Identity { member_id: "m".to_owned(), generation: 3 };
     let begin = [(t(0), Position::Offset(5).into()), (t(1), Position::End.into())];
     member.assign(BTreeMap::from(begin)).await;
-    let failed = tokio::time::timeout(Duration::from_secs(20), member.consumer.next()).await;
+    let failed = tokio::time::timeout(PATIENCE, member.consumer.next()).await;
     let failed = failed.expect("it is reported").unwrap_err();
     assert_eq!(failed.code(), Some(ErrorCode::OFFSET_OUT_OF_RANGE));
     member.commit().await.unwrap();
@@ -432,11 +432,11 @@ async fn who_cannot_go_on_leaves() {
         let broker = ScriptedBroker::start(1, move |asked| withhold_offsets(asked, &sender));
         let config = GroupConfig::new("g", ["t"], ConsumerConfig::new(broker.client())).protocol(protocol);
         let mut member = GroupConsumer::new(config).unwrap();
-        let failed = tokio::time::timeout(Duration::from_secs(20), member.next()).await;
+        let failed = tokio::time::timeout(PATIENCE, member.next()).await;
         let failed = failed.expect("it is reported").unwrap_err();
         assert_eq!(failed.code(), Some(ErrorCode::GROUP_AUTHORIZATION_FAILED));
         for expected in expected {
-            let heard = tokio::time::timeout(Duration::from_secs(20), hears.recv()).await;
+            let heard = tokio::time::timeout(PATIENCE, hears.recv()).await;
             assert_eq!(heard.expect("others are not kept waiting").as_deref(), Some(expected));
         }
         assert_eq!(hears.try_recv().ok(), None);
@@ -524,7 +524,7 @@ const LAST_COMMIT: (&str, u64) = ("the last commit of group g", 25);
 /// Closes a member within a short time, which is not enough.
 async fn closed_soon(member: GroupConsumer, (what, after_ms): (&str, u64)) {
     let closing = member.close_within(Duration::from_millis(50));
-    let closed = tokio::time::timeout(Duration::from_secs(20), closing).await;
+    let closed = tokio::time::timeout(PATIENCE, closing).await;
     let (what, after) = (what.to_owned(), Duration::from_millis(after_ms));
     assert_eq!(closed.expect("there is a limit"), Err(Error::TimedOut { what, after, last: None }));
 }
@@ -545,7 +545,7 @@ async fn a_topic_that_was_deleted_holds_up_no_handing_over() {
     *member.shared.identity.lock() = Identity { member_id: "m".to_owned(), generation: 3 };
     member.assign(BTreeMap::from([(t(0), Position::Offset(5).into())])).await;
     let revoked = BTreeSet::from([t(0)]);
-    let given_up = tokio::time::timeout(Duration::from_secs(20), member.revoke(&revoked)).await;
+    let given_up = tokio::time::timeout(PATIENCE, member.revoke(&revoked)).await;
     given_up.expect("nothing is waited for that may never come");
     assert_eq!(member.assignment(), vec![]);
 }

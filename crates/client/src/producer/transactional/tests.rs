@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::*;
-use crate::testing::{BrokenNetwork, World, eventually, on_both_brokers};
+use crate::testing::{BrokenNetwork, PATIENCE, World, eventually, on_both_brokers};
 use crate::{
     ClientConfig, Consumer, ConsumerConfig, ErrorClass, ErrorCode, GroupConfig, GroupConsumer, Isolation,
     Position, ProducerConfig, Record,
@@ -68,7 +68,7 @@ async fn read(world: &World, partition: i32, isolation: Isolation) -> Vec<i32> {
     let mut consumer =
         Consumer::new(ConsumerConfig { isolation, ..ConsumerConfig::new(world.client()) }).unwrap();
     consumer.assign([(key.clone(), Position::Offset(0))]);
-    let (mut numbers, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(20));
+    let (mut numbers, deadline) = (Vec::new(), Instant::now() + PATIENCE);
     while consumer.position(&key).unwrap() < ends[&key] {
         assert!(Instant::now() < deadline, "only {numbers:?} of {key} came");
         let next = tokio::time::timeout(Duration::from_millis(50), consumer.next());

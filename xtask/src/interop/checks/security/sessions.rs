@@ -46,9 +46,11 @@ const RENEWALS: u64 = 20;
 const LOAD: Duration = Duration::from_millis(RENEWALS * SESSION_MS);
 /// One that writes, and one that reads.
 const SESSIONS: u64 = 2;
-/// How many sessions may be killed since their clients came too late to renew them: a client begins when a tenth of the
-/// time is left, half a second.
-const LATE_MAX: u64 = 2;
+/// How many sessions may be killed since their clients came too late to renew them, a quarter: a client begins when a tenth of
+/// the time is left, half a second, and eight of them share the machine.
+const LATE_MAX: u64 = SESSIONS * RENEWALS / 4;
+/// How long the renewals that are still missing after [`LOAD`] may take: those that came late begin a session anew.
+const MISSING: Duration = Duration::from_millis(12 * SESSION_MS);
 /// Seconds after which a client hangs.
 const CLIENT_SECONDS: &str = "300";
 /// The name of the check.
@@ -190,7 +192,7 @@ impl Guarded {
         let mut counts = self.counts(client)?;
         wait_until(
             || format!("{}: {SESSIONS} sessions are renewed {RENEWALS} times", client.key()),
-            Duration::from_millis(2 * SESSION_MS),
+            MISSING,
             || {
                 counts = self.counts(client)?;
                 Ok(is_renewed(counts))
