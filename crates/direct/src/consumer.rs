@@ -422,7 +422,13 @@ async fn connected(config: &ConsumerConfig, inbox: &Arc<Inbox>) -> Result<(), Fa
             message.map_err(|_| Fault::Lost { was_opened, reason: "nothing came for 15 s".to_owned() })?;
         match message.map_err(|status| fault_of(config, &status, was_opened))? {
             Some(proto::FromPublisher { frame: Some(frame) }) => {
-                was_opened |= matches!(frame, from_publisher::Frame::Opened(_));
+                match &frame {
+                    from_publisher::Frame::Opened(_) => was_opened = true,
+                    from_publisher::Frame::Records(records) => {
+                        crate::stages::received(&config.consumer, records);
+                    }
+                    _ => {}
+                }
                 inbox.take(frame).map_err(|fault| match fault {
                     Fault::Fatal(error) => Fault::Fatal(error),
                     Fault::Lost { reason, .. } => {

@@ -45,6 +45,7 @@ mod resume;
 mod sequence;
 mod session;
 mod slices;
+mod stages;
 mod stream;
 mod subscription;
 
@@ -67,3 +68,4 @@ pub use publisher::{Access, Call, Grant, Publisher, Serving};
 pub use resume::{Epoch, JournalId, JournalView, Received};
 pub use sequence::{Sequence, SequenceFault};
 pub use slices::{Done, FINISHED_MAX, SliceRange};
+pub use stages::STAGES;

@@ -3,11 +3,9 @@
 mod connections;
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::Stream as FuturesStream;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -20,8 +18,9 @@ use crate::chunk::{Transform, Transformed};
 use crate::error::{DirectError, Result, causes};
 use crate::journal::Journal;
 use crate::proto::publisher_server::{Publisher as Service, PublisherServer};
-use crate::proto::{self, FromConsumer, FromPublisher, from_consumer};
+use crate::proto::{self, FromConsumer, from_consumer};
 use crate::session::{ALIVE_EVERY, DEAD_AFTER, Session};
+use crate::stages::Frames;
 use crate::stream::Stream;
 use connections::{Connections, PeerInfo};
 
@@ -474,7 +473,7 @@ impl Asked {
 
 #[tonic::async_trait]
 impl Service for Shared {
-    type SubscribeStream = Pin<Box<dyn FuturesStream<Item = Result<FromPublisher, Status>> + Send>>;
+    type SubscribeStream = Frames;
 
     async fn subscribe(
         &self,
@@ -486,7 +485,7 @@ impl Service for Shared {
         let frames = futures_util::stream::unfold(session, |mut session| async {
             session.next_frame().await.map(|frame| (frame, session))
         });
-        Ok(Response::new(Box::pin(frames)))
+        Ok(Response::new(Frames { frames: Box::pin(frames), consumer: asked.consumer, peer: asked.peer }))
     }
 
     async fn describe(

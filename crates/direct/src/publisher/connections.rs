@@ -218,6 +218,13 @@ impl Socket {
         Ok(())
     }
 
+    /// For measurements.
+    fn note(&self, written: &Poll<io::Result<usize>>) {
+        if matches!(written, Poll::Ready(Ok(_))) {
+            crate::stages::written(self.peer.address);
+        }
+    }
+
     /// Why a connection has ended that made no request; none if there is nothing to say of it.
     fn why_unserved(&self) -> Option<&'static str> {
         let is_tls = self.connections.is_tls;
@@ -274,7 +281,9 @@ impl AsyncWrite for Socket {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.note(&written);
+        written
     }
 
     fn poll_write_vectored(
@@ -282,7 +291,9 @@ impl AsyncWrite for Socket {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.note(&written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
