@@ -14,6 +14,7 @@ pub(crate) mod inbox;
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use bytes::Bytes;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataKey, MetadataValue};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
 use crate::error::{DirectError, Refused, Result, causes, words_of};
@@ -30,6 +31,7 @@ use crate::proto::publisher_client::PublisherClient;
 use crate::proto::{self, from_publisher};
 use crate::session::{ALIVE_EVERY, DEAD_AFTER};
 use crate::slices::{Done, SliceRange};
+use crate::tls::{ClientTls, Pem};
 use inbox::{Fault, Inbox};
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -50,7 +52,7 @@ const CREDIT_BYTES: u64 = 2 << 20;
 pub struct Address {
     /// `HOST:PORT`.
     at: String,
-    tls: Option<ClientTlsConfig>,
+    tls: Option<ClientTls>,
     metadata: Vec<(String, String)>,
 }
 
@@ -73,17 +75,35 @@ impl Address {
 
     /// By TLS, with a publisher whose certificate is of these authorities, in PEM.
     #[must_use]
-    pub fn tls(mut self, authorities: impl AsRef<[u8]>) -> Address {
-        let tls = self.tls.take().unwrap_or_default();
-        self.tls = Some(tls.ca_certificate(Certificate::from_pem(authorities)));
-        self
+    pub fn tls(self, authorities: impl AsRef<[u8]>) -> Address {
+        self.trust(Pem::Text(authorities.as_ref().to_vec()))
+    }
+
+    /// The same, from a file, which is read for each connection; where it cannot be used, what was there before is.
+    #[must_use]
+    pub fn tls_file(self, authorities: impl Into<PathBuf>) -> Address {
+        self.trust(Pem::File(authorities.into()))
     }
 
     /// Shows a certificate of this client, with its key, in PEM.
     #[must_use]
-    pub fn identity(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Address {
-        let tls = self.tls.take().unwrap_or_default();
-        self.tls = Some(tls.identity(Identity::from_pem(certificate, key)));
+    pub fn identity(self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Address {
+        self.show(Pem::Text(certificate.as_ref().to_vec()), Pem::Text(key.as_ref().to_vec()))
+    }
+
+    /// The same, from files, which are read for each connection; where they cannot be used, what was there before is.
+    #[must_use]
+    pub fn identity_files(self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Address {
+        self.show(Pem::File(certificate.into()), Pem::File(key.into()))
+    }
+
+    fn trust(mut self, authorities: Pem) -> Address {
+        self.tls = Some(self.tls.unwrap_or_default().trust(authorities));
+        self
+    }
+
+    fn show(mut self, certificate: Pem, key: Pem) -> Address {
+        self.tls = Some(self.tls.unwrap_or_default().identity(certificate, key));
         self
     }
 
@@ -115,7 +135,8 @@ impl Address {
             .initial_stream_window_size(4 << 20)
             .initial_connection_window_size(8 << 20);
         if let Some(tls) = &self.tls {
-            endpoint = endpoint.tls_config(tls.clone()).map_err(unreachable)?;
+            let of_tls = |reason| DirectError::Unreachable { address: self.at.clone(), reason };
+            endpoint = tls.of(&endpoint).map_err(of_tls)?;
         }
         // The time limit of the endpoint ends with TCP; TLS may stall behind it.
         let connected = tokio::time::timeout(CONNECT_WITHIN, endpoint.connect()).await;

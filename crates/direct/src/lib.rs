@@ -48,6 +48,7 @@ mod slices;
 mod stages;
 mod stream;
 mod subscription;
+mod tls;
 
 pub use admin::{Admin, LocalAdmin};
 pub use chunk::{DECOMPRESSED_BYTES_MAX, Transformed};
