@@ -11,6 +11,7 @@
 //! now: the latest position, the credit that is due.
 
 pub(crate) mod inbox;
+mod replay;
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::ops::Range;
@@ -33,6 +34,7 @@ use crate::session::{ALIVE_EVERY, DEAD_AFTER};
 use crate::slices::{Done, SliceRange};
 use crate::tls::{ClientTls, Pem};
 use inbox::{Fault, Inbox};
+pub use replay::{Replay, Replayed};
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// Waits between attempts to connect.
@@ -305,7 +307,9 @@ pub enum ConsumerEvent {
 /// An instance of a consumer. It leaves when it is dropped, as one that is lost.
 #[derive(Debug)]
 pub struct Consumer {
-    name: String,
+    config: ConsumerConfig,
+    /// The offset behind what was brought last; none without slices.
+    position: Option<i64>,
     inbox: Arc<Inbox>,
     task: JoinHandle<()>,
 }
@@ -317,14 +321,13 @@ impl Consumer {
     /// Outside of a tokio runtime.
     pub fn new(config: ConsumerConfig) -> Consumer {
         let inbox = Arc::new(Inbox::new(config.credit_bytes));
-        let name = config.consumer.clone();
-        let task = tokio::spawn(run(config, inbox.clone()));
-        Consumer { name, inbox, task }
+        let task = tokio::spawn(run(config.clone(), inbox.clone()));
+        Consumer { config, position: None, inbox, task }
     }
 
     /// The consumer's name, which all of its instances have.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.config.consumer
     }
 
     /// What happens next. The future may be dropped at will, and loses nothing.
@@ -332,7 +335,14 @@ impl Consumer {
     /// # Errors
     /// Why the subscription cannot go on; a connection that was lost is none.
     pub async fn next(&mut self) -> Result<ConsumerEvent> {
-        self.inbox.next().await
+        let event = self.inbox.next().await?;
+        match event {
+            ConsumerEvent::Assigned { offset, .. } => self.position = Some(offset),
+            ConsumerEvent::Records { next, .. } => self.position = Some(next),
+            ConsumerEvent::Lost { .. } => self.position = None,
+            ConsumerEvent::Revoking { .. } | ConsumerEvent::FilteredFrom { .. } => {}
+        }
+        Ok(event)
     }
 
     /// Brings no records, and forgets none.
@@ -352,6 +362,7 @@ impl Consumer {
 
     /// Nothing of an assignment runs any more, and this is what was done of it: the answer to [`ConsumerEvent::Revoking`].
     pub fn release(&mut self, done: Done) {
+        self.position = None;
         self.inbox.release(done);
     }
 
@@ -415,15 +426,24 @@ async fn run(config: ConsumerConfig, inbox: Arc<Inbox>) {
                 tracing::warn!("stream {stream} of {at}: {reason}; again in {} ms", wait.as_millis());
             }
         }
-        let jitter = RandomState::new().build_hasher().finish() % 1_000;
-        let jittered = wait.mul_f64(0.75 + jitter as f64 / 2_000.0);
         tokio::select! {
-            () = tokio::time::sleep(jittered) => {}
+            () = tokio::time::sleep(jittered(wait)) => {}
             () = inbox.left() => return,
         }
-        let max = if config.address.is_local() { RETRY_MAX_LOCAL } else { RETRY_MAX };
-        wait = (wait * 2).min(max);
+        wait = longer(&config, wait);
     }
+}
+
+/// Not all that have lost a publisher come back at one time.
+fn jittered(wait: Duration) -> Duration {
+    let jitter = RandomState::new().build_hasher().finish() % 1_000;
+    wait.mul_f64(0.75 + jitter as f64 / 2_000.0)
+}
+
+/// The wait after this one.
+fn longer(config: &ConsumerConfig, wait: Duration) -> Duration {
+    let max = if config.address.is_local() { RETRY_MAX_LOCAL } else { RETRY_MAX };
+    (wait * 2).min(max)
 }
 
 /// One connection, until it ends; `Ok` if the instance has left.

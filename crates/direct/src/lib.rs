@@ -52,7 +52,7 @@ mod tls;
 
 pub use admin::{Admin, LocalAdmin};
 pub use chunk::{DECOMPRESSED_BYTES_MAX, Transformed};
-pub use consumer::{Address, Consumer, ConsumerConfig, ConsumerEvent, Positions};
+pub use consumer::{Address, Consumer, ConsumerConfig, ConsumerEvent, Positions, Replay, Replayed};
 pub use credit::{CREDIT_BYTES_MAX, Credit};
 pub use error::{DirectError, Refused, Result};
 pub use filter::{

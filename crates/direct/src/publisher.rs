@@ -2,14 +2,17 @@
 
 mod connections;
 mod link;
+mod replay;
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::Stream as FuturesStream;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Server;
@@ -25,6 +28,7 @@ use crate::stages::Frames;
 use crate::stream::Stream;
 use crate::tls::{Pem, ServerPem, ServerTls};
 use connections::{Connections, PeerInfo};
+use replay::{REPLAYS_MAX, Replaying};
 
 /// Frames of consumers are small: a filter, or finished ranges.
 const INBOUND_BYTES_MAX: usize = 128 << 10;
@@ -59,7 +63,7 @@ pub struct Access<'a> {
 /// What a call does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
-    /// It reads events.
+    /// It reads events, as they come or again.
     Subscribe,
     /// It asks for streams and consumers.
     Describe,
@@ -202,7 +206,12 @@ impl Publisher {
         let listener = TcpListener::bind(at).await.map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
         let (stop, stops) = watch::channel(false);
-        let shared = Arc::new(Shared { streams, judge, stops: stops.clone() });
+        let shared = Arc::new(Shared {
+            streams,
+            judge,
+            replays: Arc::new(Semaphore::new(REPLAYS_MAX)),
+            stops: stops.clone(),
+        });
         let server = Server::builder()
             .http2_keepalive_interval(Some(ALIVE_EVERY))
             .http2_keepalive_timeout(Some(DEAD_AFTER - ALIVE_EVERY))
@@ -367,6 +376,8 @@ impl Drop for Serving {
 struct Shared {
     streams: Vec<Arc<Stream>>,
     judge: Option<Arc<Judge>>,
+    /// Places for replays.
+    replays: Arc<Semaphore>,
     stops: watch::Receiver<bool>,
 }
 
@@ -418,6 +429,18 @@ impl Shared {
         };
         let stream = self.stream(&open.stream)?.clone();
         Session::open(stream, open, request.into_inner(), granted, self.stops.clone())
+    }
+
+    fn open_replay(&self, request: &Request<proto::ReplayRequest>) -> Result<Replaying, Status> {
+        let asked = request.get_ref();
+        let granted = match self.judge(request, Call::Subscribe, &asked.stream, &asked.consumer)? {
+            Grant::Everything => None,
+            Grant::Only(filter) => Some(filter),
+        };
+        let place = self.replays.clone().try_acquire_owned().map_err(|_| {
+            Status::resource_exhausted(format!("{REPLAYS_MAX} replays are under way, which is the most"))
+        })?;
+        Replaying::open(self.stream(&asked.stream)?.clone(), asked, granted, self.stops.clone(), place)
     }
 
     fn describe_asked(
@@ -491,6 +514,18 @@ impl Service for Shared {
             session.next_frame().await.map(|frame| (frame, session))
         });
         Ok(Response::new(Frames { frames: Box::pin(frames), consumer: asked.consumer, peer: asked.peer }))
+    }
+
+    type ReplayStream = Pin<Box<dyn FuturesStream<Item = Result<proto::Replayed, Status>> + Send>>;
+
+    async fn replay(
+        &self,
+        request: Request<proto::ReplayRequest>,
+    ) -> Result<Response<Self::ReplayStream>, Status> {
+        let (stream, consumer) = (&request.get_ref().stream, &request.get_ref().consumer);
+        let asked = Asked::new(&request, Call::Subscribe, stream, consumer);
+        let replaying = asked.log(self.open_replay(&request))?;
+        Ok(Response::new(Box::pin(replaying.frames())))
     }
 
     async fn describe(
