@@ -111,8 +111,11 @@ impl Environment {
 }
 
 /// The first port from one on that is free. What clients connect from is above those that are given by hand, so that a port stays
-/// free while its server is away.
+/// free while its server is away. From 0 on: one that the kernel gives.
 pub(crate) fn free_port(first: u16) -> Result<u16> {
+    if first == 0 {
+        return Ok(free_pair()?.port());
+    }
     let mut ports = first..=first.saturating_add(2 * PORT_PAIRS);
     ports.find(|port| is_free(*port)).with_context(|| {
         format!("none of the {} ports from {first} on is free: choose others by --port", 2 * PORT_PAIRS)

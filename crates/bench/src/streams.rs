@@ -4,6 +4,8 @@
 //! read the same commands and answer each with a line of JSON. Their consumers hold every event against the one before.
 
 mod database;
+mod ramp;
+mod shares;
 mod talk;
 
 use std::collections::BTreeMap;
@@ -22,6 +24,7 @@ use crate::handlers::{said, table};
 use crate::results::{ABOUT, Run, write_json};
 use crate::{machine, process};
 use database::Database;
+use ramp::Ramp;
 use talk::{Figures, Talking};
 
 const POM: &str = include_str!("../direct/pom.xml");
@@ -51,6 +54,14 @@ pub struct StreamsOrder {
     pub warmup: u64,
     /// Events of the load that catches up.
     pub events: u64,
+    /// Length of a step of the load whose rate grows.
+    pub step: u64,
+    /// Events a second of its first step.
+    pub rate_from: u64,
+    /// The p99 of the lag at which it ends.
+    pub lag_ms_max: f64,
+    /// Length of a further window of ours in which the stages of events are watched; 0 for none.
+    pub shares: u64,
     /// Names of loads; all if there are none.
     pub loads: Vec<String>,
     /// Whether the peer is measured as well.
@@ -80,6 +91,8 @@ enum Kind {
     Cycles,
     /// So many events a second by a schedule.
     Rate(u64),
+    /// More events a second step by step, until they are too many.
+    Ramp,
     /// A consumer reads what is there, beside one that has it already.
     CatchUp,
     /// The publisher is killed.
@@ -95,9 +108,10 @@ struct Load {
     with_peer: bool,
 }
 
-const LOADS: [Load; 6] = [
+const LOADS: [Load; 7] = [
     Load { name: "streams-940", kind: Kind::Cycles, consumers: 1, with_peer: true },
     Load { name: "streams-16000", kind: Kind::Rate(16_000), consumers: 1, with_peer: true },
+    Load { name: "streams-ramp", kind: Kind::Ramp, consumers: 1, with_peer: false },
     Load { name: "streams-940-to-10", kind: Kind::Cycles, consumers: 10, with_peer: false },
     Load { name: "streams-940-to-100", kind: Kind::Cycles, consumers: 100, with_peer: false },
     Load { name: "streams-catch-up", kind: Kind::CatchUp, consumers: 1, with_peer: false },
@@ -175,6 +189,8 @@ fn about(order: &StreamsOrder, peer: Option<&Peer>) -> serde_json::Value {
         "seconds": order.seconds,
         "warmup": order.warmup,
         "events_to_catch_up": order.events,
+        "ramp": { "step_s": order.step, "from_per_s": order.rate_from, "lag_p99_ms_max": order.lag_ms_max },
+        "shares_s": order.shares,
         "peer": peer.map(|peer| json!({ "akka-projection-grpc": "1.4.0", "java": peer.java.version })),
     })
 }
@@ -295,8 +311,9 @@ impl Stage<'_> {
         let consumer = self.consumer(&address, database.as_ref())?;
         let mut processes = Processes { publisher, consumer, database };
         let figures = match self.load.kind {
-            Kind::Cycles | Kind::Rate(_) => self.window(&mut processes),
-            Kind::CatchUp => self.catch_up(&mut processes, &address),
+            Kind::Cycles | Kind::Rate(_) => self.window(&mut processes, directory),
+            Kind::Ramp => self.ramp(&mut processes, directory),
+            Kind::CatchUp => self.catch_up(&mut processes, directory, &address),
             Kind::Kills => self.kills(&mut processes, directory, &address),
         };
         processes.consumer.end()?;
@@ -337,38 +354,87 @@ impl Stage<'_> {
 
     fn command(&self, seconds: u64) -> String {
         match self.load.kind {
-            Kind::Rate(rate) => format!("rate {rate} {seconds}"),
+            Kind::Rate(events) => rate(events, seconds),
+            Kind::Ramp => rate(self.order.rate_from, seconds),
             Kind::Cycles | Kind::CatchUp | Kind::Kills => format!("cycles {seconds} {CYCLE_MS} {PAUSE_MS}"),
         }
     }
 
-    /// A load, and what came of it, all of which has to come.
-    fn window(&self, processes: &mut Processes) -> Result<Figures> {
-        let consumers = f64::from(self.load.consumers);
-        let warmed = processes.publisher.ask(&self.command(self.order.warmup))?;
-        arrived(&mut processes.consumer, warmed.of("events")? * consumers)?;
-        processes.consumer.ask("reset")?;
-        let before = Used::look(processes)?;
-        let appended = processes.publisher.ask(&self.command(self.order.seconds))?;
-        let mut figures = Figures::new();
-        before.add_since(processes, &mut figures)?;
-        let came = arrived(&mut processes.consumer, appended.of("events")? * consumers)?;
-        add_lags(&came, "", &mut figures)?;
-        for name in ["append_p50_ms", "append_p99_ms", "append_p999_ms"] {
-            figures.insert(name.to_owned(), appended.of(name)?);
-        }
-        figures.insert("events_per_s".to_owned(), appended.of("events")? / appended.of("seconds")?);
+    /// A load, and what came of it.
+    fn window(&self, processes: &mut Processes, directory: &Path) -> Result<Figures> {
+        self.warm_up(processes)?;
+        let mut figures = self.measured(processes, &self.command(self.order.seconds))?;
         for (name, pid) in [("publisher", processes.publisher.pid()), ("consumer", processes.consumer.pid())]
         {
             let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
             figures.insert(format!("{name}_peak_mib"), mib(process::memory(pid)?.peak));
             figures.insert(format!("{name}_anonymous_mib"), mib(process::resident(pid)?.anonymous));
         }
+        figures.extend(self.shares(processes, directory, &self.command(self.order.shares))?);
+        Ok(figures)
+    }
+
+    /// The same load for a while, all of which comes.
+    fn warm_up(&self, processes: &mut Processes) -> Result<()> {
+        let warmed = processes.publisher.ask(&self.command(self.order.warmup))?.of("events")?;
+        arrived(&mut processes.consumer, warmed * f64::from(self.load.consumers))?;
+        Ok(())
+    }
+
+    /// More and more events a second until they are too many.
+    fn ramp(&self, processes: &mut Processes, directory: &Path) -> Result<Figures> {
+        self.warm_up(processes)?;
+        let mut ramp = Ramp::new(self.order.rate_from, self.order.lag_ms_max);
+        while let Some(events) = ramp.next() {
+            let step = self.measured(processes, &rate(events, self.order.step))?;
+            eprintln!(
+                "  {events}/s: {:.0}/s, lag p99 {:.2} ms",
+                step.of("events_per_s")?,
+                step.of("lag_p99_ms")?
+            );
+            ramp.take(step);
+        }
+        let mut figures = ramp.figures();
+        if let Some(kept) = ramp.kept() {
+            figures.extend(self.shares(processes, directory, &rate(kept, self.order.shares))?);
+        }
+        Ok(figures)
+    }
+
+    /// The same load once more, with an eye on the stages that events pass; nothing where that is not wanted, or of a peer.
+    fn shares(&self, processes: &mut Processes, directory: &Path, command: &str) -> Result<Figures> {
+        if !self.watches_stages() {
+            return Ok(Figures::new());
+        }
+        watch(processes)?;
+        let appended = processes.publisher.ask(command)?.of("events")?;
+        arrived(&mut processes.consumer, appended * f64::from(self.load.consumers))?;
+        watched(processes, directory)
+    }
+
+    fn watches_stages(&self) -> bool {
+        self.order.shares > 0 && self.peer.is_none()
+    }
+
+    /// A command of the publisher, and what came of it, all of which has to come.
+    fn measured(&self, processes: &mut Processes, command: &str) -> Result<Figures> {
+        processes.consumer.ask("reset")?;
+        let before = Used::look(processes)?;
+        let appended = processes.publisher.ask(command)?;
+        let mut figures = Figures::new();
+        before.add_since(processes, &mut figures)?;
+        let consumers = f64::from(self.load.consumers);
+        let came = arrived(&mut processes.consumer, appended.of("events")? * consumers)?;
+        add_lags(&came, "", &mut figures)?;
+        for name in ["append_p50_ms", "append_p99_ms", "append_p999_ms"] {
+            figures.insert(name.to_owned(), appended.of(name)?);
+        }
+        figures.insert("events_per_s".to_owned(), appended.of("events")? / appended.of("seconds")?);
         Ok(figures)
     }
 
     /// A consumer that reads all, alone and then beside one that is up to date.
-    fn catch_up(&self, processes: &mut Processes, address: &str) -> Result<Figures> {
+    fn catch_up(&self, processes: &mut Processes, directory: &Path, address: &str) -> Result<Figures> {
         let mut figures = Figures::new();
         let filled = processes.publisher.ask(&format!("fill {}", self.order.events))?;
         let mut total = filled.of("events")?;
@@ -387,9 +453,34 @@ impl Stage<'_> {
         figures.insert("catch_up_per_s".to_owned(), caught_up(&mut behind, total)?);
         add_lags(&processes.consumer.ask("figures")?, "live_", &mut figures)?;
         let appended = processes.publisher.answer()?.of("events")?;
+        total += appended;
+        arrived(&mut behind, total)?;
+        behind.end()?;
+        if self.watches_stages() {
+            figures.extend(self.live_shares(processes, directory, address, total)?);
+        }
+        Ok(figures)
+    }
+
+    /// The stages of new events while another consumer reads all that are there.
+    fn live_shares(
+        &self,
+        processes: &mut Processes,
+        directory: &Path,
+        address: &str,
+        total: f64,
+    ) -> Result<Figures> {
+        watch(processes)?;
+        processes.publisher.say(&self.command(self.order.shares))?;
+        let mut behind = self.consumer(address, None)?;
+        caught_up(&mut behind, total)?;
+        some_arrived(&mut processes.consumer)?;
+        let of_consumer = stages_of(&mut processes.consumer, &directory.join("consumer.stages"))?;
+        let appended = processes.publisher.answer()?.of("events")?;
         arrived(&mut behind, total + appended)?;
         behind.end()?;
-        Ok(figures)
+        let of_publisher = stages_of(&mut processes.publisher, &directory.join("publisher.stages"))?;
+        shares::shares(&of_publisher, &of_consumer)
     }
 
     /// From the start of a process, after the one before was killed, to the first event that comes from it.
@@ -420,6 +511,31 @@ impl Stage<'_> {
     }
 }
 
+/// The command of a schedule.
+fn rate(events: u64, seconds: u64) -> String {
+    format!("rate {events} {seconds}")
+}
+
+/// Has the stages of events be watched.
+fn watch(processes: &mut Processes) -> Result<()> {
+    processes.publisher.ask("watch")?;
+    processes.consumer.ask("watch")?;
+    processes.consumer.ask("reset")?;
+    Ok(())
+}
+
+/// What was seen since.
+fn watched(processes: &mut Processes, directory: &Path) -> Result<Figures> {
+    let of_publisher = stages_of(&mut processes.publisher, &directory.join("publisher.stages"))?;
+    let of_consumer = stages_of(&mut processes.consumer, &directory.join("consumer.stages"))?;
+    shares::shares(&of_publisher, &of_consumer)
+}
+
+fn stages_of(process: &mut Talking, file: &Path) -> Result<String> {
+    process.ask(&format!("watched {}", file.display()))?;
+    Ok(fs::read_to_string(file)?)
+}
+
 /// Waits until so many events have come since the last reset; they have to be the right ones.
 fn arrived(consumer: &mut Talking, events: f64) -> Result<Figures> {
     let deadline = Instant::now() + ARRIVE_WITHIN;
@@ -434,6 +550,16 @@ fn arrived(consumer: &mut Talking, events: f64) -> Result<Figures> {
         ensure!(Instant::now() < deadline, "{came} of {events} events have come after {ARRIVE_WITHIN:?}");
         thread::sleep(LOOK_EVERY);
     }
+}
+
+/// Waits until an event has come since the last reset.
+fn some_arrived(consumer: &mut Talking) -> Result<()> {
+    let deadline = Instant::now() + ARRIVE_WITHIN;
+    while consumer.ask("figures")?.of("events")? == 0.0 {
+        ensure!(Instant::now() < deadline, "no event has come after {ARRIVE_WITHIN:?}");
+        thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
 }
 
 /// Events a second from the first one to that which makes them so many.

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use mainstem_direct::{Address, Consumer, ConsumerConfig, ConsumerEvent, Done};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 const MAINSTEM: &str = env!("CARGO_BIN_EXE_mainstem");
 
@@ -27,8 +28,14 @@ fn log_of(directory: &str) -> String {
 }
 
 fn serve(directory: &str) -> Served {
+    serve_with(directory, "")
+}
+
+/// With further options, separated by blanks.
+fn serve_with(directory: &str, options: &str) -> Served {
     let mut command = Command::new(MAINSTEM);
     command.args(["direct", "serve", &format!("cart={directory}"), "--address", "127.0.0.1:0"]);
+    command.args(options.split_whitespace());
     let log = std::fs::File::create(log_of(directory)).unwrap();
     let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
     let mut line = String::new();
@@ -114,4 +121,64 @@ async fn consumers_are_looked_after_from_outside() {
     assert!(!run(&format!("list {directory}")).unwrap().contains("analytics"));
     let away = run(&format!("list {url}")).unwrap_err();
     assert!(away.contains("cannot reach the publisher"), "{away}");
+}
+
+/// Writes an authority, and certificates of it for a publisher and a client, as `NAME.ca`, `NAME.crt` and so on.
+fn write_certificates(dir: &std::path::Path, name: &str) {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let write = |file: String, text: &str| {
+        let new = dir.join(format!("{file}.new"));
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(new, dir.join(file)).unwrap();
+    };
+    for role in ["server", "client"] {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        write(format!("{name}.{role}.crt"), &params.signed_by(&key, &authority).unwrap().pem());
+        write(format!("{name}.{role}.key"), &key.serialize_pem());
+    }
+    write(format!("{name}.ca"), &authority.pem());
+}
+
+#[test]
+fn streams_are_looked_at_by_tls_whose_certificates_may_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = dir.path().join("cart").display().to_string();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    write_certificates(dir.path(), "live");
+    let own = format!("--cert {} --key {}", file("live.server.crt"), file("live.server.key"));
+    let served = serve_with(&directory, &format!("{own} --client-ca {}", file("live.ca")));
+    let url = served.url.clone();
+    let shown = format!("--cert {} --key {}", file("live.client.crt"), file("live.client.key"));
+    let by_tls = format!("--ca {}", file("live.ca"));
+    let list = |options: &str| run(format!("list {url} {options}").trim());
+    assert!(list(&format!("{by_tls} {shown}")).unwrap().contains("cart"));
+    for refused in ["", &by_tls] {
+        let error = list(refused).unwrap_err();
+        assert!(error.contains("cannot reach the publisher"), "{error}");
+    }
+    let error = list(&shown).unwrap_err();
+    assert!(error.contains("by TLS alone"), "{error}");
+    let missing = format!("--ca {}", file("none"));
+    assert!(list(&missing).unwrap_err().contains("cannot read"));
+
+    // All of them are replaced, under the process that serves.
+    std::fs::copy(file("live.ca"), file("before.ca")).unwrap();
+    write_certificates(dir.path(), "live");
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while let Err(error) = list(&format!("{by_tls} {shown}")) {
+        assert!(std::time::Instant::now() < deadline, "{error}");
+    }
+    let error = list(&format!("--ca {} {shown}", file("before.ca"))).unwrap_err();
+    assert!(error.contains("invalid peer certificate"), "{error}");
+    drop(served);
+
+    let mut bad = Command::new(MAINSTEM);
+    bad.args(["direct", "serve", &format!("cart={directory}"), "--address", "127.0.0.1:0"]);
+    bad.args(["--cert", &file("none"), "--key", &file("live.server.key")]);
+    let output = bad.output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && error.contains("none cannot be read"), "{error}");
 }

@@ -11,9 +11,11 @@
 //! now: the latest position, the credit that is due.
 
 pub(crate) mod inbox;
+mod replay;
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +23,7 @@ use bytes::Bytes;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataKey, MetadataValue};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
 use crate::error::{DirectError, Refused, Result, causes, words_of};
@@ -30,7 +32,9 @@ use crate::proto::publisher_client::PublisherClient;
 use crate::proto::{self, from_publisher};
 use crate::session::{ALIVE_EVERY, DEAD_AFTER};
 use crate::slices::{Done, SliceRange};
+use crate::tls::{ClientTls, Pem};
 use inbox::{Fault, Inbox};
+pub use replay::{Replay, Replayed};
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// Waits between attempts to connect.
@@ -50,7 +54,7 @@ const CREDIT_BYTES: u64 = 2 << 20;
 pub struct Address {
     /// `HOST:PORT`.
     at: String,
-    tls: Option<ClientTlsConfig>,
+    tls: Option<ClientTls>,
     metadata: Vec<(String, String)>,
 }
 
@@ -73,17 +77,35 @@ impl Address {
 
     /// By TLS, with a publisher whose certificate is of these authorities, in PEM.
     #[must_use]
-    pub fn tls(mut self, authorities: impl AsRef<[u8]>) -> Address {
-        let tls = self.tls.take().unwrap_or_default();
-        self.tls = Some(tls.ca_certificate(Certificate::from_pem(authorities)));
-        self
+    pub fn tls(self, authorities: impl AsRef<[u8]>) -> Address {
+        self.trust(Pem::Text(authorities.as_ref().to_vec()))
+    }
+
+    /// The same, from a file, which is read for each connection; where it cannot be used, what was there before is.
+    #[must_use]
+    pub fn tls_file(self, authorities: impl Into<PathBuf>) -> Address {
+        self.trust(Pem::File(authorities.into()))
     }
 
     /// Shows a certificate of this client, with its key, in PEM.
     #[must_use]
-    pub fn identity(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Address {
-        let tls = self.tls.take().unwrap_or_default();
-        self.tls = Some(tls.identity(Identity::from_pem(certificate, key)));
+    pub fn identity(self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Address {
+        self.show(Pem::Text(certificate.as_ref().to_vec()), Pem::Text(key.as_ref().to_vec()))
+    }
+
+    /// The same, from files, which are read for each connection; where they cannot be used, what was there before is.
+    #[must_use]
+    pub fn identity_files(self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Address {
+        self.show(Pem::File(certificate.into()), Pem::File(key.into()))
+    }
+
+    fn trust(mut self, authorities: Pem) -> Address {
+        self.tls = Some(self.tls.unwrap_or_default().trust(authorities));
+        self
+    }
+
+    fn show(mut self, certificate: Pem, key: Pem) -> Address {
+        self.tls = Some(self.tls.unwrap_or_default().identity(certificate, key));
         self
     }
 
@@ -115,7 +137,8 @@ impl Address {
             .initial_stream_window_size(4 << 20)
             .initial_connection_window_size(8 << 20);
         if let Some(tls) = &self.tls {
-            endpoint = endpoint.tls_config(tls.clone()).map_err(unreachable)?;
+            let of_tls = |reason| DirectError::Unreachable { address: self.at.clone(), reason };
+            endpoint = tls.of(&endpoint).map_err(of_tls)?;
         }
         // The time limit of the endpoint ends with TCP; TLS may stall behind it.
         let connected = tokio::time::timeout(CONNECT_WITHIN, endpoint.connect()).await;
@@ -284,7 +307,9 @@ pub enum ConsumerEvent {
 /// An instance of a consumer. It leaves when it is dropped, as one that is lost.
 #[derive(Debug)]
 pub struct Consumer {
-    name: String,
+    config: ConsumerConfig,
+    /// The offset behind what was brought last; none without slices.
+    position: Option<i64>,
     inbox: Arc<Inbox>,
     task: JoinHandle<()>,
 }
@@ -296,14 +321,13 @@ impl Consumer {
     /// Outside of a tokio runtime.
     pub fn new(config: ConsumerConfig) -> Consumer {
         let inbox = Arc::new(Inbox::new(config.credit_bytes));
-        let name = config.consumer.clone();
-        let task = tokio::spawn(run(config, inbox.clone()));
-        Consumer { name, inbox, task }
+        let task = tokio::spawn(run(config.clone(), inbox.clone()));
+        Consumer { config, position: None, inbox, task }
     }
 
     /// The consumer's name, which all of its instances have.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.config.consumer
     }
 
     /// What happens next. The future may be dropped at will, and loses nothing.
@@ -311,7 +335,14 @@ impl Consumer {
     /// # Errors
     /// Why the subscription cannot go on; a connection that was lost is none.
     pub async fn next(&mut self) -> Result<ConsumerEvent> {
-        self.inbox.next().await
+        let event = self.inbox.next().await?;
+        match event {
+            ConsumerEvent::Assigned { offset, .. } => self.position = Some(offset),
+            ConsumerEvent::Records { next, .. } => self.position = Some(next),
+            ConsumerEvent::Lost { .. } => self.position = None,
+            ConsumerEvent::Revoking { .. } | ConsumerEvent::FilteredFrom { .. } => {}
+        }
+        Ok(event)
     }
 
     /// Brings no records, and forgets none.
@@ -331,6 +362,7 @@ impl Consumer {
 
     /// Nothing of an assignment runs any more, and this is what was done of it: the answer to [`ConsumerEvent::Revoking`].
     pub fn release(&mut self, done: Done) {
+        self.position = None;
         self.inbox.release(done);
     }
 
@@ -394,15 +426,24 @@ async fn run(config: ConsumerConfig, inbox: Arc<Inbox>) {
                 tracing::warn!("stream {stream} of {at}: {reason}; again in {} ms", wait.as_millis());
             }
         }
-        let jitter = RandomState::new().build_hasher().finish() % 1_000;
-        let jittered = wait.mul_f64(0.75 + jitter as f64 / 2_000.0);
         tokio::select! {
-            () = tokio::time::sleep(jittered) => {}
+            () = tokio::time::sleep(jittered(wait)) => {}
             () = inbox.left() => return,
         }
-        let max = if config.address.is_local() { RETRY_MAX_LOCAL } else { RETRY_MAX };
-        wait = (wait * 2).min(max);
+        wait = longer(&config, wait);
     }
+}
+
+/// Not all that have lost a publisher come back at one time.
+fn jittered(wait: Duration) -> Duration {
+    let jitter = RandomState::new().build_hasher().finish() % 1_000;
+    wait.mul_f64(0.75 + jitter as f64 / 2_000.0)
+}
+
+/// The wait after this one.
+fn longer(config: &ConsumerConfig, wait: Duration) -> Duration {
+    let max = if config.address.is_local() { RETRY_MAX_LOCAL } else { RETRY_MAX };
+    (wait * 2).min(max)
 }
 
 /// One connection, until it ends; `Ok` if the instance has left.
@@ -422,7 +463,13 @@ async fn connected(config: &ConsumerConfig, inbox: &Arc<Inbox>) -> Result<(), Fa
             message.map_err(|_| Fault::Lost { was_opened, reason: "nothing came for 15 s".to_owned() })?;
         match message.map_err(|status| fault_of(config, &status, was_opened))? {
             Some(proto::FromPublisher { frame: Some(frame) }) => {
-                was_opened |= matches!(frame, from_publisher::Frame::Opened(_));
+                match &frame {
+                    from_publisher::Frame::Opened(_) => was_opened = true,
+                    from_publisher::Frame::Records(records) => {
+                        crate::stages::received(&config.consumer, records);
+                    }
+                    _ => {}
+                }
                 inbox.take(frame).map_err(|fault| match fault {
                     Fault::Fatal(error) => Fault::Fatal(error),
                     Fault::Lost { reason, .. } => {

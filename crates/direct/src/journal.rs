@@ -339,6 +339,7 @@ impl Worker {
             self.show(self.queue.ends().next)?;
         }
         let synced = self.queue.sync()?;
+        crate::stages::synced(synced);
         self.show(synced)?;
         self.complete(synced);
         Ok(())

@@ -45,12 +45,14 @@ mod resume;
 mod sequence;
 mod session;
 mod slices;
+mod stages;
 mod stream;
 mod subscription;
+mod tls;
 
 pub use admin::{Admin, LocalAdmin};
 pub use chunk::{DECOMPRESSED_BYTES_MAX, Transformed};
-pub use consumer::{Address, Consumer, ConsumerConfig, ConsumerEvent, Positions};
+pub use consumer::{Address, Consumer, ConsumerConfig, ConsumerEvent, Positions, Replay, Replayed};
 pub use credit::{CREDIT_BYTES_MAX, Credit};
 pub use error::{DirectError, Refused, Result};
 pub use filter::{
@@ -67,3 +69,4 @@ pub use publisher::{Access, Call, Grant, Publisher, Serving};
 pub use resume::{Epoch, JournalId, JournalView, Received};
 pub use sequence::{Sequence, SequenceFault};
 pub use slices::{Done, FINISHED_MAX, SliceRange};
+pub use stages::STAGES;

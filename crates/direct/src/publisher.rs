@@ -1,29 +1,34 @@
 //! Serves streams.
 
 mod connections;
+mod link;
+mod replay;
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::Stream as FuturesStream;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tonic::metadata::MetadataMap;
-use tonic::transport::server::TlsConnectInfo;
-use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+use tonic::transport::Server;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::chunk::{Transform, Transformed};
 use crate::error::{DirectError, Result, causes};
 use crate::journal::Journal;
 use crate::proto::publisher_server::{Publisher as Service, PublisherServer};
-use crate::proto::{self, FromConsumer, FromPublisher, from_consumer};
+use crate::proto::{self, FromConsumer, from_consumer};
 use crate::session::{ALIVE_EVERY, DEAD_AFTER, Session};
+use crate::stages::Frames;
 use crate::stream::Stream;
+use crate::tls::{Pem, ServerPem, ServerTls};
 use connections::{Connections, PeerInfo};
+use replay::{REPLAYS_MAX, Replaying};
 
 /// Frames of consumers are small: a filter, or finished ranges.
 const INBOUND_BYTES_MAX: usize = 128 << 10;
@@ -33,6 +38,8 @@ const STREAMS_OF_CONNECTION_MAX: u32 = 1_024;
 const KEEP_EVERY: Duration = Duration::from_millis(100);
 /// And are on the disk so often: a power cut repeats what was done since.
 const SYNC_EVERY: Duration = Duration::from_secs(5);
+/// Files of certificates are looked at so often.
+const LOOK_AT_FILES_EVERY: Duration = Duration::from_secs(1);
 /// An instance that connects has so long to say what it wants.
 const OPEN_WITHIN: Duration = Duration::from_secs(10);
 /// Subscriptions that are ended have so long to be read; then their connections end.
@@ -56,7 +63,7 @@ pub struct Access<'a> {
 /// What a call does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
-    /// It reads events.
+    /// It reads events, as they come or again.
     Subscribe,
     /// It asks for streams and consumers.
     Describe,
@@ -75,13 +82,6 @@ pub enum Grant {
 
 type Judge = dyn Fn(&Access<'_>) -> Result<Grant, String> + Send + Sync;
 
-/// Certificate and key, in PEM.
-#[derive(Clone)]
-struct Tls {
-    certificate: Vec<u8>,
-    key: Vec<u8>,
-}
-
 /// Serves journals as streams.
 ///
 /// ```no_run
@@ -96,8 +96,9 @@ struct Tls {
 #[must_use = "a publisher serves nothing before it is started"]
 pub struct Publisher {
     streams: Vec<(Journal, Option<String>, Option<Arc<Transform>>)>,
-    tls: Option<Tls>,
-    client_authorities: Option<Vec<u8>>,
+    /// Certificate and key.
+    tls: Option<(Pem, Pem)>,
+    client_authorities: Option<Pem>,
     is_insecure: bool,
     judge: Option<Arc<Judge>>,
 }
@@ -136,13 +137,26 @@ impl Publisher {
 
     /// Serves by TLS: a certificate with those that lead to its authority, and its key, in PEM.
     pub fn tls(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Publisher {
-        self.tls = Some(Tls { certificate: certificate.into(), key: key.into() });
+        self.tls = Some((Pem::Text(certificate.into()), Pem::Text(key.into())));
+        self
+    }
+
+    /// The same, from files. They are read again within some seconds of a change: new connections begin with what is in them,
+    /// those that are there go on. Where they cannot be used, what was there before still is, and the log says why.
+    pub fn tls_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Publisher {
+        self.tls = Some((Pem::File(certificate.into()), Pem::File(key.into())));
         self
     }
 
     /// Asks clients for certificates of these authorities, in PEM. It needs [`Publisher::tls`].
     pub fn client_authorities(mut self, authorities: impl Into<Vec<u8>>) -> Publisher {
-        self.client_authorities = Some(authorities.into());
+        self.client_authorities = Some(Pem::Text(authorities.into()));
+        self
+    }
+
+    /// The same, from a file, which is read again as those of [`Publisher::tls_files`].
+    pub fn client_authorities_file(mut self, authorities: impl Into<PathBuf>) -> Publisher {
+        self.client_authorities = Some(Pem::File(authorities.into()));
         self
     }
 
@@ -178,7 +192,7 @@ impl Publisher {
     /// # Panics
     /// Outside of a tokio runtime.
     pub async fn start(self, address: &str) -> Result<Serving> {
-        let tls = self.tls_config()?;
+        let tls = self.server_tls()?;
         let streams = self.open_streams()?;
         let judge = self.judge;
         let at = resolve(address)?;
@@ -192,21 +206,19 @@ impl Publisher {
         let listener = TcpListener::bind(at).await.map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
         let (stop, stops) = watch::channel(false);
-        let shared = Arc::new(Shared { streams, judge, stops: stops.clone() });
-        let is_tls = tls.is_some();
-        let mut server = Server::builder()
+        let shared = Arc::new(Shared {
+            streams,
+            judge,
+            replays: Arc::new(Semaphore::new(REPLAYS_MAX)),
+            stops: stops.clone(),
+        });
+        let server = Server::builder()
             .http2_keepalive_interval(Some(ALIVE_EVERY))
             .http2_keepalive_timeout(Some(DEAD_AFTER - ALIVE_EVERY))
             .max_concurrent_streams(STREAMS_OF_CONNECTION_MAX)
             .initial_stream_window_size(1 << 20)
             .initial_connection_window_size(4 << 20);
-        if let Some(tls) = tls {
-            let configured = server.tls_config(tls);
-            server = configured.map_err(|error| {
-                DirectError::Invalid(format!("the certificate or its key cannot be used: {}", causes(&error)))
-            })?;
-        }
-        let connections = Connections::new(is_tls);
+        let connections = Connections::new(tls.clone());
         let service = PublisherServer::from_arc(shared.clone()).max_decoding_message_size(INBOUND_BYTES_MAX);
         let (incoming, mut is_stopped) = (connections.clone().accept(listener), stops.clone());
         let stopping = connections.clone();
@@ -227,6 +239,8 @@ impl Publisher {
             every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             let mut syncs = tokio::time::interval(SYNC_EVERY);
             syncs.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            let mut looks = tokio::time::interval(LOOK_AT_FILES_EVERY);
+            looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             let ended = loop {
                 tokio::select! {
                     ended = &mut served => break ended,
@@ -236,6 +250,11 @@ impl Publisher {
                         tracing::warn!("{left} connections have not ended within {DRAIN_WITHIN:?} and are cut");
                     }
                     _ = every.tick() => shared.tick(),
+                    _ = looks.tick(), if tls.is_some() => {
+                        let tls = tls.clone();
+                        // As with syncs; a disk that hangs does not hang what is served.
+                        drop(tokio::task::spawn_blocking(move || tls.iter().for_each(|tls| tls.look())));
+                    }
                     _ = syncs.tick() => {
                         let shared = shared.clone();
                         // Nothing waits for it, and what it reports is in the log.
@@ -254,8 +273,8 @@ impl Publisher {
         Ok(Serving { address, stop, task: Some(task) })
     }
 
-    fn tls_config(&self) -> Result<Option<ServerTlsConfig>> {
-        let Some(tls) = &self.tls else {
+    fn server_tls(&self) -> Result<Option<Arc<ServerTls>>> {
+        let Some((certificate, key)) = self.tls.clone() else {
             return match self.client_authorities {
                 None => Ok(None),
                 Some(_) => Err(DirectError::Invalid(
@@ -263,12 +282,11 @@ impl Publisher {
                 )),
             };
         };
-        let identity = Identity::from_pem(&tls.certificate, &tls.key);
-        let config = ServerTlsConfig::new().identity(identity).timeout(OPEN_WITHIN);
-        Ok(Some(match &self.client_authorities {
-            Some(authorities) => config.client_ca_root(Certificate::from_pem(authorities)),
-            None => config,
-        }))
+        let pem = ServerPem { certificate, key, client_authorities: self.client_authorities.clone() };
+        let tls = ServerTls::new(pem).map_err(|reason| {
+            DirectError::Invalid(format!("the certificate or its key cannot be used: {reason}"))
+        })?;
+        Ok(Some(Arc::new(tls)))
     }
 
     fn open_streams(&self) -> Result<Vec<Arc<Stream>>> {
@@ -358,6 +376,8 @@ impl Drop for Serving {
 struct Shared {
     streams: Vec<Arc<Stream>>,
     judge: Option<Arc<Judge>>,
+    /// Places for replays.
+    replays: Arc<Semaphore>,
     stops: watch::Receiver<bool>,
 }
 
@@ -386,11 +406,8 @@ impl Shared {
         consumer: &str,
     ) -> Result<Grant, Status> {
         let Some(judge) = &self.judge else { return Ok(Grant::Everything) };
-        let by_tls = request.extensions().get::<TlsConnectInfo<PeerInfo>>();
-        let certificates = by_tls.and_then(TlsConnectInfo::peer_certs).map(|certificates| {
-            certificates.iter().map(|certificate| certificate.as_ref().to_vec()).collect()
-        });
-        let certificates = certificates.unwrap_or_default();
+        let certificates =
+            request.extensions().get::<PeerInfo>().map(PeerInfo::certificates).unwrap_or_default();
         let access = Access { call, stream, consumer, metadata: request.metadata(), certificates };
         judge(&access).map_err(Status::permission_denied)
     }
@@ -412,6 +429,18 @@ impl Shared {
         };
         let stream = self.stream(&open.stream)?.clone();
         Session::open(stream, open, request.into_inner(), granted, self.stops.clone())
+    }
+
+    fn open_replay(&self, request: &Request<proto::ReplayRequest>) -> Result<Replaying, Status> {
+        let asked = request.get_ref();
+        let granted = match self.judge(request, Call::Subscribe, &asked.stream, &asked.consumer)? {
+            Grant::Everything => None,
+            Grant::Only(filter) => Some(filter),
+        };
+        let place = self.replays.clone().try_acquire_owned().map_err(|_| {
+            Status::resource_exhausted(format!("{REPLAYS_MAX} replays are under way, which is the most"))
+        })?;
+        Replaying::open(self.stream(&asked.stream)?.clone(), asked, granted, self.stops.clone(), place)
     }
 
     fn describe_asked(
@@ -449,9 +478,7 @@ struct Asked {
 impl Asked {
     /// Its connection has made a request by that.
     fn new<T>(request: &Request<T>, call: Call, stream: &str, consumer: &str) -> Asked {
-        let extensions = request.extensions();
-        let by_tls = extensions.get::<TlsConnectInfo<PeerInfo>>().map(TlsConnectInfo::get_ref);
-        let peer = by_tls.or_else(|| extensions.get::<PeerInfo>());
+        let peer = request.extensions().get::<PeerInfo>();
         if let Some(peer) = peer {
             peer.serve();
         }
@@ -474,7 +501,7 @@ impl Asked {
 
 #[tonic::async_trait]
 impl Service for Shared {
-    type SubscribeStream = Pin<Box<dyn FuturesStream<Item = Result<FromPublisher, Status>> + Send>>;
+    type SubscribeStream = Frames;
 
     async fn subscribe(
         &self,
@@ -486,7 +513,19 @@ impl Service for Shared {
         let frames = futures_util::stream::unfold(session, |mut session| async {
             session.next_frame().await.map(|frame| (frame, session))
         });
-        Ok(Response::new(Box::pin(frames)))
+        Ok(Response::new(Frames { frames: Box::pin(frames), consumer: asked.consumer, peer: asked.peer }))
+    }
+
+    type ReplayStream = Pin<Box<dyn FuturesStream<Item = Result<proto::Replayed, Status>> + Send>>;
+
+    async fn replay(
+        &self,
+        request: Request<proto::ReplayRequest>,
+    ) -> Result<Response<Self::ReplayStream>, Status> {
+        let (stream, consumer) = (&request.get_ref().stream, &request.get_ref().consumer);
+        let asked = Asked::new(&request, Call::Subscribe, stream, consumer);
+        let replaying = asked.log(self.open_replay(&request))?;
+        Ok(Response::new(Box::pin(replaying.frames())))
     }
 
     async fn describe(

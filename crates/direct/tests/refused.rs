@@ -8,7 +8,8 @@ use mainstem_direct::proto::{self, FromConsumer, from_consumer::Frame};
 use mainstem_direct::{
     Address, Call, Consumer, ConsumerConfig, DirectError, Grant, Publisher, Refused, SliceRange, criteria,
 };
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use support::log::{log, until_logged};
+use support::tls::{certificates, refusal_of};
 use support::{Reader, admin, config, open, serve, serve_at};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -288,46 +289,6 @@ async fn frames_that_lie_end_the_call() {
     reader.read(1).await;
 }
 
-/// What this process has logged.
-fn log() -> String {
-    String::from_utf8_lossy(&LOG.get_or_init(Log::install).0.lock().unwrap()).into_owned()
-}
-
-static LOG: std::sync::OnceLock<Log> = std::sync::OnceLock::new();
-
-#[derive(Clone, Default)]
-struct Log(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
-
-impl Log {
-    fn install() -> Log {
-        let log = Log::default();
-        let lines = log.clone();
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || lines.clone());
-        tracing::subscriber::set_global_default(subscriber.finish()).unwrap();
-        log
-    }
-}
-
-impl std::io::Write for Log {
-    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(line);
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Waits for a line, behind so many, that has all of these words.
-async fn until_logged(behind: usize, words: &[&str]) {
-    let is_logged = || {
-        let log = log();
-        log.lines().skip(behind).any(|line| words.iter().all(|word| line.contains(word)))
-    };
-    support::until(&format!("{words:?} is in the log"), || std::future::ready(is_logged())).await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_refused_is_in_the_log_with_peer_stream_and_consumer() {
     let _ = log();
@@ -424,33 +385,6 @@ async fn clients_are_asked_for_certificates_by_tls_alone_in_whatever_order_that_
     let address = Address::new(&format!("grpc://localhost:{}", serving.address().port())).unwrap();
     let refused = refusal_of(address.tls(&own.authority)).await;
     assert!(refused.contains("certificate of this client") || refused.contains("alert"), "{refused}");
-}
-
-/// Why nothing is answered at an address: with TLS 1.3 a refused certificate shows at the first call.
-async fn refusal_of(address: Address) -> String {
-    let outcome = match mainstem_direct::Admin::connect(address).await {
-        Ok(mut admin) => admin.describe("").await.map(drop),
-        Err(error) => Err(error),
-    };
-    outcome.unwrap_err().to_string()
-}
-
-struct Certificates {
-    authority: String,
-    server: (String, String),
-    client: (String, String),
-}
-
-fn certificates() -> Certificates {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-    let issue = |name: &str| {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        (params.signed_by(&key, &authority).unwrap().pem(), key.serialize_pem())
-    };
-    Certificates { server: issue("localhost"), client: issue("analytics"), authority: authority.pem() }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -23,6 +23,18 @@ pub(crate) struct Direct {
     /// Events that are there when a consumer begins to catch up.
     #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     events: u64,
+    /// Length of a step of streams-ramp.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    step: u64,
+    /// Events a second of its first step.
+    #[arg(long, value_name = "N", default_value_t = 16_000)]
+    rate_from: u64,
+    /// It ends where the p99 of the lag is above that, or the rate is not kept, twice in turn.
+    #[arg(long, value_name = "MS", default_value_t = 50.0)]
+    lag_ms_max: f64,
+    /// Watch the stages of events in a further window of so long: sync, wake, HTTP/2, handler. [default: do not]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, hide_default_value = true)]
+    shares: u64,
     /// Measure without the peer, which needs Maven, a JDK and PostgreSQL.
     #[arg(long)]
     no_peer: bool,
@@ -69,6 +81,10 @@ pub(crate) fn run(arguments: &Direct) -> Result<()> {
         seconds: arguments.window,
         warmup: arguments.warmup,
         events: arguments.events,
+        step: arguments.step,
+        rate_from: arguments.rate_from,
+        lag_ms_max: arguments.lag_ms_max,
+        shares: arguments.shares,
         loads: arguments.loads.clone(),
         peer: !arguments.no_peer,
         out: arguments.out.clone(),

@@ -165,6 +165,11 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
+    /// The journal, as the publisher described it last.
+    pub(crate) fn journal(&self) -> Option<JournalView> {
+        self.state.lock().journal.clone()
+    }
+
     pub(crate) fn assignment(&self) -> Option<u64> {
         self.state.lock().assigned.as_ref().map(|one| one.done.assignment)
     }

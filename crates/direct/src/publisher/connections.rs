@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,7 +23,9 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Sleep;
-use tonic::transport::server::Connected;
+
+use super::link::Link;
+use crate::tls::ServerTls;
 
 /// So many connections there may be. One costs 15 KiB before its first request, and a file.
 const CONNECTIONS_MAX: usize = 4_096;
@@ -39,7 +41,8 @@ const TLS_HANDSHAKE: u8 = 0x16;
 /// All connections of a publisher.
 #[derive(Debug)]
 pub(super) struct Connections {
-    is_tls: bool,
+    /// What sessions begin with; none for plain text.
+    tls: Option<Arc<ServerTls>>,
     open: Mutex<Open>,
 }
 
@@ -59,6 +62,8 @@ struct Open {
 #[derive(Debug)]
 pub(super) struct Peer {
     address: SocketAddr,
+    /// That it has shown, in DER, its own first.
+    certificates: OnceLock<Vec<Vec<u8>>>,
     state: Mutex<State>,
     /// Who reads of it.
     reader: AtomicWaker,
@@ -79,6 +84,16 @@ pub(super) struct PeerInfo(Arc<Peer>);
 impl PeerInfo {
     pub(super) fn address(&self) -> SocketAddr {
         self.0.address
+    }
+
+    /// None without TLS, or where clients are not asked for any.
+    pub(super) fn certificates(&self) -> Vec<Vec<u8>> {
+        self.0.certificates.get().cloned().unwrap_or_default()
+    }
+
+    pub(super) fn shows(&self, certificates: Vec<Vec<u8>>) {
+        // There is one handshake.
+        let _ = self.0.certificates.set(certificates);
     }
 
     /// A request has come by it.
@@ -102,21 +117,22 @@ impl Peer {
 }
 
 impl Connections {
-    pub(super) fn new(is_tls: bool) -> Arc<Connections> {
-        Arc::new(Connections { is_tls, open: Mutex::default() })
+    pub(super) fn new(tls: Option<Arc<ServerTls>>) -> Arc<Connections> {
+        Arc::new(Connections { tls, open: Mutex::default() })
     }
 
     /// Those that come to a listener.
     pub(super) fn accept(
         self: Arc<Connections>,
         listener: TcpListener,
-    ) -> impl Stream<Item = io::Result<Socket>> {
+    ) -> impl Stream<Item = io::Result<Link>> {
         futures_util::stream::unfold((self, listener), |(connections, listener)| async move {
             loop {
                 match listener.accept().await {
                     Ok((stream, address)) => {
                         if let Some(socket) = connections.admit(stream, address) {
-                            return Some((Ok(socket), (connections, listener)));
+                            let tls = connections.tls.as_ref().map(|tls| tls.config());
+                            return Some((Ok(Link::new(socket, tls)), (connections, listener)));
                         }
                     }
                     Err(error) => {
@@ -143,7 +159,12 @@ impl Connections {
             }
             return None;
         }
-        let peer = Arc::new(Peer { address, state: Mutex::new(State::Waiting), reader: AtomicWaker::new() });
+        let peer = Arc::new(Peer {
+            address,
+            certificates: OnceLock::new(),
+            state: Mutex::new(State::Waiting),
+            reader: AtomicWaker::new(),
+        });
         let number = open.next;
         open.next += 1;
         open.all.insert(number, peer.clone());
@@ -151,7 +172,7 @@ impl Connections {
         open.end_oldest_waiting();
         drop(open);
         let due = Some(Box::pin(tokio::time::sleep(FIRST_REQUEST_WITHIN)));
-        Some(Socket { stream, peer, number, due, first: None, connections: self.clone() })
+        Some(Socket { stream, peer, number, due, first: None, failure: None, connections: self.clone() })
     }
 
     /// Ends those without a request, and admits no more.
@@ -194,10 +215,21 @@ pub(super) struct Socket {
     due: Option<Pin<Box<Sleep>>>,
     /// The first byte that came.
     first: Option<u8>,
+    /// Why the handshake of TLS has failed.
+    failure: Option<String>,
     connections: Arc<Connections>,
 }
 
 impl Socket {
+    pub(super) fn info(&self) -> PeerInfo {
+        PeerInfo(self.peer.clone())
+    }
+
+    /// The handshake of TLS has failed.
+    pub(super) fn fail(&mut self, why: String) {
+        self.failure = Some(why);
+    }
+
     /// Fails if this end has ended the connection.
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         let state = *self.peer.state.lock();
@@ -218,10 +250,17 @@ impl Socket {
         Ok(())
     }
 
+    /// For measurements.
+    fn note(&self, written: &Poll<io::Result<usize>>) {
+        if matches!(written, Poll::Ready(Ok(_))) {
+            crate::stages::written(self.peer.address);
+        }
+    }
+
     /// Why a connection has ended that made no request; none if there is nothing to say of it.
-    fn why_unserved(&self) -> Option<&'static str> {
-        let is_tls = self.connections.is_tls;
-        match (*self.peer.state.lock(), self.first) {
+    fn why_unserved(&self) -> Option<String> {
+        let is_tls = self.connections.tls.is_some();
+        let why = match (*self.peer.state.lock(), self.first) {
             (State::Served, _) => None,
             (State::Ended("the publisher stops"), _) => None,
             (_, Some(first)) if is_tls && first != TLS_HANDSHAKE => {
@@ -229,13 +268,14 @@ impl Socket {
             }
             (_, Some(TLS_HANDSHAKE)) if !is_tls => Some("it speaks TLS, and plain text is served"),
             (State::Ended(why), _) => Some(why),
-            (State::Waiting, Some(_)) if is_tls => Some(
-                "it ended the handshake of TLS, or this end did: one does not accept the other's certificate",
-            ),
-            (State::Waiting, Some(_)) => Some("it sent no request that could be read"),
+            (State::Waiting, Some(_)) => match &self.failure {
+                Some(failure) => return Some(format!("the handshake of TLS has failed: {failure}")),
+                None => Some("it sent no request that could be read"),
+            },
             // A client has looked whether the port is served.
             (State::Waiting, None) => None,
-        }
+        };
+        why.map(str::to_owned)
     }
 }
 
@@ -274,7 +314,9 @@ impl AsyncWrite for Socket {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.note(&written);
+        written
     }
 
     fn poll_write_vectored(
@@ -282,7 +324,9 @@ impl AsyncWrite for Socket {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.note(&written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -295,13 +339,5 @@ impl AsyncWrite for Socket {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
-impl Connected for Socket {
-    type ConnectInfo = PeerInfo;
-
-    fn connect_info(&self) -> PeerInfo {
-        PeerInfo(self.peer.clone())
     }
 }

@@ -1,6 +1,9 @@
 //! What the tests of streams share: journals in a temporary folder, and consumers that read to lists.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses some of it")]
 
+pub(crate) mod log;
+pub(crate) mod tls;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;

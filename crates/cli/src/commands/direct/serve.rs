@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 use mainstem_direct::{JournalOptions, Publisher};
 
@@ -17,7 +17,7 @@ pub(super) struct Serve {
     /// Where to serve.
     #[arg(long, default_value = "127.0.0.1:8101", value_name = "HOST:PORT")]
     address: String,
-    /// Certificate of the publisher, in PEM; it serves by TLS then.
+    /// Certificate of the publisher, in PEM; it serves by TLS then. It and the other files are read again when they change.
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
     /// Its key, in PEM.
@@ -39,8 +39,6 @@ fn stream(text: &str) -> Result<(String, PathBuf), String> {
 
 /// Serves until SIGTERM or SIGINT.
 pub(super) async fn run(serve: &Serve) -> Result<()> {
-    let read =
-        |path: &PathBuf| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
     // What is refused, and why, is in the log alone.
     let _ = crate::logging::to_stderr(false);
     let mut publisher = Publisher::new();
@@ -48,10 +46,10 @@ pub(super) async fn run(serve: &Serve) -> Result<()> {
         publisher = publisher.stream(&JournalOptions::new().name(name.as_str()).open(directory)?);
     }
     if let (Some(certificate), Some(key)) = (&serve.cert, &serve.key) {
-        publisher = publisher.tls(read(certificate)?, read(key)?);
+        publisher = publisher.tls_files(certificate, key);
     }
     if let Some(authorities) = &serve.client_ca {
-        publisher = publisher.client_authorities(read(authorities)?);
+        publisher = publisher.client_authorities_file(authorities);
     }
     if serve.insecure {
         publisher = publisher.insecure();

@@ -11,13 +11,17 @@
 //! | `fill EVENTS` | as fast as it goes, 100 in a batch |
 //! | `from NUMBER` | what the next event of each entity is called |
 //!
-//! Of a consumer: `reset` forgets all times, `figures` prints those since. Each event says whose it is, its number, and when its
+//! Of a consumer: `reset` forgets all times, `figures` prints those since. Of both: `watch` looks at the stages that events pass,
+//! and `watched FILE` writes what was seen since (`stages.rs`). Each event says whose it is, its number, and when its
 //! append began, or was due; a consumer holds each against the one before.
 
 #![allow(clippy::print_stdout)]
 
+mod stages;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, Write as _};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -28,6 +32,7 @@ use hdrhistogram::Histogram;
 use mainstem_direct::{DirectError, Journal, JournalOptions, NewEvent, Publisher};
 use mainstem_flow::{App, Msg, Raw, Route};
 use parking_lot::Mutex;
+use stages::Stages;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -195,6 +200,17 @@ impl Entities {
     }
 }
 
+/// Carries out a command that has to do with stages; false if it is another one.
+fn watch(stages: &Stages, command: &str) -> Result<bool> {
+    match command.split_once(' ') {
+        None if command == "watch" => stages.begin(),
+        Some(("watched", file)) => stages.end(Path::new(file))?,
+        _ => return Ok(false),
+    }
+    say(&Figures::from([("done", 1.0)]))?;
+    Ok(true)
+}
+
 async fn publish(directory: &str, address: &str) -> Result<()> {
     let journal = JournalOptions::new().name("events").open(directory)?;
     let serving = Publisher::new().stream(&journal).start(address).await?;
@@ -204,8 +220,11 @@ async fn publish(directory: &str, address: &str) -> Result<()> {
         took: Arc::new(Mutex::new(histogram())),
     };
     say(&Figures::from([("ready", 1.0)]))?;
-    let mut commands = commands();
+    let (mut commands, stages) = (commands(), Stages::default());
     while let Some(command) = commands.recv().await {
+        if watch(&stages, &command)? {
+            continue;
+        }
         entities.took.lock().reset();
         let began = Instant::now();
         let events = entities.carry_out(&command).await.with_context(|| command.clone())?;
@@ -223,6 +242,8 @@ async fn publish(directory: &str, address: &str) -> Result<()> {
 
 /// What came to a consumer.
 struct Seen {
+    /// The consumer's name.
+    name: String,
     numbers: Vec<AtomicU32>,
     lags: Mutex<Histogram<u64>>,
 }
@@ -236,8 +257,9 @@ struct Counts {
     last_ns: AtomicU64,
 }
 
-fn take(event: &[u8], seen: &Seen, counts: &Counts) {
-    let now = now_ns();
+fn take(event: &Msg<Raw>, seen: &Seen, counts: &Counts, stages: &Stages) {
+    let (now, offset): (u64, i64) = (now_ns(), event.offset());
+    let event: &[u8] = event;
     let number_at = |at: usize| event.get(at..)?.first_chunk().map(|four| u32::from_le_bytes(*four));
     let sent = event.first_chunk().map_or(0, |eight| u64::from_le_bytes(*eight));
     let due = number_at(8).and_then(|entity| seen.numbers.get(entity as usize));
@@ -249,6 +271,7 @@ fn take(event: &[u8], seen: &Seen, counts: &Counts) {
         counts.faults.fetch_add(1, Ordering::Relaxed);
     }
     seen.lags.lock().saturating_record(now.saturating_sub(sent));
+    stages.handled(&seen.name, offset, sent, now);
     if counts.events.fetch_add(1, Ordering::Relaxed) == 0 {
         counts.first_ns.store(now, Ordering::Relaxed);
     }
@@ -257,24 +280,28 @@ fn take(event: &[u8], seen: &Seen, counts: &Counts) {
 
 async fn consume(address: &str, consumers: usize) -> Result<()> {
     let counts = Arc::new(Counts::default());
-    let (mut all, mut running) = (Vec::new(), Vec::new());
+    let (mut all, mut running, stages) = (Vec::new(), Vec::new(), Stages::default());
     for number in 0..consumers {
+        let name = format!("consumer-{}-{number}", std::process::id());
         let seen = Arc::new(Seen {
+            name: name.clone(),
             numbers: (0..ENTITIES).map(|_| AtomicU32::new(0)).collect(),
             lags: Mutex::new(histogram()),
         });
         all.push(seen.clone());
-        let counts = counts.clone();
+        let (counts, stages) = (counts.clone(), stages.clone());
         let route = Route::topic("events", move |event: Msg<Raw>| {
-            take(&event, &seen, &counts);
+            take(&event, &seen, &counts, &stages);
             std::future::ready(())
         });
-        let name = format!("consumer-{}-{number}", std::process::id());
         running.push(App::new(name, &format!("grpc://{address}"))?.add(route).start()?);
     }
     say(&Figures::from([("ready", 1.0)]))?;
     let mut commands = commands();
     while let Some(command) = commands.recv().await {
+        if watch(&stages, &command)? {
+            continue;
+        }
         match command.as_str() {
             "reset" => {
                 all.iter().for_each(|seen| seen.lags.lock().reset());

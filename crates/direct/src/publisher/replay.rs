@@ -1,0 +1,180 @@
+//! Replays: all events of some keys once more, found by a scan of the journal from its start, beside the subscription.
+//!
+//! One costs a chunk of the journal in memory, and no more than its consumer reads: the next chunk is read when the connection has
+//! room for what is in it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::Stream as FuturesStream;
+use mainstem_queue::{QueueError, Tailer};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tonic::Status;
+
+use crate::chunk::{Chunk, Lens, Share, first_batches};
+use crate::error::{DirectError, Refused};
+use crate::journal::FRAME_BYTES_MAX;
+use crate::proto::{self, criterion::Matches};
+use crate::resume::{Epoch, JournalId, JournalView, RUNS_MAX, Received};
+use crate::slices::SliceRange;
+use crate::stream::{Stream, internal};
+
+/// A publisher scans for so many at one time; who asks for one more asks again.
+pub(super) const REPLAYS_MAX: usize = 16;
+/// Of a long stretch without events of the keys, the consumer hears after so many chunks.
+const CHUNKS_UNSAID_MAX: usize = 64;
+
+/// A scan under way.
+pub(super) struct Replaying {
+    stream: Arc<Stream>,
+    lens: Arc<Lens>,
+    share: Share,
+    older: Option<Tailer>,
+    /// Where the last frame ended.
+    said_to: i64,
+    /// What is read next.
+    position: i64,
+    until: i64,
+    stops: watch::Receiver<bool>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Replaying {
+    /// Begins one.
+    ///
+    /// # Errors
+    /// What of the request makes no sense, or is not there any more.
+    pub(super) fn open(
+        stream: Arc<Stream>,
+        request: &proto::ReplayRequest,
+        granted: Option<proto::Filter>,
+        stops: watch::Receiver<bool>,
+        place: OwnedSemaphorePermit,
+    ) -> Result<Replaying, Status> {
+        let consumer = &request.consumer;
+        let known = stream.subscriptions().into_iter().find(|one| one.name() == consumer);
+        let known = known.ok_or_else(|| {
+            Status::not_found(format!("stream {} has no consumer {consumer:?}", stream.name()))
+        })?;
+        let kept = known.settings().borrow().filter.clone();
+        let filters: Vec<proto::Filter> = granted
+            .into_iter()
+            .chain(request.filter.clone())
+            .chain(kept)
+            .chain([of_keys(request)?])
+            .collect();
+        let lens = stream.lens(&filters).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let view = stream.journal().view();
+        check(&view, request)?;
+        // Nothing before the start was there when the consumer came by it, or retention has taken it.
+        let position = request.from.max(view.start).min(request.until);
+        Ok(Replaying {
+            stream,
+            lens,
+            share: Share::new(SliceRange::ALL, Vec::new()),
+            older: None,
+            said_to: request.from,
+            position,
+            until: request.until,
+            stops,
+            _place: place,
+        })
+    }
+
+    /// What it sends.
+    pub(super) fn frames(self) -> impl FuturesStream<Item = Result<proto::Replayed, Status>> {
+        futures_util::stream::try_unfold(self, |mut replaying| async move {
+            Ok(replaying.next().await?.map(|frame| (frame, replaying)))
+        })
+    }
+
+    /// The next frame; none behind the last one.
+    async fn next(&mut self) -> Result<Option<proto::Replayed>, Status> {
+        for _ in 0..CHUNKS_UNSAID_MAX {
+            if self.position >= self.until {
+                break;
+            }
+            if *self.stops.borrow() {
+                return Err(Status::unavailable("the publisher stops"));
+            }
+            let chunk = self.read().await?;
+            let (batches, next) = self.events_of(&chunk)?;
+            self.position = next.min(self.until);
+            if !batches.is_empty() {
+                return Ok(Some(self.say(batches)));
+            }
+        }
+        Ok((self.said_to < self.position).then(|| self.say(Bytes::new())))
+    }
+
+    fn say(&mut self, batches: Bytes) -> proto::Replayed {
+        let from = std::mem::replace(&mut self.said_to, self.position);
+        proto::Replayed { from, next: self.position, batches }
+    }
+
+    /// Events of the keys in a chunk, as many as a frame may have, and where they end.
+    fn events_of(&self, chunk: &Chunk) -> Result<(Bytes, i64), Status> {
+        let seen = chunk.seen_through(&self.lens, self.stream.journal().counters());
+        let own = seen.and_then(|seen| self.share.of(&seen, self.position, self.until));
+        let position = self.position;
+        let own = own.map_err(|reason| {
+            Status::data_loss(format!("events from offset {position} on cannot be read: {reason}"))
+        })?;
+        if own.len() <= FRAME_BYTES_MAX {
+            return Ok((own, chunk.next));
+        }
+        first_batches(&own, FRAME_BYTES_MAX).map_err(|next| {
+            let max = FRAME_BYTES_MAX;
+            let reason =
+                format!("the batch before offset {next} has more than a frame may have ({max} bytes)");
+            Status::out_of_range(reason)
+        })
+    }
+
+    async fn read(&mut self) -> Result<Chunk, Status> {
+        let (journal, mut older, position) =
+            (self.stream.journal().clone(), self.older.take(), self.position);
+        let read = tokio::task::spawn_blocking(move || {
+            let chunk = journal.read_older(&mut older, position);
+            (chunk, older)
+        });
+        let (chunk, older) = read.await.map_err(|error| Status::internal(error.to_string()))?;
+        self.older = older;
+        chunk.map_err(|error| match error {
+            DirectError::Queue(QueueError::OutOfRange { offset, start, end }) => {
+                Refused::OutOfRange { offset, start, end }.to_status()
+            }
+            other => internal(other),
+        })
+    }
+}
+
+/// Lets only events of the keys pass.
+fn of_keys(request: &proto::ReplayRequest) -> Result<proto::Filter, Status> {
+    if request.keys.is_empty() {
+        return Err(Status::invalid_argument("a replay is of one key at least"));
+    }
+    let keys = Matches::Keys(proto::Keys { any: request.keys.clone() });
+    Ok(crate::filter::criteria::only([proto::Criterion { matches: Some(keys) }]))
+}
+
+/// Refuses what is of another journal, or beyond what both have.
+fn check(view: &JournalView, request: &proto::ReplayRequest) -> Result<(), Status> {
+    let proto::ReplayRequest { epoch, from, until, .. } = *request;
+    let id = <[u8; 16]>::try_from(&request.journal_id[..])
+        .map_err(|_| Status::invalid_argument("a journal's id has 16 bytes"))?;
+    if request.epochs.len() > RUNS_MAX {
+        return Err(Status::invalid_argument(format!("more than {RUNS_MAX} runs of a journal are named")));
+    }
+    if !(0..=until).contains(&from) {
+        return Err(Status::invalid_argument(format!("nothing is from offset {from} to {until}")));
+    }
+    let runs = request.epochs.iter().map(Epoch::of_proto).collect();
+    let received = Received { journal: JournalId(id), epoch, offset: until, runs };
+    view.check_received(&received).map_err(|refused| refused.to_status())?;
+    // What a call before has not brought yet must not be gone.
+    match from {
+        0 => Ok(()),
+        from => view.check_offset(from).map_err(|refused| refused.to_status()),
+    }
+}

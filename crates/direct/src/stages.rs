@@ -1,0 +1,71 @@
+//! When events pass the stages between their append and their handler, as trace events: for measurements.
+//!
+//! ```text
+//! append ──▶ synced ──▶ (session wakes) ──▶ handed to HTTP/2 ──▶ written to the socket ──▶ received ──▶ handler
+//! ```
+//!
+//! `mainstem-bench direct --shares` takes them, and says by them which part of a lag each stage has. Where no subscriber asks for
+//! [`STAGES`], each costs a comparison, for a sync, a frame or a write, never for an event.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use futures_util::Stream;
+use tonic::Status;
+use tracing::{Level, enabled, trace};
+
+use crate::proto::{FromPublisher, Records, from_publisher::Frame};
+
+/// The target of the trace events. Each has the field `stage`, and beside it:
+///
+/// | stage | fields | when |
+/// |---|---|---|
+/// | `synced` | `next` | what is before that offset is on the disk, and is made visible next |
+/// | `handed` | `consumer`, `peer`, `from`, `next`, `woken_ns` | a frame goes to HTTP/2; its making began so long before |
+/// | `written` | `peer` | the system has taken bytes for a connection |
+/// | `received` | `consumer`, `from`, `next` | a frame has come to a consumer |
+pub const STAGES: &str = "mainstem_direct::stages";
+
+pub(crate) fn synced(next: i64) {
+    trace!(target: STAGES, stage = "synced", next);
+}
+
+pub(crate) fn written(peer: SocketAddr) {
+    trace!(target: STAGES, stage = "written", %peer);
+}
+
+pub(crate) fn received(consumer: &str, records: &Records) {
+    trace!(target: STAGES, stage = "received", consumer, from = records.from, next = records.next);
+}
+
+/// The frames of a session on their way to its connection.
+pub(crate) struct Frames {
+    pub(crate) frames: Pin<Box<dyn Stream<Item = Result<FromPublisher, Status>> + Send>>,
+    pub(crate) consumer: String,
+    pub(crate) peer: Option<SocketAddr>,
+}
+
+impl Frames {
+    fn handed(&self, began: Instant, frame: &FromPublisher) {
+        let (Some(Frame::Records(records)), Some(peer)) = (&frame.frame, self.peer) else { return };
+        let woken_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let consumer = self.consumer.as_str();
+        let (from, next) = (records.from, records.next);
+        trace!(target: STAGES, stage = "handed", consumer, %peer, from, next, woken_ns);
+    }
+}
+
+impl Stream for Frames {
+    type Item = Result<FromPublisher, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let began = enabled!(target: STAGES, Level::TRACE).then(Instant::now);
+        let polled = self.frames.as_mut().poll_next(context);
+        if let (Some(began), Poll::Ready(Some(Ok(frame)))) = (began, &polled) {
+            self.handed(began, frame);
+        }
+        polled
+    }
+}

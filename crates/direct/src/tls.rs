@@ -1,0 +1,242 @@
+//! Certificates and keys of both ends: given in memory, or in files that are read again when they change.
+//!
+//! A publisher looks at its files every second. What it finds there is checked before it counts, and what cannot be used leaves all
+//! as it was, said in the log. Connections that are there go on; new ones begin with what is there now. A consumer reads its
+//! files for each connection, by the same rule.
+
+use std::fmt;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+use crate::error::causes;
+
+/// What HTTP/2 is called where protocols are chosen.
+const HTTP2: &[u8] = b"h2";
+
+/// Certificates or a key, in PEM.
+#[derive(Clone)]
+pub(crate) enum Pem {
+    Text(Vec<u8>),
+    File(PathBuf),
+}
+
+/// What changes with a file's contents: length, inode, and time of the last change in seconds and nanoseconds.
+type Fingerprint = (u64, u64, i64, i64);
+
+impl fmt::Debug for Pem {
+    /// Without the text, which may be a key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pem::Text(_) => f.write_str("Text"),
+            Pem::File(path) => f.debug_tuple("File").field(path).finish(),
+        }
+    }
+}
+
+impl Pem {
+    fn read(&self) -> Result<Vec<u8>, String> {
+        match self {
+            Pem::Text(text) => Ok(text.clone()),
+            Pem::File(path) => {
+                std::fs::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
+            }
+        }
+    }
+
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
+        let text = self.read()?;
+        let certificates = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
+        let certificates =
+            certificates.map_err(|error| format!("a certificate cannot be read from {self}: {error}"))?;
+        match certificates.is_empty() {
+            true => Err(format!("there is no certificate in {self}")),
+            false => Ok(certificates),
+        }
+    }
+
+    fn key(&self) -> Result<PrivateKeyDer<'static>, String> {
+        let key = PrivateKeyDer::from_pem_slice(&self.read()?);
+        key.map_err(|error| format!("a key cannot be read from {self}: {error}"))
+    }
+
+    /// None for what is no file, or cannot be looked at.
+    fn fingerprint(&self) -> Option<Fingerprint> {
+        let Pem::File(path) = self else { return None };
+        let metadata = std::fs::metadata(path).ok()?;
+        Some((metadata.len(), metadata.ino(), metadata.ctime(), metadata.ctime_nsec()))
+    }
+}
+
+impl fmt::Display for Pem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pem::Text(_) => f.write_str("what was given"),
+            Pem::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// What a publisher shows, and of whom it wants certificates.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerPem {
+    pub(crate) certificate: Pem,
+    pub(crate) key: Pem,
+    pub(crate) client_authorities: Option<Pem>,
+}
+
+impl ServerPem {
+    /// What sessions begin with, if the key fits its certificate.
+    fn load(&self) -> Result<Arc<ServerConfig>, String> {
+        let provider = Arc::new(default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone());
+        let builder = builder.with_safe_default_protocol_versions().map_err(|error| causes(&error))?;
+        let builder = match &self.client_authorities {
+            None => builder.with_no_client_auth(),
+            Some(authorities) => {
+                let mut roots = RootCertStore::empty();
+                roots.add_parsable_certificates(authorities.certificates()?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                builder.with_client_cert_verifier(verifier.build().map_err(|error| causes(&error))?)
+            }
+        };
+        let config = builder.with_single_cert(self.certificate.certificates()?, self.key.key()?);
+        let mut config = config.map_err(|error| causes(&error))?;
+        config.alpn_protocols = vec![HTTP2.to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    fn fingerprints(&self) -> [Option<Fingerprint>; 3] {
+        let authorities = self.client_authorities.as_ref().and_then(Pem::fingerprint);
+        [self.certificate.fingerprint(), self.key.fingerprint(), authorities]
+    }
+}
+
+/// What a publisher's sessions begin with.
+#[derive(Debug)]
+pub(crate) struct ServerTls {
+    pem: ServerPem,
+    now: Mutex<Now>,
+}
+
+#[derive(Debug)]
+struct Now {
+    config: Arc<ServerConfig>,
+    /// The files as they were read last, whether or not they could be used.
+    read: [Option<Fingerprint>; 3],
+    /// And as they were at the last look.
+    seen: [Option<Fingerprint>; 3],
+}
+
+impl ServerTls {
+    /// Reads what there is.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub(crate) fn new(pem: ServerPem) -> Result<ServerTls, String> {
+        let read = pem.fingerprints();
+        let now = Now { config: pem.load()?, read, seen: read };
+        Ok(ServerTls { pem, now: Mutex::new(now) })
+    }
+
+    /// For the next session.
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        self.now.lock().config.clone()
+    }
+
+    /// Reads the files again if they have changed, and have not since the look before: who changes a certificate changes its key
+    /// too. Sessions begin with what is there if it can be used, and with what was there before otherwise.
+    pub(crate) fn look(&self) {
+        let seen = self.pem.fingerprints();
+        {
+            let mut now = self.now.lock();
+            let is_settled = std::mem::replace(&mut now.seen, seen) == seen;
+            if !is_settled || seen == now.read {
+                return;
+            }
+            now.read = seen;
+        }
+        match self.pem.load() {
+            Ok(config) => {
+                self.now.lock().config = config;
+                tracing::info!(
+                    "the certificate, its key or the authorities of clients have changed: new connections use them"
+                );
+            }
+            Err(reason) => tracing::warn!(
+                "the certificate, its key or the authorities of clients have changed and cannot be used: {reason}; new connections go \
+                 on with those before them"
+            ),
+        }
+    }
+}
+
+/// What a client shows, and whom it trusts.
+#[derive(Clone, Default)]
+pub(crate) struct ClientTls {
+    authorities: Vec<Pem>,
+    identity: Option<(Pem, Pem)>,
+    /// What a connection was begun with last.
+    usable: Arc<Mutex<Option<ClientTlsConfig>>>,
+}
+
+impl fmt::Debug for ClientTls {
+    /// Without what was read, which has a key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ClientTls { authorities, identity, .. } = self;
+        f.debug_struct("ClientTls").field("authorities", authorities).field("identity", identity).finish()
+    }
+}
+
+impl ClientTls {
+    pub(crate) fn trust(mut self, authorities: Pem) -> ClientTls {
+        self.authorities.push(authorities);
+        ClientTls { usable: Arc::default(), ..self }
+    }
+
+    pub(crate) fn identity(self, certificate: Pem, key: Pem) -> ClientTls {
+        ClientTls { identity: Some((certificate, key)), usable: Arc::default(), ..self }
+    }
+
+    /// Has a connection be made with what there is now; with what was there for the one before, if that cannot be used.
+    ///
+    /// # Errors
+    /// Why nothing can be used.
+    pub(crate) fn of(&self, endpoint: &Endpoint) -> Result<Endpoint, String> {
+        let with = |config| endpoint.clone().tls_config(config).map_err(|error| causes(&error));
+        let now = self.read().and_then(|config| Ok((with(config.clone())?, config)));
+        match now {
+            Ok((endpoint, config)) => {
+                *self.usable.lock() = Some(config);
+                Ok(endpoint)
+            }
+            Err(reason) => {
+                let Some(before) = self.usable.lock().clone() else { return Err(reason) };
+                tracing::warn!(
+                    "certificates or a key for {} cannot be used as they are now: {reason}; those before them are",
+                    endpoint.uri()
+                );
+                with(before)
+            }
+        }
+    }
+
+    fn read(&self) -> Result<ClientTlsConfig, String> {
+        let mut config = ClientTlsConfig::new();
+        for authorities in &self.authorities {
+            config = config.ca_certificate(Certificate::from_pem(authorities.read()?));
+        }
+        if let Some((certificate, key)) = &self.identity {
+            config = config.identity(Identity::from_pem(certificate.read()?, key.read()?));
+        }
+        Ok(config)
+    }
+}
