@@ -190,11 +190,13 @@ impl Backlog {
             if let Some(record) = batch.record(index).copied() {
                 if index == 0 {
                     progress.note_epoch(record.offset, batch.batch().leader_epoch());
+                    progress.note_topic(record.offset, batch.batch());
                 }
                 return Some((number, index, record));
             }
             // What is behind the last record of a batch, a compacted topic has left out.
             let next = batch.batch().next_offset();
+            progress.note_topic(next, batch.batch());
             if let Some(window) = progress.window.as_mut().filter(|window| window.arrived() <= next) {
                 window.pass(next);
             }
