@@ -591,9 +591,20 @@ where
 
     fn retry(&mut self, again: &[u16], at_ms: u64, now_ms: u64) {
         self.partition.route.metrics.retries.add(again.len() as u64);
+        if let Some(first) = again.first() {
+            self.copy_waiting(*first);
+        }
         let mut progress = self.partition.shared.progress.lock();
         let Some(window) = &mut progress.window else { return };
         again.iter().for_each(|slot| window.retry(*slot, at_ms, now_ms));
+    }
+
+    /// Copies a message that has to wait, and those of its slice behind it.
+    fn copy_waiting(&mut self, slot: u16) {
+        self.messages.copy(slot);
+        if let Some(window) = &self.partition.shared.progress.lock().window {
+            window.behind(slot).for_each(|other| self.messages.copy(other));
+        }
     }
 
     fn set_aside(&mut self, slot: u16, failure: &Failure) {
@@ -604,6 +615,7 @@ where
         // The judge does not count what no attempt would have helped.
         let deliveries = one.tries.failures + u32::from(failure.class == FaultClass::Poison);
         let letter = writing::letter_of(&self.partition, &received, failure, deliveries, first_failed_ms);
+        self.copy_waiting(slot);
         self.await_write(slot);
         let (sink, writes) = (self.partition.sink.clone(), self.writes.clone());
         self.writing.push(write_letter(sink, writes, slot, letter));
