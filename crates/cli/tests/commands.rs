@@ -730,6 +730,8 @@ fn dead_letters_are_listed_shown_replayed_and_purged() {
         "{would}"
     );
     assert_eq!(broker.run("consume orders").ok(), "");
+    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let began_ms = u64::try_from(since_1970.as_millis()).unwrap();
     let done = broker.run("dead-letters replay dlq.billing.orders --execute --json").json();
     assert_eq!(
         (&done["replayed"], &done["deleted"], &done["replayed_too_often"]),
@@ -737,14 +739,22 @@ fn dead_letters_are_listed_shown_replayed_and_purged() {
     );
     let back = broker.run("consume orders --json").ok();
     let back: Vec<Value> = back.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let rounds = |round: &str| json!([{"key": "trace", "value": "4711"}, {"key": "__mainstem.errors.rounds", "value": round}]);
-    assert_eq!(
-        (&back[0]["partition"], &back[0]["value"], &back[0]["timestamp"]),
-        (&json!(2), &json!("v40"), &json!(1_700_000_000_000_u64))
-    );
+    let rounds = |round: &str| {
+        let header = |key: &str, value: &str| json!({"key": key, "value": value});
+        let first = header("__mainstem.errors.timestamp", "1700000000000");
+        json!([header("trace", "4711"), first, header("__mainstem.errors.rounds", round)])
+    };
+    assert_eq!((&back[0]["partition"], &back[0]["value"]), (&json!(2), &json!("v40")));
+    let written_ms = back[0]["timestamp"].as_u64().unwrap();
+    assert!(written_ms >= began_ms, "{written_ms} is the time of the replay, which began at {began_ms}");
     assert_eq!((&back[0]["headers"], &back[1]["headers"]), (&rounds("1"), &rounds("2")));
-    let done = broker.run("dead-letters replay dlq.billing.orders --execute --max-rounds 9").ok();
+    let again = "dead-letters replay dlq.billing.orders --execute --max-rounds 9 --keep-time";
+    let done = broker.run(again).ok();
     assert_eq!(done, "replayed 3 letters of dlq.billing.orders, and deleted them there\n");
+    let back = broker.run("consume orders --json").ok();
+    let back: Vec<Value> = back.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let old = back.iter().filter(|record| record["timestamp"] == json!(1_700_000_000_000_u64));
+    assert_eq!(old.count(), 3, "{back:?}");
     assert_eq!(broker.run("dead-letters list --json").json()[0]["letters"], 0);
     broker.produce("dlq.billing.orders --json", &letters);
     assert_eq!(

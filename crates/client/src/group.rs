@@ -43,7 +43,7 @@ use member::Member;
 use crate::consumer::{Batches, Consumer, FetchedBatch, Position, Positions, RecordStream, Start};
 use crate::error::Error;
 pub use crate::group::offsets::CommittedOffset;
-use crate::group::offsets::{CommittedOffsets, is_missing};
+use crate::group::offsets::{CommittedOffsets, Missing};
 use crate::retry::{deadline, retrying};
 use crate::topic_partition::TopicPartition;
 
@@ -90,7 +90,7 @@ impl GroupOffsets {
     /// [`Error::CommitFailed`] if a partition is not this member's or is given up before it is done, or why the group
     /// refuses: a member that is not in its generation any more commits nothing.
     pub async fn commit(&self, offsets: &BTreeMap<TopicPartition, i64>) -> Result<(), Error> {
-        self.commit_unless(self.done(offsets), |_| false).await
+        self.commit_done(self.done(offsets), Absent::Awaited).await.map(drop)
     }
 
     /// Commits where to go on with what is to be kept beside the offsets; otherwise as [`GroupOffsets::commit`].
@@ -129,8 +129,48 @@ impl GroupOffsets {
         &self,
         offsets: &BTreeMap<TopicPartition, CommittedOffset>,
     ) -> Result<(), Error> {
-        let terms = self.shared.held.lock().terms(offsets.keys());
-        self.commit_unless(Done { places: offsets.clone(), terms }, |_| false).await
+        self.commit_done(self.done_with(offsets), Absent::Awaited).await.map(drop)
+    }
+
+    /// The same, but nothing is waited for that is not there: returns the partitions whose topic was deleted meanwhile, or is
+    /// another one of the same name than that of [`CommittedOffset::topic_id`]. Of these nothing is committed; of the others all is.
+    /// Where the coordinator takes no ids of topics (OffsetCommit before version 10), a topic that is created anew between a look
+    /// at the metadata and the commit is taken for the one before it.
+    ///
+    /// ```
+    /// use mainstem_client::{ClientConfig, CommittedOffset, ConsumerConfig, GroupConfig, GroupConsumer, Position};
+    /// # use mainstem_client::{Admin, Producer, ProducerConfig, Record};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), mainstem_client::Error> {
+    /// # let broker = mainstem_broker::EmbeddedBroker::start(&[
+    /// #     ("group.initial.rebalance.delay.ms", "0"),
+    /// #     ("offsets.topic.num.partitions", "1"),
+    /// # ]);
+    /// # let address = broker.address();
+    /// # let producer = Producer::new(ProducerConfig::new(ClientConfig::new(address)?))?;
+    /// # producer.send(Record::new("orders", "one")).await?.await?;
+    /// # let admin = Admin::new(ClientConfig::new(address)?);
+    /// # let config = ConsumerConfig::new(ClientConfig::new(address)?);
+    /// # let config = GroupConfig { start: Position::Beginning, ..GroupConfig::new("billing", ["orders"], config) };
+    /// let mut consumer = GroupConsumer::new(config)?;
+    /// let batch = consumer.next().await?;
+    /// let done = CommittedOffset { topic_id: batch.topic_id(), ..batch.next_offset().into() };
+    /// admin.delete_topic("orders").await?;
+    /// let left_out = consumer.offsets().commit_existing(&[(batch.partition().clone(), done)].into()).await?;
+    /// assert_eq!(left_out, [batch.partition().clone()].into());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`GroupOffsets::commit_with_metadata`].
+    pub async fn commit_existing(
+        &self,
+        offsets: &BTreeMap<TopicPartition, CommittedOffset>,
+    ) -> Result<BTreeSet<TopicPartition>, Error> {
+        let missing = self.commit_done(self.done_with(offsets), Absent::LeftOut).await?;
+        Ok(missing.into_keys().collect())
     }
 
     /// The same in the background, of what is held now: a partition that is given up before the task runs, and comes back,
@@ -138,30 +178,35 @@ impl GroupOffsets {
     fn start(
         &self,
         offsets: &BTreeMap<TopicPartition, i64>,
-        is_tolerated: fn(&Error) -> bool,
+        absent: Absent,
     ) -> PendingCommit {
         let (group, done) = (self.clone(), self.done(offsets));
-        PendingCommit { task: tokio::spawn(async move { group.commit_unless(done, is_tolerated).await }) }
+        PendingCommit { task: tokio::spawn(async move { group.commit_or_warn(done, absent).await }) }
     }
 
     /// Commits of the consumer's own accord: a topic that was deleted meanwhile holds up no other.
     async fn commit_what_is_there(&self, offsets: &BTreeMap<TopicPartition, i64>) -> Result<(), Error> {
-        self.commit_unless(self.done(offsets), is_missing).await
+        self.commit_or_warn(self.done(offsets), Absent::LeftOut).await
     }
 
-    /// Commits, where some errors do not matter.
-    async fn commit_unless(&self, done: Done, is_tolerated: fn(&Error) -> bool) -> Result<(), Error> {
+    /// Commits, and logs what is left out.
+    async fn commit_or_warn(&self, done: Done, absent: Absent) -> Result<(), Error> {
+        let missing = self.commit_done(done, absent).await?;
+        missing.values().for_each(|error| tracing::warn!("{error}"));
+        Ok(())
+    }
+
+    /// Commits. Returns what is not there, where that is left out.
+    async fn commit_done(&self, done: Done, absent: Absent) -> Result<Missing, Error> {
         if done.places.is_empty() {
-            return Ok(());
+            return Ok(Missing::new());
         }
         let config = &self.config.consumer.client;
         retrying(config, config.operation_timeout, &self.what("committing offsets"), || async {
-            match self.calls.commit(&self.identity(&done.terms)?, &done.places).await {
-                Err(error) if is_tolerated(&error) => {
-                    tracing::warn!("{error}");
-                    Ok(())
-                }
-                done => done,
+            let missing = self.calls.commit(&self.identity(&done.terms)?, &done.places).await?;
+            match missing.values().next() {
+                Some(error) if absent == Absent::Awaited => Err(error.clone()),
+                _ => Ok(missing),
             }
         })
         .await
@@ -213,7 +258,11 @@ impl GroupOffsets {
     }
 
     fn done(&self, offsets: &BTreeMap<TopicPartition, i64>) -> Done {
-        Done { places: self.positions.places(offsets), terms: self.shared.held.lock().terms(offsets.keys()) }
+        self.done_with(&self.positions.places(offsets))
+    }
+
+    fn done_with(&self, offsets: &CommittedOffsets) -> Done {
+        Done { places: offsets.clone(), terms: self.shared.held.lock().terms(offsets.keys()) }
     }
 
     /// Who commits what was held at some time. Without a generation a commit could overwrite those of the members: a
@@ -235,6 +284,15 @@ impl GroupOffsets {
     fn what(&self, what: &str) -> String {
         format!("{what} of group {}", self.config.group_id)
     }
+}
+
+/// What becomes of a commit whose topic is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Absent {
+    /// It may come yet: the commit is tried again.
+    Awaited,
+    /// It holds up no other.
+    LeftOut,
 }
 
 /// What is to be committed, by whom: fixed at the instant at which it is asked for.
@@ -501,7 +559,7 @@ impl GroupConsumer {
         let done = self.consumer.positions().known();
         if done != self.committed {
             self.committed = done.clone();
-            self.commit = Some(self.offsets.start(&done, is_missing));
+            self.commit = Some(self.offsets.start(&done, Absent::LeftOut));
         }
     }
 
@@ -528,7 +586,7 @@ impl GroupConsumer {
     /// Commits the same in the background. Of two commits under way the later one may come first: wait for one before the
     /// next where that matters.
     pub fn start_commit(&self) -> PendingCommit {
-        self.offsets.start(&self.consumer.positions().known(), |_| false)
+        self.offsets.start(&self.consumer.positions().known(), Absent::Awaited)
     }
 
     /// The group's offsets, to commit others than the positions.

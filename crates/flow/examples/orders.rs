@@ -30,13 +30,13 @@ impl Handler<Msg<Json<Order>>> for Billing {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let producer = Producer::new(ProducerConfig::new(ClientConfig::new("127.0.0.1:9092")?))?;
     for order in [r#"{"id":1,"cents":1000}"#, "no order", r#"{"id":2,"cents":250}"#] {
-        producer.send(Record::new("orders", order).key("customer-7")).await?.await?;
+        producer.send(Record::new("sales", order).key("customer-7")).await?.await?;
     }
 
     let (done, mut orders) = tokio::sync::mpsc::channel(1);
-    let route = Route::topic("orders", Billing { done }).retry(Retry::exponential(200, 30_000).attempts(8));
+    let route = Route::topic("sales", Billing { done }).retry(Retry::exponential(200, 30_000).attempts(8));
     let running = App::new("billing", "kafka://127.0.0.1:9092")?.add(route).start()?;
     while orders.recv().await != Some(2) {}
-    running.stop().await?; // what runs is finished and committed; "no order" is in dlq.billing.orders
+    running.stop().await?; // what runs is finished and committed; "no order" is in dlq.billing.sales
     Ok(())
 }

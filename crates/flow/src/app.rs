@@ -28,6 +28,9 @@ use crate::watch::Watch;
 /// An address that is never connected to.
 const NOWHERE: &str = "mem.invalid:1";
 
+/// What a member has beyond the time of its handlers and of what they write, before its group gives it up.
+const GIVE_UP_MARGIN: Duration = Duration::from_secs(60);
+
 /// Changes how outputs and dead letters are written.
 type ChangeProducer = Box<dyn Fn(ProducerConfig) -> ProducerConfig + Send + Sync>;
 
@@ -270,13 +273,15 @@ impl App {
     }
 
     /// How long handlers have to end when their partition is given up; then they are dropped. 10 s by default. What the producer
-    /// has of them by then is waited for: it would be written behind what the next owner writes.
+    /// has of them by then is waited for: it would be written behind what the next owner writes. The group waits for all that; at most
+    /// 24 days.
     pub fn revoke_grace(mut self, time: Duration) -> App {
         self.times.revoke_grace = time;
         self
     }
 
-    /// How long handlers have to end when the application stops; then they are dropped. 30 s by default.
+    /// How long handlers have to end when the application stops; then they are dropped. 30 s by default, and at most 24 days. The
+    /// group keeps the partitions for the process until then.
     pub fn stop_within(mut self, time: Duration) -> App {
         self.times.stop_within = time;
         self
@@ -400,11 +405,23 @@ impl App {
 
     /// What writes outputs and dead letters.
     fn sink(&self, client: &ClientConfig) -> Result<Producer> {
+        Ok(Producer::new(self.producer_config(client))?)
+    }
+
+    fn producer_config(&self, client: &ClientConfig) -> ProducerConfig {
         // A letter has to be written that is as large as the largest message that was read: what is too large is the topic's
         // to say.
         let usual = ProducerConfig::new(client.clone());
         let config = ProducerConfig { request_bytes_max: usual.buffer_bytes, ..usual };
-        Ok(Producer::new(self.producer.iter().fold(config, |config, change| change(config)))?)
+        self.producer.iter().fold(config, |config, change| change(config))
+    }
+
+    /// How long the group has to wait for a member that gives partitions up, or stops: for handlers, and for what they have
+    /// given to the producer.
+    fn give_up_limit(&self) -> Duration {
+        let of_handlers = self.times.revoke_grace.max(self.times.stop_within);
+        let of_writes = self.producer_config(&self.client).delivery_timeout;
+        of_handlers.saturating_add(of_writes).saturating_add(GIVE_UP_MARGIN)
     }
 
     /// How it takes part in its group.
@@ -419,6 +436,7 @@ impl App {
         GroupConfig {
             session_timeout,
             heartbeat_interval: usual.heartbeat_interval.min(session_timeout / 3),
+            max_poll_interval: usual.max_poll_interval.max(self.give_up_limit()),
             subscription: subscription(&self.routes),
             protocol: self.protocol.clone(),
             start: self.start,
@@ -629,12 +647,52 @@ mod tests {
                 "the pattern of topics \"a(\" is none",
             ),
             (app().add(route("")), "has to name a topic"),
+            (
+                App::new("billing service", "kafka://a:1").unwrap().add(route("orders")),
+                "would go to dlq.billing service.orders, which is no name of a topic",
+            ),
+            (
+                App::new("team/billing", "kafka://a:1")
+                    .unwrap()
+                    .add(Route::pattern("eu\\..*", |_: Msg<Text>| async {})),
+                "would go to dlq.team/billing.TOPIC, which is no name of a topic",
+            ),
+            (app().add(route(&"o".repeat(240))), "which is no name of a topic"),
+            (app().add(route("orders").dead_letters("letters of orders")), "which is no name of a topic"),
         ] {
             let refused = app.start().unwrap_err().to_string();
             assert!(refused.contains(reason), "{refused}");
         }
         assert!(App::new("", "kafka://a:1").is_err());
         assert!(App::new("billing", "http://a:1").unwrap_err().to_string().contains("kafka://HOST:PORT"));
+    }
+
+    #[test]
+    fn an_odd_name_may_have_letters_with_another() {
+        let app = App::new("billing service", "kafka://a:1").unwrap();
+        let app = app.add(route("orders").dead_letters("orders.dlq"));
+        check_routes(&app.name, &app.routes).unwrap();
+        check_routes("billing", &[route(&"o".repeat(249 - "dlq.billing.".len()))]).unwrap();
+    }
+
+    #[test]
+    fn a_group_waits_for_what_is_given_up() {
+        let app = || App::new("billing", "kafka://a:1").unwrap().add(route("orders"));
+        let secs = Duration::from_secs;
+        assert_eq!(app().group().max_poll_interval, secs(300), "the usual one");
+        let slow = app().revoke_grace(secs(600)).stop_within(secs(900)).group();
+        assert_eq!(slow.max_poll_interval, secs(900 + 120 + 60));
+        let slow = app().revoke_grace(secs(3_600)).group();
+        assert_eq!(slow.max_poll_interval, secs(3_600 + 120 + 60));
+        let writes = |config| ProducerConfig { delivery_timeout: secs(600), ..config };
+        assert_eq!(app().producer(writes).group().max_poll_interval, secs(30 + 600 + 60));
+    }
+
+    #[tokio::test]
+    async fn times_that_no_broker_can_be_told_are_refused() {
+        let app = App::new("billing", "kafka://127.0.0.1:9092").unwrap().add(route("orders"));
+        let refused = app.stop_within(Duration::MAX).start().unwrap_err().to_string();
+        assert!(refused.contains("at most 24 days"), "{refused}");
     }
 
     #[test]

@@ -146,7 +146,7 @@ impl DirectSource {
                 let (positions, done) =
                     (reading.consumer.positions(), Done { assignment, offset, finished: Vec::new() });
                 let committed =
-                    CommittedOffset { offset, leader_epoch: Some(epoch), metadata: String::new() };
+                    CommittedOffset { leader_epoch: Some(epoch), ..CommittedOffset::from(offset) };
                 let assigned = Queued::Assigned(Current { positions, done }, committed);
                 match reading.is_revoking {
                     true => reading.next_assigned = Some(assigned),
@@ -278,7 +278,7 @@ impl Commit for DirectCommit {
     fn commit(
         &self,
         positions: BTreeMap<TopicPartition, CommittedOffset>,
-    ) -> BoxFuture<'static, Result<(), ClientError>> {
+    ) -> BoxFuture<'static, Result<BTreeSet<TopicPartition>, ClientError>> {
         let mut currents = self.0.lock();
         for (partition, committed) in positions {
             if let Some(current) = currents.get_mut(&partition) {
@@ -289,7 +289,7 @@ impl Commit for DirectCommit {
                 current.positions.done(current.done.clone());
             }
         }
-        Box::pin(std::future::ready(Ok(())))
+        Box::pin(std::future::ready(Ok(BTreeSet::new())))
     }
 }
 

@@ -67,7 +67,22 @@ struct Handle {
     task: JoinHandle<()>,
     /// What is committed.
     committed: Option<CommittedOffset>,
+    /// Its topic was not there when its position was committed last.
+    is_missing: bool,
     seeks: u64,
+}
+
+impl Handle {
+    /// Where it is, if that is not committed. The id of the topic alone is no news: it is known when the first batch comes.
+    fn moved(&self) -> Option<CommittedOffset> {
+        let is_committed = |new: &CommittedOffset| {
+            self.committed.as_ref().is_some_and(|old| {
+                (old.offset, old.leader_epoch, &old.metadata) == (new.offset, new.leader_epoch, &new.metadata)
+                    && (old.topic_id.is_none() || old.topic_id == new.topic_id)
+            })
+        };
+        self.shared.position().filter(|new| !is_committed(new))
+    }
 }
 
 impl Drop for Handle {
@@ -80,7 +95,8 @@ impl Drop for Handle {
 /// What a commit was for.
 struct Committed {
     positions: BTreeMap<TopicPartition, CommittedOffset>,
-    outcome: Result<(), mainstem_client::Error>,
+    /// Those that were left out, as their topics are not there; or why nothing is known to be committed.
+    outcome: Result<BTreeSet<TopicPartition>, mainstem_client::Error>,
     /// Revocations that are finished with it.
     revocations: Vec<u64>,
 }
@@ -245,7 +261,7 @@ impl Driver {
                 None => "where the application starts".to_owned(),
             }
         );
-        self.partitions.insert(partition, Handle { inputs, shared, task, committed, seeks: 0 });
+        self.partitions.insert(partition, Handle { inputs, shared, task, committed, is_missing: false, seeks: 0 });
     }
 
     fn give<S: Source>(&mut self, source: &mut S, batch: FetchedBatch) {
@@ -275,8 +291,7 @@ impl Driver {
             for mut handle in handles {
                 // What one had finished that has panicked counts.
                 let _ = (&mut handle.task).await;
-                let is_news = handle.shared.position() != handle.committed;
-                ended.extend(is_news.then(|| handle.shared.clone()));
+                ended.extend(handle.moved().is_some().then(|| handle.shared.clone()));
             }
             (number, ended)
         }));
@@ -305,9 +320,7 @@ impl Driver {
         }
         let mut moved = BTreeMap::new();
         for (partition, handle) in &mut self.partitions {
-            if let Some(position) =
-                handle.shared.position().filter(|new| handle.committed.as_ref() != Some(new))
-            {
+            if let Some(position) = handle.moved() {
                 handle.committed = Some(position.clone());
                 moved.insert(partition.clone(), position);
             }
@@ -333,7 +346,7 @@ impl Driver {
         revocations: Vec<u64>,
     ) {
         let commit = match positions.is_empty() {
-            true => Box::pin(std::future::ready(Ok(()))),
+            true => Box::pin(std::future::ready(Ok(BTreeSet::new()))),
             false => committer.commit(positions.clone()),
         };
         self.commit =
@@ -341,15 +354,43 @@ impl Driver {
     }
 
     fn committed<S: Source>(&mut self, source: &mut S, done: Committed) {
-        if let Err(error) = done.outcome {
-            tracing::warn!("positions are not committed: {error}; what they cover runs again after a crash");
-            for partition in done.positions.keys() {
-                if let Some(handle) = self.partitions.get_mut(partition) {
-                    handle.committed = None;
+        match done.outcome {
+            Ok(missing) => self.note_missing(done.positions.keys(), &missing),
+            Err(error) => {
+                tracing::warn!("positions are not committed: {error}; what they cover runs again after a crash");
+                for partition in done.positions.keys() {
+                    if let Some(handle) = self.partitions.get_mut(partition) {
+                        handle.committed = None;
+                    }
                 }
             }
         }
         done.revocations.into_iter().for_each(|number| source.finish_revocation(number));
+    }
+
+    /// Positions were committed, but those of missing partitions; these are tried again, as their topic may only be news to the
+    /// coordinator. They are named once.
+    fn note_missing<'a>(
+        &mut self,
+        committed: impl Iterator<Item = &'a TopicPartition>,
+        missing: &BTreeSet<TopicPartition>,
+    ) {
+        for partition in committed {
+            let is_missing = missing.contains(partition);
+            let Some(handle) = self.partitions.get_mut(partition) else {
+                if is_missing {
+                    warn_of_missing(partition);
+                }
+                continue;
+            };
+            let was_missing = std::mem::replace(&mut handle.is_missing, is_missing);
+            if is_missing {
+                handle.committed = None;
+                if !was_missing {
+                    warn_of_missing(partition);
+                }
+            }
+        }
     }
 
     /// Ends all tasks, and commits what they have finished.
@@ -384,12 +425,22 @@ impl Driver {
             }
         }
         let positions = std::mem::take(&mut self.last.0);
-        if !positions.is_empty()
-            && let Err(error) = committer.commit(positions).await
-        {
-            tracing::warn!("the last positions are not committed: {error}; what they cover runs again");
+        if positions.is_empty() {
+            return;
+        }
+        match committer.commit(positions).await {
+            Ok(missing) => missing.iter().for_each(warn_of_missing),
+            Err(error) => {
+                tracing::warn!("the last positions are not committed: {error}; what they cover runs again");
+            }
         }
     }
+}
+
+fn warn_of_missing(partition: &TopicPartition) {
+    tracing::warn!(
+        "the position of {partition} is not committed: its topic was deleted, or is another one of that name by now"
+    );
 }
 
 /// The task of a partition; a panic in it ends the application, as the partition would stand still without a word.

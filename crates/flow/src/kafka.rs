@@ -1,6 +1,6 @@
 //! Messages from brokers that speak Kafka's protocol, over the native client.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,10 +91,10 @@ impl Commit for KafkaCommit {
     fn commit(
         &self,
         positions: BTreeMap<TopicPartition, CommittedOffset>,
-    ) -> BoxFuture<'static, Result<(), Error>> {
+    ) -> BoxFuture<'static, Result<BTreeSet<TopicPartition>, Error>> {
         let offsets = self.0.clone();
         Box::pin(async move {
-            let refused = match offsets.commit_with_metadata(&positions).await {
+            let refused = match offsets.commit_existing(&positions).await {
                 Err(error) if error.code() == Some(ErrorCode::OFFSET_METADATA_TOO_LARGE) => error,
                 done => return done,
             };
@@ -105,7 +105,7 @@ impl Commit for KafkaCommit {
             let bare = |(partition, position): (_, CommittedOffset)| {
                 (partition, CommittedOffset { metadata: String::new(), ..position })
             };
-            offsets.commit_with_metadata(&positions.into_iter().map(bare).collect()).await
+            offsets.commit_existing(&positions.into_iter().map(bare).collect()).await
         })
     }
 }

@@ -28,7 +28,8 @@ pub const CLASS: &str = "__mainstem.errors.class";
 pub const CAUSE: &str = "__mainstem.errors.cause";
 /// When the first attempt failed, in ms since 1970.
 pub const FIRST_MS: &str = "__mainstem.errors.first.ms";
-/// The source's timestamp, in ms since 1970: the letter's own is the time of setting aside.
+/// When the source was first written, in ms since 1970: the letter's own time is that of setting aside, that of a replayed record
+/// the time of the replay.
 pub const TIMESTAMP: &str = "__mainstem.errors.timestamp";
 /// How often it was replayed before: ends loops of replays.
 pub const ROUNDS: &str = "__mainstem.errors.rounds";
@@ -125,7 +126,8 @@ pub fn letter(source: SourceRecord, reason: &Reason<'_>) -> Letter {
     let message = cause.lines().next().unwrap_or_default().to_owned();
     let mut headers = source.headers;
     let rounds = rounds(&headers);
-    headers.retain(|(name, _)| name != ROUNDS);
+    let timestamp_ms = first_timestamp_ms(&headers).unwrap_or(source.timestamp_ms);
+    headers.retain(|(name, _)| name != ROUNDS && name != TIMESTAMP);
     let mut add = |name: &str, value: String| headers.push((name.to_owned(), Some(Bytes::from(value))));
     add(TOPIC, source.topic);
     add(PARTITION, source.partition.to_string());
@@ -137,7 +139,7 @@ pub fn letter(source: SourceRecord, reason: &Reason<'_>) -> Letter {
     add(CLASS, if reason.is_poison { "poison" } else { "failed" }.to_owned());
     add(CAUSE, cause);
     add(FIRST_MS, reason.first_failed_ms.to_string());
-    add(TIMESTAMP, source.timestamp_ms.to_string());
+    add(TIMESTAMP, timestamp_ms.to_string());
     add(ROUNDS, rounds.to_string());
     Letter { key: source.key, value: source.value, headers }
 }
@@ -153,10 +155,17 @@ pub fn text<'a>(headers: &'a [(String, Option<Bytes>)], name: &str) -> Option<&'
     std::str::from_utf8(value.as_deref()?).ok()
 }
 
-/// The headers of a letter that is written back to where it came from: its own, and the round.
+/// When a record was first written that is a letter, or was replayed: in ms since 1970, by its headers.
+pub fn first_timestamp_ms(headers: &[(String, Option<Bytes>)]) -> Option<i64> {
+    text(headers, TIMESTAMP)?.parse().ok()
+}
+
+/// The headers of a letter that is written back to where it came from: its own, when it was first written, and the round.
 pub fn replayed(headers: &[(String, Option<Bytes>)]) -> Vec<(String, Option<Bytes>)> {
     let is_own = |name: &str| !name.starts_with("__dlq.errors.") && !name.starts_with("__mainstem.errors.");
     let mut kept: Vec<_> = headers.iter().filter(|(name, _)| is_own(name)).cloned().collect();
+    let timestamp = headers.iter().rev().find(|(name, _)| name == TIMESTAMP);
+    kept.extend(timestamp.cloned());
     let round = rounds(headers).saturating_add(1);
     kept.push((ROUNDS.to_owned(), Some(Bytes::from(round.to_string()))));
     kept
@@ -231,12 +240,16 @@ mod tests {
         for round in 0..3 {
             let letter = letter(record.clone(), &reason("no"));
             assert_eq!(rounds(&letter.headers), round);
-            assert_eq!(letter.headers.iter().filter(|(name, _)| name == ROUNDS).count(), 1);
-            record.headers = replayed(&letter.headers);
+            assert_eq!(first_timestamp_ms(&letter.headers), Some(1_000), "that of the first writing");
+            for once in [ROUNDS, TIMESTAMP] {
+                assert_eq!(letter.headers.iter().filter(|(name, _)| name == once).count(), 1, "{once}");
+            }
+            (record.headers, record.timestamp_ms) = (replayed(&letter.headers), 5_000);
         }
         expect_test::expect![[r#"
             trace = "4711"
             empty = "null"
+            __mainstem.errors.timestamp = "1000"
             __mainstem.errors.rounds = "3"
         "#]]
         .assert_eq(&written(&record.headers));

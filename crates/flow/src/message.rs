@@ -5,7 +5,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use mainstem_client::{Error, FetchedBatch, Headers, RecordRange, TopicPartition};
+use mainstem_client::{Error, FetchedBatch, Header, Headers, RecordRange, TopicPartition};
+use mainstem_records::{BatchBuilder, BatchOptions};
 
 use crate::letter::SourceRecord;
 use crate::payload::{DecodeError, Payload};
@@ -27,6 +28,21 @@ impl OpenBatch {
         room.clear();
         batch.read_ranges(&mut room)?;
         Ok(OpenBatch { batch, records: room })
+    }
+
+    /// A copy of one of the records, in a batch of its own. None if it cannot be built, as of a record before 1970.
+    pub(crate) fn alone(&self, index: u32) -> Option<OpenBatch> {
+        let (record, from) = (self.record(index)?, &self.batch);
+        let mut builder = BatchBuilder::new(BatchOptions {
+            base_offset: record.offset,
+            partition_leader_epoch: from.leader_epoch(),
+            ..BatchOptions::default()
+        });
+        let headers: Vec<Header<'_>> = from.headers_of(record).collect();
+        builder.append(record.timestamp_ms, from.key_of(record), from.value_of(record), &headers).ok()?;
+        let bytes = builder.build().ok()?;
+        let batch = FetchedBatch::from_bytes(from.partition().clone(), bytes.into()).ok()?;
+        OpenBatch::open(batch, Vec::new()).ok()
     }
 
     /// The room that [`OpenBatch::open`] was given.

@@ -22,6 +22,9 @@ use crate::runner::{self, Dispatch, Partition};
 use crate::transport::BoxFuture;
 use crate::window::MESSAGES_MAX;
 
+/// Bytes of a topic's name at most.
+const TOPIC_BYTES_MAX: usize = 249;
+
 /// How many messages of a partition are handled at a time where a route says nothing else.
 const CONCURRENCY: usize = 32;
 
@@ -240,15 +243,29 @@ impl Route {
             (Topics::Named(topic), _) if topic.is_empty() => {
                 Err(Error::Invalid("a route has to name a topic".to_owned()))
             }
-            (Topics::Named(topic), letters) => {
-                let letters = letters.clone().unwrap_or_else(|| letter::topic(app, topic));
+            (Topics::Named(topic), _) => {
+                let letters = self.letters(app);
+                is_topic(topic, &letters)?;
                 is_no_source(topic, &letters, *topic == letters)
             }
-            (Topics::Pattern(pattern), Some(letters)) => {
-                is_no_source(&self.name(), letters, pattern.is_match(letters))
+            (Topics::Pattern(pattern), letters) => {
+                is_topic(&self.name(), &self.letters(app))?;
+                let is_source = letters.as_ref().is_some_and(|letters| pattern.is_match(letters));
+                is_no_source(&self.name(), &self.letters(app), is_source)
             }
-            (Topics::Pattern(_), None) => Ok(()),
         }
+    }
+}
+
+/// Refuses a topic of dead letters that no broker would create: the first letter would wait for ever.
+fn is_topic(topics: &str, letters: &str) -> Result<(), Error> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    match letters.len() <= TOPIC_BYTES_MAX && !letters.is_empty() && letters.bytes().all(is_allowed) {
+        true => Ok(()),
+        false => Err(Error::Invalid(format!(
+            "dead letters of route {topics} would go to {letters}, which is no name of a topic (1 to {TOPIC_BYTES_MAX} of \
+             A-Z, a-z, 0-9, ., _ and -); name another topic (Route::dead_letters), or the application otherwise"
+        ))),
     }
 }
 

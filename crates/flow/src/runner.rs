@@ -29,7 +29,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::FuturesUnordered;
-use mainstem_client::{CommittedOffset, FetchedBatch, Record, TopicPartition};
+use mainstem_client::{CommittedOffset, FetchedBatch, Record, TopicPartition, Uuid};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
@@ -127,6 +127,8 @@ pub(crate) struct Progress {
     pub(crate) window: Option<Window>,
     /// First offset and epoch of each run of batches of one leader epoch, ascending; those behind the frontier and one before.
     epochs: Vec<(i64, i32)>,
+    /// That of the topic whose offsets these are; none until a batch of it has come.
+    topic_id: Option<Uuid>,
     /// Since when the frontier is where it is, or since something is behind it, in ms of the application's clock.
     pub(crate) moved_ms: u64,
     /// The frontier at that time.
@@ -148,6 +150,7 @@ impl Shared {
         let progress = Progress {
             window: committed.map(|committed| restored(&partition, committed)),
             epochs: committed.and_then(|one| Some((one.offset - 1, one.leader_epoch?))).into_iter().collect(),
+            topic_id: None,
             moved_ms: app.now_ms(),
             frontier: committed.map(|committed| committed.offset),
         };
@@ -185,7 +188,7 @@ impl Shared {
         progress.epochs.drain(..before.saturating_sub(1));
         let leader_epoch =
             progress.epochs.first().filter(|(first, _)| *first < offset).map(|(_, epoch)| *epoch);
-        Some(CommittedOffset { offset, leader_epoch, metadata })
+        Some(CommittedOffset { offset, leader_epoch, metadata, topic_id: progress.topic_id })
     }
 }
 
@@ -208,6 +211,14 @@ impl Progress {
         let frontier = self.window.as_ref().map(Window::frontier);
         if frontier != self.frontier {
             (self.frontier, self.moved_ms) = (frontier, now_ms);
+        }
+    }
+
+    /// Offsets up to this one are of the topic that a batch was read in, unless the log begins anew with it: then the window is
+    /// of the topic before until it starts over.
+    fn note_topic(&mut self, offset: i64, batch: &FetchedBatch) {
+        if self.window.as_ref().is_none_or(|window| window.arrived() <= offset) {
+            self.topic_id = batch.topic_id();
         }
     }
 
@@ -580,9 +591,20 @@ where
 
     fn retry(&mut self, again: &[u16], at_ms: u64, now_ms: u64) {
         self.partition.route.metrics.retries.add(again.len() as u64);
+        if let Some(first) = again.first() {
+            self.copy_waiting(*first);
+        }
         let mut progress = self.partition.shared.progress.lock();
         let Some(window) = &mut progress.window else { return };
         again.iter().for_each(|slot| window.retry(*slot, at_ms, now_ms));
+    }
+
+    /// Copies a message that has to wait, and those of its slice behind it.
+    fn copy_waiting(&mut self, slot: u16) {
+        self.messages.copy(slot);
+        if let Some(window) = &self.partition.shared.progress.lock().window {
+            window.behind(slot).for_each(|other| self.messages.copy(other));
+        }
     }
 
     fn set_aside(&mut self, slot: u16, failure: &Failure) {
@@ -593,6 +615,7 @@ where
         // The judge does not count what no attempt would have helped.
         let deliveries = one.tries.failures + u32::from(failure.class == FaultClass::Poison);
         let letter = writing::letter_of(&self.partition, &received, failure, deliveries, first_failed_ms);
+        self.copy_waiting(slot);
         self.await_write(slot);
         let (sink, writes) = (self.partition.sink.clone(), self.writes.clone());
         self.writing.push(write_letter(sink, writes, slot, letter));
@@ -637,6 +660,7 @@ where
         let mut progress = shared.progress.lock();
         progress.window = Some(Window::new(offset, [], Limits::default()));
         progress.epochs.clear();
+        progress.topic_id = None;
         drop(progress);
         self.messages.clear();
         let seeks = self.backlog.next_seek();

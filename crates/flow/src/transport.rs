@@ -48,11 +48,12 @@ pub(crate) trait Source: Send + 'static {
 
 /// Keeps positions.
 pub(crate) trait Commit: Send + Sync {
-    /// Commits positions, with all retries.
+    /// Commits positions, with all retries. Returns the partitions that are left out as they are not there any more: their topic was
+    /// deleted, or is another one of the same name.
     fn commit(
         &self,
         positions: BTreeMap<TopicPartition, CommittedOffset>,
-    ) -> BoxFuture<'static, Result<(), Error>>;
+    ) -> BoxFuture<'static, Result<BTreeSet<TopicPartition>, Error>>;
 }
 
 /// Takes records.

@@ -54,6 +54,9 @@ pub const BYTES_MAX: u64 = 8 << 20;
 /// A message that is so many offsets behind the first unfinished one has to wait.
 pub const AHEAD_MAX: i64 = 262_144;
 
+/// A message is long before another that is so many offsets behind it: without one that takes long, no more are unfinished.
+const LONG_BEFORE: i64 = MESSAGES_MAX as i64;
+
 /// The bounds of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -406,6 +409,29 @@ impl Window {
             Some(before + 1..end)
         });
         between.filter(|range| !range.is_empty()).chain(self.restored.iter().cloned())
+    }
+
+    /// The messages of its slice that are behind an unfinished one.
+    pub(crate) fn behind(&self, slot: u16) -> impl Iterator<Item = u16> + '_ {
+        let next = move |slot: u16| Some(self.slots.get(slot).chain_next).filter(|next| *next != NONE);
+        std::iter::successors(next(slot), move |slot| next(*slot))
+    }
+
+    /// The messages from an offset on that wait for another one of their slice which came long before: when they may run is not
+    /// known.
+    pub(crate) fn stranded_from(&self, offset: i64) -> impl Iterator<Item = u16> + '_ {
+        let is_stranded = move |one: &slots::Slot| {
+            let first = self.slots.get(self.chains[usize::from(one.slice)].first);
+            one.state == State::Queued && one.offset - first.offset > LONG_BEFORE
+        };
+        let from = self.slots.iter_back().take_while(move |(_, one)| one.offset >= offset);
+        from.filter(move |(_, one)| is_stranded(one)).map(|(slot, _)| slot)
+    }
+
+    /// Returns true if [`Window::stranded_from`] may have something of what arrived last.
+    #[inline]
+    pub(crate) fn may_strand(&self) -> bool {
+        self.arrived - self.frontier() > LONG_BEFORE
     }
 
     /// Behind all that has arrived: a message before it cannot be admitted.

@@ -618,61 +618,103 @@ async fn the_address_says_how_it_is() {
 
 #[tokio::test]
 async fn a_topic_that_is_created_anew_is_read_from_its_beginning() {
-    let world = World::start();
-    world.create("orders", 1).await;
-    let seen: Seen<String> = Arc::default();
-    let own = seen.clone();
-    let route = Route::topic("orders", move |line: Msg<Text>| {
-        own.lock().push(line.clone());
-        async {}
-    });
-    let app = world.app("a").client(|client| mainstem_client::ClientConfig {
-        metadata_max_age: Duration::from_millis(200),
-        ..client
-    });
-    let running = app.add(route).start().unwrap();
-    for line in ["1", "2", "3"] {
-        world.write("orders", None, line).await;
+    for protocol in support::protocols() {
+        let world = World::start();
+        world.create("orders", 1).await;
+        let seen: Seen<String> = Arc::default();
+        let own = seen.clone();
+        let route = Route::topic("orders", move |line: Msg<Text>| {
+            own.lock().push(line.clone());
+            async {}
+        });
+        let app = world.app("a").protocol(protocol.clone()).client(|client| mainstem_client::ClientConfig {
+            metadata_max_age: Duration::from_millis(200),
+            ..client
+        });
+        let running = app.add(route).start().unwrap();
+        for line in ["1", "2", "3"] {
+            world.write("orders", None, line).await;
+        }
+        eventually("three are handled", || seen.lock().len() == 3).await;
+        world.delete("orders").await;
+        world.create("orders", 1).await;
+        world.write("orders", None, "new").await;
+        eventually("the new one is handled", || seen.lock().contains(&"new".to_owned())).await;
+        running.stop().await.unwrap();
     }
-    eventually("three are handled", || seen.lock().len() == 3).await;
-    world.delete("orders").await;
-    world.create("orders", 1).await;
-    world.write("orders", None, "new").await;
-    eventually("the new one is handled", || seen.lock().contains(&"new".to_owned())).await;
-    running.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_topic_that_is_created_anew_is_read_whole_though_it_is_longer_than_the_old_one() {
-    let world = World::start();
-    world.create("orders", 1).await;
-    let seen: Seen<String> = Arc::default();
-    let own = seen.clone();
-    let route = Route::topic("orders", move |line: Msg<Text>| {
-        own.lock().push(line.clone());
-        async {}
-    });
-    let app = world.app("a").client(|client| mainstem_client::ClientConfig {
-        // It does not look before the new topic is longer than where it was in the old one.
-        retry_backoff: Duration::from_secs(2),
-        retry_backoff_max: Duration::from_secs(2),
-        ..client
-    });
-    let running = app.add(route).start().unwrap();
-    for line in ["1", "2", "3"] {
-        world.write("orders", None, line).await;
+    for protocol in support::protocols() {
+        let world = World::start();
+        world.create("orders", 1).await;
+        let seen: Seen<String> = Arc::default();
+        let own = seen.clone();
+        let route = Route::topic("orders", move |line: Msg<Text>| {
+            own.lock().push(line.clone());
+            async {}
+        });
+        let app = world.app("a").protocol(protocol.clone()).client(|client| mainstem_client::ClientConfig {
+            // It does not look before the new topic is longer than where it was in the old one.
+            retry_backoff: Duration::from_secs(2),
+            retry_backoff_max: Duration::from_secs(2),
+            ..client
+        });
+        let running = app.add(route).start().unwrap();
+        for line in ["1", "2", "3"] {
+            world.write("orders", None, line).await;
+        }
+        eventually("three are handled", || seen.lock().len() == 3).await;
+        world.delete("orders").await;
+        world.create("orders", 1).await;
+        for number in 0..10 {
+            world.write("orders", None, &format!("new {number}")).await;
+        }
+        eventually("all new ones are handled", || seen.lock().iter().any(|line| line == "new 9")).await;
+        running.stop().await.unwrap();
+        let seen = seen.lock();
+        let new: Vec<_> = seen.iter().filter(|line| line.starts_with("new")).cloned().collect();
+        assert_eq!(new, (0..10).map(|number| format!("new {number}")).collect::<Vec<_>>());
     }
-    eventually("three are handled", || seen.lock().len() == 3).await;
-    world.delete("orders").await;
-    world.create("orders", 1).await;
-    for number in 0..10 {
-        world.write("orders", None, &format!("new {number}")).await;
+}
+
+#[tokio::test]
+async fn a_topic_that_is_deleted_holds_up_no_position_of_others() {
+    for protocol in support::protocols() {
+        let world = World::start();
+        world.create("gone", 1).await;
+        world.create("orders", 1).await;
+        let (seen, is_deleted): (Seen<String>, _) = (Arc::default(), Arc::new(tokio::sync::Notify::new()));
+        let (of_gone, of_orders, deleted) = (seen.clone(), seen.clone(), is_deleted.clone());
+        let gone = Route::topic("gone", move |line: Msg<Text>| {
+            let (seen, deleted) = (of_gone.clone(), deleted.clone());
+            async move {
+                seen.lock().push(format!("begins {}", *line));
+                deleted.notified().await;
+                seen.lock().push(format!("ends {}", *line));
+            }
+        });
+        let orders = Route::topic("orders", move |line: Msg<Text>| {
+            of_orders.lock().push(line.clone());
+            async {}
+        });
+        // A commit that waits for the topic would take this long.
+        let own = |client| mainstem_client::ClientConfig { operation_timeout: Duration::from_secs(600), ..client };
+        let app = world.app("a").protocol(protocol.clone()).commit_every(Duration::from_millis(20)).client(own);
+        let running = app.add(gone).add(orders).start().unwrap();
+        world.write("gone", None, "x").await;
+        eventually("it is being handled", || seen.lock().contains(&"begins x".to_owned())).await;
+        world.delete("gone").await;
+        is_deleted.notify_one();
+        eventually("it was handled", || seen.lock().contains(&"ends x".to_owned())).await;
+        // Two commits, one after the other: what was finished of the deleted topic is in one of them at the latest.
+        for (line, offset) in [("1", 1), ("2", 2)] {
+            world.write("orders", None, line).await;
+            world.until_committed("a", "orders", offset).await;
+        }
+        tokio::time::timeout(Duration::from_secs(120), running.stop()).await.unwrap().unwrap();
     }
-    eventually("all new ones are handled", || seen.lock().iter().any(|line| line == "new 9")).await;
-    running.stop().await.unwrap();
-    let seen = seen.lock();
-    let new: Vec<_> = seen.iter().filter(|line| line.starts_with("new")).cloned().collect();
-    assert_eq!(new, (0..10).map(|number| format!("new {number}")).collect::<Vec<_>>());
 }
 
 #[tokio::test]

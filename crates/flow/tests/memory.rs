@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use mainstem_client::Record;
 use mainstem_flow::{App, Batch, Cx, Fault, Json, Msg, Received, Retry, Route, TestApp, Text, letter};
 use parking_lot::Mutex;
 
@@ -104,6 +105,45 @@ async fn a_message_alone_is_given_up_after_its_time() {
     let letters = test.letters("lines");
     assert_eq!(letter::text(&letters[0].headers, letter::MESSAGE), Some("no"));
     assert_eq!(test.position("lines"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_replayed_has_not_expired() {
+    let is_repaired = Arc::new(AtomicBool::new(false));
+    let repaired = is_repaired.clone();
+    let route = Route::topic("lines", move |_: Msg<Text>| {
+        let repaired = repaired.load(Ordering::Relaxed);
+        async move { if repaired { Ok(()) } else { Err(Fault::poison("no")) } }
+    });
+    let day = SECOND * 24 * 3600;
+    let app = App::new("a", "mem:").unwrap().add(route.expire_after(day));
+    let mut test = TestApp::new(app).unwrap();
+    test.send("lines", None, &Text("x".to_owned()));
+    test.settle().await;
+    let first_ms = test.sent("lines")[0].timestamp_ms;
+    let replay = |letter: &Record| Record {
+        value: letter.value.clone(),
+        headers: letter::replayed(&letter.headers),
+        ..Record::new("lines", "")
+    };
+    // In one leap: nothing is due meanwhile.
+    tokio::time::advance(day * 2).await;
+    test.send_record(replay(&test.letters("lines")[0]));
+    test.settle().await;
+    let letters = test.letters("lines");
+    assert_eq!(letters.len(), 2, "it was handled again");
+    assert_eq!(letter::first_timestamp_ms(&letters[1].headers), first_ms);
+    assert_eq!(letter::rounds(&letters[1].headers), 1);
+    is_repaired.store(true, Ordering::Relaxed);
+    let expired = Record { timestamp_ms: first_ms, ..replay(&letters[1]) };
+    test.send_record(expired);
+    test.send_record(replay(&letters[1]));
+    test.settle().await;
+    let metrics = test.status().unwrap().metrics();
+    let counted = |outcome: &str, count: u64| {
+        metrics.contains(&format!("messages_total{{route=\"lines\",outcome=\"{outcome}\"}} {count}\n"))
+    };
+    assert!(counted("filtered", 1) && counted("handled", 1), "{metrics}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -164,6 +164,7 @@ pub(crate) struct Taken {
 pub(crate) struct Unopened {
     key: TopicPartition,
     generation: u64,
+    topic_id: Uuid,
     bytes: Bytes,
     /// Records before this offset were not asked for.
     first_offset: i64,
@@ -176,6 +177,7 @@ impl Unopened {
     pub(crate) fn open(&self, config: &ConsumerConfig, scratch: &mut Scratch) -> Result<FetchedBatch, Error> {
         let (key, bytes) = (self.key.clone(), self.bytes.clone());
         FetchedBatch::open(key, bytes, self.first_offset, config.decompressed_bytes_max, scratch)
+            .map(|batch| batch.of_topic(self.topic_id))
             .map_err(|error| ending_at(error, self.following))
     }
 }
@@ -325,11 +327,13 @@ impl Assignment {
                 self.finish_first();
                 continue;
             };
-            let (key, generation, following) = (chunk.key.clone(), chunk.generation, chunk.following());
+            let (key, generation, topic_id) = (chunk.key.clone(), chunk.generation, chunk.topic_id);
+            let following = chunk.following();
             let State::Reading { position, .. } = self.partitions[&key].state else {
                 unreachable!("what is not read has no chunks")
             };
-            let unopened = Unopened { key, generation, bytes, first_offset: position.offset, following };
+            let first_offset = position.offset;
+            let unopened = Unopened { key, generation, topic_id, bytes, first_offset, following };
             return Taken { batch: Some(Ok(unopened)), has_room };
         }
     }
@@ -603,7 +607,7 @@ impl Assignment {
             progress.pending = None;
         }
         progress.end_offset = Some(arrived.end_offset);
-        match Chunk::open(key.clone(), asked.generation, isolation, arrived) {
+        match Chunk::open(key.clone(), asked, isolation, arrived) {
             Ok(None) => {}
             Ok(Some(chunk)) => {
                 if chunk.next.offset > fetch.offset {

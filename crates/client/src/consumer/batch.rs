@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use mainstem_records::{Batch, InvalidBatch, Record, RecordIter, Scratch};
+use mainstem_wire::Uuid;
 
 use super::stream::OwnedRecord;
 use crate::error::Error;
@@ -40,6 +41,8 @@ pub struct FetchedBatch {
     decompressed: Option<Bytes>,
     /// Records before this offset were not asked for.
     first_offset: i64,
+    /// That of the topic which was read; zero where it is not known.
+    topic_id: Uuid,
 }
 
 impl FetchedBatch {
@@ -68,7 +71,12 @@ impl FetchedBatch {
                 .map_err(|error| damaged(error.to_string()))?;
         }
         let decompressed = batch.attributes().is_compressed().then(|| Bytes::from(buffer));
-        Ok(FetchedBatch { partition, decompressed, first_offset, bytes })
+        Ok(FetchedBatch { partition, decompressed, first_offset, bytes, topic_id: Uuid::ZERO })
+    }
+
+    /// The same, read in the topic with this id.
+    pub(crate) fn of_topic(self, topic_id: Uuid) -> FetchedBatch {
+        FetchedBatch { topic_id, ..self }
     }
 
     /// A batch out of bytes that did not come from a broker, such as those of a test: one whole batch of Kafka's format 2,
@@ -106,6 +114,12 @@ impl FetchedBatch {
     /// The partition that it comes from.
     pub fn partition(&self) -> &TopicPartition {
         &self.partition
+    }
+
+    /// The id of the topic in which it was read, which tells that from another one of the same name (KIP-516). None where
+    /// brokers are too old to know, and for bytes that did not come from a broker.
+    pub fn topic_id(&self) -> Option<Uuid> {
+        Some(self.topic_id).filter(|id| !id.is_zero())
     }
 
     /// Records before this offset are left out.

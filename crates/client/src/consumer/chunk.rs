@@ -4,9 +4,11 @@ use std::collections::{HashSet, VecDeque};
 
 use bytes::Bytes;
 use mainstem_records::{Batch, BatchError, EndTransactionMarker};
+use mainstem_wire::Uuid;
 
 use super::assignment::FetchPosition;
 use super::config::Isolation;
+use super::session::Wanted;
 use crate::topic_partition::TopicPartition;
 
 /// A partition's part of an answer without an error.
@@ -26,6 +28,8 @@ pub(crate) struct Chunk {
     pub(crate) key: TopicPartition,
     /// That of the partition when it was asked for.
     pub(crate) generation: u64,
+    /// That of the topic which was asked for; zero where brokers are too old to know.
+    pub(crate) topic_id: Uuid,
     /// Its bytes when it came.
     pub(crate) size: usize,
     /// The offset behind its last batch, and that batch's epoch.
@@ -39,13 +43,13 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// Takes what arrived; none if there is no record in it.
+    /// Takes what arrived for what was asked; none if there is no record in it.
     ///
     /// # Errors
     /// When it does not begin with a complete batch.
     pub(crate) fn open(
         key: TopicPartition,
-        generation: u64,
+        asked: &Wanted,
         isolation: Isolation,
         arrived: Arrived,
     ) -> Result<Option<Chunk>, BatchError> {
@@ -54,7 +58,8 @@ impl Chunk {
         aborted.sort_unstable();
         Ok(Some(Chunk {
             key,
-            generation,
+            generation: asked.generation,
+            topic_id: asked.topic_id,
             size,
             next,
             bytes: arrived.bytes.slice(..size),
@@ -136,6 +141,8 @@ mod tests {
 
     use super::*;
 
+    const ASKED: Wanted = Wanted { topic_id: Uuid::ZERO, offset: 0, leader_epoch: 0, generation: 1 };
+
     /// A batch of one record by a producer; in a transaction if it has an id.
     fn batch(offset: i64, producer: i64) -> Vec<u8> {
         let options = BatchOptions {
@@ -169,7 +176,7 @@ mod tests {
 
     fn seen(batches: &[Vec<u8>], isolation: Isolation, aborted: &[(i64, i64)]) -> Vec<i64> {
         let arrived = Arrived { bytes: batches.concat().into(), aborted: aborted.to_vec(), end_offset: 0 };
-        let chunk = Chunk::open(TopicPartition::new("t", 0), 1, isolation, arrived).unwrap();
+        let chunk = Chunk::open(TopicPartition::new("t", 0), &ASKED, isolation, arrived).unwrap();
         let Some(mut chunk) = chunk else { return vec![] };
         let mut offsets = Vec::new();
         while let Some(bytes) = chunk.next() {
@@ -204,7 +211,7 @@ mod tests {
         let open = |len: usize| {
             let bytes = Bytes::copy_from_slice(&whole[..len]);
             let arrived = Arrived { bytes, aborted: vec![], end_offset: 0 };
-            Chunk::open(TopicPartition::new("t", 0), 1, Isolation::ReadUncommitted, arrived)
+            Chunk::open(TopicPartition::new("t", 0), &ASKED, Isolation::ReadUncommitted, arrived)
         };
         assert!(open(0).unwrap().is_none());
         assert!(matches!(open(whole.len() / 2 - 1), Err(BatchError::Truncated { .. })));

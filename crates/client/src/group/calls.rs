@@ -21,8 +21,8 @@ use super::assignor::Assignments;
 use super::config::{GroupConfig, GroupProtocol, Subscription};
 use super::membership::{Answer, Heartbeat, Partitions};
 use super::offsets::{
-    COMMIT_NAMES_UNTIL, CommittedOffsets, FETCH_NAMES_UNTIL, check_commit, commit_request, fetch_request,
-    read_committed,
+    COMMIT_IDS_SINCE, COMMIT_NAMES_UNTIL, CommittedOffset, CommittedOffsets, FETCH_NAMES_UNTIL, Missing,
+    commit_request, fetch_request, is_missing, missing_of_commit, read_committed,
 };
 use super::protocol::encode_assignment;
 use crate::cluster::Cluster;
@@ -40,6 +40,9 @@ const REGEX_SINCE: i16 = 1;
 const STATIC_SINCE: i16 = 5;
 /// The first version of TxnOffsetCommit that says which member commits.
 const TRANSACTIONS_OF_MEMBERS_SINCE: i16 = 3;
+/// Offsets of some partitions, to be committed.
+type Offsets<'a> = BTreeMap<&'a TopicPartition, &'a CommittedOffset>;
+
 /// A coordinator is not heard more often, whatever it says.
 const HEARTBEAT_MS_MIN: u64 = 10;
 
@@ -291,16 +294,69 @@ impl Calls {
         self.check(&reply, response.error_code, "leave")
     }
 
-    /// OffsetCommit (8): each offset is where to go on.
-    pub(crate) async fn commit(&self, identity: &Identity, offsets: &CommittedOffsets) -> Result<(), Error> {
+    /// OffsetCommit (8): each offset is where to go on. Returns what was left out as it is not there: where the ids of topics
+    /// are known, also what another topic of the same name has by now.
+    pub(crate) async fn commit(
+        &self,
+        identity: &Identity,
+        offsets: &CommittedOffsets,
+    ) -> Result<Missing, Error> {
+        let coordinator = self.cluster.coordinator(&self.config.group_id).await?;
+        let takes_ids = coordinator.version::<OffsetCommitRequest<'_>>()? >= COMMIT_IDS_SINCE;
+        let is_by_id = |committed: &CommittedOffset| takes_ids && committed.topic_id.is_some();
+        let (by_id, mut by_name): (Offsets<'_>, Offsets<'_>) =
+            offsets.iter().partition(|(_, committed)| is_by_id(committed));
+        let mut missing = self.replaced(&by_name).await?;
+        by_name.retain(|key, _| !missing.contains_key(*key));
+        for (offsets, newest) in [(by_id, i16::MAX), (by_name, COMMIT_NAMES_UNTIL)] {
+            if !offsets.is_empty() {
+                missing.extend(self.commit_up_to(identity, &offsets, newest).await?);
+            }
+        }
+        Ok(missing)
+    }
+
+    async fn commit_up_to(
+        &self,
+        identity: &Identity,
+        offsets: &Offsets<'_>,
+        newest: i16,
+    ) -> Result<Missing, Error> {
         let request = OffsetCommitRequest {
             generation_id_or_member_epoch: identity.generation,
             member_id: Cow::Borrowed(&identity.member_id),
             group_instance_id: self.instance(),
-            ..commit_request(&self.config.group_id, offsets)
+            ..commit_request(&self.config.group_id, offsets.iter().map(|(key, one)| (*key, *one)))
         };
-        let reply = self.call(&request, COMMIT_NAMES_UNTIL).await?;
-        self.noted(check_commit(&reply, &self.config.group_id))
+        let name = |(key, one): (&&TopicPartition, &&CommittedOffset)| Some((one.topic_id?, key.topic.clone()));
+        let names = offsets.iter().filter_map(name).collect();
+        let reply = self.call(&request, newest).await?;
+        self.noted(missing_of_commit(&reply, &self.config.group_id, &names))
+    }
+
+    /// Those of some offsets whose topic is not there, or is another one than that whose offset it is, as metadata have it now:
+    /// a coordinator that goes by names would take them for those of the new one.
+    async fn replaced(&self, offsets: &Offsets<'_>) -> Result<Missing, Error> {
+        let with_id = || offsets.iter().filter_map(|(key, one)| Some((*key, one.offset, one.topic_id?)));
+        let names: BTreeSet<&str> = with_id().map(|(key, ..)| &*key.topic).collect();
+        if names.is_empty() {
+            return Ok(Missing::new());
+        }
+        let names: Vec<&str> = names.into_iter().collect();
+        let found = self.cluster.refresh(&names, false).await?.into_iter();
+        let now = found.map(|found| match found {
+            Ok(topic) => (topic.name.clone(), Ok(topic.id)),
+            Err(refused) => (refused.topic, Err(refused.error)),
+        });
+        let now: BTreeMap<Arc<str>, Result<Uuid, Error>> = now.collect();
+        let why = |(key, offset, was): (&TopicPartition, i64, Uuid)| match now.get(&key.topic)? {
+            Ok(id) if *id != was && !id.is_zero() => {
+                Some((key.clone(), Error::TopicRecreated { partition: key.clone(), offset }))
+            }
+            Err(error) if is_missing(error) => Some((key.clone(), error.clone())),
+            _ => None,
+        };
+        Ok(with_id().filter_map(why).collect())
     }
 
     /// TxnOffsetCommit (28): each offset is where to go on once the transaction is committed.

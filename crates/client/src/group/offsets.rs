@@ -1,13 +1,15 @@
-//! OffsetCommit (8) and OffsetFetch (9) of one group, with topics by their names.
+//! OffsetCommit (8) and OffsetFetch (9) of one group, with topics by their names; commits also by their ids.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::offset_commit_request::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
+use mainstem_wire::messages::offset_commit_response::OffsetCommitResponseTopic;
 use mainstem_wire::messages::offset_fetch_request::{OffsetFetchRequest, OffsetFetchRequestTopic};
+use mainstem_wire::{ErrorCode, Uuid};
 
 use crate::connection::Connection;
 use crate::error::Error;
@@ -31,11 +33,14 @@ pub struct CommittedOffset {
     pub leader_epoch: Option<i32>,
     /// Text of the committer, which brokers keep as it is, up to `offset.metadata.max.bytes` (4,096 by default).
     pub metadata: String,
+    /// The id of the topic that the offset is one of, if it is known: it is not committed where another topic has the name by
+    /// now. It is for commits; none is read back.
+    pub topic_id: Option<Uuid>,
 }
 
 impl From<i64> for CommittedOffset {
     fn from(offset: i64) -> CommittedOffset {
-        CommittedOffset { offset, leader_epoch: None, metadata: String::new() }
+        CommittedOffset { offset, leader_epoch: None, metadata: String::new(), topic_id: None }
     }
 }
 
@@ -54,17 +59,25 @@ impl CommittedOffset {
 
 /// The last version of OffsetCommit with names of topics.
 pub(crate) const COMMIT_NAMES_UNTIL: i16 = 9;
+/// The first one with their ids instead.
+pub(crate) const COMMIT_IDS_SINCE: i16 = 10;
 /// The last version of OffsetFetch with one group and names of topics.
 pub(crate) const FETCH_NAMES_UNTIL: i16 = 7;
 /// The first version of OffsetFetch that can wait for transactions.
 const STABLE_SINCE: i16 = 7;
 
-/// The request that commits offsets from outside of the group; a member adds its name.
-pub(crate) fn commit_request<'a>(group: &'a str, offsets: &'a CommittedOffsets) -> OffsetCommitRequest<'a> {
-    let mut topics: BTreeMap<&str, OffsetCommitRequestTopic<'_>> = BTreeMap::new();
+/// The request that commits offsets from outside of the group; a member adds its name. Topics have their names and their
+/// ids, of which its version takes one.
+pub(crate) fn commit_request<'a>(
+    group: &'a str,
+    offsets: impl IntoIterator<Item = (&'a TopicPartition, &'a CommittedOffset)>,
+) -> OffsetCommitRequest<'a> {
+    let mut topics: BTreeMap<(&str, Option<Uuid>), OffsetCommitRequestTopic<'_>> = BTreeMap::new();
     for (key, committed) in offsets {
-        let topic = topics.entry(&key.topic).or_insert_with(|| OffsetCommitRequestTopic {
-            name: Cow::Borrowed(&key.topic),
+        let entry = topics.entry((&*key.topic, committed.topic_id));
+        let topic = entry.or_insert_with(|| OffsetCommitRequestTopic {
+            name: Cow::Borrowed(&*key.topic),
+            topic_id: committed.topic_id.unwrap_or(Uuid::ZERO),
             ..Default::default()
         });
         topic.partitions.push(OffsetCommitRequestPartition {
@@ -82,27 +95,48 @@ pub(crate) fn commit_request<'a>(group: &'a str, offsets: &'a CommittedOffsets) 
     }
 }
 
-/// Whether all of a commit is done. That a topic is not there is returned only if nothing else is wrong: what is there was
-/// committed then.
-pub(crate) fn check_commit(reply: &Reply<OffsetCommitRequest<'_>>, group: &str) -> Result<(), Error> {
+/// Partitions that are not there, or not those any more whose offsets they are, and how that was noticed.
+pub(crate) type Missing = BTreeMap<TopicPartition, Error>;
+
+/// What of a commit was left out as it is not there; an error if anything else is wrong.
+pub(crate) fn missing_of_commit(
+    reply: &Reply<OffsetCommitRequest<'_>>,
+    group: &str,
+    names: &BTreeMap<Uuid, Arc<str>>,
+) -> Result<Missing, Error> {
     let response = reply.read()?;
-    let mut missing = Ok(());
+    let name = |topic: &OffsetCommitResponseTopic<'_>| match names.get(&topic.topic_id) {
+        Some(name) => name.clone(),
+        None => Arc::from(&*topic.name),
+    };
+    let mut missing = Missing::new();
     for topic in &response.topics {
+        let name = name(topic);
         for one in &topic.partitions {
-            let key = TopicPartition::new(&*topic.name, one.partition_index);
+            let key = TopicPartition::new(name.clone(), one.partition_index);
             let what = || format!("cannot set the offset of group {group} in {key}");
             match reply.check(one.error_code, None, what) {
-                Err(error) if is_missing(&error) => missing = Err(error),
+                Err(error) if is_missing(&error) => drop(missing.insert(key, error)),
                 checked => checked?,
             }
         }
     }
-    missing
+    Ok(missing)
+}
+
+/// Whether all of a commit is done. That a topic is not there is returned only if nothing else is wrong: what is there was
+/// committed then.
+pub(crate) fn check_commit(reply: &Reply<OffsetCommitRequest<'_>>, group: &str) -> Result<(), Error> {
+    let missing = missing_of_commit(reply, group, &BTreeMap::new())?;
+    missing.into_values().next().map_or(Ok(()), Err)
 }
 
 /// Whether an offset was not committed as its topic is not there.
 pub(crate) fn is_missing(error: &Error) -> bool {
-    error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)
+    matches!(
+        error.code(),
+        Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION | ErrorCode::UNKNOWN_TOPIC_ID)
+    )
 }
 
 /// The request to this coordinator for the offsets of some partitions, or of all that the group has. With partitions, what
@@ -143,6 +177,7 @@ pub(crate) fn read_committed(
                 offset: one.committed_offset,
                 leader_epoch: Some(one.committed_leader_epoch).filter(|epoch| *epoch >= 0),
                 metadata: one.metadata.as_deref().unwrap_or_default().to_owned(),
+                topic_id: None,
             };
             committed.extend((found.offset >= 0).then_some((key, found)));
         }

@@ -46,6 +46,7 @@ in_both_protocols!(
     what_is_kept_beside_an_offset_is_read_back_at_assignment,
     a_revocation_stops_no_other_partition,
     a_held_partition_goes_on_with_what_was_read_ahead,
+    a_position_in_a_topic_that_was_deleted_is_none_in_its_successor,
 );
 
 mod classic_protocol_alone {
@@ -623,7 +624,7 @@ async fn what_is_kept_beside_an_offset_is_read_back_at_assignment(world: World) 
     assert_eq!(assigned, BTreeMap::from([(world.t(0), None), (world.t(1), None)]));
     // Commits have an epoch since Kafka 2.1 (KIP-320).
     let keeps_epochs = world.kafka_release().is_none_or(|release| release.is_at_least(2, 1));
-    let given = CommittedOffset { offset: 1, leader_epoch: Some(0), metadata: "1 and \u{e9}".into() };
+    let given = CommittedOffset { offset: 1, leader_epoch: Some(0), metadata: "1 and \u{e9}".into(), topic_id: None };
     let kept = CommittedOffset { leader_epoch: given.leader_epoch.filter(|_| keeps_epochs), ..given.clone() };
     first.offsets().commit_with_metadata(&BTreeMap::from([(world.t(0), given)])).await.unwrap();
     first.leave().await;
@@ -703,4 +704,28 @@ async fn a_held_partition_goes_on_with_what_was_read_ahead(world: World) {
     assert_eq!(member.position(&world.t(0)), Ok(Some(0)));
     member.release(&world.t(0)).unwrap();
     assert_eq!(take_events(&mut member, 4).await, [0, 2, 4, 6]);
+}
+
+async fn a_position_in_a_topic_that_was_deleted_is_none_in_its_successor(world: World) {
+    world.create(1, &[]).await;
+    fill(&world, 1, 0..1).await;
+    let mut member = GroupConsumer::new(GroupConfig { auto_commit: None, ..config(&world) }).unwrap();
+    let batch = member.next().await.unwrap();
+    assert!(batch.topic_id().is_some());
+    let (admin, offsets) = (world.admin(), member.offsets().clone());
+    admin.delete_topic(&world.topic).await.unwrap();
+    let at = |offset: i64, topic_id| {
+        BTreeMap::from([(world.t(0), CommittedOffset { topic_id, ..CommittedOffset::from(offset) })])
+    };
+    let all = BTreeSet::from([world.t(0)]);
+    assert_eq!(offsets.commit_existing(&at(1, batch.topic_id())).await, Ok(all.clone()), "it is deleted");
+    let topic = world.new_topic(world.topic.clone(), 1);
+    eventually("the name is free", async || admin.create_topic(&topic).await.is_ok()).await;
+    let id = admin.topic(&world.topic).await.unwrap().id;
+    assert_ne!(Some(id), batch.topic_id());
+    assert_eq!(offsets.commit_existing(&at(1, batch.topic_id())).await, Ok(all.clone()), "it is another one");
+    assert_eq!(offsets.committed(&all).await, Ok(BTreeMap::new()));
+    assert_eq!(offsets.commit_existing(&at(2, Some(id))).await, Ok(BTreeSet::new()));
+    assert_eq!(offsets.committed(&all).await, Ok(BTreeMap::from([(world.t(0), 2)])));
+    member.leave().await;
 }

@@ -61,6 +61,7 @@ const NEEDS: &[Need] = &[
     need("settings_are_changed_and_say_where_they_come_from", (3, 7), "client metrics (KIP-714)"),
     need("the_cluster_is_described", (3, 3), "DescribeQuorum (KIP-595)"),
     need("what_a_partition_takes_is_reported", (3, 3), "the sizes of volumes in DescribeLogDirs (KIP-827)"),
+    need("a_position_in_a_topic_that_was_deleted_", (2, 8), "ids of topics (KIP-516)"),
     need("producers_are_reported", (2, 8), "DescribeProducers (KIP-664)"),
     need("quotas_are_set_and_taken_away", (2, 6), "DescribeClientQuotas (KIP-546)"),
     need(

@@ -190,14 +190,17 @@ impl Backlog {
             if let Some(record) = batch.record(index).copied() {
                 if index == 0 {
                     progress.note_epoch(record.offset, batch.batch().leader_epoch());
+                    progress.note_topic(record.offset, batch.batch());
                 }
                 return Some((number, index, record));
             }
             // What is behind the last record of a batch, a compacted topic has left out.
             let next = batch.batch().next_offset();
+            progress.note_topic(next, batch.batch());
             if let Some(window) = progress.window.as_mut().filter(|window| window.arrived() <= next) {
                 window.pass(next);
             }
+            copy_stranded(messages, progress.window.as_ref(), number);
             messages.close(number);
             self.finish_batch(partition);
             done.is_busy = true;
@@ -228,6 +231,14 @@ impl Backlog {
             // A driver that is gone holds nothing.
             let _ = partition.commands.send(Command::Release(shared.partition.clone()));
         }
+    }
+}
+
+/// Copies those messages of a batch that all was admitted of which may wait for long.
+fn copy_stranded(messages: &mut Messages, window: Option<&Window>, number: BatchNumber) {
+    let Some(window) = window.filter(|window| window.may_strand()) else { return };
+    if let Some(first) = messages.batch(number).record(0).map(|record| record.offset) {
+        window.stranded_from(first).for_each(|slot| messages.copy(slot));
     }
 }
 

@@ -30,6 +30,8 @@ pub(super) struct Messages {
 struct InUse {
     batch: Option<Arc<OpenBatch>>,
     uses: u32,
+    /// It is a copy of one message that waits.
+    is_copy: bool,
 }
 
 /// A message that is not finished.
@@ -56,12 +58,30 @@ impl Messages {
     /// Takes a batch, for which the caller says [`Messages::close`] later.
     pub(super) fn open(&mut self, batch: FetchedBatch) -> Result<BatchNumber, Error> {
         let batch = OpenBatch::open(batch, self.spare.pop().unwrap_or_default())?;
+        Ok(self.add(batch, false))
+    }
+
+    fn add(&mut self, batch: OpenBatch, is_copy: bool) -> BatchNumber {
         let number = self.free.pop().unwrap_or_else(|| {
             self.batches.push(InUse::default());
             BatchNumber::try_from(self.batches.len() - 1).expect("a window has at most 1,024 messages")
         });
-        self.batches[number as usize] = InUse { batch: Some(Arc::new(batch)), uses: 1 };
-        Ok(number)
+        self.batches[number as usize] = InUse { batch: Some(Arc::new(batch)), uses: 1, is_copy };
+        number
+    }
+
+    /// Copies a message that may wait for long: the batch that it came in is a part of an answer of many megabytes,
+    /// all of which would stay in memory for it.
+    pub(super) fn copy(&mut self, slot: u16) {
+        let Some((number, index)) = self.get(slot).record else { return };
+        if self.batches[number as usize].is_copy {
+            return;
+        }
+        if let Some(copy) = self.batch(number).alone(index) {
+            let own = self.add(copy, true);
+            self.get_mut(slot).record = Some((own, 0));
+            self.close(number);
+        }
     }
 
     /// A batch that is open.
@@ -84,9 +104,11 @@ impl Messages {
             return;
         }
         self.free.push(number);
+        let is_copy = one.is_copy;
         // A handler may keep a message for longer.
         if let Some(batch) = one.batch.take().and_then(Arc::into_inner)
             && self.spare.len() < SPARE_MAX
+            && !is_copy
         {
             self.spare.push(batch.into_room());
         }

@@ -247,10 +247,10 @@ impl Commit for MemoryCommit {
     fn commit(
         &self,
         positions: BTreeMap<TopicPartition, CommittedOffset>,
-    ) -> BoxFuture<'static, Result<(), Error>> {
+    ) -> BoxFuture<'static, Result<BTreeSet<TopicPartition>, Error>> {
         let mut state = self.0.state.lock();
         state.committed.extend(positions);
         state.changes += 1;
-        Box::pin(std::future::ready(Ok(())))
+        Box::pin(std::future::ready(Ok(BTreeSet::new())))
     }
 }

@@ -53,25 +53,124 @@ impl TestPartition {
     /// If a handler stops the application.
     pub fn handle(&mut self, batch: FetchedBatch) {
         let end = batch.next_offset();
+        self.give(batch);
+        self.poll_until(|shared| position(shared) >= end);
+    }
+
+    fn give(&mut self, batch: FetchedBatch) {
         self.shared.queued.fetch_add(1, Ordering::SeqCst);
         // The task has the other end.
         let _ = self.inputs.send(Input::Batch(0, batch));
+    }
+
+    fn poll_until(&mut self, holds: impl Fn(&Shared) -> bool) {
         let _entered = self.runtime.enter();
         let mut context = Context::from_waker(Waker::noop());
-        while self.position() < end {
+        while !holds(&self.shared) {
             assert!(self.task.as_mut().poll(&mut context).is_pending(), "the task has ended");
         }
     }
 
     /// The first unfinished offset; 0 before the first batch.
     pub fn position(&self) -> i64 {
-        let progress = self.shared.progress.lock();
-        progress.window.as_ref().map_or(0, crate::Window::frontier)
+        position(&self.shared)
     }
+}
+
+fn position(shared: &Shared) -> i64 {
+    shared.progress.lock().window.as_ref().map_or(0, crate::Window::frontier)
 }
 
 impl std::fmt::Debug for TestPartition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TestPartition").field("partition", &self.shared.partition).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::{Duration, Instant};
+
+    use bytes::Bytes;
+    use mainstem_records::{BatchBuilder, BatchOptions};
+
+    use super::*;
+    use crate::{Fault, Msg, Retry, Text};
+
+    /// An answer of a broker, which says when it is gone.
+    struct Answer {
+        bytes: Vec<u8>,
+        is_gone: Arc<AtomicBool>,
+    }
+
+    impl AsRef<[u8]> for Answer {
+        fn as_ref(&self) -> &[u8] {
+            &self.bytes
+        }
+    }
+
+    impl Drop for Answer {
+        fn drop(&mut self) {
+            self.is_gone.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The batch of an answer: 2,000 lines that can be handled, but for some, which have one key.
+    fn answer(base_offset: i64, bad: &[i64], is_gone: &Arc<AtomicBool>) -> FetchedBatch {
+        let mut builder = BatchBuilder::new(BatchOptions { base_offset, ..BatchOptions::default() });
+        for offset in base_offset..base_offset + 2_000 {
+            let (key, line) = match bad.contains(&offset) {
+                true => ("bad".to_owned(), "bad"),
+                false => (offset.to_string(), "good"),
+            };
+            builder.append(0, Some(key.as_bytes()), Some(line.as_bytes()), &[]).unwrap();
+        }
+        let answer = Answer { bytes: builder.build().unwrap(), is_gone: is_gone.clone() };
+        FetchedBatch::from_bytes(TopicPartition::new("lines", 0), Bytes::from_owner(answer)).unwrap()
+    }
+
+    fn polls_until(partition: &mut TestPartition, what: &str, holds: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        partition.poll_until(|_| {
+            assert!(Instant::now() < deadline, "{what}");
+            holds()
+        });
+    }
+
+    fn unfinished(partition: &TestPartition) -> usize {
+        partition.shared.progress.lock().window.as_ref().map_or(0, crate::Window::unfinished)
+    }
+
+    #[test]
+    fn a_message_that_fails_and_those_behind_it_keep_no_answer_in_memory() {
+        let route = Route::topic("lines", |line: Msg<Text>| async move {
+            if *line == "bad" { Err(Fault::transient("away")) } else { Ok(()) }
+        });
+        let mut partition = TestPartition::new(route.retry(Retry::exponential(1, 2))).unwrap();
+        for (base_offset, bad) in [(0, &[0, 500, 1_500][..]), (2_000, &[2_500, 3_999])] {
+            let is_gone = Arc::default();
+            partition.give(answer(base_offset, bad, &is_gone));
+            polls_until(&mut partition, "the answer is gone", || is_gone.load(Ordering::Relaxed));
+        }
+        assert_eq!(partition.position(), 0);
+        assert!((5..50).contains(&unfinished(&partition)), "those of the slice: {}", unfinished(&partition));
+    }
+
+    #[test]
+    fn messages_behind_one_that_runs_for_long_keep_no_answer_in_memory() {
+        let route = Route::topic("lines", |line: Msg<Text>| async move {
+            if *line == "bad" {
+                std::future::pending::<()>().await;
+            }
+        });
+        let mut partition = TestPartition::new(route).unwrap();
+        let (first, second) = (Arc::default(), Arc::default());
+        partition.give(answer(0, &[0], &first));
+        partition.give(answer(2_000, &[2_000, 3_999], &second));
+        polls_until(&mut partition, "the second answer is gone", || second.load(Ordering::Relaxed));
+        assert!(!first.load(Ordering::Relaxed), "what runs has it");
+        assert_eq!(partition.position(), 0);
+        assert!((3..50).contains(&unfinished(&partition)), "those of the slice: {}", unfinished(&partition));
     }
 }

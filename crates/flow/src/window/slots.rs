@@ -94,6 +94,16 @@ impl Slots {
         })
     }
 
+    /// The same from the last one backwards.
+    pub(super) fn iter_back(&self) -> impl Iterator<Item = (u16, &Slot)> {
+        let mut at = self.last;
+        std::iter::from_fn(move || {
+            let slot = (at != NONE).then_some(at)?;
+            at = self.get(slot).previous;
+            Some((slot, self.get(slot)))
+        })
+    }
+
     /// The slot that is taken next.
     #[inline]
     pub(super) fn next(&self) -> u16 {

@@ -181,6 +181,15 @@ impl World {
         self.admin().group_offsets(group).await.unwrap()
     }
 
+    /// Waits until a group has committed an offset in the first partition of a topic.
+    pub(crate) async fn until_committed(&self, group: &str, topic: &str, offset: i64) {
+        let (deadline, partition) = (Instant::now() + LIMIT, self.t(topic, 0));
+        while self.committed(group).await.get(&partition) != Some(&offset) {
+            assert!(Instant::now() < deadline, "not within {LIMIT:?}: {offset} is committed in {topic}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     /// Commits as a member of a group.
     pub(crate) async fn commit(
         &self,

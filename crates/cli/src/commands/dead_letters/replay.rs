@@ -16,7 +16,9 @@ use crate::topic;
 /// What `dead-letters replay` takes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A letter goes back to its own topic and partition with its key, value and headers, and a header that counts its rounds.
+A letter goes back to its own topic and partition with its key, value and headers, and headers that count its rounds and say
+when it was first written. Its time is that of the replay, so that neither retention nor a route that lets messages expire
+takes it for an old one; --keep-time writes it with its old time.
 Letters that were replayed are deleted if all of a partition were, and stay otherwise; if the command is ended in between
 they stay too, and are written again by the next replay. The new records come behind all that is there of their keys.")]
 pub(crate) struct Replay {
@@ -28,6 +30,9 @@ pub(crate) struct Replay {
     /// Leave letters out that were replayed so often already.
     #[arg(long, default_value_t = 3, value_name = "N")]
     max_rounds: u32,
+    /// Write them with the time at which their messages were first written, instead of now.
+    #[arg(long)]
+    keep_time: bool,
     /// Write them. Without it they are only counted.
     #[arg(long)]
     execute: bool,
@@ -105,7 +110,7 @@ async fn write(replay: &Replay, admin: &Admin, plan: &Plan) -> Result<()> {
             key: letter.record.key.clone(),
             value: letter.record.value.clone(),
             headers: letter::replayed(&letter.record.headers),
-            timestamp_ms: letter.text(letter::TIMESTAMP).and_then(|text| text.parse().ok()),
+            timestamp_ms: letter::first_timestamp_ms(&letter.record.headers).filter(|_| replay.keep_time),
         };
         deliveries.push(producer.send(record).await?);
     }

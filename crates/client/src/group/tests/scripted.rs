@@ -64,7 +64,7 @@ async fn a_commit_ends_with_the_loss_of_its_partition() {
     let is_in = |generation| Identity { member_id: "m".to_owned(), generation };
     *member.shared.identity.lock() = is_in(3);
     member.assign(BTreeMap::from([(t(0), Position::Offset(5).into())])).await;
-    let commit = member.offsets.start(&BTreeMap::from([(t(0), 5)]), |_| false);
+    let commit = member.offsets.start(&BTreeMap::from([(t(0), 5)]), Absent::Awaited);
     assert_eq!(generations.recv().await, Some(3));
     member.change = Some(Change::told(What::Lost));
     member.take_over().await.unwrap();
@@ -85,7 +85,7 @@ async fn a_commit_is_of_what_was_held_when_it_was_asked_for() {
     let mut member = member(broker.client(), NoHooks);
     *member.shared.identity.lock() = Identity { member_id: "m".to_owned(), generation: 3 };
     member.assign(BTreeMap::from([(t(0), Position::Offset(5).into())])).await;
-    let commit = member.offsets.start(&BTreeMap::from([(t(0), 5)]), |_| false);
+    let commit = member.offsets.start(&BTreeMap::from([(t(0), 5)]), Absent::Awaited);
     member.keep_only(|_| false);
     member.shared.held.lock().take([t(0)]);
     let ended = tokio::time::timeout(PATIENCE, commit).await.expect("it is given up");
@@ -117,7 +117,7 @@ async fn a_commit_outlasts_a_rebalance_in_which_its_partition_is_kept() {
     let is_in = |generation| Identity { member_id: "m".to_owned(), generation };
     *member.shared.identity.lock() = is_in(3);
     member.assign(BTreeMap::from([(t(0), Position::Offset(5).into())])).await;
-    let commit = member.offsets.start(&BTreeMap::from([(t(0), 5)]), |_| false);
+    let commit = member.offsets.start(&BTreeMap::from([(t(0), 5)]), Absent::Awaited);
     for generation in 3..5 {
         while generations.recv().await != Some(generation) {}
         *member.shared.identity.lock() = is_in(generation + 1);
