@@ -18,6 +18,7 @@ use mainstem_wire::messages::create_topics_response::CreateTopicsResponse;
 use mainstem_wire::messages::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
 use mainstem_wire::messages::describe_configs_response::{DescribeConfigsResponse, DescribeConfigsResult};
 use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
+use mainstem_wire::messages::describe_groups_response::{DescribeGroupsResponse, DescribedGroupMember};
 use mainstem_wire::messages::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
 use mainstem_wire::messages::fetch_response::FetchResponse;
 use mainstem_wire::messages::find_coordinator_request::FindCoordinatorRequest;
@@ -25,9 +26,17 @@ use mainstem_wire::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
 };
 use mainstem_wire::messages::join_group_request::{JoinGroupRequest, JoinGroupRequestProtocol};
+use mainstem_wire::messages::join_group_response::JoinGroupResponse;
 use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
 use mainstem_wire::messages::metadata_response::MetadataResponse;
+use mainstem_wire::messages::offset_commit_request::{
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use mainstem_wire::messages::offset_commit_response::OffsetCommitResponse;
 use mainstem_wire::messages::offset_fetch_request::{OffsetFetchRequest, OffsetFetchRequestGroup};
+use mainstem_wire::messages::offset_fetch_response::OffsetFetchResponse;
+use mainstem_wire::messages::sync_group_request::{SyncGroupRequest, SyncGroupRequestAssignment};
+use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
 use mainstem_wire::{Decoder, ErrorCode, Message};
 
 const MIB: u64 = 1 << 10;
@@ -336,31 +345,169 @@ fn topic_patterns_of_many_members_hold_no_neighbour_up() {
     victim.assert_sound();
 }
 
-#[test]
-fn answers_that_nobody_reads_have_one_bound_and_give_way() {
-    let mut victim = Victim::start(&[]);
+/// Has clients ask for a large answer which they do not read: the memory keeps a bound, and in the end one that reads gets a whole
+/// answer, as `is_whole` finds.
+fn ask_and_read_nothing(
+    victim: &mut Victim,
+    request: &[u8],
+    is_whole: impl Fn(&mut Decoder<'_>) -> bool,
+    mib_max: u64,
+) {
     victim.reset_memory_peak();
-    let request = describe_groups(10_000);
     let silent: Vec<_> = (0..40)
         .map(|_| {
             let mut client = Client::connect(victim.address);
-            client.socket.write_all(&request).unwrap();
+            client.socket.write_all(request).unwrap();
             client
         })
         .collect();
     let probe = || {
         let mut client = Client::connect(victim.address);
         // The broker may hang up at any point while there is no room.
-        client.socket.write_all(&request).is_ok()
-            && client.frame().is_ok_and(|frame| {
-                let answer = DescribeConfigsResponse::decode(&mut Decoder::new(&frame[5..]), 4).unwrap();
-                answer.results.iter().all(|result| result.error_code == 0)
-            })
+        client.socket.write_all(request).is_ok()
+            && client.frame().is_ok_and(|frame| is_whole(&mut Decoder::new(&frame[5..])))
     };
-    wait_until("those who do not read are gone", Duration::from_secs(20), probe);
-    assert_peak(&victim, 320);
+    wait_until("those who do not read are gone", Duration::from_secs(60), probe);
+    assert_peak(victim, mib_max);
     drop(silent);
     victim.assert_sound();
+}
+
+#[test]
+fn answers_that_nobody_reads_have_one_bound_and_give_way() {
+    let mut victim = Victim::start(&[]);
+    let is_whole = |decoder: &mut Decoder<'_>| {
+        let answer = DescribeConfigsResponse::decode(decoder, 4).unwrap();
+        answer.results.iter().all(|result| result.error_code == 0)
+    };
+    ask_and_read_nothing(&mut victim, &describe_groups(10_000), is_whole, 320);
+}
+
+/// Has a group of one member be stable, with `bytes` in its protocol and as many in its assignment.
+fn found_group(client: &mut Client, group: &str, bytes: usize) {
+    let join = JoinGroupRequest {
+        group_id: group.into(),
+        session_timeout_ms: 600_000,
+        rebalance_timeout_ms: 600_000,
+        protocol_type: "consumer".into(),
+        protocols: vec![JoinGroupRequestProtocol {
+            name: "range".into(),
+            metadata: vec![1; bytes].into(),
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let body = client.ask(3, &join);
+    let joined = JoinGroupResponse::decode(&mut Decoder::new(&body), 3).expect("it is well-formed");
+    assert_eq!(ErrorCode::from(joined.error_code), ErrorCode::NONE);
+    let sync = SyncGroupRequest {
+        group_id: group.into(),
+        generation_id: joined.generation_id,
+        member_id: joined.member_id.clone(),
+        assignments: vec![SyncGroupRequestAssignment {
+            member_id: joined.member_id.clone(),
+            assignment: vec![2; bytes].into(),
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let body = client.ask(2, &sync);
+    let synced = SyncGroupResponse::decode(&mut Decoder::new(&body), 2).expect("it is well-formed");
+    assert_eq!((synced.error_code, synced.assignment.len()), (0, bytes));
+}
+
+#[test]
+fn groups_that_are_there_are_described_within_the_bound_of_answers() {
+    const GROUPS: usize = 40;
+    const BYTES: usize = 400_000;
+    let mut victim = Victim::start(&[("group.initial.rebalance.delay.ms", "0")]);
+    let mut client = Client::connect(victim.address);
+    join_usual_group(&mut client);
+    let groups: Vec<String> = (0..GROUPS).map(|number| format!("large-{number}")).collect();
+    groups.iter().for_each(|group| found_group(&mut client, group, BYTES));
+    let names = groups.iter().map(|group| group.as_str().into()).collect();
+    let request = request_bytes(5, 1, &DescribeGroupsRequest { groups: names, ..Default::default() });
+    let is_whole = |decoder: &mut Decoder<'_>| {
+        let answer = DescribeGroupsResponse::decode(decoder, 5).unwrap();
+        assert_eq!(answer.groups.len(), GROUPS);
+        let no_room = ErrorCode::COORDINATOR_NOT_AVAILABLE.code();
+        answer.groups.iter().all(|group| match group.error_code {
+            0 => {
+                let bytes = |member: &DescribedGroupMember<'_>| {
+                    member.member_metadata.len() + member.member_assignment.len()
+                };
+                assert_eq!(group.members.iter().map(bytes).sum::<usize>(), 2 * BYTES);
+                true
+            }
+            error => {
+                assert_eq!(error, no_room);
+                false
+            }
+        })
+    };
+    ask_and_read_nothing(&mut victim, &request, is_whole, 320);
+}
+
+#[test]
+fn offsets_that_are_there_are_fetched_within_the_bound_of_answers() {
+    const GROUPS: usize = 12;
+    const PARTITIONS: i32 = 100;
+    const BYTES: usize = 30_000;
+    let mut victim = Victim::start(&[("offset.metadata.max.bytes", "32000")]);
+    let mut client = Client::connect(victim.address);
+    client.create_topic("topic", PARTITIONS, &[]);
+    join_usual_group(&mut client);
+    let metadata = "m".repeat(BYTES);
+    let groups: Vec<String> = (0..GROUPS).map(|number| format!("large-{number}")).collect();
+    for group in &groups {
+        // As many as fit into a batch.
+        for first in (0..PARTITIONS).step_by(25) {
+            let partition = |partition_index| OffsetCommitRequestPartition {
+                partition_index,
+                committed_offset: 1,
+                committed_metadata: Some(metadata.as_str().into()),
+                ..Default::default()
+            };
+            let topic = OffsetCommitRequestTopic {
+                name: "topic".into(),
+                partitions: (first..first + 25).map(partition).collect(),
+                ..Default::default()
+            };
+            let request = OffsetCommitRequest {
+                group_id: group.as_str().into(),
+                generation_id_or_member_epoch: -1,
+                topics: vec![topic],
+                ..Default::default()
+            };
+            let body = client.ask(8, &request);
+            let answer =
+                OffsetCommitResponse::decode(&mut Decoder::new(&body), 8).expect("it is well-formed");
+            assert!(answer.topics[0].partitions.iter().all(|partition| partition.error_code == 0));
+        }
+    }
+    let group = |group: &String| OffsetFetchRequestGroup {
+        group_id: group.clone().into(),
+        topics: None,
+        ..Default::default()
+    };
+    let request = OffsetFetchRequest { groups: groups.iter().map(group).collect(), ..Default::default() };
+    let is_whole = |decoder: &mut Decoder<'_>| {
+        let answer = OffsetFetchResponse::decode(decoder, 8).unwrap();
+        assert_eq!(answer.groups.len(), GROUPS);
+        answer.groups.iter().all(|group| match group.error_code {
+            0 => {
+                let partitions = group.topics.iter().flat_map(|topic| &topic.partitions);
+                let bytes = partitions.map(|one| one.metadata.as_ref().map_or(0, |metadata| metadata.len()));
+                assert_eq!(bytes.sum::<usize>(), PARTITIONS as usize * BYTES);
+                true
+            }
+            error => {
+                assert_eq!(error, ErrorCode::COORDINATOR_NOT_AVAILABLE.code());
+                false
+            }
+        })
+    };
+    ask_and_read_nothing(&mut victim, &request_bytes(8, 1, &request), is_whole, 320);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use mainstem_tests::kafka::{
     BY_NAME, LATEST, batch, bytes_of, fetch_request, fetch_topic, produce_request, refusal,
 };
 use mainstem_tests::wait::eventually;
+use mainstem_wire::messages::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
 use mainstem_wire::messages::fetch_request::FetchRequest;
 use mainstem_wire::messages::join_group_request::{JoinGroupRequest, JoinGroupRequestProtocol};
 use mainstem_wire::messages::produce_request::ProduceRequest;
@@ -125,6 +126,36 @@ fn a_second_signal_skips_the_syncing_and_loses_nothing() {
     broker.start_again();
     assert_eq!(broker.ready()["last_stop"], "unclean");
     assert_eq!(broker.connect().read_all(TOPIC, 0, 0).unwrap().len(), 64);
+}
+
+#[test]
+fn large_answers_do_not_hold_up_the_stop() {
+    let (mut broker, mut client) = broker_with_topic("stop-large", 1);
+    client.produce(TOPIC, 0, 1, &batch(&[b"a"])).unwrap();
+    let describe = |groups: usize| DescribeConfigsRequest {
+        resources: (0..groups)
+            .map(|number| DescribeConfigsResource {
+                resource_type: 32,
+                resource_name: format!("group-{number}").into(),
+                ..Default::default()
+            })
+            .collect(),
+        include_synonyms: true,
+        include_documentation: true,
+        ..Default::default()
+    };
+    // One of tens of MiB that is not read, and one that is not put together yet.
+    let (mut silent, mut asking) = (broker.connect(), broker.connect());
+    silent.send(&describe(5_000), 4).unwrap();
+    silent.stream().peek(&mut [0]).unwrap();
+    asking.send(&describe(10_000), 4).unwrap();
+    broker.ask_to_stop();
+    client.wait_for_close().unwrap();
+    let status = broker.wait_for_end();
+    assert!(status.success(), "{status}");
+    broker.start_again();
+    assert_eq!(broker.ready()["last_stop"], "clean");
+    assert_eq!(broker.connect().read_all(TOPIC, 0, 0).unwrap().len(), 1);
 }
 
 /// Asserts that a start failed soon and said `why`.

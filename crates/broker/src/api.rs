@@ -65,93 +65,97 @@ pub(crate) mod write_txn_markers;
 
 use std::sync::Arc;
 
-use mainstem_wire::{ApiKey, DecodeError, Decoder, ErrorCode};
+use mainstem_wire::{ApiKey, DecodeError, Decoder, ErrorCode, Malformed, elements_budget};
 
-use crate::api::Serve::{InBackground, OnLoop};
-use crate::background::{Blocking, serve_in_background};
+use crate::api::Serve::{InBackground, OnLoop, OnLoopIfSmall, OnLoopIfSmallElse};
+use crate::background::Class::{Changes, Data, Questions};
+use crate::background::{self, Blocking, Class, serve_in_background, serve_off_loop};
 use crate::broker::Broker;
 use crate::net::context::RequestContext;
 use crate::net::dispatch::Handled;
 use crate::net::output::ResponseBuffer;
 
+/// Elements of a request's arrays up to which it is served on its event loop: more would hold up its neighbours. A partition counts
+/// for two or three of them, since it takes more memory than a name or a number.
+const INLINE_ELEMENTS_MAX: usize = 1000;
+
 /// What every API file has: decodes the request and answers it.
 #[derive(Clone, Copy)]
 enum Serve {
-    /// On the event loop: never waits; the answer is there now or a future.
-    OnLoop(
-        fn(
-            &Arc<Broker>,
-            RequestContext,
-            &mut Decoder<'_>,
-            &mut ResponseBuffer,
-        ) -> Result<Handled, DecodeError>,
-    ),
+    /// On the event loop. For the hot path, which has bounds of its own, and for what cannot be long.
+    OnLoop(background::OnLoop),
+    /// On the event loop a request of at most [`INLINE_ELEMENTS_MAX`] elements; a longer one by the same function in the
+    /// background.
+    OnLoopIfSmall(background::OnLoop),
+    /// The same, where another function serves longer ones. One of a coordinator waits, so that its answer, which may be
+    /// long too, is encoded there.
+    OnLoopIfSmallElse(background::OnLoop, Class, Blocking),
     /// On a thread where waiting for the disk is allowed: plain code that ends with the answer. Also where an answer may be
-    /// about everything there is, which would hold up a loop.
-    InBackground(Blocking),
+    /// about everything there is, however short the request, which would hold up a loop.
+    InBackground(Class, Blocking),
 }
 
 /// The APIs, ascending by key.
 const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::Produce, OnLoop(produce::serve)),
     (ApiKey::Fetch, OnLoop(fetch::serve)),
-    (ApiKey::ListOffsets, OnLoop(list_offsets::serve)),
-    (ApiKey::Metadata, OnLoop(metadata::serve)),
-    (ApiKey::OffsetCommit, OnLoop(offset_commit::serve)),
-    (ApiKey::OffsetFetch, OnLoop(offset_fetch::serve)),
-    (ApiKey::FindCoordinator, OnLoop(find_coordinator::serve)),
-    (ApiKey::JoinGroup, OnLoop(join_group::serve)),
-    (ApiKey::Heartbeat, OnLoop(heartbeat::serve)),
-    (ApiKey::LeaveGroup, OnLoop(leave_group::serve)),
-    (ApiKey::SyncGroup, OnLoop(sync_group::serve)),
-    (ApiKey::DescribeGroups, OnLoop(describe_groups::serve)),
-    (ApiKey::ListGroups, InBackground(list_groups::serve)),
+    (ApiKey::ListOffsets, OnLoopIfSmallElse(list_offsets::serve, Data, list_offsets::answer)),
+    (ApiKey::Metadata, OnLoopIfSmall(metadata::serve)),
+    (ApiKey::OffsetCommit, OnLoopIfSmall(offset_commit::serve)),
+    (ApiKey::OffsetFetch, OnLoopIfSmallElse(offset_fetch::serve, Questions, offset_fetch::answer_large)),
+    (ApiKey::FindCoordinator, OnLoopIfSmall(find_coordinator::serve)),
+    (ApiKey::JoinGroup, OnLoopIfSmall(join_group::serve)),
+    (ApiKey::Heartbeat, OnLoopIfSmall(heartbeat::serve)),
+    (ApiKey::LeaveGroup, OnLoopIfSmall(leave_group::serve)),
+    (ApiKey::SyncGroup, OnLoopIfSmall(sync_group::serve)),
+    (ApiKey::DescribeGroups, InBackground(Questions, describe_groups::serve)),
+    (ApiKey::ListGroups, InBackground(Questions, list_groups::serve)),
     (ApiKey::SaslHandshake, OnLoop(sasl_handshake::serve)),
     (ApiKey::ApiVersions, OnLoop(api_versions::serve)),
-    (ApiKey::CreateTopics, InBackground(create_topics::serve)),
-    (ApiKey::DeleteTopics, InBackground(delete_topics::serve)),
-    (ApiKey::DeleteRecords, OnLoop(delete_records::serve)),
-    (ApiKey::InitProducerId, OnLoop(init_producer_id::serve)),
-    (ApiKey::OffsetForLeaderEpoch, OnLoop(offset_for_leader_epoch::serve)),
-    (ApiKey::AddPartitionsToTxn, OnLoop(add_partitions_to_txn::serve)),
-    (ApiKey::AddOffsetsToTxn, OnLoop(add_offsets_to_txn::serve)),
-    (ApiKey::EndTxn, OnLoop(end_txn::serve)),
-    (ApiKey::WriteTxnMarkers, OnLoop(write_txn_markers::serve)),
-    (ApiKey::TxnOffsetCommit, OnLoop(txn_offset_commit::serve)),
-    (ApiKey::DescribeAcls, InBackground(describe_acls::serve)),
-    (ApiKey::CreateAcls, InBackground(create_acls::serve)),
-    (ApiKey::DeleteAcls, InBackground(delete_acls::serve)),
-    (ApiKey::DescribeConfigs, OnLoop(describe_configs::serve)),
-    (ApiKey::AlterConfigs, InBackground(alter_configs::serve)),
-    (ApiKey::AlterReplicaLogDirs, InBackground(alter_replica_log_dirs::serve)),
-    (ApiKey::DescribeLogDirs, InBackground(describe_log_dirs::serve)),
+    (ApiKey::CreateTopics, InBackground(Changes, create_topics::serve)),
+    (ApiKey::DeleteTopics, InBackground(Changes, delete_topics::serve)),
+    (ApiKey::DeleteRecords, OnLoopIfSmall(delete_records::serve)),
+    (ApiKey::InitProducerId, OnLoopIfSmall(init_producer_id::serve)),
+    (ApiKey::OffsetForLeaderEpoch, OnLoopIfSmall(offset_for_leader_epoch::serve)),
+    (ApiKey::AddPartitionsToTxn, OnLoopIfSmall(add_partitions_to_txn::serve)),
+    (ApiKey::AddOffsetsToTxn, OnLoopIfSmall(add_offsets_to_txn::serve)),
+    (ApiKey::EndTxn, OnLoopIfSmall(end_txn::serve)),
+    (ApiKey::WriteTxnMarkers, OnLoopIfSmall(write_txn_markers::serve)),
+    (ApiKey::TxnOffsetCommit, OnLoopIfSmall(txn_offset_commit::serve)),
+    (ApiKey::DescribeAcls, InBackground(Data, describe_acls::serve)),
+    (ApiKey::CreateAcls, InBackground(Changes, create_acls::serve)),
+    (ApiKey::DeleteAcls, InBackground(Changes, delete_acls::serve)),
+    (ApiKey::DescribeConfigs, OnLoopIfSmall(describe_configs::serve)),
+    (ApiKey::AlterConfigs, InBackground(Changes, alter_configs::serve)),
+    (ApiKey::AlterReplicaLogDirs, InBackground(Data, alter_replica_log_dirs::serve)),
+    (ApiKey::DescribeLogDirs, InBackground(Data, describe_log_dirs::serve)),
     (ApiKey::SaslAuthenticate, OnLoop(sasl_authenticate::serve)),
-    (ApiKey::CreatePartitions, InBackground(create_partitions::serve)),
-    (ApiKey::DeleteGroups, InBackground(delete_groups::serve)),
-    (ApiKey::ElectLeaders, InBackground(elect_leaders::serve)),
-    (ApiKey::IncrementalAlterConfigs, InBackground(incremental_alter_configs::serve)),
-    (ApiKey::AlterPartitionReassignments, InBackground(alter_partition_reassignments::serve)),
-    (ApiKey::ListPartitionReassignments, OnLoop(list_partition_reassignments::serve)),
-    (ApiKey::OffsetDelete, InBackground(offset_delete::serve)),
-    (ApiKey::DescribeClientQuotas, OnLoop(describe_client_quotas::serve)),
-    (ApiKey::AlterClientQuotas, InBackground(alter_client_quotas::serve)),
-    (ApiKey::DescribeUserScramCredentials, OnLoop(describe_user_scram_credentials::serve)),
-    (ApiKey::AlterUserScramCredentials, InBackground(alter_user_scram_credentials::serve)),
-    (ApiKey::DescribeQuorum, InBackground(describe_quorum::serve)),
-    (ApiKey::UpdateFeatures, InBackground(update_features::serve)),
-    (ApiKey::DescribeCluster, OnLoop(describe_cluster::serve)),
-    (ApiKey::DescribeProducers, InBackground(describe_producers::serve)),
-    (ApiKey::UnregisterBroker, InBackground(unregister_broker::serve)),
-    (ApiKey::DescribeTransactions, OnLoop(describe_transactions::serve)),
-    (ApiKey::ListTransactions, InBackground(list_transactions::serve)),
-    (ApiKey::ConsumerGroupHeartbeat, OnLoop(consumer_group_heartbeat::serve)),
-    (ApiKey::ConsumerGroupDescribe, OnLoop(consumer_group_describe::serve)),
-    (ApiKey::GetTelemetrySubscriptions, OnLoop(get_telemetry_subscriptions::serve)),
-    (ApiKey::PushTelemetry, InBackground(push_telemetry::serve)),
-    (ApiKey::ListConfigResources, OnLoop(list_config_resources::serve)),
-    (ApiKey::DescribeTopicPartitions, OnLoop(describe_topic_partitions::serve)),
-    (ApiKey::AddRaftVoter, OnLoop(add_raft_voter::serve)),
-    (ApiKey::RemoveRaftVoter, OnLoop(remove_raft_voter::serve)),
+    (ApiKey::CreatePartitions, InBackground(Changes, create_partitions::serve)),
+    (ApiKey::DeleteGroups, InBackground(Changes, delete_groups::serve)),
+    (ApiKey::ElectLeaders, InBackground(Changes, elect_leaders::serve)),
+    (ApiKey::IncrementalAlterConfigs, InBackground(Changes, incremental_alter_configs::serve)),
+    (ApiKey::AlterPartitionReassignments, InBackground(Changes, alter_partition_reassignments::serve)),
+    (ApiKey::ListPartitionReassignments, OnLoopIfSmall(list_partition_reassignments::serve)),
+    (ApiKey::OffsetDelete, InBackground(Changes, offset_delete::serve)),
+    (ApiKey::DescribeClientQuotas, InBackground(Data, describe_client_quotas::serve)),
+    (ApiKey::AlterClientQuotas, InBackground(Changes, alter_client_quotas::serve)),
+    (ApiKey::DescribeUserScramCredentials, InBackground(Data, describe_user_scram_credentials::serve)),
+    (ApiKey::AlterUserScramCredentials, InBackground(Changes, alter_user_scram_credentials::serve)),
+    (ApiKey::DescribeQuorum, InBackground(Questions, describe_quorum::serve)),
+    (ApiKey::UpdateFeatures, InBackground(Changes, update_features::serve)),
+    (ApiKey::DescribeCluster, OnLoopIfSmall(describe_cluster::serve)),
+    (ApiKey::DescribeProducers, InBackground(Data, describe_producers::serve)),
+    (ApiKey::UnregisterBroker, InBackground(Changes, unregister_broker::serve)),
+    (ApiKey::DescribeTransactions, InBackground(Questions, describe_transactions::serve)),
+    (ApiKey::ListTransactions, InBackground(Questions, list_transactions::serve)),
+    (ApiKey::ConsumerGroupHeartbeat, OnLoopIfSmall(consumer_group_heartbeat::serve)),
+    (ApiKey::ConsumerGroupDescribe, InBackground(Questions, consumer_group_describe::serve)),
+    (ApiKey::GetTelemetrySubscriptions, OnLoopIfSmall(get_telemetry_subscriptions::serve)),
+    (ApiKey::PushTelemetry, InBackground(Data, push_telemetry::serve)),
+    (ApiKey::ListConfigResources, InBackground(Data, list_config_resources::serve)),
+    (ApiKey::DescribeTopicPartitions, InBackground(Data, describe_topic_partitions::serve)),
+    (ApiKey::AddRaftVoter, OnLoopIfSmall(add_raft_voter::serve)),
+    (ApiKey::RemoveRaftVoter, OnLoopIfSmall(remove_raft_voter::serve)),
 ];
 
 /// One above the highest key of [`SERVED`].
@@ -175,7 +179,7 @@ fn entry(api: ApiKey) -> Option<Serve> {
 /// The function of an API that is served on a thread where waiting is allowed.
 pub(crate) fn in_background(api: ApiKey) -> Option<Blocking> {
     match entry(api) {
-        Some(InBackground(serve)) => Some(serve),
+        Some(InBackground(_, serve)) => Some(serve),
         _ => None,
     }
 }
@@ -200,10 +204,39 @@ pub(crate) fn serve(
     decoder: &mut Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
-    let serve = entry(context.api).expect("dispatch asks only for what is served");
-    match serve {
+    match entry(context.api).expect("dispatch asks only for what is served") {
         OnLoop(serve) => serve(broker, context, decoder, out),
-        InBackground(serve) => Ok(serve_in_background(broker, context, decoder, serve)),
+        // An element takes at least a byte.
+        OnLoopIfSmall(serve) | OnLoopIfSmallElse(serve, ..) if decoder.remaining() <= INLINE_ELEMENTS_MAX => {
+            serve(broker, context, decoder, out)
+        }
+        OnLoopIfSmall(serve) => match serve_if_small(broker, &context, decoder, out, serve) {
+            Some(served) => served,
+            None => Ok(serve_off_loop(broker, context, decoder, serve)),
+        },
+        OnLoopIfSmallElse(serve, class, else_serve) => {
+            match serve_if_small(broker, &context, decoder, out, serve) {
+                Some(served) => served,
+                None => Ok(serve_in_background(broker, context, decoder, class, else_serve)),
+            }
+        }
+        InBackground(class, serve) => Ok(serve_in_background(broker, context, decoder, class, serve)),
+    }
+}
+
+/// Serves a request on its event loop, unless it has too many elements: then nothing has become of it yet, since requests are
+/// decoded before all else.
+fn serve_if_small(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    decoder: &Decoder<'_>,
+    out: &mut ResponseBuffer,
+    serve: background::OnLoop,
+) -> Option<Result<Handled, DecodeError>> {
+    let mut held = decoder.held_to(elements_budget(INLINE_ELEMENTS_MAX));
+    match serve(broker, context.clone(), &mut held, out) {
+        Err(DecodeError { kind: Malformed::Budget { .. }, .. }) => None,
+        served => Some(served),
     }
 }
 

@@ -1,5 +1,8 @@
 //! Work that waits for the disk and is not on the data path: metadata, deletion, cold indexes. And work that would hold an
-//! event loop up: large answers, the matching of patterns.
+//! event loop up: requests and answers of many items, the matching of patterns.
+//!
+//! Each event loop has a few threads for it. What waits for a log that all of its kind wait for may take a part of them only
+//! ([`Class`]), or a directory that hangs would keep clients from reading and writing in the others.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +17,70 @@ use crate::net::answers::AnswerShare;
 use crate::net::buffers::Reservation;
 use crate::net::context::RequestContext;
 use crate::net::dispatch::Handled;
+use crate::net::event_loop::BACKGROUND_THREADS_MAX;
 use crate::net::output::ResponseBuffer;
+
+#[cfg(test)]
+mod tests;
+
+/// Changes that are made at the same time, on all event loops together. The metadata publisher carries them out one after the
+/// other whatever their number.
+pub(crate) const CHANGE_THREADS_MAX: usize = 3;
+
+/// Requests for producer ids that are served at the same time: they are given out under one lock.
+const PRODUCER_ID_THREADS_MAX: usize = 1;
+
+/// Questions that are answered at the same time, on all event loops together. A coordinator has one lock.
+const QUESTION_THREADS_MAX: usize = 2;
+
+const _: () = assert!(
+    CHANGE_THREADS_MAX + PRODUCER_ID_THREADS_MAX + QUESTION_THREADS_MAX < BACKGROUND_THREADS_MAX,
+    "each event loop has threads for data, whatever the others wait for"
+);
+
+/// What work in the background may have to wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// The logs of the partitions that it is about, or a processor.
+    Data,
+    /// A change that an administrator makes: of the metadata, which this node has to carry out, or of groups. There is no time
+    /// limit for what one node alone has to do, as a directory in which a log is opened may take its time.
+    Changes,
+    /// Producer ids: the metadata log or its leader.
+    ProducerIds,
+    /// The lock of a coordinator and the majority that confirms its leader, or the metadata leader.
+    Questions,
+}
+
+/// The shares of the classes in the threads.
+pub(crate) struct Classes {
+    changes: Arc<Semaphore>,
+    producer_ids: Arc<Semaphore>,
+    questions: Arc<Semaphore>,
+}
+
+impl Classes {
+    pub(crate) fn new() -> Classes {
+        let share = |threads| Arc::new(Semaphore::new(threads));
+        Classes {
+            changes: share(CHANGE_THREADS_MAX),
+            producer_ids: share(PRODUCER_ID_THREADS_MAX),
+            questions: share(QUESTION_THREADS_MAX),
+        }
+    }
+
+    /// Waits for a turn, in the order of arrival; what waits goes when its client does. A turn ends when it is dropped. As that of
+    /// [`OneAtATime`] it belongs to the thread that works.
+    async fn turn(&self, class: Class) -> Option<OwnedSemaphorePermit> {
+        let share = match class {
+            Class::Data => return None,
+            Class::Changes => &self.changes,
+            Class::ProducerIds => &self.producer_ids,
+            Class::Questions => &self.questions,
+        };
+        Some(share.clone().acquire_owned().await.expect("it is never closed"))
+    }
+}
 
 /// Runs a function of a request on a thread where waiting is allowed, and resolves to what it returns, and how long it
 /// took. That is time of the request's client, too.
@@ -85,26 +151,66 @@ pub(crate) fn serve_in_background(
     broker: &Arc<Broker>,
     context: RequestContext,
     decoder: &Decoder<'_>,
+    class: Class,
     serve: Blocking,
 ) -> Handled {
+    in_turn(broker, context, decoder, class, move |broker, request, decoder, out| match &broker.cluster {
+        Some(cluster) if forward::is_forwarded(request.api) => {
+            forward::serve(broker, cluster, request, decoder, out, serve)
+        }
+        _ => serve(broker, request, decoder, out),
+    })
+}
+
+/// Serves a request without waiting for anything: the answer is there now or a future.
+pub(crate) type OnLoop =
+    fn(&Arc<Broker>, RequestContext, &mut Decoder<'_>, &mut ResponseBuffer) -> Result<Handled, DecodeError>;
+
+/// Serves a request that would hold up an event loop by the same function on another thread. What its answer waits for is waited
+/// for on the loop.
+pub(crate) fn serve_off_loop(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &Decoder<'_>,
+    serve: OnLoop,
+) -> Handled {
+    in_turn(broker, context, decoder, Class::Data, move |broker, request, decoder, out| {
+        serve(broker, request.clone(), decoder, out)
+    })
+}
+
+/// Has a copy of a request's body served in the background, when it is the turn of its class.
+fn in_turn(
+    broker: &Arc<Broker>,
+    context: RequestContext,
+    decoder: &Decoder<'_>,
+    class: Class,
+    serve: impl FnOnce(
+        &Arc<Broker>,
+        &RequestContext,
+        &mut Decoder<'_>,
+        &mut ResponseBuffer,
+    ) -> Result<Handled, DecodeError>
+    + Send
+    + 'static,
+) -> Handled {
     let (broker, body) = (broker.clone(), OwnedBody::copy(broker, decoder));
-    let request = context.clone();
-    let work = move || {
-        let mut out = ResponseBuffer::default();
-        let decoder = &mut body.decoder();
-        let handled = match &broker.cluster {
-            Some(cluster) if forward::is_forwarded(request.api) => {
-                forward::serve(&broker, cluster, &request, decoder, &mut out, serve)
-            }
-            _ => serve(&broker, &request, decoder, &mut out),
-        };
-        (handled, out)
-    };
     let response = Box::pin(async move {
+        let turn = broker.background.turn(class).await;
+        let request = context.clone();
+        let work = move || {
+            let _turn = turn;
+            let mut out = ResponseBuffer::default();
+            (serve(&broker, &request, &mut body.decoder(), &mut out), out)
+        };
         let ((handled, out), took) = in_background(&context, work).await;
         match handled {
             Ok(Handled::Answered) => Ok(out.worked_for(took)),
-            Ok(_) => unreachable!("a request in the background is answered"),
+            Ok(Handled::Later { response, .. }) => response.await.map(|out| out.worked_for(took)),
+            Ok(Handled::Close(reason)) => Err(reason.to_string()),
+            Ok(Handled::Silent | Handled::Last { .. }) => {
+                unreachable!("a request in the background is answered")
+            }
             Err(error) => Err(format!("a {} request is malformed: {error}", context.api.name())),
         }
     });

@@ -7,7 +7,7 @@ use mainstem_config::{BrokerConfig, Endpoint};
 use mainstem_wire::Uuid;
 use parking_lot::{Mutex, RwLock};
 
-use crate::background::OneAtATime;
+use crate::background::{Classes, OneAtATime};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::controller::Controller;
@@ -63,6 +63,8 @@ pub(crate) struct Broker {
     pub(crate) telemetry: ClientTelemetry,
     pub(crate) request_memory: Arc<RequestMemory>,
     pub(crate) answers: Arc<AnswerMemory>,
+    /// The shares in the threads for work in the background.
+    pub(crate) background: Classes,
     /// Answers that are put together in the background.
     pub(crate) large_answers: OneAtATime,
     /// Heartbeats whose topic patterns are matched in the background.

@@ -632,7 +632,9 @@ impl Controller {
         self.machine.decide(MetadataStateMachine::rollback);
     }
 
-    /// How long a decision waits to be carried out; none where nothing but this node is waited for.
+    /// How long a decision waits to be carried out. On one node there is no limit: nothing but this node is waited for, which a
+    /// directory that hangs may hold up, and an answer before would say of what it names that it can be used. Other requests have
+    /// threads without that ([`Class::Changes`](crate::background::Class::Changes)).
     fn commit_time(&self) -> Option<Duration> {
         self.replicated.as_ref().map(|_| replicated::COMMIT_TIME)
     }

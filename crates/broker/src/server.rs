@@ -24,7 +24,7 @@ use mainstem_wire::Uuid;
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 
-use crate::background::OneAtATime;
+use crate::background::{Classes, OneAtATime};
 use crate::broker::{Broker, Limits, Node};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
@@ -660,6 +660,7 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         telemetry: ClientTelemetry::new(network.telemetry_max_bytes),
         request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
         answers: AnswerMemory::new(ANSWER_BYTES_MAX),
+        background: Classes::new(),
         large_answers: OneAtATime::new(),
         pattern_matching: OneAtATime::new(),
         event_loops,

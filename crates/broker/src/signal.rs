@@ -48,6 +48,7 @@ impl Signal {
 /// A fetch that waits for bytes to become readable in any of several partitions.
 #[derive(Default)]
 pub(crate) struct FetchWaiter {
+    is_of_read_committed: bool,
     /// Bytes still missing up to `min_bytes`.
     missing: AtomicI64,
     signal: Signal,
@@ -57,6 +58,16 @@ pub(crate) struct FetchWaiter {
 const UNKNOWN_MISSING: i64 = i64::MAX / 2;
 
 impl FetchWaiter {
+    /// That of a fetch by read_committed. Others read whatever is committed to the log.
+    pub(crate) fn of_read_committed() -> Self {
+        FetchWaiter { is_of_read_committed: true, ..Self::default() }
+    }
+
+    /// Returns true for a fetch by read_committed.
+    pub(crate) fn is_of_read_committed(&self) -> bool {
+        self.is_of_read_committed
+    }
+
     /// Starts a wait, before the partitions are looked at: what becomes readable behind a look is counted.
     pub(crate) fn begin(&self) {
         self.signal.lower();

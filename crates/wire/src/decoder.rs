@@ -24,6 +24,15 @@ pub const fn memory_budget(len: usize) -> usize {
     BUDGET_BASE + first * BUDGET_PER_BYTE + (len - first).saturating_mul(BUDGET_PER_FURTHER_BYTE)
 }
 
+/// What an element of a vector counts for at least, in bytes: a budget bounds the number of elements too.
+const ELEMENT_BYTES_MIN: usize = 24;
+
+/// The memory that at most `count` elements may take when decoded, in bytes. Elements of several fields take more than one of a
+/// number or a name, and fewer of them fit.
+pub const fn elements_budget(count: usize) -> usize {
+    count * ELEMENT_BYTES_MIN
+}
+
 /// How much of a request counts for what it may take: a client that wants more asks in several. 200,000 partitions fit, or as many
 /// names; records take none.
 const REQUEST_COUNTED_BYTES_MAX: usize = 512 * 1024;
@@ -37,7 +46,7 @@ pub const fn request_memory_budget(len: usize) -> usize {
 /// Reads values from the front of a slice, borrowing from it.
 ///
 /// No count sizes an allocation before it was checked against the bytes that remain, and all vectors of a message
-/// together are held to a budget. The `field` of each method is what an error names.
+/// together are held to a budget, of memory and so of elements. The `field` of each method is what an error names.
 #[derive(Debug, Clone)]
 pub struct Decoder<'a> {
     rest: &'a [u8],
@@ -64,6 +73,12 @@ impl<'a> Decoder<'a> {
     /// A decoder whose vectors may take `budget` bytes of memory in all.
     pub fn with_budget(bytes: &'a [u8], budget: usize) -> Self {
         Decoder { rest: bytes, total: bytes.len(), budget }
+    }
+
+    /// The same decoder, whose vectors may take `budget` bytes of memory at most.
+    #[must_use]
+    pub fn held_to(&self, budget: usize) -> Self {
+        Decoder { budget: self.budget.min(budget), ..self.clone() }
     }
 
     /// Bytes that have been read.
@@ -344,7 +359,7 @@ impl<'a> Decoder<'a> {
         field: &'static str,
         mut element: impl FnMut(&mut Self) -> Result<T, DecodeError>,
     ) -> Result<Vec<T>, DecodeError> {
-        self.reserve(count, size_of::<T>(), field)?;
+        self.reserve(count, size_of::<T>().max(ELEMENT_BYTES_MIN), field)?;
         let mut elements = Vec::with_capacity(count);
         for _ in 0..count {
             elements.push(element(self)?);

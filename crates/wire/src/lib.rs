@@ -30,7 +30,7 @@ mod uuid;
 pub mod varint;
 
 pub use api_key::{ApiKey, UnknownApiKey};
-pub use decoder::{Decoder, memory_budget, request_memory_budget};
+pub use decoder::{Decoder, elements_budget, memory_budget, request_memory_budget};
 pub use encoder::Encoder;
 pub use error::{DecodeError, EncodeError, Malformed, Unencodable};
 pub use error_code::ErrorCode;

@@ -8,9 +8,14 @@ use mainstem_wire::catalogue::MESSAGES;
 use mainstem_wire::frame::{open_request, write_request};
 use mainstem_wire::messages::find_coordinator_request::FindCoordinatorRequest;
 use mainstem_wire::messages::metadata_request::MetadataRequest;
+use mainstem_wire::messages::offset_fetch_request::{
+    OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics,
+};
 use mainstem_wire::messages::request_header::RequestHeader;
 use mainstem_wire::sample::{Rng, Sampler};
-use mainstem_wire::{ApiKey, Decoder, Malformed, Message, memory_budget, request_memory_budget};
+use mainstem_wire::{
+    ApiKey, Decoder, Encoder, Malformed, Message, elements_budget, memory_budget, request_memory_budget,
+};
 
 /// Besides the budget there is what the error texts and the buffer for the second encoding take.
 const SLACK: usize = 4096;
@@ -108,6 +113,26 @@ fn many_small_elements_are_refused_by_the_budget() {
     });
     assert_eq!(peak, 0);
     assert_eq!(decode(usize::MAX).unwrap().topics.map(|topics| topics.len()), Some(count as usize));
+}
+
+/// A number of four bytes counts as a name does.
+#[test]
+fn a_budget_bounds_the_number_of_elements_however_small_they_are() {
+    let decode = |count: usize| {
+        let topic = OffsetFetchRequestTopics { partition_indexes: vec![7; count - 2], ..Default::default() };
+        let group = OffsetFetchRequestGroup { topics: Some(vec![topic]), ..Default::default() };
+        let request = OffsetFetchRequest { groups: vec![group], ..Default::default() };
+        let mut bytes = Vec::new();
+        request.encode(&mut Encoder::new(&mut bytes), 9).unwrap();
+        OffsetFetchRequest::decode(&mut Decoder::new(&bytes).held_to(elements_budget(1000)), 9).map(drop)
+    };
+    assert_eq!(decode(900), Ok(()));
+    assert!(matches!(decode(1001).unwrap_err().kind, Malformed::Budget { .. }));
+    // No budget grows by that.
+    let bytes = [0, 0, 0, 1, 0, 0];
+    let mut held = Decoder::with_budget(&bytes, 10).held_to(1000);
+    let error = MetadataRequest::decode(&mut held, 0).unwrap_err();
+    assert!(matches!(error.kind, Malformed::Budget { left: 10, .. }), "{error}");
 }
 
 /// Keys of no letters, one byte each, take 24 times that.

@@ -14,7 +14,7 @@ use crate::net::respond::respond;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
-    context: RequestContext,
+    context: &RequestContext,
     decoder: &mut Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
@@ -25,12 +25,12 @@ pub(crate) fn serve(
         entries: None,
         ..Default::default()
     };
-    let response = match authorize(&context, Operation::DescribeConfigs, Resource::Cluster) {
+    let response = match authorize(context, Operation::DescribeConfigs, Resource::Cluster) {
         Err(error) => refused(error, error.message().to_owned()),
         Ok(()) => match broker.controller.image().describe_client_quotas(&request) {
             Err(error) => refused(error.code, error.message),
             Ok(entries) => DescribeClientQuotasResponse { entries: Some(entries), ..Default::default() },
         },
     };
-    Ok(respond(&context, response, out))
+    Ok(respond(context, response, out))
 }

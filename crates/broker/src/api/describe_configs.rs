@@ -67,8 +67,11 @@ fn answer(
     let distinct =
         request.resources.iter().filter(|wanted| seen.insert((wanted.resource_type, &*wanted.resource_name)));
     let results = distinct.map(|resource| {
+        let keys = keys_of(resource);
         let configs = describe(broker, context, resource).and_then(|configs| {
-            let configs = configs.into_iter().filter(|config| is_asked_for(resource, config));
+            let is_asked_for =
+                |config: &DescribedConfig| keys.as_ref().is_none_or(|keys| keys.contains(&*config.name));
+            let configs = configs.into_iter().filter(is_asked_for);
             let configs: Vec<_> = configs.map(|config| encode(config, request)).collect();
             match memory.take(configs.iter().map(memory_of).sum()) {
                 true => Ok(configs),
@@ -153,11 +156,10 @@ fn describe(
     }
 }
 
-fn is_asked_for(resource: &DescribeConfigsResource<'_>, config: &DescribedConfig) -> bool {
-    match &resource.configuration_keys {
-        Some(keys) if !keys.is_empty() => keys.iter().any(|key| *key == config.name),
-        _ => true,
-    }
+/// The keys that are asked for; none: all of them.
+fn keys_of<'r>(resource: &'r DescribeConfigsResource<'_>) -> Option<HashSet<&'r str>> {
+    let keys = resource.configuration_keys.as_ref().filter(|keys| !keys.is_empty())?;
+    Some(keys.iter().map(|key| &**key).collect())
 }
 
 fn encode(

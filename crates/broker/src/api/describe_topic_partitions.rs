@@ -19,7 +19,7 @@ use crate::net::respond::respond;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
-    context: RequestContext,
+    context: &RequestContext,
     decoder: &mut Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
@@ -28,20 +28,20 @@ pub(crate) fn serve(
     let limit = usize::try_from(request.response_partition_limit).unwrap_or(0).max(1);
     let mut page = Page {
         broker,
-        context: &context,
+        context,
         image: &image,
         left: limit.min(broker.limits.describe_partitions_max),
         response: DescribeTopicPartitionsResponse::default(),
     };
     let cursor = request.cursor.as_deref().map(|cursor| (&*cursor.topic_name, cursor.partition_index));
-    for name in wanted(&context, &request, &image, cursor.map_or("", |(name, _)| name)) {
+    for name in wanted(context, &request, &image, cursor.map_or("", |(name, _)| name)) {
         let first = cursor.filter(|(topic, _)| *topic == name).map_or(0, |(_, partition)| partition);
         if !page.add(&name, usize::try_from(first).unwrap_or(0)) {
             break;
         }
     }
     let response = page.response;
-    Ok(respond(&context, response, out))
+    Ok(respond(context, response, out))
 }
 
 /// The names from the cursor on, in order; where none are named all of those that the principal may describe.

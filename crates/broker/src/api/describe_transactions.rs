@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use mainstem_coordination::transactions::{Reply, Request};
 use mainstem_wire::messages::describe_transactions_request::DescribeTransactionsRequest;
-use mainstem_wire::messages::describe_transactions_response::TransactionState;
+use mainstem_wire::messages::describe_transactions_response::{
+    DescribeTransactionsResponse, TransactionState,
+};
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
@@ -18,7 +20,7 @@ use crate::net::respond::respond;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
-    context: RequestContext,
+    context: &RequestContext,
     decoder: &mut Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
@@ -27,43 +29,48 @@ pub(crate) fn serve(
     // What is named twice is described once: an answer is no larger than what is stored.
     let mut seen = HashSet::new();
     request.transactional_ids.retain(|id| {
-        let allowed = authorize(&context, Operation::Describe, Resource::TransactionalId(id));
+        let allowed = authorize(context, Operation::Describe, Resource::TransactionalId(id));
         match allowed {
             _ if !seen.insert(id.clone()) => false,
             Ok(()) => true,
             Err(error) => {
-                let transactional_id = id.clone().into_owned().into();
-                let error_code = error.code();
-                refused.push(TransactionState { transactional_id, error_code, ..Default::default() });
+                refused.push(refuse(id, error));
                 false
             }
         }
     });
     let keys = Keys::These(request.transactional_ids.iter().map(ToString::to_string).collect());
-    let request = (Request::DescribeTransactions(request), keys);
-    let behind = broker.clone();
-    Ok(Transactions::answer_confirmed(
-        broker,
-        context,
-        request,
-        out,
-        move |context, reply, overtaken, out| {
-            let Reply::DescribeTransactions(mut response) = reply else {
-                unreachable!("the coordinator answers in kind, not {reply:?}")
-            };
-            let may = |topic: &str| permits(context, Operation::Describe, Resource::Topic(topic));
-            for state in &mut response.transaction_states {
-                if overtaken.has(&behind.transactions, &state.transactional_id) {
-                    *state = TransactionState {
-                        transactional_id: state.transactional_id.clone(),
-                        error_code: ErrorCode::NOT_COORDINATOR.code(),
-                        ..Default::default()
-                    };
-                }
-                state.topics.retain(|topic| may(&topic.topic));
-            }
-            response.transaction_states.extend(refused);
-            respond(context, response, out)
-        },
-    ))
+    let (mut states, overtaken) = Transactions::confirmed_here(broker, keys, |coordinator| {
+        let ids = request.transactional_ids.iter();
+        ids.map(|id| describe(coordinator, broker, context, id)).collect::<Vec<_>>()
+    });
+    let may = |topic: &str| permits(context, Operation::Describe, Resource::Topic(topic));
+    for state in &mut states {
+        if overtaken.has(&broker.transactions, &state.transactional_id) {
+            *state = refuse(&state.transactional_id, ErrorCode::NOT_COORDINATOR);
+        }
+        state.topics.retain(|topic| may(&topic.topic));
+    }
+    states.extend(refused);
+    let response = DescribeTransactionsResponse { transaction_states: states, ..Default::default() };
+    Ok(respond(context, response, out))
+}
+
+fn describe(
+    coordinator: &Transactions,
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    id: &str,
+) -> TransactionState<'static> {
+    let request = DescribeTransactionsRequest { transactional_ids: vec![id.into()], ..Default::default() };
+    let reply = coordinator.ask_here(broker, context, Request::DescribeTransactions(request));
+    let Reply::DescribeTransactions(mut response) = reply else {
+        unreachable!("the coordinator answers in kind, not {reply:?}")
+    };
+    response.transaction_states.pop().expect("one was asked for")
+}
+
+fn refuse(id: &str, error: ErrorCode) -> TransactionState<'static> {
+    let (transactional_id, error_code) = (id.to_owned().into(), error.code());
+    TransactionState { transactional_id, error_code, ..Default::default() }
 }

@@ -16,12 +16,12 @@ use crate::net::respond::respond;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
-    context: RequestContext,
+    context: &RequestContext,
     decoder: &mut Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request: DescribeUserScramCredentialsRequest<'_> = body(decoder, context.version)?;
-    let response = match authorize(&context, Operation::Describe, Resource::Cluster) {
+    let response = match authorize(context, Operation::Describe, Resource::Cluster) {
         Ok(()) => broker.controller.image().describe_user_scram_credentials(&request),
         Err(error) => DescribeUserScramCredentialsResponse {
             error_code: error.code(),
@@ -30,7 +30,7 @@ pub(crate) fn serve(
             ..Default::default()
         },
     };
-    Ok(respond(&context, response, out))
+    Ok(respond(context, response, out))
 }
 
 /// Kafka names no user in it.

@@ -204,7 +204,11 @@ impl Fetch {
     }
 
     async fn wait_for_reads(&self, first: Reads, deadline: Instant) -> Reads {
-        let registration = Registration { fetch: self, waiter: Arc::default() };
+        let waiter = match self.bound {
+            ReadBound::LastStable => FetchWaiter::of_read_committed(),
+            _ => FetchWaiter::default(),
+        };
+        let registration = Registration { fetch: self, waiter: Arc::new(waiter) };
         let waiter = &registration.waiter;
         let is_over =
             |reads: &Reads| self.is_satisfied(reads) || reads.is_cold || self.broker.stopping.is_stopping();

@@ -6,7 +6,7 @@ use mainstem_wire::messages::find_coordinator_request::FindCoordinatorRequest;
 use mainstem_wire::messages::find_coordinator_response::{Coordinator, FindCoordinatorResponse};
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
-use crate::background::serve_in_background;
+use crate::background::{Class, serve_in_background};
 use crate::broker::Broker;
 use crate::controller::cluster;
 use crate::coordinators::groups::OFFSETS_TOPIC;
@@ -30,25 +30,44 @@ pub(crate) fn serve(
     decoder: &mut Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
+    let behind = decoder.clone();
+    let request = body(decoder, context.version)?;
     // The first question of a kind creates the coordinator's topic, which waits for the disk.
-    if [OFFSETS_TOPIC, TRANSACTIONS_TOPIC].iter().any(|topic| broker.topics.by_name(topic).is_none()) {
-        return Ok(serve_in_background(broker, context, decoder, answer));
+    if topic_of(&request).is_some_and(|topic| broker.topics.by_name(topic).is_none()) {
+        return Ok(serve_in_background(broker, context, &behind, Class::Changes, create_and_answer));
     }
-    answer(broker, &context, decoder, out)
+    Ok(answer(broker, &context, &request, out))
 }
 
-fn answer(
+fn create_and_answer(
     broker: &Arc<Broker>,
     context: &RequestContext,
     decoder: &mut Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
-    let request: FindCoordinatorRequest<'_> = body(decoder, context.version)?;
+    Ok(answer(broker, context, &body(decoder, context.version)?, out))
+}
+
+/// The topic of the coordinator that is looked for.
+fn topic_of(request: &FindCoordinatorRequest<'_>) -> Option<&'static str> {
+    match request.key_type {
+        GROUP => Some(OFFSETS_TOPIC),
+        TRANSACTION => Some(TRANSACTIONS_TOPIC),
+        _ => None,
+    }
+}
+
+fn answer(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: &FindCoordinatorRequest<'_>,
+    out: &mut ResponseBuffer,
+) -> Handled {
     let find = |key: &str| coordinator(broker, context, request.key_type, key);
     if context.version >= SEVERAL_KEYS_SINCE {
         let coordinators = request.coordinator_keys.iter().map(|key| find(key)).collect();
         let response = FindCoordinatorResponse { coordinators, ..Default::default() };
-        return Ok(respond(context, response, out));
+        return respond(context, response, out);
     }
     let found = find(&request.key);
     let response = FindCoordinatorResponse {
@@ -63,7 +82,7 @@ fn answer(
         port: found.port,
         ..Default::default()
     };
-    Ok(respond(context, response, out))
+    respond(context, response, out)
 }
 
 fn coordinator(

@@ -9,7 +9,7 @@ use mainstem_wire::messages::init_producer_id_response::InitProducerIdResponse;
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::api::fenced_error;
-use crate::background::serve_in_background;
+use crate::background::{Class, serve_in_background};
 use crate::broker::Broker;
 use crate::coordinators::transactions::Transactions;
 use crate::net::context::{Operation, RequestContext, Resource, authorize, permits_any_topic};
@@ -33,7 +33,7 @@ pub(crate) fn serve(
     let request: InitProducerIdRequest<'_> = body(decoder, context.version)?;
     let Some(id) = &request.transactional_id else {
         // The first id of a block waits for the disk.
-        return Ok(serve_in_background(broker, context, &behind, serve_idempotent));
+        return Ok(serve_in_background(broker, context, &behind, Class::ProducerIds, serve_idempotent));
     };
     if let Err(error) = authorize(&context, Operation::Write, Resource::TransactionalId(id)) {
         return Ok(respond(&context, refused(error), out));

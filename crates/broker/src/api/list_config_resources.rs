@@ -23,12 +23,12 @@ const CLIENT_METRICS: i8 = ResourceKind::ClientMetrics as i8;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
-    context: RequestContext,
+    context: &RequestContext,
     decoder: &mut Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request: ListConfigResourcesRequest = body(decoder, context.version)?;
-    let listed = authorize(&context, Operation::DescribeConfigs, Resource::Cluster)
+    let listed = authorize(context, Operation::DescribeConfigs, Resource::Cluster)
         .and_then(|()| wanted(&request, context.version));
     let image = broker.controller.image();
     let response = match listed {
@@ -38,7 +38,7 @@ pub(crate) fn serve(
         },
         Err(error) => ListConfigResourcesResponse { error_code: error.code(), ..Default::default() },
     };
-    Ok(respond(&context, response, out))
+    Ok(respond(context, response, out))
 }
 
 /// Each type once; all of them where none is named.

@@ -10,7 +10,7 @@ use mainstem_wire::messages::list_offsets_response::{
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
-use crate::background::serve_in_background;
+use crate::background::{Class, serve_in_background};
 use crate::broker::Broker;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
@@ -37,9 +37,6 @@ const READ_UNCOMMITTED: i8 = 0;
 /// `isolation_level` of a reader of no open transactions.
 const READ_COMMITTED: i8 = 1;
 
-/// Topics and partitions that are answered on the event loop: more would hold it up.
-const INLINE_PARTITIONS_MAX: usize = 2000;
-
 /// In place of how often a partition is asked for: its answer is made. What is named more than once is refused, once.
 const ANSWERED: u32 = 0;
 
@@ -62,16 +59,13 @@ pub(crate) fn serve(
     let request: ListOffsetsRequest<'_> = body(decoder, context.version)?;
     // The ends are known; a time stamp is looked up in indexes, which may have to come from the disk.
     let mut wanted = request.topics.iter().flat_map(|topic| &topic.partitions);
-    let count: usize = request.topics.iter().map(|topic| 1 + topic.partitions.len()).sum();
-    if count > INLINE_PARTITIONS_MAX
-        || wanted.any(|partition| partition.timestamp >= 0 || partition.timestamp == MAX_TIMESTAMP)
-    {
-        return Ok(serve_in_background(broker, context, &behind, answer));
+    if wanted.any(|partition| partition.timestamp >= 0 || partition.timestamp == MAX_TIMESTAMP) {
+        return Ok(serve_in_background(broker, context, &behind, Class::Data, answer));
     }
     answer(broker, &context, &mut behind.clone(), out)
 }
 
-fn answer(
+pub(crate) fn answer(
     broker: &Arc<Broker>,
     context: &RequestContext,
     decoder: &mut Decoder<'_>,

@@ -10,7 +10,7 @@ use mainstem_wire::messages::metadata_response::{
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
-use crate::background::serve_in_background;
+use crate::background::{Class, serve_in_background};
 use crate::broker::Broker;
 use crate::controller::cluster::{self, Leaders};
 use crate::net::context::{
@@ -22,9 +22,6 @@ use crate::net::respond::respond;
 
 /// Topics and partitions up to which a request is answered on its event loop; more would hold up its neighbours.
 const INLINE_ENTRIES_MAX: usize = 5000;
-
-/// Named topics up to which that is so: each is looked up by name.
-const INLINE_TOPICS_MAX: usize = 1000;
 
 /// Kafka's number of a node that is not known.
 const NO_NODE: i32 = -1;
@@ -41,8 +38,11 @@ pub(crate) fn serve(
 ) -> Result<Handled, DecodeError> {
     let behind = decoder.clone();
     let request = decode(decoder, context.version)?;
-    if is_large(broker, &context, &request) || !missing(broker, &context, &request).is_empty() {
-        return Ok(serve_in_background(broker, context, &behind, create_and_answer));
+    if !missing(broker, &context, &request).is_empty() {
+        return Ok(serve_in_background(broker, context, &behind, Class::Changes, create_and_answer));
+    }
+    if is_large(broker, &context, &request) {
+        return Ok(serve_in_background(broker, context, &behind, Class::Data, create_and_answer));
     }
     Ok(answer(broker, &context, &request, out))
 }
@@ -62,7 +62,6 @@ fn is_large(broker: &Broker, context: &RequestContext, request: &MetadataRequest
     let image = broker.controller.image();
     let entries = |topic: &TopicImage| 1 + topic.partitions.len();
     let entries = match named(request, context.version) {
-        Some(topics) if topics.len() > INLINE_TOPICS_MAX => return true,
         Some(topics) => {
             topics.iter().map(|wanted| find(context, &image, wanted, false).map_or(1, entries)).sum::<usize>()
         }

@@ -13,7 +13,7 @@ use mainstem_wire::messages::offset_fetch_response::{
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
-use crate::background::serve_in_background;
+use crate::background::{Class, serve_in_background};
 use crate::broker::Broker;
 use crate::coordinators::groups::{Asked, Groups};
 use crate::coordinators::tailers::{self, TailerGroup};
@@ -26,9 +26,6 @@ use crate::net::respond::respond;
 /// Version from which topics are named by id.
 const TOPIC_IDS_SINCE: i16 = 10;
 
-/// Groups, topics and partitions that are answered on the event loop.
-const INLINE_PARTITIONS_MAX: usize = 5000;
-
 pub(crate) fn serve(
     broker: &Arc<Broker>,
     context: RequestContext,
@@ -39,8 +36,9 @@ pub(crate) fn serve(
     let request: OffsetFetchRequest<'_> = body(decoder, context.version)?;
     let require_stable = request.require_stable;
     let groups = groups_of(request, context.version);
-    if is_large(&groups) {
-        return Ok(serve_in_background(broker, context, &behind, answer_large));
+    // All offsets of a group, however many those are.
+    if groups.iter().any(|group| group.topics.is_none()) {
+        return Ok(serve_in_background(broker, context, &behind, Class::Questions, answer_large));
     }
     let asked: Vec<_> =
         groups.into_iter().map(|group| ask(broker, &context, group, require_stable)).collect();
@@ -64,19 +62,8 @@ pub(crate) fn serve(
     Ok(Handled::Later { response: later, holds: true })
 }
 
-/// Whether an answer may be so large that it would hold up a loop.
-fn is_large(groups: &[OffsetFetchRequestGroup<'_>]) -> bool {
-    let mut partitions = groups.len();
-    for group in groups {
-        // All offsets of the group, however many those are.
-        let Some(topics) = &group.topics else { return true };
-        partitions += topics.iter().map(|topic| 1 + topic.partition_indexes.len()).sum::<usize>();
-    }
-    partitions > INLINE_PARTITIONS_MAX
-}
-
-/// Answers a large request on a thread where waiting is allowed.
-fn answer_large(
+/// Answers what may be long on a thread where waiting is allowed.
+pub(crate) fn answer_large(
     broker: &Arc<Broker>,
     context: &RequestContext,
     decoder: &mut Decoder<'_>,

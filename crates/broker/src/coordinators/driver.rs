@@ -535,35 +535,8 @@ impl<C: Coordinator> Driver<C> {
         }
     }
 
-    /// The same for what is answered from memory: held until a majority has confirmed that this node leads the partitions of
-    /// the keys. `encode` gets those of which it did not.
-    pub(crate) fn answer_confirmed(
-        broker: &Arc<Broker>,
-        context: RequestContext,
-        (request, keys): (C::Request<'_>, Keys),
-        out: &mut ResponseBuffer,
-        encode: impl FnOnce(&RequestContext, C::Reply, &Overtaken, &mut ResponseBuffer) -> Handled
-        + Send
-        + 'static,
-    ) -> Handled {
-        let driver = C::driver(broker);
-        let leases = driver.leases(broker, keys);
-        match driver.ask(broker, &context, request) {
-            Asked::Now(reply) if leases.is_empty() => encode(&context, reply, &Overtaken::default(), out),
-            asked => {
-                let response = async move {
-                    let overtaken = Overtaken::of(leases).await;
-                    answer_later(context, asked, move |context, reply, out| {
-                        encode(context, reply, &overtaken, out)
-                    })
-                    .await
-                };
-                Handled::Later { response: Box::pin(response), holds: true }
-            }
-        }
-    }
-
-    /// The same on a thread where waiting is allowed, of a request that is answered at once.
+    /// The same of a request that is answered from memory, on a thread where waiting is allowed: held until a majority has
+    /// confirmed that this node leads the partitions of the keys. `encode` gets those of which it did not.
     pub(crate) fn answer_confirmed_here(
         broker: &Arc<Broker>,
         context: &RequestContext,
@@ -571,12 +544,35 @@ impl<C: Coordinator> Driver<C> {
         out: &mut ResponseBuffer,
         encode: impl FnOnce(&RequestContext, C::Reply, &Overtaken, &mut ResponseBuffer) -> Handled,
     ) -> Handled {
+        let ask = |driver: &Driver<C>| driver.ask_here(broker, context, request);
+        let (reply, overtaken) = Self::confirmed_here(broker, keys, ask);
+        encode(context, reply, &overtaken, out)
+    }
+
+    /// Asks from memory as often as `ask` wants to, and waits for the majority then. Who asks for one key after the other keeps
+    /// others waiting for the coordinator no longer than one key takes.
+    pub(crate) fn confirmed_here<T>(
+        broker: &Broker,
+        keys: Keys,
+        ask: impl FnOnce(&Driver<C>) -> T,
+    ) -> (T, Overtaken) {
         let driver = C::driver(broker);
         let leases = driver.leases(broker, keys);
-        let Asked::Now(reply) = driver.ask(broker, context, request) else {
+        let answers = ask(driver);
+        (answers, Overtaken::wait(leases))
+    }
+
+    /// Asks what is answered at once.
+    pub(crate) fn ask_here(
+        &self,
+        broker: &Arc<Broker>,
+        context: &RequestContext,
+        request: C::Request<'_>,
+    ) -> C::Reply {
+        let Asked::Now(reply) = self.ask(broker, context, request) else {
             unreachable!("what is in memory is not waited for")
         };
-        encode(context, reply, &Overtaken::wait(leases), out)
+        reply
     }
 }
 
@@ -599,27 +595,15 @@ impl Overtaken {
         !self.0.is_empty() && self.0.contains(&coordinator.partition_for(key))
     }
 
-    async fn of(leases: Vec<(Arc<Partition>, LeaderEpoch)>) -> Overtaken {
-        let mut overtaken = Overtaken::default();
-        for (index, confirmed) in ask_majorities(leases) {
-            overtaken.note(index, confirmed.await.unwrap_or(false));
-        }
-        overtaken
-    }
-
-    /// The same on a thread where waiting is allowed.
+    /// Waits for the answers of all majorities.
     fn wait(leases: Vec<(Arc<Partition>, LeaderEpoch)>) -> Overtaken {
         let mut overtaken = Overtaken::default();
         for (index, confirmed) in ask_majorities(leases) {
-            overtaken.note(index, confirmed.blocking_recv().unwrap_or(false));
+            if !confirmed.blocking_recv().unwrap_or(false) {
+                overtaken.0.insert(index);
+            }
         }
         overtaken
-    }
-
-    fn note(&mut self, partition: i32, is_confirmed: bool) {
-        if !is_confirmed {
-            self.0.insert(partition);
-        }
     }
 }
 

@@ -58,8 +58,9 @@ impl Relief {
 /// By how much the thread of the door gives way to those of data: their tail is not to move when many log in at once.
 const DOOR_NICENESS: i32 = 10;
 
-/// Threads of a loop for work that waits for the disk. What waits for a thread waits in the order of its arrival.
-const BACKGROUND_THREADS_MAX: usize = 8;
+/// Threads of a loop for work in the background ([`Class`](crate::background::Class)). What waits for a thread waits in the
+/// order of its arrival.
+pub(crate) const BACKGROUND_THREADS_MAX: usize = 8;
 
 enum Order {
     Run(Pin<Box<dyn Future<Output = ()> + Send>>),

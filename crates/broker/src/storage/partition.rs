@@ -34,14 +34,12 @@ mod queries;
 mod replicated;
 mod snapshots;
 mod stored;
+mod waiters;
 
 pub(crate) use queries::{Extent, TimeSearch};
 pub(crate) use replicated::{Pulse, ReplicaEvents, ReplicationHealth, is_append};
 pub(crate) use snapshots::SnapshotStepError;
-
-/// Bytes that a marker may make readable, for who waits for some: more than any fetch asks for. How many it really are
-/// cannot be told from the append; those who wait look again.
-const MARKER_READABLE_BYTES: usize = 1 << 40;
+use waiters::FetchWaiters;
 
 /// How often a copy that takes over is made durable anew because its original lost records meanwhile.
 const TAKE_OVER_ROUNDS_MAX: usize = 5;
@@ -101,7 +99,7 @@ struct State {
     /// Set while a copy takes over.
     held: Option<Held>,
     leader_epoch: LeaderEpoch,
-    fetches: Vec<Arc<FetchWaiter>>,
+    fetches: FetchWaiters,
     /// By the offset up to which they need the log to be durable.
     durable_waits: Vec<(i64, Durable)>,
 }
@@ -271,8 +269,14 @@ impl Partition {
             Ok((dir, log)) => (Some(dir), Ok(log)),
             Err(no_log) => (None, Err(no_log)),
         };
-        let state =
-            State { log, moves: 0, held: None, leader_epoch, fetches: Vec::new(), durable_waits: Vec::new() };
+        let state = State {
+            log,
+            moves: 0,
+            held: None,
+            leader_epoch,
+            fetches: FetchWaiters::default(),
+            durable_waits: Vec::new(),
+        };
         Arc::new_cyclic(|own| Partition {
             topic,
             index,
@@ -555,9 +559,7 @@ impl Partition {
         let now = clock.now();
         let mut state = self.lock();
         let outcome = state.write(now, MARKER_BYTES, |log, leader_epoch| {
-            let appended = log.append_marker(marker, leader_epoch, now.wall_ms, now.mono_ms)?;
-            // What becomes readable to read_committed cannot be told from here: those who wait look again.
-            Ok((appended, MARKER_READABLE_BYTES))
+            log.append_marker(marker, leader_epoch, now.wall_ms, now.mono_ms)
         })?;
         self.appended(state, &outcome);
         Ok(outcome)
@@ -632,7 +634,7 @@ impl Partition {
         let plan = log.read(request.offset, request.bound, request.bytes_max, request.at_least_one);
         let plan = plan.map_err(|error| read_error_code(&error))?;
         if let Some(waiter) = waiter {
-            state.fetches.push(waiter.clone());
+            state.fetches.add(waiter, &ends);
         }
         Ok(PartitionData { ends, leader_epoch, plan, diverging: None })
     }
@@ -653,7 +655,7 @@ impl Partition {
         let is_same = state.lead(current_leader_epoch) == Ok(seen.leader_epoch)
             && state.log.as_ref().is_ok_and(|log| reads_alike(&log.ends(), &seen.ends));
         if is_same {
-            state.fetches.push(waiter.clone());
+            state.fetches.add(waiter, &seen.ends);
         }
         is_same
     }
@@ -663,7 +665,7 @@ impl Partition {
         if let Some(queue) = &self.attached {
             return queue.forget(waiter);
         }
-        self.lock().fetches.retain(|other| !Arc::ptr_eq(other, waiter));
+        self.lock().fetches.remove(waiter);
     }
 
     /// The ends of the log now.
@@ -861,7 +863,7 @@ impl Partition {
         let mut state = self.lock();
         self.offline.store(why == NoLog::Offline, Ordering::Release);
         let mut stored = std::mem::replace(&mut state.log, Err(why)).ok();
-        let fetches = std::mem::take(&mut state.fetches);
+        let mut fetches = std::mem::take(&mut state.fetches);
         let waits = std::mem::take(&mut state.durable_waits);
         let commit_waits = match &mut stored {
             Some(Stored::Replicated(member)) => member.end_waits(why.code()),
@@ -871,7 +873,7 @@ impl Partition {
         let log = stored.map(Stored::into_log);
         commit_waits.into_iter().for_each(|(wait, result)| wait.done(result));
         self.leave_group();
-        fetches.iter().for_each(|waiter| waiter.look_again());
+        fetches.look_again();
         for (_, durable) in waits {
             durable.done(Err(why.code()));
         }
@@ -1051,33 +1053,30 @@ impl State {
     }
 
     fn append(&mut self, batch: &Prepared<'_>, now: Now) -> Result<AppendOutcome, Refused> {
-        self.write(now, batch.size(), |log, leader_epoch| {
-            Ok((log.append(batch, leader_epoch, now.mono_ms)?, batch.size()))
-        })
+        self.write(now, batch.size(), |log, leader_epoch| log.append(batch, leader_epoch, now.mono_ms))
     }
 
-    /// Writes `size` bytes, or about so many, to the log; `write` gets the leader epoch, and returns also how many bytes
-    /// become readable when the high watermark has moved over them.
+    /// Writes `size` bytes, or about so many, to the log; `write` gets the leader epoch.
     fn write(
         &mut self,
         now: Now,
         size: usize,
-        write: impl FnOnce(&mut Log, LeaderEpoch) -> Result<(Appended, usize), AppendError>,
+        write: impl FnOnce(&mut Log, LeaderEpoch) -> Result<Appended, AppendError>,
     ) -> Result<AppendOutcome, Refused> {
         let epoch = self.leader_epoch;
         let log = match self.log.as_mut().map_err(|no_log| *no_log)? {
             Stored::Alone(log) => log,
             Stored::Replicated(member) => {
-                let (appended, _) = member.write(size, write)?;
+                let appended = member.write(size, write)?;
                 let log = member.replica.log();
                 let (must_sync, sync_due) = (log.flush_messages_due(), log.flush_due(now.mono_ms));
                 return Ok(AppendOutcome { appended, must_sync, epoch, sync_due });
             }
         };
         let before = log.ends().high_watermark;
-        let (appended, bytes) = write(log, epoch)?;
+        let appended = write(log, epoch)?;
         if log.ends().high_watermark > before && !self.fetches.is_empty() {
-            self.fetches.retain(|waiter| !waiter.readable(bytes));
+            self.fetches.moved_on(size, || log.ends());
         }
         let (must_sync, sync_due) = (log.flush_messages_due(), log.flush_due(now.mono_ms));
         Ok(AppendOutcome { appended, must_sync, epoch, sync_due })
@@ -1236,7 +1235,7 @@ mod tests {
     use mainstem_log::dir::NodeIdentity;
     use mainstem_log::storage::RealStorage;
     use mainstem_log::{LogConfig, PartitionIdentity};
-    use mainstem_records::{BatchBuilder, BatchOptions};
+    use mainstem_records::{BatchBuilder, BatchOptions, ProducerFields, ProducerId};
 
     use super::*;
 
@@ -1245,7 +1244,7 @@ mod tests {
         let dir = LogDir::open(Arc::new(RealStorage), home, &identity, "boot");
         let dir = dir.expect("an empty directory can be used");
         let identity = PartitionIdentity { topic: "t".into(), topic_id: [1; 16], partition: 0 };
-        let config = Arc::new(LogConfig::default());
+        let config = Arc::new(LogConfig { transaction_verification: false, ..LogConfig::default() });
         let (log, _) = Log::open(&dir, &identity, config.clone(), 0).expect("a log can be made");
         let settings = TopicSettings::of_log(config, false, 1);
         let partition =
@@ -1254,7 +1253,11 @@ mod tests {
     }
 
     fn append(partition: &Partition) {
-        let mut batch = BatchBuilder::new(BatchOptions::default());
+        append_with(partition, BatchOptions::default());
+    }
+
+    fn append_with(partition: &Partition, options: BatchOptions) {
+        let mut batch = BatchBuilder::new(options);
         batch.append(0, None, Some(b"value"), &[]).expect("a small record");
         let bytes = batch.build().expect("a batch");
         let appended = partition.append(&bytes, Origin::Client, &Clock::start(), &mut Scratch::new());
@@ -1304,6 +1307,47 @@ mod tests {
         assert!(partition.watch(&seen, LeaderEpoch::new(1), &waiter()));
         partition.take_log(NoLog::Offline);
         assert!(!partition.watch(&seen, LeaderEpoch::NONE, &waiter()));
+    }
+
+    #[test]
+    fn an_open_transaction_wakes_no_reader_of_read_committed_until_it_ends() {
+        let home = tempfile::tempdir().expect("a directory can be made");
+        let (_dir, partition) = open(home.path());
+        let context = std::task::Context::from_waker(std::task::Waker::noop());
+        let wait = |waiter: FetchWaiter, bound| {
+            let request = PartitionRead {
+                offset: 0,
+                bound,
+                bytes_max: 1000,
+                at_least_one: true,
+                current_leader_epoch: LeaderEpoch::NONE,
+                last_fetched_epoch: LeaderEpoch::NONE,
+            };
+            let waiter = Arc::new(waiter);
+            waiter.begin();
+            partition.read(&request, Some(&waiter)).expect("it can be read");
+            waiter.arm(1);
+            waiter
+        };
+        let committed = wait(FetchWaiter::of_read_committed(), ReadBound::LastStable);
+        let all = wait(FetchWaiter::default(), ReadBound::HighWatermark);
+        for base_sequence in 0..3 {
+            let producer = ProducerFields { producer_id: 7, producer_epoch: 0, base_sequence };
+            append_with(&partition, BatchOptions { producer, is_transactional: true, ..Default::default() });
+        }
+        // What is outside of the transaction, and behind its beginning, can be read no sooner.
+        append(&partition);
+        assert!(all.poll(&context).is_ready());
+        assert!(committed.poll(&context).is_pending());
+        let marker = TransactionMarker {
+            producer_id: ProducerId::new(7),
+            producer_epoch: 0,
+            coordinator_epoch: 0,
+            committed: true,
+            transaction_version: 0,
+        };
+        partition.append_marker(&marker, &Clock::start()).expect("it ends");
+        assert!(committed.poll(&context).is_ready());
     }
 
     #[test]

@@ -11,13 +11,22 @@ use mainstem_records::{BatchBuilder, BatchOptions};
 use mainstem_wire::Records;
 use mainstem_wire::messages::create_topics_request::{CreatableTopic, CreateTopicsRequest};
 use mainstem_wire::messages::delete_topics_request::DeleteTopicsRequest;
+use mainstem_wire::messages::describe_quorum_request::DescribeQuorumRequest;
+use mainstem_wire::messages::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
+use mainstem_wire::messages::find_coordinator_request::FindCoordinatorRequest;
 use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
+use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
+use mainstem_wire::messages::list_offsets_request::{
+    ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic,
+};
 use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
 use mainstem_wire::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
 
 use super::*;
 use crate::EmbeddedBroker;
+use crate::background::CHANGE_THREADS_MAX;
 use crate::net::authentication::tests::Peer;
+use crate::net::event_loop::BACKGROUND_THREADS_MAX;
 use crate::server::Machine;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -183,20 +192,28 @@ impl StorageFile for GatedFile {
 }
 
 fn start() -> (EmbeddedBroker, Arc<Gates>) {
-    let gates = Arc::<Gates>::default();
-    let machine = Machine { storage: Arc::new(Gated(gates.clone())), ..Machine::default() };
-    (EmbeddedBroker::start_on(machine, &[("auto.create.topics.enable", "false")]), gates)
+    start_with(&[])
 }
 
-fn create(peer: &mut Peer, topic: &str) -> ErrorCode {
+fn start_with(settings: &[(&str, &str)]) -> (EmbeddedBroker, Arc<Gates>) {
+    let gates = Arc::<Gates>::default();
+    let machine = Machine { storage: Arc::new(Gated(gates.clone())), ..Machine::default() };
+    let settings = [&[("auto.create.topics.enable", "false")][..], settings].concat();
+    (EmbeddedBroker::start_on(machine, &settings), gates)
+}
+
+fn create_request(topic: &str) -> CreateTopicsRequest<'_> {
     let topics = vec![CreatableTopic {
         name: topic.into(),
         num_partitions: 2,
         replication_factor: 1,
         ..Default::default()
     }];
-    let request = CreateTopicsRequest { topics, timeout_ms: 10_000, ..Default::default() };
-    ErrorCode(peer.call(&request, 5).expect("an answer").topics[0].error_code)
+    CreateTopicsRequest { topics, timeout_ms: 10_000, ..Default::default() }
+}
+
+fn create(peer: &mut Peer, topic: &str) -> ErrorCode {
+    ErrorCode(peer.call(&create_request(topic), 5).expect("an answer").topics[0].error_code)
 }
 
 /// Asks on a connection of its own, and waits there.
@@ -366,4 +383,85 @@ fn a_stop_does_not_wait_for_a_change_for_ever() {
     // Its connection was closed, or it was answered that the time is up.
     let answer = slow.join();
     assert!(answer.is_err() || answer.is_ok_and(|error| error != ErrorCode::NONE));
+}
+
+/// How many of these topics the metadata have.
+fn known(peer: &mut Peer, topics: &[String]) -> usize {
+    topics.iter().filter(|topic| is_known(peer, topic)).count()
+}
+
+#[test]
+fn changes_that_hang_leave_threads_to_what_reads_and_writes_elsewhere() {
+    let (broker, gates) = start_with(&[("num.network.threads", "1")]);
+    let mut peer = Peer::connect(&broker);
+    assert_eq!(create(&mut peer, "there"), ErrorCode::NONE);
+    let find = FindCoordinatorRequest { coordinator_keys: vec!["group".into()], ..Default::default() };
+    assert_eq!(peer.call(&find, 4).expect("an answer").coordinators[0].error_code, 0);
+    assert_eq!(produce(&mut peer, "there"), Ok(0));
+    gates.set(Kind::Directory, Gate::Hangs);
+    // One more than there are threads.
+    let topics: Vec<String> = (0..=BACKGROUND_THREADS_MAX).map(|number| format!("slow-{number}")).collect();
+    let mut asking: Vec<Peer> = topics.iter().map(|_| Peer::connect(&broker)).collect();
+    for (peer, topic) in asking.iter_mut().zip(&topics) {
+        peer.send(&create_request(topic), 5).expect("the broker reads");
+    }
+    wait_until("they are decided", || known(&mut peer, &topics) >= CHANGE_THREADS_MAX);
+    // A time stamp, which is looked up in an index; a fetch of more partitions than are read on the loop.
+    let by_time = ListOffsetsPartition {
+        partition_index: 1,
+        current_leader_epoch: -1,
+        timestamp: 1_000,
+        ..Default::default()
+    };
+    let topic = ListOffsetsTopic { name: "there".into(), partitions: vec![by_time], ..Default::default() };
+    let by_time = ListOffsetsRequest { replica_id: -1, topics: vec![topic], ..Default::default() };
+    let found = peer.call(&by_time, 7).expect("an answer").topics[0].partitions[0].offset;
+    assert_eq!(found, 0);
+    let fetched = peer.call(&large_fetch(), 11).expect("an answer");
+    let read = fetched.responses[0].partitions.iter().filter(|one| one.error_code == 0).count();
+    assert_eq!(read, 1);
+    // What waits for the metadata log alone, and what coordinators and the metadata leader know.
+    let producer =
+        InitProducerIdRequest { transactional_id: None, transaction_timeout_ms: 1_000, ..Default::default() };
+    assert_eq!(peer.call(&producer, 4).expect("an answer").error_code, 0);
+    assert_eq!(peer.call(&find, 4).expect("an answer").coordinators[0].error_code, 0);
+    assert_eq!(peer.call(&ListGroupsRequest::default(), 4).expect("an answer").error_code, 0);
+    assert_eq!(peer.call(&DescribeQuorumRequest::default(), 2).expect("an answer").error_code, 0);
+    // What waits for its turn goes with its client.
+    let waits = topics.iter().position(|topic| !is_known(&mut peer, topic)).expect("it has no thread");
+    let connections = || broker.broker().event_loops.first().connections();
+    let before = connections();
+    drop(asking.swap_remove(waits));
+    wait_until("its connection ends", || connections() < before);
+    assert!(asking.iter().all(|peer| !peer.has_answer()));
+    gates.set(Kind::Directory, Gate::Passes);
+    for mut peer in asking {
+        let answer = peer.answer::<CreateTopicsRequest<'_>>(5).expect("an answer");
+        assert_eq!(ErrorCode(answer.topics[0].error_code), ErrorCode::NONE);
+    }
+    assert_eq!(known(&mut peer, &topics), BACKGROUND_THREADS_MAX);
+    assert!(!is_known(&mut peer, &topics[waits]));
+}
+
+/// A fetch of one partition that is there and of many that are not.
+fn large_fetch() -> FetchRequest<'static> {
+    let partition = |partition| FetchPartition {
+        partition,
+        current_leader_epoch: -1,
+        partition_max_bytes: 1 << 20,
+        ..Default::default()
+    };
+    let topic = FetchTopic {
+        topic: "there".into(),
+        partitions: (1..6_002).map(partition).collect(),
+        ..Default::default()
+    };
+    FetchRequest {
+        replica_id: -1,
+        min_bytes: 1,
+        max_bytes: 1 << 20,
+        session_epoch: -1,
+        topics: vec![topic],
+        ..Default::default()
+    }
 }

@@ -111,7 +111,25 @@ impl Peer {
         Ok(&self.frame)
     }
 
-    fn answer<'q, 'r, R: Request<'q>>(&'r mut self, version: i16) -> std::io::Result<R::Response<'r>> {
+    /// Sends a request, and reads no answer.
+    pub(crate) fn send<'q, R: Request<'q>>(&mut self, request: &R, version: i16) -> std::io::Result<()> {
+        self.stream.write_all(&Peer::encode(request, version))
+    }
+
+    /// Returns true if something of an answer, or the end of the connection, has arrived.
+    pub(crate) fn has_answer(&self) -> bool {
+        let Wire::Plain(stream) = &self.stream else { panic!("only a plain socket can be looked at") };
+        stream.set_nonblocking(true).unwrap();
+        let looked = stream.peek(&mut [0]);
+        stream.set_nonblocking(false).unwrap();
+        !looked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    }
+
+    /// Waits for the answer to the first request that has none.
+    pub(crate) fn answer<'q, 'r, R: Request<'q>>(
+        &'r mut self,
+        version: i16,
+    ) -> std::io::Result<R::Response<'r>> {
         let frame = self.receive()?;
         let mut decoder = Decoder::new(frame);
         let header = ResponseHeader::decode(&mut decoder, R::KEY.response_header_version(version)).unwrap();
@@ -124,7 +142,7 @@ impl Peer {
         request: &R,
         version: i16,
     ) -> std::io::Result<R::Response<'r>> {
-        self.stream.write_all(&Peer::encode(request, version))?;
+        self.send(request, version)?;
         self.answer::<R>(version)
     }
 

@@ -267,26 +267,21 @@ impl Member {
     pub(super) fn write(
         &mut self,
         size: usize,
-        write: impl FnOnce(&mut Log, LeaderEpoch) -> Result<(Appended, usize), AppendError>,
-    ) -> Result<(Appended, usize), Refused> {
+        write: impl FnOnce(&mut Log, LeaderEpoch) -> Result<Appended, AppendError>,
+    ) -> Result<Appended, Refused> {
         if self.is_closing {
             return Err(NoLog::Gone.into());
         }
-        let mut readable = 0;
-        let appended = self.replica.append_with(u32::try_from(size).unwrap_or(u32::MAX), |log, epoch| {
-            let (appended, bytes) = write(log, epoch)?;
-            readable = bytes;
-            Ok(appended)
-        });
+        let appended = self.replica.append_with(u32::try_from(size).unwrap_or(u32::MAX), write);
         let appended = appended.map_err(|error| match error {
             LeaderAppendError::NotLeader { .. } => Refused::NotLeader,
             LeaderAppendError::Append(error) => Refused::Log(error),
             LeaderAppendError::Replica(_) => Refused::NoLog(NoLog::Offline),
         })?;
         if !appended.duplicate {
-            self.uncommitted.push_back((appended.last_offset + 1, readable));
+            self.uncommitted.push_back((appended.last_offset + 1, size));
         }
-        Ok((appended, readable))
+        Ok(appended)
     }
 
     /// How a wait for the commit of what was appended up to `upto` in `epoch` has ended, or will never; `None`: not yet.
@@ -887,7 +882,7 @@ impl Partition {
         if let Some(high_watermark) = high_watermark {
             let bytes = member.take_readable(high_watermark);
             if bytes > 0 && !fetches.is_empty() {
-                fetches.retain(|waiter| !waiter.readable(bytes));
+                fetches.moved_on(bytes, || member.replica.log().ends());
             }
             if replication.events.wants_commits() {
                 replication.notices.lock().queue.push_back(Notice::Committed(high_watermark));
@@ -904,7 +899,7 @@ impl Partition {
                 aftermath.ended.extend(waits.map(|(_, wait)| (wait, Err(ErrorCode::NOT_LEADER_OR_FOLLOWER))));
             }
             // They look again, and learn who leads.
-            std::mem::take(fetches).iter().for_each(|waiter| waiter.look_again());
+            fetches.look_again();
             replication.notices.lock().queue.push_back(Notice::Role(role));
             aftermath.notices = true;
         }
@@ -922,7 +917,7 @@ impl Partition {
         }
         if restored.is_some() {
             // They look again, and find another log start.
-            std::mem::take(fetches).iter().for_each(|waiter| waiter.look_again());
+            fetches.look_again();
         }
         if let Some(offer) = offered {
             replication.notices.lock().queue.push_back(Notice::Offered(offer));
@@ -941,7 +936,7 @@ impl Partition {
         aftermath.ended.extend(member.end_waits(ErrorCode::KAFKA_STORAGE_ERROR));
         let waits = std::mem::take(durable_waits).into_iter();
         aftermath.ended.extend(waits.map(|(_, wait)| (wait, Err(ErrorCode::KAFKA_STORAGE_ERROR))));
-        std::mem::take(fetches).iter().for_each(|waiter| waiter.look_again());
+        fetches.look_again();
         let role = Role { term: member.replica.role().term, state: RoleState::Follower { leader: None } };
         replication.notices.lock().queue.push_back(Notice::Role(role));
         aftermath.notices = true;
