@@ -1,5 +1,7 @@
 //! The state that the metadata records add up to.
 
+mod invariants;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use mainstem_security::acl::AclBinding;

@@ -180,6 +180,7 @@ impl Run {
 
     fn check(&self) {
         let machine = &self.session.machine;
+        machine.check();
         let committed = usize::try_from(machine.image().next_offset()).expect("a short log");
         let again = rebuilt(&self.session.log[..committed]);
         assert_eq!(again.image(), machine.image(), "from the committed records");

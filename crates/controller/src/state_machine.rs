@@ -1,5 +1,7 @@
 //! The state machine: decide ahead, apply what is committed, roll back what is not.
 
+mod invariants;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 

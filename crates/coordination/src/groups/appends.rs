@@ -60,6 +60,36 @@ pub(crate) enum Completion {
 }
 
 impl Completion {
+    /// The group whose own record, not an offset of it, is being appended. Its outcome is noted by the group.
+    pub(crate) fn written_group(&self) -> Option<&Arc<str>> {
+        match self {
+            Completion::Created { group, .. }
+            | Completion::Assignment { group, .. }
+            | Completion::Replaced { group, .. }
+            | Completion::Emptied { group, .. } => Some(group),
+            Completion::Consumer(write) => write.is_append().then_some(&write.group),
+            Completion::Commit { .. }
+            | Completion::Removed { .. }
+            | Completion::Ended(_)
+            | Completion::Fetch { .. } => None,
+        }
+    }
+
+    /// The request that waits here. Those of members of classic groups wait with their member.
+    pub(crate) fn waiting(&self) -> Option<Token> {
+        match self {
+            Completion::Commit { held, .. }
+            | Completion::Emptied { held, .. }
+            | Completion::Removed { held, .. } => held.as_ref().map(|(token, _)| *token),
+            Completion::Consumer(write) => write.answer.as_ref().map(|(token, _)| *token),
+            Completion::Fetch { waiting } => waiting.as_ref().map(|(token, _)| *token),
+            Completion::Created { .. }
+            | Completion::Assignment { .. }
+            | Completion::Replaced { .. }
+            | Completion::Ended(_) => None,
+        }
+    }
+
     /// Whether a request waits for it that time may answer.
     fn is_awaited(&self) -> bool {
         match self {
@@ -151,10 +181,30 @@ impl Appends {
         self.queue.drain(..).map(|entry| entry.completion)
     }
 
-    /// Everything in flight, oldest first, for tests.
-    #[cfg(test)]
+    /// Everything in flight, oldest first.
     pub(crate) fn completions(&self) -> impl Iterator<Item = &Completion> {
         self.queue.iter().map(|entry| &entry.completion)
+    }
+
+    /// Asserts what holds between any two calls. `last` is the last number that was given out.
+    ///
+    /// # Panics
+    /// If something does not hold.
+    pub(crate) fn check(&self, last: u64) {
+        let numbers = || self.queue.iter().map(|entry| entry.number);
+        // Outcomes are found by a binary search.
+        assert!(
+            numbers().is_sorted_by(|one, next| one < next),
+            "the appends are out of order: {:?}",
+            self.queue
+        );
+        assert!(numbers().all(|number| number <= last), "an append has a number above {last}");
+        // What waits behind it would wait for ever.
+        let first = self.queue.front();
+        assert!(first.is_none_or(|first| first.outcome.is_none()), "an outcome has no effect: {first:?}");
+        // The client would wait for as long as the log takes.
+        let is_timed = self.timer.is_some() || self.next_due_ms().is_none();
+        assert!(is_timed, "a request waits without a time-out: {:?}", self.queue);
     }
 
     /// The turn of a consumer group that an append is for.

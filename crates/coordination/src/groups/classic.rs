@@ -3,6 +3,8 @@
 //! What changes with requests and time is in [`join`](super::join), [`rebalance`](super::rebalance),
 //! [`sync`](super::sync), [`heartbeat`](super::heartbeat) and [`leave`](super::leave).
 
+mod invariants;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -133,15 +135,6 @@ impl ClassicGroup {
     pub(crate) fn bytes(&self) -> usize {
         let protocol_type = self.protocol_type.as_deref().map_or(0, str::len);
         memory::GROUP + self.id.len() + protocol_type + self.topic_bytes + self.member_bytes
-    }
-
-    /// The same, summed up anew.
-    #[cfg(test)]
-    pub(crate) fn summed_bytes(&self) -> usize {
-        let members = self.members.values().map(memory::member).sum::<usize>();
-        let told = self.pending_joins.keys().map(|id| memory::told(id)).sum::<usize>();
-        let topics = self.subscribed_topics.iter().flatten().map(|topic| memory::name(topic)).sum::<usize>();
-        self.bytes() - self.member_bytes - self.topic_bytes + members + told + topics
     }
 
     /// Records that a member was given its id, and the time by which it has to come back.

@@ -1,5 +1,7 @@
 //! The coordinator itself: routes requests, timers and append completions to the group that they concern.
 
+mod invariants;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -317,31 +319,10 @@ impl GroupCoordinator {
         }
     }
 
-    /// The groups of a partition, for tests and fuzz bodies.
+    /// The groups of a partition, for tests.
+    #[cfg(test)]
     pub(super) fn groups(&self, partition: i32) -> &Groups {
         &self.partitions[&partition].groups
-    }
-
-    /// What is kept and what is in flight: as counted, and summed up anew, for tests.
-    #[cfg(test)]
-    pub(super) fn bytes(&self) -> [(usize, usize); 2] {
-        let groups = self.partitions.values().flat_map(|partition| partition.groups.values());
-        let kept = groups.map(|group| {
-            let own = match &group.protocol {
-                Protocol::Classic(group) => group.summed_bytes(),
-                Protocol::Consumer(group) => group.summed_bytes(),
-            };
-            own + group.offsets.bytes() + group.open_offsets.bytes()
-        });
-        let queues = self.partitions.values().flat_map(|partition| partition.appends.completions());
-        let in_flight = queues.map(super::memory::completion).sum();
-        [(self.usage.bytes, kept.sum()), (self.usage.in_flight_bytes, in_flight)]
-    }
-
-    /// Where producers have offsets of open transactions, as far as these know, for tests.
-    #[cfg(test)]
-    pub(super) fn open_count(&self) -> usize {
-        self.partitions.values().map(|partition| partition.transactions.len()).sum()
     }
 
     /// Time-outs that are set, for tests.

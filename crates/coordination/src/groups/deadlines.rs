@@ -114,6 +114,18 @@ impl Deadlines {
         }
     }
 
+    /// Asserts that each time-out that is set has its entry, and that there is no other entry.
+    ///
+    /// # Panics
+    /// If one is missing, or left over, or would come up late.
+    pub(crate) fn check(&self, set: impl Iterator<Item = (Timer, Key)>) {
+        let entry = |(timer, key): (Timer, Key)| {
+            assert!(timer.queued_ms <= timer.due_ms, "{key:?} comes up late: {timer:?}");
+            (timer.queued_ms, key)
+        };
+        assert_eq!(set.map(entry).collect::<BTreeSet<_>>(), self.set, "time-outs that are set, and entries");
+    }
+
     /// Number of entries, for tests of the bound.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {

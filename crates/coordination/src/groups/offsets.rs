@@ -90,6 +90,20 @@ impl TopicNames {
         self.bytes
     }
 
+    /// Returns true if `name` is the copy that is held here.
+    pub(crate) fn holds(&self, name: &Arc<str>) -> bool {
+        self.names.get(name).is_some_and(|held| Arc::ptr_eq(held, name))
+    }
+
+    /// Asserts that what is counted is what is held.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub(crate) fn check(&self) {
+        let held: usize = self.names.iter().map(|name| memory::name(name)).sum();
+        assert_eq!(self.bytes, held, "bytes of topic names, as counted and as held");
+    }
+
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.names.len()

@@ -153,10 +153,31 @@ impl OpenTransactions {
         }
     }
 
-    /// Number of places, for tests.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.producers.values().map(BTreeSet::len).sum()
+    /// Asserts that each producer's places are where it has offsets, and all of them: an offset without a place would stay
+    /// open for ever, and with it its group and the answer to stable reads. The offsets of a partition are in the order of
+    /// the log, by which it is decided which of two commits counts.
+    ///
+    /// # Panics
+    /// If something does not hold.
+    pub(crate) fn check(&self, groups: &Groups) {
+        let mut there: BTreeMap<ProducerId, BTreeSet<Place>> = BTreeMap::new();
+        for (id, group) in groups {
+            for (topic, partition) in group.open_offsets.partitions() {
+                let open = group.open_offsets.of(topic, partition);
+                let is_in_order = open.is_sorted_by(|one, next| one.number < next.number);
+                assert!(is_in_order, "{id} has offsets of {topic}-{partition} out of order: {open:?}");
+                for open in open {
+                    let at = TopicPartition { topic: topic.clone(), partition };
+                    let place = Place { group: id.clone(), at };
+                    let is_first = there.entry(open.producer_id).or_default().insert(place);
+                    assert!(is_first, "a producer has two offsets of {topic}-{partition} in {id}");
+                }
+            }
+        }
+        assert_eq!(self.producers, there, "places of offsets of open transactions, and the offsets");
+        let open = groups.values().flat_map(|group| group.open_offsets.iter());
+        let last = open.map(|open| open.number).max();
+        assert!(last.is_none_or(|last| last <= self.number), "{last:?} is above {}", self.number);
     }
 }
 

@@ -16,5 +16,5 @@ mod script;
 mod static_members;
 mod timeouts;
 mod transactions;
-mod transcript;
+pub(super) mod transcript;
 mod write_timeouts;

@@ -1,5 +1,7 @@
 //! The coordinator itself: routes requests, timers and outcomes to the transactional id that they concern.
 
+mod invariants;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use mainstem_records::{LeaderEpoch, ProducerId};
@@ -261,15 +263,6 @@ impl TransactionCoordinator {
     #[cfg(test)]
     pub(super) fn transactions(&self, partition: i32) -> &super::transaction::Transactions {
         &self.partitions[&partition].transactions
-    }
-
-    /// Bytes as counted, and summed up anew, for tests.
-    #[cfg(test)]
-    pub(super) fn bytes(&self) -> (usize, usize) {
-        let transactions = self.partitions.values().flat_map(|partition| partition.transactions.values());
-        let idempotent = self.asked.values().filter(|asked| matches!(asked, Asked::Idempotent(_))).count();
-        let summed = transactions.map(memory::transaction).sum::<usize>() + idempotent * memory::PRODUCER_ID;
-        (self.usage.bytes, summed)
     }
 
     /// Deadlines that are set, and producer ids that were asked for, for tests.

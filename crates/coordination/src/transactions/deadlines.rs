@@ -62,6 +62,15 @@ impl Deadlines {
         if self.next_ms()? > now_ms { None } else { self.set.pop_first().map(|(_, due)| due) }
     }
 
+    /// Asserts that each deadline that is set has its entry, and that there is no other entry: one without an entry would
+    /// never come, and one without an owner has no one to come to.
+    ///
+    /// # Panics
+    /// If one is missing or left over.
+    pub(crate) fn check(&self, set: impl Iterator<Item = (u64, Due)>) {
+        assert_eq!(set.collect::<BTreeSet<_>>(), self.set, "deadlines that are set, and entries");
+    }
+
     /// Number of entries, for tests of the bound.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {

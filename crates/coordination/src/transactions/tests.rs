@@ -13,6 +13,6 @@ mod properties;
 mod records;
 mod script;
 mod time;
-mod transcript;
+pub(super) mod transcript;
 mod waiting;
 mod world;

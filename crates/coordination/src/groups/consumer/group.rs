@@ -1,5 +1,7 @@
 //! The state of one consumer group (KIP-848): what its records say, and what follows from that.
 
+mod invariants;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -189,15 +191,6 @@ impl ConsumerGroup {
     /// What the group counts for, see [`memory`].
     pub(crate) fn bytes(&self) -> usize {
         memory::GROUP + self.id.len() + self.bytes + self.counts.bytes
-    }
-
-    /// The same, summed up anew.
-    #[cfg(test)]
-    pub(crate) fn summed_bytes(&self) -> usize {
-        let members: usize = self.members.values().map(|member| member.bytes()).sum();
-        let targets: usize = self.targets.iter().map(|(id, target)| target_bytes(id, target)).sum();
-        let regexes: usize = self.regexes.iter().map(|(regex, resolved)| regex_bytes(regex, resolved)).sum();
-        memory::GROUP + self.id.len() + members + targets + regexes
     }
 
     /// Time-outs of members that are not there any more.

@@ -81,6 +81,11 @@ pub(crate) fn write_conversion(
 }
 
 impl Write {
+    /// Returns true if it has records of its own, whose outcome the group waits for.
+    pub(crate) fn is_append(&self) -> bool {
+        self.is_append
+    }
+
     /// What it counts for while it waits, see [`memory`](super::super::memory).
     pub(crate) fn bytes(&self) -> usize {
         self.group.len() + self.undo.iter().map(Change::bytes).sum::<usize>()

@@ -29,11 +29,14 @@ use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
 use mainstem_wire::messages::txn_offset_commit_response::TxnOffsetCommitResponse;
 
 use super::cluster::{Cluster, PARTITION};
+use super::consumer::at_once;
 use super::script::{self, Words, short};
 use crate::groups::consumer::change::Change;
 use crate::groups::consumer::partitions::Owned;
 use crate::groups::records::{self, Record};
-use crate::groups::{CoordinatorRecord, Effect, GroupConfig, MatchedPatterns, Reply, Request, Ticket, Token};
+use crate::groups::{
+    CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, MatchedPatterns, Reply, Request, Ticket, Token,
+};
 
 /// A short initial delay, so that it can be told from the other time-outs.
 pub(super) fn config() -> GroupConfig {
@@ -53,12 +56,21 @@ pub(super) fn check(script: &str, expect: Expect) {
 /// The same under another configuration.
 #[track_caller]
 pub(super) fn check_with(config: GroupConfig, script: &str, expect: Expect) {
+    expect.assert_eq(&short(&play(config, script).out));
+}
+
+/// A coordinator after a script, which computes targets whenever the epoch of a group moves.
+pub(in crate::groups) fn played(script: &str) -> GroupCoordinator {
+    play(at_once(), script).cluster.coordinator
+}
+
+fn play(config: GroupConfig, script: &str) -> Player {
     let mut player =
         Player { cluster: Cluster::new(config), labels: HashMap::new(), hold: false, out: String::new() };
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
         player.line(line);
     }
-    expect.assert_eq(&short(&player.out));
+    player
 }
 
 struct Player {
@@ -77,6 +89,7 @@ impl Player {
         if !line.starts_with('#') {
             self.play(&Words::parse(command.unwrap_or(line)));
             self.settle();
+            self.cluster.coordinator.check();
         }
         if command.is_some() {
             self.out.truncate(before);

@@ -23,7 +23,7 @@ use crate::transactions::records::{self, Record};
 use crate::transactions::state::State;
 use crate::transactions::{
     CoordinatorRecord, Effect, MarkerOutcome, MarkerTicket, Markers, ProducerIdTicket, Reply, Ticket, Token,
-    TransactionConfig,
+    TransactionConfig, TransactionCoordinator,
 };
 
 /// Runs a script and compares the transcript.
@@ -46,6 +46,15 @@ pub(super) fn check_after(
     script: &str,
     expect: Expect,
 ) {
+    expect.assert_eq(&play(config, log, script).out);
+}
+
+/// A coordinator after a script.
+pub(in crate::transactions) fn played(script: &str) -> TransactionCoordinator {
+    play(TransactionConfig::default(), Vec::new(), script).cluster.coordinator
+}
+
+fn play(config: TransactionConfig, log: Vec<CoordinatorRecord>, script: &str) -> Player {
     let mut player = Player {
         cluster: Cluster::new(config, log),
         labels: HashMap::new(),
@@ -56,9 +65,7 @@ pub(super) fn check_after(
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
         player.line(line);
     }
-    let bytes = player.cluster.coordinator.bytes();
-    assert_eq!(bytes.0, bytes.1, "bytes as counted and as summed up");
-    expect.assert_eq(&player.out);
+    player
 }
 
 /// A record that is in the log before the script begins, of a transaction that began at the start of the wall clock, if
@@ -105,6 +112,7 @@ impl Player {
         if !line.starts_with('#') {
             self.play(&Words::parse(command.unwrap_or(line)));
             self.settle();
+            self.cluster.coordinator.check();
         }
         if command.is_some() {
             self.out.truncate(before);

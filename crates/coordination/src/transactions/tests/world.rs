@@ -388,21 +388,10 @@ impl World {
                 Some((_, image)) => self.check_same(transaction, image),
                 None => assert!(!transaction.stored && transaction.pending.is_some(), "{transaction:?}"),
             }
-            let is_ending = transaction.image.state.is_ending();
-            assert!(
-                transaction.waiting.is_none() || is_ending,
-                "a request waits for nothing: {transaction:?}"
-            );
-            assert!(transaction.retry_ms.is_none() || is_ending, "nothing is to be retried: {transaction:?}");
         }
         let missing: Vec<_> = durable.keys().filter(|id| !transactions.contains_key(id.as_str())).collect();
         assert!(missing.is_empty(), "{missing:?} are in the log only");
-        let (counted, summed) = self.cluster.coordinator.bytes();
-        assert_eq!(counted, summed, "bytes as counted and as summed up");
-        let own = transactions.values().map(|transaction| {
-            usize::from(transaction.waiting.is_some()) + usize::from(transaction.retry_ms.is_some())
-        });
-        assert_eq!(self.cluster.coordinator.waits().0, 2 + own.sum::<usize>(), "deadlines");
+        self.cluster.coordinator.check();
     }
 
     /// Compares a transactional id with its last record. Epochs before the last are in no record, and markers that are

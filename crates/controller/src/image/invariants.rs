@@ -1,0 +1,92 @@
+//! What holds of the image behind every record of its own log: [`MetadataImage::check`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{ConfigResource, MetadataImage, PartitionImage, ResourceKind, TopicImage, names};
+
+impl MetadataImage {
+    /// Asserts what holds behind every record that a state machine has decided. It looks at everything there is, so tests
+    /// and simulations call it, and no request does.
+    ///
+    /// # Panics
+    /// If something does not hold.
+    pub fn check(&self) {
+        self.check_names();
+        self.topics.values().for_each(check_partitions);
+        self.check_configs();
+        self.check_brokers();
+        assert!(self.next_producer_id >= 0, "the next producer id is {}", self.next_producer_id);
+    }
+
+    /// Topics are found by name and by id alike: one that an index lacks is created twice, or never deleted.
+    fn check_names(&self) {
+        let named: BTreeMap<&str, _> = self.topics.iter().map(|(id, topic)| (&*topic.name, *id)).collect();
+        assert_eq!(named.len(), self.topics.len(), "two topics have one name");
+        let ids = self.ids.iter().map(|(name, id)| (&**name, *id));
+        assert_eq!(ids.collect::<BTreeMap<_, _>>(), named, "topics by name, and topics");
+        let other = self.topics.iter().find(|(id, topic)| **id != topic.id);
+        assert!(other.is_none(), "a topic is found under another id than its own: {other:?}");
+        let mut colliding: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for name in self.ids.keys().filter(|name| names::has_collision_chars(name)) {
+            colliding.entry(names::unified(name)).or_default().insert(name.clone());
+        }
+        assert_eq!(self.colliding, colliding, "names that may collide, and names");
+    }
+
+    /// A later topic of a name must not find the configuration of an earlier one.
+    fn check_configs(&self) {
+        let empty = self.configs.iter().find(|(_, values)| values.is_empty());
+        assert!(empty.is_none(), "what has no values has no configuration: {empty:?}");
+        let is_gone = |resource: &&ConfigResource| {
+            resource.kind == ResourceKind::Topic && !self.ids.contains_key(&resource.name)
+        };
+        let left = self.configs.keys().find(is_gone);
+        assert!(left.is_none(), "the configuration of a topic that is gone is left: {left:?}");
+        let empty = self.client_quotas.iter().find(|(_, quotas)| quotas.is_empty());
+        assert!(empty.is_none(), "what has no values has no quotas: {empty:?}");
+        assert!(self.scram.values().all(|users| !users.is_empty()), "a mechanism without users is there");
+        assert!(
+            self.features.values().all(|level| *level != 0),
+            "features without a level: {:?}",
+            self.features
+        );
+    }
+
+    /// A broker's epoch is the offset of its registration: what a node says that was registered later counts, and what it
+    /// said before does not.
+    fn check_brokers(&self) {
+        for (id, broker) in &self.brokers {
+            assert_eq!(*id, broker.id, "a broker is found under another number than its own");
+            let end = self.next_offset;
+            assert!(
+                broker.epoch < end,
+                "broker {id} was registered behind the end of the log, {end}: {broker:?}"
+            );
+        }
+    }
+}
+
+/// Who is in sync, leads or may lead has a replica; a replica is named once, and has a directory where directories are
+/// known.
+fn check_partitions(topic: &TopicImage) {
+    for (number, partition) in topic.partitions.iter().enumerate() {
+        let PartitionImage { leader, leader_epoch, partition_epoch, replicas, directories, .. } = partition;
+        let there: BTreeSet<i32> = replicas.iter().copied().collect();
+        assert!(!there.is_empty(), "{}-{number} has no replica: {partition:?}", topic.name);
+        assert_eq!(
+            there.len(),
+            replicas.len(),
+            "{}-{number} names a replica twice: {partition:?}",
+            topic.name
+        );
+        let lists = [&partition.isr, &partition.eligible_leader_replicas, &partition.last_known_elr];
+        let stranger = lists.into_iter().flatten().find(|node| !there.contains(node));
+        assert_eq!(stranger, None, "it has no replica of {}-{number}: {partition:?}", topic.name);
+        let is_led = *leader == -1 || there.contains(leader);
+        assert!(is_led, "the leader of {}-{number} has no replica: {partition:?}", topic.name);
+        let has_places = directories.is_empty() || directories.len() == replicas.len();
+        assert!(has_places, "a replica of {}-{number} has no directory: {partition:?}", topic.name);
+        let has_epochs = *leader_epoch >= 0 && *partition_epoch >= 0;
+        assert!(has_epochs, "the epochs of {}-{number} are negative: {partition:?}", topic.name);
+    }
+}

@@ -1,0 +1,150 @@
+//! What holds of the state machine between any two calls: [`MetadataStateMachine::check`].
+
+use super::{MetadataImage, MetadataStateMachine};
+
+impl MetadataStateMachine {
+    /// Asserts what holds between any two calls. It looks at everything there is, so tests and simulations call it, and no
+    /// request does.
+    ///
+    /// # Panics
+    /// If something does not hold.
+    pub fn check(&self) {
+        let (committed, ahead) = (&*self.committed.image, &*self.ahead.image);
+        committed.check();
+        ahead.check();
+        // Each is applied by its offset: with one too few or too many every later record would be taken for another.
+        let decided = ahead.next_offset() - committed.next_offset();
+        let pending = i64::try_from(self.pending.len()).expect("there is memory for it");
+        assert_eq!(pending, decided, "records that are not committed, and offsets between the images");
+        if pending == 0 {
+            // Requests would be refused, or allowed, for reasons that no record has.
+            assert_eq!(committed, ahead, "what is committed, and all that was decided");
+            assert_eq!(self.committed.config, self.ahead.config, "configurations of one image");
+        }
+        check_epochs(committed, ahead);
+    }
+}
+
+/// Epochs and producer ids rise with each record: who compares them would take the older for the newer, and two producers
+/// get one id.
+fn check_epochs(committed: &MetadataImage, ahead: &MetadataImage) {
+    let (taken, next) = (committed.next_producer_id(), ahead.next_producer_id());
+    assert!(taken <= next, "producer ids below {taken} are given out again from {next} on");
+    for topic in committed.topics() {
+        let Some(later) = ahead.topic_by_id(topic.id) else { continue };
+        let (count, later_count) = (topic.partitions.len(), later.partitions.len());
+        assert!(count <= later_count, "{} has lost partitions: {count} to {later_count}", topic.name);
+        for (number, (before, after)) in topic.partitions.iter().zip(&later.partitions).enumerate() {
+            let rises =
+                before.leader_epoch <= after.leader_epoch && before.partition_epoch <= after.partition_epoch;
+            assert!(rises, "an epoch of {}-{number} goes back: {before:?} to {after:?}", topic.name);
+        }
+    }
+    for broker in committed.brokers() {
+        let later = ahead.broker(broker.id).map_or(broker.epoch, |later| later.epoch);
+        assert!(broker.epoch <= later, "the epoch of broker {} goes back to {later}", broker.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
+    use mainstem_wire::Uuid;
+
+    use super::*;
+    use crate::image::{ConfigResource, PartitionImage, ResourceKind, TopicImage};
+    use crate::session::{Session, with_configs};
+
+    /// Two topics, one of them with a value of its own, of which everything is committed but the second one.
+    fn machine() -> MetadataStateMachine {
+        let mut session = Session::new("");
+        session.create_all(vec![with_configs("a.b", &[("retention.ms", Some("5"))])], false);
+        session.machine.committed(session.end());
+        session.create_all(vec![with_configs("c", &[])], false);
+        assert!(session.machine.has_pending());
+        session.machine
+    }
+
+    fn verdict(break_it: impl FnOnce(&mut MetadataStateMachine)) -> Option<String> {
+        let mut machine = machine();
+        machine.check();
+        break_it(&mut machine);
+        let panic = catch_unwind(AssertUnwindSafe(|| machine.check())).err()?;
+        let text = panic.downcast::<String>().map(|text| *text);
+        Some(text.unwrap_or_else(|panic| (*panic.downcast::<&str>().expect("a message")).to_owned()))
+    }
+
+    #[track_caller]
+    fn assert_found(expect: &str, break_it: impl FnOnce(&mut MetadataStateMachine)) {
+        let found = verdict(break_it);
+        assert!(found.as_ref().is_some_and(|found| found.contains(expect)), "{expect:?}: {found:?}");
+    }
+
+    /// The image that readers see.
+    fn image(machine: &mut MetadataStateMachine) -> &mut MetadataImage {
+        Arc::make_mut(&mut machine.committed.image)
+    }
+
+    fn topic(machine: &mut MetadataStateMachine) -> &mut TopicImage {
+        image(machine).topics.values_mut().next().expect("there is one")
+    }
+
+    fn partition(machine: &mut MetadataStateMachine) -> &mut PartitionImage {
+        topic(machine).partitions.first_mut().expect("it has one")
+    }
+
+    #[test]
+    fn a_sound_machine_has_no_fault() {
+        assert_eq!(verdict(|_| {}), None);
+    }
+
+    #[test]
+    fn indexes_that_do_not_fit_are_found() {
+        assert_found("topics by name", |machine| image(machine).ids.clear());
+        assert_found("another id than its own", |machine| topic(machine).id = Uuid([7; 16]));
+        assert_found("names that may collide", |machine| image(machine).colliding.clear());
+    }
+
+    #[test]
+    fn values_that_are_left_over_are_found() {
+        assert_found("topic that is gone", |machine| {
+            let gone = ConfigResource::new(ResourceKind::Topic, "gone");
+            image(machine).configs.insert(gone, [("retention.ms".to_owned(), "1".to_owned())].into());
+        });
+        assert_found("has no configuration", |machine| {
+            image(machine).configs.values_mut().for_each(|values| values.clear());
+        });
+    }
+
+    #[test]
+    fn replicas_that_do_not_fit_are_found() {
+        assert_found("it has no replica of", |machine| partition(machine).isr.push(7));
+        assert_found("the leader of", |machine| partition(machine).leader = 7);
+        assert_found("names a replica twice", |machine| {
+            let replicas = &mut partition(machine).replicas;
+            replicas.push(replicas[0]);
+        });
+        assert_found("has no directory", |machine| partition(machine).directories.push(Uuid([7; 16])));
+    }
+
+    #[test]
+    fn epochs_that_go_back_are_found() {
+        assert_found("an epoch of", |machine| partition(machine).leader_epoch += 1);
+        assert_found("given out again", |machine| image(machine).next_producer_id += 1);
+        assert_found("was registered behind", |machine| {
+            let next = image(machine).next_offset;
+            image(machine).brokers.values_mut().for_each(|broker| broker.epoch = next);
+        });
+    }
+
+    #[test]
+    fn images_that_differ_without_a_record_are_found() {
+        assert_found("offsets between the images", |machine| drop(machine.pending.pop_front()));
+        assert_found("all that was decided", |machine| {
+            machine.rollback();
+            image(machine).features.insert("made.up".to_owned(), 1);
+        });
+    }
+}
