@@ -51,6 +51,7 @@ impl TlsGate {
 
 /// The authentication of a connection by SASL, and the session that it gave.
 pub(crate) struct SaslGate {
+    /// Those of the listener when the authentication began: that of the connection, or of the session's renewal.
     settings: Arc<SaslSettings>,
     state: State,
 }
@@ -195,6 +196,10 @@ impl SaslGate {
                     return Handled::Close(CloseReason::SessionExpired);
                 }
                 Admission::Renew => {
+                    // Who was a user at the last time may be none now.
+                    if let Some(settings) = broker.security.sasl(frame.context.listener) {
+                        self.settings = settings;
+                    }
                     let authenticator =
                         renewal.insert(Authenticator::again(self.settings.rules.clone(), session));
                     step(authenticator, broker, &self.settings, &frame, now)

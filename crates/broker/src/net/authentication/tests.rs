@@ -1,6 +1,7 @@
 //! Connections to a broker that asks for SASL: who comes in, who does not, and what is said.
 
 mod acls;
+mod changes;
 mod places;
 mod scripted;
 mod tls;
@@ -16,6 +17,9 @@ use mainstem_wire::messages::alter_user_scram_credentials_request::{
     AlterUserScramCredentialsRequest, ScramCredentialUpsertion,
 };
 use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
+use mainstem_wire::messages::incremental_alter_configs_request::{
+    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
+};
 use mainstem_wire::messages::metadata_request::MetadataRequest;
 use mainstem_wire::messages::request_header::RequestHeader;
 use mainstem_wire::messages::response_header::ResponseHeader;
@@ -183,6 +187,21 @@ impl Peer {
         let read = self.stream.read(&mut [0; 1]);
         matches!(&read, Ok(0)) || read.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
     }
+}
+
+/// Sets a key of the node by IncrementalAlterConfigs; the error code and the message.
+fn alter(peer: &mut Peer, key: &'static str, value: &str) -> (i16, String) {
+    let config =
+        AlterableConfig { name: key.into(), value: Some(value.to_owned().into()), ..Default::default() };
+    let resource = AlterConfigsResource {
+        resource_type: 4,
+        resource_name: "1".into(),
+        configs: vec![config],
+        ..Default::default()
+    };
+    let request = IncrementalAlterConfigsRequest { resources: vec![resource], ..Default::default() };
+    let answer = &peer.call(&request, 1).expect("an answer").responses[0];
+    (answer.error_code, answer.error_message.as_deref().unwrap_or_default().to_owned())
 }
 
 /// The value of a metric; without labels in its name the sum over all of them.

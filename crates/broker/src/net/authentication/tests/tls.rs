@@ -5,9 +5,6 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use mainstem_security::tls::{TlsClient, TlsProperties};
-use mainstem_wire::messages::incremental_alter_configs_request::{
-    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
-};
 use mainstem_wire::messages::metadata_request::MetadataRequestTopic;
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
 
@@ -365,21 +362,6 @@ fn the_expiry_of_a_certificate_is_said_in_metrics_and_health_and_daily_in_the_lo
         warnings[1].as_str().is_some_and(|text| text.contains("have changed and cannot be used")),
         "{warnings}"
     );
-}
-
-/// Sets a key of the node by IncrementalAlterConfigs; the error code and the message.
-fn alter(peer: &mut Peer, key: &'static str, value: &str) -> (i16, String) {
-    let config =
-        AlterableConfig { name: key.into(), value: Some(value.to_owned().into()), ..Default::default() };
-    let resource = AlterConfigsResource {
-        resource_type: 4,
-        resource_name: "1".into(),
-        configs: vec![config],
-        ..Default::default()
-    };
-    let request = IncrementalAlterConfigsRequest { resources: vec![resource], ..Default::default() };
-    let answer = &peer.call(&request, 1).expect("an answer").responses[0];
-    (answer.error_code, answer.error_message.as_deref().unwrap_or_default().to_owned())
 }
 
 #[test]
