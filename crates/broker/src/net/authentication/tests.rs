@@ -410,7 +410,9 @@ fn assert_no_seat_is_taken(broker: &EmbeddedBroker) {
 
 #[test]
 fn who_takes_too_long_is_closed() {
-    let broker = broker(&[("mainstem.authentication.timeout.ms", "300")]);
+    // As long as a busy machine may take for the one who logs in.
+    let limit = Duration::from_secs(3);
+    let broker = broker(&[("mainstem.authentication.timeout.ms", &limit.as_millis().to_string())]);
     let mut inside = Peer::connect(&broker);
     assert_eq!(inside.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(0));
     let began = Instant::now();
@@ -418,7 +420,7 @@ fn who_takes_too_long_is_closed() {
     let mut slow = Peer::connect(&broker);
     assert_eq!(slow.handshake("PLAIN", 1).0, 0);
     assert!(silent.is_closed() && slow.is_closed());
-    assert!(began.elapsed() >= Duration::from_millis(300));
+    assert!(began.elapsed() >= limit);
     assert!(inside.is_served(), "who is authenticated stays");
     assert_no_seat_is_taken(&broker);
 }
@@ -467,32 +469,40 @@ fn ten_thousand_silent_strangers_keep_no_one_out() {
 
 #[test]
 fn a_session_is_renewed_or_ends() {
+    // Renewed each second, which a busy machine may double.
+    const SESSION_MS: i64 = 4_000;
     let broker = broker(&[
-        ("listener.name.sasl_plaintext.plain.connections.max.reauth.ms", "1200"),
+        ("listener.name.sasl_plaintext.plain.connections.max.reauth.ms", &SESSION_MS.to_string()),
         ("connections.max.reauth.ms", "60000"),
     ]);
     let mut lasting = Peer::connect(&broker);
     let scram = Mechanism::Scram(ScramMechanism::Sha256);
     assert_eq!(lasting.log_in(scram, "bob", "b-secret"), Ok(60_000));
     let mut ending = Peer::connect(&broker);
-    assert_eq!(ending.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(1200));
+    assert_eq!(ending.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(SESSION_MS));
+    let over = Instant::now() + Duration::from_millis(SESSION_MS as u64 + 1);
     let mut renewing = Peer::connect(&broker);
-    assert_eq!(renewing.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(1200));
+    assert_eq!(renewing.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(SESSION_MS));
     let mut other = Peer::connect(&broker);
-    assert_eq!(other.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(1200));
-    for _ in 0..2 {
+    assert_eq!(other.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(SESSION_MS));
+    let mut renewals = 0;
+    while Instant::now() < over {
+        // Once a second at most.
         std::thread::sleep(Duration::from_millis(1050));
-        assert!(renewing.is_served());
-        assert_eq!(renewing.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(1200));
+        assert_eq!(renewing.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(SESSION_MS));
+        renewals += 1;
     }
-    assert!(renewing.is_served());
+    assert!(renewing.is_served(), "longer than a session");
     assert!(!ending.is_served(), "its session is over");
     assert_eq!(other.handshake("SCRAM-SHA-256", 1).0, 0);
     let refused = other.token(b"n,,n=bob,r=nonce");
     assert_eq!(refused.error_code, ErrorCode::SASL_AUTHENTICATION_FAILED.code(), "another mechanism");
     assert!(other.is_closed());
     assert!(lasting.is_served());
-    assert_eq!(count(&broker, "kafka_server_socket_server_metrics_successful_reauthentication_total"), 2);
+    assert_eq!(
+        count(&broker, "kafka_server_socket_server_metrics_successful_reauthentication_total"),
+        renewals
+    );
     assert_eq!(count(&broker, "kafka_server_socket_server_metrics_failed_reauthentication_total"), 1);
     assert_eq!(count(&broker, "kafka_server_socket_server_metrics_expired_connections_killed_count"), 1);
 }
@@ -502,7 +512,7 @@ fn a_session_is_renewed_or_ends() {
 fn a_fetch_that_waits_is_answered_though_its_session_ends() {
     use mainstem_wire::messages::create_topics_request::{CreatableTopic, CreateTopicsRequest};
     use mainstem_wire::messages::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
-    const SESSION_MS: i32 = 1200;
+    const SESSION_MS: i32 = 4_000;
     let session_ms = SESSION_MS.to_string();
     let broker =
         broker(&[("listener.name.sasl_plaintext.plain.connections.max.reauth.ms", session_ms.as_str())]);

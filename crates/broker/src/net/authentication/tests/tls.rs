@@ -195,7 +195,8 @@ fn who_speaks_another_protocol_is_closed() {
 #[test]
 fn a_handshake_has_a_deadline() {
     let authority = Authority::new();
-    let broker = authority.broker("SSL", &[("mainstem.authentication.timeout.ms", "300")]);
+    // As long as a busy machine may take for the one who comes in.
+    let broker = authority.broker("SSL", &[("mainstem.authentication.timeout.ms", "3000")]);
     let mut inside = connect(&broker, &authority.client(None));
     let mut silent = Peer::connect(&broker);
     let mut half = Peer::connect(&broker);
@@ -232,7 +233,12 @@ fn a_handshake_that_drips_has_the_same_deadline() {
     }
     assert!(began.elapsed() >= limit, "it has its time");
     assert!(sent > 0 && !dripping.read(&mut [0; 1]).is_ok_and(|read| read > 0), "it is closed, unanswered");
-    assert!(connect(&broker, &client).is_served());
+    // Those who are quick enough come in, which on a busy machine is not everybody.
+    let deadline = Instant::now() + PATIENCE;
+    let comes_in = || connect_in_pieces(&broker, &client, usize::MAX).is_ok_and(|mut peer| peer.is_served());
+    while !comes_in() {
+        assert!(Instant::now() < deadline, "nobody comes in");
+    }
     assert_no_seat_is_taken(&broker);
 }
 
