@@ -21,7 +21,6 @@ use tokio::time::{Sleep, sleep_until};
 
 use crate::broker::Broker;
 use crate::heap;
-use crate::line_budget::Line;
 use crate::net::answers::AnswerShare;
 use crate::net::authentication::{Frame, Gate};
 use crate::net::buffers::RequestMemory;
@@ -145,7 +144,6 @@ impl CloseReason {
         matches!(self, Self::NotAuthenticated(_) | Self::Tls(_) | Self::SpeaksTls)
     }
 
-    /// Whether an operator should read about it: it is neither ordinary nor the broker's own doing.
     /// Whether who is not authenticated causes it, as often as it connects.
     fn is_of_a_stranger(&self) -> bool {
         matches!(
@@ -158,6 +156,7 @@ impl CloseReason {
         )
     }
 
+    /// Whether an operator should read about it: it is neither ordinary nor the broker's own doing.
     fn is_noteworthy(&self) -> bool {
         !matches!(self, Self::PeerClosed | Self::Stopping | Self::Moves | Self::Idle(_) | Self::Io(_))
     }
@@ -299,11 +298,8 @@ impl Connection {
     /// Says why it ends. Strangers cannot fill the log: they may come, and be refused, very often.
     fn log_end(&self, reason: &CloseReason) {
         let peer = self.context.peer;
-        if reason.is_of_a_stranger() {
-            let Line::Write { left_out } = self.broker.door.refusals().next() else { return };
-            if left_out > 0 {
-                tracing::warn!(left_out, "further connections were not authenticated, and are not shown");
-            }
+        if reason.is_of_a_stranger() && !self.broker.door.may_log_refusal() {
+            return;
         }
         tracing::warn!(%peer, connection = self.context.id, "connection closed: {reason}");
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::line_budget::LineBudget;
+use crate::line_budget::{Line, LineBudget};
 
 /// One address may have this part of the seats, and at least one.
 const ADDRESS_SHARE: usize = 10;
@@ -55,9 +55,14 @@ impl Door {
         self.seats.lock().slowest(|connection, _| counts(connection))
     }
 
-    /// The lines about strangers that were refused.
-    pub(crate) fn refusals(&self) -> &LineBudget {
-        &self.refusals
+    /// Whether the log says of a stranger that it was refused: they come, and are refused, as often as they like. How many were
+    /// left out before, it says now.
+    pub(crate) fn may_log_refusal(&self) -> bool {
+        let Line::Write { left_out } = self.refusals.next() else { return false };
+        if left_out > 0 {
+            tracing::warn!(left_out, "further connections were not authenticated, and are not shown");
+        }
+        true
     }
 
     /// Seats that are taken.

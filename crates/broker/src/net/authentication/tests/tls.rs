@@ -1,12 +1,15 @@
 //! Connections to listeners with TLS: whose certificate is believed, what is said to who is not, and stores that change.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use mainstem_security::tls::{TlsClient, TlsProperties};
 use mainstem_wire::messages::metadata_request::MetadataRequestTopic;
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
+use socket2::{Domain, Socket, Type};
 
 use super::wire::Session;
 use super::*;
@@ -412,8 +415,21 @@ fn get(
     path: &str,
     user: Option<&str>,
 ) -> std::io::Result<(String, String)> {
+    get_from(Ipv4Addr::LOCALHOST, broker.http().expect("it is configured"), client, (path, user))
+}
+
+/// The same, to a client of this address.
+fn get_from(
+    address: Ipv4Addr,
+    listener: SocketAddr,
+    client: &TlsClient,
+    (path, user): (&str, Option<&str>),
+) -> std::io::Result<(String, String)> {
     use base64::prelude::{BASE64_STANDARD, Engine};
-    let stream = TcpStream::connect(broker.http().expect("it is configured"))?;
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from((address, 0)).into())?;
+    socket.connect(&listener.into())?;
+    let stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(PATIENCE))?;
     let session = Session::begin(stream, client.session("localhost").unwrap(), usize::MAX)?;
     let mut wire = Wire::Tls(Box::new(session));
@@ -467,6 +483,56 @@ fn metrics_are_for_users_with_a_password() {
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer);
     assert!(answer.is_empty(), "who does not speak TLS is not answered");
+}
+
+/// A password takes thousands of hashes, and everybody may send one.
+#[test]
+fn who_guesses_passwords_keeps_no_other_address_from_the_metrics() {
+    const DELAY: Duration = Duration::from_millis(200);
+    let delay = DELAY.as_millis().to_string();
+    let guarded = [
+        ("mainstem.http.authentication", "basic"),
+        ("connection.failed.authentication.delay.ms", delay.as_str()),
+    ];
+    let authority = Authority::new();
+    let broker = authority.broker("SSL", &[&GUARDED[..], &guarded].concat());
+    add_user_of(&broker, ScramMechanism::Sha512, "bob", ("b-secret", 16_384));
+    let client = authority.client(None);
+    let listener = broker.http().expect("it is configured");
+    let ask = |address, user| {
+        let answer = get_from(address, listener, &client, ("/metrics", Some(user)));
+        answer.map_or_else(|_| "closed".to_owned(), |(status, _)| status)
+    };
+    let own = |user| ask(Ipv4Addr::new(127, 0, 0, 2), user);
+    let began = Instant::now();
+    assert_eq!(own("bob:wrong"), "401 Unauthorized");
+    assert!(began.elapsed() >= DELAY, "guessing is slowed down");
+
+    let (stop, denied) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let guess = || {
+        while !stop.load(Ordering::Relaxed) {
+            match ask(Ipv4Addr::LOCALHOST, "bob:guess").as_str() {
+                // A machine that is busy enough may close the connection of who is slow.
+                "401 Unauthorized" | "closed" => {}
+                "429 Too Many Requests" => _ = denied.fetch_add(1, Ordering::Relaxed),
+                other => panic!("{other}"),
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let guessing: Vec<_> = (0..4).map(|_| scope.spawn(guess)).collect();
+        let deadline = Instant::now() + PATIENCE;
+        let mut served = 0;
+        while (served < 5 || denied.load(Ordering::Relaxed) == 0) && Instant::now() < deadline {
+            let answer = own("bob:b-secret");
+            served += usize::from(answer == "200 OK");
+        }
+        stop.store(true, Ordering::Relaxed);
+        guessing.into_iter().for_each(|guess| guess.join().expect("it is answered"));
+        assert!(served >= 5, "{served}");
+        assert!(denied.load(Ordering::Relaxed) > 0, "one address has few passwords in hand");
+    });
+    assert_eq!(own("bob:b-secret"), "200 OK");
 }
 
 #[test]
