@@ -26,6 +26,7 @@ use crate::net::authentication::{Frame, Gate};
 use crate::net::buffers::RequestMemory;
 use crate::net::context::ConnectionContext;
 use crate::net::dispatch::{self, Handled, Later};
+use crate::net::door::Seat;
 use crate::net::event_loop::Placement;
 use crate::net::input::Input;
 use crate::net::output::ResponseBuffer;
@@ -319,11 +320,9 @@ impl Connection {
             _ if reason.has_last_words() => {}
             _ => return self.transport.say_goodbye(),
         }
-        // On the heap, or every connection would keep room for what few of them come to.
         let alone = if self.has_last_answer { ANSWER_ALONE_TIME } else { Duration::ZERO };
-        let linger = Box::pin(end(&mut self.transport, alone));
-        // However it ends, the connection does.
-        let _ = tokio::time::timeout(LINGER_TIME_MAX, linger).await;
+        // On the heap, or every connection would keep room for what few of them come to.
+        Box::pin(end_in_time(&mut self.transport, self.gate.seat(), alone)).await;
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<CloseReason> {
@@ -712,6 +711,22 @@ fn no_frame(error: FrameError) -> CloseReason {
             CloseReason::SpeaksTls
         }
         error => error.into(),
+    }
+}
+
+/// Ends a connection that was refused: behind what was sent last if it is read in time, at once if its seat is given to another one.
+async fn end_in_time(transport: &mut Transport, seat: Option<&mut Seat>, alone: Duration) {
+    let end = tokio::time::timeout(LINGER_TIME_MAX, end(transport, alone));
+    let Some(seat) = seat else {
+        // However it ends, the connection does.
+        let _ = end.await;
+        return;
+    };
+    heap::freed(heap::LOGIN_BYTES);
+    seat.refused();
+    tokio::select! {
+        _ = end => {}
+        _ = seat.given_up() => {}
     }
 }
 

@@ -443,6 +443,43 @@ fn a_newcomer_gets_the_seat_of_who_makes_no_progress() {
     assert!(inside.is_served());
 }
 
+/// Those who have been refused and wait for the answer are strangers as others are.
+#[test]
+fn who_was_refused_keeps_the_seat_and_is_the_first_to_lose_it() {
+    let broker = broker(&[
+        ("mainstem.unauthenticated.connections.max", "30"),
+        ("connection.failed.authentication.delay.ms", "3600000"),
+    ]);
+    // A tenth for this address.
+    let mut silent = Peer::connect(&broker);
+    assert_eq!(silent.handshake("PLAIN", 1).0, 0);
+    let refuse = |count_before: u64| {
+        let mut peer = Peer::connect(&broker);
+        assert_eq!(peer.handshake("PLAIN", 1).0, 0);
+        let token = SaslAuthenticateRequest { auth_bytes: b"\0alice\0wrong".into(), ..Default::default() };
+        peer.stream.write_all(&Peer::encode(&token, 2)).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        let failed = "kafka_server_socket_server_metrics_failed_authentication_total";
+        while count(&broker, failed) <= count_before {
+            assert!(Instant::now() < deadline, "it is refused");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        peer
+    };
+    let mut refused = [refuse(0), refuse(1)];
+    assert_eq!(broker.broker().door.taken(), 3, "their connections are open");
+    let mut strangers = Vec::new();
+    for peer in &mut refused {
+        strangers.push(Peer::connect(&broker));
+        assert!(peer.is_closed(), "an hour before its answer");
+    }
+    assert_eq!(
+        silent.token(b"\0alice\0a-secret").error_code,
+        0,
+        "who may still come in was there before them"
+    );
+}
+
 #[test]
 fn ten_thousand_silent_strangers_keep_no_one_out() {
     // Those who connect would wait a second wherever the queue of the socket is full.
