@@ -23,7 +23,7 @@ use mainstem_security::{
     AuthorizerRules, Credentials, DecoyShape, KafkaPrincipal, Mechanism, SaslRules, Secret, SecurityError,
     TokenCredential,
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::authorization::Authorization;
 use crate::broker::Broker;
@@ -75,13 +75,60 @@ pub(crate) struct SaslSettings {
     /// `sasl.server.max.receive.size`.
     pub(crate) receive_bytes_max: usize,
     plain: Option<PlainUsers>,
+    /// What they were made from.
+    keys: SaslListener,
+}
+
+/// What a SASL listener asks of those who connect, or renew their session, from now on.
+struct CurrentSasl {
+    /// The listener's name.
+    listener: String,
+    settings: RwLock<Arc<SaslSettings>>,
+}
+
+impl CurrentSasl {
+    fn new(listener: &str, keys: &SaslListener) -> Result<CurrentSasl, ListenerSecurityError> {
+        let settings = RwLock::new(Arc::new(SaslSettings::new(listener, keys)?));
+        Ok(CurrentSasl { listener: listener.to_owned(), settings })
+    }
+
+    /// Whether these keys could be obeyed from now on.
+    ///
+    /// # Errors
+    /// As [`SaslSettings::new`].
+    fn check(&self, keys: &SaslListener) -> Result<(), ListenerSecurityError> {
+        SaslSettings::new(&self.listener, keys).map(drop)
+    }
+
+    /// Obeys these keys from now on, if they can be; otherwise everything stays, and the log says why.
+    fn apply(&self, keys: &SaslListener) {
+        if self.settings.read().keys == *keys {
+            return;
+        }
+        let listener = &self.listener;
+        match SaslSettings::new(listener, keys) {
+            Ok(settings) => {
+                *self.settings.write() = Arc::new(settings);
+                tracing::info!(
+                    listener,
+                    "SASL has changed: new connections, and sessions that are renewed, obey it"
+                );
+            }
+            Err(error) => {
+                tracing::warn!(
+                    listener,
+                    "SASL has changed and cannot be obeyed, so that it stays as it was: {error}"
+                );
+            }
+        }
+    }
 }
 
 /// The SASL listeners, and what unknown users are shown.
 pub(crate) struct Security {
     /// By the rank of the listener; none without SASL.
-    listeners: Vec<Option<Arc<SaslSettings>>>,
-    /// As `listeners`; none without TLS.
+    sasl: Vec<Option<CurrentSasl>>,
+    /// As `sasl`; none without TLS.
     tls: Vec<Option<Arc<TlsSettings>>>,
     http: Option<Arc<TlsSettings>>,
     authorization: Option<Arc<Authorization>>,
@@ -99,12 +146,10 @@ impl Security {
     /// # Errors
     /// When a JAAS text is malformed or names another module than its mechanism's, or a key store cannot be used.
     pub(crate) fn new(config: &BrokerConfig) -> Result<Security, ListenerSecurityError> {
-        let listeners = config.listeners.open.iter().zip(&config.sasl_listeners);
-        let listeners = listeners.map(|(endpoint, sasl)| {
-            let sasl = sasl.as_ref().map(|sasl| SaslSettings::new(&endpoint.listener, sasl));
-            Ok(sasl.transpose()?.map(Arc::new))
+        let sasl = config.listeners.open.iter().zip(&config.sasl_listeners).map(|(endpoint, keys)| {
+            keys.as_ref().map(|keys| CurrentSasl::new(&endpoint.listener, keys)).transpose()
         });
-        let listeners = listeners.collect::<Result<_, _>>()?;
+        let sasl = sasl.collect::<Result<_, _>>()?;
         let tls = config.listeners.open.iter().zip(&config.tls_listeners).map(|(endpoint, tls)| {
             let tls = tls.as_ref().map(|tls| TlsSettings::new(&endpoint.listener, tls));
             Ok(tls.transpose()?.map(Arc::new))
@@ -113,7 +158,7 @@ impl Security {
         let http = http.map(|keys| TlsSettings::new("HTTP", keys)).transpose()?.map(Arc::new);
         Ok(Security {
             http,
-            listeners,
+            sasl,
             tls: tls.collect::<Result<_, _>>()?,
             authorization: rules(config)?.map(|rules| Arc::new(Authorization::new(rules))),
             nodes: None,
@@ -122,9 +167,9 @@ impl Security {
         })
     }
 
-    /// What a listener asks of its clients; none without SASL.
-    pub(crate) fn sasl(&self, listener: usize) -> Option<&Arc<SaslSettings>> {
-        self.listeners.get(listener)?.as_ref()
+    /// What a listener asks of its clients now; none without SASL.
+    pub(crate) fn sasl(&self, listener: usize) -> Option<Arc<SaslSettings>> {
+        Some(self.sasl.get(listener)?.as_ref()?.settings.read().clone())
     }
 
     /// Who may do what; none without an authorizer, when everybody may do everything.
@@ -180,11 +225,12 @@ impl Security {
         self.tls_listeners().flat_map(|tls| tls.warnings(tls::now_seconds())).collect()
     }
 
-    /// Whether the listeners could use the stores that this node would have after changes of its own values, or, with an
-    /// empty name, of the cluster's; values that are not changed go if these replace them. What else is wrong with the changes is not looked at.
+    /// Whether the listeners could use the stores, users and mechanisms that this node would have after changes of its own
+    /// values, or, with an empty name, of the cluster's; values that are not changed go if these replace them. What else is
+    /// wrong with the changes is not looked at.
     ///
     /// # Errors
-    /// When a listener could not use its stores.
+    /// When a listener could not use them.
     pub(crate) fn check_change(
         &self,
         broker: &Broker,
@@ -194,13 +240,13 @@ impl Security {
     ) -> Result<(), ListenerSecurityError> {
         let config = broker.config();
         let layer = if name.is_empty() { BrokerLayer::ClusterDefault } else { BrokerLayer::Node };
-        let Ok(changed) = alter_broker(layer, changes, &config) else { return Ok(()) };
         let own = |name: String| {
             let image = broker.controller.image();
             image.configs(&ConfigResource::new(ResourceKind::Broker, name)).clone()
         };
         let (mut cluster, mut node) = (own(String::new()), own(broker.node.id.to_string()));
         let values = if name.is_empty() { &mut cluster } else { &mut node };
+        let Ok(changed) = alter_broker(layer, values, changes, &config) else { return Ok(()) };
         if replaces {
             values.retain(|key, _| changes.iter().any(|change| change.name == key));
         }
@@ -211,13 +257,28 @@ impl Security {
             };
         }
         let Ok(after) = config.with_dynamic(cluster, node) else { return Ok(()) };
+        self.sasl_changes(&after).try_for_each(|(sasl, keys)| sasl.check(keys))?;
         self.tls_changes(&after).try_for_each(|(tls, keys)| tls.check(keys))
     }
 
-    /// Obeys a configuration that has changed, as far as stores of listeners go; those that have been written anew at the
-    /// same place are read again.
+    /// Reads stores again that have been written anew at the same place.
+    pub(crate) fn read_stores_again(&self) {
+        self.tls_listeners().for_each(|tls| tls.reload_if_changed());
+    }
+
+    /// Obeys a configuration that has changed, as far as stores, users and mechanisms of listeners go; stores that have been
+    /// written anew at the same place are read again.
     pub(crate) fn reconfigure(&self, config: &BrokerConfig) {
+        self.sasl_changes(config).for_each(|(sasl, keys)| sasl.apply(keys));
         self.tls_changes(config).for_each(|(tls, keys)| tls.apply(keys));
+    }
+
+    fn sasl_changes<'a>(
+        &'a self,
+        config: &'a BrokerConfig,
+    ) -> impl Iterator<Item = (&'a CurrentSasl, &'a SaslListener)> {
+        let both = self.sasl.iter().zip(&config.sasl_listeners);
+        both.filter_map(|(sasl, keys)| sasl.as_ref().zip(keys.as_ref()))
     }
 
     fn tls_changes<'a>(
@@ -237,7 +298,7 @@ impl Security {
 
     /// Whether the clients of any listener have more to do than to connect.
     pub(crate) fn has_door(&self) -> bool {
-        self.listeners.iter().any(Option::is_some) || self.tls.iter().any(Option::is_some)
+        self.sasl.iter().any(Option::is_some) || self.tls.iter().any(Option::is_some)
     }
 
     /// The SCRAM credentials of the metadata have changed, or what decoys are made from.
@@ -323,7 +384,8 @@ impl SaslSettings {
             rules.mechanisms.push(mechanism);
             rules.max_reauth_ms.insert(mechanism, found.max_reauth_ms);
         }
-        Ok(SaslSettings { rules: Arc::new(rules), receive_bytes_max: sasl.receive_bytes_max, plain })
+        let receive_bytes_max = sasl.receive_bytes_max;
+        Ok(SaslSettings { rules: Arc::new(rules), receive_bytes_max, plain, keys: sasl.clone() })
     }
 
     /// The users of PLAIN.

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::broker::BrokerConfig;
 use super::group;
 use super::key::{ConfigKey, ConfigType, Scope, UpdateMode};
+use super::protection;
 use super::sources::BrokerValues;
 use super::table;
 use super::topic::TopicConfigValues;
@@ -105,26 +106,26 @@ pub(super) fn alter_values(
     Ok(difference(own, after))
 }
 
-/// Changes values of the node, or defaults of the cluster, that `current` runs with.
+/// Changes a node's own values, or the cluster's defaults: those that `own` has of the layer. `current` is what the node that
+/// decides runs with, which may be another node than the one whose values they are.
 pub fn alter_broker(
     layer: BrokerLayer,
+    own: &BTreeMap<String, String>,
     changes: &[Change<'_>],
     current: &BrokerConfig,
 ) -> Result<Changed, AlterError> {
     check_shape(changes)?;
     let values = &current.values;
-    let own = match layer {
-        BrokerLayer::Node => &values.node,
-        BrokerLayer::ClusterDefault => &values.cluster,
-    };
     let after = apply(Scope::Broker, own, changes)?;
     validate_broker(layer, &after)?;
+    check_protections(changes)?;
     let (cluster, node) = match layer {
         BrokerLayer::Node => (values.cluster.clone(), after.clone()),
         BrokerLayer::ClusterDefault => (after.clone(), values.node.clone()),
     };
     let changed = current.with_dynamic(cluster, node);
     let changed = changed.map_err(|error| AlterError::InvalidRequest(error.to_string()))?;
+    check_nodes(current, &changed)?;
     check_threads(
         "num.network.threads",
         current.network.num_network_threads,
@@ -311,6 +312,28 @@ fn validate_broker(layer: BrokerLayer, own: &BTreeMap<String, String>) -> Result
     )
 }
 
+/// What keeps a node from starting is not set while it runs either: nothing would obey it.
+fn check_protections(changes: &[Change<'_>]) -> Result<(), AlterError> {
+    let set = changes.iter().filter(|change| change.operation != Operation::Delete);
+    let missing = set.filter_map(|change| protection::refusal(change.name, change.value.unwrap_or_default()));
+    missing.map(AlterError::InvalidRequest).next().map_or(Ok(()), Err)
+}
+
+/// The links between nodes go on with the mechanisms and users with which the node has started.
+fn check_nodes(current: &BrokerConfig, changed: &BrokerConfig) -> Result<(), AlterError> {
+    let Some(nodes) = &changed.nodes else { return Ok(()) };
+    let started = current.with_dynamic(BTreeMap::new(), BTreeMap::new());
+    let started = started.map_err(|error| AlterError::InvalidRequest(error.to_string()))?;
+    if started.nodes.is_none_or(|started| started.sasl == nodes.sasl) {
+        return Ok(());
+    }
+    Err(AlterError::InvalidRequest(format!(
+        "SASL of the controllers' listener {} cannot be changed dynamically: change the properties of each node, and \
+         restart it",
+        nodes.endpoint.listener
+    )))
+}
+
 /// As in Kafka: a change by more than this is taken for a mistake.
 fn check_threads(name: &str, current: usize, wanted: usize) -> Result<(), AlterError> {
     let why = match wanted {
@@ -333,6 +356,7 @@ fn difference(own: &BTreeMap<String, String>, after: BTreeMap<String, String>) -
 
 #[cfg(test)]
 mod tests {
+    use super::super::properties::Properties;
     use super::super::sources::Sources;
     use super::Operation::*;
     use super::*;
@@ -368,7 +392,7 @@ mod tests {
     fn node(layer: BrokerLayer, changes: &[(&str, Operation, Option<&str>)], expect: &str) {
         let changes: Vec<_> =
             changes.iter().map(|&(name, operation, value)| Change { name, operation, value }).collect();
-        assert_eq!(show(alter_broker(layer, &changes, &broker())), expect, "{changes:?}");
+        assert_eq!(show(alter_broker(layer, &BTreeMap::new(), &changes, &broker())), expect, "{changes:?}");
     }
 
     #[test]
@@ -508,6 +532,82 @@ mod tests {
             &[("max.connections", Append, Some("0"))],
             "INVALID_CONFIG Config value append is not allowed for config key: max.connections",
         );
+    }
+
+    /// A key that nothing obeys is not taken for protection.
+    #[test]
+    fn what_would_keep_clients_out_is_not_accepted_in_vain() {
+        const MISSING: &str = "asks for a mechanism, class or setting of SASL, which this version does not have, so that it \
+                               would be open to every client that reaches it";
+        let text = "org.apache.kafka.common.security.plain.PlainLoginModule required;";
+        for name in [
+            "sasl.jaas.config",
+            "listener.name.in.sasl.jaas.config",
+            "listener.name.in.gssapi.sasl.jaas.config",
+            "listener.name.in.plain.sasl.server.callback.handler.class",
+        ] {
+            let expect = format!("INVALID_REQUEST {name} {MISSING}");
+            node(BrokerLayer::Node, &[(name, Set, Some(text))], &expect);
+            node(BrokerLayer::Node, &[(name, Delete, None)], "");
+        }
+        let name = "listener.name.in.plain.sasl.jaas.config";
+        node(BrokerLayer::Node, &[(name, Set, Some(text))], &format!("{name}={text}"));
+    }
+
+    /// The metadata leader decides for all nodes, whose values are not its own.
+    #[test]
+    fn the_values_of_another_node_are_changed() {
+        let decides = broker().with_dynamic(BTreeMap::new(), map(&[("max.connections", "10")]));
+        let decides = decides.expect("it is valid");
+        let change = |own: &[(&str, &str)], change| {
+            show(alter_broker(BrokerLayer::Node, &map(own), &[change], &decides))
+        };
+        let set = |value| Change { name: "max.connections", operation: Set, value: Some(value) };
+        let delete = Change { name: "max.connections", operation: Delete, value: None };
+        assert_eq!(change(&[], set("10")), "max.connections=10");
+        assert_eq!(change(&[("max.connections", "20")], set("20")), "");
+        assert_eq!(change(&[("max.connections", "20")], delete), "-max.connections");
+        assert_eq!(change(&[], delete), "");
+    }
+
+    #[test]
+    fn links_between_nodes_keep_the_mechanisms_and_users_of_the_start() {
+        const JAAS: &str = "org.apache.kafka.common.security.plain.PlainLoginModule required \
+                            username=\"node\" password=\"a\" user_node=\"a\";";
+        let lines = format!(
+            "process.roles=broker,controller\nnode.id=2\ncontroller.listener.names=CONTROLLER\n\
+             controller.quorum.voters=1@a:1,2@b:2\nlisteners=IN://:9092,CONTROLLER://:9093\n\
+             listener.security.protocol.map=IN:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT\n\
+             sasl.enabled.mechanisms=PLAIN\nsasl.mechanism.controller.protocol=PLAIN\n\
+             listener.name.in.plain.sasl.jaas.config={JAAS}\n\
+             listener.name.controller.plain.sasl.jaas.config={JAAS}\n"
+        );
+        let file = Properties::parse(lines.as_bytes()).expect("it is well formed");
+        let current = BrokerConfig::from_sources(Sources { file: Some(&file), ..Sources::default() });
+        let current = current.expect("it is valid");
+        let change = |name, value| {
+            let change = Change { name, operation: Set, value: Some(value) };
+            alter_broker(BrokerLayer::Node, &BTreeMap::new(), &[change], &current).map(drop)
+        };
+        let other = JAAS.replace("\"a\"", "\"b\"");
+        for (name, value) in [
+            ("listener.name.controller.plain.sasl.jaas.config", other.as_str()),
+            ("listener.name.controller.sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-512"),
+            ("listener.name.controller.connections.max.reauth.ms", "1000"),
+            ("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-512"),
+        ] {
+            let Err(AlterError::InvalidRequest(why)) = change(name, value) else {
+                panic!("{name} is accepted")
+            };
+            assert!(why.contains("controllers' listener CONTROLLER cannot be changed"), "{name}: {why}");
+        }
+        for (name, value) in [
+            ("listener.name.in.plain.sasl.jaas.config", other.as_str()),
+            ("listener.name.in.sasl.enabled.mechanisms", "SCRAM-SHA-512"),
+            ("listener.name.controller.plain.sasl.jaas.config", JAAS),
+        ] {
+            assert_eq!(change(name, value), Ok(()), "{name}");
+        }
     }
 
     #[test]

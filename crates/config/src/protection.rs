@@ -86,6 +86,12 @@ pub(super) fn missing(values: &BrokerValues) -> Vec<Problem> {
     asking.collect()
 }
 
+/// Why a value is not set while the node runs; none if nothing that is missing is asked for by it.
+pub(super) fn refusal(name: &str, value: &str) -> Option<String> {
+    let row = of_name(name).filter(|_| !asks_for_nothing(name, value))?;
+    Some(format!("{name} asks for {}", without(row.asks_for)))
+}
+
 /// Completes "LISTENER uses PROTOCOL, ..." and the like.
 pub(super) fn without(what: &str) -> String {
     format!(

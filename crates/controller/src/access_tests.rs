@@ -28,7 +28,7 @@ type Chosen<'a> = (i8, Option<&'a str>, i8, Option<&'a str>, i8, i8);
 
 const READ_T: Entry<'static> = (2, "t", 3, "User:a", 3, 3);
 
-fn create(session: &mut Session, entries: &[Entry<'_>]) -> Vec<String> {
+pub(super) fn create(session: &mut Session, entries: &[Entry<'_>]) -> Vec<String> {
     let creation =
         |(resource_type, name, pattern, principal, operation, permission): &Entry<'_>| AclCreation {
             resource_type: *resource_type,
@@ -60,7 +60,7 @@ fn create(session: &mut Session, entries: &[Entry<'_>]) -> Vec<String> {
     shown.collect()
 }
 
-fn delete(session: &mut Session, filters: &[Chosen<'_>]) -> Vec<String> {
+pub(super) fn delete(session: &mut Session, filters: &[Chosen<'_>]) -> Vec<String> {
     let filter =
         |(resource_type, name, pattern, principal, operation, permission): &Chosen<'_>| DeleteAclsFilter {
             resource_type_filter: *resource_type,
@@ -240,7 +240,7 @@ fn a_request_changes_so_many_entries_at_most() {
     assert_eq!(session.machine.image().acls().count(), 0);
 }
 
-fn upsertion(user: &str, mechanism: i8, iterations: i32) -> ScramCredentialUpsertion<'_> {
+pub(super) fn upsertion(user: &str, mechanism: i8, iterations: i32) -> ScramCredentialUpsertion<'_> {
     ScramCredentialUpsertion {
         name: Cow::Borrowed(user),
         mechanism,
@@ -251,7 +251,7 @@ fn upsertion(user: &str, mechanism: i8, iterations: i32) -> ScramCredentialUpser
     }
 }
 
-fn alter(
+pub(super) fn alter(
     session: &mut Session,
     deletions: &[(&str, i8)],
     upsertions: Vec<ScramCredentialUpsertion<'_>>,

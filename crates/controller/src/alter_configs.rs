@@ -162,7 +162,7 @@ impl MetadataStateMachine {
                 self.check_subscription(name, own.is_empty(), before)?;
                 alter_client_metrics(own, &changes)?
             }
-            ResourceKind::Broker => alter_broker(self.broker_layer(name)?, &changes, config)?,
+            ResourceKind::Broker => alter_broker(self.broker_layer(name)?, own, &changes, config)?,
         })
     }
 

@@ -113,6 +113,7 @@ mod tests {
 
     use super::*;
     use crate::session::{Session, config, topic, with_configs};
+    use crate::{access_tests, quota_tests};
 
     /// What a node that has everything below an offset goes on with behind a snapshot of all: what changed, in words, and that it is
     /// the same then as if it had seen each record.
@@ -146,6 +147,10 @@ mod tests {
                 format!("{}-{partition} is another", name(topic_id))
             }
             MetadataChange::ConfigChanged { resource, name } => format!("{name} of {}", resource.name),
+            MetadataChange::AclChanged { id } => {
+                let acl = now.acl(*id).or(before.acl(*id)).expect("a rule");
+                format!("the rule of {}", acl.principal)
+            }
             other => format!("{other:?}"),
         }
     }
@@ -182,5 +187,39 @@ mod tests {
         ];
         assert_eq!(replace(&session, known), expected);
         assert!(replace(&session, 0).contains(&"BrokerChanged { id: 1 }".to_owned()));
+    }
+
+    /// Who decides by rules and passwords makes anew what is named.
+    #[test]
+    fn a_snapshot_changes_rules_users_and_quotas() {
+        let mut session = Session::new("");
+        let rule = |principal| (2, "t", 3, principal, 3, 3);
+        let made = access_tests::create(&mut session, &[rule("User:stays"), rule("User:goes")]);
+        assert_eq!(made, ["ok"; 2]);
+        let user = |name, iterations| access_tests::upsertion(name, 1, iterations);
+        let users = ["stays", "goes", "changes"].map(|name| user(name, 4096)).into();
+        assert_eq!(access_tests::alter(&mut session, &[], users).len(), 3);
+        let entity = [("user", Some("u"))];
+        let quota = |session: &mut Session, rate| {
+            assert_eq!(quota_tests::alter(session, &entity, &[("producer_byte_rate", Some(rate))]), "ok");
+        };
+        quota(&mut session, 1000.0);
+        let known = session.log.len();
+        assert_eq!(replace(&session, known), [""; 0], "nothing that was not known");
+        let removed = access_tests::delete(&mut session, &[(1, None, 1, Some("User:goes"), 1, 1)]);
+        assert_eq!(removed, ["ok t"]);
+        assert_eq!(access_tests::create(&mut session, &[rule("User:comes")]), ["ok"]);
+        let users = vec![user("changes", 8192), user("comes", 4096)];
+        assert_eq!(access_tests::alter(&mut session, &[("goes", 1)], users).len(), 3);
+        quota(&mut session, 2000.0);
+        let expected = [
+            "QuotaChanged",
+            "the rule of User:goes",
+            "the rule of User:comes",
+            "ScramChanged { user: \"changes\", mechanism: Sha256 }",
+            "ScramChanged { user: \"comes\", mechanism: Sha256 }",
+            "ScramChanged { user: \"goes\", mechanism: Sha256 }",
+        ];
+        assert_eq!(replace(&session, known), expected);
     }
 }

@@ -45,7 +45,7 @@ fn alter_all(session: &mut Session, entries: &[(Parts<'_>, Ops<'_>)], validate_o
     response.entries.iter().map(|e| said(e.error_code, e.error_message.as_deref())).collect()
 }
 
-fn alter(session: &mut Session, parts: Parts<'_>, ops: Ops<'_>) -> String {
+pub(super) fn alter(session: &mut Session, parts: Parts<'_>, ops: Ops<'_>) -> String {
     alter_all(session, &[(parts, ops)], false).remove(0)
 }
 

@@ -181,10 +181,11 @@ fn what_cannot_change_is_refused() {
 #[test]
 fn secrets_are_kept_and_not_shown() {
     let (_broker, mut client) = start("dynamic-secrets");
-    for name in ["sasl.jaas.config", "some.plugin.key"] {
+    const USERS: &str = "listener.name.other.plain.sasl.jaas.config";
+    for name in [USERS, "some.plugin.key"] {
         set(&mut client, NODE, name, "s3cret");
     }
-    let shown = describe(&mut client, (BROKER, NODE), "sasl.jaas.config");
+    let shown = describe(&mut client, (BROKER, NODE), USERS);
     assert_eq!(shown, Some(("hidden".to_owned(), DYNAMIC_BROKER, vec![DYNAMIC_BROKER])));
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn serve(
     let altered = broker.controller.alter_configs(&request);
     // As in Kafka, who sets a store to what it is has it read again.
     if !request.validate_only && request.resources.iter().any(|resource| resource.resource_type == BROKER) {
-        broker.security.reconfigure(&broker.config());
+        broker.security.read_stores_again();
     }
     let mut responses = altered.unwrap_or_else(|error| {
         request.resources.iter().map(|resource| refuse(resource, &error.into())).collect()

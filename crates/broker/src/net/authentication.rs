@@ -51,6 +51,7 @@ impl TlsGate {
 
 /// The authentication of a connection by SASL, and the session that it gave.
 pub(crate) struct SaslGate {
+    /// Those of the listener when the authentication began: that of the connection, or of the session's renewal.
     settings: Arc<SaslSettings>,
     state: State,
 }
@@ -60,8 +61,8 @@ enum State {
     Unauthenticated { authenticator: Authenticator, seat: Seat, deadline: Instant },
     /// The session's principal, who may be renewing it.
     Session { session: Session, renewal: Option<Authenticator> },
-    /// It has failed; nothing more is read.
-    Refused,
+    /// It has failed; nothing more is read. Until the connection has ended, it has the seat that it had.
+    Refused(Option<Seat>),
 }
 
 /// Where a frame came from, and where its answer goes.
@@ -109,7 +110,8 @@ impl Gate {
     pub(crate) fn frame_bytes_max(&self) -> Option<usize> {
         match self {
             Gate::Sasl(gate) => {
-                matches!(gate.state, State::Unauthenticated { .. }).then_some(gate.settings.receive_bytes_max)
+                let is_known = matches!(gate.state, State::Session { .. } | State::Refused(None));
+                (!is_known).then_some(gate.settings.receive_bytes_max)
             }
             Gate::Tls(_) => Some(FIRST_FRAME_BYTES_MAX),
             Gate::Open => None,
@@ -120,8 +122,8 @@ impl Gate {
     pub(crate) fn seat(&mut self) -> Option<&mut Seat> {
         match self {
             Gate::Sasl(gate) => match &mut gate.state {
-                State::Unauthenticated { seat, .. } => Some(seat),
-                _ => None,
+                State::Unauthenticated { seat, .. } | State::Refused(Some(seat)) => Some(seat),
+                State::Session { .. } | State::Refused(None) => None,
             },
             Gate::Tls(gate) => Some(&mut gate.seat),
             Gate::Open => None,
@@ -180,7 +182,7 @@ impl SaslGate {
         }
         let now = now(broker);
         let step = match &mut self.state {
-            State::Refused => return Handled::Silent,
+            State::Refused(_) => return Handled::Silent,
             State::Unauthenticated { authenticator, seat, .. } => {
                 seat.progressed(now.monotonic_ms);
                 step(authenticator, broker, &self.settings, &frame, now)
@@ -195,6 +197,10 @@ impl SaslGate {
                     return Handled::Close(CloseReason::SessionExpired);
                 }
                 Admission::Renew => {
+                    // Who was a user at the last time may be none now.
+                    if let Some(settings) = broker.security.sasl(frame.context.listener) {
+                        self.settings = settings;
+                    }
                     let authenticator =
                         renewal.insert(Authenticator::again(self.settings.rules.clone(), session));
                     step(authenticator, broker, &self.settings, &frame, now)
@@ -249,8 +255,16 @@ impl SaslGate {
     /// The connection ends. The answer to credentials that were refused is held back for a while, which slows
     /// down guessing.
     fn refused(&mut self, broker: &Broker, context: &ConnectionContext, failure: Failure) -> Handled {
-        let again = matches!(self.state, State::Session { .. });
-        self.state = State::Refused;
+        let seat = match std::mem::replace(&mut self.state, State::Refused(None)) {
+            State::Unauthenticated { seat, .. } => Some(seat),
+            // The connection was authenticated before.
+            _ => None,
+        };
+        let again = seat.is_none();
+        if let Some(seat) = &seat {
+            seat.refused();
+        }
+        self.state = State::Refused(seat);
         let reason = CloseReason::NotAuthenticated(OneLine(&failure.detail).to_string());
         if !failure.is_refusal {
             return Handled::Close(reason);

@@ -21,12 +21,12 @@ use tokio::time::{Sleep, sleep_until};
 
 use crate::broker::Broker;
 use crate::heap;
-use crate::line_budget::Line;
 use crate::net::answers::AnswerShare;
 use crate::net::authentication::{Frame, Gate};
 use crate::net::buffers::RequestMemory;
 use crate::net::context::ConnectionContext;
 use crate::net::dispatch::{self, Handled, Later};
+use crate::net::door::Seat;
 use crate::net::event_loop::Placement;
 use crate::net::input::Input;
 use crate::net::output::ResponseBuffer;
@@ -145,7 +145,6 @@ impl CloseReason {
         matches!(self, Self::NotAuthenticated(_) | Self::Tls(_) | Self::SpeaksTls)
     }
 
-    /// Whether an operator should read about it: it is neither ordinary nor the broker's own doing.
     /// Whether who is not authenticated causes it, as often as it connects.
     fn is_of_a_stranger(&self) -> bool {
         matches!(
@@ -158,6 +157,7 @@ impl CloseReason {
         )
     }
 
+    /// Whether an operator should read about it: it is neither ordinary nor the broker's own doing.
     fn is_noteworthy(&self) -> bool {
         !matches!(self, Self::PeerClosed | Self::Stopping | Self::Moves | Self::Idle(_) | Self::Io(_))
     }
@@ -299,11 +299,8 @@ impl Connection {
     /// Says why it ends. Strangers cannot fill the log: they may come, and be refused, very often.
     fn log_end(&self, reason: &CloseReason) {
         let peer = self.context.peer;
-        if reason.is_of_a_stranger() {
-            let Line::Write { left_out } = self.broker.door.refusals().next() else { return };
-            if left_out > 0 {
-                tracing::warn!(left_out, "further connections were not authenticated, and are not shown");
-            }
+        if reason.is_of_a_stranger() && !self.broker.door.may_log_refusal() {
+            return;
         }
         tracing::warn!(%peer, connection = self.context.id, "connection closed: {reason}");
     }
@@ -323,11 +320,9 @@ impl Connection {
             _ if reason.has_last_words() => {}
             _ => return self.transport.say_goodbye(),
         }
-        // On the heap, or every connection would keep room for what few of them come to.
         let alone = if self.has_last_answer { ANSWER_ALONE_TIME } else { Duration::ZERO };
-        let linger = Box::pin(end(&mut self.transport, alone));
-        // However it ends, the connection does.
-        let _ = tokio::time::timeout(LINGER_TIME_MAX, linger).await;
+        // On the heap, or every connection would keep room for what few of them come to.
+        Box::pin(end_in_time(&mut self.transport, self.gate.seat(), alone)).await;
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<CloseReason> {
@@ -716,6 +711,22 @@ fn no_frame(error: FrameError) -> CloseReason {
             CloseReason::SpeaksTls
         }
         error => error.into(),
+    }
+}
+
+/// Ends a connection that was refused: behind what was sent last if it is read in time, at once if its seat is given to another one.
+async fn end_in_time(transport: &mut Transport, seat: Option<&mut Seat>, alone: Duration) {
+    let end = tokio::time::timeout(LINGER_TIME_MAX, end(transport, alone));
+    let Some(seat) = seat else {
+        // However it ends, the connection does.
+        let _ = end.await;
+        return;
+    };
+    heap::freed(heap::LOGIN_BYTES);
+    seat.refused();
+    tokio::select! {
+        _ = end => {}
+        _ = seat.given_up() => {}
     }
 }
 

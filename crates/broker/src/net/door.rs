@@ -1,8 +1,8 @@
 //! The connections that are not authenticated yet: how many there may be, and which of them has to go for another.
 //!
 //! They are served by an event loop of their own, the door, whose thread has a lower priority than those of data. Their
-//! number is bounded, and so is the share of one address. For a newcomer beyond a bound goes the connection that has made
-//! no progress for the longest time: of its address, or of all.
+//! number is bounded, and so is the share of one address. For a newcomer beyond a bound goes a connection that was refused and is
+//! about to end, or else the one that has made no progress for the longest time: of its address, or of all.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::line_budget::LineBudget;
+use crate::line_budget::{Line, LineBudget};
 
 /// One address may have this part of the seats, and at least one.
 const ADDRESS_SHARE: usize = 10;
@@ -55,9 +55,14 @@ impl Door {
         self.seats.lock().slowest(|connection, _| counts(connection))
     }
 
-    /// The lines about strangers that were refused.
-    pub(crate) fn refusals(&self) -> &LineBudget {
-        &self.refusals
+    /// Whether the log says of a stranger that it was refused: they come, and are refused, as often as they like. How many were
+    /// left out before, it says now.
+    pub(crate) fn may_log_refusal(&self) -> bool {
+        let Line::Write { left_out } = self.refusals.next() else { return false };
+        if left_out > 0 {
+            tracing::warn!(left_out, "further connections were not authenticated, and are not shown");
+        }
+        true
     }
 
     /// Seats that are taken.
@@ -68,6 +73,11 @@ impl Door {
 }
 
 impl Seat {
+    /// The connection was refused, and ends once it has read so: its seat is the first to be given to another one.
+    pub(crate) fn refused(&self) {
+        self.door.seats.lock().refused(self.connection);
+    }
+
     /// The connection has sent a whole frame.
     pub(crate) fn progressed(&self, now_ms: u64) {
         self.door.seats.lock().progressed(self.connection, now_ms);
@@ -93,6 +103,8 @@ pub(crate) struct Seats<T> {
 }
 
 struct Taken<T> {
+    /// It only has to read that it was refused.
+    is_refused: bool,
     address: IpAddr,
     progressed_at_ms: u64,
     give_up: T,
@@ -115,7 +127,8 @@ impl<T> Seats<T> {
             None
         };
         let left = leaves.and_then(|connection| self.leave(connection));
-        self.by_connection.insert(connection, Taken { address, progressed_at_ms: now_ms, give_up });
+        self.by_connection
+            .insert(connection, Taken { address, progressed_at_ms: now_ms, is_refused: false, give_up });
         *self.by_address.entry(address).or_default() += 1;
         self.check();
         left
@@ -123,7 +136,13 @@ impl<T> Seats<T> {
 
     fn slowest(&self, counts: impl Fn(u64, &Taken<T>) -> bool) -> Option<u64> {
         let counted = self.by_connection.iter().filter(|(id, taken)| counts(**id, taken));
-        counted.min_by_key(|(id, taken)| (taken.progressed_at_ms, **id)).map(|(id, _)| *id)
+        counted.min_by_key(|(id, taken)| (!taken.is_refused, taken.progressed_at_ms, **id)).map(|(id, _)| *id)
+    }
+
+    fn refused(&mut self, connection: u64) {
+        if let Some(taken) = self.by_connection.get_mut(&connection) {
+            taken.is_refused = true;
+        }
     }
 
     fn progressed(&mut self, connection: u64, now_ms: u64) {
@@ -176,6 +195,18 @@ mod tests {
         assert_eq!(seats.leave(1), None, "it has gone already");
         assert_eq!(seats.leave(50), Some('y'));
         assert_eq!(seats.enter(51, address(51), 6, 'z'), None);
+    }
+
+    #[test]
+    fn a_connection_that_was_refused_goes_first() {
+        let mut seats = Seats::new(20);
+        assert_eq!(seats.enter(1, address(1), 0, 'a'), None);
+        assert_eq!(seats.enter(2, address(1), 1, 'b'), None);
+        seats.refused(2);
+        assert_eq!(seats.enter(3, address(1), 3, 'c'), Some('b'), "though the other one is slower");
+        assert_eq!(seats.enter(4, address(1), 4, 'd'), Some('a'));
+        seats.refused(2);
+        seats.check();
     }
 
     proptest! {

@@ -56,7 +56,7 @@ impl Relief {
 }
 
 /// By how much the thread of the door gives way to those of data: their tail is not to move when many log in at once.
-const DOOR_NICENESS: i32 = 10;
+pub(crate) const DOOR_NICENESS: i32 = 10;
 
 /// Threads of a loop for work in the background ([`Class`](crate::background::Class)). What waits for a thread waits in the
 /// order of its arrival.
@@ -333,7 +333,7 @@ fn start_loop(
 }
 
 /// Makes this thread give way to others. Linux counts niceness by thread.
-fn lower_priority(niceness: i32) {
+pub(crate) fn lower_priority(niceness: i32) {
     if niceness == 0 {
         return;
     }

@@ -5,6 +5,9 @@
 //! thread, one at a time.
 //!
 //! With `mainstem.http.authentication` it speaks TLS, and shows who proves nothing no more of `/health` than its status.
+//! Passwords are checked on a thread of their own, of low priority.
+
+mod passwords;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,6 +15,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use http_body_util::Full;
@@ -27,8 +31,9 @@ use crate::broker::Broker;
 use crate::health::Health;
 use crate::metrics::{self, METRICS_LISTENER};
 use crate::net::transport::{DetachedTransport, Sealed, Transport};
-use crate::security::{self, TlsSettings};
+use crate::security::TlsSettings;
 use crate::supervised::AbortOnPanic;
+use passwords::{Passwords, Turn};
 
 /// The listener's thread, which ends when this is dropped.
 pub(crate) struct Operator {
@@ -42,6 +47,8 @@ struct Served {
     health: Arc<Health>,
     /// Where clients have to prove who they are.
     tls: Option<Arc<TlsSettings>>,
+    /// Where they may do it by a password.
+    passwords: Option<Passwords>,
     /// Once there is one.
     broker: OnceLock<Arc<Broker>>,
     /// Held while metrics are gathered.
@@ -58,7 +65,9 @@ impl Operator {
         health: Arc<Health>,
         tls: Option<Arc<TlsSettings>>,
     ) -> io::Result<Self> {
-        let served = Arc::new(Served { health, tls, broker: OnceLock::new(), gathering: Mutex::default() });
+        let passwords = tls.is_some().then(Passwords::start).transpose()?;
+        let (broker, gathering) = (OnceLock::new(), Mutex::default());
+        let served = Arc::new(Served { health, tls, passwords, broker, gathering });
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -268,28 +277,12 @@ impl Served {
             ));
         };
         let principal = match (client.certificate.get().cloned(), credentials(request)) {
-            (Some(principal), _) => Some(principal),
-            (None, None) => None,
-            (None, Some((name, password))) => {
-                // Hashing takes its time: one password at a time, and not on the thread that says how the node is.
-                let _turn = self.gathering.lock().await;
-                let own = broker.clone();
-                let check = move || security::user_of_password(&own, &name, &password);
-                let user = tokio::task::spawn_blocking(check).await.ok().flatten();
-                let counts = broker.metrics.authentications.of(METRICS_LISTENER);
-                match user {
-                    Some(_) => counts.succeeded(false),
-                    None => counts.failed(false),
-                }
-                user
-            }
-        };
-        let Some(principal) = principal else {
-            let mut refused =
-                text(StatusCode::UNAUTHORIZED, "text/plain", "A user and its password are needed.\n".into());
-            let basic = header::HeaderValue::from_static("Basic realm=\"mainstem\", charset=\"UTF-8\"");
-            refused.headers_mut().insert(header::WWW_AUTHENTICATE, basic);
-            return Some(refused);
+            (Some(principal), _) => principal,
+            (None, None) => return Some(Refusal::NoUser.response()),
+            (None, Some(login)) => match self.log_in(&broker, client.host.to_canonical(), login).await {
+                Ok(principal) => principal,
+                Err(refusal) => return Some(refusal.response()),
+            },
         };
         let authorization = broker.security.authorization();
         if authorization.is_none_or(|rules| rules.may_describe_cluster(&principal, client.host)) {
@@ -297,6 +290,39 @@ impl Served {
         }
         let why = format!("{principal} may not Describe the cluster.\n");
         Some(text(StatusCode::FORBIDDEN, "text/plain", why))
+    }
+
+    /// The user of a name and a password, or why there is none.
+    async fn log_in(
+        &self,
+        broker: &Arc<Broker>,
+        address: IpAddr,
+        login: (String, Secret),
+    ) -> Result<KafkaPrincipal, Refusal> {
+        let passwords = self.passwords.as_ref().ok_or(Refusal::NoUser)?;
+        let turn = passwords.turn(address).ok_or(Refusal::TooMany)?;
+        let (user, turn) = passwords.check(turn, broker.clone(), login).await.ok_or(Refusal::NoUser)?;
+        let counts = broker.metrics.authentications.of(METRICS_LISTENER);
+        if let Some(user) = user {
+            counts.succeeded(false);
+            return Ok(user);
+        }
+        counts.failed(false);
+        if broker.door.may_log_refusal() {
+            tracing::warn!(peer = %address, "a request for metrics was refused: it has no user's password");
+        }
+        Self::hold_back(broker.config().authentication.failed_delay, turn).await;
+        Err(Refusal::NoUser)
+    }
+
+    /// Lets the time of a refusal pass, which slows down guessing; who does not wait for the answer has the turn no sooner.
+    async fn hold_back(delay: Duration, turn: Turn) {
+        let passing = tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
+            drop(turn);
+        });
+        // It is not ended before the listener is.
+        let _ = passing.await;
     }
 
     async fn metrics(&self) -> Response<Full<Bytes>> {
@@ -311,6 +337,37 @@ impl Served {
                 text(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", "The log says why.\n".into())
             }
         }
+    }
+}
+
+/// Why a client is not known.
+#[derive(Debug, Clone, Copy)]
+enum Refusal {
+    /// It has not said the name and the password of a user.
+    NoUser,
+    /// Its address has as many passwords in hand as it may.
+    TooMany,
+}
+
+impl Refusal {
+    fn response(self) -> Response<Full<Bytes>> {
+        let (status, why, header, value) = match self {
+            Refusal::NoUser => (
+                StatusCode::UNAUTHORIZED,
+                "A user and its password are needed.\n",
+                header::WWW_AUTHENTICATE,
+                "Basic realm=\"mainstem\", charset=\"UTF-8\"",
+            ),
+            Refusal::TooMany => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "Other passwords of this address are being checked, or were refused a moment ago: try again.\n",
+                header::RETRY_AFTER,
+                "1",
+            ),
+        };
+        let mut refused = text(status, "text/plain", why.into());
+        refused.headers_mut().insert(header, header::HeaderValue::from_static(value));
+        refused
     }
 }
 

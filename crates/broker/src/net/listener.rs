@@ -363,7 +363,7 @@ fn gate(broker: &Arc<Broker>, context: &ConnectionContext) -> Gate {
     let seat = broker.door.enter(context.id, address, broker.clock.mono_ms());
     let deadline = Instant::now() + broker.config().authentication.timeout;
     match (sasl, tls) {
-        (Some(sasl), _) => Gate::Sasl(Box::new(SaslGate::new(sasl.clone(), seat, deadline))),
+        (Some(sasl), _) => Gate::Sasl(Box::new(SaslGate::new(sasl, seat, deadline))),
         (None, Some(tls)) => Gate::Tls(Box::new(TlsGate::new(tls.clone(), seat, deadline))),
         (None, None) => Gate::Open,
     }

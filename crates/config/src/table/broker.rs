@@ -45,7 +45,8 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Milliseconds after which a connection without traffic is closed."),
     broker("connections.max.reauth.ms", Long).default("0")
         .doc("Milliseconds after which a client that came by SASL must authenticate again (KIP-368); 0 is never. Also \
-             per listener, and per mechanism of one: `listener.name.LISTENER.MECHANISM.connections.max.reauth.ms`."),
+             per listener, and per mechanism of one: `listener.name.LISTENER.MECHANISM.connections.max.reauth.ms`. With a \
+             listener's prefix it can be changed while the node runs."),
     broker("controlled.shutdown.enable", Bool).default("true")
         .doc("Have other nodes of the cluster lead what this one leads before it stops."),
     broker("controller.listener.names", List).non_empty_list().high()
@@ -318,16 +319,18 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Milliseconds after which a replica that has not caught up with its leader leaves those in sync."),
     broker("sasl.enabled.mechanisms", List).default("GSSAPI").any_list().per_broker()
         .doc("Mechanisms that clients of SASL listeners may use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. Also per listener. \
-             With another one, such as the default, a SASL listener does not start."),
+             With another one, such as the default, a SASL listener does not start. A change counts for new connections, and \
+             for sessions when they are renewed; not on the controllers' listener, which keeps what it has started with."),
     broker("sasl.jaas.config", Password).per_broker()
         .doc("Login module and its options, as `listener.name.LISTENER.MECHANISM.sasl.jaas.config`; without the prefix \
              it is refused. For PLAIN: `org.apache.kafka.common.security.plain.PlainLoginModule required \
-             user_NAME=\"PASSWORD\";`."),
+             user_NAME=\"PASSWORD\";`. A change counts as one of `sasl.enabled.mechanisms` does."),
     broker("sasl.mechanism.controller.protocol", Str).default("GSSAPI").high()
         .doc("Mechanism by which a node of a cluster proves itself to the others, on a controllers' listener with SASL. User \
              and password are those of the listener's `sasl.jaas.config` of that mechanism."),
     broker("sasl.server.max.receive.size", Int).default("524288")
-        .doc("Bytes of the largest frame on a connection that is not authenticated yet."),
+        .doc("Bytes of the largest frame on a connection that is not authenticated yet. Also per listener; with a listener's prefix \
+             it can be changed while the node runs."),
     broker("security.inter.broker.protocol", Str).default("PLAINTEXT")
         .one_of(&["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"])
         .doc("Says which listener is that between nodes, where `inter.broker.listener.name` does not: the first of this \

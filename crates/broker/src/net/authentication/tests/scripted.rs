@@ -406,7 +406,9 @@ fn the_loops_serve_a_session_that_is_not_tls() {
 
 #[test]
 fn a_handshake_that_stalls_keeps_no_one_waiting_and_ends_in_time() {
-    let broker = broker(&[("mainstem.authentication.timeout.ms", "1000")]);
+    // As long as a busy machine may take for those who come in.
+    let limit = Duration::from_secs(3);
+    let broker = broker(&[("mainstem.authentication.timeout.ms", &limit.as_millis().to_string())]);
     let address = listen(&broker);
     let began = Instant::now();
     let mut silent = dial(address);
@@ -434,7 +436,7 @@ fn a_handshake_that_stalls_keeps_no_one_waiting_and_ends_in_time() {
         assert!(read.is_ok() || is_reset, "{read:?}");
         // After a handshake the last word is that nothing follows.
         assert!(last_words.is_empty() || last_words == [0], "{last_words:?}");
-        assert!(!waits || began.elapsed() >= Duration::from_secs(1));
+        assert!(!waits || began.elapsed() >= limit);
     }
     assert!(quick.is_served(), "who is authenticated stays");
     assert_no_seat_is_taken(&broker);

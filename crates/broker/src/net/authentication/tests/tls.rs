@@ -1,15 +1,15 @@
 //! Connections to listeners with TLS: whose certificate is believed, what is said to who is not, and stores that change.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use mainstem_security::tls::{TlsClient, TlsProperties};
-use mainstem_wire::messages::incremental_alter_configs_request::{
-    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
-};
 use mainstem_wire::messages::metadata_request::MetadataRequestTopic;
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
+use socket2::{Domain, Socket, Type};
 
 use super::wire::Session;
 use super::*;
@@ -198,7 +198,8 @@ fn who_speaks_another_protocol_is_closed() {
 #[test]
 fn a_handshake_has_a_deadline() {
     let authority = Authority::new();
-    let broker = authority.broker("SSL", &[("mainstem.authentication.timeout.ms", "300")]);
+    // As long as a busy machine may take for the one who comes in.
+    let broker = authority.broker("SSL", &[("mainstem.authentication.timeout.ms", "3000")]);
     let mut inside = connect(&broker, &authority.client(None));
     let mut silent = Peer::connect(&broker);
     let mut half = Peer::connect(&broker);
@@ -235,7 +236,12 @@ fn a_handshake_that_drips_has_the_same_deadline() {
     }
     assert!(began.elapsed() >= limit, "it has its time");
     assert!(sent > 0 && !dripping.read(&mut [0; 1]).is_ok_and(|read| read > 0), "it is closed, unanswered");
-    assert!(connect(&broker, &client).is_served());
+    // Those who are quick enough come in, which on a busy machine is not everybody.
+    let deadline = Instant::now() + PATIENCE;
+    let comes_in = || connect_in_pieces(&broker, &client, usize::MAX).is_ok_and(|mut peer| peer.is_served());
+    while !comes_in() {
+        assert!(Instant::now() < deadline, "nobody comes in");
+    }
     assert_no_seat_is_taken(&broker);
 }
 
@@ -367,21 +373,6 @@ fn the_expiry_of_a_certificate_is_said_in_metrics_and_health_and_daily_in_the_lo
     );
 }
 
-/// Sets a key of the node by IncrementalAlterConfigs; the error code and the message.
-fn alter(peer: &mut Peer, key: &'static str, value: &str) -> (i16, String) {
-    let config =
-        AlterableConfig { name: key.into(), value: Some(value.to_owned().into()), ..Default::default() };
-    let resource = AlterConfigsResource {
-        resource_type: 4,
-        resource_name: "1".into(),
-        configs: vec![config],
-        ..Default::default()
-    };
-    let request = IncrementalAlterConfigsRequest { resources: vec![resource], ..Default::default() };
-    let answer = &peer.call(&request, 1).expect("an answer").responses[0];
-    (answer.error_code, answer.error_message.as_deref().unwrap_or_default().to_owned())
-}
-
 #[test]
 fn a_store_that_is_set_counts_at_once_and_one_that_cannot_be_used_is_refused() {
     const LOCATION: &str = "listener.name.ssl.ssl.keystore.location";
@@ -424,8 +415,21 @@ fn get(
     path: &str,
     user: Option<&str>,
 ) -> std::io::Result<(String, String)> {
+    get_from(Ipv4Addr::LOCALHOST, broker.http().expect("it is configured"), client, (path, user))
+}
+
+/// The same, to a client of this address.
+fn get_from(
+    address: Ipv4Addr,
+    listener: SocketAddr,
+    client: &TlsClient,
+    (path, user): (&str, Option<&str>),
+) -> std::io::Result<(String, String)> {
     use base64::prelude::{BASE64_STANDARD, Engine};
-    let stream = TcpStream::connect(broker.http().expect("it is configured"))?;
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from((address, 0)).into())?;
+    socket.connect(&listener.into())?;
+    let stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(PATIENCE))?;
     let session = Session::begin(stream, client.session("localhost").unwrap(), usize::MAX)?;
     let mut wire = Wire::Tls(Box::new(session));
@@ -479,6 +483,56 @@ fn metrics_are_for_users_with_a_password() {
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer);
     assert!(answer.is_empty(), "who does not speak TLS is not answered");
+}
+
+/// A password takes thousands of hashes, and everybody may send one.
+#[test]
+fn who_guesses_passwords_keeps_no_other_address_from_the_metrics() {
+    const DELAY: Duration = Duration::from_millis(200);
+    let delay = DELAY.as_millis().to_string();
+    let guarded = [
+        ("mainstem.http.authentication", "basic"),
+        ("connection.failed.authentication.delay.ms", delay.as_str()),
+    ];
+    let authority = Authority::new();
+    let broker = authority.broker("SSL", &[&GUARDED[..], &guarded].concat());
+    add_user_of(&broker, ScramMechanism::Sha512, "bob", ("b-secret", 16_384));
+    let client = authority.client(None);
+    let listener = broker.http().expect("it is configured");
+    let ask = |address, user| {
+        let answer = get_from(address, listener, &client, ("/metrics", Some(user)));
+        answer.map_or_else(|_| "closed".to_owned(), |(status, _)| status)
+    };
+    let own = |user| ask(Ipv4Addr::new(127, 0, 0, 2), user);
+    let began = Instant::now();
+    assert_eq!(own("bob:wrong"), "401 Unauthorized");
+    assert!(began.elapsed() >= DELAY, "guessing is slowed down");
+
+    let (stop, denied) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let guess = || {
+        while !stop.load(Ordering::Relaxed) {
+            match ask(Ipv4Addr::LOCALHOST, "bob:guess").as_str() {
+                // A machine that is busy enough may close the connection of who is slow.
+                "401 Unauthorized" | "closed" => {}
+                "429 Too Many Requests" => _ = denied.fetch_add(1, Ordering::Relaxed),
+                other => panic!("{other}"),
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let guessing: Vec<_> = (0..4).map(|_| scope.spawn(guess)).collect();
+        let deadline = Instant::now() + PATIENCE;
+        let mut served = 0;
+        while (served < 5 || denied.load(Ordering::Relaxed) == 0) && Instant::now() < deadline {
+            let answer = own("bob:b-secret");
+            served += usize::from(answer == "200 OK");
+        }
+        stop.store(true, Ordering::Relaxed);
+        guessing.into_iter().for_each(|guess| guess.join().expect("it is answered"));
+        assert!(served >= 5, "{served}");
+        assert!(denied.load(Ordering::Relaxed) > 0, "one address has few passwords in hand");
+    });
+    assert_eq!(own("bob:b-secret"), "200 OK");
 }
 
 #[test]
