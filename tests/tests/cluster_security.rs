@@ -337,6 +337,7 @@ fn nodes_by_passwords_over_tls_keep_out_who_does_not_belong() {
         }
         succeed(&mut nodes.tool(id, "admin", &quota));
     }
+    each_node_has_settings_of_its_own(&nodes);
     // The tool asks the metadata leader to create topics, and any node to change quotas.
     let denies = |id: u16| nodes.log(id).contains("User:alice is Denied operation = ALTER_CONFIGS");
     assert!((1..=3).any(|id| Some(u64::from(id)) != leader && denies(id)), "only the leader judges");
@@ -397,6 +398,37 @@ fn nodes_by_passwords_over_tls_keep_out_who_does_not_belong() {
     nodes.start(3);
     let status = nodes.status(2, "admin");
     assert_eq!(status["nodes"].as_array().map(Vec::len), Some(3), "{status}");
+}
+
+/// Whichever node leads the metadata, those of another one are neither its own nor set without a look at that node's listeners.
+fn each_node_has_settings_of_its_own(nodes: &Nodes) {
+    const MECHANISMS: &str = "listener.name.clients.sasl.enabled.mechanisms";
+    let both = format!("{MECHANISMS}=SCRAM-SHA-512,SCRAM-SHA-256");
+    let set = |id: u16, changes: &[&str]| {
+        let node = format!("broker/{id}");
+        run(&mut nodes.tool(id, "admin", &[&["config", "set", &node][..], changes].concat()))
+    };
+    let own = |id: u16| succeed(&mut nodes.tool(id, "admin", &["config", "get", &format!("broker/{id}")]));
+    for id in 1..=3 {
+        for (change, why) in [
+            ("listener.name.clients.ssl.keystore.location=/missing.pem", "CLIENTS cannot use TLS"),
+            ("listener.name.clients.sasl.enabled.mechanisms=GSSAPI", "asks for GSSAPI"),
+            ("listener.name.controller.plain.sasl.jaas.config=other", "CONTROLLER cannot be changed"),
+        ] {
+            let refused = set(id, &[change]);
+            let said = String::from_utf8_lossy(&refused.stderr);
+            assert!(!refused.status.success() && said.contains(why), "{id} {change}: {said}");
+        }
+        assert!(!own(id).contains("listener.name"), "{}", own(id));
+    }
+    for id in 1..=3 {
+        assert!(set(id, &[&both]).status.success(), "{id}");
+        assert!(own(id).contains(MECHANISMS), "the same as that of another node: {}", own(id));
+    }
+    for id in [3, 2, 1] {
+        assert!(set(id, &["--delete", MECHANISMS]).status.success(), "{id}");
+        assert!(!own(id).contains(MECHANISMS), "{}", own(id));
+    }
 }
 
 #[test]

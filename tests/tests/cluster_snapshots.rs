@@ -270,6 +270,26 @@ impl Changes {
         }
     }
 
+    /// Makes rules of a topic that nothing else is about.
+    async fn set_watched_rules(&mut self) {
+        let rule = |number: usize| AclBinding {
+            resource_type: ResourceType::Topic,
+            name: WATCHED.into(),
+            pattern_type: PatternType::Literal,
+            principal: format!("User:watched-{number}"),
+            host: "*".into(),
+            operation: AclOperation::Read,
+            permission: AclPermissionType::Allow,
+        };
+        let rules: Vec<_> = (0..WATCHED_RULES).map(rule).collect();
+        while !done_or(self.admin.create_acls(&rules).await, ErrorCode::NONE) {}
+    }
+
+    async fn remove_watched_rules(&mut self) {
+        let filter = AclFilter { name: Some(WATCHED.into()), ..AclFilter::default() };
+        while !done_or(self.admin.delete_acls(&filter).await.map(drop), ErrorCode::NONE) {}
+    }
+
     /// Takes a producer id from each node that runs; none is given out twice.
     fn take_producer_ids(&mut self, cluster: &Cluster) {
         for node in cluster.ids().into_iter().filter(|node| cluster.is_running(*node)) {
@@ -347,6 +367,11 @@ fn metric(cluster: &Cluster, node: i32, name: &str) -> f64 {
     value.unwrap_or_else(|| panic!("node {node} has no {name}"))
 }
 
+/// The rules by which a node decides.
+const RULES: &str = "kafka_server_authorizer_metrics_acls_total_count";
+/// A topic with so many rules, more than there are of others.
+const WATCHED: &str = "watched";
+const WATCHED_RULES: usize = 20;
 const LOADED: &str = "kafka_server_metadataloader_handleloadsnapshotcount";
 const WRITTEN_BYTES: &str = "kafka_server_snapshotemitter_latestsnapshotgeneratedbytes";
 const WRITTEN_AGE_MS: &str = "kafka_server_snapshotemitter_latestsnapshotgeneratedagems";
@@ -380,6 +405,10 @@ fn a_node_that_was_away_goes_on_behind_a_snapshot() {
         assert!(metric(&cluster, node, WRITTEN_BYTES) > 0.0 && metric(&cluster, node, WRITTEN_AGE_MS) >= 0.0);
     }
     for (away, is_killed) in [(3, true), (2, false)] {
+        runtime.block_on(changes.set_watched_rules());
+        await_that(&mut cluster, "the node decides by the rules", |cluster| {
+            metric(cluster, away, RULES) >= WATCHED_RULES as f64
+        });
         changes.take_producer_ids(&cluster);
         match is_killed {
             true => cluster.kill(away),
@@ -390,6 +419,7 @@ fn a_node_that_was_away_goes_on_behind_a_snapshot() {
         if is_killed {
             runtime.block_on(changes.delete("early"));
         }
+        runtime.block_on(changes.remove_watched_rules());
         changes.until(&runtime, &mut cluster, "the others have given up what the node lacks", |cluster| {
             others.iter().all(|node| first_segment(cluster, *node) > behind)
         });
@@ -410,6 +440,10 @@ fn a_node_that_was_away_goes_on_behind_a_snapshot() {
             loaded >= if is_killed { 2.0 } else { 1.0 },
             "{loaded}: one at the start, and one of the leader"
         );
+        let rules = changes.acknowledged.principals.len() as f64;
+        await_that(&mut cluster, "a node decides by the rules that are left", |cluster| {
+            cluster.ids().into_iter().all(|node| metric(cluster, node, RULES) == rules)
+        });
         runtime.block_on(changes.check());
     }
     await_that(&mut cluster, "files of topics that were deleted while a node was away are gone", |cluster| {

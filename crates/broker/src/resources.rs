@@ -125,28 +125,66 @@ pub(crate) fn refuse_what_is_not_permitted<R, A>(
     refused
 }
 
-/// Takes out of a request what would leave a listener of this node without stores that it can use; the answers to it.
-/// `changes` makes of a resource what changes, and whether all that is not set there goes.
-pub(crate) fn refuse_unusable_stores<R, A>(
+/// What changes of a resource, and whether all that is not set there goes.
+pub(crate) type Changes<'a> = (Vec<Change<'a>>, bool);
+
+/// Whether the listeners of this node could go on with what a resource would have, whichever resource it is.
+fn check_listeners<'a>(
+    broker: &Broker,
+    (kind, name): (i8, &str),
+    changes: impl FnOnce() -> Changes<'a>,
+) -> Result<(), Refused> {
+    if kind != BROKER || !(name.is_empty() || name.parse() == Ok(broker.node.id)) {
+        return Ok(());
+    }
+    let (changes, replaces) = changes();
+    broker.security.check_change(broker, name, &changes, replaces).map_err(|error| {
+        let message = format!("Validation of dynamic config update failed: {error}");
+        Refused { error: ErrorCode::INVALID_REQUEST, message }
+    })
+}
+
+/// Takes out of a request what would leave a listener of this node with stores, users or mechanisms that it cannot use; the
+/// answers to it. `changes` makes of a resource what changes.
+pub(crate) fn refuse_unusable<R, A>(
     broker: &Broker,
     resources: &mut Vec<R>,
     named: impl Fn(&R) -> (i8, &str),
-    changes: impl Fn(&R) -> (Vec<Change<'_>>, bool),
+    changes: impl Fn(&R) -> Changes<'_>,
     refuse: impl Fn(&R, &Refused) -> A,
 ) -> Vec<A> {
     let mut answers = Vec::new();
     resources.retain(|resource| {
-        let (kind, name) = named(resource);
-        if kind != BROKER || !(name.is_empty() || name.parse() == Ok(broker.node.id)) {
-            return true;
-        }
-        let (changes, replaces) = changes(resource);
-        let checked = broker.security.check_change(broker, name, &changes, replaces);
-        if let Err(error) = &checked {
-            let message = format!("Validation of dynamic config update failed: {error}");
-            answers.push(refuse(resource, &Refused { error: ErrorCode::INVALID_REQUEST, message }));
-        }
-        checked.is_ok()
+        let checked = check_listeners(broker, named(resource), || changes(resource));
+        checked.map_err(|why| answers.push(refuse(resource, &why))).is_ok()
     });
     answers
+}
+
+/// The answers to a request that another node decides, if a part of it would leave a listener of this node with what it cannot
+/// use: then nothing of it is changed. Only who may change a part learns what is wrong with it. None if nothing is.
+pub(crate) fn refuse_all_with_unusable<R, A>(
+    (broker, context): (&Broker, &RequestContext),
+    resources: &[R],
+    named: impl Fn(&R) -> (i8, &str),
+    changes: impl Fn(&R) -> Changes<'_>,
+    refuse: impl Fn(&R, &Refused) -> A,
+) -> Option<Vec<A>> {
+    let check = |resource: &R| {
+        let may = may_be_altered(broker, context, named(resource));
+        if may { check_listeners(broker, named(resource), || changes(resource)) } else { Ok(()) }
+    };
+    let checked: Vec<_> = resources.iter().map(check).collect();
+    if checked.iter().all(Result::is_ok) {
+        return None;
+    }
+    let unchanged = Refused {
+        error: ErrorCode::INVALID_REQUEST,
+        message: "Nothing of this request was changed, since another part of it was refused.".to_owned(),
+    };
+    let answers = resources.iter().zip(&checked).map(|(resource, checked)| {
+        let denied = permit_alteration(broker, context, named(resource)).err();
+        refuse(resource, denied.as_ref().or(checked.as_ref().err()).unwrap_or(&unchanged))
+    });
+    Some(answers.collect())
 }

@@ -12,7 +12,9 @@ use crate::net::context::RequestContext;
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
-use crate::resources::{Refused, refuse_unusable_stores, refuse_what_is_not_permitted};
+use crate::resources::{
+    Changes, Refused, refuse_all_with_unusable, refuse_unusable, refuse_what_is_not_permitted,
+};
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -22,13 +24,7 @@ pub(crate) fn serve(
 ) -> Result<Handled, DecodeError> {
     let mut request: AlterConfigsRequest<'_> = body(decoder, context.version)?;
     let refused = refuse_what_is_not_permitted((&**broker, context), &mut request.resources, named, refuse);
-    let unusable = refuse_unusable_stores(
-        broker,
-        &mut request.resources,
-        named,
-        |resource| replacement(resource),
-        refuse,
-    );
+    let unusable = refuse_unusable(broker, &mut request.resources, named, replacement, refuse);
     let altered = broker.controller.decide(|machine| machine.replace_configs(&request));
     let mut responses = match altered {
         Ok(response) => response.responses,
@@ -39,8 +35,24 @@ pub(crate) fn serve(
     Ok(respond(context, AlterConfigsResponse { responses, ..Default::default() }, out))
 }
 
+/// Answers a request that is to be handed on, as IncrementalAlterConfigs does.
+///
+/// # Errors
+/// When the body is malformed.
+pub(crate) fn refuse_before_handing_on(
+    broker: &Broker,
+    context: &RequestContext,
+    decoder: &Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Option<Handled>, DecodeError> {
+    let request: AlterConfigsRequest<'_> = body(&mut decoder.clone(), context.version)?;
+    let refused = refuse_all_with_unusable((broker, context), &request.resources, named, replacement, refuse);
+    Ok(refused
+        .map(|responses| respond(context, AlterConfigsResponse { responses, ..Default::default() }, out)))
+}
+
 /// What is set; all else goes.
-fn replacement<'a>(resource: &'a AlterConfigsResource<'_>) -> (Vec<Change<'a>>, bool) {
+fn replacement<'a>(resource: &'a AlterConfigsResource<'_>) -> Changes<'a> {
     let set = resource.configs.iter().map(|config| Change {
         name: &config.name,
         operation: Operation::Set,

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use mainstem_config::alter::Change;
 use mainstem_controller::{ApiError, changes_of};
 use mainstem_wire::messages::incremental_alter_configs_request::{
     AlterConfigsResource, IncrementalAlterConfigsRequest,
@@ -18,7 +17,8 @@ use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
 use crate::resources::{
-    BROKER, BROKER_LOGGER, Refused, refuse_unusable_stores, refuse_what_is_not_permitted,
+    BROKER, BROKER_LOGGER, Changes, Refused, refuse_all_with_unusable, refuse_unusable,
+    refuse_what_is_not_permitted,
 };
 
 pub(crate) fn serve(
@@ -31,7 +31,7 @@ pub(crate) fn serve(
     let refused = refuse_what_is_not_permitted((&**broker, context), &mut request.resources, named, refuse);
     let loggers: Vec<_> =
         request.resources.extract_if(.., |resource| resource.resource_type == BROKER_LOGGER).collect();
-    let unusable = refuse_unusable_stores(broker, &mut request.resources, named, changes, refuse);
+    let unusable = refuse_unusable(broker, &mut request.resources, named, changes, refuse);
     let altered = broker.controller.alter_configs(&request);
     // As in Kafka, who sets a store to what it is has it read again.
     if !request.validate_only && request.resources.iter().any(|resource| resource.resource_type == BROKER) {
@@ -44,6 +44,24 @@ pub(crate) fn serve(
     responses.extend(unusable);
     responses.extend(refused);
     Ok(respond(context, IncrementalAlterConfigsResponse { responses, ..Default::default() }, out))
+}
+
+/// Answers a request that is to be handed on to the metadata leader, if listeners of this node could not use what it sets: the
+/// leader cannot look at this node's files. None if they could.
+///
+/// # Errors
+/// When the body is malformed.
+pub(crate) fn refuse_before_handing_on(
+    broker: &Broker,
+    context: &RequestContext,
+    decoder: &Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Option<Handled>, DecodeError> {
+    let request: IncrementalAlterConfigsRequest<'_> = body(&mut decoder.clone(), context.version)?;
+    let refused = refuse_all_with_unusable((broker, context), &request.resources, named, changes, refuse);
+    Ok(refused.map(|responses| {
+        respond(context, IncrementalAlterConfigsResponse { responses, ..Default::default() }, out)
+    }))
 }
 
 /// Levels of loggers are not metadata: they last until the process ends.
@@ -67,7 +85,7 @@ fn alter_loggers(
 }
 
 /// An operation that does not exist is found later.
-fn changes<'a>(resource: &'a AlterConfigsResource<'_>) -> (Vec<Change<'a>>, bool) {
+fn changes<'a>(resource: &'a AlterConfigsResource<'_>) -> Changes<'a> {
     (changes_of(resource).unwrap_or_default(), false)
 }
 

@@ -16,6 +16,7 @@ use mainstem_wire::{ApiKey, DecodeError, Decoder, Message};
 
 use super::calls::{Who, encode_forwarded};
 use super::{ANSWER_TIME, Cluster, FORWARD, PATIENCE, RETRY};
+use crate::api::{alter_configs, incremental_alter_configs};
 use crate::background::Blocking;
 use crate::broker::Broker;
 use crate::net::context::{Denial, Operation, RequestContext, Resource, permits};
@@ -62,6 +63,12 @@ pub(crate) fn serve(
     if is_of_this_node(context, decoder) || is_denied(broker, context, decoder) {
         return serve(broker, context, decoder, out);
     }
+    // Where this node decides, it looks at its listeners as well.
+    if !broker.controller.decides()
+        && let Some(refused) = refuse_unusable(broker, context, decoder, out)?
+    {
+        return Ok(refused);
+    }
     let deadline = Instant::now() + PATIENCE;
     let who = Who { denied: denied_here(broker, context, decoder), ..Who::of(broker, context) };
     let body = encode_forwarded(&who, decoder.rest());
@@ -78,9 +85,30 @@ pub(crate) fn serve(
             // Late is better than never: the change is made.
             let _ = broker.controller.wait_for_image(at, left.max(Duration::from_millis(1)));
             out.bytes.extend_from_slice(response);
+            if context.api == ApiKey::IncrementalAlterConfigs {
+                // As where this node decides.
+                broker.security.read_stores_again();
+            }
             return Ok(Handled::Answered);
         }
         std::thread::sleep(RETRY);
+    }
+}
+
+/// Answers a request that sets what a listener of this node could not use; none if it does not. Clients send the settings of a node
+/// to that node.
+fn refuse_unusable(
+    broker: &Broker,
+    context: &RequestContext,
+    decoder: &Decoder<'_>,
+    out: &mut ResponseBuffer,
+) -> Result<Option<Handled>, DecodeError> {
+    match context.api {
+        ApiKey::AlterConfigs => alter_configs::refuse_before_handing_on(broker, context, decoder, out),
+        ApiKey::IncrementalAlterConfigs => {
+            incremental_alter_configs::refuse_before_handing_on(broker, context, decoder, out)
+        }
+        _ => Ok(None),
     }
 }
 

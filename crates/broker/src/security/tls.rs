@@ -23,6 +23,8 @@ pub(crate) struct TlsSettings {
     /// Whether this node dials others by the same stores.
     dials: bool,
     current: RwLock<Current>,
+    /// Held while stores are read, so that what was asked for last is in force at the end.
+    reading: Mutex<()>,
     /// When the log has warned of the expiry last, in seconds since 1970.
     warned_at: Mutex<Option<i64>>,
     handshakes: Handshakes,
@@ -107,8 +109,8 @@ impl TlsSettings {
         let seen = fingerprints(keys);
         let current = Current { usable, keys: keys.clone(), seen, failure: None };
         let (listener, current, warned_at) = (listener.to_owned(), RwLock::new(current), Mutex::default());
-        let handshakes = Handshakes::default();
-        let settings = TlsSettings { listener, dials, current, warned_at, handshakes };
+        let (reading, handshakes) = (Mutex::default(), Handshakes::default());
+        let settings = TlsSettings { listener, dials, current, reading, warned_at, handshakes };
         settings.warn_of_expiry();
         Ok(settings)
     }
@@ -172,9 +174,11 @@ impl TlsSettings {
 
     /// Obeys these keys from now on, if they can be; otherwise everything stays, and the log says why.
     pub(super) fn apply(&self, keys: &TlsListener) {
+        let reading = self.reading.lock();
         if self.current.read().keys != *keys {
             self.reload(keys, fingerprints(keys));
         } else {
+            drop(reading);
             self.reload_if_changed();
         }
     }
@@ -182,6 +186,7 @@ impl TlsSettings {
     /// Reads the stores again if a file has changed. New sessions begin with what is in them, if that may take the place
     /// of what was there before; otherwise everything stays, and the log says why.
     pub(crate) fn reload_if_changed(&self) {
+        let _reading = self.reading.lock();
         let keys = self.current.read().keys.clone();
         let seen = fingerprints(&keys);
         if seen != self.current.read().seen {
