@@ -4,7 +4,10 @@
 //! A panic is a mistake of this program. Threads that only tidy up die, and the node goes on without what they did. A
 //! thread that others wait for, or that alone keeps a promise, takes the process with it: the next start rebuilds the
 //! state from the logs. A panic while a request is served ends its connection; a log that was locked meanwhile is
-//! offline from then on (see `Partition`).
+//! offline from then on (see `Partition`), and a coordinator that was asked meanwhile ends the process.
+
+#[cfg(test)]
+pub(crate) mod child;
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
