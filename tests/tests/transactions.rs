@@ -16,6 +16,8 @@ mod late;
 mod levels;
 #[path = "transactions/machine.rs"]
 mod machine;
+#[path = "transactions/members.rs"]
+mod members;
 #[path = "transactions/model.rs"]
 mod model;
 #[path = "transactions/producer.rs"]

@@ -207,6 +207,14 @@ impl Controller {
         }
     }
 
+    /// Asserts what holds of the state machine, see [`MetadataStateMachine::check`].
+    ///
+    /// # Panics
+    /// If something does not hold.
+    pub(crate) fn check(&self) {
+        self.machine.read().check();
+    }
+
     /// What is committed.
     pub(crate) fn image(&self) -> Arc<MetadataImage> {
         self.machine.image()

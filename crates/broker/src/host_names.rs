@@ -3,10 +3,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, ToSocketAddrs};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread;
 
 use parking_lot::Mutex;
+
+use crate::supervised;
 
 /// Addresses by host name; of a name without any there are none.
 pub(crate) type Addresses = HashMap<String, Vec<IpAddr>>;
@@ -60,8 +62,8 @@ impl HostNames {
             return;
         }
         let this = self.clone();
-        let spawned = thread::Builder::new().name("host-names".to_owned()).spawn(move || this.run());
-        match spawned {
+        let why = "connections and requests would not be counted by their addresses any more";
+        match supervised::spawn_vital("host-names", why, move || this.run()) {
             Ok(_) => state.is_running = true,
             Err(error) => tracing::error!("host names are not looked up: no thread can be made: {error}"),
         }
@@ -77,7 +79,9 @@ impl HostNames {
                 };
                 name
             };
-            let found = (self.lookup)(&name);
+            // Names are what operators and administrators write: one that has the resolver panic has no address, and
+            // the others are looked up.
+            let found = catch_unwind(AssertUnwindSafe(|| (self.lookup)(&name))).unwrap_or_default();
             if found.is_empty() {
                 tracing::warn!(host = name, "a host name in a quota or a limit has no address");
             }
@@ -150,5 +154,24 @@ mod tests {
         assert_eq!(next(), "10.0.0.2 [10.0.0.2], three [], two [10.2.2.2]");
         set(&["two"]);
         assert_eq!(next(), "two [10.2.2.2]", "what is known is not looked up again");
+    }
+
+    #[test]
+    fn a_lookup_that_panics_holds_up_no_other_one() {
+        let lookup = |name: &str| match name {
+            "bad" => panic!("a mistake of the test"),
+            _ => vec![IpAddr::from([10, 0, 0, 1])],
+        };
+        let names = HostNames::with_lookup(Arc::new(lookup));
+        let (told, tells) = mpsc::channel();
+        let apply: Apply = Arc::new(move |known| told.send(known.clone()).expect("the test listens"));
+        let next = || tells.recv_timeout(PATIENCE).expect("it is applied");
+        names.set(["bad".to_owned(), "good".to_owned()], apply.clone());
+        assert!(next().is_empty());
+        assert!(next().get("bad").is_some_and(Vec::is_empty), "it has no address");
+        assert_eq!(next().get("good").map(Vec::len), Some(1), "the next one is looked up");
+        names.set(["later".to_owned()], apply);
+        assert!(next().is_empty());
+        assert_eq!(next().get("later").map(Vec::len), Some(1));
     }
 }

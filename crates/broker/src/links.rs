@@ -39,6 +39,7 @@ pub(crate) use hello::is_hello;
 
 use crate::clock::Clock;
 use crate::storage::partition::{Partition, Pulse, is_append};
+use crate::supervised;
 use accept::Incoming;
 use calls::{Callers, OnAnswer};
 use outbox::{Item, Outbox};
@@ -208,11 +209,7 @@ impl Links {
 
     /// Starts a thread that [`Links::stop`] joins. A panic in one ends the process: groups would wait for what it does.
     fn spawn(&self, name: String, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-        let guarded = move || {
-            let _guard = crate::supervised::AbortOnPanic("links between nodes would be cut off");
-            run();
-        };
-        let thread = std::thread::Builder::new().name(name).spawn(guarded)?;
+        let thread = supervised::spawn_vital(&name, "links between nodes would be cut off", run)?;
         let mut threads = self.threads.lock();
         threads.retain(|thread| !thread.is_finished());
         threads.push(thread);

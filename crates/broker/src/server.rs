@@ -389,6 +389,17 @@ impl Server {
         &self.ready
     }
 
+    /// Asserts what holds of the metadata and of both coordinators between any two requests. It looks at all of them, under
+    /// their locks: simulations call it.
+    ///
+    /// # Panics
+    /// If something does not hold.
+    pub fn check(&self) {
+        self.broker.controller.check();
+        self.broker.groups.look(|groups| groups.check());
+        self.broker.transactions.look(|transactions| transactions.check());
+    }
+
     /// Notifies the receiver when the broker cannot go on, because its metadata's log directory or all of them have failed:
     /// why, and what to do. It is to be stopped then, in a hurry.
     pub fn on_fatal(&self, told: OnFatal) {

@@ -4,7 +4,10 @@
 //! A panic is a mistake of this program. Threads that only tidy up die, and the node goes on without what they did. A
 //! thread that others wait for, or that alone keeps a promise, takes the process with it: the next start rebuilds the
 //! state from the logs. A panic while a request is served ends its connection; a log that was locked meanwhile is
-//! offline from then on (see `Partition`).
+//! offline from then on (see `Partition`), and a coordinator that was asked meanwhile ends the process.
+
+#[cfg(test)]
+pub(crate) mod child;
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -44,6 +47,37 @@ pub(crate) fn spawn(
         }
     };
     std::thread::Builder::new().name(name.into()).spawn(supervised)
+}
+
+/// Starts a thread whose panic ends the process, because of `why`. For those who have no broker at hand.
+///
+/// # Errors
+/// The system's, when no thread can be made.
+pub(crate) fn spawn_vital<T: Send + 'static>(
+    name: &str,
+    why: &'static str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    let guarded = move || {
+        let _guard = AbortOnPanic(why);
+        run()
+    };
+    std::thread::Builder::new().name(name.into()).spawn(guarded)
+}
+
+/// Starts a thread that serves one peer, or one question, and whose panic ends nothing else. What has to be given back
+/// then, `run` gives back by a drop.
+///
+/// # Errors
+/// The system's, when no thread can be made.
+pub(crate) fn spawn_apart(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let own = name.to_owned();
+    let caught = move || {
+        if catch_unwind(AssertUnwindSafe(run)).is_err() {
+            tracing::error!("the thread {own} has panicked: what it was to answer stays without an answer");
+        }
+    };
+    std::thread::Builder::new().name(name.into()).spawn(caught).map(drop)
 }
 
 fn died(broker: &Broker, name: &str, role: Role) {
@@ -93,7 +127,13 @@ pub(crate) async fn caught<T>(future: impl Future<Output = T>) -> Result<T, Box<
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpStream};
+    use std::path::{Path, PathBuf};
+
     use super::*;
+    use crate::EmbeddedBroker;
 
     #[test]
     fn a_panic_in_a_future_is_its_outcome() {
@@ -106,5 +146,96 @@ mod tests {
             });
             assert!(late.await.is_err());
         });
+    }
+
+    #[test]
+    fn health_names_a_thread_that_only_tidied_up() {
+        let broker = EmbeddedBroker::start(&[("mainstem.http.listener", "127.0.0.1:0")]);
+        let http = broker.http().expect("it was configured");
+        assert!(health(http).starts_with("HTTP/1.1 200"));
+        let role = Role::Tidies("nothing is swept");
+        let thread = spawn(broker.broker(), "sweeper", role, || panic!("a mistake of the test"));
+        thread.expect("a thread can be made").join().expect("its panic is caught");
+        let answer = health(http);
+        assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+        assert!(answer.contains("sweeper") && answer.contains("nothing is swept"), "{answer}");
+    }
+
+    /// What `/health` answers, with its head.
+    fn health(http: SocketAddr) -> String {
+        let mut stream = TcpStream::connect(http).expect("it listens");
+        let request = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers, and closes");
+        answer
+    }
+
+    /// Threads are started here, or begin with a guard.
+    #[test]
+    fn no_thread_is_without_supervision() {
+        let mut started = 0;
+        for (path, text) in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
+            let code = text.split("#[cfg(test)]\nmod tests {").next().expect("there is a first part");
+            let lines: Vec<&str> = code.lines().collect();
+            for (at, line) in lines.iter().enumerate() {
+                if !line.contains("thread::Builder::new()") && !line.contains("thread::spawn(") {
+                    continue;
+                }
+                started += 1;
+                let around = lines[at.saturating_sub(3)..(at + 4).min(lines.len())].join("\n");
+                let is_guarded = around.contains("AbortOnPanic(") || path.ends_with("supervised.rs");
+                assert!(
+                    is_guarded,
+                    "{}:{}: `supervised::spawn` is for that\n{around}",
+                    path.display(),
+                    at + 1
+                );
+            }
+        }
+        assert!(started > 3, "{started} threads are started");
+    }
+
+    /// The files below a folder that are not tests alone, with their texts.
+    fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(folder).expect("the sources are there") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_stem().expect("it has a name");
+            if name == "tests" {
+                continue;
+            }
+            if path.is_dir() {
+                found.extend(sources(&path));
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).expect("it can be read");
+                found.push((path, text));
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn the_process_ends_with_a_vital_thread() {
+        const THIS: &str = "supervised::tests::the_process_ends_with_a_vital_thread";
+        let Some(part) = child::part() else {
+            for part in ["a vital thread", "a vital thread without a broker"] {
+                assert_eq!(child::run(THIS, part), child::End::Aborted, "{part}");
+            }
+            return;
+        };
+        let broker = EmbeddedBroker::start(&[]);
+        let mistake = part.clone();
+        let run = move || fail(&mistake);
+        let thread = match part.as_str() {
+            "a vital thread" => spawn(broker.broker(), "vital", Role::Vital("others wait for it"), run),
+            _ => spawn_vital("vital", "others wait for it", run),
+        };
+        // Whether its panic was caught, or not: it is over, and the process goes on.
+        let _ = thread.expect("a thread can be made").join();
+    }
+
+    fn fail(part: &str) {
+        panic!("a mistake in {part}");
     }
 }

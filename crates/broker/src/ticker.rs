@@ -9,7 +9,7 @@ use mainstem_replication::TICK_MS;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::links::Links;
-use crate::supervised::AbortOnPanic;
+use crate::supervised;
 
 /// Between two repeats of the heartbeats that stand: as between two heartbeats of a replica.
 const REPEAT_TICKS: u64 = 3;
@@ -28,10 +28,8 @@ impl Ticker {
     pub(crate) fn start(links: Arc<Links>) -> io::Result<Ticker> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let own = stop.clone();
-        let thread = std::thread::Builder::new().name("ticker".into()).spawn(move || {
-            let _guard = AbortOnPanic("no group would notice that its leader is gone");
-            run(&links, &own);
-        })?;
+        let why = "no group would notice that its leader is gone";
+        let thread = supervised::spawn_vital("ticker", why, move || run(&links, &own))?;
         Ok(Ticker { stop, thread })
     }
 

@@ -83,6 +83,11 @@ impl SimulatedBroker {
         assert!(server.stop(&AtomicBool::new(false), &mut |_, _| {}), "it is left in order");
     }
 
+    /// Asserts what holds of it at any time.
+    pub(crate) fn check(&self) {
+        self.server.as_ref().expect("it runs").check();
+    }
+
     pub(crate) fn disk(&self) -> &SimStorage {
         &self.disk
     }

@@ -1,6 +1,7 @@
-//! Producers interleave, their time runs out, the broker is killed and its power is cut, in whatever order a seed has it:
-//! a reader of committed records sees each transaction whole or not at all, in the order of the log, and always gets to
-//! the end.
+//! Producers interleave, their time runs out, members of a group come and go, the broker is killed and its power is cut, in
+//! whatever order a seed has it: a reader of committed records sees each transaction whole or not at all, in the order of the
+//! log, and always gets to the end. No partition has two members that read it. What the broker holds of both coordinators and
+//! of the metadata fits together after every step.
 //!
 //! The broker is the whole one, in this process, on a simulated disk. One thread does everything, so that the seed decides
 //! what is asked for and in which order; what is under way in the broker when it dies is not decided.
@@ -17,6 +18,7 @@ use mainstem_wire::ErrorCode;
 
 use crate::eventually;
 use crate::machine::{Death, SimulatedBroker};
+use crate::members::Members;
 use crate::model::{Fate, Model, Retention};
 use crate::producer::{Keyed, Producer};
 use crate::reader::{ends, read_on};
@@ -34,12 +36,15 @@ const CASES: u64 = 256;
 const NO_TIME_OUT_MS: u64 = 60_000;
 
 /// Logs are compacted, and those of coordinators closed, as often as can be.
-const SETTINGS: [(&str, &str); 12] = [
+const SETTINGS: [(&str, &str); 15] = [
     ("transaction.state.log.num.partitions", "2"),
     ("log.roll.ms", "50"),
     ("transaction.abort.timed.out.transaction.cleanup.interval.ms", "15"),
     ("offsets.topic.num.partitions", "2"),
     ("group.initial.rebalance.delay.ms", "0"),
+    ("group.consumer.max.session.timeout.ms", "600000"),
+    ("group.consumer.session.timeout.ms", "600000"),
+    ("group.consumer.assignment.interval.ms", "0"),
     ("log.cleaner.backoff.ms", "10"),
     ("log.cleaner.min.cleanable.ratio", "0.01"),
     ("log.cleaner.delete.retention.ms", "50"),
@@ -69,6 +74,7 @@ struct World {
     random: Random,
     broker: SimulatedBroker,
     actors: Vec<Actor>,
+    members: Members,
     model: Model,
     /// What a reader that goes on has seen of each partition, and its next offset.
     readers: Vec<(Vec<String>, i64)>,
@@ -91,6 +97,7 @@ impl World {
             random,
             broker,
             actors: (0..PRODUCERS).map(actor).collect(),
+            members: Members::new(TOPIC),
             model: Model::new(retention, PARTITIONS),
             readers: vec![(Vec::new(), 0); PARTITIONS],
             compacted_away: 0,
@@ -101,6 +108,7 @@ impl World {
         for _ in 0..DEATHS_OF_A_RUN {
             for _ in 0..self.random.below(STEPS_OF_A_LIFE) {
                 self.step();
+                self.broker.check();
             }
             if self.random.chance(30) {
                 self.settle();
@@ -111,6 +119,9 @@ impl World {
     }
 
     fn step(&mut self) {
+        if self.random.chance(10) {
+            return self.members.step(&mut self.broker.connect(), &mut self.random);
+        }
         let actor = self.random.below(PRODUCERS as u64) as usize;
         if self.actors[actor].producer.is_none() {
             return self.init(actor);
@@ -243,6 +254,7 @@ impl World {
             self.broker.die(Death::PowerCut, &mut random);
         }
         self.broker.start_again();
+        self.broker.check();
         if death == Death::PowerCut {
             // A marker that was read may be lost and come again elsewhere.
             for (partition, (seen, next)) in self.readers.iter_mut().enumerate() {
@@ -321,7 +333,12 @@ impl World {
                 Some(_) => self.end(actor, commits),
             }
         }
+        self.broker.check();
         let mut client = self.broker.connect();
+        eventually("members read all partitions", || {
+            self.members.have_all(&mut client, PARTITIONS).then_some(())
+        });
+        self.broker.check();
         for partition in 0..PARTITIONS as i32 {
             eventually("the last stable offset is the end", || {
                 let (stable, end) = ends(&mut client, TOPIC, partition);

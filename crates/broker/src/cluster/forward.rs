@@ -23,6 +23,7 @@ use crate::net::context::{Denial, Operation, RequestContext, Resource, permits};
 use crate::net::dispatch::Handled;
 use crate::net::output::ResponseBuffer;
 use crate::resources::{BROKER_LOGGER, authorized_as, may_be_altered};
+use crate::supervised;
 
 /// What an answer begins with.
 const SERVED: u8 = 1;
@@ -268,8 +269,7 @@ pub(super) fn serve_here(broker: &Arc<Broker>, who: &Who, body: &[u8]) -> Vec<u8
 
 /// Runs what may wait, without anything that waits for it.
 pub(super) fn in_own_thread(work: impl FnOnce() + Send + 'static) {
-    let spawned = std::thread::Builder::new().name("cluster-answer".into()).spawn(work);
-    if let Err(error) = spawned {
+    if let Err(error) = supervised::spawn_apart("cluster-answer", work) {
         tracing::error!("a question of another node is not answered, since no thread can be made: {error}");
     }
 }

@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::links::{Arrived, Links, NodeGate, is_hello, read_frame};
 use crate::net::door::Seats;
 use crate::random;
+use crate::supervised;
 
 /// Beside `meta.properties` in the directory with the metadata log.
 const FILE: &str = "mainstem.cluster";
@@ -327,6 +328,18 @@ pub(crate) fn check_alone(dir: &Path) -> Result<(), FoundingError> {
     }
 }
 
+/// The place of a connection among those whose first frame is waited for, until this is dropped.
+struct Seat {
+    founder: Arc<Founder>,
+    id: u64,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.founder.answering.lock().leave(self.id);
+    }
+}
+
 /// This node while it becomes one of a cluster, and what it answers to others for as long as it lives.
 pub(crate) struct Founder {
     quorum: Quorum,
@@ -377,7 +390,8 @@ impl Founder {
         let own = self.clone();
         listener.set_nonblocking(false)?;
         let address = listener.local_addr()?;
-        let thread = std::thread::Builder::new().name("controller-accept".into()).spawn(move || {
+        let why = "other nodes would not be answered any more";
+        let thread = supervised::spawn_vital("controller-accept", why, move || {
             loop {
                 let accepted = listener.accept();
                 if own.is_over.load(Ordering::Acquire) {
@@ -402,15 +416,12 @@ impl Founder {
             // It may have gone already.
             let _ = other.shutdown(Shutdown::Both);
         }
-        let own = self.clone();
-        let spawned = std::thread::Builder::new().name("founding-answer".into()).spawn(move || {
+        // Without a thread it is dropped at once.
+        let seat = Seat { founder: self.clone(), id };
+        let _ = supervised::spawn_apart("founding-answer", move || {
             // What is wrong with the peer was said; of the network nothing is.
-            let _ = own.answer(stream);
-            own.answering.lock().leave(id);
+            let _ = seat.founder.answer(stream);
         });
-        if spawned.is_err() {
-            self.answering.lock().leave(id);
-        }
     }
 
     /// What the first frame is decides: a question of founding, or the hello of a link.

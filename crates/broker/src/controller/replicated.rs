@@ -32,6 +32,7 @@ use crate::broker::Broker;
 use crate::scratch::with_scratch;
 use crate::storage::partition::{Partition, ReplicaEvents};
 use crate::storage::replay::{Checksums, Entry};
+use crate::supervised::{self, Role as ThreadRole};
 
 /// How long a decision waits for its commit, and to be carried out.
 pub(super) const COMMIT_TIME: Duration = Duration::from_secs(10);
@@ -193,7 +194,8 @@ impl Controller {
         let Some(replicated) = &self.replicated else { return Ok(()) };
         let own = broker.clone();
         let run = move || own.controller.apply_until_the_end(&own);
-        let thread = std::thread::Builder::new().name("metadata-applier".into()).spawn(run)?;
+        let role = ThreadRole::Vital("this node would go on with old metadata");
+        let thread = supervised::spawn(broker, "metadata-applier", role, run)?;
         *replicated.applier.lock() = Some(thread);
         self.begin_snapshots(broker)
     }

@@ -4,8 +4,15 @@
 //! One driver serves every coordinator that is a state machine over one internal topic ([`Coordinator`]). The state
 //! machine decides under one short lock. Its appends are made without that lock, in the order in which they were
 //! decided, one at a time for each partition; what becomes of them comes back when they are durable.
+//!
+//! A panic in any of this leaves a machine half changed, or a decision half carried out: the process ends, and the next
+//! start rebuilds the coordinator from its log.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -25,9 +32,13 @@ use crate::net::output::ResponseBuffer;
 use crate::scratch::with_scratch;
 use crate::storage::partition::{Durable, Partition};
 use crate::storage::replay::Checksums;
+use crate::supervised::AbortOnPanic;
 
 /// No deadline.
 const NEVER: u64 = u64::MAX;
+
+/// Why the process ends when a coordinator panics.
+const HALF_CHANGED: &str = "a coordinator is half changed, which is whole in its log alone";
 
 /// A coordinator's state machine, as its driver sees it. No method does I/O or reads a clock.
 pub(crate) trait Coordinator: Send + Sized + 'static {
@@ -155,6 +166,33 @@ struct Core<C: Coordinator> {
     epochs: HashMap<i32, LeaderEpoch>,
 }
 
+/// A coordinator that is locked. A panic of the holder ends the process.
+struct Locked<'a, C: Coordinator> {
+    // The first field is dropped first: the process has ended before another thread can have the lock.
+    _whole: Option<AbortOnPanic>,
+    core: MutexGuard<'a, Core<C>>,
+}
+
+impl<C: Coordinator> Deref for Locked<'_, C> {
+    type Target = Core<C>;
+
+    fn deref(&self) -> &Core<C> {
+        &self.core
+    }
+}
+
+impl<C: Coordinator> DerefMut for Locked<'_, C> {
+    fn deref_mut(&mut self) -> &mut Core<C> {
+        &mut self.core
+    }
+}
+
+/// Ends the process if the caller panics before this is dropped. None where it panics already: what it does while it
+/// unwinds has not begun yet.
+fn whole_or_over() -> Option<AbortOnPanic> {
+    (!std::thread::panicking()).then_some(AbortOnPanic(HALF_CHANGED))
+}
+
 /// A reply that is there, or will be.
 pub(crate) enum Asked<R> {
     Now(R),
@@ -196,7 +234,13 @@ impl<C: Coordinator> Driver<C> {
         Driver { core, lanes, armed_ms, rearm: Notify::new() }
     }
 
-    /// Looks at the coordinator.
+    /// Locks the coordinator to change it.
+    fn lock(&self) -> Locked<'_, C> {
+        let core = self.core.lock();
+        Locked { _whole: whole_or_over(), core }
+    }
+
+    /// Looks at the coordinator, which no panic can change then.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&C) -> T) -> T {
         look(&self.core.lock().machine)
     }
@@ -208,7 +252,7 @@ impl<C: Coordinator> Driver<C> {
 
     /// Changes the coordinator, and carries out what follows from that.
     pub(crate) fn change<T>(&self, broker: &Arc<Broker>, change: impl FnOnce(&mut C, Now) -> T) -> T {
-        let mut core = self.core.lock();
+        let mut core = self.lock();
         let value = change(&mut core.machine, broker.clock.now());
         self.carry_out(broker, core, VerificationGuard::NONE);
         value
@@ -216,7 +260,7 @@ impl<C: Coordinator> Driver<C> {
 
     /// Sets what the coordinator goes by, from which nothing follows yet.
     pub(crate) fn set(&self, set: impl FnOnce(&mut C)) {
-        set(&mut self.core.lock().machine);
+        set(&mut self.lock().machine);
     }
 
     /// Asks the coordinator.
@@ -238,7 +282,7 @@ impl<C: Coordinator> Driver<C> {
         request: C::Request<'_>,
         guard: VerificationGuard,
     ) -> Asked<C::Reply> {
-        let mut core = self.core.lock();
+        let mut core = self.lock();
         core.last_token += 1;
         let token = Token(core.last_token);
         let (sender, mut receiver) = oneshot::channel();
@@ -310,7 +354,7 @@ impl<C: Coordinator> Driver<C> {
         begin: impl FnOnce(&mut C, Now) -> Result<C::Ticket, ErrorCode>,
         on_written: OnWritten,
     ) {
-        let mut core = self.core.lock();
+        let mut core = self.lock();
         match begin(&mut core.machine, broker.clock.now()) {
             Ok(ticket) => {
                 let content = Content::Marker(marker);
@@ -326,7 +370,9 @@ impl<C: Coordinator> Driver<C> {
     }
 
     /// Does what the coordinator has decided: replies, then, without the lock, writes and the rest.
-    fn carry_out(&self, broker: &Arc<Broker>, mut core: MutexGuard<'_, Core<C>>, guard: VerificationGuard) {
+    fn carry_out(&self, broker: &Arc<Broker>, mut core: Locked<'_, C>, guard: VerificationGuard) {
+        // Also behind the lock: a decision that is not carried out is waited for by those whom it was to answer.
+        let _whole = whole_or_over();
         let (mut lanes, mut others) = (Vec::new(), Vec::new());
         for effect in core.machine.effects() {
             match effect {
@@ -363,6 +409,8 @@ impl<C: Coordinator> Driver<C> {
 
     /// Makes the writes of a partition, unless another thread is at it: that one makes these too.
     fn drain(&self, broker: &Arc<Broker>, partition: i32) {
+        // A partition that stays busy would never be written again.
+        let _whole = whole_or_over();
         let mut lanes = self.lanes.lock();
         match lanes.get_mut(&partition) {
             Some(lane) if !lane.is_busy => lane.is_busy = true,
@@ -392,7 +440,7 @@ impl<C: Coordinator> Driver<C> {
                 }
             }
             Err(error) => {
-                let mut core = self.core.lock();
+                let mut core = self.lock();
                 core.machine.appended(broker.clock.now(), ticket, Err(error));
                 self.carry_out(broker, core, VerificationGuard::NONE);
                 on_written.into_iter().for_each(|on_written| on_written(Err(error)));
@@ -409,7 +457,8 @@ impl<C: Coordinator> Driver<C> {
         result: Result<(), ErrorCode>,
         on_written: Option<OnWritten>,
     ) {
-        let mut core = self.core.lock();
+        let _whole = whole_or_over();
+        let mut core = self.lock();
         let now = broker.clock.now();
         match result {
             Ok(()) => core.machine.appended(now, ticket, Ok(())),
@@ -429,7 +478,7 @@ impl<C: Coordinator> Driver<C> {
     /// Sets the number of partitions of the coordinator's topic, of which none is served yet.
     pub(crate) fn set_partition_count(&self, partitions: usize) {
         if let Ok(count @ 1..) = i32::try_from(partitions) {
-            self.core.lock().machine.set_partition_count(count);
+            self.lock().machine.set_partition_count(count);
         }
     }
 
@@ -449,15 +498,17 @@ impl<C: Coordinator> Driver<C> {
     }
 
     fn take_over(&self, broker: &Arc<Broker>, partition: &Arc<Partition>) {
+        // A partition that is half loaded would stay so.
+        let _whole = whole_or_over();
         let now = broker.clock.now();
         let leader_epoch = partition.lead(LeaderEpoch::NONE);
-        let mut core = self.core.lock();
+        let mut core = self.lock();
         core.machine.begin_load(partition.index, leader_epoch.unwrap_or(LeaderEpoch::ZERO));
         core.epochs.insert(partition.index, leader_epoch.unwrap_or(LeaderEpoch::ZERO));
         drop(core);
         let is_read = leader_epoch.is_ok() && self.replay(broker, partition);
         let loaded = is_read && leader_epoch.is_ok_and(|epoch| is_durable(partition, epoch));
-        core = self.core.lock();
+        core = self.lock();
         match loaded {
             true => core.machine.finish_load(now, partition.index),
             false => core.machine.unload(now, partition.index),
@@ -471,7 +522,7 @@ impl<C: Coordinator> Driver<C> {
         let mut malformed = 0;
         let replayed = partition.replay(Checksums::Unread, |entry| {
             if let Some(entry) = entry.keyed() {
-                malformed += self.core.lock().machine.load(now, index, entry);
+                malformed += self.lock().machine.load(now, index, entry);
             }
         });
         if malformed > 0 {
@@ -493,7 +544,7 @@ impl<C: Coordinator> Driver<C> {
 
     /// Fires the deadlines that are due. Returns when the next one is.
     fn tick(&self, broker: &Arc<Broker>) -> u64 {
-        let mut core = self.core.lock();
+        let mut core = self.lock();
         core.machine.tick(broker.clock.now());
         let deadline = core.machine.next_deadline_ms().unwrap_or(NEVER);
         self.armed_ms.store(deadline, Ordering::Release);

@@ -1,10 +1,11 @@
 //! A thread that runs what coordinators ask for and neither a connection nor the flusher may wait for.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
+
+use crate::supervised;
 
 /// What is to be done.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
@@ -52,17 +53,9 @@ impl Worker {
 
 fn start(name: &'static str) -> Option<Thread> {
     let (jobs, waiting) = mpsc::channel::<Job>();
-    let run = move || {
-        for job in waiting {
-            if catch_unwind(AssertUnwindSafe(job)).is_err() {
-                // What a coordinator waits for would never come: a start rebuilds it from its log.
-                tracing::error!("the thread {name} has failed; the broker ends, start it again");
-                std::process::abort();
-            }
-        }
-    };
-    let spawned = std::thread::Builder::new().name(name.into()).spawn(run);
-    match spawned {
+    let run = move || waiting.into_iter().for_each(|job| job());
+    // A start rebuilds the coordinator from its log.
+    match supervised::spawn_vital(name, "what a coordinator waits for would never come", run) {
         Ok(handle) => Some(Thread { jobs, handle }),
         Err(error) => {
             tracing::error!("the thread {name} cannot be started: {error}; it is tried again");

@@ -15,6 +15,7 @@ use super::hello::{Hello, Welcome, read_frame};
 use super::outbox::{Batch, Item};
 use super::{KEEP_ALIVE, Lead, Links, PeerLink, set_silence_max};
 use crate::storage::partition::is_append;
+use crate::supervised;
 
 /// Between two attempts to dial, at first and at most.
 const BACK_OFF_MIN: Duration = Duration::from_millis(50);
@@ -202,8 +203,8 @@ fn serve(links: &Arc<Links>, peer: &Arc<PeerLink>, channel: Channel) {
     tracing::info!(node = peer.peer.node, "linked to node {}", peer.peer.node);
     let answers = {
         let peer = peer.clone();
-        std::thread::Builder::new().name(format!("link-answers-{}", peer.peer.node)).spawn(move || {
-            let _guard = crate::supervised::AbortOnPanic("who waits for another node would wait for ever");
+        let name = format!("link-answers-{}", peer.peer.node);
+        supervised::spawn_vital(&name, "who waits for another node would wait for ever", move || {
             let ended = read_answers(&peer, reader);
             peer.outbox.lock().end();
             peer.wake.notify_one();

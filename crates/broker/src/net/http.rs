@@ -32,7 +32,7 @@ use crate::health::Health;
 use crate::metrics::{self, METRICS_LISTENER};
 use crate::net::transport::{DetachedTransport, Sealed, Transport};
 use crate::security::TlsSettings;
-use crate::supervised::AbortOnPanic;
+use crate::supervised;
 use passwords::{Passwords, Turn};
 
 /// The listener's thread, which ends when this is dropped.
@@ -75,8 +75,8 @@ impl Operator {
             .build()?;
         let (stop, stopped) = oneshot::channel();
         let own = served.clone();
-        let thread = std::thread::Builder::new().name("operator".into()).spawn(move || {
-            let _guard = AbortOnPanic("health would not be answered any more");
+        let why = "health would not be answered any more";
+        let thread = supervised::spawn_vital("operator", why, move || {
             runtime.block_on(async {
                 tokio::select! {
                     () = accept(own, socket) => {}

@@ -7,6 +7,8 @@
 
 mod appends;
 mod checked;
+#[cfg(test)]
+mod tests;
 mod watcher;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -34,6 +36,7 @@ pub(crate) use watcher::Watcher;
 
 use crate::signal::FetchWaiter;
 use crate::storage::partition::{AppendOutcome, Durable, PartitionRead, Refused};
+use crate::supervised;
 use appends::Appends;
 use checked::{Checked, Part, Wanted};
 
@@ -658,8 +661,8 @@ impl Attached {
             && !state.stopped
             && let Some(own) = self.own.upgrade()
         {
-            let builder = std::thread::Builder::new().name("attached-sync".to_owned());
-            match builder.spawn(move || own.run_syncs()) {
+            let why = "who waits for a sync of an attached queue would wait for ever";
+            match supervised::spawn_vital("attached-sync", why, move || own.run_syncs()) {
                 Ok(thread) => state.thread = Some(thread),
                 Err(error) => {
                     drop(state);

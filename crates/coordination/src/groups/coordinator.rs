@@ -34,7 +34,7 @@ use super::consumer::subscription::due_ahead;
 use super::consumer::topics::ClusterTopics;
 use super::consumer::{self, classic_member};
 use super::deadlines::Deadlines;
-use super::group::{Group, Groups, Protocol};
+use super::group::{Group, Protocol};
 use super::io::{Io, Usage, may_wait};
 use super::join::Join;
 use super::offsets::TopicNames;
@@ -321,7 +321,7 @@ impl GroupCoordinator {
 
     /// The groups of a partition, for tests.
     #[cfg(test)]
-    pub(super) fn groups(&self, partition: i32) -> &Groups {
+    pub(super) fn groups(&self, partition: i32) -> &super::group::Groups {
         &self.partitions[&partition].groups
     }
 

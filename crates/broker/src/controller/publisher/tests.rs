@@ -20,11 +20,15 @@ use mainstem_wire::messages::list_offsets_request::{
     ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic,
 };
 use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
+use mainstem_wire::messages::offset_commit_request::{
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
 use mainstem_wire::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
 
 use super::*;
 use crate::EmbeddedBroker;
 use crate::background::CHANGE_THREADS_MAX;
+use crate::coordinators::groups::OFFSETS_TOPIC;
 use crate::net::authentication::tests::Peer;
 use crate::net::event_loop::BACKGROUND_THREADS_MAX;
 use crate::server::Machine;
@@ -49,14 +53,16 @@ enum Kind {
     Write,
     /// The metadata log is synced.
     Sync,
+    /// A directory of a partition of the groups is made.
+    Groups,
 }
 
 #[derive(Debug, Default)]
 struct Gates {
-    gates: Mutex<[Gate; 3]>,
+    gates: Mutex<[Gate; 4]>,
     changed: Condvar,
     /// How often something of a kind did not pass at once.
-    held_up: Mutex<[usize; 3]>,
+    held_up: Mutex<[usize; 4]>,
 }
 
 impl Gates {
@@ -80,7 +86,9 @@ impl Gates {
         }
         match gates[kind as usize] {
             // A full disk is noted, and refuses records for a while; missing descriptors only what needs them.
-            Gate::Fails if matches!(kind, Kind::Directory) => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+            Gate::Fails if matches!(kind, Kind::Directory | Kind::Groups) => {
+                Err(io::Error::from_raw_os_error(libc::EMFILE))
+            }
             Gate::Fails => Err(io::ErrorKind::StorageFull.into()),
             Gate::Passes | Gate::Hangs => Ok(()),
         }
@@ -94,7 +102,11 @@ struct Gated(Arc<Gates>);
 impl Gated {
     fn pass(&self, path: &Path) -> io::Result<()> {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if name.starts_with("slow") { self.0.pass(Kind::Directory) } else { Ok(()) }
+        match name {
+            _ if name.starts_with("slow") => self.0.pass(Kind::Directory),
+            _ if name.starts_with(OFFSETS_TOPIC) => self.0.pass(Kind::Groups),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -313,6 +325,38 @@ fn what_cannot_be_opened_is_tried_again() {
     wait_until("it is opened", || produce(&mut peer, "slow").is_ok());
     assert!(!is_known(&mut peer, "slow-and-gone"));
     assert_eq!(create(&mut peer, "slow-and-gone"), ErrorCode::NONE);
+}
+
+/// Commits the offset 1 of a topic for a group without members.
+fn commit(peer: &mut Peer, group: &str, topic: &str) -> ErrorCode {
+    let partitions = vec![OffsetCommitRequestPartition { committed_offset: 1, ..Default::default() }];
+    let topics =
+        vec![OffsetCommitRequestTopic { name: topic.to_owned().into(), partitions, ..Default::default() }];
+    let request = OffsetCommitRequest {
+        group_id: group.to_owned().into(),
+        generation_id_or_member_epoch: -1,
+        topics,
+        ..Default::default()
+    };
+    let response = peer.call(&request, 8).expect("an answer");
+    ErrorCode(response.topics[0].partitions[0].error_code)
+}
+
+#[test]
+fn groups_are_served_when_their_topic_could_be_opened() {
+    let (broker, gates) = start();
+    let mut peer = Peer::connect(&broker);
+    assert_eq!(create(&mut peer, "read"), ErrorCode::NONE);
+    gates.set(Kind::Groups, Gate::Fails);
+    let find = FindCoordinatorRequest { key: "readers".into(), ..Default::default() };
+    peer.call(&find, 3).expect("an answer");
+    assert!(is_known(&mut peer, OFFSETS_TOPIC), "it was created, and cannot be used yet");
+    let tried = gates.held_up(Kind::Groups);
+    wait_until("it is tried again", || gates.held_up(Kind::Groups) > tried);
+    assert_ne!(commit(&mut peer, "readers", "read"), ErrorCode::NONE, "there is no coordinator yet");
+    gates.set(Kind::Groups, Gate::Passes);
+    // Nothing asks for the topic again: that it is opened, and the groups are loaded, comes by itself.
+    wait_until("groups are loaded", || commit(&mut peer, "readers", "read") == ErrorCode::NONE);
 }
 
 #[test]

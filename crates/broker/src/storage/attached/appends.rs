@@ -17,6 +17,7 @@ use crate::clock::wall_ms;
 use crate::scratch::with_scratch;
 use crate::settings::TopicSettings;
 use crate::storage::partition::{AppendOutcome, Refused};
+use crate::supervised;
 
 /// Bytes of batches that wait for one queue.
 const WAITING_BYTES_MAX: usize = 32 << 20;
@@ -87,8 +88,8 @@ impl Attached {
     fn ensure_thread(self: &Arc<Self>, state: &mut State) -> Result<(), QueueRefusal> {
         if state.thread.is_none() {
             let own = self.clone();
-            let builder = std::thread::Builder::new().name("attached-append".to_owned());
-            let spawned = builder.spawn(move || own.make_appends());
+            let why = "appends to an attached queue would wait for ever";
+            let spawned = supervised::spawn_vital("attached-append", why, move || own.make_appends());
             state.thread = Some(spawned.map_err(|error| QueueRefusal::Busy(error.to_string()))?);
         }
         Ok(())

@@ -9,6 +9,7 @@ use std::time::Duration;
 use mainstem_queue::{Serving, WAIT_ANY_MAX, wait_any};
 
 use super::Attached;
+use crate::supervised;
 
 /// A local process may die between its append and the wake-up that it owes: after so long the thread looks by itself.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -40,7 +41,8 @@ impl Watcher {
 }
 
 fn spawn(queues: Vec<Arc<Attached>>, stopped: Arc<AtomicBool>) -> io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().name("attached".to_owned()).spawn(move || watch(&queues, &stopped))
+    let why = "readers of attached queues would wait for ever";
+    supervised::spawn_vital("attached", why, move || watch(&queues, &stopped))
 }
 
 fn watch(queues: &[Arc<Attached>], stopped: &Arc<AtomicBool>) {

@@ -1,0 +1,175 @@
+//! A coordinator that panics.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::EmbeddedBroker;
+use crate::net::context::{ANONYMOUS, ConnectionContext};
+use crate::supervised::child::{self, End};
+
+/// Where a coordinator has its mistake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mistake {
+    None,
+    /// It takes a request.
+    Step,
+    /// It is changed otherwise.
+    Change,
+    /// It is looked at: nothing can be half done then.
+    Look,
+    /// What it has decided is asked for.
+    Effects,
+    /// Its append is made, without its lock.
+    Write,
+    /// It takes the outcome of the append.
+    Appended,
+    /// What else it asked for is done, without its lock.
+    Perform,
+}
+
+/// Those that leave something half done.
+const MISTAKES: [Mistake; 6] =
+    [Mistake::Step, Mistake::Change, Mistake::Effects, Mistake::Write, Mistake::Appended, Mistake::Perform];
+
+/// A coordinator that appends a record and performs something for each request, before it replies.
+struct Mistaken {
+    mistake: Mistake,
+    decided: Vec<Effect<Mistaken>>,
+    /// Replies wait for the outcome of an append.
+    waiting: Vec<Token>,
+}
+
+/// All has been decided, so that what comes next is done without the lock. One process has one mistake.
+static IS_DECIDED: AtomicBool = AtomicBool::new(false);
+
+impl Mistake {
+    /// Panics if it is this one.
+    fn happen(self, here: Mistake) {
+        assert!(self != here, "a mistake of the test: {here:?}");
+    }
+}
+
+impl Coordinator for Mistaken {
+    type Request<'a> = ();
+    type Reply = ();
+    type Ticket = Mistake;
+    type Other = Mistake;
+
+    /// There is no such topic: each append is refused.
+    const TOPIC: &'static str = "mistakes";
+
+    fn driver(_broker: &Broker) -> &Driver<Self> {
+        unreachable!("nothing is appended that becomes durable")
+    }
+
+    fn step(&mut self, _now: Now, token: Token, _context: &RequestContext, (): ()) {
+        IS_DECIDED.store(false, Ordering::Release);
+        let records = vec![CoordinatorRecord { key: vec![0], value: None }];
+        let batch = BatchOptions::default();
+        self.decided.push(Effect::Append { ticket: self.mistake, timestamp_ms: 0, batch, records });
+        self.decided.push(Effect::Other(self.mistake));
+        self.waiting.push(token);
+        self.mistake.happen(Mistake::Step);
+    }
+
+    fn effects(&mut self) -> Vec<Effect<Self>> {
+        self.mistake.happen(Mistake::Effects);
+        std::mem::take(&mut self.decided)
+    }
+
+    fn next_deadline_ms(&self) -> Option<u64> {
+        IS_DECIDED.store(true, Ordering::Release);
+        None
+    }
+
+    fn tick(&mut self, _now: Now) {}
+
+    fn appended(&mut self, _now: Now, ticket: Mistake, outcome: Result<(), ErrorCode>) {
+        assert_eq!(outcome, Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
+        ticket.happen(Mistake::Appended);
+        self.decided.extend(self.waiting.drain(..).map(|token| Effect::Reply { token, reply: () }));
+    }
+
+    fn partition_of(ticket: Mistake) -> i32 {
+        if IS_DECIDED.load(Ordering::Acquire) {
+            ticket.happen(Mistake::Write);
+        }
+        0
+    }
+
+    fn partition_for(&self, _key: &str) -> i32 {
+        self.mistake.happen(Mistake::Look);
+        0
+    }
+
+    fn set_partition_count(&mut self, _count: i32) {}
+
+    fn begin_load(&mut self, _partition: i32, _leader_epoch: LeaderEpoch) {}
+
+    fn load(&mut self, _now: Now, _partition: i32, _entry: LogEntry<'_>) -> u64 {
+        0
+    }
+
+    fn finish_load(&mut self, _now: Now, _partition: i32) {}
+
+    fn unload(&mut self, _now: Now, _partition: i32) {
+        self.mistake.happen(Mistake::Change);
+    }
+
+    fn perform(_broker: &Arc<Broker>, other: Mistake) {
+        other.happen(Mistake::Perform);
+    }
+}
+
+/// A request that some client sent.
+fn request(broker: &Broker) -> RequestContext {
+    let connection = ConnectionContext {
+        id: 0,
+        listener: 0,
+        peer: "127.0.0.1:1".parse().expect("an address"),
+        principal: ANONYMOUS.into(),
+        authorization: None,
+        quotas: broker.quotas.clone(),
+        software: Mutex::default(),
+        asked: None,
+    };
+    RequestContext {
+        connection: Arc::new(connection),
+        api: mainstem_wire::ApiKey::Metadata,
+        version: 0,
+        correlation_id: 0,
+        client_id: None,
+        time: None,
+    }
+}
+
+#[test]
+fn a_panic_in_a_coordinator_ends_the_process() {
+    const THIS: &str = "coordinators::driver::tests::a_panic_in_a_coordinator_ends_the_process";
+    match child::part() {
+        Some(part) => return make(&part),
+        None => assert_eq!(child::run(THIS, "None"), End::Returned, "without a mistake it goes on"),
+    }
+    assert_eq!(child::run(THIS, "Look"), End::Returned);
+    for mistake in MISTAKES {
+        assert_eq!(child::run(THIS, &format!("{mistake:?}")), End::Aborted, "{mistake:?}");
+    }
+}
+
+/// Uses a coordinator with a mistake. Panics are caught as those of connections are.
+fn make(mistake: &str) {
+    let mistakes = MISTAKES.into_iter().chain([Mistake::None, Mistake::Look]);
+    let mistake =
+        mistakes.into_iter().find(|one| format!("{one:?}") == mistake).expect("there is such a one");
+    let broker = EmbeddedBroker::start(&[]);
+    let driver = Driver::new(Mistaken { mistake, decided: Vec::new(), waiting: Vec::new() });
+    let looked = catch_unwind(AssertUnwindSafe(|| driver.partition_for("a key")));
+    assert_eq!(looked.is_err(), mistake == Mistake::Look);
+    let used = catch_unwind(AssertUnwindSafe(|| {
+        driver.change(broker.broker(), |machine, now| machine.unload(now, 0));
+        matches!(driver.ask(broker.broker(), &request(broker.broker()), ()), Asked::Now(()))
+    }));
+    let is_sound = matches!(mistake, Mistake::None | Mistake::Look);
+    assert!(used.unwrap_or(!is_sound), "what has no mistake is answered");
+}
