@@ -452,26 +452,36 @@ fn answers_about_all_there_is_are_made_off_the_loop() {
     in_background(&broker, (&topics, 0), |response| assert_eq!(response.topics.len(), 3));
 }
 
-#[test]
-fn metrics_are_gathered_off_the_loop() {
-    let broker = start();
-    let http = broker.http().expect("it was configured");
-    let mut neighbour = Peer::connect(&broker);
-    let mut socket = TcpStream::connect(http).expect("it listens");
+/// Asks the operator's listener, which has a thread of its own.
+fn get(broker: &EmbeddedBroker, path: &str) -> TcpStream {
+    let mut socket = TcpStream::connect(broker.http().expect("it was configured")).expect("it listens");
     socket.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
-    {
-        let _held = Held::all(&broker);
-        socket
-            .write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
-            .expect("it reads");
-        neighbour_is_answered(&mut neighbour);
-        socket.set_nonblocking(true).expect("it is a socket");
-        assert!(socket.peek(&mut [0]).is_err(), "they were gathered on the event loop");
-        socket.set_nonblocking(false).expect("it is a socket");
-    }
+    let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).expect("it reads");
+    socket
+}
+
+fn assert_ok(mut socket: TcpStream) {
     let mut answer = String::new();
     socket.read_to_string(&mut answer).expect("it answers");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[test]
+fn health_is_answered_while_metrics_are_gathered() {
+    let broker = start();
+    let metrics = broker.broker().groups.look(|_| {
+        // Those of groups wait for their coordinator.
+        let metrics = get(&broker, "/metrics");
+        for _ in 0..MEANWHILE {
+            assert_ok(get(&broker, "/health"));
+        }
+        metrics.set_nonblocking(true).expect("it is a socket");
+        assert!(metrics.peek(&mut [0]).is_err(), "they were gathered without the coordinator");
+        metrics.set_nonblocking(false).expect("it is a socket");
+        metrics
+    });
+    assert_ok(metrics);
 }
 
 #[test]
