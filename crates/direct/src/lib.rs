@@ -28,7 +28,7 @@
 //! | `consumer/inbox.rs` | what a consumer takes, says, and keeps over a reconnection |
 //!
 //! Architecture invariant: these know no clock, no connection and no randomness. The drivers around them (`session.rs`,
-//! `consumer.rs`, `publisher.rs`) wait, read and send.
+//! `consumer.rs`, `publisher.rs`) wait, read and send. `simulation.rs` joins both ends over a network that is made up, by seed.
 
 mod admin;
 mod chunk;
@@ -49,6 +49,8 @@ mod publisher;
 mod resume;
 mod sequence;
 mod session;
+#[cfg(test)]
+mod simulation;
 mod slices;
 mod stages;
 mod stream;
