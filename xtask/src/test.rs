@@ -30,6 +30,7 @@ const DEPTH: &[(&str, &str)] = &[
     ("TEST_HANDLER_OUTAGE_SECONDS", "120"),
     ("TEST_DIRECT_KILLS", "1000"),
     ("TEST_DIRECT_POWER_CUTS", "100"),
+    ("TEST_DIRECT_SEEDS", "200000"),
     ("TEST_CLUSTER_ROUNDS", "1000"),
     ("TEST_LINK_SEEDS", "30"),
     ("TEST_SOAK_SECONDS", "600"),

@@ -279,6 +279,27 @@ pub(crate) fn first_batches(bytes: &Bytes, bytes_max: usize) -> Result<(Bytes, i
     }
 }
 
+/// Batches without events from an offset on, of which the last does not say that it goes further: what is behind comes later, through
+/// another lens.
+fn ended_before(bytes: Bytes, until: i64) -> Bytes {
+    // Fields of a batch of format 2: CRC-32C of all behind it, attributes, the last offset relative to the first one.
+    const CRC_AT: usize = 17;
+    const ATTRIBUTES_AT: usize = 21;
+    const LAST_OFFSET_DELTA_AT: usize = 23;
+    let last = batches(&bytes).last().filter(|(batch, _)| batch.last_offset() >= until);
+    let Some((start, base_offset)) = last.map(|(batch, end)| (end - batch.size(), batch.base_offset()))
+    else {
+        return bytes;
+    };
+    let delta = i32::try_from(until - 1 - base_offset).expect("it is less than the batch's own");
+    let mut cut = bytes.to_vec();
+    let batch = &mut cut[start..];
+    batch[LAST_OFFSET_DELTA_AT..LAST_OFFSET_DELTA_AT + 4].copy_from_slice(&delta.to_be_bytes());
+    let crc = crc32c::crc32c(&batch[ATTRIBUTES_AT..]);
+    batch[CRC_AT..ATTRIBUTES_AT].copy_from_slice(&crc.to_be_bytes());
+    cut.into()
+}
+
 /// What of a chunk an assignment is sent: events from an offset on, of its slices, that are not done.
 #[derive(Debug)]
 pub(crate) struct Share {
@@ -301,13 +322,14 @@ impl Share {
         if self.slices == SliceRange::ALL && starts_at >= position.max(self.done_end) && ends_at < until {
             return Ok(bytes.clone());
         }
-        kept(bytes, |record| {
+        let own = kept(bytes, |record| {
             let slice = slice_of(record.key, record.offset);
             record.offset >= position
                 && record.offset < until
                 && self.slices.contains(slice)
                 && (record.offset >= self.done_end || !self.is_done(slice, record.offset))
-        })
+        });
+        own.map(|own| ended_before(own, until))
     }
 
     fn is_done(&self, slice: u16, offset: i64) -> bool {
@@ -445,7 +467,10 @@ mod tests {
                 .filter(|offset| *offset >= position && *offset < until && !part.is_done(*offset))
                 .filter(|offset| slices.contains(slice_of(Some((offset % 10).to_string().as_bytes()), *offset)))
                 .collect();
-            prop_assert_eq!(offsets(&share.of(&bytes, position, until).unwrap()), wanted);
+            let own = share.of(&bytes, position, until).unwrap();
+            prop_assert_eq!(offsets(&own), wanted);
+            // A frame ends where another filter begins to hold, and its batches with it.
+            prop_assert!(batches(&own).all(|(batch, _)| batch.last_offset() < until));
         }
     }
 

@@ -33,7 +33,7 @@ use crate::proto::{self, from_publisher};
 use crate::session::{ALIVE_EVERY, DEAD_AFTER};
 use crate::slices::{Done, SliceRange};
 use crate::tls::{ClientTls, Pem};
-use inbox::{Fault, Inbox};
+use inbox::{Fault, Inbox, Rejected};
 pub use replay::{Replay, Replayed};
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -287,7 +287,8 @@ pub enum ConsumerEvent {
         /// Where in these bytes each is.
         ranges: Vec<Range<usize>>,
     },
-    /// It has to give the slices back: nothing more comes of them, and [`Consumer::release`] says when nothing runs any more.
+    /// It has to give the slices back: nothing more comes, of them or of others, before [`Consumer::release`] says that nothing runs
+    /// any more.
     Revoking {
         /// Which assignment.
         assignment: u64,
@@ -470,9 +471,9 @@ async fn connected(config: &ConsumerConfig, inbox: &Arc<Inbox>) -> Result<(), Fa
                     }
                     _ => {}
                 }
-                inbox.take(frame).map_err(|fault| match fault {
-                    Fault::Fatal(error) => Fault::Fatal(error),
-                    Fault::Lost { reason, .. } => {
+                inbox.take(frame).map_err(|rejected| match rejected {
+                    Rejected::Refused(refused) => Fault::Fatal(refused_by(config, refused)),
+                    Rejected::Protocol(reason) => {
                         let reason = format!("the publisher does not keep to the protocol: {reason}");
                         tracing::error!("stream {} of {}: {reason}", config.stream, config.address.at);
                         Fault::Lost { was_opened: false, reason }
@@ -492,11 +493,16 @@ async fn connected(config: &ConsumerConfig, inbox: &Arc<Inbox>) -> Result<(), Fa
     }
 }
 
-/// What a status means for the subscription.
-fn fault_of(config: &ConsumerConfig, status: &Status, was_opened: bool) -> Fault {
+fn refused_by(config: &ConsumerConfig, refused: Refused) -> DirectError {
     let (address, stream) = (config.address.at.clone(), config.stream.clone());
+    DirectError::Refused { address, stream, refused }
+}
+
+/// What a status means for the subscription.
+pub(crate) fn fault_of(config: &ConsumerConfig, status: &Status, was_opened: bool) -> Fault {
+    let address = config.address.at.clone();
     if let Some(refused) = Refused::of_status(status) {
-        return Fault::Fatal(DirectError::Refused { address, stream, refused });
+        return Fault::Fatal(refused_by(config, refused));
     }
     match status.code() {
         Code::InvalidArgument

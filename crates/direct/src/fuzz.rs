@@ -74,7 +74,7 @@ fn take(
                 offset: open.offset,
                 runs: open.epochs.iter().map(Epoch::of_proto).collect(),
             };
-            let Ok(held) = crate::session::held_of(&open) else { return Vec::new() };
+            let Ok(held) = crate::member::held_of(&open) else { return Vec::new() };
             if view.check_received(&received).is_err() {
                 return Vec::new();
             }

@@ -23,15 +23,18 @@
 //! | [`Filter`] | which events pass |
 //! | [`Credit`] | when the next frame may be sent |
 //! | [`Sequence`] | whether a frame is the one that is due |
+//! | `cursor.rs` | which frame an instance is sent next, and through which filters |
+//! | `subscription.rs` | from which offset another filter holds, and what is kept before an instance learns it |
+//! | `consumer/inbox.rs` | what a consumer takes, says, and keeps over a reconnection |
 //!
-//! Architecture invariant: these know no clock, no I/O and no randomness. The drivers around them (`session.rs`, `subscription.rs`,
-//! `consumer.rs`) join them: the order of a session's frames, where a change of a filter falls between them, and what a reconnection
-//! keeps (`consumer/inbox.rs`, which has no I/O either) is theirs.
+//! Architecture invariant: these know no clock, no connection and no randomness. The drivers around them (`session.rs`,
+//! `consumer.rs`, `publisher.rs`) wait, read and send. `simulation.rs` joins both ends over a network that is made up, by seed.
 
 mod admin;
 mod chunk;
 mod consumer;
 mod credit;
+mod cursor;
 mod error;
 mod filter;
 #[doc(hidden)]
@@ -39,11 +42,15 @@ pub mod fuzz;
 mod handover;
 mod journal;
 mod kept;
+mod lens_cache;
+mod member;
 pub mod proto;
 mod publisher;
 mod resume;
 mod sequence;
 mod session;
+#[cfg(test)]
+mod simulation;
 mod slices;
 mod stages;
 mod stream;

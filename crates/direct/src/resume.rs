@@ -149,8 +149,16 @@ impl JournalView {
     }
 }
 
+/// Begins a run of a journal that has events up to `end`, and was closed in order at `closed_at`, if it was.
+pub(crate) fn reopen(epochs: &mut Vec<Epoch>, closed_at: Option<i64>, end: i64, run: u64) {
+    // What others appended after an orderly end is of this run: a copy of the directory may have other such events. One that has
+    // lost events since was not closed in order.
+    let closed_at = closed_at.filter(|closed_at| *closed_at <= end);
+    begin_run(epochs, closed_at.unwrap_or(end), closed_at.is_some(), run);
+}
+
 /// Adds a run that begins at `start`, in the next epoch if the start is no orderly one.
-pub(crate) fn begin_run(epochs: &mut Vec<Epoch>, start: i64, is_clean: bool, run: u64) {
+fn begin_run(epochs: &mut Vec<Epoch>, start: i64, is_clean: bool, run: u64) {
     let last = epochs.iter().map(|one| one.epoch).max();
     let epoch = last.map_or(0, |last| if is_clean { last } else { last.saturating_add(1) });
     // Those that began behind it have nothing any more, or never had.

@@ -1,19 +1,18 @@
 //! A stream that is served: a journal, what its events pass through, and its consumers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use mainstem_queue::Start;
 use parking_lot::Mutex;
-use prost::Message as _;
 use tonic::Status;
 
-use crate::chunk::{Lens, Transform};
+use crate::chunk::Transform;
 use crate::error::{DirectError, Result};
-use crate::filter::{Filter, FilterError};
 use crate::journal::Journal;
+use crate::lens_cache::LensCache;
 use crate::proto::{self, manage_request::Action, reset::To};
 use crate::slices::SliceRange;
 use crate::subscription::Subscription;
@@ -27,10 +26,8 @@ const NAME_BYTES_MAX: usize = 200;
 pub(crate) struct Stream {
     journal: Journal,
     name: String,
-    transform: Option<Arc<Transform>>,
     subscriptions: Mutex<BTreeMap<String, Arc<Subscription>>>,
-    /// By the filters' bytes, so that equal ones are evaluated once.
-    lenses: Mutex<HashMap<Vec<u8>, Weak<Lens>>>,
+    lenses: Arc<LensCache>,
 }
 
 impl std::fmt::Debug for Stream {
@@ -48,8 +45,8 @@ impl Stream {
             let opened = Subscription::open(journal.queue(), &view, &consumer, 0)?;
             subscriptions.insert(consumer, Arc::new(opened));
         }
-        let (subscriptions, lenses) = (Mutex::new(subscriptions), Mutex::default());
-        Ok(Stream { journal, name, transform, subscriptions, lenses })
+        let (subscriptions, lenses) = (Mutex::new(subscriptions), Arc::new(LensCache::new(transform)));
+        Ok(Stream { journal, name, subscriptions, lenses })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -87,24 +84,8 @@ impl Stream {
         self.subscriptions.lock().values().cloned().collect()
     }
 
-    /// What events pass through before a consumer sees them: equal filters have one.
-    pub(crate) fn lens<'a>(
-        &self,
-        filters: impl IntoIterator<Item = &'a proto::Filter>,
-    ) -> Result<Arc<Lens>, FilterError> {
-        let filters: Vec<&proto::Filter> =
-            filters.into_iter().filter(|filter| !filter.exclude.is_empty()).collect();
-        let mut key = Vec::new();
-        filters.iter().for_each(|filter| key.extend(filter.encode_length_delimited_to_vec()));
-        let mut lenses = self.lenses.lock();
-        if let Some(known) = lenses.get(&key).and_then(Weak::upgrade) {
-            return Ok(known);
-        }
-        let compiled = filters.into_iter().map(Filter::compile).collect::<Result<Vec<_>, _>>()?;
-        let lens = Arc::new(Lens::new(self.transform.clone(), compiled));
-        lenses.retain(|_, lens| lens.strong_count() > 0);
-        lenses.insert(key, Arc::downgrade(&lens));
-        Ok(lens)
+    pub(crate) fn lenses(&self) -> &Arc<LensCache> {
+        &self.lenses
     }
 
     pub(crate) fn describe(&self) -> proto::StreamInfo {
@@ -171,12 +152,12 @@ impl Stream {
                 let offset = self.offset_of(reset)?;
                 subscription.reset(offset).map_err(internal)?;
             }
-            Action::Filter(filter) => self.keep_filter(&subscription, filter)?,
+            Action::Filter(filter) => subscription.keep_filter(filter)?,
             Action::Forget(_) => {
                 let name = subscription.name();
                 // No instance of a new one comes meanwhile.
                 let mut subscriptions = self.subscriptions.lock();
-                let forgotten = subscription.forget(self.journal.queue());
+                let forgotten = subscription.forget();
                 if matches!(forgotten, Ok(false)) {
                     let reason = format!("consumer {name} has instances that are connected; stop them first");
                     return Err(Status::failed_precondition(reason));
@@ -188,17 +169,6 @@ impl Stream {
         }
         let end = self.journal.end();
         Ok(proto::ManageReply { consumer: Some(self.describe_consumer(&subscription, end)) })
-    }
-
-    /// Keeps another filter for all instances of a consumer.
-    pub(crate) fn keep_filter(
-        &self,
-        subscription: &Subscription,
-        filter: &proto::Filter,
-    ) -> Result<(), Status> {
-        Filter::compile(filter).map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let filter = Some(filter.clone()).filter(|filter| !filter.exclude.is_empty());
-        subscription.set_filter(filter).map(drop).map_err(internal)
     }
 
     fn offset_of(&self, reset: &proto::Reset) -> Result<i64, Status> {

@@ -9,9 +9,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::{ConsumerConfig, ConsumerEvent};
-use crate::error::{DirectError, Result};
+use crate::error::{DirectError, Refused, Result};
 use crate::proto::{self, FromConsumer, from_consumer, from_publisher};
-use crate::resume::{Epoch, JournalId, JournalView, RUNS_MAX};
+use crate::resume::{Epoch, JournalId, JournalView, RUNS_MAX, Received};
 use crate::sequence::Sequence;
 use crate::session::ALIVE_EVERY;
 use crate::slices::{Done, SliceRange};
@@ -30,6 +30,15 @@ pub(crate) enum Fault {
     Fatal(DirectError),
 }
 
+/// Why a frame of the publisher is not taken; its connection ends.
+#[derive(Debug)]
+pub(crate) enum Rejected {
+    /// It does not keep to the protocol; another connection may be better.
+    Protocol(String),
+    /// Its journal does not have what was received: no connection will do.
+    Refused(Refused),
+}
+
 #[derive(Debug)]
 pub(crate) struct Inbox {
     state: Mutex<State>,
@@ -46,6 +55,8 @@ struct State {
     controls: VecDeque<ConsumerEvent>,
     records: VecDeque<ConsumerEvent>,
     is_held: bool,
+    /// The application gives this assignment back: what follows waits, though the publisher may have taken it already.
+    awaits_release: Option<u64>,
     failed: Option<DirectError>,
     has_failed: bool,
     journal: Option<JournalView>,
@@ -109,6 +120,7 @@ impl Inbox {
             controls: VecDeque::new(),
             records: VecDeque::new(),
             is_held: false,
+            awaits_release: None,
             failed: None,
             has_failed: false,
             journal: None,
@@ -142,10 +154,11 @@ impl Inbox {
     /// What is there now.
     pub(crate) fn look(&self) -> Option<Result<ConsumerEvent>> {
         let mut state = self.state.lock();
-        if let Some(control) = state.controls.pop_front() {
+        if let Some(control) = state.next_control() {
             return Some(Ok(control));
         }
         if !state.is_held
+            && state.awaits_release.is_none()
             && let Some(records) = state.records.pop_front()
         {
             state.credit_due += bytes_of(&records);
@@ -185,6 +198,15 @@ impl Inbox {
 
     pub(crate) fn release(&self, done: Done) {
         let mut state = self.state.lock();
+        if state.awaits_release == Some(done.assignment) {
+            // What was lost meanwhile is given back all the same.
+            let lost = ConsumerEvent::Lost { assignment: done.assignment };
+            if state.controls.front() == Some(&lost) {
+                state.controls.pop_front();
+            }
+            state.awaits_release = None;
+            self.arrived.notify_one();
+        }
         // One that has ended meanwhile has nothing to give back.
         if state.assigned.take_if(|one| one.done.assignment == done.assignment).is_some() {
             state.outgoing.has_done = false;
@@ -292,15 +314,33 @@ impl Inbox {
     }
 
     /// Takes a frame of the publisher.
-    pub(crate) fn take(&self, frame: from_publisher::Frame) -> Result<(), Fault> {
+    ///
+    /// # Errors
+    /// Why the connection ends.
+    pub(crate) fn take(&self, frame: from_publisher::Frame) -> Result<(), Rejected> {
         let mut state = self.state.lock();
+        if let from_publisher::Frame::Opened(opened) = &frame {
+            state.check_opened(opened).map_err(Rejected::Refused)?;
+        }
         let taken = state.take(frame);
         self.arrived.notify_one();
-        taken.map_err(|reason| Fault::Lost { was_opened: false, reason })
+        taken.map_err(Rejected::Protocol)
     }
 }
 
 impl State {
+    /// The next change of slices; none before what was revoked is given back.
+    fn next_control(&mut self) -> Option<ConsumerEvent> {
+        if self.awaits_release.is_some() {
+            return None;
+        }
+        let control = self.controls.pop_front();
+        if let Some(ConsumerEvent::Revoking { assignment }) = control {
+            self.awaits_release = Some(assignment);
+        }
+        control
+    }
+
     fn is_credit_worth_sending(&self) -> bool {
         self.credit_due * 4 >= self.credit_bytes
     }
@@ -363,18 +403,21 @@ impl State {
         }
     }
 
+    /// Holds the journal against all that was received of it. `Open` named what the present assignment has, and there may have been
+    /// others that were further.
+    fn check_opened(&self, opened: &proto::Opened) -> Result<(), Refused> {
+        let (Some(before), Ok(now)) = (&self.journal, view_of(opened)) else { return Ok(()) };
+        let offset = self.received_to;
+        now.check_received(&Received {
+            journal: before.id,
+            epoch: before.epoch_before(offset),
+            offset,
+            runs: before.runs_before(offset).to_vec(),
+        })
+    }
+
     fn opened(&mut self, opened: &proto::Opened) -> Result<(), String> {
-        let id = <[u8; 16]>::try_from(&opened.journal_id[..])
-            .map_err(|_| "a journal's id has 16 bytes".to_owned())?;
-        if opened.epochs.len() > RUNS_MAX {
-            return Err(format!(
-                "it names {} runs of its journal, and {RUNS_MAX} are the most",
-                opened.epochs.len()
-            ));
-        }
-        let epochs = opened.epochs.iter().map(Epoch::of_proto).collect();
-        let (start, end) = (opened.start, opened.end);
-        self.journal = Some(JournalView { id: JournalId(id), epochs, start, end });
+        self.journal = Some(view_of(opened)?);
         // `Open` had it.
         self.outgoing.released.take_if(|released| released.is_sent);
         if !opened.resumed {
@@ -472,6 +515,21 @@ impl State {
     }
 }
 
+/// A publisher's journal, as it names it.
+fn view_of(opened: &proto::Opened) -> Result<JournalView, String> {
+    let id =
+        <[u8; 16]>::try_from(&opened.journal_id[..]).map_err(|_| "a journal's id has 16 bytes".to_owned())?;
+    if opened.epochs.len() > RUNS_MAX {
+        return Err(format!(
+            "it names {} runs of its journal, and {RUNS_MAX} are the most",
+            opened.epochs.len()
+        ));
+    }
+    let epochs = opened.epochs.iter().map(Epoch::of_proto).collect();
+    let (start, end) = (opened.start, opened.end);
+    Ok(JournalView { id: JournalId(id), epochs, start, end })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -565,6 +623,58 @@ mod tests {
         assert!(take(&inbox, records(2)).is_err());
         assert!(matches!(sent(&inbox)[..], [from_consumer::Frame::Credit(_)]));
         take(&inbox, records(2)).unwrap();
+    }
+
+    /// A handler may run for long; meanwhile the connection is lost, and its instance gets other slices.
+    #[test]
+    fn what_follows_waits_until_the_application_has_given_back() {
+        let inbox = connected();
+        assert!(matches!(inbox.look(), Some(Ok(ConsumerEvent::Assigned { assignment: 1, .. }))));
+        inbox.take(from_publisher::Frame::Revoke(proto::Revoke { assignment: 1, lost: false })).unwrap();
+        assert!(matches!(inbox.look(), Some(Ok(ConsumerEvent::Revoking { assignment: 1 }))));
+        inbox.open(&config());
+        inbox.take(opened()).unwrap();
+        inbox.take(assign(2)).unwrap();
+        let (from, next, batches) = (0, 1, batch(0, 10));
+        inbox.take(from_publisher::Frame::Records(proto::Records { from, next, batches })).unwrap();
+        assert!(inbox.look().is_none(), "the first is not given back");
+        inbox.release(Done { assignment: 1, offset: 0, finished: Vec::new() });
+        assert!(matches!(inbox.look(), Some(Ok(ConsumerEvent::Assigned { assignment: 2, .. }))));
+        assert!(matches!(inbox.look(), Some(Ok(ConsumerEvent::Records { assignment: 2, .. }))));
+        // What is lost meanwhile is given back all the same.
+        inbox.take(from_publisher::Frame::Revoke(proto::Revoke { assignment: 2, lost: false })).unwrap();
+        assert!(matches!(inbox.look(), Some(Ok(ConsumerEvent::Revoking { assignment: 2 }))));
+        inbox.take(from_publisher::Frame::Revoke(proto::Revoke { assignment: 2, lost: true })).unwrap();
+        inbox.take(assign(3)).unwrap();
+        assert!(inbox.look().is_none() && inbox.look().is_none(), "the second is not given back");
+        inbox.release(Done { assignment: 2, offset: 1, finished: Vec::new() });
+        assert!(matches!(inbox.look(), Some(Ok(ConsumerEvent::Assigned { assignment: 3, .. }))));
+    }
+
+    /// A journal of two runs, the second from an offset on.
+    fn opened_in(run: u64, start: i64, end: i64) -> from_publisher::Frame {
+        let from_publisher::Frame::Opened(mut opened) = opened() else { panic!("it is Opened") };
+        opened.epochs.push(proto::Epoch { epoch: 1, start, run });
+        opened.end = end;
+        from_publisher::Frame::Opened(opened)
+    }
+
+    #[test]
+    fn what_was_received_by_an_earlier_assignment_is_held_against_the_journal_too() {
+        let inbox = Inbox::new(1_000);
+        inbox.open(&config());
+        inbox.take(opened_in(8, 20, 60)).unwrap();
+        let skip = |from, next| from_publisher::Frame::Skip(proto::Skip { from, next });
+        inbox.take(assign(1)).unwrap();
+        inbox.take(skip(0, 50)).unwrap();
+        inbox.take(from_publisher::Frame::Revoke(proto::Revoke { assignment: 1, lost: true })).unwrap();
+        inbox.take(assign(2)).unwrap();
+        inbox.take(skip(0, 10)).unwrap();
+        assert_eq!(inbox.open(&config()).offset, 10);
+        inbox.take(opened_in(8, 20, 60)).unwrap();
+        // The publisher has what the present assignment received, and not all that came before.
+        let rejected = inbox.take(opened_in(9, 30, 60));
+        assert!(matches!(rejected, Err(Rejected::Refused(Refused::Diverged { at: 20 }))), "{rejected:?}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use prost::Message;
 
 use crate::error::{DirectError, Result};
 use crate::kept::KeptFile;
-use crate::resume::{Epoch, JournalId, begin_run};
+use crate::resume::{Epoch, JournalId, reopen};
 
 const FILE: &str = "direct.journal";
 const LOCK: &str = "direct.lock";
@@ -56,9 +56,7 @@ impl Identity {
                 (id, epochs, written.closed_at)
             }
         };
-        // What others appended after an orderly end is of this run: a copy of the directory may have other such events.
-        let closed_at = closed_at.filter(|closed_at| *closed_at <= end);
-        begin_run(&mut epochs, closed_at.unwrap_or(end), closed_at.is_some(), random_run(&path)?);
+        reopen(&mut epochs, closed_at, end, random_run(&path)?);
         let mut identity = Identity { file, id, epochs: epochs.into() };
         identity.write(None)?;
         let synced = File::open(directory).and_then(|directory| directory.sync_all());

@@ -1,0 +1,250 @@
+//! An instance at the publisher, between its connection and its consumer: what it says goes to the consumer's subscription, what
+//! that decides goes to the cursor of what is sent.
+//!
+//! Architecture invariant: no clock and no connection; what is asynchronous is to wait, which loses nothing when it is given up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tonic::Status;
+
+use crate::chunk::{Chunk, Counters};
+use crate::cursor::{Change, Cursor, Lenses, Next, Now};
+use crate::handover::{Connection, Held, JoinError, Joining};
+use crate::lens_cache::LensCache;
+use crate::proto::{self, from_publisher::Frame};
+use crate::resume::{Epoch, JournalId, JournalView, RUNS_MAX, Received};
+use crate::slices::{Done, SliceRange};
+use crate::stream::check_name;
+use crate::subscription::{Control, Settings, Subscription};
+
+/// What an instance asks for when it comes.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    pub(crate) consumer: String,
+    pub(crate) instance: String,
+    pub(crate) start: proto::Start,
+    /// What it may see and wants to see, beside the filter that is kept.
+    filters: Vec<proto::Filter>,
+    pinned: Option<SliceRange>,
+    received: Option<Received>,
+    held: Option<Held>,
+    credit_bytes: u64,
+}
+
+impl Opening {
+    /// Reads `Open`, with the filter that the instance was granted.
+    ///
+    /// # Errors
+    /// What of it makes no sense.
+    pub(crate) fn of(open: proto::Open, granted: Option<proto::Filter>) -> Result<Opening, Status> {
+        check_name("instance", &open.instance)?;
+        let start = proto::Start::try_from(open.start)
+            .map_err(|_| Status::invalid_argument("the start is of a later version of the protocol"))?;
+        let pinned = open.pinned.as_ref().map(|slices| {
+            SliceRange::of_proto(slices).ok_or_else(|| {
+                let (from, to) = (slices.from, slices.to);
+                Status::invalid_argument(format!(
+                    "the slices {from} to {to} are none; they go from 0 to 1,024"
+                ))
+            })
+        });
+        let (pinned, received, held) = (pinned.transpose()?, received_of(&open)?, held_of(&open)?);
+        Ok(Opening {
+            consumer: open.consumer,
+            instance: open.instance,
+            start,
+            filters: granted.into_iter().chain(open.filter).collect(),
+            pinned,
+            received,
+            held,
+            credit_bytes: open.credit_bytes,
+        })
+    }
+
+    /// Refuses an instance that cannot read this journal, or whose filters cannot be used.
+    ///
+    /// # Errors
+    /// [`Refused`](crate::Refused), or what is wrong with a filter.
+    pub(crate) fn check(&self, view: &JournalView, lenses: &LensCache) -> Result<(), Status> {
+        lenses.lens(&self.filters).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let checked = self.received.as_ref().map_or(Ok(()), |received| view.check_received(received));
+        checked.map_err(|refused| refused.to_status())
+    }
+}
+
+fn received_of(open: &proto::Open) -> Result<Option<Received>, Status> {
+    if open.journal_id.is_empty() {
+        return Ok(None);
+    }
+    let id = <[u8; 16]>::try_from(&open.journal_id[..])
+        .map_err(|_| Status::invalid_argument("a journal's id has 16 bytes"))?;
+    if open.epochs.len() > RUNS_MAX {
+        return Err(Status::invalid_argument(format!("more than {RUNS_MAX} runs of a journal are named")));
+    }
+    let runs = open.epochs.iter().map(Epoch::of_proto).collect();
+    Ok(Some(Received { journal: JournalId(id), epoch: open.epoch, offset: open.offset, runs }))
+}
+
+/// What an instance says that it had.
+pub(crate) fn held_of(open: &proto::Open) -> Result<Option<Held>, Status> {
+    let Some(held) = &open.held else { return Ok(None) };
+    let done = held.done.as_ref().map(Done::of_proto).unwrap_or_default();
+    let slices = held.slices.as_ref().and_then(SliceRange::of_proto);
+    if open.journal_id.is_empty() || done.end() > open.offset {
+        return Err(Status::invalid_argument("more was done than was received, or of no journal"));
+    }
+    Ok(Some(Held { done, slices, sent_to: open.offset }))
+}
+
+/// An instance that has come. It leaves when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Member {
+    subscription: Arc<Subscription>,
+    connection: Connection,
+    mailbox: mpsc::UnboundedReceiver<Control>,
+    settings: watch::Receiver<Settings>,
+    lenses: Arc<LensCache>,
+    filters: Vec<proto::Filter>,
+    cursor: Cursor,
+}
+
+impl Member {
+    /// Comes to a consumer of the journal of this view.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub(crate) fn join(
+        subscription: Arc<Subscription>,
+        lenses: Arc<LensCache>,
+        opening: Opening,
+        view: &JournalView,
+    ) -> Result<Member, Status> {
+        subscription.check(view).map_err(|refused| refused.to_status())?;
+        let Opening { instance, filters, pinned, held, credit_bytes, .. } = opening;
+        let mut settings = subscription.settings();
+        let (seen_through, is_paused) = {
+            let settings = settings.borrow_and_update();
+            (lenses_of(&lenses, &filters, &settings)?, settings.is_paused)
+        };
+        let joined = subscription.join(Joining { connection: 0, name: instance, pinned, held });
+        let joined = joined.map_err(|error| match error {
+            JoinError::Mixed => Status::failed_precondition(error.to_string()),
+            JoinError::TooMany => Status::resource_exhausted(error.to_string()),
+        })?;
+        let (connection, mut mailbox) = (joined.connection, joined.mailbox);
+        let first = mailbox.try_recv().ok();
+        let opened = proto::Opened {
+            journal_id: view.id.0.to_vec().into(),
+            epochs: view.epochs.iter().map(|one| one.to_proto()).collect(),
+            start: view.start,
+            end: view.end,
+            resumed: matches!(first, Some(Control::Assign { is_resumed: true, .. })),
+        };
+        let cursor = Cursor::new(opened, credit_bytes, seen_through, is_paused);
+        let mut member = Member { subscription, connection, mailbox, settings, lenses, filters, cursor };
+        if let Some(first) = first {
+            member.cursor.obey(first)?;
+        }
+        Ok(member)
+    }
+
+    /// Takes a frame of the instance; `None` is its end. Times are those since it came.
+    ///
+    /// # Errors
+    /// Why its session ends.
+    pub(crate) fn take(
+        &mut self,
+        message: Option<proto::FromConsumer>,
+        time: Duration,
+    ) -> Result<(), Status> {
+        let frame = match message {
+            // A later version of the protocol may say more.
+            Some(proto::FromConsumer { frame: None }) => return Ok(()),
+            Some(proto::FromConsumer { frame }) => frame,
+            None => None,
+        };
+        match self.cursor.take(frame, time)? {
+            Some(Change::Done(done)) => self.subscription.done(self.connection, &done),
+            Some(Change::Released(done)) => self.subscription.released(self.connection, &done),
+            Some(Change::Filter(filter)) => self.subscription.keep_filter(&filter)?,
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// The instance has said that it goes.
+    pub(crate) fn has_left(&self) -> bool {
+        self.cursor.has_left()
+    }
+
+    /// What is to be done for it.
+    ///
+    /// # Errors
+    /// Why its session ends.
+    pub(crate) fn next(&mut self, now: Now) -> Result<Next, Status> {
+        if self.cursor.is_outdated() || self.settings.has_changed().unwrap_or(false) {
+            let settings = self.settings.borrow_and_update();
+            let lenses = lenses_of(&self.lenses, &self.filters, &settings)?;
+            self.cursor.follow(lenses, settings.is_paused);
+        }
+        while let Ok(control) = self.mailbox.try_recv() {
+            self.cursor.obey(control)?;
+        }
+        self.cursor.next(now)
+    }
+
+    /// Takes the chunk that [`Next::Read`] has asked for: the frame with what of it is the instance's.
+    ///
+    /// # Errors
+    /// What cannot be sent.
+    pub(crate) fn read(
+        &mut self,
+        chunk: &Chunk,
+        counters: &Counters,
+        time: Duration,
+    ) -> Result<Option<Frame>, Status> {
+        let subscription = &self.subscription;
+        self.cursor.read(chunk, counters, time, |to, version| subscription.send(to, version))
+    }
+
+    /// Waits until the consumer has something for it, which [`Member::next`] follows.
+    ///
+    /// # Errors
+    /// Why its session ends.
+    pub(crate) async fn changed(&mut self) -> Result<(), Status> {
+        tokio::select! {
+            control = self.mailbox.recv() => match control {
+                Some(control) => self.cursor.obey(control),
+                None => Err(Status::unavailable("the consumer was forgotten")),
+            },
+            // The sender lives as long as the subscription.
+            _ = self.settings.changed() => {
+                self.cursor.outdate();
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.subscription.leave(self.connection, !self.cursor.has_left());
+    }
+}
+
+fn lenses_of(cache: &LensCache, filters: &[proto::Filter], settings: &Settings) -> Result<Lenses, Status> {
+    let lens = |kept: &Option<proto::Filter>| {
+        let lens = cache.lens(filters.iter().chain(kept));
+        lens.map_err(|error| Status::invalid_argument(error.to_string()))
+    };
+    let earlier = settings.earlier.iter().map(|one| Ok((one.until, lens(&one.filter)?)));
+    let earlier = earlier.collect::<Result<_, Status>>()?;
+    Ok(Lenses {
+        earlier,
+        now: lens(&settings.filter)?,
+        from: settings.filtered_from,
+        version: settings.version,
+    })
+}

@@ -1,0 +1,79 @@
+//! Both ends of a stream on one thread, by seed: the publisher's members, hand-over and positions, the consumer's inboxes, over
+//! networks, disks and clocks that are made up.
+//!
+//! Connections are cut, fall silent and overtake each other; what one connection carries stays in order. Publishers stop, are
+//! killed and lose their power, and go on in copies of their directories; instances come, go and are killed; filters change, resets
+//! and pauses come at any time. After each step this has to hold:
+//!
+//! - What is sent is durable, of the assignment, and passes the filter that holds at its offset; what is left out does not, or was
+//!   handled. So nothing is lost.
+//! - A handler gets the events of a slice in their order, none before those ahead of it are handled.
+//! - In an orderly course each event is handled once.
+//! - A subscription ends by a name alone ([`Refused`](crate::Refused)) that what has happened explains; and where an instance has
+//!   received what the journal does not have, it does end.
+//!
+//! At the end all faults stop, and every event that passes the filter comes to be handled. A seed has one course: it fails again.
+//!
+//! Not in an orderly course, since an event that is handled meanwhile comes again: a connection that is lost while slices change
+//! hands. There as everywhere nothing is lost.
+
+mod directory;
+mod instance;
+mod publisher;
+mod random;
+mod truth;
+mod world;
+
+use std::collections::BTreeMap;
+
+use world::{Defect, World};
+
+/// So many courses; `TEST_DIRECT_SEEDS` has another number, and `TEST_DIRECT_SEED` is the first.
+const SEEDS: u64 = 2_000;
+/// Lines of a course that are shown when it fails.
+const LINES: usize = 80;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|number| number.parse().expect("it is a number"))
+}
+
+#[test]
+fn every_event_comes_in_order_or_a_named_stop() {
+    let first = number("TEST_DIRECT_SEED").unwrap_or(1);
+    let count = number("TEST_DIRECT_SEEDS").unwrap_or(SEEDS);
+    let mut stops = BTreeMap::new();
+    for seed in first..first + count {
+        let mut world = World::new(seed, None);
+        if let Err(violation) = world.run() {
+            let tail = world.history.len().saturating_sub(LINES);
+            panic!("{}\nseed {seed} (TEST_DIRECT_SEED): {violation}", world.history[tail..].join("\n"));
+        }
+        world.stops.into_iter().for_each(|(name, count)| *stops.entry(name).or_insert(0) += count);
+    }
+    if count >= SEEDS {
+        let names: Vec<&str> = stops.keys().map(String::as_str).collect();
+        assert_eq!(names, ["Diverged", "Fenced", "JournalReplaced", "OutOfRange"], "every stop comes to be");
+    }
+}
+
+#[test]
+fn equal_seeds_have_equal_histories() {
+    let history = |seed| {
+        let mut world = World::new(seed, None);
+        world.run().expect("it has no fault");
+        world.history
+    };
+    for seed in 1..=8 {
+        assert_eq!(history(seed), history(seed), "seed {seed}");
+    }
+    assert_ne!(history(1), history(5), "they have one profile");
+}
+
+/// Each fault of the surroundings would lose, repeat or make up events: the simulation finds it.
+#[test]
+fn a_defect_is_found() {
+    for defect in Defect::ALL {
+        let violation = (1..=SEEDS).find_map(|seed| World::new(seed, Some(defect)).run().err());
+        assert!(violation.is_some(), "{defect:?} does no harm");
+    }
+}

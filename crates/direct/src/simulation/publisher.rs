@@ -1,0 +1,125 @@
+//! The process that serves the directory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::directory::Directory;
+use crate::chunk::{Chunk, Counters, Found, Ring};
+use crate::error::Refused;
+use crate::lens_cache::LensCache;
+use crate::proto;
+use crate::resume::{Epoch, JournalId, JournalView, reopen};
+use crate::subscription::{Restored, Subscription, Surroundings};
+
+/// Batches of a chunk.
+const CHUNK_BATCHES: usize = 3;
+
+/// A publisher that runs.
+#[derive(Debug)]
+pub(super) struct Publisher {
+    id: JournalId,
+    epochs: Arc<[Epoch]>,
+    pub(super) ring: Ring,
+    pub(super) counters: Counters,
+    pub(super) lenses: Arc<LensCache>,
+    pub(super) subscription: Option<Arc<Subscription>>,
+    clock: Arc<AtomicU64>,
+    is_dead: Arc<AtomicBool>,
+    /// A defect of the disk: see `FileKeeper`.
+    forgets: bool,
+}
+
+impl Publisher {
+    /// Opens a directory, in the run of this number.
+    pub(super) fn start(
+        directory: &mut Directory,
+        run: u64,
+        clock: &Arc<AtomicU64>,
+        forgets: bool,
+    ) -> Publisher {
+        let end = directory.end();
+        reopen(&mut directory.runs, directory.closed_at.take(), end, run);
+        directory.sync();
+        directory.shown = end;
+        let mut publisher = Publisher {
+            id: directory.id,
+            epochs: directory.runs.clone().into(),
+            ring: Ring::new(end),
+            counters: Counters::default(),
+            lenses: Arc::default(),
+            subscription: None,
+            clock: clock.clone(),
+            is_dead: Arc::default(),
+            forgets,
+        };
+        if let Some(kept) = directory.subscription.read() {
+            let view = publisher.view(directory);
+            let restored = Restored::of(&kept, &view).expect("it was written by this program");
+            publisher.subscription = Some(publisher.subscribe(directory, restored));
+        }
+        publisher
+    }
+
+    fn subscribe(&self, directory: &Directory, restored: Restored) -> Arc<Subscription> {
+        let clock = self.clock.clone();
+        let surroundings = Surroundings {
+            keeper: directory.subscription.keeper(self.is_dead.clone(), self.forgets),
+            clock: Box::new(move || clock.load(Ordering::Relaxed)),
+        };
+        Arc::new(Subscription::new("consumer", restored, surroundings).expect("the disk takes it"))
+    }
+
+    pub(super) fn view(&self, directory: &Directory) -> JournalView {
+        let end = self.ring.end();
+        JournalView { id: self.id, epochs: self.epochs.clone(), start: directory.start.min(end), end }
+    }
+
+    /// The consumer, which comes to be by that; returns where it then begins.
+    pub(super) fn subscription(
+        &mut self,
+        directory: &Directory,
+        start: proto::Start,
+    ) -> (Arc<Subscription>, Option<i64>) {
+        if let Some(known) = &self.subscription {
+            return (known.clone(), None);
+        }
+        let view = self.view(directory);
+        let from = match start {
+            proto::Start::Earliest => view.start,
+            proto::Start::Latest => view.end,
+        };
+        let subscription = self.subscribe(directory, Restored::new(&view, from));
+        self.subscription = Some(subscription.clone());
+        (subscription, Some(from))
+    }
+
+    /// Shows events up to an offset, in chunks.
+    pub(super) fn show(&self, directory: &mut Directory, end: i64) {
+        while self.ring.end() < end {
+            self.ring.push(self.chunk(directory, self.ring.end(), end));
+        }
+        directory.shown = directory.shown.max(end);
+    }
+
+    fn chunk(&self, directory: &Directory, offset: i64, end: i64) -> Chunk {
+        let batches = directory.read(offset, end, CHUNK_BATCHES);
+        let (first, last) = (batches.first().expect("it has the offset"), batches.last().expect("so it has"));
+        let bytes: Vec<u8> = batches.iter().flat_map(|batch| batch.bytes.iter().copied()).collect();
+        Chunk::new(first.from, last.next, bytes.into(), &self.counters)
+    }
+
+    /// As a session reads: from the ring, or else from the disk.
+    pub(super) fn find(&self, directory: &Directory, offset: i64) -> Result<Arc<Chunk>, Refused> {
+        let end = self.ring.end();
+        match self.ring.find(offset) {
+            Found::Chunk(chunk) => Ok(chunk),
+            _ if offset < directory.start => Err(Refused::OutOfRange { offset, start: directory.start, end }),
+            _ => Ok(Arc::new(self.chunk(directory, offset, end))),
+        }
+    }
+
+    /// Nothing that it still does has any effect.
+    pub(super) fn kill(&self) {
+        self.is_dead.store(true, Ordering::Relaxed);
+    }
+}

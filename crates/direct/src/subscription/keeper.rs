@@ -1,0 +1,144 @@
+//! Where a subscription is kept: a file beside the journal, and, in the terms of the queue, a named tailer, whose position its
+//! retention may wait for.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use mainstem_queue::{Queue, Start, Tailer};
+
+use crate::error::{DirectError, Result};
+use crate::kept::{KeptFile, Syncing};
+
+const FOLDER: &str = "subscriptions";
+const EXTENSION: &str = ".subscription";
+
+/// Keeps a subscription.
+pub(crate) trait Keeper: std::fmt::Debug + Send {
+    /// Keeps these bytes in place of those before, so that they survive a kill; if `is_synced`, a power cut too.
+    ///
+    /// # Errors
+    /// If they cannot be written; those before are then kept still.
+    fn write(&mut self, bytes: &[u8], is_synced: bool) -> Result<()>;
+
+    /// All before an offset is done.
+    fn seek(&mut self, offset: i64);
+
+    /// A sync of what is kept now; none if no power cut can take it back.
+    fn to_sync(&self) -> Option<Syncing>;
+
+    /// What had this number was synced.
+    fn synced(&mut self, number: u64);
+
+    /// Forgets the consumer.
+    ///
+    /// # Errors
+    /// If anything of it cannot be deleted.
+    fn delete(self: Box<Self>) -> Result<()>;
+}
+
+/// Keeps it beside a journal.
+#[derive(Debug)]
+pub(super) struct BesideJournal {
+    file: KeptFile,
+    queue: Queue,
+    tailer: Tailer,
+    name: String,
+}
+
+impl BesideJournal {
+    /// Opens what is kept of a consumer; returns what that is, none for a new one.
+    pub(super) fn open(queue: &Queue, name: &str) -> Result<(BesideJournal, Option<Vec<u8>>)> {
+        let path = path(queue.directory(), name);
+        let folder = path.parent().expect("it has one");
+        std::fs::create_dir_all(folder).map_err(|error| DirectError::io("making", folder, error))?;
+        let (file, kept) = KeptFile::open(&path)?;
+        let (queue, tailer, name) = (queue.clone(), queue.tailer(name)?, name.to_owned());
+        Ok((BesideJournal { file, queue, tailer, name }, kept))
+    }
+
+    /// Where.
+    pub(super) fn path(&self) -> &Path {
+        self.file.path()
+    }
+}
+
+impl Keeper for BesideJournal {
+    fn write(&mut self, bytes: &[u8], is_synced: bool) -> Result<()> {
+        self.file.write(bytes, is_synced)
+    }
+
+    fn seek(&mut self, offset: i64) {
+        // Retention may have been faster: then the session finds that out.
+        let _ = self.tailer.seek(Start::Offset(offset));
+    }
+
+    fn to_sync(&self) -> Option<Syncing> {
+        self.file.to_sync()
+    }
+
+    fn synced(&mut self, number: u64) {
+        self.file.synced(number);
+    }
+
+    fn delete(self: Box<Self>) -> Result<()> {
+        let BesideJournal { file, queue, tailer, name } = *self;
+        drop(tailer);
+        queue.remove_tailer(&name)?;
+        let path = file.path();
+        std::fs::remove_file(path).map_err(|error| DirectError::io("deleting", path, error))
+    }
+}
+
+/// Names of the consumers that are kept beside a journal.
+pub(super) fn names(directory: &Path) -> Result<Vec<String>> {
+    let folder = directory.join(FOLDER);
+    let entries = match std::fs::read_dir(&folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|error| DirectError::io("reading", &folder, error))?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let file = entry.map_err(|error| DirectError::io("reading", &folder, error))?.file_name();
+        let name = file.to_str().and_then(|name| name.strip_suffix(EXTENSION));
+        names.extend(name.and_then(decoded));
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Has the name of a new file outlive a power cut: a consumer that begins at the end would miss what came before it is known again.
+pub(super) fn sync_names(queue: &Queue, path: &Path) -> Result<()> {
+    for directory in [path.parent().expect("it has one"), queue.directory()] {
+        let synced = File::open(directory).and_then(|directory| directory.sync_all());
+        synced.map_err(|error| DirectError::io("syncing", directory, error))?;
+    }
+    Ok(())
+}
+
+fn path(directory: &Path, name: &str) -> PathBuf {
+    directory.join(FOLDER).join(encoded(name) + EXTENSION)
+}
+
+/// A file name for any name: other bytes than letters, digits, `-` and `_` as `%` and two digits.
+pub(crate) fn encoded(name: &str) -> String {
+    let encode = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => char::from(byte).to_string(),
+        other => format!("%{other:02x}"),
+    };
+    name.bytes().map(encode).collect()
+}
+
+fn decoded(file: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(file.len());
+    let mut rest = file.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?];
+                u8::from_str_radix(str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            other => other,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}

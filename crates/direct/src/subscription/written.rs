@@ -1,0 +1,201 @@
+//! A subscription as it is kept: how far its slices are, through which filters, and in which run of the journal that is.
+
+use std::sync::Arc;
+
+use prost::Message;
+
+use super::settings::{Earlier, Settings};
+use crate::error::Refused;
+use crate::handover::{Handover, Part};
+use crate::kept::BODY_BYTES_MAX;
+use crate::proto;
+use crate::resume::{Epoch, JournalView, Received};
+use crate::slices::{SliceRange, normalized};
+
+/// At a start, assignments may have been forgotten that instances still have: so many numbers are left out.
+const FORGOTTEN_MAX: u64 = 1 << 20;
+/// And of a copy of the directory instances may have some that were made after the copy: as many as this at most are left out beside
+/// those, by the random id of the run, so that no two copies go on with the same ones.
+const SPREAD: u64 = 1 << 32;
+
+/// How many numbers of assignments a run leaves out.
+pub(super) fn skipped_generations(run: u64) -> u64 {
+    FORGOTTEN_MAX + run % SPREAD
+}
+
+/// A subscription's file, as it is written.
+#[derive(Clone, PartialEq, Message)]
+struct Written {
+    #[prost(int32, tag = "1")]
+    epoch: i32,
+    #[prost(uint64, tag = "2")]
+    generation: u64,
+    #[prost(message, repeated, tag = "3")]
+    parts: Vec<WrittenPart>,
+    #[prost(bool, tag = "4")]
+    is_paused: bool,
+    #[prost(message, optional, tag = "5")]
+    filter: Option<proto::Filter>,
+    /// The run of the last event that is done.
+    #[prost(message, optional, tag = "6")]
+    run: Option<proto::Epoch>,
+    #[prost(message, repeated, tag = "7")]
+    earlier: Vec<WrittenEarlier>,
+    #[prost(int64, tag = "8")]
+    filtered_from: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct WrittenEarlier {
+    #[prost(message, optional, tag = "1")]
+    filter: Option<proto::Filter>,
+    #[prost(int64, tag = "2")]
+    until: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct WrittenPart {
+    #[prost(uint32, tag = "1")]
+    from: u32,
+    #[prost(uint32, tag = "2")]
+    to: u32,
+    #[prost(int64, tag = "3")]
+    offset: i64,
+    #[prost(uint64, tag = "4")]
+    assignment: u64,
+    /// Beginnings and ends by turns, each relative to the number before.
+    #[prost(uint64, repeated, tag = "5")]
+    finished: Vec<u64>,
+}
+
+/// A consumer as it was kept, held against the journal as it is.
+#[derive(Debug)]
+pub(crate) struct Restored {
+    pub(super) handover: Handover,
+    pub(super) settings: Settings,
+    pub(super) diverged: Option<Diverged>,
+    /// The runs of the journal.
+    pub(super) runs: Arc<[Epoch]>,
+    /// Nothing was kept.
+    pub(super) is_new: bool,
+}
+
+/// What is kept is not of the journal as it is: until a reset no instance goes on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Diverged {
+    /// The first offset whose event may be another one than was done.
+    pub(super) at: i64,
+    /// The run of the last event that was done.
+    pub(super) run: Epoch,
+}
+
+impl Restored {
+    /// A consumer that is new and begins at `start`.
+    pub(crate) fn new(view: &JournalView, start: i64) -> Restored {
+        Restored {
+            handover: Handover::new(start),
+            settings: Settings::default(),
+            diverged: None,
+            runs: view.epochs.clone(),
+            is_new: true,
+        }
+    }
+
+    /// What was kept; `None` if these bytes are no subscription, or of another version of this program.
+    pub(crate) fn of(bytes: &[u8], view: &JournalView) -> Option<Restored> {
+        let written = Written::decode(bytes).ok()?;
+        let part = |part: &WrittenPart| {
+            let mut before = part.offset;
+            let (pairs, _) = part.finished.as_chunks::<2>();
+            let ranges = pairs.iter().map(|[gap, len]| {
+                let start = before.saturating_add_unsigned(*gap);
+                before = start.saturating_add_unsigned(*len);
+                start..before
+            });
+            Some(Part {
+                slices: SliceRange::new(part.from, part.to)?,
+                offset: part.offset,
+                finished: normalized(part.offset, ranges.collect::<Vec<_>>().into_iter()),
+                assignment: part.assignment,
+            })
+        };
+        let parts = written.parts.iter().map(part).collect::<Option<Vec<_>>>()?;
+        let mut handover = Handover::restored(written.generation, parts)?;
+        handover.skip_generations(skipped_generations(view.epochs.last()?.run));
+        // Without a run, as of before they were kept, only what is beyond the end is known not to be there.
+        let unknown = Epoch { epoch: written.epoch, start: 0, run: 0 };
+        let run = written.run.as_ref().map_or(unknown, Epoch::of_proto);
+        let diverged = diverged_of(view, run, handover.done_end());
+        let frontier = handover.frontier();
+        let earlier = written.earlier.into_iter().filter(|one| one.until > frontier);
+        let settings = Settings {
+            is_paused: written.is_paused,
+            filter: written.filter,
+            filtered_from: written.filtered_from,
+            earlier: earlier.map(|one| Earlier { filter: one.filter, until: one.until }).collect(),
+            version: 0,
+        };
+        Some(Restored { handover, settings, diverged, runs: view.epochs.clone(), is_new: false })
+    }
+}
+
+/// What is to be kept of a consumer: at most [`BODY_BYTES_MAX`].
+pub(super) fn encode(
+    handover: &Handover,
+    settings: &Settings,
+    runs: &[Epoch],
+    diverged: Option<Diverged>,
+) -> Vec<u8> {
+    let last = runs.last().expect("a journal that is open has a run");
+    let run = diverged.map(|diverged| diverged.run).or_else(|| run_before(runs, handover.done_end()));
+    let written = |with_finished: bool| Written {
+        epoch: last.epoch,
+        generation: handover.generation(),
+        parts: handover.parts().iter().map(|part| written_part(part, with_finished)).collect(),
+        is_paused: settings.is_paused,
+        filter: settings.filter.clone(),
+        run: run.map(Epoch::to_proto),
+        earlier: settings.earlier.iter().map(written_earlier).collect(),
+        filtered_from: settings.filtered_from,
+    };
+    let bytes = written(true).encode_to_vec();
+    match bytes.len() <= BODY_BYTES_MAX {
+        true => bytes,
+        // What is left out is only repeated, if an instance is killed.
+        false => written(false).encode_to_vec(),
+    }
+}
+
+fn written_earlier(earlier: &Earlier) -> WrittenEarlier {
+    WrittenEarlier { filter: earlier.filter.clone(), until: earlier.until }
+}
+
+fn written_part(part: &Part, with_finished: bool) -> WrittenPart {
+    let mut finished = Vec::new();
+    let mut before = part.offset;
+    for range in part.finished.iter().filter(|_| with_finished) {
+        finished.extend([(range.start - before) as u64, (range.end - range.start) as u64]);
+        before = range.end;
+    }
+    WrittenPart {
+        from: part.slices.from.into(),
+        to: part.slices.to.into(),
+        offset: part.offset,
+        assignment: part.assignment,
+        finished,
+    }
+}
+
+/// The run of the event before an offset.
+fn run_before(runs: &[Epoch], offset: i64) -> Option<Epoch> {
+    runs.iter().rev().find(|run| run.start < offset).copied()
+}
+
+/// Where a journal leaves what was done of it.
+fn diverged_of(view: &JournalView, run: Epoch, done_end: i64) -> Option<Diverged> {
+    let received = Received { journal: view.id, epoch: run.epoch, offset: done_end, runs: vec![run] };
+    match view.check_received(&received) {
+        Err(Refused::Diverged { at }) => Some(Diverged { at, run }),
+        _ => None,
+    }
+}
