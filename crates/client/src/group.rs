@@ -175,11 +175,7 @@ impl GroupOffsets {
 
     /// The same in the background, of what is held now: a partition that is given up before the task runs, and comes back,
     /// is not meant.
-    fn start(
-        &self,
-        offsets: &BTreeMap<TopicPartition, i64>,
-        absent: Absent,
-    ) -> PendingCommit {
+    fn start(&self, offsets: &BTreeMap<TopicPartition, i64>, absent: Absent) -> PendingCommit {
         let (group, done) = (self.clone(), self.done(offsets));
         PendingCommit { task: tokio::spawn(async move { group.commit_or_warn(done, absent).await }) }
     }

@@ -34,6 +34,9 @@ const GIVE_UP_MARGIN: Duration = Duration::from_secs(60);
 /// Changes how outputs and dead letters are written.
 type ChangeProducer = Box<dyn Fn(ProducerConfig) -> ProducerConfig + Send + Sync>;
 
+/// Changes how messages are read.
+type ChangeConsumer = Box<dyn Fn(ConsumerConfig) -> ConsumerConfig + Send + Sync>;
+
 /// What an application has that its tasks share.
 #[derive(Debug)]
 pub(crate) struct AppState {
@@ -107,6 +110,7 @@ pub struct App {
     start: Position,
     session_timeout: Option<Duration>,
     producer: Option<ChangeProducer>,
+    consumer: Option<ChangeConsumer>,
     pub(crate) times: Times,
     pub(crate) routes: Vec<Route>,
     http: Option<String>,
@@ -152,6 +156,7 @@ impl App {
             start,
             session_timeout: None,
             producer: None,
+            consumer: None,
             times,
             routes,
             http: None,
@@ -263,6 +268,17 @@ impl App {
         change: impl Fn(ProducerConfig) -> ProducerConfig + Send + Sync + 'static,
     ) -> App {
         self.producer = Some(Box::new(change));
+        self
+    }
+
+    /// How messages are read from brokers, instead of the usual settings ([`ConsumerConfig::new`]): such as committed records alone
+    /// (`isolation`), or how much is fetched and read ahead. A position that the log does not have goes on at its beginning,
+    /// whatever `out_of_range` says, and brokers are reached as [`App::client`] says.
+    pub fn consumer(
+        mut self,
+        change: impl Fn(ConsumerConfig) -> ConsumerConfig + Send + Sync + 'static,
+    ) -> App {
+        self.consumer = Some(Box::new(change));
         self
     }
 
@@ -426,10 +442,12 @@ impl App {
 
     /// How it takes part in its group.
     fn group(&self) -> GroupConfig {
+        let usual = ConsumerConfig::new(self.client.clone());
         let consumer = ConsumerConfig {
             // Where the log was cut, what is there goes on to be handled; the window notices.
             out_of_range: OutOfRange::Beginning,
-            ..ConsumerConfig::new(self.client.clone())
+            client: self.client.clone(),
+            ..self.consumer.iter().fold(usual, |config, change| change(config))
         };
         let usual = GroupConfig::new(self.name.clone(), [""; 0], consumer);
         let session_timeout = self.session_timeout.unwrap_or(usual.session_timeout);
@@ -684,7 +702,7 @@ mod tests {
         assert_eq!(slow.max_poll_interval, secs(900 + 120 + 60));
         let slow = app().revoke_grace(secs(3_600)).group();
         assert_eq!(slow.max_poll_interval, secs(3_600 + 120 + 60));
-        let writes = |config| ProducerConfig { delivery_timeout: secs(600), ..config };
+        let writes = move |config| ProducerConfig { delivery_timeout: secs(600), ..config };
         assert_eq!(app().producer(writes).group().max_poll_interval, secs(30 + 600 + 60));
     }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
@@ -20,6 +21,9 @@ use crate::route::{Route, RouteState, RunPartition, Topics};
 use crate::runner::{Command, Input, Partition, QUEUE_MAX, Shared};
 use crate::status::Status;
 use crate::transport::{BoxFuture, Commit, Event, Sink, Source};
+
+/// What is left of its time when an application stops is for commits, or this, if handlers have left less.
+const LAST_COMMITS: Duration = Duration::from_secs(5);
 
 /// The routes of an application, by topic.
 pub(crate) struct Routes {
@@ -261,7 +265,8 @@ impl Driver {
                 None => "where the application starts".to_owned(),
             }
         );
-        self.partitions.insert(partition, Handle { inputs, shared, task, committed, is_missing: false, seeks: 0 });
+        self.partitions
+            .insert(partition, Handle { inputs, shared, task, committed, is_missing: false, seeks: 0 });
     }
 
     fn give<S: Source>(&mut self, source: &mut S, batch: FetchedBatch) {
@@ -357,7 +362,9 @@ impl Driver {
         match done.outcome {
             Ok(missing) => self.note_missing(done.positions.keys(), &missing),
             Err(error) => {
-                tracing::warn!("positions are not committed: {error}; what they cover runs again after a crash");
+                tracing::warn!(
+                    "positions are not committed: {error}; what they cover runs again after a crash"
+                );
                 for partition in done.positions.keys() {
                     if let Some(handle) = self.partitions.get_mut(partition) {
                         handle.committed = None;
@@ -395,6 +402,7 @@ impl Driver {
 
     /// Ends all tasks, and commits what they have finished.
     async fn stop(&mut self, committer: &dyn Commit) {
+        let began = Instant::now();
         let handles = self.partitions.drain().map(|(_, handle)| handle).collect();
         self.end_tasks(0, handles, || Input::Stop(self.times.stop_within));
         // Revocations before it wait for what is being written, which the end of the sink ends.
@@ -414,6 +422,16 @@ impl Driver {
         while let Some((number, ended)) = self.ending.next().await {
             self.has_ended(number, ended);
         }
+        let left = self.times.stop_within.saturating_sub(began.elapsed()).max(LAST_COMMITS);
+        if tokio::time::timeout(left, self.commit_at_end(committer)).await.is_err() {
+            tracing::warn!(
+                "the last positions are not committed within {left:?}; what they cover runs again"
+            );
+        }
+    }
+
+    /// Waits for the commit that is under way, and commits what is left.
+    async fn commit_at_end(&mut self, committer: &dyn Commit) {
         if let Some(commit) = self.commit.take() {
             let done = commit.await;
             if let Err(error) = done.outcome {
@@ -473,5 +491,44 @@ async fn ended<T>(under_way: &mut Option<BoxFuture<'static, T>>) -> T {
             done
         }
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+    use crate::testing::memory::Memory;
+
+    /// Brokers that are away.
+    struct Away;
+
+    impl Commit for Away {
+        fn commit(
+            &self,
+            _: BTreeMap<TopicPartition, CommittedOffset>,
+        ) -> BoxFuture<'static, Result<BTreeSet<TopicPartition>, mainstem_client::Error>> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    fn driver(times: Times) -> Driver {
+        let app = Arc::new(AppState::new("a".into()));
+        let status = Arc::new(Status::new(app.clone(), Vec::new(), times.stuck_after));
+        let sink = Arc::new(Memory::new(app.clone()));
+        Driver::new(app, Routes::new(Vec::new()), sink, times, status)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_does_not_wait_for_brokers_that_are_away() {
+        for (stop_within, takes) in [(30, 30), (1, 5)] {
+            let times = Times { stop_within: Duration::from_secs(stop_within), ..Times::default() };
+            let mut driver = driver(times);
+            let position = |topic: &str| (TopicPartition::new(topic, 0), CommittedOffset::from(7));
+            driver.begin_commit(&Away, BTreeMap::from([position("a")]), Vec::new());
+            driver.last.0.extend([position("b")]);
+            let began = Instant::now();
+            driver.stop(&Away).await;
+            assert_eq!(began.elapsed().as_secs(), takes);
+        }
     }
 }

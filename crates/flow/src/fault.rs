@@ -8,8 +8,8 @@ use mainstem_client::ErrorClass;
 
 use crate::FaultClass;
 
-/// Why a handler has not done its work. Any error becomes one by `?`. Its class is that of the first of it and its causes
-/// which says one, or else [`FaultClass::Failed`]:
+/// Why a handler has not done its work. Any error becomes one by `?`, and one in a box by [`Fault::of`]. Its class is that of
+/// the first of it and its causes which says one, or else [`FaultClass::Failed`]:
 ///
 /// - [`FaultClass::Transient`] for an error of this project's client that may pass ([`ErrorClass::Retriable`]), and for an
 ///   [`io::Error`] by which a connection was lost or could not be made, as drivers of databases have it among their causes;
@@ -33,6 +33,29 @@ pub struct Fault {
 }
 
 impl Fault {
+    /// The fault of an error in a box, such as an `anyhow::Error` or a `Box<dyn Error + Send + Sync>`: with its class and its causes, as
+    /// any error has them that becomes one by `?`.
+    ///
+    /// ```
+    /// use anyhow::Context as _;
+    /// use mainstem_flow::{Fault, FaultClass};
+    ///
+    /// fn rate() -> anyhow::Result<u64> {
+    ///     let lost = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+    ///     Err(lost).context("the rates cannot be read")
+    /// }
+    ///
+    /// fn total(cents: u64) -> Result<u64, Fault> {
+    ///     Ok(cents * rate().map_err(Fault::of)?)
+    /// }
+    /// let fault = total(1).unwrap_err();
+    /// assert_eq!(fault.class(), FaultClass::Transient);
+    /// assert!(fault.cause().starts_with("the rates cannot be read\ncaused by: "));
+    /// ```
+    pub fn of(error: impl AsRef<dyn StdError + Send + Sync>) -> Fault {
+        Fault::with_causes(error.as_ref())
+    }
+
     /// The attempt has failed; it is tried again some times.
     pub fn failed(cause: impl fmt::Display) -> Fault {
         Fault { class: FaultClass::Failed, cause: cause.to_string() }
@@ -62,6 +85,18 @@ impl Fault {
     pub fn cause(&self) -> &str {
         &self.cause
     }
+
+    fn with_causes(error: &(dyn StdError + 'static)) -> Fault {
+        let class = class_of(error);
+        let mut cause = error.to_string();
+        let mut source = error.source();
+        while let Some(inner) = source {
+            // Writing to a String cannot fail.
+            let _ = write!(cause, "\ncaused by: {inner}");
+            source = inner.source();
+        }
+        Fault { class, cause }
+    }
 }
 
 impl fmt::Debug for Fault {
@@ -78,15 +113,7 @@ impl fmt::Display for Fault {
 
 impl<E: StdError + Send + Sync + 'static> From<E> for Fault {
     fn from(error: E) -> Fault {
-        let class = class_of(&error);
-        let mut cause = error.to_string();
-        let mut source = error.source();
-        while let Some(inner) = source {
-            // Writing to a String cannot fail.
-            let _ = write!(cause, "\ncaused by: {inner}");
-            source = inner.source();
-        }
-        Fault { class, cause }
+        Fault::with_causes(&error)
     }
 }
 
@@ -160,6 +187,23 @@ mod tests {
         assert_eq!(Fault::from(late).class(), FaultClass::Transient);
         let unknown = mainstem_client::Error::Unknown("x".into());
         assert_eq!(Fault::from(unknown).class(), FaultClass::Failed);
+    }
+
+    #[test]
+    fn an_error_in_a_box_is_what_it_is_without() {
+        let lost = || io::Error::from(ErrorKind::ConnectionReset);
+        let boxed = |error| -> Box<dyn StdError + Send + Sync> { Box::new(error) };
+        for fault in [
+            Fault::of(boxed(lost())),
+            Fault::of(anyhow::Error::from(lost())),
+            Fault::of(anyhow::Error::from(lost()).context("the rates")),
+        ] {
+            assert_eq!(fault.class(), FaultClass::Transient, "{fault}");
+        }
+        let closed = Fault::of(anyhow::Error::from(mainstem_client::Error::Closed).context("sending"));
+        assert_eq!(closed.class(), FaultClass::Stop);
+        assert_eq!(closed.cause().lines().count(), 2, "{closed}");
+        assert_eq!(Fault::of(anyhow::anyhow!("no")).class(), FaultClass::Failed);
     }
 
     #[test]

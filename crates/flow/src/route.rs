@@ -131,6 +131,10 @@ impl Route {
 
     /// Handles the messages of a topic together: up to `max` of a partition by offset, fewer when the first has waited for
     /// `linger`. One batch of a partition runs at a time.
+    ///
+    /// A message that fails holds up its whole partition until it is a dead letter: at once by [`Fault::poison`](crate::Fault::poison);
+    /// after its attempts if others of the route succeed meanwhile, which those of the same partition cannot; or after
+    /// [`Retry::give_up_after_ms`], 15 min by default.
     pub fn batches<P, H, M>(topic: impl Into<String>, max: usize, linger: Duration, handler: H) -> Route
     where
         P: Payload,

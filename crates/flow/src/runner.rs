@@ -362,7 +362,9 @@ where
         while let Poll::Ready(input) = self.partition.inputs.poll_recv(cx) {
             is_busy = true;
             match input {
-                Some(Input::Batch(seeks, batch)) => self.backlog.push(seeks, batch),
+                Some(Input::Batch(seeks, batch)) => {
+                    self.backlog.push(&self.partition.shared, seeks, batch);
+                }
                 Some(Input::Revoke(grace)) => self.revoke(grace, true),
                 Some(Input::Stop(grace)) => self.revoke(grace, false),
                 Some(Input::Look) => self.looked_ms = self.partition.app.now_ms(),
@@ -642,7 +644,8 @@ where
                 Written::Outputs(slot, Err(fault)) => {
                     self.failed(slot, Failure::new(Stage::Send, &fault), now_ms);
                 }
-                Written::Letter(slot) => self.finish_slots(&[slot], now_ms),
+                Written::Letter(slot, Ok(())) => self.finish_slots(&[slot], now_ms),
+                Written::Letter(slot, Err(fault)) => self.stop(slot, &Failure::new(Stage::Send, &fault)),
             }
         }
         is_busy
@@ -655,8 +658,7 @@ where
         };
         self.seek = None;
         let shared = &self.partition.shared;
-        self.backlog.clear(&mut self.messages);
-        shared.queued.store(0, Ordering::SeqCst);
+        self.backlog.clear(shared, &mut self.messages);
         let mut progress = shared.progress.lock();
         progress.window = Some(Window::new(offset, [], Limits::default()));
         progress.epochs.clear();

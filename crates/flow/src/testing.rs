@@ -1,6 +1,6 @@
 //! Applications in a test: topics in memory, and time that passes when the test says so.
 
-mod memory;
+pub(crate) mod memory;
 mod partition;
 
 pub use partition::TestPartition;

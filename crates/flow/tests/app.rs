@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use mainstem_client::CommittedOffset;
+use mainstem_client::{CommittedOffset, ConsumerConfig, Isolation};
 use mainstem_flow::letter;
 use mainstem_flow::{
     Avro, Batch, Cx, Event, Fault, Handler, Json, Msg, Proto, Raw, Retry, Route, Running, State, Text,
@@ -700,8 +700,10 @@ async fn a_topic_that_is_deleted_holds_up_no_position_of_others() {
             async {}
         });
         // A commit that waits for the topic would take this long.
-        let own = |client| mainstem_client::ClientConfig { operation_timeout: Duration::from_secs(600), ..client };
-        let app = world.app("a").protocol(protocol.clone()).commit_every(Duration::from_millis(20)).client(own);
+        let own =
+            |client| mainstem_client::ClientConfig { operation_timeout: Duration::from_secs(600), ..client };
+        let app =
+            world.app("a").protocol(protocol.clone()).commit_every(Duration::from_millis(20)).client(own);
         let running = app.add(gone).add(orders).start().unwrap();
         world.write("gone", None, "x").await;
         eventually("it is being handled", || seen.lock().contains(&"begins x".to_owned())).await;
@@ -714,6 +716,41 @@ async fn a_topic_that_is_deleted_holds_up_no_position_of_others() {
             world.until_committed("a", "orders", offset).await;
         }
         tokio::time::timeout(Duration::from_secs(120), running.stop()).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_application_may_get_committed_records_alone() {
+    let world = World::start();
+    world.create("orders", 1).await;
+    let client = mainstem_client::ClientConfig::new(world.address()).unwrap();
+    let producer = mainstem_client::ProducerConfig::new(client).transactional_id("orders");
+    let producer = mainstem_client::Producer::new(producer).unwrap();
+    producer.init_transactions().await.unwrap();
+    for (line, is_committed) in [("taken back", false), ("kept", true)] {
+        producer.begin_transaction().unwrap();
+        let delivery = producer.send(world.record("orders", line)).await.unwrap();
+        delivery.await.unwrap();
+        match is_committed {
+            true => producer.commit_transaction().await.unwrap(),
+            false => producer.abort_transaction().await.unwrap(),
+        }
+    }
+    for (isolation, expected) in
+        [(Isolation::ReadUncommitted, &["taken back", "kept"][..]), (Isolation::ReadCommitted, &["kept"][..])]
+    {
+        let seen: Seen<String> = Arc::default();
+        let own = seen.clone();
+        let route = Route::topic("orders", move |line: Msg<Text>| {
+            own.lock().push(line.clone());
+            async {}
+        });
+        let app = world.app(&format!("{isolation:?}"));
+        let app = app.consumer(move |config| ConsumerConfig { isolation, ..config });
+        let running = app.add(route).start().unwrap();
+        eventually("what was committed is handled", || seen.lock().contains(&"kept".to_owned())).await;
+        running.stop().await.unwrap();
+        assert_eq!(*seen.lock(), expected);
     }
 }
 

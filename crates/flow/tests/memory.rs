@@ -147,6 +147,28 @@ async fn what_is_replayed_has_not_expired() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_message_that_fails_in_batches_holds_up_its_partition_until_it_is_given_up() {
+    let seen = Seen::default();
+    let own = seen.clone();
+    let route = Route::batches("rows", 10, Duration::from_millis(5), move |rows: Batch<Text>| {
+        let is_refused = rows.messages().iter().any(|row| **row == "bad");
+        if !is_refused {
+            own.lock().extend(rows.messages().iter().map(|row| (**row).clone()));
+        }
+        async move { if is_refused { Err(Fault::failed("a constraint refuses it")) } else { Ok(()) } }
+    });
+    let mut test = TestApp::new(App::new("a", "mem:").unwrap().add(route)).unwrap();
+    for (key, row) in [("a", "1"), ("b", "bad"), ("c", "2")] {
+        test.send("rows", Some(key), &Text(row.to_owned()));
+    }
+    test.advance(SECOND * 14 * 60).await;
+    assert_eq!((&*seen.lock(), test.letters("rows").len()), (&vec!["1".to_owned()], 0));
+    test.advance(SECOND * 2 * 60).await;
+    assert_eq!((&*seen.lock(), test.letters("rows").len()), (&vec!["1".to_owned(), "2".to_owned()], 1));
+    assert_eq!(test.position("rows"), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_minimum_age_and_a_throttle_hold_messages_back() {
     let seen = Seen::default();
     let (old, slow) = (seen.clone(), seen.clone());

@@ -328,7 +328,8 @@ impl Calls {
             group_instance_id: self.instance(),
             ..commit_request(&self.config.group_id, offsets.iter().map(|(key, one)| (*key, *one)))
         };
-        let name = |(key, one): (&&TopicPartition, &&CommittedOffset)| Some((one.topic_id?, key.topic.clone()));
+        let name =
+            |(key, one): (&&TopicPartition, &&CommittedOffset)| Some((one.topic_id?, key.topic.clone()));
         let names = offsets.iter().filter_map(name).collect();
         let reply = self.call(&request, newest).await?;
         self.noted(missing_of_commit(&reply, &self.config.group_id, &names))

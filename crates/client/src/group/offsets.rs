@@ -133,10 +133,7 @@ pub(crate) fn check_commit(reply: &Reply<OffsetCommitRequest<'_>>, group: &str) 
 
 /// Whether an offset was not committed as its topic is not there.
 pub(crate) fn is_missing(error: &Error) -> bool {
-    matches!(
-        error.code(),
-        Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION | ErrorCode::UNKNOWN_TOPIC_ID)
-    )
+    matches!(error.code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION | ErrorCode::UNKNOWN_TOPIC_ID))
 }
 
 /// The request to this coordinator for the offsets of some partitions, or of all that the group has. With partitions, what

@@ -624,7 +624,8 @@ async fn what_is_kept_beside_an_offset_is_read_back_at_assignment(world: World) 
     assert_eq!(assigned, BTreeMap::from([(world.t(0), None), (world.t(1), None)]));
     // Commits have an epoch since Kafka 2.1 (KIP-320).
     let keeps_epochs = world.kafka_release().is_none_or(|release| release.is_at_least(2, 1));
-    let given = CommittedOffset { offset: 1, leader_epoch: Some(0), metadata: "1 and \u{e9}".into(), topic_id: None };
+    let given =
+        CommittedOffset { offset: 1, leader_epoch: Some(0), metadata: "1 and \u{e9}".into(), topic_id: None };
     let kept = CommittedOffset { leader_epoch: given.leader_epoch.filter(|_| keeps_epochs), ..given.clone() };
     first.offsets().commit_with_metadata(&BTreeMap::from([(world.t(0), given)])).await.unwrap();
     first.leave().await;

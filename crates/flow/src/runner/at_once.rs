@@ -16,6 +16,8 @@ use mainstem_records::slice_of;
 
 /// A group that takes longer is followed by a shorter one: its thread has other work, too.
 const GROUP_MS: u64 = 5;
+/// So many messages of a group are handled between two looks at the clock.
+const LOOK_EVERY: u32 = 32;
 
 /// How many messages of a partition are tried together.
 #[derive(Debug, Clone, Copy)]
@@ -27,8 +29,8 @@ pub(super) struct GroupSize {
 
 impl GroupSize {
     pub(super) fn new(is_possible: bool) -> GroupSize {
-        let limit = if is_possible { STEPS_MAX } else { 0 };
-        GroupSize { limit, now: limit }
+        // How long a handler takes is not known before the first message.
+        if is_possible { GroupSize { limit: STEPS_MAX, now: 1 } } else { GroupSize { limit: 0, now: 0 } }
     }
 
     /// Returns true if messages are tried before they are admitted.
@@ -78,7 +80,7 @@ where
             return 0;
         };
         let began_ms = *now_ms;
-        let (address, done, passed, end) = self.poll_group(&group);
+        let (address, done, passed, end) = self.poll_group(&group, began_ms);
         *now_ms = self.warn_of_blocking(began_ms);
         let polled = done + u32::from(!matches!(end, GroupEnd::Done(_)));
         let each_ms = (*now_ms - began_ms) / u64::from(polled.max(1));
@@ -103,7 +105,7 @@ where
     }
 
     /// Polls one after another. Returns the address of their context, how many were just done, and the offset behind those.
-    fn poll_group(&mut self, group: &Group) -> (usize, u32, i64, GroupEnd) {
+    fn poll_group(&mut self, group: &Group, began_ms: u64) -> (usize, u32, i64, GroupEnd) {
         let mut context = self.spare.take().unwrap_or_else(|| Cx::new(self.partition.shared.cx.clone()));
         let address = context.address();
         let batch = self.messages.shared(group.batch).clone();
@@ -124,6 +126,9 @@ where
                 None => break GroupEnd::Waits,
             }
             (done, passed) = (done + 1, offset + 1);
+            if done.is_multiple_of(LOOK_EVERY) && self.partition.app.now_ms() > began_ms + GROUP_MS {
+                break GroupEnd::Done(context);
+            }
         };
         (address, done, passed, end)
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use mainstem_client::{FetchedBatch, RecordRange};
 
 use super::messages::{BatchNumber, Messages};
-use super::{Command, Partition, Progress};
+use super::{Command, Partition, Progress, Shared};
 use crate::error::Error;
 use crate::filter::Passage;
 use crate::window::{Admitted, Limits, Window};
@@ -48,18 +48,23 @@ pub(super) struct Group {
 }
 
 impl Backlog {
-    pub(super) fn push(&mut self, seeks: u64, batch: FetchedBatch) {
-        if seeks == self.seeks {
-            self.batches.push_back(batch);
+    pub(super) fn push(&mut self, shared: &Shared, seeks: u64, batch: FetchedBatch) {
+        match seeks == self.seeks {
+            true => self.batches.push_back(batch),
+            false => drop(shared.queued.fetch_sub(1, Ordering::SeqCst)),
         }
     }
 
     /// Forgets everything.
-    pub(super) fn clear(&mut self, messages: &mut Messages) {
+    pub(super) fn clear(&mut self, shared: &Shared, messages: &mut Messages) {
+        let mut count = self.batches.len();
         if let Some((open, _)) = self.open.take() {
             messages.close(open);
+            count += 1;
         }
         self.batches.clear();
+        // Others may be on their way, and are counted until they are left out.
+        shared.queued.fetch_sub(count, Ordering::SeqCst);
         self.waits_until_ms = None;
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use mainstem_client::{Error, ErrorCode, Record, TopicPartition};
+use mainstem_client::{Error, ErrorClass, ErrorCode, Record, TopicPartition};
 
 use super::Partition;
 use crate::FaultClass;
@@ -63,7 +63,8 @@ impl Drop for UnderWay<'_> {
 /// What has been written of the message in a slot.
 pub(super) enum Written {
     Outputs(u16, Result<(), Fault>),
-    Letter(u16),
+    /// It fails only by what the application cannot go on after.
+    Letter(u16, Result<(), Fault>),
 }
 
 /// Writes what a message sends. What could be written later is tried again there; the handler does not run again for that.
@@ -137,6 +138,9 @@ pub(super) fn write_letter(
         let mut wait = RETRY_FIRST;
         while let Err(error) = writes.write(|| try_write(&*sink, &addressed)).await {
             let Addressed { topic, source, offset, .. } = &addressed;
+            if error.class() == ErrorClass::Fatal {
+                return Written::Letter(slot, Err(Fault::from(error)));
+            }
             tracing::error!(
                 "the dead letter of {source} at offset {offset} cannot be written to {topic}: {error}; {}its position waits, \
                  and it is tried again in {wait:?}",
@@ -145,7 +149,7 @@ pub(super) fn write_letter(
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(RETRY_MAX);
         }
-        Written::Letter(slot)
+        Written::Letter(slot, Ok(()))
     })
 }
 

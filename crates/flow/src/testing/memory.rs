@@ -16,7 +16,7 @@ use crate::transport::{BoxFuture, Commit, Event, Sink, Source};
 const BATCH_RECORDS: usize = 100;
 
 /// What outlives a crash.
-pub(super) struct Memory {
+pub(crate) struct Memory {
     app: Arc<AppState>,
     state: Mutex<State>,
     changed: Notify,
@@ -36,7 +36,7 @@ struct State {
 type HeldWrite = (Vec<Record>, oneshot::Sender<()>);
 
 impl Memory {
-    pub(super) fn new(app: Arc<AppState>) -> Memory {
+    pub(crate) fn new(app: Arc<AppState>) -> Memory {
         Memory { app, state: Mutex::default(), changed: Notify::new() }
     }
 
