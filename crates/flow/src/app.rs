@@ -684,7 +684,7 @@ mod tests {
         assert_eq!(slow.max_poll_interval, secs(900 + 120 + 60));
         let slow = app().revoke_grace(secs(3_600)).group();
         assert_eq!(slow.max_poll_interval, secs(3_600 + 120 + 60));
-        let writes = |config| ProducerConfig { delivery_timeout: secs(600), ..config };
+        let writes = move |config| ProducerConfig { delivery_timeout: secs(600), ..config };
         assert_eq!(app().producer(writes).group().max_poll_interval, secs(30 + 600 + 60));
     }
 
