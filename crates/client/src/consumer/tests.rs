@@ -1,7 +1,5 @@
 //! The consumer against brokers.
 
-use std::time::Duration;
-
 use mainstem_wire::messages::fetch_response::FetchResponse;
 use mainstem_wire::messages::list_offsets_request::{ListOffsetsRequest, ListOffsetsTopic};
 use mainstem_wire::messages::list_offsets_response::{
