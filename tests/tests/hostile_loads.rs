@@ -1,4 +1,5 @@
 //! Loads that are too slow, too large or too many: memory keeps its bounds and neighbours their latency.
+#![allow(clippy::unwrap_used, reason = "all of it is tests, helpers too")]
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};

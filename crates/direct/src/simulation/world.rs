@@ -73,6 +73,7 @@ impl Defect {
 
 /// On the way to the publisher.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly all of them are frames")]
 enum Up {
     Frame(from_consumer::Frame),
     /// Nothing more is sent.

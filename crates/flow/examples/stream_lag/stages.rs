@@ -13,7 +13,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Result, ensure};
 use mainstem_direct::STAGES;
@@ -35,13 +35,13 @@ pub(crate) struct Stages(Arc<Inner>);
 struct Inner {
     is_on: AtomicBool,
     text: Mutex<String>,
-    listens: Once,
+    listens: OnceLock<()>,
 }
 
 impl Stages {
     /// Forgets what was seen, and looks from now on.
     pub(crate) fn begin(&self) {
-        self.0.listens.call_once(|| {
+        self.0.listens.get_or_init(|| {
             let set = tracing::subscriber::set_global_default(Listener(self.clone()));
             set.expect("this process has no other subscriber");
         });
