@@ -46,10 +46,12 @@ pub enum Operation {
     CommitTransaction,
     /// It aborts the transaction that is the value.
     AbortTransaction,
+    /// After the run, when no transaction is open, a replica has its last stable offset at the offset and its high watermark at the value.
+    LastStable,
 }
 
 /// The names of operations in a line.
-const OPERATIONS: [(Operation, &str); 11] = [
+const OPERATIONS: [(Operation, &str); 12] = [
     (Operation::Append, "append"),
     (Operation::Read, "read"),
     (Operation::ReadCommitted, "read-committed"),
@@ -61,6 +63,7 @@ const OPERATIONS: [(Operation, &str); 11] = [
     (Operation::Begin, "begin"),
     (Operation::CommitTransaction, "commit-transaction"),
     (Operation::AbortTransaction, "abort-transaction"),
+    (Operation::LastStable, "last-stable"),
 ];
 
 /// What comes of it.

@@ -26,8 +26,6 @@ mod index;
 mod lag;
 mod logger;
 mod replica;
-#[cfg(any(test, feature = "sim"))]
-pub mod simulation;
 mod standing;
 mod store;
 mod unsynced;

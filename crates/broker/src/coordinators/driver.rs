@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use mainstem_coordination::groups::{CoordinatorRecord, LogEntry, Token};
-use mainstem_log::{Origin, TransactionMarker, VerificationGuard};
+use mainstem_log::{TransactionMarker, VerificationGuard};
 use mainstem_records::{BatchBuilder, BatchOptions, LeaderEpoch};
 use mainstem_wire::ErrorCode;
 use parking_lot::{Mutex, MutexGuard};
@@ -127,6 +127,8 @@ pub(crate) type OnWritten = Box<dyn FnOnce(Result<(), ErrorCode>) + Send>;
 /// One write to a partition of the coordinator's topic.
 struct Write<C: Coordinator> {
     ticket: C::Ticket,
+    /// The epoch in which the partition was taken over when it was decided: in another one it may not be true any more.
+    epoch: Option<LeaderEpoch>,
     content: Content,
     on_written: Option<OnWritten>,
 }
@@ -357,8 +359,9 @@ impl<C: Coordinator> Driver<C> {
         let mut core = self.lock();
         match begin(&mut core.machine, broker.clock.now()) {
             Ok(ticket) => {
+                let epoch = core.epochs.get(&C::partition_of(ticket)).copied();
                 let content = Content::Marker(marker);
-                self.queue(Write { ticket, content, on_written: Some(on_written) });
+                self.queue(Write { ticket, epoch, content, on_written: Some(on_written) });
                 self.carry_out(broker, core, VerificationGuard::NONE);
                 self.drain(broker, C::partition_of(ticket));
             }
@@ -384,8 +387,9 @@ impl<C: Coordinator> Driver<C> {
                 }
                 Effect::Append { ticket, timestamp_ms, batch, records } => {
                     let guard = if batch.is_transactional { guard } else { VerificationGuard::NONE };
+                    let epoch = core.epochs.get(&C::partition_of(ticket)).copied();
                     let content = Content::Records { timestamp_ms, batch, guard, records };
-                    self.queue(Write { ticket, content, on_written: None });
+                    self.queue(Write { ticket, epoch, content, on_written: None });
                     lanes.push(C::partition_of(ticket));
                 }
                 Effect::Other(other) => others.push(other),
@@ -425,13 +429,13 @@ impl<C: Coordinator> Driver<C> {
     }
 
     fn write(&self, broker: &Arc<Broker>, write: Write<C>) {
-        let Write { ticket, content, on_written } = write;
-        match append::<C>(broker, C::partition_of(ticket), content) {
+        let Write { ticket, epoch: decided_in, content, on_written } = write;
+        match append::<C>(broker, (C::partition_of(ticket), decided_in), content) {
             Ok((partition, upto, epoch)) => {
                 let is_cached = partition.settings().write_caching && !partition.is_replicated();
                 let broker = broker.clone();
                 let durable = Durable::Call(Box::new(move |result| {
-                    C::driver(&broker).written(&broker, ticket, result, on_written);
+                    C::driver(&broker).written(&broker, (ticket, decided_in), result, on_written);
                 }));
                 // Called without any lock, since the answer may come at once.
                 match is_cached {
@@ -449,20 +453,22 @@ impl<C: Coordinator> Driver<C> {
     }
 
     /// A write is durable, or it is not known whether its records will be there after a restart: then the partition is
-    /// given up.
+    /// given up, unless it was taken over anew since.
     fn written(
         &self,
         broker: &Arc<Broker>,
-        ticket: C::Ticket,
+        (ticket, epoch): (C::Ticket, Option<LeaderEpoch>),
         result: Result<(), ErrorCode>,
         on_written: Option<OnWritten>,
     ) {
         let _whole = whole_or_over();
+        let result = of_log(result);
         let mut core = self.lock();
-        let now = broker.clock.now();
+        let (now, partition) = (broker.clock.now(), C::partition_of(ticket));
         match result {
             Ok(()) => core.machine.appended(now, ticket, Ok(())),
-            Err(_) => core.machine.unload(now, C::partition_of(ticket)),
+            Err(_) if core.epochs.get(&partition).copied() == epoch => core.machine.unload(now, partition),
+            Err(_) => {}
         }
         self.carry_out(broker, core, VerificationGuard::NONE);
         on_written.into_iter().for_each(|on_written| on_written(result));
@@ -685,21 +691,30 @@ pub(crate) async fn answer_later<R>(
     Ok(out)
 }
 
-/// Appends to a partition of a coordinator's topic. Returns the partition, the end up to which it has to be durable, and the
-/// leader epoch.
+/// What is committed stays, on however many replicas it is: `min.insync.replicas` is about what producers of data are told.
+fn of_log(result: Result<(), ErrorCode>) -> Result<(), ErrorCode> {
+    match result {
+        Err(ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND) => Ok(()),
+        other => other,
+    }
+}
+
+/// Appends to a partition of a coordinator's topic, where that is replicated in the epoch in which it was taken over: between two
+/// epochs others may have led, and changed what this node goes by. Returns the partition, the end up to which it has to be durable, and
+/// the leader epoch.
 fn append<C: Coordinator>(
     broker: &Broker,
-    partition: i32,
+    (partition, epoch): (i32, Option<LeaderEpoch>),
     content: Content,
 ) -> Result<(Arc<Partition>, i64, LeaderEpoch), ErrorCode> {
     let partition = broker.topics.partition(C::TOPIC, partition).ok_or(ErrorCode::NOT_LEADER_OR_FOLLOWER)?;
+    let epoch = epoch.filter(|_| partition.is_replicated());
     let appended = match content {
-        Content::Marker(marker) => partition.append_marker(&marker, &broker.clock),
+        Content::Marker(marker) => partition.append_marker_decided(&marker, epoch, &broker.clock),
         Content::Records { timestamp_ms, batch, guard, records } => {
             let bytes = encode(batch, timestamp_ms, &records)?;
-            let append = |scratch: &mut _| {
-                partition.append_verified(&bytes, Origin::Coordinator, guard, &broker.clock, scratch)
-            };
+            let append =
+                |scratch: &mut _| partition.append_decided(&bytes, (guard, epoch), &broker.clock, scratch);
             with_scratch(append)
         }
     };
@@ -735,5 +750,5 @@ fn is_durable(partition: &Partition, epoch: LeaderEpoch) -> bool {
         let _ = sender.send(result);
     };
     partition.when_committed(ends.log_end, epoch, Durable::Call(Box::new(told)));
-    matches!(durable.recv(), Ok(Ok(())))
+    durable.recv().is_ok_and(|result| of_log(result).is_ok())
 }

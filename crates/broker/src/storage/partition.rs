@@ -512,9 +512,7 @@ impl Partition {
         let now = clock.now();
         let batch = prepare(raw, &settings.log, now.wall_ms, origin, scratch, &mut rewritten)?;
         let mut state = self.lock();
-        if state.leader_epoch != epoch {
-            return Err(Refused::NotLeader);
-        }
+        state.check_epoch(Some(epoch))?;
         let outcome = state.append(&batch, now)?;
         self.appended(state, &outcome);
         Ok(outcome)
@@ -547,6 +545,29 @@ impl Partition {
         Ok(outcome)
     }
 
+    /// As [`append_verified`](Self::append_verified), of what a coordinator has decided while this node led in an epoch: in another
+    /// one, before which others may have decided something else, nothing is appended. Without an epoch in any.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append), and [`Refused::NotLeader`].
+    pub(crate) fn append_decided(
+        &self,
+        raw: &[u8],
+        (guard, epoch): (VerificationGuard, Option<LeaderEpoch>),
+        clock: &Clock,
+        scratch: &mut Scratch,
+    ) -> Result<AppendOutcome, Refused> {
+        let settings = self.settings();
+        let mut rewritten = Vec::new();
+        let now = clock.now();
+        let batch = prepare(raw, &settings.log, now.wall_ms, Origin::Coordinator, scratch, &mut rewritten)?;
+        let mut state = self.lock();
+        state.check_epoch(epoch)?;
+        let outcome = state.append(&batch.verified_by(guard), now)?;
+        self.appended(state, &outcome);
+        Ok(outcome)
+    }
+
     /// Appends the marker that ends a producer's transaction, and wakes the fetches that can now read more.
     ///
     /// # Errors
@@ -556,8 +577,23 @@ impl Partition {
         marker: &TransactionMarker,
         clock: &Clock,
     ) -> Result<AppendOutcome, Refused> {
+        self.append_marker_decided(marker, None, clock)
+    }
+
+    /// As [`append_marker`](Self::append_marker), in the epoch in which this node led when the coordinator of groups took it for
+    /// its own, if there is one.
+    ///
+    /// # Errors
+    /// As [`append_marker`](Self::append_marker), and [`Refused::NotLeader`].
+    pub(crate) fn append_marker_decided(
+        &self,
+        marker: &TransactionMarker,
+        epoch: Option<LeaderEpoch>,
+        clock: &Clock,
+    ) -> Result<AppendOutcome, Refused> {
         let now = clock.now();
         let mut state = self.lock();
+        state.check_epoch(epoch)?;
         let outcome = state.write(now, MARKER_BYTES, |log, leader_epoch| {
             log.append_marker(marker, leader_epoch, now.wall_ms, now.mono_ms)
         })?;
@@ -1052,6 +1088,14 @@ impl State {
         }
     }
 
+    /// Whether this node leads in an epoch, if one is given.
+    fn check_epoch(&self, epoch: Option<LeaderEpoch>) -> Result<(), Refused> {
+        match epoch.is_none_or(|epoch| epoch == self.leader_epoch) {
+            true => Ok(()),
+            false => Err(Refused::NotLeader),
+        }
+    }
+
     fn append(&mut self, batch: &Prepared<'_>, now: Now) -> Result<AppendOutcome, Refused> {
         self.write(now, batch.size(), |log, leader_epoch| log.append(batch, leader_epoch, now.mono_ms))
     }
@@ -1307,6 +1351,40 @@ mod tests {
         assert!(partition.watch(&seen, LeaderEpoch::new(1), &waiter()));
         partition.take_log(NoLog::Offline);
         assert!(!partition.watch(&seen, LeaderEpoch::NONE, &waiter()));
+    }
+
+    /// A coordinator decides by what it has read in one epoch; between two epochs others may have decided.
+    #[test]
+    fn what_was_decided_in_another_epoch_is_not_appended() {
+        let home = tempfile::tempdir().expect("a directory can be made");
+        let (_dir, partition) = open(home.path());
+        let (clock, mut scratch) = (Clock::start(), Scratch::new());
+        let marker = TransactionMarker {
+            producer_id: ProducerId::new(1),
+            producer_epoch: 0,
+            coordinator_epoch: 0,
+            committed: true,
+            transaction_version: 0,
+        };
+        let mut batch = BatchBuilder::new(BatchOptions::default());
+        batch.append(0, Some(b"key"), Some(b"value"), &[]).expect("a small record");
+        let bytes = batch.build().expect("a batch");
+        partition.set_leader_epoch(LeaderEpoch::new(5));
+        let mut both = |epoch: Option<LeaderEpoch>| {
+            let decided = (VerificationGuard::NONE, epoch);
+            let records = partition.append_decided(&bytes, decided, &clock, &mut scratch);
+            let marker = partition.append_marker_decided(&marker, epoch, &clock);
+            [records, marker].map(|appended| match appended {
+                Ok(_) => ErrorCode::NONE,
+                Err(refused) => refused.code(),
+            })
+        };
+        let refused = [ErrorCode::NOT_LEADER_OR_FOLLOWER; 2];
+        assert_eq!(both(Some(LeaderEpoch::new(4))), refused);
+        assert_eq!(both(Some(LeaderEpoch::new(6))), refused);
+        assert_eq!(partition.ends().map(|ends| ends.log_end), Ok(0));
+        assert_eq!(both(Some(LeaderEpoch::new(5))), [ErrorCode::NONE; 2]);
+        assert_eq!(both(None), [ErrorCode::NONE; 2]);
     }
 
     #[test]

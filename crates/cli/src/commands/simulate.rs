@@ -1,9 +1,10 @@
-//! `mainstem simulate`: a replicated partition with faults, in virtual time, by seed.
+//! `mainstem simulate`: a cluster with faults, in virtual time, by seed.
 
 use anyhow::{Result, bail};
 use clap::{ArgAction, Args};
-use mainstem_replication::simulation::{SimulationOptions, Verdict, simulate};
+use mainstem_simulation::{ClusterOptions, SimulationOptions, Verdict, simulate, simulate_cluster};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 use crate::output::{print, print_json};
 
@@ -16,7 +17,7 @@ pub(crate) struct Simulate {
     /// How many seeds, from the first on.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
-    /// Nodes, each with a replica.
+    /// Nodes, each with a replica of each partition.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
     nodes: u8,
     /// Seconds of virtual time with faults.
@@ -25,6 +26,9 @@ pub(crate) struct Simulate {
     /// Whether nodes are killed, lose power, are cut off, and wait for networks and disks.
     #[arg(long, default_value_t = true, action = ArgAction::Set)]
     faults: bool,
+    /// One partition with producers and consumers alone: no groups, no transactions.
+    #[arg(long)]
+    one_partition: bool,
     /// Print every event: time in ms, process, operation, outcome, partition, offset, value.
     #[arg(long)]
     history: bool,
@@ -35,15 +39,9 @@ pub(crate) struct Simulate {
 
 /// Runs the seeds, and fails if one of them went wrong.
 pub(crate) fn run(arguments: &Simulate) -> Result<()> {
-    let options = SimulationOptions {
-        nodes: usize::from(arguments.nodes),
-        time_ms: arguments.time * 1000,
-        faults: arguments.faults,
-        ..SimulationOptions::default()
-    };
     let (mut verdicts, mut bad) = (Vec::new(), Vec::new());
     for seed in arguments.seed..arguments.seed.saturating_add(arguments.runs) {
-        let verdict = simulate(seed, options);
+        let verdict = run_one(arguments, seed);
         if arguments.history {
             verdict.history.iter().try_for_each(|event| print(&event.to_string()))?;
         }
@@ -64,21 +62,37 @@ pub(crate) fn run(arguments: &Simulate) -> Result<()> {
     Ok(())
 }
 
+fn run_one(arguments: &Simulate, seed: u64) -> Verdict {
+    let (nodes, time_ms, faults) = (usize::from(arguments.nodes), arguments.time * 1000, arguments.faults);
+    match arguments.one_partition {
+        true => simulate(seed, SimulationOptions { nodes, time_ms, faults, ..SimulationOptions::default() }),
+        false => {
+            simulate_cluster(seed, ClusterOptions { nodes, time_ms, faults, ..ClusterOptions::default() })
+        }
+    }
+}
+
 fn to_text(verdict: &Verdict) -> String {
-    let faults: Vec<_> = verdict.faults.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    let faults = counts(&verdict.faults);
     let state = if verdict.is_good() { "good" } else { "BAD" };
     let resumed = verdict.resumed_after_ms.map_or("never".to_owned(), |ms| format!("after {ms} ms"));
     let mut text = format!(
-        "seed {}: {state}; {} appends acknowledged, resumed {resumed}, replicas {}; faults: {}",
+        "seed {}: {state}; {} appends acknowledged, resumed {resumed}, replicas {}; {}faults: {}",
         verdict.seed,
         verdict.acknowledged,
         if verdict.agreed { "agree" } else { "differ" },
-        if faults.is_empty() { "none".to_owned() } else { faults.join(", ") },
+        if verdict.done.is_empty() { String::new() } else { format!("{}; ", counts(&verdict.done)) },
+        if faults.is_empty() { "none" } else { &faults },
     );
     for violation in &verdict.violations {
         text.push_str(&format!("\n  {violation:?}"));
     }
     text
+}
+
+fn counts(counts: &BTreeMap<&str, usize>) -> String {
+    let texts: Vec<_> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    texts.join(", ")
 }
 
 fn to_json(verdict: &Verdict) -> Value {
@@ -90,6 +104,7 @@ fn to_json(verdict: &Verdict) -> Value {
         "resumed_after_ms": verdict.resumed_after_ms,
         "agreed": verdict.agreed,
         "faults": verdict.faults,
+        "done": verdict.done,
         "violations": violations,
     })
 }

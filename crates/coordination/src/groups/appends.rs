@@ -162,10 +162,15 @@ impl Appends {
         self.queue.iter().find(|entry| entry.completion.is_awaited()).map(|entry| entry.due_ms)
     }
 
-    /// Notes an outcome; an unknown number (of a partition that was given up since) is ignored.
+    /// Notes an outcome; an unknown number (of a partition that was given up since) is ignored. Where it says that there is
+    /// another coordinator, reads behind it get no answer but that: they do not see what that one has acknowledged.
     pub(crate) fn note(&mut self, number: u64, outcome: Result<(), ErrorCode>) {
-        if let Ok(at) = self.queue.binary_search_by_key(&number, |entry| entry.number) {
-            self.queue[at].outcome.get_or_insert(outcome);
+        let Ok(at) = self.queue.binary_search_by_key(&number, |entry| entry.number) else { return };
+        self.queue[at].outcome.get_or_insert(outcome);
+        if outcome == Err(ErrorCode::NOT_COORDINATOR) {
+            let behind = self.queue.iter_mut().skip(at + 1);
+            let reads = behind.filter(|entry| matches!(entry.completion, Completion::Fetch { .. }));
+            reads.for_each(|entry| entry.outcome = Some(outcome));
         }
     }
 

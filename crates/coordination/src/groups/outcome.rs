@@ -69,8 +69,12 @@ impl Completion {
             Completion::Consumer(write) => write.done(groups, io, outcome),
             Completion::Fetch { waiting } => {
                 if let Some((token, fetch)) = waiting {
-                    // Only those wait that want what is stable.
-                    io.reply(token, Reply::OffsetFetch(offset_fetch::fetch(groups, &fetch, true)));
+                    let answer = match outcome {
+                        // Only those wait that want what is stable, which requests before v2 cannot.
+                        Ok(()) => offset_fetch::fetch(groups, &fetch, true),
+                        Err(error) => offset_fetch::refused(&fetch, error, i16::MAX),
+                    };
+                    io.reply(token, Reply::OffsetFetch(answer));
                 }
             }
         }

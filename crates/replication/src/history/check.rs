@@ -147,6 +147,7 @@ impl Partition<'_> {
         self.check_unseen(&values);
         self.check_aborted_reads();
         self.check_processed();
+        self.check_stable();
     }
 
     /// Each value at one offset, each offset with one value, and none that was not appended: returns them by their offset.
@@ -314,6 +315,17 @@ impl Partition<'_> {
                 faults.push(Fault::AbortedRead { process, offset, value, transaction });
             }
         }
+        faults.into_iter().for_each(|fault| self.add(fault));
+    }
+
+    /// Nothing of a transaction is left open.
+    fn check_stable(&mut self) {
+        let ends = self.events.iter().filter(|event| event.operation == Operation::LastStable);
+        let faults = ends.filter_map(|&&Event { process, offset, value, .. }| {
+            let high_watermark = i64::try_from(value).unwrap_or(i64::MAX);
+            (offset < high_watermark).then_some(Fault::StandsStill { process, offset, high_watermark })
+        });
+        let faults: Vec<_> = faults.collect();
         faults.into_iter().for_each(|fault| self.add(fault));
     }
 

@@ -114,6 +114,16 @@ pub enum Fault {
         /// The other.
         other: u64,
     },
+    /// A replica's last stable offset stands still although no transaction is open any more: consumers of committed transactions
+    /// see nothing of what is behind it.
+    StandsStill {
+        /// The replica's node.
+        process: i32,
+        /// The last stable offset.
+        offset: i64,
+        /// The high watermark.
+        high_watermark: i64,
+    },
     /// A group's committed offset is behind one that was acknowledged before it was asked for.
     CommitWentBack {
         /// The group.

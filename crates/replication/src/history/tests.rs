@@ -1,7 +1,7 @@
 use super::*;
 use Operation::{
-    AbortTransaction, Append, Assign, Begin, Commit, CommitTransaction, Committed, End, Final, Read,
-    ReadCommitted,
+    AbortTransaction, Append, Assign, Begin, Commit, CommitTransaction, Committed, End, Final, LastStable,
+    Read, ReadCommitted,
 };
 use Outcome::{Fail, Info, Invoke, Ok};
 
@@ -263,6 +263,13 @@ fn a_commit_of_a_transaction_counts_with_it() {
     assert_eq!(with(Ok), [Fault::CommitWentBack { group: 4, offset: -1, acknowledged: 2 }]);
     assert_eq!(with(Fail), []);
     assert_eq!(with(Info), []);
+}
+
+#[test]
+fn a_last_stable_offset_that_stands_still_is_found() {
+    let still = Fault::StandsStill { process: 3, offset: 1, high_watermark: 2 };
+    assert_eq!(after_two(&[(3, LastStable, Ok, 0, 1, 2)]), [still]);
+    assert_eq!(after_two(&[(3, LastStable, Ok, 0, 2, 2)]), []);
 }
 
 #[test]

@@ -35,6 +35,37 @@ fn an_offset_is_neither_acknowledged_nor_readable_before_it_is_durable() {
     );
 }
 
+/// Who does not lead any more has not seen what its successor has acknowledged. A read that comes later is confirmed by the driver.
+#[test]
+fn a_read_behind_a_write_that_another_coordinator_is_to_make_is_sent_there() {
+    check(
+        "
+        hold
+        commit A t-0=5
+        fetch F stable t-0
+        fail 1 NOT_LEADER_OR_FOLLOWER
+        commit B t-0=6
+        fetch G stable t-0
+        fail 3 NOT_ENOUGH_REPLICAS
+        ",
+        expect![[r#"
+            > hold
+            > commit A t-0=5
+              append #1 g t-0=5
+            > fetch F stable t-0
+            > fail 1 NOT_LEADER_OR_FOLLOWER
+              A: t-0 NOT_COORDINATOR
+              F: NOT_COORDINATOR
+            > commit B t-0=6
+              append #3 g t-0=6
+            > fetch G stable t-0
+            > fail 3 NOT_ENOUGH_REPLICAS
+              B: t-0 COORDINATOR_NOT_AVAILABLE
+              G: offsets [t-0=-1]
+        "#]],
+    );
+}
+
 #[test]
 fn commits_take_effect_in_the_order_of_the_log() {
     check(

@@ -1,12 +1,24 @@
-use super::*;
-use crate::history::Fault;
+//! One replicated partition: nothing acknowledged is lost, whatever fails.
+
+use crate::clients::Producer;
+use crate::node::Node;
+use crate::world::{Frame, SimulationOptions, Stop, TURN_MS, Verdict, World, simulate};
+use mainstem_replication::TICK_MS;
+use mainstem_replication::history::Fault;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// The seeds of a test: `MAINSTEM_SIM_SEED` alone, or `MAINSTEM_SIM_RUNS` of them.
-fn seeds(runs: u64) -> std::ops::Range<u64> {
+fn seeds(runs: u64) -> Range<u64> {
+    seeds_of("MAINSTEM_SIM_RUNS", runs)
+}
+
+/// The same where another variable says how many.
+pub(crate) fn seeds_of(variable: &str, runs: u64) -> Range<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     match number("MAINSTEM_SIM_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("MAINSTEM_SIM_RUNS").unwrap_or(runs),
+        None => 0..number(variable).unwrap_or(runs),
     }
 }
 
@@ -91,19 +103,19 @@ fn a_group_at_rest_says_nothing_and_elects_when_its_leader_is_gone() {
         while world.now_ms < 8_000 {
             world.turn();
         }
-        let (leader, mut said) = (world.leader().expect("a leader"), 0);
-        let term = world.nodes[leader].leads();
+        let (leader, mut said) = (world.leader(0).expect("a leader"), 0);
+        let term = world.nodes[leader].leads(0);
         while world.now_ms < 20_000 {
             world.turn();
             let messages =
                 world.packets.values().filter(|packet| matches!(packet.frame, Frame::Message { .. }));
             said += messages.count();
         }
-        assert_eq!((said, world.nodes[leader].leads()), (0, term), "seed {seed}");
+        assert_eq!((said, world.nodes[leader].leads(0)), (0, term), "seed {seed}");
         let others = [(leader + 1) % 3, (leader + 2) % 3];
         others.iter().for_each(|other| _ = world.cut.insert((leader, *other)));
         let cut_ms = world.now_ms;
-        while world.leader() == Some(leader) {
+        while world.leader(0) == Some(leader) {
             assert!(world.now_ms < cut_ms + 3_000, "seed {seed}: no other leader");
             world.turn();
         }
@@ -121,9 +133,9 @@ fn a_follower_that_is_gone_is_not_in_sync_in_a_group_at_rest() {
         while world.now_ms < 8_000 {
             world.turn();
         }
-        let leader = world.leader().expect("a leader");
+        let leader = world.leader(0).expect("a leader");
         let (gone, other) = ((leader + 1) % 3, (leader + 2) % 3);
-        let in_sync = |world: &World| world.nodes[leader].in_sync(world.now_ms, LAG_MAX_MS);
+        let in_sync = |world: &World| world.nodes[leader].in_sync(0, world.now_ms, LAG_MAX_MS);
         assert_eq!(in_sync(&world).len(), 3, "seed {seed}");
         let cuts = [(leader, gone), (gone, leader), (other, gone), (gone, other)];
         world.cut.extend(cuts);
@@ -140,7 +152,7 @@ fn a_follower_that_is_gone_is_not_in_sync_in_a_group_at_rest() {
         }
         world.cut.clear();
         cut_ms = world.now_ms;
-        while world.nodes[world.leader().unwrap_or(leader)].in_sync(world.now_ms, LAG_MAX_MS).len() < 3 {
+        while world.nodes[world.leader(0).unwrap_or(leader)].in_sync(0, world.now_ms, LAG_MAX_MS).len() < 3 {
             assert!(world.now_ms < cut_ms + 5_000, "seed {seed}: it does not come back");
             world.turn();
         }
@@ -174,7 +186,7 @@ fn a_group_goes_on_without_the_disk_of_one_replica() {
                 let mut world = World::new(seed, SimulationOptions::default());
                 let run = |world: &mut World, ms: u64| (0..ms / TURN_MS).for_each(|_| world.turn());
                 run(&mut world, 4_000);
-                let leader = world.leader().expect("a leader");
+                let leader = world.leader(0).expect("a leader");
                 let node = if is_leader { leader } else { (leader + 1) % 3 };
                 if fault == DiskFault::FailingSync && world.nodes[node].write_caching() {
                     continue;
@@ -190,11 +202,11 @@ fn a_group_goes_on_without_the_disk_of_one_replica() {
                 let no_election = !is_leader || fault == DiskFault::HangingSync;
                 let pause_max_ms = if no_election { 300 } else { 3_000 };
                 assert!(pause_ms <= pause_max_ms, "{case}: a pause of {pause_ms} ms");
-                let now_leads = world.leader().expect("a leader");
+                let now_leads = world.leader(0).expect("a leader");
                 assert!(no_election == (now_leads == leader), "{case}: {leader}, then {now_leads}");
                 let in_sync = |world: &World| {
-                    let leader = world.leader().unwrap_or(leader);
-                    world.nodes[leader].in_sync(world.now_ms, LAG_MAX_MS).len()
+                    let leader = world.leader(0).unwrap_or(leader);
+                    world.nodes[leader].in_sync(0, world.now_ms, LAG_MAX_MS).len()
                 };
                 if fault == DiskFault::Full {
                     assert_eq!(in_sync(&world), 2, "{case}");
@@ -226,7 +238,7 @@ fn a_replica_starts_behind_what_retention_removed() {
         while world.now_ms < 9_000 {
             world.turn();
         }
-        let leader = world.leader().expect("a leader");
+        let leader = world.leader(0).expect("a leader");
         let node = (leader + 1) % 3;
         for _ in 0..3 {
             world.nodes[node].retain_nothing(world.now_ms);
@@ -280,7 +292,7 @@ fn a_follower_that_was_away_goes_on_behind_a_snapshot() {
         let stop = if caching { Stop::Kill } else { Stop::PowerCut };
         let run = |world: &mut World, ms: u64| (0..ms / TURN_MS).for_each(|_| world.turn());
         run(&mut world, 4_000);
-        let leader = world.leader().expect("a leader");
+        let leader = world.leader(0).expect("a leader");
         let away = (leader + 1 + seed as usize % 2) % 3;
         world.take_down(away, stop, u64::MAX);
         let starts = |world: &World| -> Vec<i64> {
@@ -297,7 +309,7 @@ fn a_follower_that_was_away_goes_on_behind_a_snapshot() {
             let pause_ms = 5 + world.random.below(400);
             run(&mut world, pause_ms);
             let node = match world.random.below(4) {
-                0 => world.leader().unwrap_or(leader),
+                0 => world.leader(0).unwrap_or(leader),
                 _ => away,
             };
             let down_ms = 5 + world.random.below(300);
@@ -324,7 +336,7 @@ fn the_replica_that_has_more_asks_for_votes_when_it_refuses_its_own() {
         let mut world = World::new(seed, SimulationOptions { faults: false, ..SimulationOptions::default() });
         let run = |world: &mut World, ms: u64| (0..ms / TURN_MS).for_each(|_| world.turn());
         run(&mut world, 4_000);
-        let leader = world.leader().expect("a leader");
+        let leader = world.leader(0).expect("a leader");
         let (first, other) = ((leader + 1) % 3, (leader + 2) % 3);
         let end = |world: &World, node: usize| world.nodes[node].extent().expect("it runs").1;
         // The other follower gets what the first one does not.
@@ -334,24 +346,24 @@ fn the_replica_that_has_more_asks_for_votes_when_it_refuses_its_own() {
             assert!(world.now_ms < 6_000, "seed {seed}: the follower that is cut off lacks nothing");
             world.turn();
         }
-        let term = world.nodes[leader].leads().expect("it leads");
+        let term = world.nodes[leader].leads(0).expect("it leads");
         world.take_down(leader, Stop::Kill, u64::MAX);
         world.cut.clear();
         let gone_ms = world.now_ms;
         world.nodes[other].note_leader_gone(false);
         let mut next_ms = gone_ms;
-        while world.leader() != Some(other) {
-            assert_ne!(world.leader(), Some(first), "seed {seed}: it lacks a record");
+        while world.leader(0) != Some(other) {
+            assert_ne!(world.leader(0), Some(first), "seed {seed}: it lacks a record");
             let waited_ms = world.now_ms - gone_ms;
             assert!(waited_ms < 400, "seed {seed}: no leader after {waited_ms} ms");
             if world.now_ms >= next_ms {
                 // As the driver does with every tick.
                 world.nodes[first].note_leader_gone(true);
-                next_ms += crate::TICK_MS;
+                next_ms += TICK_MS;
             }
             world.turn();
         }
-        assert_eq!(world.nodes[other].leads(), Some(term + 1), "seed {seed}: one election");
+        assert_eq!(world.nodes[other].leads(0), Some(term + 1), "seed {seed}: one election");
     }
 }
 
@@ -363,7 +375,7 @@ fn without_faults_there_is_one_election() {
         let mut terms = BTreeSet::new();
         while world.now_ms < 20_000 {
             world.turn();
-            terms.extend(world.nodes.iter().filter_map(Node::leads));
+            terms.extend(world.nodes.iter().filter_map(|node| node.leads(0)));
         }
         assert_eq!(terms.len(), 1, "seed {seed}: {terms:?}");
     }

@@ -1,9 +1,9 @@
 //! Simulated clients: idempotent producers that retry until they know, and consumers that read on.
 
-use super::World;
-use super::node::Produced;
-use crate::history::{Event, Operation, Outcome};
+use crate::node::Produced;
+use crate::world::World;
 use mainstem_records::{BatchBuilder, BatchOptions, ProducerFields};
+use mainstem_replication::history::{CONTROL, Event, Operation, Outcome};
 
 /// A producer gives up waiting for an answer after so long, and asks again.
 const ANSWER_MAX_MS: u64 = 1_500;
@@ -11,8 +11,9 @@ const ANSWER_MAX_MS: u64 = 1_500;
 const VALUE_BYTES: usize = 60;
 
 /// A producer with acks=all and one batch on its way.
-pub(super) struct Producer {
+pub(crate) struct Producer {
     process: i32,
+    partition: usize,
     sequence: i32,
     current: Option<Sending>,
     stopped: bool,
@@ -36,48 +37,69 @@ struct Waits {
 }
 
 impl Producer {
-    pub(super) fn new(process: i32) -> Producer {
-        Producer { process, sequence: 0, current: None, stopped: false }
+    pub(crate) fn new(process: i32, partition: usize) -> Producer {
+        Producer { process, partition, sequence: 0, current: None, stopped: false }
     }
 
     /// It sends what it has begun, and no more.
-    pub(super) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.stopped = true;
     }
 
     fn batch(&self, values: &[u64]) -> Vec<u8> {
         let producer_id = i64::from(self.process) + 1;
         let producer = ProducerFields { producer_id, producer_epoch: 0, base_sequence: self.sequence };
-        let mut builder = BatchBuilder::new(BatchOptions { producer, ..BatchOptions::default() });
-        for value in values {
-            let mut bytes = value.to_be_bytes().to_vec();
-            bytes.resize(VALUE_BYTES, 0);
-            builder.append(0, None, Some(&bytes), &[]).expect("a small record");
-        }
-        builder.build().expect("a small batch")
+        batch_of(BatchOptions { producer, ..BatchOptions::default() }, values)
     }
 }
 
-/// A consumer at the leader.
-pub(super) struct Consumer {
+/// A batch with a record for each value.
+pub(crate) fn batch_of(options: BatchOptions, values: &[u64]) -> Vec<u8> {
+    let mut builder = BatchBuilder::new(options);
+    for value in values {
+        let mut bytes = value.to_be_bytes().to_vec();
+        bytes.resize(VALUE_BYTES, 0);
+        builder.append(0, None, Some(&bytes), &[]).expect("a small record");
+    }
+    builder.build().expect("a small batch")
+}
+
+/// A consumer at any node.
+pub(crate) struct Consumer {
     process: i32,
+    partition: usize,
     next: i64,
 }
 
 impl Consumer {
-    pub(super) fn new(process: i32) -> Consumer {
-        Consumer { process, next: 0 }
+    pub(crate) fn new(process: i32, partition: usize) -> Consumer {
+        Consumer { process, partition, next: 0 }
+    }
+}
+
+/// What concerns an event beside who does what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct At {
+    pub(crate) partition: i32,
+    pub(crate) offset: i64,
+    pub(crate) value: u64,
+}
+
+impl At {
+    pub(crate) fn new(partition: usize, offset: i64, value: u64) -> At {
+        At { partition: partition as i32, offset, value }
     }
 }
 
 impl World {
-    fn note(&mut self, process: i32, operation: Operation, outcome: Outcome, offset: i64, value: u64) {
+    pub(crate) fn note(&mut self, process: i32, operation: Operation, outcome: Outcome, at: At) {
+        let At { partition, offset, value } = at;
         let at_ms = self.now_ms;
-        self.history.push(Event { at_ms, process, operation, outcome, partition: 0, offset, value });
+        self.history.push(Event { at_ms, process, operation, outcome, partition, offset, value });
     }
 
     /// Every producer begins, asks again, or learns its batch's fate.
-    pub(super) fn produce(&mut self) {
+    pub(crate) fn produce(&mut self) {
         for number in 0..self.producers.len() {
             if self.producers[number].current.is_none() && !self.begin(number) {
                 continue;
@@ -99,21 +121,24 @@ impl World {
         let producer = &mut self.producers[number];
         let bytes = producer.batch(&values);
         producer.current = Some(Sending { values: values.clone(), bytes, waits: None });
-        let process = producer.process;
-        values.iter().for_each(|value| self.note(process, Operation::Append, Outcome::Invoke, -1, *value));
+        let (process, partition) = (producer.process, producer.partition);
+        for value in values {
+            self.note(process, Operation::Append, Outcome::Invoke, At::new(partition, -1, value));
+        }
         true
     }
 
     fn send_batch(&mut self, number: usize) {
         // Mostly to who leads by the newest term; now and then to whom an old leader still is.
+        let partition = self.producers[number].partition;
         let node = match self.random.chance(90) {
-            true => self.leader(),
+            true => self.leader(partition),
             false => Some(self.random.below(self.nodes.len() as u64) as usize),
         };
         let Some(node) = node else { return };
         let Some(sending) = &mut self.producers[number].current else { return };
-        let Some(term) = self.nodes[node].leads() else { return };
-        match self.nodes[node].produce(&sending.bytes, self.now_ms) {
+        let Some(term) = self.nodes[node].leads(partition) else { return };
+        match self.nodes[node].produce(partition, &sending.bytes, self.now_ms) {
             Produced::Appended(appended) => {
                 sending.waits = Some(Waits {
                     node,
@@ -128,8 +153,9 @@ impl World {
     }
 
     fn look_for_commit(&mut self, number: usize, waits: Waits) {
-        let leads = self.nodes[waits.node].leads() == Some(waits.term);
-        let acknowledged = self.nodes[waits.node].acknowledged_offset(self.min_insync);
+        let partition = self.producers[number].partition;
+        let leads = self.nodes[waits.node].leads(partition) == Some(waits.term);
+        let acknowledged = self.nodes[waits.node].acknowledged_offset(partition, self.min_insync);
         let is_committed = acknowledged.is_some_and(|offset| offset >= waits.next_offset);
         let is_done = self.acknowledge_early || (leads && is_committed);
         let producer = &mut self.producers[number];
@@ -138,7 +164,7 @@ impl World {
             let Some(sending) = producer.current.take() else { return };
             producer.sequence += sending.values.len() as i32;
             for (offset, value) in (waits.base_offset..).zip(sending.values) {
-                self.note(process, Operation::Append, Outcome::Ok, offset, value);
+                self.note(process, Operation::Append, Outcome::Ok, At::new(partition, offset, value));
             }
             return;
         }
@@ -146,20 +172,24 @@ impl World {
             let Some(sending) = &mut producer.current else { return };
             sending.waits = None;
             let values = sending.values.clone();
-            values.iter().for_each(|value| self.note(process, Operation::Append, Outcome::Info, -1, *value));
+            for value in values {
+                self.note(process, Operation::Append, Outcome::Info, At::new(partition, -1, value));
+            }
         }
     }
 
-    pub(super) fn consume(&mut self) {
+    pub(crate) fn consume(&mut self) {
         for number in 0..self.consumers.len() {
             // From any node that serves: what followers know to be committed is as good.
             let node = self.random.below(self.nodes.len() as u64) as usize;
             if !self.random.chance(20) {
                 continue;
             }
-            let (process, next) = (self.consumers[number].process, self.consumers[number].next);
-            for (offset, value) in self.nodes[node].records(next, false) {
-                self.note(process, Operation::Read, Outcome::Ok, offset, value);
+            let Consumer { process, partition, next } = self.consumers[number];
+            for (offset, value) in self.nodes[node].records(partition, next, false) {
+                if value != CONTROL {
+                    self.note(process, Operation::Read, Outcome::Ok, At::new(partition, offset, value));
+                }
                 self.consumers[number].next = offset + 1;
             }
         }

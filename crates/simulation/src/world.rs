@@ -1,32 +1,28 @@
-//! A group of replicas on one thread: virtual clock, network and disks, clients, faults.
+//! Nodes with replicas of some partitions on one thread: virtual clock, network and disks, producers and consumers, faults.
 //!
 //! Everything random comes from a seed, so that equal seeds give equal histories. A run has faults for most of its
-//! time; then all nodes come back, and the group has to acknowledge again and all replicas to agree. The verdict is that
-//! of [`crate::history::check`].
+//! time; then all nodes come back, and the groups have to acknowledge again and all replicas to agree. The verdict is that
+//! of [`mainstem_replication::history::check`].
 
-mod applier;
-mod clients;
-mod node;
-
-use crate::group::ReplicaId;
-use crate::history::{Event, Operation, Outcome, Violation, check};
-use crate::replica::Outgoing;
-use crate::standing::{Repeat, RepeatAnswer, Repeated, Standing};
-use applier::{Asked, Range};
-use clients::{Consumer, Producer};
+use crate::applier::{Asked, Range};
+use crate::clients::{Consumer, Producer};
+use crate::node::{Node, NodeOptions};
+use mainstem_log::PartitionIdentity;
 use mainstem_log::sim::Random;
-use node::Node;
-use raft::eraftpb::Message;
+use mainstem_replication::eraftpb::Message;
+use mainstem_replication::history::{Event, Operation, Outcome, Violation, check};
+use mainstem_replication::{Outgoing, Repeat, RepeatAnswer, Repeated, ReplicaId, Standing};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Virtual time between two turns of the world.
-const TURN_MS: u64 = 5;
+pub(crate) const TURN_MS: u64 = 5;
 /// Between two repeats of what stands.
 const REPEAT_MS: u64 = 150;
 /// After the faults, so long at most until all replicas agree.
 const SETTLE_MS: u64 = 20_000;
 
-/// How a run goes.
+/// How a run with one partition goes.
 #[derive(Debug, Clone, Copy)]
 pub struct SimulationOptions {
     /// Nodes, each with a replica.
@@ -60,15 +56,17 @@ pub struct Verdict {
     pub seed: u64,
     /// All events.
     pub history: Vec<Event>,
-    /// What a durable log cannot have done.
+    /// What durable logs cannot have done.
     pub violations: Vec<Violation>,
     /// Acknowledged appends.
     pub acknowledged: usize,
     /// Faults by name, and how often each happened.
     pub faults: BTreeMap<&'static str, usize>,
-    /// From the end of the faults to the first acknowledgement after it, in ms of virtual time; `None`: there was none.
+    /// What clients and coordinators did, by name, and how often; empty in a run with one partition.
+    pub done: BTreeMap<&'static str, usize>,
+    /// From the end of the faults until everybody was served again, in ms of virtual time; `None`: somebody was not.
     pub resumed_after_ms: Option<u64>,
-    /// Whether all replicas had the same log in the end.
+    /// Whether all replicas of each partition had the same log in the end.
     pub agreed: bool,
     /// Snapshots of the leader that took the place of a replica's log.
     pub restored: usize,
@@ -82,25 +80,25 @@ impl Verdict {
 }
 
 /// A frame on its way.
-struct Packet {
+pub(crate) struct Packet {
     from: usize,
     to: usize,
-    frame: Frame,
+    pub(crate) frame: Frame,
 }
 
 /// What goes over links.
-enum Frame {
-    Message { message: Message, offset: i64, batches: Vec<u8>, stands: bool },
+pub(crate) enum Frame {
+    Message { partition: usize, message: Message, offset: i64, batches: Vec<u8>, stands: bool },
     Repeat(Repeat),
     RepeatAnswer(RepeatAnswer),
     Ask(Asked),
     Range(Range),
 }
 
-/// What both ends of a link from one node to another know of heartbeats that stand, by their terms.
+/// What both ends of a link from one node to another know of heartbeats that stand, by their partitions and terms.
 #[derive(Default)]
 struct Link {
-    standing: Standing<u64>,
+    standing: Standing<(usize, u64)>,
     repeated: Repeated,
 }
 
@@ -112,32 +110,35 @@ impl Link {
 }
 
 /// All that there is.
-struct World {
-    now_ms: u64,
-    random: Random,
-    nodes: Vec<Node>,
+pub(crate) struct World {
+    pub(crate) now_ms: u64,
+    pub(crate) random: Random,
+    pub(crate) nodes: Vec<Node>,
+    /// How many partitions there are; producers and consumers have the first ones.
+    partitions: usize,
+    data_partitions: usize,
     /// By the time of arrival, and a number that keeps the order.
-    packets: BTreeMap<(u64, u64), Packet>,
+    pub(crate) packets: BTreeMap<(u64, u64), Packet>,
     sent: u64,
     links: BTreeMap<(usize, usize), Link>,
     next_repeat_ms: u64,
     /// When the last message of each pair arrives: a link keeps the order.
     last_arrival: BTreeMap<(usize, usize), u64>,
     /// Pairs between which nothing arrives, one way.
-    cut: BTreeSet<(usize, usize)>,
-    delay_max_ms: u64,
+    pub(crate) cut: BTreeSet<(usize, usize)>,
+    pub(crate) delay_max_ms: u64,
     sync_max_ms: u64,
-    producers: Vec<Producer>,
-    consumers: Vec<Consumer>,
-    history: Vec<Event>,
-    faults: BTreeMap<&'static str, usize>,
-    min_insync: usize,
-    acknowledge_early: bool,
-    next_value: u64,
+    pub(crate) producers: Vec<Producer>,
+    pub(crate) consumers: Vec<Consumer>,
+    pub(crate) history: Vec<Event>,
+    pub(crate) faults: BTreeMap<&'static str, usize>,
+    pub(crate) min_insync: usize,
+    pub(crate) acknowledge_early: bool,
+    pub(crate) next_value: u64,
     restored: usize,
 }
 
-/// Runs one seed.
+/// Runs one seed with one partition.
 pub fn simulate(seed: u64, options: SimulationOptions) -> Verdict {
     let mut world = World::new(seed, options);
     let mut next_fault_ms = 2_000;
@@ -166,19 +167,40 @@ pub fn simulate(seed: u64, options: SimulationOptions) -> Verdict {
     world.finish(seed, resumed_after_ms)
 }
 
+/// The only partition of a run with one.
+fn one_partition() -> Vec<PartitionIdentity> {
+    vec![PartitionIdentity { topic: "t".into(), topic_id: [7; 16], partition: 0 }]
+}
+
 impl World {
-    fn new(seed: u64, options: SimulationOptions) -> World {
+    pub(crate) fn new(seed: u64, options: SimulationOptions) -> World {
+        World::with_partitions(seed, options, one_partition(), 1)
+    }
+
+    /// A world with these partitions, of which clients write to the first ones.
+    pub(crate) fn with_partitions(
+        seed: u64,
+        options: SimulationOptions,
+        partitions: Vec<PartitionIdentity>,
+        data_partitions: usize,
+    ) -> World {
         let mut random = Random::new(seed);
         // Without a sync nothing survives a power cut: only then it is left out.
         let write_caching = random.chance(15);
         let ids: Vec<_> = (0..options.nodes).map(|node| ReplicaId::new(node as i32 + 1, 1)).collect();
-        let snapshots = options.snapshots;
-        let found = |id: &ReplicaId| Node::found(*id, &ids, write_caching, snapshots, random.next_u64());
+        let (has_snapshots, count) = (options.snapshots, partitions.len());
+        let partitions: Arc<[PartitionIdentity]> = partitions.into();
+        let found = |id: &ReplicaId| {
+            let (partitions, seed) = (partitions.clone(), random.next_u64());
+            Node::found(NodeOptions { id: *id, partitions, write_caching, has_snapshots, seed }, &ids)
+        };
         let nodes = ids.iter().map(found).collect();
         let majority = options.nodes / 2 + 1;
         World {
             now_ms: 0,
             nodes,
+            partitions: count,
+            data_partitions,
             packets: BTreeMap::new(),
             sent: 0,
             links: BTreeMap::new(),
@@ -187,8 +209,12 @@ impl World {
             cut: BTreeSet::new(),
             delay_max_ms: 5,
             sync_max_ms: 10,
-            producers: (0..3).map(Producer::new).collect(),
-            consumers: (10..12).map(Consumer::new).collect(),
+            producers: (0..3)
+                .map(|process| Producer::new(process, process as usize % data_partitions))
+                .collect(),
+            consumers: (10..12)
+                .map(|process| Consumer::new(process, process as usize % data_partitions))
+                .collect(),
             history: Vec::new(),
             faults: BTreeMap::new(),
             min_insync: 1 + random.below(majority as u64) as usize,
@@ -199,7 +225,7 @@ impl World {
         }
     }
 
-    fn turn(&mut self) {
+    pub(crate) fn turn(&mut self) {
         self.now_ms += TURN_MS;
         while let Some(entry) = self.packets.first_entry()
             && entry.key().0 <= self.now_ms
@@ -228,12 +254,13 @@ impl World {
 
     /// Each node says again what stands.
     fn repeat(&mut self) {
-        let leads: Vec<_> = self.nodes.iter().map(Node::leads).collect();
         let repeats: Vec<_> = self
             .links
             .iter_mut()
             .filter_map(|(pair, link)| {
-                Some((*pair, link.standing.repeat(|term| leads[pair.0] == Some(*term))?))
+                let from = &self.nodes[pair.0];
+                let holds = |(partition, term): &(usize, u64)| from.leads(*partition) == Some(*term);
+                Some((*pair, link.standing.repeat(holds)?))
             })
             .collect();
         for ((from, to), repeat) in repeats {
@@ -248,35 +275,33 @@ impl World {
             return;
         }
         match frame {
-            Frame::Message { message, offset, batches, stands } => {
+            Frame::Message { partition, message, offset, batches, stands } => {
                 let term = message.term;
-                self.nodes[to].step(message, offset, &batches);
+                self.nodes[to].step(partition, message, offset, &batches);
                 if stands {
                     let link = self.links.entry((from, to)).or_default();
-                    link.repeated.insert(0, term);
+                    link.repeated.insert(partition as u32, term);
                     let from = self.nodes[from].id();
-                    self.nodes[to].let_stand(from, term);
+                    self.nodes[to].let_stand(partition, from, term);
                 }
             }
             Frame::Repeat(repeat) => {
                 let (now_ms, node) = (self.now_ms, &mut self.nodes[to]);
                 let link = self.links.entry((from, to)).or_default();
-                let answer = link.repeated.take(&repeat, |_, term| node.hear(term, now_ms));
+                let answer =
+                    link.repeated.take(&repeat, |alias, term| node.hear(alias as usize, term, now_ms));
                 self.post(to, from, Frame::RepeatAnswer(answer));
             }
             Frame::RepeatAnswer(answer) => {
                 let id = self.nodes[from].id();
                 let link = self.links.entry((to, from)).or_default();
-                let leads = self.nodes[to].leads();
                 let node = &mut self.nodes[to];
-                let mut is_heard = false;
-                let refused = link.standing.answered(&answer, |term| is_heard |= leads == Some(*term));
-                if is_heard {
-                    node.note_answer(id);
-                }
-                if !refused.is_empty() {
-                    node.note_refusal(id);
-                }
+                let mut heard = Vec::new();
+                let refused = link.standing.answered(&answer, |(partition, term)| {
+                    heard.extend((node.leads(*partition) == Some(*term)).then_some(*partition));
+                });
+                heard.into_iter().for_each(|partition| node.note_answer(partition, id));
+                refused.into_iter().for_each(|(partition, _)| node.note_refusal(partition, id));
             }
             Frame::Ask(asked) => {
                 let id = self.nodes[from].id();
@@ -300,19 +325,20 @@ impl World {
     fn drive(&mut self, number: usize) {
         let outgoing = self.nodes[number].drive(self.now_ms, self.sync_max_ms, &mut self.random);
         self.restored += self.nodes[number].take_restored();
-        for outgoing in outgoing {
-            self.send(number, outgoing);
+        for (partition, outgoing) in outgoing {
+            self.send(number, partition, outgoing);
         }
     }
 
-    fn send(&mut self, from: usize, outgoing: Outgoing) {
+    fn send(&mut self, from: usize, partition: usize, outgoing: Outgoing) {
         let Outgoing { to, offset, offsets, message, stands, .. } = outgoing;
         let to = (to.node() - 1) as usize;
-        let batches = self.nodes[from].read(offsets);
+        let batches = self.nodes[from].read(partition, offsets);
         if stands {
-            self.links.entry((from, to)).or_default().standing.insert(0, message.term);
+            let standing = &mut self.links.entry((from, to)).or_default().standing;
+            standing.insert(partition as u32, (partition, message.term));
         }
-        self.post(from, to, Frame::Message { message, offset, batches, stands });
+        self.post(from, to, Frame::Message { partition, message, offset, batches, stands });
     }
 
     fn post(&mut self, from: usize, to: usize, frame: Frame) {
@@ -323,11 +349,11 @@ impl World {
         self.packets.insert((*last, self.sent), Packet { from, to, frame });
     }
 
-    fn count_fault(&mut self, name: &'static str) {
+    pub(crate) fn count_fault(&mut self, name: &'static str) {
         *self.faults.entry(name).or_default() += 1;
     }
 
-    fn inject(&mut self) {
+    pub(crate) fn inject(&mut self) {
         let node = self.random.below(self.nodes.len() as u64) as usize;
         let down_ms = self.now_ms + 50 + self.random.below(4_000);
         match self.random.below(15) {
@@ -375,12 +401,19 @@ impl World {
             _ => {
                 self.count_fault("repair");
                 self.repair();
-                let leader = self.leader();
-                if let Some(leader) = leader {
-                    let to = self.nodes[node].id();
-                    self.nodes[leader].transfer(to);
+                self.transfer(0, node);
+                for partition in 1..self.partitions {
+                    let to = self.random.below(self.nodes.len() as u64) as usize;
+                    self.transfer(partition, to);
                 }
             }
+        }
+    }
+
+    pub(crate) fn transfer(&mut self, partition: usize, to: usize) {
+        if let Some(leader) = self.leader(partition) {
+            let to = self.nodes[to].id();
+            self.nodes[leader].transfer(partition, to);
         }
     }
 
@@ -389,7 +422,7 @@ impl World {
         self.take_down(node, stop, until_ms);
     }
 
-    fn take_down(&mut self, node: usize, stop: Stop, until_ms: u64) {
+    pub(crate) fn take_down(&mut self, node: usize, stop: Stop, until_ms: u64) {
         self.nodes[node].stop(stop, until_ms, &mut self.random);
         self.packets.retain(|_, packet| packet.from != node && packet.to != node);
         let of_node = self.links.iter_mut().filter(|((from, to), _)| *from == node || *to == node);
@@ -416,50 +449,57 @@ impl World {
     }
 
     /// All faults end.
-    fn heal(&mut self) {
+    pub(crate) fn heal(&mut self) {
         self.end_failed();
         self.repair();
         self.nodes.iter_mut().for_each(|node| node.come_back(self.now_ms));
     }
 
-    /// The node that leads in the newest term.
-    fn leader(&self) -> Option<usize> {
-        let leading = (0..self.nodes.len()).filter_map(|node| Some((self.nodes[node].leads()?, node)));
+    /// The node that leads a partition in the newest term.
+    pub(crate) fn leader(&self, partition: usize) -> Option<usize> {
+        let leading =
+            (0..self.nodes.len()).filter_map(|node| Some((self.nodes[node].leads(partition)?, node)));
         leading.max().map(|(_, node)| node)
     }
 
-    fn agrees(&self) -> bool {
-        let first = self.nodes[0].content_end();
-        first.is_some() && self.nodes.iter().all(|node| node.content_end() == first)
+    pub(crate) fn agrees(&self) -> bool {
+        let agrees = |partition| {
+            let first = self.nodes[0].content_end(partition);
+            first.is_some() && self.nodes.iter().all(|node| node.content_end(partition) == first)
+        };
+        (0..self.partitions).all(agrees)
     }
 
-    fn acknowledged(&self) -> impl Iterator<Item = &Event> {
+    pub(crate) fn acknowledged(&self) -> impl Iterator<Item = &Event> {
         let is_acknowledged =
             |event: &&Event| event.operation == Operation::Append && event.outcome == Outcome::Ok;
         self.history.iter().filter(is_acknowledged)
     }
 
-    fn finish(mut self, seed: u64, resumed_after_ms: Option<u64>) -> Verdict {
+    pub(crate) fn finish(mut self, seed: u64, resumed_after_ms: Option<u64>) -> Verdict {
         let agreed = self.agrees();
         for (number, node) in self.nodes.iter().enumerate() {
-            for (offset, value) in node.records(0, true) {
-                let (operation, outcome) = (Operation::Final, Outcome::Ok);
-                let process = number as i32 + 1;
-                let event =
-                    Event { at_ms: self.now_ms, process, operation, outcome, partition: 0, offset, value };
-                self.history.push(event);
+            for partition in 0..self.data_partitions {
+                for (offset, value) in node.records(partition, 0, true) {
+                    let (operation, outcome) = (Operation::Final, Outcome::Ok);
+                    let (process, partition) = (number as i32 + 1, partition as i32);
+                    let event =
+                        Event { at_ms: self.now_ms, process, operation, outcome, partition, offset, value };
+                    self.history.push(event);
+                }
             }
         }
         let violations = check(&self.history);
         let acknowledged = self.acknowledged().count();
         let World { history, faults, restored, .. } = self;
-        Verdict { seed, history, violations, acknowledged, faults, resumed_after_ms, agreed, restored }
+        let done = BTreeMap::new();
+        Verdict { seed, history, violations, acknowledged, faults, done, resumed_after_ms, agreed, restored }
     }
 }
 
 /// How a node goes down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stop {
+pub(crate) enum Stop {
     /// The process dies.
     Kill,
     /// The machine does, with what was not synced.
@@ -467,6 +507,3 @@ enum Stop {
     /// In order.
     Clean,
 }
-
-#[cfg(test)]
-mod tests;

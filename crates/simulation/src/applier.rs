@@ -1,15 +1,15 @@
 //! What a simulated node adds up from its log, as a node does with its cluster's metadata: all values by their offsets. It
 //! writes snapshots of that, gives up the log before them, and gets a snapshot where the log of others goes on behind its own.
 
-use super::node::read_records;
-use crate::journal::Journal;
-use crate::replica::{Effects, Replica};
-use crate::snapshots::{
+use crate::node::read_records;
+use mainstem_log::sim::SimStorage;
+use mainstem_log::storage::{Storage, read_small_file};
+use mainstem_replication::journal::Journal;
+use mainstem_replication::snapshots::{
     Receiving, SNAPSHOT_BYTES_MAX, SnapshotContent, SnapshotFile, SnapshotOffer, Snapshots, log_kept_from,
     read_range,
 };
-use mainstem_log::sim::SimStorage;
-use mainstem_log::storage::{Storage, read_small_file};
+use mainstem_replication::{Effects, Replica};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const VALUE_BYTES: usize = 16;
 
 /// A question for a range of a snapshot.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked {
+pub(crate) struct Asked {
     end_offset: i64,
     epoch: i32,
     position: u64,
@@ -40,13 +40,13 @@ pub(super) struct Asked {
 
 /// The answer; `None`: there is no such snapshot.
 #[derive(Debug, Clone)]
-pub(super) struct Range {
+pub(crate) struct Range {
     asked: Asked,
     bytes: Option<Vec<u8>>,
 }
 
 /// What is added up, and the snapshots of it.
-pub(super) struct Applier {
+pub(crate) struct Applier {
     storage: Arc<dyn Storage>,
     snapshots: Snapshots,
     values: Vec<(i64, u64)>,
@@ -62,7 +62,7 @@ pub(super) struct Applier {
 
 impl Applier {
     /// Begins with the newest snapshot that there is. The log has to go on from it.
-    pub(super) fn open(storage: &SimStorage, replica: &mut Replica) -> Applier {
+    pub(crate) fn open(storage: &SimStorage, replica: &mut Replica) -> Applier {
         let storage: Arc<dyn Storage> = Arc::new(storage.clone());
         let ends = replica.log().ends();
         let snapshots = Snapshots::open(storage.clone(), replica.log().path(), ends.log_end);
@@ -114,17 +114,17 @@ impl Applier {
     }
 
     /// What was added up of these offsets.
-    pub(super) fn values(&self, offsets: std::ops::Range<i64>) -> impl Iterator<Item = (i64, u64)> {
+    pub(crate) fn values(&self, offsets: std::ops::Range<i64>) -> impl Iterator<Item = (i64, u64)> {
         self.values.iter().copied().filter(move |(offset, _)| offsets.contains(offset))
     }
 
     /// Snapshots that took the place of the log since the last question.
-    pub(super) fn take_restored(&mut self) -> usize {
+    pub(crate) fn take_restored(&mut self) -> usize {
         std::mem::take(&mut self.restored)
     }
 
     /// Takes note of what the replica has decided.
-    pub(super) fn note(&mut self, effects: &mut Effects, replica: &mut Replica) {
+    pub(crate) fn note(&mut self, effects: &mut Effects, replica: &mut Replica) {
         if let Some(offer) = effects.offered.take()
             && self.offered.as_ref() != Some(&offer)
         {
@@ -148,7 +148,7 @@ impl Applier {
         let _ = self.snapshots.remove_old(start.offset);
     }
 
-    pub(super) fn pass_time(&mut self, replica: &mut Replica, now_ms: u64) {
+    pub(crate) fn pass_time(&mut self, replica: &mut Replica, now_ms: u64) {
         if now_ms < self.look_at_ms {
             return;
         }
@@ -194,7 +194,7 @@ impl Applier {
     }
 
     /// What it asks for now.
-    pub(super) fn ask(&mut self, now_ms: u64) -> Option<Asked> {
+    pub(crate) fn ask(&mut self, now_ms: u64) -> Option<Asked> {
         let offer = self.offered.as_ref().filter(|_| now_ms >= self.ask_at_ms)?;
         if self.receiving.is_none() {
             match self.snapshots.receive(offer.clone()) {
@@ -212,7 +212,7 @@ impl Applier {
     }
 
     /// Reads what another node asks for.
-    pub(super) fn answer(&self, asked: Asked, node: i32, replica: &mut Replica) -> Range {
+    pub(crate) fn answer(&self, asked: Asked, node: i32, replica: &mut Replica) -> Range {
         let dir = replica.log().path().to_owned();
         let file = SnapshotFile::new(&dir, asked.end_offset, asked.epoch);
         let is_here = self.snapshots.files().contains(&file);
@@ -226,7 +226,7 @@ impl Applier {
     }
 
     /// Takes what was asked for; when all is here, the replica begins behind it.
-    pub(super) fn take(&mut self, range: Range, replica: &mut Replica, now_ms: u64) {
+    pub(crate) fn take(&mut self, range: Range, replica: &mut Replica, now_ms: u64) {
         let Range { asked, bytes } = range;
         let Some(mut receiving) = self.receiving.take() else { return };
         if receiving.offer().start.offset != asked.end_offset {

@@ -1,0 +1,139 @@
+//! What goes between clients and nodes, and between coordinators: questions that arrive late or never, and their answers.
+
+use crate::world::World;
+use mainstem_coordination::groups::{self, Token};
+use mainstem_coordination::transactions::{self, MarkerOutcome, MarkerTicket, ProducerIdTicket};
+use mainstem_log::sim::Random;
+use mainstem_log::{TransactionMarker, VerificationGuard};
+use mainstem_wire::ErrorCode;
+use std::collections::BTreeMap;
+
+/// Producer ids begin here: below are those of producers without transactions.
+const FIRST_PRODUCER_ID: i64 = 1_000;
+
+/// A request to a coordinator, with the version that the client sent it in.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Groups {
+        request: groups::Request<'static>,
+        version: i16,
+        /// Lets what is written begin a transaction in its partition (KIP-890).
+        guard: VerificationGuard,
+    },
+    Transactions {
+        request: transactions::Request<'static>,
+        version: i16,
+    },
+}
+
+/// What comes of a request.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Groups(groups::Reply),
+    Transactions(transactions::Reply),
+    /// Nothing of the request was done.
+    Refused(ErrorCode),
+    /// The connection has ended: it is not known what was done.
+    Gone,
+}
+
+/// One partition's part in the markers of a transaction.
+#[derive(Debug, Clone)]
+pub(crate) struct MarkerCall {
+    /// The coordinator's node, and which of its starts it was.
+    pub(crate) from: (usize, u64),
+    pub(crate) ticket: MarkerTicket,
+    pub(crate) marker: TransactionMarker,
+    pub(crate) topic: String,
+    pub(crate) index: i32,
+}
+
+/// What is on its way.
+#[derive(Debug)]
+pub(crate) enum Parcel {
+    Ask { node: usize, token: Token, request: Request },
+    Answer { token: Token, answer: Answer },
+    Marker { to: usize, call: MarkerCall },
+    Marked { by: usize, call: MarkerCall, outcome: MarkerOutcome },
+    ProducerId { node: (usize, u64), ticket: ProducerIdTicket, id: i64 },
+}
+
+/// All that is on its way, and the answers that wait for those who asked.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    tokens: u64,
+    parcels: u64,
+    on_their_way: BTreeMap<(u64, u64), Parcel>,
+    answers: BTreeMap<Token, Answer>,
+    next_producer_id: i64,
+}
+
+/// When something is sent, and how long it is on its way at most.
+pub(crate) struct Transit<'a> {
+    pub(crate) now_ms: u64,
+    pub(crate) delay_max_ms: u64,
+    pub(crate) random: &'a mut Random,
+}
+
+impl Transit<'_> {
+    fn arrival_ms(&mut self) -> u64 {
+        self.now_ms + 1 + self.random.below(self.delay_max_ms)
+    }
+}
+
+impl World {
+    pub(crate) fn transit(&mut self) -> Transit<'_> {
+        Transit { now_ms: self.now_ms, delay_max_ms: self.delay_max_ms, random: &mut self.random }
+    }
+}
+
+impl Calls {
+    pub(crate) fn new() -> Calls {
+        Calls {
+            tokens: 0,
+            parcels: 0,
+            on_their_way: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            next_producer_id: FIRST_PRODUCER_ID,
+        }
+    }
+
+    pub(crate) fn send(&mut self, mut transit: Transit<'_>, parcel: Parcel) {
+        self.parcels += 1;
+        self.on_their_way.insert((transit.arrival_ms(), self.parcels), parcel);
+    }
+
+    /// Sends a request to a node. Its answer is under the token that is returned.
+    pub(crate) fn ask(&mut self, transit: Transit<'_>, node: usize, request: Request) -> Token {
+        self.tokens += 1;
+        let token = Token(self.tokens);
+        self.send(transit, Parcel::Ask { node, token, request });
+        token
+    }
+
+    /// A producer id that no other has.
+    pub(crate) fn new_producer_id(&mut self) -> i64 {
+        self.next_producer_id += 1;
+        self.next_producer_id
+    }
+
+    /// What has arrived by now, the oldest first.
+    pub(crate) fn arrived(&mut self, now_ms: u64) -> Option<Parcel> {
+        let first = self.on_their_way.first_entry()?;
+        (first.key().0 <= now_ms).then(|| first.remove())
+    }
+
+    pub(crate) fn keep(&mut self, token: Token, answer: Answer) {
+        self.answers.insert(token, answer);
+    }
+
+    /// The answer to a question, if it is there.
+    pub(crate) fn take(&mut self, token: Token) -> Option<Answer> {
+        self.answers.remove(&token)
+    }
+
+    /// Nobody waits for this answer any more.
+    pub(crate) fn forget(&mut self, token: Token) {
+        self.answers.remove(&token);
+    }
+}

@@ -1,0 +1,490 @@
+//! Members of consumer groups (KIP-848): they join, read from where the group is, commit, leave, and die.
+
+use super::Cluster;
+use super::calls::{Answer, Calls, Request};
+use super::nodes::SESSION_TIMEOUT_MS;
+use super::reading::fetch;
+use super::{DATA_PARTITIONS, OFFSETS, TOPIC, TOPIC_ID};
+use crate::clients::At;
+use crate::world::World;
+use mainstem_coordination::groups::{self, Reply, Token};
+use mainstem_log::VerificationGuard;
+use mainstem_replication::history::{Operation, Outcome};
+use mainstem_wire::messages::consumer_group_heartbeat_request::{
+    ConsumerGroupHeartbeatRequest, TopicPartitions,
+};
+use mainstem_wire::messages::consumer_group_heartbeat_response::ConsumerGroupHeartbeatResponse;
+use mainstem_wire::messages::offset_commit_request::{
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use mainstem_wire::messages::offset_commit_response::OffsetCommitResponse;
+use mainstem_wire::messages::offset_fetch_request::{OffsetFetchRequestGroup, OffsetFetchRequestTopics};
+use mainstem_wire::messages::offset_fetch_response::OffsetFetchResponseGroup;
+use mainstem_wire::{ErrorCode, Uuid};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A group, and what its members see.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Group {
+    /// Its number in the history.
+    pub(crate) number: u64,
+    name: &'static str,
+    committed_only: bool,
+}
+
+/// All groups with members.
+pub(crate) const GROUPS: [Group; 2] = [
+    Group { number: 1, name: "readers", committed_only: false },
+    Group { number: 2, name: "readers-of-committed", committed_only: true },
+];
+
+/// Members of each group: one more than there are partitions.
+const MEMBERS: usize = DATA_PARTITIONS + 1;
+/// The process of the first member.
+const FIRST_PROCESS: i32 = 20;
+/// An answer is waited for so long, and the question asked again then.
+const ANSWER_MAX_MS: u64 = 900;
+/// After what was refused a member waits so long.
+const BACKOFF_MS: u64 = 40;
+/// A member has its partitions for so long after a heartbeat that was answered, whatever happens.
+const OWNS_MS: u64 = SESSION_TIMEOUT_MS as u64 - 300;
+/// It dies, or leaves, once in so many turns, and comes back after so long at most.
+const LIFE_TURNS: u64 = 1_200;
+const AWAY_MAX_MS: u64 = 4_000;
+
+const HEARTBEAT_VERSION: i16 = 1;
+const COMMIT_VERSION: i16 = 9;
+const FETCH_VERSION: i16 = 9;
+
+/// All members of all groups.
+pub(crate) fn all() -> Vec<Member> {
+    let of = |(at, group): (usize, Group)| {
+        (0..MEMBERS).map(move |number| Member::new(FIRST_PROCESS + (at * MEMBERS + number) as i32, group))
+    };
+    GROUPS.into_iter().enumerate().flat_map(of).collect()
+}
+
+/// How far a member is in a partition.
+#[derive(Debug, Clone, Copy, Default)]
+struct Position {
+    /// `None`: it does not know yet where the group is.
+    next: Option<i64>,
+    /// What was committed last, as far as it knows.
+    committed: Option<i64>,
+}
+
+impl Position {
+    fn uncommitted(&self) -> Option<i64> {
+        self.next.filter(|next| Some(*next) != self.committed)
+    }
+}
+
+/// A question that has no answer yet.
+#[derive(Debug, Clone, Copy)]
+struct Call {
+    token: Token,
+    what: What,
+    sent_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum What {
+    Heartbeat,
+    Leave,
+    Fetch { partition: usize },
+    Commit { partition: usize, offset: i64 },
+}
+
+/// A member of a group.
+#[derive(Debug)]
+pub(crate) struct Member {
+    process: i32,
+    pub(crate) group: Group,
+    /// How many it has been.
+    life: u32,
+    epoch: i32,
+    assigned: BTreeSet<usize>,
+    positions: BTreeMap<usize, Position>,
+    /// The coordinator has to be told all, or what it has.
+    tells: bool,
+    call: Option<Call>,
+    heartbeat_at_ms: u64,
+    /// When the last heartbeat was sent that was answered.
+    heard_ms: u64,
+    pause_until_ms: u64,
+    away_until_ms: Option<u64>,
+    is_stopped: bool,
+}
+
+impl Member {
+    fn new(process: i32, group: Group) -> Member {
+        Member {
+            process,
+            group,
+            life: 1,
+            epoch: 0,
+            assigned: BTreeSet::new(),
+            positions: BTreeMap::new(),
+            tells: true,
+            call: None,
+            heartbeat_at_ms: 0,
+            heard_ms: 0,
+            pause_until_ms: 0,
+            away_until_ms: None,
+            is_stopped: false,
+        }
+    }
+
+    /// It asks and reads nothing any more.
+    pub(crate) fn stop(&mut self) {
+        self.is_stopped = true;
+    }
+
+    /// Whether it has a partition, and has read and committed all of it.
+    pub(crate) fn has_committed(&self, partition: usize, end: i64) -> bool {
+        let position = self.positions.get(&partition);
+        self.assigned.contains(&partition)
+            && position.is_some_and(|at| at.next == Some(end) && at.committed == Some(end))
+    }
+
+    fn id(&self) -> String {
+        format!("member-{}-{}", self.process, self.life)
+    }
+
+    /// It gives up all that it has, and joins again.
+    fn rejoin(&mut self) {
+        self.assigned.clear();
+        self.positions.clear();
+        (self.epoch, self.tells, self.heartbeat_at_ms) = (0, true, 0);
+    }
+
+    fn go_away(&mut self, until_ms: u64) {
+        self.rejoin();
+        self.life += 1;
+        (self.call, self.away_until_ms) = (None, Some(until_ms));
+    }
+
+    /// Partitions that it has and is to give up.
+    fn revoked(&self) -> Option<usize> {
+        self.positions.keys().copied().find(|partition| !self.assigned.contains(partition))
+    }
+
+    fn heartbeat(&self, epoch: i32) -> groups::Request<'static> {
+        let owned = self.positions.keys().map(|partition| *partition as i32).collect::<Vec<_>>();
+        let topics = TopicPartitions { topic_id: Uuid(TOPIC_ID), partitions: owned, ..Default::default() };
+        let owned: Vec<_> = (!topics.partitions.is_empty()).then_some(topics).into_iter().collect();
+        let tells = self.tells && epoch >= 0;
+        let request = ConsumerGroupHeartbeatRequest {
+            group_id: self.group.name.into(),
+            member_id: self.id().into(),
+            member_epoch: epoch,
+            rebalance_timeout_ms: if tells { SESSION_TIMEOUT_MS } else { -1 },
+            subscribed_topic_names: tells.then(|| vec![TOPIC.into()]),
+            topic_partitions: tells.then_some(owned),
+            ..Default::default()
+        };
+        groups::Request::ConsumerGroupHeartbeat { request, random: [0; 16], patterns: None }
+    }
+
+    fn offset_fetch(&self, partition: usize) -> groups::Request<'static> {
+        let topic = OffsetFetchRequestTopics {
+            name: TOPIC.into(),
+            partition_indexes: vec![partition as i32],
+            ..Default::default()
+        };
+        let group = OffsetFetchRequestGroup {
+            group_id: self.group.name.into(),
+            member_id: Some(self.id().into()),
+            member_epoch: self.epoch,
+            topics: Some(vec![topic]),
+            ..Default::default()
+        };
+        groups::Request::OffsetFetch { group, require_stable: true }
+    }
+
+    fn offset_commit(&self, partition: usize, offset: i64) -> groups::Request<'static> {
+        let partition = OffsetCommitRequestPartition {
+            partition_index: partition as i32,
+            committed_offset: offset,
+            ..Default::default()
+        };
+        let topic = OffsetCommitRequestTopic {
+            name: TOPIC.into(),
+            partitions: vec![partition],
+            ..Default::default()
+        };
+        groups::Request::OffsetCommit(OffsetCommitRequest {
+            group_id: self.group.name.into(),
+            generation_id_or_member_epoch: self.epoch,
+            member_id: self.id().into(),
+            topics: vec![topic],
+            ..Default::default()
+        })
+    }
+
+    /// What it asks next, if anything.
+    fn next_question(&self, world: &mut World) -> Option<What> {
+        if let Some(partition) = self.revoked() {
+            let offset = self.positions.get(&partition).and_then(Position::uncommitted);
+            return offset.map(|offset| What::Commit { partition, offset });
+        }
+        if world.now_ms >= self.heartbeat_at_ms || (self.tells && world.now_ms >= self.pause_until_ms) {
+            return Some(What::Heartbeat);
+        }
+        let unknown = self.positions.iter().find(|(_, at)| at.next.is_none());
+        if let Some((partition, _)) = unknown {
+            return Some(What::Fetch { partition: *partition });
+        }
+        let uncommitted = self.positions.iter().find_map(|(of, at)| Some((*of, at.uncommitted()?)));
+        let (partition, offset) = uncommitted.filter(|_| world.random.chance(4))?;
+        Some(What::Commit { partition, offset })
+    }
+
+    /// Returns true if it is away, or goes in this turn: it leaves, or dies.
+    fn is_away(&mut self, world: &mut World, calls: &mut Calls, may_go: bool) -> bool {
+        if let Some(until_ms) = self.away_until_ms {
+            if world.now_ms < until_ms {
+                return true;
+            }
+            self.away_until_ms = None;
+        }
+        let goes = may_go && world.random.below(LIFE_TURNS) == 0;
+        if goes {
+            if world.random.chance(50) {
+                self.ask(world, calls, What::Leave);
+            }
+            let until_ms = world.now_ms + 100 + world.random.below(AWAY_MAX_MS);
+            self.go_away(until_ms);
+        }
+        goes
+    }
+
+    fn ask(&mut self, world: &mut World, calls: &mut Calls, what: What) {
+        // Mostly who leads by the newest term; now and then whom another one takes for it.
+        let node = match world.random.chance(92) {
+            true => world.leader(OFFSETS),
+            false => Some(world.random.below(world.nodes.len() as u64) as usize),
+        };
+        let Some(node) = node else { return };
+        let (version, request) = match what {
+            What::Heartbeat => (HEARTBEAT_VERSION, self.heartbeat(self.epoch)),
+            What::Leave => (HEARTBEAT_VERSION, self.heartbeat(-1)),
+            What::Fetch { partition } => (FETCH_VERSION, self.offset_fetch(partition)),
+            What::Commit { partition, offset } => (COMMIT_VERSION, self.offset_commit(partition, offset)),
+        };
+        match what {
+            What::Fetch { partition } => {
+                self.note(world, Operation::Committed, Outcome::Invoke, (partition, -1))
+            }
+            What::Commit { partition, offset } => {
+                self.note(world, Operation::Commit, Outcome::Invoke, (partition, offset));
+            }
+            What::Heartbeat | What::Leave => {}
+        }
+        let sent_ms = world.now_ms;
+        let request = Request::Groups { request, version, guard: VerificationGuard::NONE };
+        let token = calls.ask(world.transit(), node, request);
+        self.call = Some(Call { token, what, sent_ms });
+    }
+
+    fn note(
+        &self,
+        world: &mut World,
+        operation: Operation,
+        outcome: Outcome,
+        (partition, offset): (usize, i64),
+    ) {
+        world.note(self.process, operation, outcome, At::new(partition, offset, self.group.number));
+    }
+
+    /// Reads on where it knows its position.
+    fn poll(&mut self, world: &mut World) {
+        for partition in self.assigned.iter().copied() {
+            let Some(Position { next: Some(next), .. }) = self.positions.get(&partition).copied() else {
+                continue;
+            };
+            if !world.random.chance(15) {
+                continue;
+            }
+            let node = match world.random.chance(80) {
+                true => world.leader(partition),
+                false => Some(world.random.below(world.nodes.len() as u64) as usize),
+            };
+            let log = node.and_then(|node| world.nodes[node].log(partition));
+            let Some(fetched) = log.map(|log| fetch(log, next, self.group.committed_only)) else { continue };
+            let operation =
+                if self.group.committed_only { Operation::ReadCommitted } else { Operation::Read };
+            for (offset, value) in fetched.records {
+                world.note(self.process, operation, Outcome::Ok, At::new(partition, offset, value));
+            }
+            if let Some(position) = self.positions.get_mut(&partition) {
+                position.next = Some(fetched.next);
+            }
+        }
+    }
+}
+
+impl Cluster {
+    /// Members take the answers to what they have asked, ask on, and read.
+    pub(crate) fn turn_members(&mut self) {
+        for number in 0..self.members.len() {
+            if !self.members[number].is_stopped {
+                self.turn_member(number);
+            }
+        }
+    }
+
+    fn turn_member(&mut self, number: usize) {
+        let (world, calls) = (&mut self.world, &mut self.calls);
+        let member = &mut self.members[number];
+        let may_go = member.call.is_none() && !self.producers.is_stopped();
+        if member.is_away(world, calls, may_go) {
+            return;
+        }
+        if let Some(call) = member.call {
+            match calls.take(call.token) {
+                Some(answer) => {
+                    member.call = None;
+                    self.answer_member(number, call, answer);
+                }
+                None if world.now_ms >= call.sent_ms + ANSWER_MAX_MS => {
+                    calls.forget(call.token);
+                    member.call = None;
+                    self.answer_member(number, call, Answer::Gone);
+                }
+                None => {}
+            }
+        }
+        let (world, calls) = (&mut self.world, &mut self.calls);
+        let member = &mut self.members[number];
+        if member.call.is_none() && world.now_ms >= member.pause_until_ms {
+            match member.next_question(world) {
+                Some(what) => member.ask(world, calls, what),
+                None => {
+                    // All that was to be given up is committed: it is not read any more.
+                    if let Some(partition) = member.revoked() {
+                        member.positions.remove(&partition);
+                        member.tells = true;
+                    }
+                }
+            }
+        }
+        member.poll(world);
+    }
+
+    fn answer_member(&mut self, number: usize, call: Call, answer: Answer) {
+        let now_ms = self.world.now_ms;
+        let member = &mut self.members[number];
+        let reply = match answer {
+            Answer::Groups(reply) => Ok(reply),
+            Answer::Refused(error) => Err(Some(error)),
+            Answer::Gone | Answer::Transactions(_) => Err(None),
+        };
+        match (call.what, reply) {
+            (What::Heartbeat, Ok(Reply::ConsumerGroupHeartbeat(response))) => {
+                member.take_heartbeat(&response, call.sent_ms, now_ms);
+            }
+            (What::Heartbeat | What::Leave, _) => {
+                // An answer may be lost that has moved it.
+                member.tells = true;
+                member.pause_until_ms = now_ms + BACKOFF_MS;
+                member.heartbeat_at_ms = now_ms + BACKOFF_MS;
+            }
+            (What::Fetch { partition }, Ok(Reply::OffsetFetch(response))) => {
+                self.take_fetch(number, partition, &response);
+            }
+            (What::Commit { partition, offset }, Ok(Reply::OffsetCommit(response))) => {
+                self.take_commit(number, (partition, offset), &response);
+            }
+            (What::Fetch { .. }, _) => member.pause_until_ms = now_ms + BACKOFF_MS,
+            (What::Commit { partition, offset }, reply) => {
+                let is_certain = matches!(reply, Err(Some(_)));
+                let outcome = if is_certain { Outcome::Fail } else { Outcome::Info };
+                member.note(&mut self.world, Operation::Commit, outcome, (partition, offset));
+                member.pause_until_ms = now_ms + BACKOFF_MS;
+            }
+        }
+    }
+
+    fn take_fetch(&mut self, number: usize, partition: usize, response: &OffsetFetchResponseGroup<'_>) {
+        let now_ms = self.world.now_ms;
+        let member = &mut self.members[number];
+        let found = response.topics.iter().flat_map(|topic| &topic.partitions).next();
+        let found = found.filter(|found| response.error_code == 0 && found.error_code == 0);
+        let Some(found) = found else {
+            // It may not be a member any more, which a heartbeat tells.
+            member.pause_until_ms = now_ms + BACKOFF_MS;
+            member.heartbeat_at_ms = member.heartbeat_at_ms.min(now_ms + BACKOFF_MS);
+            return;
+        };
+        let offset = found.committed_offset;
+        member.note(&mut self.world, Operation::Committed, Outcome::Ok, (partition, offset));
+        // Another member may have the partition by now.
+        if now_ms >= member.heard_ms + OWNS_MS || !member.assigned.contains(&partition) {
+            return;
+        }
+        let Some(position) = member.positions.get_mut(&partition) else { return };
+        let next = offset.max(0);
+        *position = Position { next: Some(next), committed: (offset >= 0).then_some(offset) };
+        member.note(&mut self.world, Operation::Assign, Outcome::Ok, (partition, next));
+    }
+
+    fn take_commit(
+        &mut self,
+        number: usize,
+        (partition, offset): (usize, i64),
+        response: &OffsetCommitResponse<'_>,
+    ) {
+        let member = &mut self.members[number];
+        let codes = response.topics.iter().flat_map(|topic| &topic.partitions);
+        let error = codes.map(|partition| ErrorCode(partition.error_code)).next().unwrap_or(ErrorCode::NONE);
+        match error {
+            ErrorCode::NONE => {
+                member.note(&mut self.world, Operation::Commit, Outcome::Ok, (partition, offset));
+                if let Some(position) = member.positions.get_mut(&partition) {
+                    position.committed = Some(offset);
+                }
+                let group = member.group.number;
+                self.serve("offset committed", group);
+            }
+            ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::FENCED_MEMBER_EPOCH | ErrorCode::GROUP_ID_NOT_FOUND => {
+                member.note(&mut self.world, Operation::Commit, Outcome::Fail, (partition, offset));
+                member.rejoin();
+            }
+            ErrorCode::STALE_MEMBER_EPOCH => {
+                member.note(&mut self.world, Operation::Commit, Outcome::Fail, (partition, offset));
+                (member.tells, member.heartbeat_at_ms) = (true, 0);
+                // What it may not commit any more it gives up.
+                if !member.assigned.contains(&partition) {
+                    member.positions.remove(&partition);
+                }
+            }
+            _ => {
+                member.note(&mut self.world, Operation::Commit, Outcome::Info, (partition, offset));
+                member.pause_until_ms = self.world.now_ms + BACKOFF_MS;
+            }
+        }
+    }
+}
+
+impl Member {
+    fn take_heartbeat(&mut self, response: &ConsumerGroupHeartbeatResponse<'_>, sent_ms: u64, now_ms: u64) {
+        match ErrorCode(response.error_code) {
+            ErrorCode::NONE => {}
+            ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::FENCED_MEMBER_EPOCH => return self.rejoin(),
+            _ => {
+                (self.tells, self.pause_until_ms) = (true, now_ms + BACKOFF_MS);
+                self.heartbeat_at_ms = now_ms + BACKOFF_MS;
+                return;
+            }
+        }
+        (self.epoch, self.heard_ms, self.tells) = (response.member_epoch, sent_ms, false);
+        self.heartbeat_at_ms = now_ms + u64::try_from(response.heartbeat_interval_ms).unwrap_or(0);
+        let Some(assignment) = &response.assignment else { return };
+        let partitions = assignment.topic_partitions.iter().flat_map(|topic| &topic.partitions);
+        self.assigned = partitions.map(|index| *index as usize).collect();
+        for partition in self.assigned.clone() {
+            self.positions.entry(partition).or_default();
+        }
+    }
+}

@@ -1,0 +1,816 @@
+//! Transactional producers: some write to several partitions and commit or abort, one processes what others have written and
+//! commits how far it has read with its transaction. They die with transactions open, and are fenced by their successors.
+
+use super::calls::{Answer, Calls, Request};
+use super::driver::code_of;
+use super::reading::fetch;
+use super::{Cluster, DATA_PARTITIONS, OFFSETS, OFFSETS_TOPIC, TOPIC, TRANSACTIONS};
+use crate::clients::{At, batch_of};
+use crate::world::World;
+use mainstem_coordination::groups::{self, Token};
+use mainstem_coordination::transactions;
+use mainstem_log::{Origin, VerificationGuard, VerificationRequest, prepare};
+use mainstem_records::{BatchOptions, NO_SEQUENCE, ProducerFields, ProducerId, Scratch};
+use mainstem_replication::history::{NO_PARTITION, Operation, Outcome};
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::add_offsets_to_txn_request::AddOffsetsToTxnRequest;
+use mainstem_wire::messages::add_partitions_to_txn_request::{
+    AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction,
+};
+use mainstem_wire::messages::end_txn_request::EndTxnRequest;
+use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
+use mainstem_wire::messages::offset_fetch_request::{OffsetFetchRequestGroup, OffsetFetchRequestTopics};
+use mainstem_wire::messages::txn_offset_commit_request::{
+    TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Transactional ids: the first ones write, the last one processes.
+const IDS: u64 = 3;
+/// The number of the group of the producer that processes.
+const GROUP: u64 = 3;
+const GROUP_NAME: &str = "processor";
+/// The partition that it reads, and the one to which it writes.
+const SOURCE: usize = 0;
+const SINK: usize = 1;
+/// The process of the first producer; each life of one is another process.
+const FIRST_PROCESS: i32 = 100;
+/// Transactions have numbers that no value and no group has.
+const FIRST_TRANSACTION: u64 = 1_000_000_000;
+/// So long a transaction may take.
+const TRANSACTION_TIMEOUT_MS: i32 = 2_500;
+/// An answer is waited for so long.
+const ANSWER_MAX_MS: u64 = 1_200;
+const BACKOFF_MS: u64 = 40;
+/// Once in so many turns a producer dies, or gets a successor while it lives.
+const LIFE_TURNS: u64 = 700;
+const AWAY_MAX_MS: u64 = 2_000;
+
+/// A step of a transaction.
+#[derive(Debug, Clone)]
+enum Step {
+    /// AddPartitionsToTxn, of transactions of version 1.
+    AddPartitions(Vec<usize>),
+    /// AddOffsetsToTxn, of transactions of version 1.
+    AddOffsets,
+    Write {
+        partition: usize,
+        values: Vec<u64>,
+    },
+    CommitOffset(i64),
+    End {
+        commit: bool,
+    },
+}
+
+/// What it waits for.
+#[derive(Debug)]
+enum Waits {
+    /// A coordinator's answer.
+    Answer { token: Token, until_ms: u64, to: Asked },
+    /// The commit of a batch.
+    Commit(Appending),
+}
+
+/// A batch that was appended, and may not be committed.
+#[derive(Debug, Clone, Copy)]
+struct Appending {
+    node: usize,
+    term: u64,
+    base_offset: i64,
+    upto: i64,
+    until_ms: u64,
+}
+
+/// What was asked.
+#[derive(Debug, Clone, Copy)]
+enum Asked {
+    Init,
+    Offset,
+    Step,
+    /// Whether the transaction may reach a partition, of its leader at one of its starts.
+    Verify {
+        node: (usize, u64),
+        guard: VerificationGuard,
+    },
+}
+
+/// Where a producer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Init,
+    /// It asks how far its group has read.
+    Offset,
+    Idle,
+    InTransaction,
+    Away {
+        until_ms: u64,
+    },
+    /// It was fenced by its successor.
+    Gone,
+}
+
+/// What comes of an answer.
+enum Verdict {
+    Done,
+    Again,
+    Abort,
+    Fenced,
+}
+
+/// A transactional producer.
+#[derive(Debug)]
+struct TransactionalProducer {
+    process: i32,
+    id: u64,
+    /// Its transactions have version 2 (KIP-890).
+    is_new: bool,
+    stage: Stage,
+    identity: (i64, i16),
+    sequences: BTreeMap<usize, i32>,
+    waits: Option<Waits>,
+    pause_until_ms: u64,
+    transaction: u64,
+    steps: VecDeque<Step>,
+    /// Of the first step: it was begun, and perhaps its fate is unknown.
+    is_begun: bool,
+    is_in_doubt: bool,
+    /// Of the processing one: where it reads.
+    position: i64,
+    /// It has a successor.
+    is_replaced: bool,
+    /// It does not know how far its sequence numbers are: behind its transaction it goes on with another epoch.
+    begins_anew: bool,
+}
+
+/// All of them.
+pub(crate) struct Producers {
+    producers: Vec<TransactionalProducer>,
+    processes: i32,
+    transactions: u64,
+    is_stopped: bool,
+}
+
+impl Producers {
+    pub(crate) fn new() -> Producers {
+        let mut all = Producers {
+            producers: Vec::new(),
+            processes: FIRST_PROCESS,
+            transactions: FIRST_TRANSACTION,
+            is_stopped: false,
+        };
+        (0..IDS).for_each(|id| all.add(id, id % 2 == 0));
+        all
+    }
+
+    fn add(&mut self, id: u64, is_new: bool) {
+        let process = self.new_process();
+        self.producers.push(TransactionalProducer::new(process, id, is_new));
+    }
+
+    fn new_process(&mut self) -> i32 {
+        self.processes += 1;
+        self.processes
+    }
+
+    /// They end what they have begun, and begin nothing.
+    pub(crate) fn stop(&mut self) {
+        self.is_stopped = true;
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    /// Whether each transactional id has committed something.
+    pub(crate) fn are_served(&self, served: &BTreeSet<(&'static str, u64)>) -> bool {
+        (0..IDS).all(|id| served.contains(&("transaction committed", id)))
+    }
+
+    /// Whether nobody has anything to do.
+    pub(crate) fn have_ended(&self) -> bool {
+        self.producers.iter().all(|producer| matches!(producer.stage, Stage::Idle | Stage::Gone))
+    }
+}
+
+impl TransactionalProducer {
+    fn new(process: i32, id: u64, is_new: bool) -> TransactionalProducer {
+        TransactionalProducer {
+            process,
+            id,
+            is_new,
+            stage: Stage::Init,
+            identity: (-1, -1),
+            sequences: BTreeMap::new(),
+            waits: None,
+            pause_until_ms: 0,
+            transaction: 0,
+            steps: VecDeque::new(),
+            is_begun: false,
+            is_in_doubt: false,
+            position: 0,
+            is_replaced: false,
+            begins_anew: false,
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("producer-{}", self.id)
+    }
+
+    fn processes(&self) -> bool {
+        self.id == IDS - 1
+    }
+
+    fn pause(&mut self, now_ms: u64) {
+        self.pause_until_ms = now_ms + BACKOFF_MS;
+    }
+
+    /// It is fenced, or has died. Nobody but it could commit its transaction: unless it has asked to, that is aborted.
+    fn end_life(&mut self, world: &mut World) {
+        let has_asked = self.is_begun && matches!(self.steps.front(), Some(Step::End { commit: true }));
+        if self.stage == Stage::InTransaction && !has_asked {
+            self.note_end(world, false, Outcome::Ok);
+        }
+        (self.waits, self.is_begun, self.is_in_doubt) = (None, false, false);
+        self.steps.clear();
+        self.sequences.clear();
+    }
+
+    fn note_end(&self, world: &mut World, commit: bool, outcome: Outcome) {
+        let operation = if commit { Operation::CommitTransaction } else { Operation::AbortTransaction };
+        let at = At { partition: NO_PARTITION, offset: -1, value: self.transaction };
+        world.note(self.process, operation, outcome, at);
+    }
+
+    fn note_values(&self, world: &mut World, outcome: Outcome, base_offset: i64) {
+        let Some(Step::Write { partition, values }) = self.steps.front() else { return };
+        for (rank, value) in values.iter().enumerate() {
+            let offset = if base_offset < 0 { -1 } else { base_offset + rank as i64 };
+            world.note(self.process, Operation::Append, outcome, At::new(*partition, offset, *value));
+        }
+    }
+
+    fn note_offset(&self, world: &mut World, outcome: Outcome, offset: i64) {
+        world.note(self.process, Operation::Commit, outcome, At::new(SOURCE, offset, GROUP));
+    }
+
+    /// The step that was asked for was done.
+    fn step_done(&mut self) {
+        self.steps.pop_front();
+        (self.is_begun, self.is_in_doubt, self.waits) = (false, false, None);
+    }
+
+    /// Nothing is left but to abort.
+    fn abort(&mut self) {
+        self.begins_anew = true;
+        self.steps = [Step::End { commit: false }].into();
+        (self.is_begun, self.is_in_doubt, self.waits) = (false, false, None);
+    }
+
+    /// Begins a transaction, unless there is nothing to process.
+    fn begin(&mut self, world: &mut World, transaction: u64) {
+        let (mut read, mut position) = (Vec::new(), self.position);
+        if self.processes() {
+            let leader = world.leader(SOURCE);
+            let log = leader.and_then(|leader| world.nodes[leader].log(SOURCE));
+            let Some(fetched) = log.map(|log| fetch(log, self.position, true)) else { return };
+            (read, position) = (fetched.records, fetched.next);
+            if read.is_empty() {
+                self.position = position;
+                return;
+            }
+        }
+        self.transaction = transaction;
+        self.stage = Stage::InTransaction;
+        let at = At { partition: NO_PARTITION, offset: -1, value: transaction };
+        world.note(self.process, Operation::Begin, Outcome::Ok, at);
+        for (offset, value) in &read {
+            world.note(self.process, Operation::ReadCommitted, Outcome::Ok, At::new(SOURCE, *offset, *value));
+        }
+        self.plan(world, read.len(), position);
+    }
+
+    fn plan(&mut self, world: &mut World, read: usize, position: i64) {
+        let processes = self.processes();
+        let mut writes = Vec::new();
+        for partition in 0..DATA_PARTITIONS {
+            let count = match processes {
+                true if partition == SINK => read as u64,
+                true => 0,
+                // A transaction without records has nothing to end.
+                false => world.random.below(4).max(u64::from(partition == 0)),
+            };
+            if count > 0 {
+                let values = (world.next_value..world.next_value + count).collect();
+                world.next_value += count;
+                writes.push(Step::Write { partition, values });
+            }
+        }
+        let mut steps = VecDeque::new();
+        if !self.is_new && !writes.is_empty() {
+            let reached = writes.iter().filter_map(|write| match write {
+                Step::Write { partition, .. } => Some(*partition),
+                _ => None,
+            });
+            steps.push_back(Step::AddPartitions(reached.collect()));
+        }
+        steps.extend(writes);
+        if processes {
+            steps.extend((!self.is_new).then_some(Step::AddOffsets));
+            steps.push_back(Step::CommitOffset(position));
+            self.position = position;
+        }
+        steps.push_back(Step::End { commit: world.random.chance(70) });
+        (self.steps, self.is_begun, self.is_in_doubt) = (steps, false, false);
+    }
+
+    fn request(&self, step: &Step) -> Request {
+        let (producer_id, producer_epoch) = self.identity;
+        let (request, version) = match step {
+            Step::AddPartitions(partitions) => (self.add_partitions(TOPIC, partitions, false), 3),
+            Step::AddOffsets => {
+                let request = AddOffsetsToTxnRequest {
+                    transactional_id: self.name().into(),
+                    producer_id,
+                    producer_epoch,
+                    group_id: GROUP_NAME.into(),
+                    ..Default::default()
+                };
+                (transactions::Request::AddOffsets(request), 3)
+            }
+            Step::End { commit } => {
+                let request = EndTxnRequest {
+                    transactional_id: self.name().into(),
+                    producer_id,
+                    producer_epoch,
+                    committed: *commit,
+                    ..Default::default()
+                };
+                (transactions::Request::EndTxn(request), if self.is_new { 5 } else { 3 })
+            }
+            Step::Write { .. } | Step::CommitOffset(_) => {
+                unreachable!("no request of a coordinator of transactions")
+            }
+        };
+        Request::Transactions { request, version }
+    }
+
+    fn add_partitions(
+        &self,
+        topic: &'static str,
+        partitions: &[usize],
+        verify_only: bool,
+    ) -> transactions::Request<'static> {
+        let index = |partition: &usize| if topic == OFFSETS_TOPIC { 0 } else { *partition as i32 };
+        let partitions = partitions.iter().map(index).collect();
+        let topic = AddPartitionsToTxnTopic { name: topic.into(), partitions, ..Default::default() };
+        transactions::Request::AddPartitions(AddPartitionsToTxnTransaction {
+            transactional_id: self.name().into(),
+            producer_id: self.identity.0,
+            producer_epoch: self.identity.1,
+            verify_only,
+            topics: vec![topic],
+            ..Default::default()
+        })
+    }
+
+    fn init(&self) -> Request {
+        let request = InitProducerIdRequest {
+            transactional_id: Some(self.name().into()),
+            transaction_timeout_ms: TRANSACTION_TIMEOUT_MS,
+            ..Default::default()
+        };
+        let request =
+            transactions::Request::InitProducerId { request, enable_2pc: false, keep_prepared_txn: false };
+        Request::Transactions { request, version: 5 }
+    }
+
+    fn offset_fetch() -> Request {
+        let topic = OffsetFetchRequestTopics {
+            name: TOPIC.into(),
+            partition_indexes: vec![SOURCE as i32],
+            ..Default::default()
+        };
+        let group = OffsetFetchRequestGroup {
+            group_id: GROUP_NAME.into(),
+            member_epoch: -1,
+            topics: Some(vec![topic]),
+            ..Default::default()
+        };
+        let request = groups::Request::OffsetFetch { group, require_stable: true };
+        Request::Groups { request, version: 9, guard: VerificationGuard::NONE }
+    }
+
+    fn offset_commit(&self, offset: i64, guard: VerificationGuard) -> Request {
+        let partition = TxnOffsetCommitRequestPartition {
+            partition_index: SOURCE as i32,
+            committed_offset: offset,
+            ..Default::default()
+        };
+        let topic = TxnOffsetCommitRequestTopic {
+            name: TOPIC.into(),
+            partitions: vec![partition],
+            ..Default::default()
+        };
+        let request = groups::Request::TxnOffsetCommit(TxnOffsetCommitRequest {
+            transactional_id: self.name().into(),
+            group_id: GROUP_NAME.into(),
+            producer_id: self.identity.0,
+            producer_epoch: self.identity.1,
+            generation_id: -1,
+            topics: vec![topic],
+            ..Default::default()
+        });
+        Request::Groups { request, version: if self.is_new { 5 } else { 4 }, guard }
+    }
+
+    fn ask(
+        &mut self,
+        (world, calls): (&mut World, &mut Calls),
+        node: Option<usize>,
+        request: Request,
+        to: Asked,
+    ) {
+        let Some(node) = node else { return };
+        let until_ms = world.now_ms + ANSWER_MAX_MS;
+        let token = calls.ask(world.transit(), node, request);
+        self.waits = Some(Waits::Answer { token, until_ms, to });
+    }
+
+    /// The leader of a partition asks whether the transaction may reach it. Returns what to append with if there is nothing to
+    /// ask: it has reached it.
+    fn verify(
+        &mut self,
+        (world, calls): (&mut World, &mut Calls),
+        (partition, base_sequence): (usize, i32),
+    ) -> Option<VerificationGuard> {
+        let now_ms = world.now_ms;
+        self.pause(now_ms);
+        let node = world.leader(partition)?;
+        let start = world.nodes[node].started()?;
+        let first = VerificationRequest {
+            producer_id: ProducerId::new(self.identity.0),
+            producer_epoch: self.identity.1,
+            base_sequence,
+            supports_epoch_bump: self.is_new,
+        };
+        match world.nodes[node].log_mut(partition)?.begin_verification(&first, now_ms) {
+            Ok(None) => Some(VerificationGuard::NONE),
+            Ok(Some(guard)) => {
+                let (topic, indexes) =
+                    if partition == OFFSETS { (OFFSETS_TOPIC, [0]) } else { (TOPIC, [partition]) };
+                let request = self.add_partitions(topic, &indexes, !self.is_new);
+                let request = Request::Transactions { request, version: 5 };
+                let coordinator = world.leader(TRANSACTIONS);
+                let to = Asked::Verify { node: (node, start), guard };
+                self.ask((world, calls), coordinator, request, to);
+                None
+            }
+            Err(_) => {
+                self.fence(world);
+                None
+            }
+        }
+    }
+
+    fn fence(&mut self, world: &mut World) {
+        self.end_life(world);
+        self.stage = match self.is_replaced {
+            true => Stage::Gone,
+            false => Stage::Away { until_ms: world.now_ms + BACKOFF_MS },
+        };
+    }
+
+    /// Appends the batch of the first step.
+    fn append(&mut self, world: &mut World, node: usize, guard: VerificationGuard) {
+        let Some(Step::Write { partition, values }) = self.steps.front() else { return };
+        let partition = *partition;
+        let base_sequence = self.sequences.get(&partition).copied().unwrap_or(0);
+        let (producer_id, producer_epoch) = self.identity;
+        let producer = ProducerFields { producer_id, producer_epoch, base_sequence };
+        let bytes =
+            batch_of(BatchOptions { producer, is_transactional: true, ..BatchOptions::default() }, values);
+        let (now_ms, term) = (world.now_ms, world.nodes[node].leads(partition));
+        self.pause(now_ms);
+        let config = world.nodes[node].log(partition).map(|log| log.config().clone());
+        let (Some(term), Some(config)) = (term, config) else { return };
+        let (mut scratch, mut out) = (Scratch::new(), Vec::new());
+        let prepared = prepare(&bytes, &config, 0, Origin::Client, &mut scratch, &mut out);
+        let prepared = prepared.expect("a batch of ours").verified_by(guard);
+        let appended = world.nodes[node]
+            .append_with(partition, bytes.len(), |log, epoch| log.append(&prepared, epoch, now_ms));
+        match appended {
+            Ok(appended) => {
+                self.waits = Some(Waits::Commit(Appending {
+                    node,
+                    term,
+                    base_offset: appended.base_offset,
+                    upto: appended.last_offset + 1,
+                    until_ms: now_ms + ANSWER_MAX_MS,
+                }));
+            }
+            Err(error) if code_of(&error) == ErrorCode::INVALID_PRODUCER_EPOCH => self.fence(world),
+            // The leader changes, the guard is void, or the last batch has not got here.
+            Err(_) => {}
+        }
+    }
+
+    fn look_for_commit(&mut self, world: &mut World, appending: Appending) {
+        let Appending { node, term, base_offset, upto, until_ms } = appending;
+        self.waits = Some(Waits::Commit(appending));
+        let Some(Step::Write { partition, values }) = self.steps.front() else { return };
+        let (partition, count) = (*partition, values.len() as i32);
+        let leads = world.nodes[node].leads(partition) == Some(term);
+        let acknowledged = world.nodes[node].acknowledged_offset(partition, world.min_insync);
+        if leads && acknowledged.is_some_and(|offset| offset >= upto) {
+            self.note_values(world, Outcome::Ok, base_offset);
+            *self.sequences.entry(partition).or_default() += count;
+            self.step_done();
+        } else if !leads || world.now_ms >= until_ms {
+            self.note_values(world, Outcome::Info, -1);
+            self.waits = None;
+        }
+    }
+}
+
+/// What a producer does about an error.
+fn verdict_of(error: ErrorCode) -> Verdict {
+    match error {
+        ErrorCode::NONE => Verdict::Done,
+        ErrorCode::PRODUCER_FENCED
+        | ErrorCode::INVALID_PRODUCER_EPOCH
+        | ErrorCode::INVALID_PRODUCER_ID_MAPPING => Verdict::Fenced,
+        ErrorCode::INVALID_TXN_STATE | ErrorCode::TRANSACTION_ABORTABLE => Verdict::Abort,
+        _ => Verdict::Again,
+    }
+}
+
+/// The error in an answer, if it is known what was done.
+fn error_of(answer: &Answer) -> Option<ErrorCode> {
+    let code = match answer {
+        Answer::Gone => return None,
+        Answer::Refused(error) => return Some(*error),
+        Answer::Transactions(transactions::Reply::InitProducerId(response)) => response.error_code,
+        Answer::Transactions(transactions::Reply::AddOffsets(response)) => response.error_code,
+        Answer::Transactions(transactions::Reply::EndTxn(response)) => response.error_code,
+        Answer::Transactions(transactions::Reply::AddPartitions(result)) => {
+            let results = result.topic_results.iter().flat_map(|topic| &topic.results_by_partition);
+            results.map(|result| result.partition_error_code).find(|code| *code != 0).unwrap_or(0)
+        }
+        Answer::Groups(groups::Reply::TxnOffsetCommit(response)) => {
+            let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
+            partitions.map(|partition| partition.error_code).find(|code| *code != 0).unwrap_or(0)
+        }
+        Answer::Groups(groups::Reply::OffsetFetch(response)) => {
+            let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
+            let code = partitions.map(|partition| partition.error_code).find(|code| *code != 0).unwrap_or(0);
+            if response.error_code == 0 { code } else { response.error_code }
+        }
+        other => unreachable!("nobody asked for {other:?}"),
+    };
+    Some(ErrorCode(code))
+}
+
+impl Cluster {
+    pub(crate) fn turn_producers(&mut self) {
+        for number in 0..self.producers.producers.len() {
+            self.turn_producer(number);
+        }
+        self.producers.producers.retain(|producer| producer.stage != Stage::Gone);
+    }
+
+    fn turn_producer(&mut self, number: usize) {
+        if self.producers.producers[number].stage == Stage::Gone || self.dies(number) {
+            return;
+        }
+        let (world, calls) = (&mut self.world, &mut self.calls);
+        let producer = &mut self.producers.producers[number];
+        match producer.waits.take() {
+            None => {}
+            Some(Waits::Commit(appending)) => return producer.look_for_commit(world, appending),
+            Some(Waits::Answer { token, until_ms, to }) => {
+                let answer = calls.take(token).or_else(|| {
+                    (world.now_ms >= until_ms).then(|| {
+                        calls.forget(token);
+                        Answer::Gone
+                    })
+                });
+                match answer {
+                    Some(answer) => self.answer_producer(number, to, answer),
+                    None => producer.waits = Some(Waits::Answer { token, until_ms, to }),
+                }
+                return;
+            }
+        }
+        if self.world.now_ms >= self.producers.producers[number].pause_until_ms {
+            self.go_on(number);
+        }
+    }
+
+    /// Dies now and then, and comes back as another process; or gets a successor that fences it.
+    fn dies(&mut self, number: usize) -> bool {
+        let (world, done) = (&mut self.world, &mut self.done);
+        let producer = &mut self.producers.producers[number];
+        if let Stage::Away { until_ms } = producer.stage {
+            if world.now_ms >= until_ms {
+                (producer.stage, producer.identity) = (Stage::Init, (-1, -1));
+                let process = self.producers.new_process();
+                self.producers.producers[number].process = process;
+            }
+            return true;
+        }
+        if self.producers.is_stopped || world.random.below(LIFE_TURNS) != 0 {
+            return false;
+        }
+        if world.random.chance(60) || producer.is_replaced {
+            done.add("producer died");
+            producer.end_life(world);
+            let until_ms = world.now_ms + 50 + world.random.below(AWAY_MAX_MS);
+            producer.stage = if producer.is_replaced { Stage::Gone } else { Stage::Away { until_ms } };
+            return true;
+        }
+        done.add("producer replaced");
+        producer.is_replaced = true;
+        let (id, is_new) = (producer.id, producer.is_new);
+        // What is processed twice is found by what is committed alone: a zombie's reads are as good as a successor's.
+        self.producers.add(id, is_new);
+        false
+    }
+
+    fn go_on(&mut self, number: usize) {
+        let (world, calls) = (&mut self.world, &mut self.calls);
+        let producer = &mut self.producers.producers[number];
+        match producer.stage {
+            Stage::Init => {
+                let (node, request) = (world.leader(TRANSACTIONS), producer.init());
+                producer.ask((world, calls), node, request, Asked::Init);
+            }
+            Stage::Offset => {
+                let at = At::new(SOURCE, -1, GROUP);
+                world.note(producer.process, Operation::Committed, Outcome::Invoke, at);
+                let node = world.leader(OFFSETS);
+                producer.ask((world, calls), node, TransactionalProducer::offset_fetch(), Asked::Offset);
+            }
+            Stage::Idle if self.producers.is_stopped || !world.random.chance(10) => {}
+            Stage::Idle => {
+                self.producers.transactions += 1;
+                let transaction = self.producers.transactions;
+                self.producers.producers[number].begin(world, transaction);
+            }
+            Stage::InTransaction => self.go_on_in_transaction(number),
+            Stage::Away { .. } | Stage::Gone => {}
+        }
+    }
+
+    fn go_on_in_transaction(&mut self, number: usize) {
+        let (world, calls) = (&mut self.world, &mut self.calls);
+        let producer = &mut self.producers.producers[number];
+        let Some(step) = producer.steps.front().cloned() else { return };
+        let is_first = !std::mem::replace(&mut producer.is_begun, true);
+        match step {
+            Step::Write { partition, .. } => {
+                if is_first {
+                    producer.note_values(world, Outcome::Invoke, -1);
+                }
+                let sequence = producer.sequences.get(&partition).copied().unwrap_or(0);
+                let guard = producer.verify((&mut *world, calls), (partition, sequence));
+                if let (Some(guard), Some(node)) = (guard, world.leader(partition)) {
+                    producer.append(world, node, guard);
+                }
+            }
+            Step::CommitOffset(offset) => {
+                if is_first {
+                    producer.note_offset(world, Outcome::Invoke, offset);
+                }
+                let guard = producer.verify((&mut *world, &mut *calls), (OFFSETS, NO_SEQUENCE));
+                if let Some(guard) = guard {
+                    let (node, request) = (world.leader(OFFSETS), producer.offset_commit(offset, guard));
+                    producer.ask((world, calls), node, request, Asked::Step);
+                }
+            }
+            Step::End { commit } => {
+                if is_first {
+                    producer.note_end(world, commit, Outcome::Invoke);
+                }
+                let (node, request) = (world.leader(TRANSACTIONS), producer.request(&step));
+                producer.ask((world, calls), node, request, Asked::Step);
+            }
+            Step::AddPartitions(_) | Step::AddOffsets => {
+                let (node, request) = (world.leader(TRANSACTIONS), producer.request(&step));
+                producer.ask((world, calls), node, request, Asked::Step);
+            }
+        }
+    }
+
+    fn answer_producer(&mut self, number: usize, to: Asked, answer: Answer) {
+        let error = error_of(&answer);
+        let producer = &mut self.producers.producers[number];
+        producer.pause(self.world.now_ms);
+        let verdict = error.map_or(Verdict::Again, verdict_of);
+        // What was to be written may be, whatever the error: a coordinator that gives up says no more.
+        producer.is_in_doubt |= matches!(verdict, Verdict::Again);
+        match (to, verdict) {
+            (_, Verdict::Again) => {}
+            (Asked::Init, Verdict::Done) => {
+                let Answer::Transactions(transactions::Reply::InitProducerId(response)) = answer else {
+                    return;
+                };
+                producer.identity = (response.producer_id, response.producer_epoch);
+                producer.sequences.clear();
+                producer.begins_anew = false;
+                producer.stage = if producer.processes() { Stage::Offset } else { Stage::Idle };
+            }
+            // Another one was faster.
+            (Asked::Init, _) => producer.fence(&mut self.world),
+            (Asked::Offset, Verdict::Done) => producer.take_offset(&mut self.world, &answer),
+            (Asked::Offset, _) => {}
+            (Asked::Verify { node, guard }, Verdict::Done) => self.go_on_verified(number, node, guard),
+            (Asked::Step, Verdict::Done) => self.step_done(number, &answer),
+            (Asked::Step | Asked::Verify { .. }, verdict) => self.step_refused(number, &verdict),
+        }
+    }
+
+    fn go_on_verified(&mut self, number: usize, (node, start): (usize, u64), guard: VerificationGuard) {
+        let (world, calls) = (&mut self.world, &mut self.calls);
+        let producer = &mut self.producers.producers[number];
+        if world.nodes[node].started() != Some(start) {
+            return;
+        }
+        match producer.steps.front().cloned() {
+            Some(Step::Write { .. }) => producer.append(world, node, guard),
+            Some(Step::CommitOffset(offset)) => {
+                let request = producer.offset_commit(offset, guard);
+                producer.ask((world, calls), Some(node), request, Asked::Step);
+            }
+            _ => {}
+        }
+    }
+
+    fn step_done(&mut self, number: usize, answer: &Answer) {
+        let producer = &mut self.producers.producers[number];
+        match producer.steps.front().cloned() {
+            Some(Step::CommitOffset(offset)) => producer.note_offset(&mut self.world, Outcome::Ok, offset),
+            Some(Step::End { commit }) => {
+                producer.note_end(&mut self.world, commit, Outcome::Ok);
+                producer.take_end(answer);
+                let (id, is_processing) = (producer.id, producer.processes());
+                // What was aborted is processed again.
+                producer.stage = match is_processing && !commit {
+                    _ if producer.begins_anew => Stage::Init,
+                    true => Stage::Offset,
+                    false => Stage::Idle,
+                };
+                match commit {
+                    true => self.serve("transaction committed", id),
+                    false => self.done.add("transaction aborted"),
+                }
+            }
+            _ => {}
+        }
+        self.producers.producers[number].step_done();
+    }
+
+    /// The transaction cannot go on: it is aborted, or was taken from the producer.
+    fn step_refused(&mut self, number: usize, verdict: &Verdict) {
+        let producer = &mut self.producers.producers[number];
+        let is_fenced = matches!(verdict, Verdict::Fenced);
+        match producer.steps.front() {
+            Some(Step::End { commit }) => {
+                let (commit, is_certain) = (*commit, !producer.is_in_doubt);
+                let outcome = if is_certain && commit { Outcome::Fail } else { Outcome::Info };
+                producer.note_end(&mut self.world, commit, outcome);
+                self.done.add("producer fenced");
+                producer.fence(&mut self.world);
+            }
+            _ if is_fenced => {
+                self.done.add("producer fenced");
+                producer.fence(&mut self.world);
+            }
+            _ => producer.abort(),
+        }
+    }
+}
+
+impl TransactionalProducer {
+    fn take_offset(&mut self, world: &mut World, answer: &Answer) {
+        let Answer::Groups(groups::Reply::OffsetFetch(response)) = answer else { return };
+        let found = response.topics.iter().flat_map(|topic| &topic.partitions).next();
+        let offset = found.map_or(-1, |found| found.committed_offset);
+        world.note(self.process, Operation::Committed, Outcome::Ok, At::new(SOURCE, offset, GROUP));
+        self.position = offset.max(0);
+        self.stage = Stage::Idle;
+        // Who goes on elsewhere has its position by itself, not by the group: a successor may have committed meanwhile.
+        let at = At::new(SOURCE, self.position, 0);
+        world.note(self.process, Operation::Assign, Outcome::Ok, at);
+    }
+
+    /// With transactions of version 2 a producer goes on with the epoch, or the id, that it is told (KIP-890).
+    fn take_end(&mut self, answer: &Answer) {
+        let Answer::Transactions(transactions::Reply::EndTxn(response)) = answer else { return };
+        if self.is_new {
+            self.identity = (response.producer_id, response.producer_epoch);
+            self.sequences.clear();
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! A cluster on one thread: virtual clock, network and disks, faults and clients. Equal seeds give equal histories.
+//!
+//! [`simulate`] runs one replicated partition with idempotent producers and consumers. [`simulate_cluster`] runs what a
+//! cluster is for its clients: partitions of data, the partitions of both internal topics, and on their leaders the
+//! coordinators of groups and of transactions, driven as the broker drives them; members of groups, transactional producers,
+//! consumers of committed transactions. What clients did and saw is judged by [`mainstem_replication::history::check`].
+//!
+//! Architecture invariant: no socket, no thread, no clock, no generator but the one that the seed begins; nothing of the
+//! broker, whose state machines it drives.
+
+mod applier;
+mod clients;
+mod cluster;
+mod node;
+#[cfg(test)]
+mod tests;
+mod world;
+
+pub use cluster::{ClusterOptions, Defect, simulate_cluster};
+pub use world::{SimulationOptions, Verdict, simulate};

@@ -1,0 +1,666 @@
+//! A simulated node: a disk, and while it runs a journal, a replica of each partition, and perhaps what is added up from a log.
+
+use crate::applier::{Applier, Asked, Range as SnapshotRange};
+use crate::world::Stop;
+use mainstem_log::dir::{LogDir, LogDirOptions, NodeIdentity};
+use mainstem_log::flusher::FlushWork;
+use mainstem_log::sim::{Random, SimStorage};
+use mainstem_log::{AppendError, Appended, Log, LogConfig, Origin, PartitionIdentity, ReadBound, prepare};
+use mainstem_records::{Batch, LeaderEpoch, Scratch};
+use mainstem_replication::eraftpb::Message;
+use mainstem_replication::history::CONTROL;
+use mainstem_replication::journal::{Journal, JournalSync, Start};
+use mainstem_replication::{
+    Configuration, GroupId, LeaderAppendError, Outgoing, Replica, ReplicaId, ReplicaOptions, RoleState,
+    StepError, found,
+};
+use parking_lot::Mutex;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+const DIR: &str = "/data";
+/// What a stop and a start have on a disk that is full.
+const RESERVE_BYTES: u64 = 1 << 20;
+/// How often it is looked whether there is room again.
+const LOOK_FOR_ROOM_MS: u64 = 500;
+/// Segments of data: there are many.
+const SEGMENT_BYTES: u32 = 3_000;
+/// Segments of internal topics, whose batches are larger.
+const INTERNAL_SEGMENT_BYTES: u32 = 30_000;
+
+/// What a node is made of.
+pub(crate) struct NodeOptions {
+    pub(crate) id: ReplicaId,
+    /// The partitions of which it has a replica each.
+    pub(crate) partitions: Arc<[PartitionIdentity]>,
+    pub(crate) write_caching: bool,
+    /// Whether it writes snapshots of what the first partition has, and gives up the log before them.
+    pub(crate) has_snapshots: bool,
+    pub(crate) seed: u64,
+}
+
+pub(crate) struct Node {
+    id: ReplicaId,
+    partitions: Arc<[PartitionIdentity]>,
+    storage: SimStorage,
+    write_caching: bool,
+    seed: u64,
+    boot: u64,
+    /// How often it was started.
+    starts: u64,
+    running: Option<Running>,
+    back_at_ms: u64,
+    disk: DiskFaults,
+    has_snapshots: bool,
+}
+
+/// What is wrong with a disk.
+#[derive(Debug, Default, Clone, Copy)]
+struct DiskFaults {
+    /// It is full until then.
+    full_until_ms: Option<u64>,
+    /// No sync is done before.
+    hangs_until_ms: u64,
+    /// One of the next syncs fails.
+    fails: bool,
+    room_at_ms: u64,
+}
+
+struct Running {
+    dir: Arc<LogDir>,
+    journal: Arc<Mutex<Journal>>,
+    /// By partition.
+    replicas: Vec<Replica>,
+    sync: Option<Sync>,
+    /// Of the first partition.
+    applier: Option<Applier>,
+    /// Questions that were answered, by partition ([`Replica::confirm`]).
+    confirmed: Vec<(usize, u64)>,
+}
+
+/// A sync that the disk is busy with.
+struct Sync {
+    done_at_ms: u64,
+    /// By partition.
+    works: Vec<FlushWork>,
+    journal: Option<JournalSync>,
+}
+
+/// What came of an append.
+pub(crate) enum Produced {
+    /// It is in the leader's log.
+    Appended(Appended),
+    /// It is not, for certain.
+    NotLeader,
+    /// It is not known.
+    Failed,
+}
+
+impl Node {
+    /// A node whose replicas are in their groups, and run.
+    pub(crate) fn found(options: NodeOptions, voters: &[ReplicaId]) -> Node {
+        let NodeOptions { id, partitions, write_caching, has_snapshots, seed } = options;
+        let storage = SimStorage::new();
+        let mut node = Node {
+            id,
+            partitions,
+            storage,
+            write_caching,
+            seed,
+            boot: 1,
+            starts: 0,
+            running: None,
+            back_at_ms: 0,
+            disk: DiskFaults::default(),
+            has_snapshots,
+        };
+        let dir = node.open_dir();
+        let (mut journal, _) = Journal::open(Arc::new(node.storage.clone()), dir.path()).expect("a journal");
+        let configuration = Configuration::of_voters(voters);
+        for partition in node.partitions.iter() {
+            let group = group_of(partition);
+            found(&mut journal, group, id, &configuration, Start::default()).expect("a founding");
+        }
+        node.start(dir, journal, 0);
+        node
+    }
+
+    fn open_dir(&self) -> Arc<LogDir> {
+        let identity = NodeIdentity { cluster_id: Some("cluster".into()), node_id: self.id.node() };
+        let storage = Arc::new(self.storage.clone());
+        let options = LogDirOptions { keep_reserve: true, ..LogDirOptions::default() };
+        let dir = options.open(storage, Path::new(DIR), &identity, &format!("boot-{}", self.boot));
+        dir.expect("a directory")
+    }
+
+    fn start(&mut self, dir: Arc<LogDir>, journal: Journal, now_ms: u64) {
+        self.starts += 1;
+        let open = |identity: &PartitionIdentity| {
+            let is_internal = identity.topic.starts_with("__");
+            let config = LogConfig {
+                segment_bytes: if is_internal { INTERNAL_SEGMENT_BYTES } else { SEGMENT_BYTES },
+                index_interval_bytes: 300,
+                retention_ms: None,
+                ..LogConfig::default()
+            };
+            Log::open(&dir, identity, Arc::new(config), now_ms).expect("the log opens").0
+        };
+        let logs: Vec<_> = self.partitions.iter().map(open).collect();
+        dir.recovered().expect("the recovery is noted");
+        let journal = Arc::new(Mutex::new(journal));
+        let mut replicas = Vec::new();
+        for (log, identity) in logs.into_iter().zip(self.partitions.iter()) {
+            self.seed = self.seed.wrapping_add(1);
+            let options = ReplicaOptions {
+                write_caching: self.write_caching,
+                seed: self.seed,
+                high_watermark: 0,
+                broadcast_commit: self.seed.is_multiple_of(2),
+            };
+            let replica = Replica::open(log, group_of(identity), journal.clone(), options, now_ms);
+            replicas.push(replica.expect("the replica opens"));
+        }
+        let applier = self.has_snapshots.then(|| Applier::open(&self.storage, &mut replicas[0]));
+        replicas.iter().for_each(Replica::check);
+        let confirmed = Vec::new();
+        self.running = Some(Running { dir, journal, replicas, sync: None, applier, confirmed });
+    }
+
+    /// How often it was started; what it had in memory before is gone. `None`: it does not run.
+    pub(crate) fn started(&self) -> Option<u64> {
+        self.running.as_ref().map(|_| self.starts)
+    }
+
+    pub(crate) fn id(&self) -> ReplicaId {
+        self.id
+    }
+
+    pub(crate) fn write_caching(&self) -> bool {
+        self.write_caching
+    }
+
+    pub(crate) fn stop(&mut self, stop: Stop, until_ms: u64, random: &mut Random) {
+        self.back_at_ms = until_ms;
+        let Some(running) = self.running.take() else { return };
+        self.end_failing_syncs();
+        if stop == Stop::Clean {
+            self.take_reserve();
+            running.close();
+        } else {
+            drop(running);
+        }
+        match stop {
+            Stop::PowerCut => {
+                self.storage.power_cut(random);
+                self.boot += 1;
+            }
+            Stop::Kill | Stop::Clean => self.storage.kill(),
+        }
+    }
+
+    pub(crate) fn come_back(&mut self, now_ms: u64) {
+        if self.running.is_none() {
+            self.take_reserve();
+            let dir = self.open_dir();
+            let (journal, _) = Journal::open(Arc::new(self.storage.clone()), dir.path()).expect("a journal");
+            self.start(dir, journal, now_ms);
+        }
+    }
+
+    /// Its disk has room for so many bytes, until then.
+    pub(crate) fn fill_disk(&mut self, room: u64, until_ms: u64) {
+        self.storage.set_room(Some(room));
+        self.disk.full_until_ms = Some(until_ms);
+    }
+
+    /// A stop and a start on a full disk live on what was kept in reserve.
+    fn take_reserve(&self) {
+        if self.disk.full_until_ms.is_some() {
+            self.storage.set_room(Some(RESERVE_BYTES));
+        }
+    }
+
+    /// No sync is done before.
+    pub(crate) fn hang_disk(&mut self, until_ms: u64) {
+        self.disk.hangs_until_ms = until_ms;
+        if let Some(sync) = self.running.as_mut().and_then(|running| running.sync.as_mut()) {
+            sync.done_at_ms = sync.done_at_ms.max(until_ms);
+        }
+    }
+
+    /// The next sync fails, and what it should have written is not on the disk.
+    pub(crate) fn fail_sync(&mut self) {
+        if self.running.is_some() {
+            self.disk.fails = true;
+            self.storage.fail_syncs(1);
+        }
+    }
+
+    fn end_failing_syncs(&mut self) {
+        self.disk.fails = false;
+        self.storage.fail_syncs(0);
+    }
+
+    /// Its disk works.
+    pub(crate) fn repair_disk(&mut self, now_ms: u64) {
+        self.end_failing_syncs();
+        self.storage.set_room(None);
+        self.disk.full_until_ms = None;
+        self.disk.hangs_until_ms = 0;
+        if let Some(sync) = self.running.as_mut().and_then(|running| running.sync.as_mut()) {
+            sync.done_at_ms = sync.done_at_ms.min(now_ms);
+        }
+    }
+
+    /// Whether a sync has failed: a broker that has lost its log directory ends.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.running.as_ref().is_some_and(Running::has_failed)
+    }
+
+    fn look_after_disk(&mut self, now_ms: u64) {
+        if self.disk.full_until_ms.is_some_and(|until_ms| until_ms <= now_ms) {
+            self.storage.set_room(None);
+            self.disk.full_until_ms = None;
+        }
+        if now_ms >= self.disk.room_at_ms {
+            self.disk.room_at_ms = now_ms + LOOK_FOR_ROOM_MS;
+            self.running.iter().for_each(|running| running.dir.look_for_room());
+        }
+    }
+
+    pub(crate) fn pass_time(&mut self, now_ms: u64) {
+        self.look_after_disk(now_ms);
+        if self.running.is_none() && now_ms >= self.back_at_ms {
+            self.come_back(now_ms);
+        }
+        let Some(running) = &mut self.running else { return };
+        for replica in running.replicas.iter_mut().filter(|replica| now_ms >= replica.next_tick_ms()) {
+            replica.tick(now_ms);
+        }
+        if running.sync.as_ref().is_some_and(|sync| sync.done_at_ms <= now_ms) {
+            running.end_sync();
+        }
+        let Running { replicas, applier: Some(applier), .. } = running else { return };
+        let replica = &mut replicas[0];
+        if replica.failed().is_none() {
+            applier.pass_time(replica, now_ms);
+            replica.check();
+        }
+    }
+
+    /// The range of a snapshot that it asks for now, and the node that has it.
+    pub(crate) fn ask(&mut self, now_ms: u64) -> Option<(i32, Asked)> {
+        let Running { replicas, applier, .. } = self.running.as_mut()?;
+        let leader = match replicas[0].role().state {
+            RoleState::Follower { leader: Some(leader) } => leader.node(),
+            _ => return None,
+        };
+        Some((leader, applier.as_mut()?.ask(now_ms)?))
+    }
+
+    /// Reads a range of a snapshot for another node; `None`: it does not run.
+    pub(crate) fn answer(&mut self, asked: Asked, from: ReplicaId) -> Option<SnapshotRange> {
+        let Running { replicas, applier, .. } = self.running.as_mut()?;
+        Some(applier.as_ref()?.answer(asked, from.node(), &mut replicas[0]))
+    }
+
+    /// Takes a range that it has asked for.
+    pub(crate) fn take(&mut self, range: SnapshotRange, now_ms: u64) {
+        let Some(Running { replicas, applier: Some(applier), .. }) = &mut self.running else { return };
+        let replica = &mut replicas[0];
+        if replica.failed().is_none() {
+            applier.take(range, replica, now_ms);
+            replica.check();
+        }
+    }
+
+    /// Snapshots that took the place of its log since the last question.
+    pub(crate) fn take_restored(&mut self) -> usize {
+        let applier = self.running.as_mut().and_then(|running| running.applier.as_mut());
+        applier.map_or(0, Applier::take_restored)
+    }
+
+    /// Removes all that retention may: it begins a segment, and takes the one before it once that is durable.
+    #[cfg(test)]
+    pub(crate) fn retain_nothing(&mut self, now_ms: u64) {
+        let Some(running) = &mut self.running else { return };
+        let replica = &mut running.replicas[0];
+        let before = replica.log().config().clone();
+        let log = replica.log_mut();
+        log.set_config(Arc::new(LogConfig { retention_ms: Some(-1), ..(*before).clone() }));
+        let mut work = log.begin_maintenance(1 << 50, now_ms).expect("maintenance");
+        replica.follow_roll().expect("a mark");
+        work.run();
+        let log = replica.log_mut();
+        log.end_maintenance(work).expect("maintenance");
+        log.set_config(before);
+        if running.sync.is_none() {
+            running.begin_sync(now_ms);
+        }
+    }
+
+    /// Log start, log end and index of the last entry, while it runs.
+    #[cfg(test)]
+    pub(crate) fn extent(&self) -> Option<(i64, i64, u64)> {
+        let replica = &self.running.as_ref()?.replicas[0];
+        let ends = replica.log().ends();
+        Some((ends.log_start, ends.log_end, replica.last_and_committed().0))
+    }
+
+    pub(crate) fn step(&mut self, partition: usize, message: Message, offset: i64, batches: &[u8]) {
+        let Some(running) = &mut self.running else { return };
+        let replica = &mut running.replicas[partition];
+        match replica.step(message, offset, batches) {
+            Ok(()) => replica.check(),
+            Err(StepError::Message(error)) => panic!("{}: {error}", self.id),
+            Err(StepError::Replica(error)) => assert!(self.disk.fails, "{}: {error}", self.id),
+        }
+    }
+
+    pub(crate) fn report_unreachable(&mut self, id: ReplicaId) {
+        if let Some(running) = &mut self.running
+            && id != self.id
+        {
+            running.replicas.iter_mut().for_each(|replica| replica.report_unreachable(id));
+        }
+    }
+
+    /// A heartbeat that was just taken stands from now on.
+    pub(crate) fn let_stand(&mut self, partition: usize, from: ReplicaId, term: u64) {
+        if let Some(replica) = self.replica_mut(partition) {
+            replica.let_stand(from, term);
+        }
+    }
+
+    /// A heartbeat that stands here was repeated. Returns false where it follows no such leader.
+    pub(crate) fn hear(&mut self, partition: usize, term: u64, now_ms: u64) -> bool {
+        let Some(replica) = self.replica_mut(partition) else { return false };
+        let stands = replica.stands_in() == Some(term);
+        if stands {
+            replica.hear(now_ms);
+        }
+        stands
+    }
+
+    pub(crate) fn note_answer(&mut self, partition: usize, from: ReplicaId) {
+        if let Some(replica) = self.replica_mut(partition) {
+            replica.note_answer(from);
+        }
+    }
+
+    pub(crate) fn note_refusal(&mut self, partition: usize, from: ReplicaId) {
+        if let Some(replica) = self.replica_mut(partition) {
+            replica.note_refusal(from);
+        }
+    }
+
+    fn replica_mut(&mut self, partition: usize) -> Option<&mut Replica> {
+        self.running.as_mut()?.replicas.get_mut(partition)
+    }
+
+    fn replica(&self, partition: usize) -> Option<&Replica> {
+        self.running.as_ref()?.replicas.get(partition)
+    }
+
+    /// The leader is known to be gone, and this replica takes its place, or another one does.
+    #[cfg(test)]
+    pub(crate) fn note_leader_gone(&mut self, succeeds: bool) {
+        let Some(replica) = self.replica_mut(0) else { return };
+        replica.expect_no_leader();
+        if succeeds {
+            replica.succeed();
+        }
+    }
+
+    pub(crate) fn transfer(&mut self, partition: usize, to: ReplicaId) {
+        if let Some(replica) = self.replica_mut(partition) {
+            replica.transfer(to);
+        }
+    }
+
+    /// Drives the replicas, begins a sync where one is due, and returns what is to be sent, by partition.
+    pub(crate) fn drive(
+        &mut self,
+        now_ms: u64,
+        sync_max_ms: u64,
+        random: &mut Random,
+    ) -> Vec<(usize, Outgoing)> {
+        let Some(running) = &mut self.running else { return Vec::new() };
+        let (mut messages, mut flush) = (Vec::new(), false);
+        for (partition, replica) in running.replicas.iter_mut().enumerate() {
+            let mut effects = match replica.drive() {
+                Ok(effects) => effects,
+                Err(error) => {
+                    assert!(self.disk.fails, "{}: {error}", self.id);
+                    return Vec::new();
+                }
+            };
+            replica.check();
+            if let Some(applier) = running.applier.as_mut().filter(|_| partition == 0) {
+                applier.note(&mut effects, replica);
+            }
+            flush |= effects.flush;
+            running.confirmed.extend(effects.confirmed.iter().map(|number| (partition, *number)));
+            messages.extend(effects.messages.into_iter().map(|message| (partition, message)));
+        }
+        if flush && running.sync.is_none() {
+            let done_at_ms = (now_ms + 1 + random.below(sync_max_ms)).max(self.disk.hangs_until_ms);
+            running.begin_sync(done_at_ms);
+            // What it would say needs a log that can be read.
+            if running.has_failed() {
+                return Vec::new();
+            }
+        }
+        messages
+    }
+
+    /// The bytes of batches, as a link sends them.
+    pub(crate) fn read(&self, partition: usize, offsets: Range<i64>) -> Vec<u8> {
+        self.replica(partition).map_or_else(Vec::new, |replica| read_batches(replica.log(), offsets))
+    }
+
+    /// The term in which a replica leads.
+    pub(crate) fn leads(&self, partition: usize) -> Option<u64> {
+        let role = self.replica(partition)?.role();
+        (role.state == RoleState::Leader).then_some(role.term)
+    }
+
+    /// The same, where what leaders before it have committed is known to be committed.
+    pub(crate) fn leads_settled(&self, partition: usize) -> Option<u64> {
+        let is_settled = self.replica(partition)?.leads_settled();
+        self.leads(partition).filter(|_| is_settled)
+    }
+
+    /// The log of a replica that is in service.
+    pub(crate) fn log(&self, partition: usize) -> Option<&Log> {
+        self.replica(partition).filter(|replica| replica.failed().is_none()).map(Replica::log)
+    }
+
+    /// The same, for what the group does not decide.
+    pub(crate) fn log_mut(&mut self, partition: usize) -> Option<&mut Log> {
+        self.replica_mut(partition).filter(|replica| replica.failed().is_none()).map(Replica::log_mut)
+    }
+
+    /// Asks whether a replica leads ([`Replica::confirm`]).
+    pub(crate) fn confirm(&mut self, partition: usize, number: u64) -> bool {
+        self.replica_mut(partition).is_some_and(|replica| replica.confirm(number))
+    }
+
+    /// Questions of a partition that were answered since the last call.
+    pub(crate) fn take_confirmed(&mut self, partition: usize) -> Vec<u64> {
+        let Some(running) = &mut self.running else { return Vec::new() };
+        let of_partition = running.confirmed.extract_if(.., |(of, _)| *of == partition);
+        of_partition.map(|(_, number)| number).collect()
+    }
+
+    /// Appends what `write` makes, where this node leads the partition.
+    ///
+    /// # Errors
+    /// As [`Replica::append_with`]; the replica does not lead where the node does not run.
+    pub(crate) fn append_with(
+        &mut self,
+        partition: usize,
+        size: usize,
+        write: impl FnOnce(&mut Log, LeaderEpoch) -> Result<Appended, AppendError>,
+    ) -> Result<Appended, LeaderAppendError> {
+        let Some(replica) = self.replica_mut(partition) else {
+            return Err(LeaderAppendError::NotLeader { leader: None });
+        };
+        replica.append_with(u32::try_from(size).unwrap_or(u32::MAX), write)
+    }
+
+    /// The replicas that are in sync as this one sees it, the leader.
+    pub(crate) fn in_sync(&self, partition: usize, now_ms: u64, lag_max_ms: u64) -> Vec<ReplicaId> {
+        self.replica(partition).map_or_else(Vec::new, |replica| replica.in_sync(now_ms, lag_max_ms))
+    }
+
+    pub(crate) fn produce(&mut self, partition: usize, batch: &[u8], now_ms: u64) -> Produced {
+        let Some(replica) = self.replica_mut(partition) else { return Produced::NotLeader };
+        let config = replica.log().config().clone();
+        let mut out = Vec::new();
+        let prepared = prepare(batch, &config, 0, Origin::Client, &mut Scratch::new(), &mut out);
+        match replica.append(&prepared.expect("a batch of ours"), now_ms) {
+            Ok(appended) => Produced::Appended(appended),
+            Err(LeaderAppendError::NotLeader { .. }) => Produced::NotLeader,
+            Err(error) => {
+                // A retry reaches a leader that has not yet got what it follows: as unknown as before.
+                tracing::debug!(%error, "not appended");
+                Produced::Failed
+            }
+        }
+    }
+
+    pub(crate) fn acknowledged_offset(&self, partition: usize, min_insync: usize) -> Option<i64> {
+        Some(self.replica(partition)?.acknowledged_offset(min_insync))
+    }
+
+    /// End and term of all that it has, if all of it is committed.
+    pub(crate) fn content_end(&self, partition: usize) -> Option<(u64, u64, i64)> {
+        let replica = self.replica(partition)?;
+        let (last, term, committed) = replica.last_and_committed();
+        (last == committed).then(|| (last, term, replica.log().ends().log_end))
+    }
+
+    /// The values from an offset on: all, or those that consumers may read.
+    pub(crate) fn records(&self, partition: usize, from: i64, all: bool) -> Vec<(i64, u64)> {
+        let Some(log) = self.log(partition) else { return Vec::new() };
+        let ends = log.ends();
+        let end = if all { ends.log_end } else { ends.high_watermark };
+        // What the log has not any more has been added up.
+        let applier = self.running.iter().filter_map(|running| running.applier.as_ref());
+        let added_up = applier.flat_map(|applier| applier.values(from..ends.log_start.min(end)));
+        let mut records: Vec<_> = added_up.collect();
+        let from = from.max(ends.log_start);
+        if from < end {
+            records.extend(read_records(log, from..end));
+        }
+        records
+    }
+}
+
+fn group_of(partition: &PartitionIdentity) -> GroupId {
+    GroupId { topic_id: partition.topic_id, partition: partition.partition }
+}
+
+/// The bytes of batches.
+pub(crate) fn read_batches(log: &Log, offsets: Range<i64>) -> Vec<u8> {
+    let (mut bytes, mut next) = (Vec::new(), offsets.start);
+    while next < offsets.end {
+        let range = log.read_waiting(next, ReadBound::LogEnd, 1, true).expect("a read");
+        let Some(range) = range else { break };
+        let one = range.to_vec().expect("a read");
+        let (batch, _) = Batch::split_first(&one).expect("a batch");
+        next = batch.next_offset();
+        bytes.extend_from_slice(batch.bytes());
+    }
+    bytes
+}
+
+/// Offsets and values of records; control records have the value [`CONTROL`].
+pub(crate) fn read_records(log: &Log, offsets: Range<i64>) -> Vec<(i64, u64)> {
+    let bytes = read_batches(log, offsets.clone());
+    let (mut rest, mut records) = (&bytes[..], Vec::new());
+    while let Ok((batch, behind)) = Batch::split_first(rest) {
+        records.extend(records_of(&batch).into_iter().filter(|(offset, _)| offsets.contains(offset)));
+        rest = behind;
+    }
+    records
+}
+
+/// The same of one batch.
+pub(crate) fn records_of(batch: &Batch<'_>) -> Vec<(i64, u64)> {
+    let mut buffer = Vec::new();
+    let records = batch.records(&mut buffer, 1 << 20, &mut Scratch::new()).expect("records");
+    let is_control = batch.attributes().is_control();
+    let value_of = |value: Option<&[u8]>| {
+        let value = value.and_then(|value| value.get(..8)?.try_into().ok());
+        u64::from_be_bytes(value.expect("a value of ours"))
+    };
+    let pairs = records.map(|record| {
+        let record = record.expect("a record");
+        (record.offset, if is_control { CONTROL } else { value_of(record.value) })
+    });
+    pairs.collect()
+}
+
+impl Running {
+    fn has_failed(&self) -> bool {
+        self.replicas.iter().any(|replica| replica.failed().is_some())
+    }
+
+    fn begin_sync(&mut self, done_at_ms: u64) {
+        let works: Vec<_> = self.replicas.iter_mut().map(|replica| replica.log_mut().flush_work()).collect();
+        let journal = self.journal.lock().sync_work();
+        // What is written from here on is not covered.
+        if let Err(error) = self.sync(&works, journal.as_ref()) {
+            self.journal.lock().failed();
+            for replica in &mut self.replicas {
+                replica.log_mut().failed(&error);
+                replica.stop(format!("a sync failed: {error}"));
+            }
+            return;
+        }
+        self.sync = Some(Sync { done_at_ms, works, journal });
+    }
+
+    fn sync(&self, works: &[FlushWork], journal: Option<&JournalSync>) -> io::Result<()> {
+        let storage = self.dir.storage();
+        for work in works {
+            work.files.iter().try_for_each(|file| file.sync_data())?;
+            work.directories.iter().try_for_each(|dir| storage.sync_dir(dir))?;
+        }
+        journal.map_or(Ok(()), |journal| journal.file.sync_data())
+    }
+
+    fn end_sync(&mut self) {
+        let Some(sync) = self.sync.take() else { return };
+        for (replica, work) in self.replicas.iter_mut().zip(&sync.works) {
+            replica.log_mut().flushed(work.upto);
+        }
+        let mut journal = self.journal.lock();
+        if let Some(synced) = sync.journal {
+            journal.synced(synced.upto);
+        }
+        if journal.rewrite_due()
+            && let Err(error) = journal.rewrite()
+        {
+            tracing::debug!(%error, "the journal is not written anew");
+        }
+        journal.check();
+        drop(journal);
+        self.replicas.iter_mut().for_each(Replica::persisted);
+    }
+
+    fn close(mut self) {
+        for replica in &mut self.replicas {
+            replica.prepare_close().expect("the replica closes");
+        }
+        self.journal.lock().sync().expect("the journal is synced");
+        for replica in self.replicas {
+            replica.into_log().close().expect("the log closes");
+        }
+        self.dir.stop_clean().expect("the directory closes");
+    }
+}
