@@ -46,7 +46,7 @@ fn failed_tests(said: &str) -> Vec<(String, String)> {
         } else if line == "failures:" || line.starts_with("test result: ") {
             is_inside = false;
         } else if let Some((_, why)) = failed.last_mut().filter(|_| is_inside) {
-            // What a test printed before its panic is told where it ran.
+            // What a test printed before its panic stands where it ran.
             if line.contains("panicked at") {
                 why.clear();
             }

@@ -805,7 +805,7 @@ fn a_secure_broker_is_two_commands_away() {
     let made = dir.path().join("secure");
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let address = format!("localhost:{port}");
-    // On every interface, as in a container; clients are told a name.
+    // On every interface, as in a container; the broker advertises a name.
     run("", &format!("security init {} --listen 0.0.0.0:{port} --host localhost", made.display())).ok();
     let again = run("", &format!("security init {}", made.display())).failed();
     assert!(again.contains("nothing is overwritten"), "{again}");

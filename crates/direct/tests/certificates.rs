@@ -64,7 +64,7 @@ async fn start_at(address: SocketAddr, publisher: impl Fn() -> Publisher) -> Ser
     }
 }
 
-/// Appends until it is told to end; returns how many events there are.
+/// Appends until the flag ends it; returns how many events there are.
 async fn append(journal: Journal, ends: Arc<AtomicBool>) -> usize {
     let mut count = 0;
     while !ends.load(Ordering::Relaxed) {

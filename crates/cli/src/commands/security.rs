@@ -58,7 +58,7 @@ struct Init {
     /// The address to listen on. One of all interfaces, such as 0.0.0.0:9092, needs --host.
     #[arg(long, default_value = "localhost:9092", value_name = "HOST:PORT")]
     listen: String,
-    /// A name or an address by which clients reach the broker; may be given several times. Clients are told the first one.
+    /// A name or an address by which clients reach the broker; may be given several times. The first one is what the broker advertises.
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
     /// How long the certificates of the broker and the administrator are believed, in days.
@@ -173,7 +173,7 @@ struct Place<'a> {
     host: &'a str,
     /// Further names.
     hosts: &'a [String],
-    /// What clients are told, which `listen` need not be.
+    /// What the broker advertises, which `listen` need not be.
     bootstrap: String,
 }
 

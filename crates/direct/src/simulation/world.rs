@@ -802,7 +802,7 @@ impl World {
         let is_waiting = self.waiting().contains(&number);
         self.log(|| format!("i{number} leaves"));
         if is_waiting {
-            // It has nobody to say so.
+            // There is no stream to say so on.
             self.instances.remove(&number);
         }
     }

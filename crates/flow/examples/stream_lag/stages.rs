@@ -73,7 +73,7 @@ impl Stages {
     }
 }
 
-/// Takes the trace events of one target; to all others nobody listens.
+/// Takes the trace events of one target, and none of others.
 struct Listener(Stages);
 
 /// The fields of one.

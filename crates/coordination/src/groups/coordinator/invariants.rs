@@ -50,7 +50,7 @@ impl GroupCoordinator {
         there
     }
 
-    /// A time-out without an entry never fires: whoever waits for it waits for ever. An entry without a time-out is never
+    /// A time-out without an entry never fires: what waits for it waits for ever. An entry without a time-out is never
     /// freed.
     fn check_deadlines(&self) {
         let mut slots = Vec::new();

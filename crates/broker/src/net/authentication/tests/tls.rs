@@ -240,7 +240,7 @@ fn a_handshake_that_drips_has_the_same_deadline() {
     let deadline = Instant::now() + PATIENCE;
     let comes_in = || connect_in_pieces(&broker, &client, usize::MAX).is_ok_and(|mut peer| peer.is_served());
     while !comes_in() {
-        assert!(Instant::now() < deadline, "nobody comes in");
+        assert!(Instant::now() < deadline, "no client comes in");
     }
     assert_no_seat_is_taken(&broker);
 }
