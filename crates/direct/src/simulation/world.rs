@@ -126,8 +126,10 @@ struct Connection {
     is_cut: bool,
     /// Nothing arrives any more, and neither end notices.
     is_silent: bool,
-    /// The publisher, when it accepted, had all events that the instance has received.
-    has_received: Result<(), Violation>,
+    /// Where the journal had left what the instance has received, when the publisher accepted it; none if it has received nothing.
+    left_at: Option<[i64; 2]>,
+    /// That was before its end.
+    is_left: bool,
     was_opened: bool,
     has_said_all: bool,
     heard_ms: u64,
@@ -472,7 +474,10 @@ impl World {
         }
         match joined {
             Ok(member) => {
-                self.connections[at].has_received = self.check_accepted(at);
+                let received =
+                    self.instances.get(&self.connections[at].instance).and_then(|one| one.received);
+                self.connections[at].left_at = received.map(|tip| self.left_at(tip));
+                self.connections[at].is_left = received.is_some_and(|tip| self.is_left(tip));
                 self.joined.insert(self.connections[at].instance, self.connections[at].number);
                 let began_ms = self.now();
                 let seat = Seat { member, began_ms, slices: None, is_revoked: false };
@@ -566,7 +571,8 @@ impl World {
             is_consumer_there: true,
             is_cut: false,
             is_silent: false,
-            has_received: Ok(()),
+            left_at: None,
+            is_left: false,
             was_opened: false,
             has_said_all: false,
             heard_ms: now_ms,
@@ -626,17 +632,22 @@ impl World {
                 }
                 let is_opened = matches!(frame, Frame::Opened(_));
                 match instance.inbox.take(frame) {
-                    // It goes on: then the publisher has what it received.
-                    Ok(()) if is_opened => connection.has_received.clone(),
+                    Ok(()) if is_opened && connection.is_left => Err(format!(
+                        "{} goes on, and the journal has left its events at {:?}",
+                        instance.name, connection.left_at
+                    )),
                     Ok(()) => Ok(()),
                     Err(Rejected::Protocol(reason)) => Err(format!(
                         "the publisher does not keep to the protocol with {}: {reason}",
                         instance.name
                     )),
                     Err(Rejected::Refused(refused)) => {
-                        let (name, received) = (instance.name.clone(), instance.received);
-                        let is_explained = received.is_some_and(|one| self.explains_diverged(&refused, one));
-                        ensure!(is_explained, "{name} ends by {refused:?}, of {received:?}");
+                        let left_at = connection.left_at;
+                        let is_explained = match refused {
+                            Refused::Diverged { at } => left_at.is_some_and(|offsets| offsets.contains(&at)),
+                            _ => false,
+                        };
+                        ensure!(is_explained, "{} ends by {refused:?}, not {left_at:?}", instance.name);
                         self.stop_instance(at, &refused);
                         Ok(())
                     }
@@ -1135,18 +1146,9 @@ impl World {
         Ok(())
     }
 
-    /// The journal has all that the instance has received.
-    fn check_accepted(&self, at: usize) -> Result<(), Violation> {
-        let Some(instance) = self.instances.get(&self.connections[at].instance) else { return Ok(()) };
-        let Some(received) = instance.received else { return Ok(()) };
-        let common = self.events.common_end(&self.directory.history, received);
-        let end = self.events.get(received).offset + 1;
-        ensure!(
-            common == end,
-            "{} goes on with events up to {end}, of which {common} are here",
-            instance.name
-        );
-        Ok(())
+    /// The journal does not have all of the history that ends with `tip`.
+    fn is_left(&self, tip: EventId) -> bool {
+        self.events.common_end(&self.directory.history, tip) <= self.events.get(tip).offset
     }
 
     /// An instance is refused: what has happened explains why.
@@ -1160,9 +1162,9 @@ impl World {
             Refused::JournalReplaced { was, now } => {
                 was != now && now == self.directory.id && received.is_none_or(|common| common == 0)
             }
-            Refused::Diverged { .. } => {
+            Refused::Diverged { at } => {
                 let tips = [instance.received, instance.assigned];
-                tips.into_iter().flatten().any(|tip| self.explains_diverged(&refused, tip))
+                tips.into_iter().flatten().any(|tip| self.left_at(tip).contains(&at))
             }
             Refused::OutOfRange { .. } | Refused::Fenced => false,
         };
@@ -1174,16 +1176,15 @@ impl World {
         Ok(())
     }
 
-    /// The history that ends with `tip` has left that of the directory there. Of what others appended to a directory that no publisher
+    /// Where the history that ends with `tip` has left that of the directory. Of what others appended to a directory that no publisher
     /// had open, it is not known whether copies have the same.
-    fn explains_diverged(&self, refused: &Refused, tip: EventId) -> bool {
-        let Refused::Diverged { at } = *refused else { return false };
+    fn left_at(&self, tip: EventId) -> [i64; 2] {
         let common = self.events.common_end(&self.directory.history, tip);
         let mut known = common;
         while known > 0 && self.events.get(self.directory.history[known as usize - 1]).is_of_others {
             known -= 1;
         }
-        [common, known].map(|common| common.max(self.directory.start)).contains(&at)
+        [common, known].map(|offset| offset.max(self.directory.start))
     }
 
     fn explains_kept(&self, refused: &Refused) -> bool {
