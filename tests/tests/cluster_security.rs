@@ -421,13 +421,22 @@ fn each_node_has_settings_of_its_own(nodes: &Nodes) {
         }
         assert!(!own(id).contains("listener.name"), "{}", own(id));
     }
+    // A node shows what it has carried out, which may be a moment after it has heard of it.
+    let await_own = |id: u16, is_set: bool| {
+        let deadline = Instant::now() + SAID_MAX;
+        while own(id).contains(MECHANISMS) != is_set {
+            assert!(Instant::now() < deadline, "node {id}, set: {is_set}: {}", own(id));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
     for id in 1..=3 {
+        // The same as that of another node.
         assert!(set(id, &[&both]).status.success(), "{id}");
-        assert!(own(id).contains(MECHANISMS), "the same as that of another node: {}", own(id));
+        await_own(id, true);
     }
     for id in [3, 2, 1] {
         assert!(set(id, &["--delete", MECHANISMS]).status.success(), "{id}");
-        assert!(!own(id).contains(MECHANISMS), "{}", own(id));
+        await_own(id, false);
     }
 }
 
