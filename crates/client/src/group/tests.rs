@@ -715,6 +715,7 @@ async fn a_position_in_a_topic_that_was_deleted_is_none_in_its_successor(world: 
     assert!(batch.topic_id().is_some());
     let (admin, offsets) = (world.admin(), member.offsets().clone());
     admin.delete_topic(&world.topic).await.unwrap();
+    eventually("it is gone", async || matches!(admin.find_topic(&world.topic).await, Ok(None))).await;
     let at = |offset: i64, topic_id| {
         BTreeMap::from([(world.t(0), CommittedOffset { topic_id, ..CommittedOffset::from(offset) })])
     };
