@@ -15,7 +15,7 @@
 //! At the end all faults stop, and every event that passes the filter comes to be handled. A seed has one course: it fails again.
 //!
 //! Not in an orderly course, since an event that is handled meanwhile comes again: a connection that is lost while slices change
-//! hands. There as everywhere nothing is lost.
+//! hands, and a publisher that starts again under several instances. There as everywhere nothing is lost.
 
 mod directory;
 mod instance;

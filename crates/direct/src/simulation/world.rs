@@ -272,6 +272,8 @@ impl World {
         let is_orderly = self.is_orderly();
         let are_seated = self.are_all_seated();
         let may_change = !is_orderly || are_seated;
+        // After a start the first instance that comes gets what is free, while another may still handle what it had received.
+        let may_stop = !is_orderly || (are_seated && self.instances.len() == 1);
         match self.random.below(100) {
             0..16 if may_change => self.spawn(),
             16..24 if may_change => self.leave(),
@@ -280,7 +282,7 @@ impl World {
             50..54 => self.have_instance_change_filter(),
             54..60 => self.pause_or_resume(),
             60..64 => self.reset_anywhere(),
-            64..70 if may_change => self.stop_publisher()?,
+            64..70 if may_stop => self.stop_publisher()?,
             70..76 if !is_orderly => self.kill_publisher(),
             76..80 if !is_orderly => self.cut_power(),
             80..84 if !is_orderly => self.kill_instance(),
