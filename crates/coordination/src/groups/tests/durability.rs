@@ -137,7 +137,7 @@ fn a_commit_that_cannot_be_written_has_not_happened() {
               G: offsets [t-0=5 t-1=-1]
             > fail 3 REQUEST_TIMED_OUT
               B: t-0 COORDINATOR_NOT_AVAILABLE
-              F: offsets [t-0=5 t-1=-1]
+              F: NOT_COORDINATOR
             > fetch G t-0 t-1
               G: offsets [t-0=5 t-1=-1]
             > commit C g=h t-0=1
