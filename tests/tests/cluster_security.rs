@@ -408,7 +408,11 @@ fn each_node_has_settings_of_its_own(nodes: &Nodes) {
         let node = format!("broker/{id}");
         run(&mut nodes.tool(id, "admin", &[&["config", "set", &node][..], changes].concat()))
     };
-    let own = |id: u16| succeed(&mut nodes.tool(id, "admin", &["config", "get", &format!("broker/{id}")]));
+    // What its properties say is there as well.
+    let own = |id: u16| {
+        let all = succeed(&mut nodes.tool(id, "admin", &["config", "get", &format!("broker/{id}")]));
+        all.lines().filter(|line| line.contains("DYNAMIC_BROKER_CONFIG")).collect::<Vec<_>>().join("\n")
+    };
     for id in 1..=3 {
         for (change, why) in [
             ("listener.name.clients.ssl.keystore.location=/missing.pem", "CLIENTS cannot use TLS"),

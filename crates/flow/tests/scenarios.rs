@@ -260,7 +260,8 @@ How long a slice can wait: a message that fails by its own fault becomes a dead 
 otherwise), and the slice goes on. What fails for other reasons (`Fault::transient`, an outage of what handlers need) is tried until it
 succeeds, so that its slice waits all that time. The rest of the partition then goes on until 1,024 messages or 8 MiB are
 unfinished, or the first of them is 262,144 offsets behind: from there on the partition waits, as what is finished ahead of a
-position has to be kept with it.
+position has to be kept with it. What waits so is copied, so that it keeps nothing else in memory; a message that is being handled keeps
+the broker's answer that it came in ([memory.md](memory.md)).
 
 ## What becomes of a failure
 
@@ -271,7 +272,10 @@ position has to be kept with it.
 | poison | what cannot be decoded, `Fault::poison`, a filter that panics over it | a dead letter at once |
 | stop | `Fault::stop`; an error of the client after which it cannot go on (closed, fenced, not authenticated); either as a cause | the application ends with an error; the message stays unfinished |
 
-A batch that fails runs again message by message, without those that were marked. Being given up, or stopped, is no failure. A
+A batch that fails runs again message by message, without those that were marked. All messages of a partition are one slice of a route of
+batches: one that fails holds up its whole partition until it becomes a dead letter, and none is tried beside it that would show that
+it fails alone, but in other partitions of the route. Where there are no others that takes 15 minutes (`Retry::give_up_after_ms`
+says otherwise); a handler that returns `Fault::poison` for what can never succeed sets it aside at once. Being given up, or stopped, is no failure. A
 panic in what is no handler's, decoder's or filter's call (the destructor of a handler that is dropped at its time limit, a fault of
 this crate) ends the application: its partition would stand still without a word.
 
@@ -297,13 +301,19 @@ aside, and behind its own headers it has these, as text. The first six are those
 | `__mainstem.errors.class` | `failed` or `poison` |
 | `__mainstem.errors.cause` | the error and its causes, a line each, 4 KiB at most |
 | `__mainstem.errors.first.ms` | when its first attempt failed, in ms since 1970 |
-| `__mainstem.errors.timestamp` | the message's own time, in ms since 1970 |
+| `__mainstem.errors.timestamp` | when the message was first written, in ms since 1970 |
 | `__mainstem.errors.rounds` | how often it was replayed before |
+
+Letters are deleted as any other records: after the brokers' usual retention (7 days with Kafka's), unless the topic is created with
+another one before the first letter (`retention.ms`). The topic has the brokers' usual `max.message.bytes`, too: where that of the source
+is larger, create it with the same.
 
 A message is finished when its letter is acknowledged. One that cannot be written holds the position, is tried again, and the log says
 which setting is in the way: `max.message.bytes` of the letters' topic, or `request_bytes_max` of the producer (`App::producer`; 32 MiB).
-`mainstem dead-letters list|show|replay|purge` looks after them. A replay keeps the message's time, so that `expire_after` counts from
-the first writing.
+After an error of the client after which it cannot go on the application ends.
+`mainstem dead-letters list|show|replay|purge` looks after them. What is replayed has the time of the replay, so that neither
+`expire_after` nor the topic's retention takes it for old, and says in `__mainstem.errors.timestamp` when it was first written. With
+`--keep-time` it has that time: a route that lets messages expire then leaves it out, and retention may delete it at once.
 
 ## Giving up partitions, stopping
 
@@ -311,11 +321,25 @@ When a partition is given up, or the application stops, nothing more of it start
 (10 s) or `stop_within` (30 s); then they are dropped, at an await. What the producer has by then is waited for when a partition is given
 up, at most as long as its delivery may take (3 minutes), so that nothing comes behind what the next owner writes; a stop closes the
 producer instead, which gives up what is not written within a second. What is finished is committed, and only then the group goes
-on. Other partitions go on meanwhile. A process that is killed, or that the group has not heard of for too long, cannot promise that: what
+on. The last commit of a stop has what handlers have left of `stop_within`, or 5 s. Other partitions go on meanwhile. A process that is killed, or that the group has not heard of for too long, cannot promise that: what
 its producer had sent by then may come late.
 
 A topic that is deleted and created anew while the application reads it is read from its beginning, by its id (Kafka 2.8 and later) or because
-it is shorter. While no process runs only the second is noticed: reset the group's offsets after such a change.
+it is shorter. While no process runs only the second is noticed: reset the group's offsets after such a change. Positions are committed
+with the id of their topic (OffsetCommit 10), so that those in the old topic are never taken for positions in the new one. Brokers
+without that version take names: the id is looked at right before each commit, and a topic that is created anew within these
+milliseconds loses what it has before the old position. Positions in a deleted topic are left out, with a warning, and hold up no others.
+
+## Logs
+
+What there is to say (a topic that is missing, brokers that are away, letters that cannot be written, SIGUSR1) goes to `tracing`: without
+a subscriber nothing is seen. `tracing_subscriber::fmt().init()` at the beginning of `main` prints it.
+
+## Records of transactions
+
+Handlers get records as they were written, those of aborted transactions too. An application that is to get what was committed alone says
+so by `App::consumer(|config| ConsumerConfig { isolation: Isolation::ReadCommitted, ..config })`; fetch sizes and what is read ahead
+are set there as well.
 
 ## Signals
 

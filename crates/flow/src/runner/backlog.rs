@@ -153,7 +153,7 @@ impl Backlog {
         let mut progress = partition.shared.progress.lock();
         let progress = &mut *progress;
         let (batch, first, record) = self.next_record(partition, messages, progress, &mut Done::default())?;
-        let window = progress.window.as_ref()?;
+        let window = progress.window.get_or_insert_with(|| Window::new(record.offset, [], Limits::default()));
         let of_batch = messages.batch(batch);
         let may_run = |record: &RecordRange| {
             let slice = || slice_of(of_batch.key(record), record.offset);
