@@ -125,7 +125,7 @@ const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::DescribeAcls, InBackground(Data, describe_acls::serve)),
     (ApiKey::CreateAcls, InBackground(Changes, create_acls::serve)),
     (ApiKey::DeleteAcls, InBackground(Changes, delete_acls::serve)),
-    (ApiKey::DescribeConfigs, OnLoopIfSmall(describe_configs::serve)),
+    (ApiKey::DescribeConfigs, OnLoop(describe_configs::serve)),
     (ApiKey::AlterConfigs, InBackground(Changes, alter_configs::serve)),
     (ApiKey::AlterReplicaLogDirs, InBackground(Data, alter_replica_log_dirs::serve)),
     (ApiKey::DescribeLogDirs, InBackground(Data, describe_log_dirs::serve)),

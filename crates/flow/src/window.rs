@@ -54,8 +54,9 @@ pub const BYTES_MAX: u64 = 8 << 20;
 /// A message that is so many offsets behind the first unfinished one has to wait.
 pub const AHEAD_MAX: i64 = 262_144;
 
-/// A message is long before another that is so many offsets behind it: without one that takes long, no more are unfinished.
-const LONG_BEFORE: i64 = MESSAGES_MAX as i64;
+/// A message is long before another that is so many offsets behind it. Where all take about as long, those of a slice are a few
+/// thousand offsets apart at most, and none is copied.
+const LONG_BEFORE: i64 = 8 * MESSAGES_MAX as i64;
 
 /// The bounds of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -180,8 +180,8 @@ pub(crate) const CLIENT_CHECKS: &[(&str, &str)] = &[
         "SSL, mutual SSL, PLAIN, SCRAM: writes and reads; wrong passwords, an expired certificate, an unknown authority, a \
          denied topic and a denied group are reported each time, and no time-out (kcat without SCRAM; kafka-go says of a \
          denied topic that it is unknown, and of a denied group when it is asked for the coordinator; kafkajs says of a denied \
-         group that its coordinator is not found; kafka-python and aiokafka raise that they cannot begin, with the reason in \
-         their log)",
+         group that its coordinator is not found; kafka-python raises KafkaTimeoutError at once and aiokafka that it cannot begin, \
+         with the reason in their log)",
     ),
     (
         sessions::CHECK,

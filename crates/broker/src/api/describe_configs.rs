@@ -12,8 +12,9 @@ use mainstem_wire::messages::describe_configs_request::{DescribeConfigsRequest, 
 use mainstem_wire::messages::describe_configs_response::{
     DescribeConfigsResourceResult, DescribeConfigsResponse, DescribeConfigsResult, DescribeConfigsSynonym,
 };
-use mainstem_wire::{DecodeError, Decoder, ErrorCode};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode, Malformed, elements_budget};
 
+use super::INLINE_ELEMENTS_MAX;
 use crate::background::answer_in_background;
 use crate::broker::Broker;
 use crate::net::answers::AnswerShare;
@@ -36,7 +37,14 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let behind = decoder.clone();
-    let request: DescribeConfigsRequest<'_> = body(decoder, context.version)?;
+    // Not by the rule of all: on several threads at once answers of this size would leave memory with each of them.
+    let mut held = decoder.held_to(elements_budget(INLINE_ELEMENTS_MAX));
+    let request: DescribeConfigsRequest<'_> = match body(&mut held, context.version) {
+        Err(DecodeError { kind: Malformed::Budget { .. }, .. }) => {
+            return Ok(answer_in_background(broker, context, &behind, answer_large));
+        }
+        decoded => decoded?,
+    };
     if request.resources.len() > INLINE_RESOURCES_MAX {
         return Ok(answer_in_background(broker, context, &behind, answer_large));
     }

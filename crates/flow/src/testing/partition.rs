@@ -269,7 +269,7 @@ mod tests {
         let mut partition = TestPartition::new(route).unwrap();
         let (first, second) = (Arc::default(), Arc::default());
         partition.give(answer(0, &[0], &first));
-        partition.give(answer(2_000, &[2_000, 3_999], &second));
+        partition.give(answer(10_000, &[10_000, 11_999], &second));
         polls_until(&mut partition, "the second answer is gone", || second.load(Ordering::Relaxed));
         assert!(!first.load(Ordering::Relaxed), "what runs has it");
         assert_eq!(partition.position(), 0);
