@@ -40,9 +40,11 @@ impl Authorization {
         Authorization { rules, index, current, allowed, denied, lines, folded }
     }
 
-    /// Takes on every rule of the metadata.
+    /// Takes on every rule of the metadata, and no other one: a node of a cluster loads what it had kept, and then what the
+    /// metadata have become while it was away, of which it has not heard change by change.
     pub(crate) fn load(&self, image: &MetadataImage) {
         let mut index = self.index.lock();
+        *index = AclIndex::new(self.rules.clone());
         image.acls().for_each(|(id, binding)| index.add(id, binding.clone()));
         *self.current.write() = Arc::new(index.publish());
     }
