@@ -691,7 +691,7 @@ pub(crate) async fn answer_later<R>(
     Ok(out)
 }
 
-/// What is committed stays, on however many replicas it is: `min.insync.replicas` is about what producers of data are told.
+/// What is committed stays, on however many replicas it is: `min.insync.replicas` is about what producers of data are answered.
 fn of_log(result: Result<(), ErrorCode>) -> Result<(), ErrorCode> {
     match result {
         Err(ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND) => Ok(()),

@@ -132,7 +132,7 @@ impl Calls {
         self.answers.remove(&token)
     }
 
-    /// Nobody waits for this answer any more.
+    /// No client waits for this answer any more.
     pub(crate) fn forget(&mut self, token: Token) {
         self.answers.remove(&token);
     }

@@ -187,7 +187,7 @@ impl Producers {
         (0..IDS).all(|id| served.contains(&("transaction committed", id)))
     }
 
-    /// Whether nobody has anything to do.
+    /// Returns true if no producer has anything to do.
     pub(crate) fn have_ended(&self) -> bool {
         self.producers.iter().all(|producer| matches!(producer.stage, Stage::Idle | Stage::Gone))
     }
@@ -226,7 +226,7 @@ impl TransactionalProducer {
         self.pause_until_ms = now_ms + BACKOFF_MS;
     }
 
-    /// It is fenced, or has died. Nobody but it could commit its transaction: unless it has asked to, that is aborted.
+    /// It is fenced, or has died. It alone could commit its transaction: unless it has asked to, that is aborted.
     fn end_life(&mut self, world: &mut World) {
         let has_asked = self.is_begun && matches!(self.steps.front(), Some(Step::End { commit: true }));
         if self.stage == Stage::InTransaction && !has_asked {
@@ -567,7 +567,7 @@ fn error_of(answer: &Answer) -> Option<ErrorCode> {
             let code = partitions.map(|partition| partition.error_code).find(|code| *code != 0).unwrap_or(0);
             if response.error_code == 0 { code } else { response.error_code }
         }
-        other => unreachable!("nobody asked for {other:?}"),
+        other => unreachable!("no request is answered by {other:?}"),
     };
     Some(ErrorCode(code))
 }
@@ -805,7 +805,7 @@ impl TransactionalProducer {
         world.note(self.process, Operation::Assign, Outcome::Ok, at);
     }
 
-    /// With transactions of version 2 a producer goes on with the epoch, or the id, that it is told (KIP-890).
+    /// With transactions of version 2 a producer goes on with the epoch, or the id, that the answer has (KIP-890).
     fn take_end(&mut self, answer: &Answer) {
         let Answer::Transactions(transactions::Reply::EndTxn(response)) = answer else { return };
         if self.is_new {
