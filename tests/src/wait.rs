@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// What a test waits for at most, unless it is about time: far more than a healthy broker needs on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often a condition is looked at that is not announced.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);

@@ -49,7 +49,7 @@ const SETTINGS: [(&str, &str); 4] = [
 ];
 
 /// No request has to wait for anything: one that is not answered by then is not answered.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Answers by what was asked: `Fetch ordinary`, then a line for versions that are answered alike.
 type Answers = BTreeMap<String, Vec<String>>;

@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 
 const TOPIC: &str = "t";
 /// A start that is refused has ended by then, and a line that is expected was said.
-const SAID_MAX: Duration = Duration::from_secs(20);
+const SAID_MAX: Duration = Duration::from_secs(60);
 /// Connections that bring garbage.
 const STRANGERS: u64 = 60;
 /// The API key of the first request on a link, and the version of links.

@@ -28,12 +28,12 @@ use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequest
 const TOPIC: &str = "t";
 const PARTITIONS: i32 = 6;
 const GROUP: &str = "g";
-/// An election takes at most three seconds, and a leader without followers knows it after two.
-const ELECTED_MAX: Duration = Duration::from_secs(10);
+/// An election takes at most three seconds, and a leader without followers knows it after two; a busy machine takes its time.
+const ELECTED_MAX: Duration = Duration::from_secs(30);
 /// How often the coordinator is stopped.
 const ROUNDS: i64 = 4;
 /// More than any answer takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn start(setup: Setup) -> (Cluster, tokio::runtime::Runtime) {
     let mut cluster = setup.start().expect("our own binary");

@@ -28,7 +28,7 @@ const STRICT: &str = "strict";
 /// A topic with fewer replicas than nodes.
 const SPREAD: &str = "spread";
 /// For an election, a session that runs out, and what a slow machine adds.
-const SEEN_MAX: Duration = Duration::from_secs(20);
+const SEEN_MAX: Duration = Duration::from_secs(60);
 /// A group that reads nothing for so long has read all.
 const QUIET: Duration = Duration::from_secs(4);
 /// Records that a node that sleeps misses.
@@ -323,6 +323,62 @@ fn five_replicas_on_five_nodes_go_on_without_two() {
     }
 }
 
+/// The nodes that a node names to clients.
+fn named_by(cluster: &Cluster, node: i32) -> BTreeSet<i32> {
+    let request = MetadataRequest { topics: Some(Vec::new()), ..MetadataRequest::default() };
+    connect(cluster, node).call(&request, 12).brokers.iter().map(|broker| broker.node_id).collect()
+}
+
+/// Looks again until a node names these nodes to clients.
+#[track_caller]
+fn await_named(cluster: &Cluster, node: i32, expected: &[i32]) {
+    let expected: BTreeSet<_> = expected.iter().copied().collect();
+    let deadline = Instant::now() + SEEN_MAX;
+    while named_by(cluster, node) != expected {
+        assert!(Instant::now() < deadline, "node {node} does not name {expected:?}\n{}", cluster.tails());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn cut_off(cluster: &Cluster, node: i32) {
+    for other in cluster.ids().into_iter().filter(|other| *other != node) {
+        cluster.cut(node, other);
+        cluster.cut(other, node);
+    }
+}
+
+/// A metadata leader that falls silent does not end its links: no answer comes, and no error either, until they are given up
+/// after 10 s. Nobody waits for that.
+#[test]
+fn nodes_go_on_without_an_answer_of_a_metadata_leader_that_is_cut_off() {
+    let setup = Setup::new("cluster-cut-off", System::Mainstem)
+        .proxied()
+        .set("broker.heartbeat.interval.ms", 500)
+        .set("broker.session.timeout.ms", 3_000);
+    let (mut cluster, _runtime) = start(setup, &[]);
+    let all = cluster.ids();
+    let leader = controller(&cluster, &all);
+    let left: Vec<_> = all.iter().copied().filter(|node| *node != leader).collect();
+    cut_off(&cluster, leader);
+    // An election, and a session from there.
+    left.iter().for_each(|node| await_named(&cluster, *node, &left));
+    for node in &left {
+        let log = cluster.log(*node);
+        assert!(!log.contains("nothing came for"), "it was waited for:\n{log}");
+    }
+    cluster.heal();
+    all.iter().for_each(|node| await_named(&cluster, *node, &all));
+
+    // One that is cut off cannot know who has come back: clients that it alone would be named to would never find another.
+    let leader = controller(&cluster, &all);
+    let gone = all.iter().copied().find(|node| *node != leader).expect("three nodes");
+    let left: Vec<_> = all.iter().copied().filter(|node| *node != gone).collect();
+    cluster.kill(gone);
+    await_named(&cluster, leader, &left);
+    cut_off(&cluster, leader);
+    await_named(&cluster, leader, &all);
+}
+
 /// One node after the other stops in order and starts again, when `/health` says that it may: a producer and a group notice
 /// nothing of it that they would have to report.
 #[test]
@@ -390,6 +446,6 @@ fn a_rolling_restart_is_no_error_to_clients() {
     let (sent, slowest) = runtime.block_on(sent).expect("the producer");
     let values = runtime.block_on(read).expect("the group");
     assert!(values.iter().copied().eq(0..sent), "{} of {sent} records were read", values.len());
-    assert!(slowest < Duration::from_secs(3), "an acknowledgement took {slowest:?}");
+    assert!(slowest < Duration::from_secs(8), "an acknowledgement took {slowest:?}");
     println!("{sent} records, the slowest acknowledgement took {slowest:?}");
 }

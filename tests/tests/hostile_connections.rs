@@ -57,13 +57,13 @@ fn connections_above_the_limits_are_refused_with_one_log_line_each() {
         clients.iter_mut().for_each(ping);
         clients.pop();
         // A seat is free as soon as the broker has noticed.
-        wait_until("another one is admitted", Duration::from_secs(5), || {
+        wait_until("another one is admitted", Duration::from_secs(20), || {
             let mut client = Client::connect(victim.address);
             let _ = client.send(0, &ApiVersionsRequest::default());
             client.frame().is_ok()
         });
         drop(clients);
-        wait_until("all seats are free", Duration::from_secs(5), || victim.descriptors() <= descriptors);
+        wait_until("all seats are free", Duration::from_secs(20), || victim.descriptors() <= descriptors);
         victim.assert_sound();
     }
 }
@@ -78,7 +78,7 @@ fn idle_connections_are_closed_and_busy_ones_are_not() {
     let mut busy = Client::connect(victim.address);
     ping(&mut busy);
     let descriptors = victim.descriptors();
-    wait_until("idle connections are closed", Duration::from_secs(5), || {
+    wait_until("idle connections are closed", Duration::from_secs(20), || {
         ping(&mut busy);
         victim.descriptors() <= descriptors - 22
     });
@@ -107,10 +107,10 @@ fn churn_leaks_neither_descriptors_nor_memory() {
     };
     let descriptors = victim.descriptors();
     churn(1000);
-    wait_until("all are closed", Duration::from_secs(10), || victim.descriptors() <= descriptors);
+    wait_until("all are closed", Duration::from_secs(30), || victim.descriptors() <= descriptors);
     let before = victim.memory_kib("VmRSS");
     churn(4000);
-    wait_until("all are closed", Duration::from_secs(10), || victim.descriptors() <= descriptors);
+    wait_until("all are closed", Duration::from_secs(30), || victim.descriptors() <= descriptors);
     let after = victim.memory_kib("VmRSS");
     println!("churn: {before} KiB, then {after} KiB");
     assert!(after < before + 400, "4,000 connections left {} KiB behind", after - before);
@@ -179,7 +179,7 @@ fn more_connections_than_descriptors_are_refused_in_words() {
     let descriptors = victim.descriptors();
     let served = clients.len();
     drop(clients);
-    wait_until("they are closed", Duration::from_secs(5), || victim.descriptors() <= descriptors - served);
+    wait_until("they are closed", Duration::from_secs(20), || victim.descriptors() <= descriptors - served);
     victim.assert_sound();
 }
 
@@ -196,10 +196,10 @@ fn the_wait_of_a_client_that_went_away_ends() {
             client.vanish()
         }
     }
-    wait_until("their connections are closed", Duration::from_secs(5), || {
+    wait_until("their connections are closed", Duration::from_secs(20), || {
         victim.descriptors() <= descriptors
     });
-    assert!(began.elapsed() < Duration::from_secs(5));
+    assert!(began.elapsed() < Duration::from_secs(20));
     victim.assert_sound();
 }
 

@@ -160,7 +160,7 @@ fn a_length_that_is_announced_keeps_nobody_waiting() {
     for _ in 0..20 {
         assert_eq!(Client::connect(victim.address).produce("announced", 0, 1, &batch), ErrorCode::NONE);
     }
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     drop(silent);
     victim.assert_sound();
 }
@@ -799,6 +799,6 @@ fn a_connection_that_never_reads_is_closed_in_the_end() {
     for _ in 0..20 {
         client.send(FETCH_VERSION, &fetch("unread", 0, 50 << 20)).unwrap();
     }
-    wait_until("it is closed", Duration::from_secs(10), || victim.descriptors() < descriptors);
+    wait_until("it is closed", Duration::from_secs(30), || victim.descriptors() < descriptors);
     victim.assert_sound();
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ mod members;
 
 use calls::{Answer, Answered, Ask, Led, StartNote, Who, encode};
 use leaders::{Leader, LeaderTable, PartitionKey};
-use members::Members;
+use members::{Members, SignsOfLife};
 
 /// A small question, as JSON.
 pub(crate) const ASK: CallKind = CallKind(2);
@@ -91,6 +91,8 @@ pub(crate) struct Cluster {
     /// The epoch of this node's registration, and what it says.
     registered: Mutex<Option<(i64, NodeStart)>>,
     members: Mutex<Members>,
+    /// The metadata leader did not know this node's registration; it is being made again.
+    registers_again: AtomicBool,
     roles: Arc<RoleNews>,
     news: Mutex<Option<mpsc::Receiver<News>>>,
     /// Leaders that changed and are not noted in the metadata yet.
@@ -165,6 +167,7 @@ impl Cluster {
             leaders: LeaderTable::default(),
             registered: Mutex::default(),
             members: Mutex::default(),
+            registers_again: AtomicBool::new(false),
             roles: Arc::new(RoleNews(sender)),
             news: Mutex::new(Some(news)),
             unnoted: Mutex::default(),
@@ -280,7 +283,12 @@ impl Cluster {
         if node == self.own {
             return answers::answer(broker, self, self.own, ask.clone());
         }
-        match self.links.call_blocking(node, ASK, encode(ask), ANSWER_TIME) {
+        self.ask_while(node, ask, || true)
+    }
+
+    /// Asks another node, and waits for its answer as long as something holds.
+    fn ask_while(&self, node: i32, ask: &Ask, holds: impl Fn() -> bool) -> Answered {
+        match self.links.call_while(node, ASK, encode(ask), ANSWER_TIME, holds) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or(Answered::NotHere),
             Err(_) => Answered::NotHere,
         }
@@ -303,7 +311,9 @@ impl Cluster {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let answered = match broker.controller.leader(self.own) {
-                Some(node) => self.ask(broker, node, ask),
+                Some(node) if node == self.own => self.ask(broker, node, ask),
+                // One that leads no more may be paused or cut off: it does not answer.
+                Some(node) => self.ask_while(node, ask, || broker.controller.leader(self.own) == Some(node)),
                 None => Answered::NotHere,
             };
             match answered {
@@ -543,12 +553,15 @@ impl Cluster {
     }
 
     fn follow_members(self: &Arc<Self>, broker: &Arc<Broker>) {
-        let (mut beat, mut noted, mut balanced) = (Instant::now(), Instant::now(), Instant::now());
+        let (mut noted, mut balanced) = (Instant::now(), Instant::now());
+        let mut signs = SignsOfLife::default();
         while !broker.stopping.is_stopping() {
             let times = broker.config().replication.clone();
-            if beat.elapsed() >= Duration::from_millis(times.heartbeat_interval_ms) {
-                beat = Instant::now();
-                self.give_sign_of_life(broker);
+            let registered = self.registered.lock().as_ref().map(|(epoch, _)| *epoch);
+            if let Some((epoch, leader)) = registered.zip(broker.controller.leader(self.own))
+                && signs.is_due(leader, broker.clock.mono_ms(), times.heartbeat_interval_ms)
+            {
+                self.give_sign_of_life(broker, leader, epoch);
             }
             if broker.controller.decides() {
                 self.fence_the_silent(broker, times.session_timeout_ms);
@@ -566,17 +579,35 @@ impl Cluster {
         }
     }
 
-    fn give_sign_of_life(self: &Arc<Self>, broker: &Arc<Broker>) {
-        let Some((broker_epoch, mut start)) = self.registered.lock().clone() else { return };
-        let Some(leader) = broker.controller.leader(self.own) else { return };
-        let answered = self.ask(broker, leader, &Ask::Alive { node: self.own, broker_epoch });
-        if answered == Answered::Refused(ErrorCode::STALE_BROKER_EPOCH.code()) {
-            tracing::warn!("the metadata leader does not know this node's registration; it registers again");
-            start.unclean_dirs.clear();
-            if let Ok(epoch) = self.register(broker, &start) {
-                broker.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
+    /// Gives the metadata leader a sign of life, without waiting for the answer: a leader that is paused or cut off gives none
+    /// for as long as its link stands, and the next leader would take this node for silent meanwhile.
+    fn give_sign_of_life(self: &Arc<Self>, broker: &Arc<Broker>, leader: i32, broker_epoch: i64) {
+        let ask = Ask::Alive { node: self.own, broker_epoch };
+        let (own, of) = (self.clone(), broker.clone());
+        let then = move |answered| {
+            if answered == Answered::Refused(ErrorCode::STALE_BROKER_EPOCH.code()) {
+                own.register_again(&of, broker_epoch);
             }
+        };
+        match leader == self.own {
+            true => then(self.ask(broker, leader, &ask)),
+            false => self.ask_then(leader, &ask, then),
         }
+    }
+
+    /// Registers this node once more, unless it has been done since it had that broker epoch.
+    fn register_again(&self, broker: &Arc<Broker>, broker_epoch: i64) {
+        let registered = self.registered.lock().clone().filter(|(epoch, _)| *epoch == broker_epoch);
+        let Some((_, mut start)) = registered else { return };
+        if self.registers_again.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        tracing::warn!("the metadata leader does not know this node's registration; it registers again");
+        start.unclean_dirs.clear();
+        if let Ok(epoch) = self.register(broker, &start) {
+            broker.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
+        }
+        self.registers_again.store(false, Ordering::Release);
     }
 
     fn fence_the_silent(&self, broker: &Arc<Broker>, timeout_ms: u64) {

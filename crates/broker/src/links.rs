@@ -24,7 +24,7 @@ mod throttle;
 use std::collections::HashMap;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -53,6 +53,8 @@ const BODY_BYTES_MAX: usize = 100 << 20;
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// A peer that says nothing for so long, or takes nothing, is not there.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// How often who waits for an answer looks whether it still wants it.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Threads that serve the requests of other nodes.
 const CALL_THREADS: usize = 4;
 
@@ -389,9 +391,29 @@ impl Links {
         body: Vec<u8>,
         time: Duration,
     ) -> Result<Vec<u8>, CallError> {
+        self.call_while(node, kind, body, time, || true)
+    }
+
+    /// The same, for no longer than something holds, which is looked at every [`LOOK_AGAIN`].
+    pub(crate) fn call_while(
+        &self,
+        node: i32,
+        kind: CallKind,
+        body: Vec<u8>,
+        time: Duration,
+        holds: impl Fn() -> bool,
+    ) -> Result<Vec<u8>, CallError> {
         let (answer, answered) = mpsc::sync_channel(1);
         self.call_then(node, kind, body, Box::new(move |result| _ = answer.send(result)));
-        answered.recv_timeout(time).unwrap_or(Err(CallError::TimedOut))
+        let deadline = Instant::now() + time;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match answered.recv_timeout(left.min(LOOK_AGAIN)) {
+                Ok(result) => return result,
+                Err(RecvTimeoutError::Timeout) if !left.is_zero() && holds() => {}
+                Err(_) => return Err(CallError::TimedOut),
+            }
+        }
     }
 
     /// Asks a node; the answer goes to a function, which must not block.

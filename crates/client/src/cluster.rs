@@ -204,19 +204,26 @@ impl Cluster {
     }
 
     /// A connection to any broker: one that is there, or the first that can be made. Of those that are there each has its
-    /// turn, since one that is cut off from the others goes on to answer what it last heard.
+    /// turn, since one that is cut off from the others goes on to answer what it last heard; those that the configuration names
+    /// as well, since such a one may name no other.
     ///
     /// # Errors
     /// The first broker's, or the first one that another attempt may repair.
     pub(crate) async fn any(&self) -> Result<Connection, Error> {
         let mut addresses: Vec<Arc<str>> = self.inner.known.lock().nodes.values().cloned().collect();
+        let named = addresses.len();
+        for one in &self.inner.config.bootstrap {
+            if !addresses.iter().any(|known| **known == **one) {
+                addresses.push(Arc::from(one.as_str()));
+            }
+        }
         let turn = self.inner.turn.fetch_add(1, Ordering::Relaxed);
-        let first = turn.checked_rem(addresses.len()).unwrap_or(0);
-        addresses.rotate_left(first);
-        addresses.extend(self.inner.config.bootstrap.iter().map(|one| Arc::from(one.as_str())));
-        if let Some(open) = addresses.iter().find_map(|address| self.open_already(address)) {
+        let by_turn = addresses.iter().cycle().skip(turn % addresses.len().max(1)).take(addresses.len());
+        if let Some(open) = by_turn.into_iter().find_map(|address| self.open_already(address)) {
             return Ok(open);
         }
+        // What the cluster names is more likely to be there.
+        addresses[..named].rotate_left(turn.checked_rem(named).unwrap_or(0));
         let mut errors = Vec::new();
         for address in &addresses {
             match self.connect(address).await {

@@ -145,8 +145,7 @@ fn answer(
     out: &mut ResponseBuffer,
 ) -> Handled {
     let image = broker.controller.image();
-    let brokers = cluster::nodes(broker, context, &image).filter(|node| !node.fenced);
-    let brokers = brokers.map(|node| MetadataResponseBroker {
+    let brokers = cluster::nodes_for_clients(broker, context, &image).map(|node| MetadataResponseBroker {
         node_id: node.id,
         host: node.host.into(),
         port: node.port,

@@ -79,8 +79,10 @@ pub(crate) fn serve(
             return serve(broker, context, decoder, out);
         }
         let leader = broker.controller.leader(broker.node.id).filter(|leader| *leader != broker.node.id);
-        let answer = leader
-            .and_then(|leader| cluster.links.call_blocking(leader, FORWARD, body.clone(), ANSWER_TIME).ok());
+        let answer = leader.and_then(|leader| {
+            let leads = || broker.controller.leader(broker.node.id) == Some(leader);
+            cluster.links.call_while(leader, FORWARD, body.clone(), ANSWER_TIME, leads).ok()
+        });
         if let Some((at, response)) = answer.as_deref().and_then(open_answer) {
             let left = deadline.saturating_duration_since(Instant::now());
             // Late is better than never: the change is made.

@@ -1,4 +1,4 @@
-//! Which nodes give signs of life, as the metadata leader sees it.
+//! Signs of life: which nodes give them, as the metadata leader sees it, and when this node has to.
 
 use std::collections::BTreeMap;
 
@@ -34,9 +34,38 @@ impl Members {
     }
 }
 
+/// When this node has to give its next sign of life.
+#[derive(Debug, Default)]
+pub(super) struct SignsOfLife {
+    /// To whom the last one went, and when, in monotonic milliseconds.
+    last: Option<(i32, u64)>,
+}
+
+impl SignsOfLife {
+    /// Whether one is due to the metadata leader: an interval after the last one, and at once to another leader, which may
+    /// find the node fenced by its predecessor. One that is due counts as given.
+    pub(super) fn is_due(&mut self, leader: i32, now_ms: u64, interval_ms: u64) -> bool {
+        let is_due =
+            self.last.is_none_or(|(to, at_ms)| to != leader || now_ms.saturating_sub(at_ms) >= interval_ms);
+        if is_due {
+            self.last = Some((leader, now_ms));
+        }
+        is_due
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signs_are_due_at_intervals_and_at_once_to_another_leader() {
+        let mut signs = SignsOfLife::default();
+        assert!(signs.is_due(1, 5_000, 2_000) && !signs.is_due(1, 6_999, 2_000));
+        assert!(signs.is_due(1, 7_000, 2_000) && !signs.is_due(1, 7_001, 2_000));
+        assert!(signs.is_due(2, 7_002, 2_000) && !signs.is_due(2, 9_001, 2_000));
+        assert!(signs.is_due(2, 9_002, 2_000));
+    }
 
     #[test]
     fn nodes_are_silent_after_the_time_out() {

@@ -41,6 +41,17 @@ pub(crate) fn nodes<'a>(
     image.brokers().filter_map(endpoint)
 }
 
+/// Those of them that clients are sent to: the ones that take part, as far as this node can know. One that knows of no metadata
+/// leader may have been cut off since others came back, so it names all: a client that knew only this node would never find them.
+pub(crate) fn nodes_for_clients<'a>(
+    broker: &'a Broker,
+    context: &RequestContext,
+    image: &'a MetadataImage,
+) -> impl Iterator<Item = Endpoint<'a>> {
+    let knows_none = broker.controller.leader(broker.node.id).is_none();
+    nodes(broker, context, image).filter(move |node| knows_none || !node.fenced)
+}
+
 /// Who leads a partition, as the metadata says to clients.
 pub(crate) struct Leadership {
     /// `LEADER_NOT_AVAILABLE` where no node does, or 0.

@@ -19,7 +19,7 @@ use super::*;
 use crate::storage::partition::Partition;
 use cluster::{Cluster, Random};
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(60);
 
 /// Waits for a condition, and fails where it does not come about.
 #[track_caller]
@@ -47,7 +47,7 @@ fn records_are_on_a_majority_before_they_are_acknowledged_and_survive_their_lead
     assert_ne!(first, second);
     cluster.acknowledge(second, 50);
     let took = killed.elapsed();
-    assert!(took < Duration::from_secs(3), "acknowledged {took:?} after the leader was gone");
+    assert!(took < Duration::from_secs(8), "acknowledged {took:?} after the leader was gone");
     println!("the second leader acknowledged after {took:?}");
     cluster.restart(first);
     cluster.check(51);

@@ -65,6 +65,26 @@ async fn an_attempt_to_connect_is_one_for_all_who_wait() {
     refusing.abort();
 }
 
+/// One that is cut off may name no other broker than itself.
+#[tokio::test]
+async fn brokers_that_the_configuration_names_have_their_turn() {
+    let (named, other) = (ScriptedBroker::start(1, |_| None), ScriptedBroker::start(2, |_| None));
+    let bootstrap = [named.client().bootstrap, other.client().bootstrap].concat();
+    let cluster = Cluster::new(ClientConfig { bootstrap: bootstrap.clone(), ..named.client() });
+    for address in &bootstrap {
+        cluster.connect(&Arc::from(address.as_str())).await.unwrap();
+    }
+    cluster.inner.known.lock().nodes.insert(1, Arc::from(bootstrap[0].as_str()));
+    let mut asked = Vec::new();
+    for _ in 0..bootstrap.len() {
+        asked.push(cluster.any().await.unwrap().broker().to_owned());
+    }
+    asked.sort();
+    let mut expected = bootstrap.clone();
+    expected.sort();
+    assert_eq!(asked, expected);
+}
+
 #[tokio::test]
 async fn a_topic_is_asked_for_again_when_it_is_old() {
     let world = World::mainstem();

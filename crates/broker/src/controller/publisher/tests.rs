@@ -33,7 +33,7 @@ use crate::net::authentication::tests::Peer;
 use crate::net::event_loop::BACKGROUND_THREADS_MAX;
 use crate::server::Machine;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What becomes of an operation.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]

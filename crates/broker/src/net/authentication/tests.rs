@@ -32,7 +32,7 @@ use self::wire::Wire;
 use crate::EmbeddedBroker;
 
 /// No test waits longer for anything.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const JAAS: &str =
     "org.apache.kafka.common.security.plain.PlainLoginModule required user_alice=\"a-secret\";";
