@@ -392,15 +392,7 @@ impl Partition {
         clock: &Clock,
         scratch: &mut Scratch,
     ) -> Result<AppendOutcome, Refused> {
-        let settings = self.settings();
-        let mut rewritten = Vec::new();
-        let now = clock.now();
-        let batch = prepare(raw, &settings.log, now.wall_ms, origin, scratch, &mut rewritten)?;
-        let mut state = self.lock();
-        state.check_epoch(Some(epoch))?;
-        let outcome = state.append(&batch, now)?;
-        self.appended(state, &outcome);
-        Ok(outcome)
+        self.append_batch(raw, origin, (VerificationGuard::NONE, Some(epoch)), clock, scratch)
     }
 
     /// As [`append`](Self::append); the batch may begin its producer's transaction here if `guard` is the one that
@@ -416,18 +408,7 @@ impl Partition {
         clock: &Clock,
         scratch: &mut Scratch,
     ) -> Result<AppendOutcome, Refused> {
-        let settings = self.settings();
-        let mut rewritten = Vec::new();
-        let now = clock.now();
-        let batch =
-            prepare(raw, &settings.log, now.wall_ms, origin, scratch, &mut rewritten)?.verified_by(guard);
-        if let Some(queue) = &self.attached {
-            return queue.append(&batch);
-        }
-        let mut state = self.lock();
-        let outcome = state.append(&batch, now)?;
-        self.appended(state, &outcome);
-        Ok(outcome)
+        self.append_batch(raw, origin, (guard, None), clock, scratch)
     }
 
     /// As [`append_verified`](Self::append_verified), of what a coordinator has decided while this node led in an epoch: in another
@@ -442,13 +423,29 @@ impl Partition {
         clock: &Clock,
         scratch: &mut Scratch,
     ) -> Result<AppendOutcome, Refused> {
+        self.append_batch(raw, Origin::Coordinator, (guard, epoch), clock, scratch)
+    }
+
+    /// Appends a batch that `guard` may have verified, where an epoch is given in that one alone.
+    fn append_batch(
+        &self,
+        raw: &[u8],
+        origin: Origin,
+        (guard, epoch): (VerificationGuard, Option<LeaderEpoch>),
+        clock: &Clock,
+        scratch: &mut Scratch,
+    ) -> Result<AppendOutcome, Refused> {
         let settings = self.settings();
         let mut rewritten = Vec::new();
         let now = clock.now();
-        let batch = prepare(raw, &settings.log, now.wall_ms, Origin::Coordinator, scratch, &mut rewritten)?;
+        let batch =
+            prepare(raw, &settings.log, now.wall_ms, origin, scratch, &mut rewritten)?.verified_by(guard);
+        if let Some(queue) = &self.attached {
+            return queue.append(&batch);
+        }
         let mut state = self.lock();
         state.check_epoch(epoch)?;
-        let outcome = state.append(&batch.verified_by(guard), now)?;
+        let outcome = state.append(&batch, now)?;
         self.appended(state, &outcome);
         Ok(outcome)
     }
