@@ -6,3 +6,4 @@ mod deadlines;
 pub mod groups;
 pub mod time;
 pub mod transactions;
+pub mod writes;
