@@ -134,7 +134,7 @@ impl Broker {
         self.dir_alarm.ring();
     }
 
-    /// Whether every log directory serves, with all its partitions.
+    /// Looks whether every log directory serves, with all its partitions.
     ///
     /// # Errors
     /// Which does not, and why.

@@ -239,7 +239,7 @@ impl Cluster {
         }
     }
 
-    /// Whether this node may stop without partitions that have other replicas having to wait for it.
+    /// Looks whether this node may stop: the metadata and each partition that has other replicas can go on without it.
     ///
     /// # Errors
     /// Why not, for a person.

@@ -78,7 +78,7 @@ impl<'a> ConfigTarget<'a> {
     }
 }
 
-/// Whether a request may alter the configuration of a resource, given by the code of its type and its name.
+/// Refuses to alter the configuration of a resource, given by the code of its type and its name, if the request may not.
 ///
 /// # Errors
 /// `INVALID_REQUEST` where there is nothing to alter, or that it is not allowed.
@@ -152,7 +152,8 @@ pub(crate) fn refuse_what_is_not_permitted<'a, R: Alteration<'a>>(
     refused
 }
 
-/// Whether the listeners of this node could go on with what a resource would have, whichever resource it is.
+/// Refuses changes of a resource with which listeners of this node could not go on; only its own settings and those of all nodes
+/// are looked at.
 fn check_listeners<'a>(
     broker: &Broker,
     (kind, name): (i8, &str),

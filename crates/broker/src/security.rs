@@ -92,7 +92,7 @@ impl CurrentSasl {
         Ok(CurrentSasl { listener: listener.to_owned(), settings })
     }
 
-    /// Whether these keys could be obeyed from now on.
+    /// Looks whether these keys could be obeyed from now on, and changes nothing.
     ///
     /// # Errors
     /// As [`SaslSettings::new`].
@@ -225,7 +225,7 @@ impl Security {
         self.tls_listeners().flat_map(|tls| tls.warnings(tls::now_seconds())).collect()
     }
 
-    /// Whether the listeners could use the stores, users and mechanisms that this node would have after changes of its own
+    /// Looks whether the listeners could use the stores, users and mechanisms that this node would have after changes of its own
     /// values, or, with an empty name, of the cluster's; values that are not changed go if these replace them. What else is
     /// wrong with the changes is not looked at.
     ///

@@ -135,7 +135,7 @@ pub(crate) enum Durable {
 }
 
 impl Durable {
-    /// Tells.
+    /// Ends the wait.
     pub(crate) fn done(self, result: Result<(), ErrorCode>) {
         match self {
             Durable::Request(wait) => wait.done(result),
@@ -305,7 +305,7 @@ impl Partition {
         self.poisoned.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether it is served from the directory of its own at this path.
+    /// Whether it is served from this partition directory.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
         self.lock().log.as_ref().is_ok_and(|log| log.path() == path)
     }
@@ -941,7 +941,7 @@ impl State {
         }
     }
 
-    /// Whether this node leads in an epoch, if one is given.
+    /// Refuses an append that was meant for another leader epoch than this one, if for any.
     fn check_epoch(&self, epoch: Option<LeaderEpoch>) -> Result<(), Refused> {
         match epoch.is_none_or(|epoch| epoch == self.leader_epoch) {
             true => Ok(()),
@@ -1006,7 +1006,7 @@ impl State {
         self.held.as_ref().map_or(end, |held| end.min(held.durable_end))
     }
 
-    /// Whether the log is durable up to `upto`, or will never be; None: not yet.
+    /// How a wait until the log is durable up to `upto` ends; `None`: it goes on.
     fn durability(&self, upto: i64) -> Option<Result<(), ErrorCode>> {
         match &self.log {
             Err(no_log) => Some(Err(no_log.code())),
