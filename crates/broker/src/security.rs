@@ -44,16 +44,16 @@ pub enum ListenerSecurityError {
         /// What is wrong.
         source: SecurityError,
     },
-    /// `super.users`.
+    /// `super.users` cannot be read.
     #[error("super.users: {0}")]
     SuperUsers(SecurityError),
-    /// Between nodes.
+    /// What nodes show each other cannot be used.
     #[error("the controllers' listener {0}: {1}")]
     Nodes(String, String),
-    /// `bootstrap.checkpoint`.
+    /// The users in `bootstrap.checkpoint` cannot be read.
     #[error("{0}")]
     FirstUsers(String),
-    /// TLS.
+    /// The stores or protocols of a listener cannot be used.
     #[error("the listener {listener} cannot use TLS: {source}")]
     Tls {
         /// The listener.
@@ -206,7 +206,7 @@ impl Security {
         self.http.as_ref()
     }
 
-    /// The listeners with TLS.
+    /// The TLS of all listeners that have it: those of clients, of HTTP and of other nodes.
     pub(crate) fn tls_listeners(&self) -> impl Iterator<Item = &Arc<TlsSettings>> {
         self.tls.iter().chain([&self.http]).flatten().chain(self.of_nodes())
     }
@@ -388,7 +388,7 @@ impl SaslSettings {
         Ok(SaslSettings { rules: Arc::new(rules), receive_bytes_max, plain, keys: sasl.clone() })
     }
 
-    /// The users of PLAIN.
+    /// The users that may log in by PLAIN; none without that mechanism.
     pub(crate) fn plain_users(&self) -> Option<&PlainUsers> {
         self.plain.as_ref()
     }

@@ -133,7 +133,7 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// Whether there is nothing to be done.
+    /// Returns true if the driver has nothing to do.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
             && self.high_watermark.is_none()
@@ -296,7 +296,7 @@ impl Replica {
         Ok(replica)
     }
 
-    /// The log.
+    /// Its log, to be read.
     pub fn log(&self) -> &Log {
         &self.log
     }
@@ -311,7 +311,7 @@ impl Replica {
         self.own
     }
 
-    /// Its group.
+    /// The id of the group that it is a replica of.
     pub fn group(&self) -> GroupId {
         self.group
     }

@@ -638,7 +638,7 @@ impl<C: Coordinator> Driver<C> {
 pub(crate) enum Keys {
     /// All groups, or transactional ids, that this node coordinates.
     All,
-    /// These.
+    /// These groups, or transactional ids.
     These(Vec<String>),
 }
 

@@ -46,7 +46,7 @@ use waiters::FetchWaiters;
 /// About the bytes of a marker.
 const MARKER_BYTES: usize = 78;
 
-/// One partition.
+/// A partition of a topic, as this node has it.
 pub(crate) struct Partition {
     /// Topic, shared with its other partitions.
     pub(crate) topic: Arc<str>,

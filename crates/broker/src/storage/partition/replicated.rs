@@ -64,7 +64,7 @@ pub(crate) struct Leadership {
 pub(crate) struct ReplicationHealth {
     /// Whether this node leads; the rest is then known, and 0 otherwise.
     pub(crate) is_leader: bool,
-    /// Replicas.
+    /// How many replicas the group has.
     pub(crate) replicas: usize,
     /// Those of them that are in sync.
     pub(crate) in_sync: usize,
