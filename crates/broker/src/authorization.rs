@@ -66,7 +66,7 @@ impl Authorization {
         self.allowed.load(Ordering::Relaxed)
     }
 
-    /// Rules that there are.
+    /// Rules of all principals and resources.
     pub(crate) fn rules_count(&self) -> usize {
         self.index.lock().len()
     }

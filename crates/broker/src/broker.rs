@@ -35,7 +35,7 @@ use crate::storage::partition::Partition;
 use crate::storage::topics::Topics;
 use crate::telemetry::ClientTelemetry;
 
-/// The broker.
+/// What all connections and threads of this node share.
 pub(crate) struct Broker {
     /// Who this node is, and where clients reach it.
     pub(crate) node: Node,
@@ -96,13 +96,13 @@ pub(crate) struct Node {
 
 /// Bounds, each from the configuration.
 pub(crate) struct Limits {
-    /// `socket.request.max.bytes`.
+    /// `socket.request.max.bytes`: a larger request ends its connection.
     pub(crate) request_bytes_max: usize,
-    /// `connections.max.idle.ms`.
+    /// `connections.max.idle.ms`: a connection that asks nothing for so long is closed.
     pub(crate) connection_idle: Duration,
-    /// `fetch.max.bytes`.
+    /// `fetch.max.bytes`: of records in one answer, whatever the client asks for.
     pub(crate) fetch_bytes_max: usize,
-    /// `max.request.partition.size.limit`.
+    /// `max.request.partition.size.limit`: partitions in one answer of DescribeTopicPartitions.
     pub(crate) describe_partitions_max: usize,
 }
 
@@ -134,7 +134,7 @@ impl Broker {
         self.dir_alarm.ring();
     }
 
-    /// Whether every log directory serves, with all its partitions.
+    /// Looks whether every log directory serves, with all its partitions.
     ///
     /// # Errors
     /// Which does not, and why.

@@ -19,7 +19,6 @@ use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::Mutex;
 
 use crate::broker::Broker;
-use crate::controller::ControllerError;
 use crate::coordinators::{self, worker::Worker};
 use crate::links::{CallKind, Links};
 use crate::net::context::RequestContext;
@@ -36,8 +35,9 @@ pub(crate) mod forward;
 pub(crate) mod founding;
 pub(crate) mod leaders;
 mod members;
+mod registration;
 
-use calls::{Answer, Answered, Ask, Led, StartNote, Who, encode};
+use calls::{Answer, Answered, Ask, Led, Who, encode};
 use leaders::{Leader, LeaderTable, PartitionKey};
 use members::{Members, SignsOfLife};
 
@@ -54,10 +54,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 const ANSWER_TIME: Duration = Duration::from_secs(12);
 /// Between two attempts.
 const RETRY: Duration = Duration::from_millis(50);
-/// How often a start that waits looks at the room on its disks.
-const LOOK_FOR_ROOM: Duration = Duration::from_millis(500);
-/// How often a start says for whom it waits.
-const SAID_EVERY: Duration = Duration::from_secs(5);
 /// How often leaders look at who is in sync.
 const IN_SYNC_EVERY: Duration = Duration::from_millis(500);
 /// How often all nodes get the whole table again.
@@ -246,7 +242,7 @@ impl Cluster {
         }
     }
 
-    /// Whether this node may stop without partitions that have other replicas having to wait for it.
+    /// Looks whether this node may stop: the metadata and each partition that has other replicas can go on without it.
     ///
     /// # Errors
     /// Why not, for a person.
@@ -350,72 +346,6 @@ impl Cluster {
             let is_current = cluster.ask_leader(&broker, &nothing).is_ok();
             waiting.into_iter().for_each(|then| then(is_current));
         }));
-    }
-
-    /// Registers this node: waits for the metadata leader for as long as it takes. Returns the broker epoch.
-    ///
-    /// # Errors
-    /// When it is refused, or all other nodes are of another cluster, or the start was broken off.
-    pub(crate) fn register(&self, broker: &Arc<Broker>, start: &NodeStart) -> Result<i64, ControllerError> {
-        let ask = Ask::Register(StartNote::of(start));
-        let mut said = Instant::now();
-        loop {
-            if broker.health.is_broken_off() {
-                return Err(ControllerError::BrokenOff);
-            }
-            let answered = match broker.controller.leader(self.own) {
-                Some(node) => self.ask(broker, node, &ask),
-                None => Answered::NotHere,
-            };
-            match answered {
-                Answered::Is { answer: Answer::Epoch(epoch), at } if wait_at_start(broker, at) => {
-                    *self.registered.lock() = Some((epoch, start.clone()));
-                    return Ok(epoch);
-                }
-                Answered::Refused(code) if !is_transient(ErrorCode(code)) => {
-                    return Err(ControllerError::Register(ErrorCode(code)));
-                }
-                _ => {}
-            }
-            // Where some do not answer, they may be of this node's cluster, and it waits for them.
-            if let Some(others) = self.links.other_clusters() {
-                let named = others.iter().map(|(node, cluster)| format!("node {node} of {cluster}"));
-                let theirs = named.collect::<Vec<_>>().join(", ");
-                return Err(ControllerError::OtherCluster {
-                    own: self.links.cluster_id().to_owned(),
-                    theirs,
-                });
-            }
-            if said.elapsed() >= SAID_EVERY {
-                said = Instant::now();
-                match broker.dirs.all().find(|dir| dir.is_full()) {
-                    Some(dir) => tracing::warn!(
-                        "the start waits for room on the disk of log directory {}, for the metadata",
-                        dir.path().display()
-                    ),
-                    None => tracing::warn!("{}", self.missing_majority()),
-                }
-            }
-            std::thread::sleep(RETRY);
-        }
-    }
-
-    /// What is missing where there is no metadata leader, for a person.
-    pub(crate) fn missing_majority(&self) -> String {
-        let connected = self.links.connected();
-        let is_missing = |id: &i32| *id != self.own && !connected.contains(id);
-        let missing: Vec<_> = self.quorum.ids().filter(is_missing).collect();
-        let nodes = self.quorum.voters.len();
-        let named: Vec<_> =
-            missing.iter().filter_map(|id| self.quorum.voter(*id)).map(ToString::to_string).collect();
-        match missing.len() * 2 >= nodes {
-            true => format!(
-                "no metadata leader: a majority of the {nodes} nodes is needed, and these cannot be reached: {}; start \
-                 them, or look at the network between the nodes",
-                named.join(", ")
-            ),
-            false => "waiting for the nodes to elect a metadata leader".to_owned(),
-        }
     }
 
     /// A block of producer ids.
@@ -900,19 +830,6 @@ impl LedHere {
     fn note(&self, (topic_id, partition): PartitionKey, own: i32) -> LeaderNote {
         LeaderNote { topic_id, partition, leader: own, leader_epoch: self.epoch.get(), isr: self.isr.clone() }
     }
-}
-
-/// Waits until this node knows the metadata up to an offset. On a disk that was full it can only when there is room again, for
-/// which nothing else looks before a start is over.
-fn wait_at_start(broker: &Broker, at: i64) -> bool {
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline && !broker.health.is_broken_off() {
-        if broker.controller.wait_for_image(at, LOOK_FOR_ROOM).is_ok() {
-            return true;
-        }
-        broker.dirs.all().for_each(|dir| dir.look_for_room());
-    }
-    false
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::storage::partition::Partition;
 use groups::OFFSETS_TOPIC;
 use transactions::TRANSACTIONS_TOPIC;
 
+pub(crate) mod described;
 pub(crate) mod driver;
 pub(crate) mod groups;
 pub(crate) mod markers;

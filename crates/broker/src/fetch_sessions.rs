@@ -286,9 +286,9 @@ impl Session {
 
 /// What a response would say of one partition.
 pub(crate) struct Answer {
-    /// Bytes of records.
+    /// It has bytes of records.
     pub(crate) has_records: bool,
-    /// An error or a diverging epoch.
+    /// It has an error or a diverging epoch.
     pub(crate) is_error: bool,
     /// The high watermark.
     pub(crate) high_watermark: i64,

@@ -68,7 +68,7 @@ impl Health {
         self.dead_threads.lock().push(format!("the thread {name} has panicked: {stopped}"));
     }
 
-    /// Whether the node serves with all its threads.
+    /// Looks whether the node serves with all its threads.
     ///
     /// # Errors
     /// Which have died.

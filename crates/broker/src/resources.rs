@@ -2,10 +2,13 @@
 
 use mainstem_config::alter::Change;
 use mainstem_controller::ResourceKind;
-use mainstem_wire::ErrorCode;
+use mainstem_wire::{DecodeError, Decoder, ErrorCode, Request};
 
 use crate::broker::Broker;
 use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
+use crate::net::dispatch::{Handled, body};
+use crate::net::output::ResponseBuffer;
+use crate::net::respond::{Throttled, respond};
 
 /// `ConfigResource.Type` of the protocol.
 const TOPIC: i8 = ResourceKind::Topic as i8;
@@ -75,7 +78,7 @@ impl<'a> ConfigTarget<'a> {
     }
 }
 
-/// Whether a request may alter the configuration of a resource, given by the code of its type and its name.
+/// Refuses to alter the configuration of a resource, given by the code of its type and its name, if the request may not.
 ///
 /// # Errors
 /// `INVALID_REQUEST` where there is nothing to alter, or that it is not allowed.
@@ -110,25 +113,47 @@ pub(crate) fn authorized_as<'a>(
     })
 }
 
+/// What changes of a resource, and whether all that is not set there goes.
+pub(crate) type Changes<'a> = (Vec<Change<'a>>, bool);
+
+/// A request that alters configurations: AlterConfigs, IncrementalAlterConfigs.
+pub(crate) trait Alteration<'a>: Request<'a> {
+    /// A resource of it.
+    type Resource;
+    /// The answer about a resource.
+    type Answer;
+
+    /// Its resources.
+    fn resources(&mut self) -> &mut Vec<Self::Resource>;
+
+    /// The code of a resource's type, and its name.
+    fn named(resource: &Self::Resource) -> (i8, &str);
+
+    /// What changes of a resource.
+    fn changes(resource: &Self::Resource) -> Changes<'_>;
+
+    /// The answer about a resource of which nothing is changed.
+    fn refuse(resource: &Self::Resource, why: &Refused) -> Self::Answer;
+
+    /// The response that consists of answers.
+    fn response(answers: Vec<Self::Answer>) -> Self::Response<'static>;
+}
+
 /// Takes out of a request what may not be altered, and answers for it.
-pub(crate) fn refuse_what_is_not_permitted<R, A>(
+pub(crate) fn refuse_what_is_not_permitted<'a, R: Alteration<'a>>(
     (broker, context): (&Broker, &RequestContext),
-    resources: &mut Vec<R>,
-    names: impl Fn(&R) -> (i8, &str),
-    refuse: impl Fn(&R, &Refused) -> A,
-) -> Vec<A> {
+    request: &mut R,
+) -> Vec<R::Answer> {
     let mut refused = Vec::new();
-    resources.retain(|resource| {
-        let permitted = permit_alteration(broker, context, names(resource));
-        permitted.map_err(|why| refused.push(refuse(resource, &why))).is_ok()
+    request.resources().retain(|resource| {
+        let permitted = permit_alteration(broker, context, R::named(resource));
+        permitted.map_err(|why| refused.push(R::refuse(resource, &why))).is_ok()
     });
     refused
 }
 
-/// What changes of a resource, and whether all that is not set there goes.
-pub(crate) type Changes<'a> = (Vec<Change<'a>>, bool);
-
-/// Whether the listeners of this node could go on with what a resource would have, whichever resource it is.
+/// Refuses changes of a resource with which listeners of this node could not go on; only its own settings and those of all nodes
+/// are looked at.
 fn check_listeners<'a>(
     broker: &Broker,
     (kind, name): (i8, &str),
@@ -145,46 +170,47 @@ fn check_listeners<'a>(
 }
 
 /// Takes out of a request what would leave a listener of this node with stores, users or mechanisms that it cannot use; the
-/// answers to it. `changes` makes of a resource what changes.
-pub(crate) fn refuse_unusable<R, A>(
-    broker: &Broker,
-    resources: &mut Vec<R>,
-    named: impl Fn(&R) -> (i8, &str),
-    changes: impl Fn(&R) -> Changes<'_>,
-    refuse: impl Fn(&R, &Refused) -> A,
-) -> Vec<A> {
+/// answers to it.
+pub(crate) fn refuse_unusable<'a, R: Alteration<'a>>(broker: &Broker, request: &mut R) -> Vec<R::Answer> {
     let mut answers = Vec::new();
-    resources.retain(|resource| {
-        let checked = check_listeners(broker, named(resource), || changes(resource));
-        checked.map_err(|why| answers.push(refuse(resource, &why))).is_ok()
+    request.resources().retain(|resource| {
+        let checked = check_listeners(broker, R::named(resource), || R::changes(resource));
+        checked.map_err(|why| answers.push(R::refuse(resource, &why))).is_ok()
     });
     answers
 }
 
-/// The answers to a request that another node decides, if a part of it would leave a listener of this node with what it cannot
-/// use: then nothing of it is changed. Only who may change a part learns what is wrong with it. None if nothing is.
-pub(crate) fn refuse_all_with_unusable<R, A>(
+/// Answers a request that is to be handed on to the metadata leader, if listeners of this node could not use a part of what it
+/// sets: the leader cannot look at this node's files. Then nothing of it is changed, and only who may change a part learns what is
+/// wrong with it. None if they could.
+///
+/// # Errors
+/// When the body is malformed.
+pub(crate) fn refuse_before_handing_on<'a, R: Alteration<'a>>(
     (broker, context): (&Broker, &RequestContext),
-    resources: &[R],
-    named: impl Fn(&R) -> (i8, &str),
-    changes: impl Fn(&R) -> Changes<'_>,
-    refuse: impl Fn(&R, &Refused) -> A,
-) -> Option<Vec<A>> {
-    let check = |resource: &R| {
-        let may = may_be_altered(broker, context, named(resource));
-        if may { check_listeners(broker, named(resource), || changes(resource)) } else { Ok(()) }
+    decoder: &Decoder<'a>,
+    out: &mut ResponseBuffer,
+) -> Result<Option<Handled>, DecodeError>
+where
+    R::Response<'static>: Throttled,
+{
+    let mut request: R = body(&mut decoder.clone(), context.version)?;
+    let resources = request.resources();
+    let check = |resource: &R::Resource| {
+        let may = may_be_altered(broker, context, R::named(resource));
+        if may { check_listeners(broker, R::named(resource), || R::changes(resource)) } else { Ok(()) }
     };
     let checked: Vec<_> = resources.iter().map(check).collect();
     if checked.iter().all(Result::is_ok) {
-        return None;
+        return Ok(None);
     }
     let unchanged = Refused {
         error: ErrorCode::INVALID_REQUEST,
         message: "Nothing of this request was changed, since another part of it was refused.".to_owned(),
     };
     let answers = resources.iter().zip(&checked).map(|(resource, checked)| {
-        let denied = permit_alteration(broker, context, named(resource)).err();
-        refuse(resource, denied.as_ref().or(checked.as_ref().err()).unwrap_or(&unchanged))
+        let denied = permit_alteration(broker, context, R::named(resource)).err();
+        R::refuse(resource, denied.as_ref().or(checked.as_ref().err()).unwrap_or(&unchanged))
     });
-    Some(answers.collect())
+    Ok(Some(respond(context, R::response(answers.collect()), out)))
 }

@@ -44,16 +44,16 @@ pub enum ListenerSecurityError {
         /// What is wrong.
         source: SecurityError,
     },
-    /// `super.users`.
+    /// `super.users` cannot be read.
     #[error("super.users: {0}")]
     SuperUsers(SecurityError),
-    /// Between nodes.
+    /// What nodes show each other cannot be used.
     #[error("the controllers' listener {0}: {1}")]
     Nodes(String, String),
-    /// `bootstrap.checkpoint`.
+    /// The users in `bootstrap.checkpoint` cannot be read.
     #[error("{0}")]
     FirstUsers(String),
-    /// TLS.
+    /// The stores or protocols of a listener cannot be used.
     #[error("the listener {listener} cannot use TLS: {source}")]
     Tls {
         /// The listener.
@@ -92,7 +92,7 @@ impl CurrentSasl {
         Ok(CurrentSasl { listener: listener.to_owned(), settings })
     }
 
-    /// Whether these keys could be obeyed from now on.
+    /// Looks whether these keys could be obeyed from now on, and changes nothing.
     ///
     /// # Errors
     /// As [`SaslSettings::new`].
@@ -206,7 +206,7 @@ impl Security {
         self.http.as_ref()
     }
 
-    /// The listeners with TLS.
+    /// The TLS of all listeners that have it: those of clients, of HTTP and of other nodes.
     pub(crate) fn tls_listeners(&self) -> impl Iterator<Item = &Arc<TlsSettings>> {
         self.tls.iter().chain([&self.http]).flatten().chain(self.of_nodes())
     }
@@ -225,7 +225,7 @@ impl Security {
         self.tls_listeners().flat_map(|tls| tls.warnings(tls::now_seconds())).collect()
     }
 
-    /// Whether the listeners could use the stores, users and mechanisms that this node would have after changes of its own
+    /// Looks whether the listeners could use the stores, users and mechanisms that this node would have after changes of its own
     /// values, or, with an empty name, of the cluster's; values that are not changed go if these replace them. What else is
     /// wrong with the changes is not looked at.
     ///
@@ -388,7 +388,7 @@ impl SaslSettings {
         Ok(SaslSettings { rules: Arc::new(rules), receive_bytes_max, plain, keys: sasl.clone() })
     }
 
-    /// The users of PLAIN.
+    /// The users that may log in by PLAIN; none without that mechanism.
     pub(crate) fn plain_users(&self) -> Option<&PlainUsers> {
         self.plain.as_ref()
     }

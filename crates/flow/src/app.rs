@@ -617,7 +617,7 @@ impl Running {
         })
     }
 
-    /// Whether it has its partitions and makes progress.
+    /// What is known of how it is: its state, whether it has its partitions, whether it makes progress.
     pub fn status(&self) -> &Status {
         &self.status
     }

@@ -69,7 +69,7 @@ struct Handle {
     inputs: mpsc::UnboundedSender<Input>,
     shared: Arc<Shared>,
     task: JoinHandle<()>,
-    /// What is committed.
+    /// The position that was committed last.
     committed: Option<CommittedOffset>,
     /// Its topic was not there when its position was committed last.
     is_missing: bool,

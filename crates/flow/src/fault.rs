@@ -76,7 +76,7 @@ impl Fault {
         Fault { class: FaultClass::Stop, cause: cause.to_string() }
     }
 
-    /// What it is.
+    /// Says whether the message is tried again, becomes a dead letter, or ends the application.
     pub fn class(&self) -> FaultClass {
         self.class
     }

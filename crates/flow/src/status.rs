@@ -110,7 +110,7 @@ impl Status {
         self.now.lock().state
     }
 
-    /// Whether it takes part in its group, also where that has more members than partitions, so that this one has none.
+    /// Looks whether it takes part in its group, also where that has more members than partitions, so that this one has none.
     ///
     /// # Errors
     /// Why it does not.
@@ -124,7 +124,7 @@ impl Status {
         }
     }
 
-    /// Whether it makes progress: in no partition has the first unfinished message been running, or been ready to, for longer
+    /// Looks whether it makes progress: in no partition has the first unfinished message been running, or been ready to, for longer
     /// than [`App::stuck_after`](crate::App::stuck_after). One that waits for its next attempt, for the end of a pause, or
     /// until what it sends or its dead letter is written does not count, nor does any during an outage: a restart would not
     /// help there.

@@ -25,6 +25,27 @@ struct Order {
     id: u64,
 }
 
+/// A route that does nothing but note the lines of a topic, and what it has noted.
+fn noting(topic: &str) -> (Seen<String>, Route) {
+    let seen: Seen<String> = Arc::default();
+    let own = seen.clone();
+    let route = Route::topic(topic, move |line: Msg<Text>| {
+        own.lock().push(line.clone());
+        async {}
+    });
+    (seen, route)
+}
+
+/// Three lines of a topic are handled; then it is deleted and created anew.
+async fn recreate_behind_three(world: &World, topic: &str, seen: &Seen<String>) {
+    for line in ["1", "2", "3"] {
+        world.write(topic, None, line).await;
+    }
+    eventually("three are handled", || seen.lock().len() == 3).await;
+    world.delete(topic).await;
+    world.create(topic, 1).await;
+}
+
 /// Short waits between attempts.
 fn quick() -> Retry {
     Retry::exponential(5, 50)
@@ -437,12 +458,7 @@ async fn metadata_of_something_else_are_ignored() {
         let group = format!("g-{}", metadata.len());
         let committed = CommittedOffset { metadata: metadata.into(), ..CommittedOffset::from(1) };
         world.commit(&group, "orders", BTreeMap::from([(world.t("orders", 0), committed)])).await;
-        let seen: Seen<String> = Arc::default();
-        let own = seen.clone();
-        let route = Route::topic("orders", move |line: Msg<Text>| {
-            own.lock().push(line.clone());
-            async {}
-        });
+        let (seen, route) = noting("orders");
         let running = world.app(&group).add(route).start().unwrap();
         eventually("two are handled", || seen.lock().len() == 2).await;
         running.stop().await.unwrap();
@@ -454,12 +470,7 @@ async fn metadata_of_something_else_are_ignored() {
 async fn filters_leave_out_what_they_should() {
     let world = World::start();
     world.create("lines", 1).await;
-    let seen: Seen<String> = Arc::default();
-    let own = seen.clone();
-    let route = Route::topic("lines", move |line: Msg<Text>| {
-        own.lock().push(line.clone());
-        async {}
-    });
+    let (seen, route) = noting("lines");
     let route = route.expire_after(Duration::from_secs(3_600)).filter(|record| record.key() != Some(b"no"));
     let running = world.app("a").add(route).start().unwrap();
     world.write_record(world.record("lines", "old").timestamp_ms(1_000)).await;
@@ -559,12 +570,7 @@ async fn two_processes_share_partitions_and_repeat_nothing() {
 async fn a_broker_that_restarts_is_waited_for() {
     let mut world = World::start();
     world.create("orders", 2).await;
-    let seen: Seen<String> = Arc::default();
-    let own = seen.clone();
-    let route = Route::topic("orders", move |line: Msg<Text>| {
-        own.lock().push(line.clone());
-        async {}
-    });
+    let (seen, route) = noting("orders");
     let running = world.app("billing").add(route).start().unwrap();
     world.write("orders", None, "before").await;
     eventually("one is handled", || seen.lock().len() == 1).await;
@@ -621,23 +627,13 @@ async fn a_topic_that_is_created_anew_is_read_from_its_beginning() {
     for protocol in support::protocols() {
         let world = World::start();
         world.create("orders", 1).await;
-        let seen: Seen<String> = Arc::default();
-        let own = seen.clone();
-        let route = Route::topic("orders", move |line: Msg<Text>| {
-            own.lock().push(line.clone());
-            async {}
-        });
+        let (seen, route) = noting("orders");
         let app = world.app("a").protocol(protocol.clone()).client(|client| mainstem_client::ClientConfig {
             metadata_max_age: Duration::from_millis(200),
             ..client
         });
         let running = app.add(route).start().unwrap();
-        for line in ["1", "2", "3"] {
-            world.write("orders", None, line).await;
-        }
-        eventually("three are handled", || seen.lock().len() == 3).await;
-        world.delete("orders").await;
-        world.create("orders", 1).await;
+        recreate_behind_three(&world, "orders", &seen).await;
         world.write("orders", None, "new").await;
         eventually("the new one is handled", || seen.lock().contains(&"new".to_owned())).await;
         running.stop().await.unwrap();
@@ -649,12 +645,7 @@ async fn a_topic_that_is_created_anew_is_read_whole_though_it_is_longer_than_the
     for protocol in support::protocols() {
         let world = World::start();
         world.create("orders", 1).await;
-        let seen: Seen<String> = Arc::default();
-        let own = seen.clone();
-        let route = Route::topic("orders", move |line: Msg<Text>| {
-            own.lock().push(line.clone());
-            async {}
-        });
+        let (seen, route) = noting("orders");
         let app = world.app("a").protocol(protocol.clone()).client(|client| mainstem_client::ClientConfig {
             // It does not look before the new topic is longer than where it was in the old one.
             retry_backoff: Duration::from_secs(2),
@@ -662,12 +653,7 @@ async fn a_topic_that_is_created_anew_is_read_whole_though_it_is_longer_than_the
             ..client
         });
         let running = app.add(route).start().unwrap();
-        for line in ["1", "2", "3"] {
-            world.write("orders", None, line).await;
-        }
-        eventually("three are handled", || seen.lock().len() == 3).await;
-        world.delete("orders").await;
-        world.create("orders", 1).await;
+        recreate_behind_three(&world, "orders", &seen).await;
         for number in 0..10 {
             world.write("orders", None, &format!("new {number}")).await;
         }
@@ -739,12 +725,7 @@ async fn an_application_may_get_committed_records_alone() {
     for (isolation, expected) in
         [(Isolation::ReadUncommitted, &["taken back", "kept"][..]), (Isolation::ReadCommitted, &["kept"][..])]
     {
-        let seen: Seen<String> = Arc::default();
-        let own = seen.clone();
-        let route = Route::topic("orders", move |line: Msg<Text>| {
-            own.lock().push(line.clone());
-            async {}
-        });
+        let (seen, route) = noting("orders");
         let app = world.app(&format!("{isolation:?}"));
         let app = app.consumer(move |config| ConsumerConfig { isolation, ..config });
         let running = app.add(route).start().unwrap();

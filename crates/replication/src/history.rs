@@ -90,7 +90,7 @@ pub struct Event {
     pub at_ms: u64,
     /// The client; for [`Operation::Final`] a replica's node.
     pub process: i32,
-    /// What.
+    /// What was done, or tried.
     pub operation: Operation,
     /// What came of it.
     pub outcome: Outcome,

@@ -36,9 +36,9 @@ pub(crate) const RUN_INTERNAL: u8 = 1;
 /// The name of a group on a link: until the link ends, this number stands for two replicas of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alias {
-    /// The number.
+    /// What stands for the group in frames.
     pub number: u32,
-    /// The group.
+    /// The group that is meant.
     pub group: GroupId,
     /// Whose messages go under it.
     pub from: ReplicaId,

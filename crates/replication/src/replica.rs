@@ -21,17 +21,21 @@ use crate::index::{EntryIndex, Position, term_of};
 use crate::journal::{EntryKind, Frame, GroupState, InternalEntry, Journal, JournalSync, Mark, Start, Vote};
 use crate::lag::Lag;
 use crate::logger::logger;
-use crate::snapshots::{SnapshotContent, SnapshotOffer};
-use crate::store::{Store, from_raft, is_stub, offer_of, snapshot_of, stub};
+use crate::snapshots::SnapshotOffer;
+use crate::store::{Store, from_raft, is_stub, stub};
 use crate::unsynced::{Durable, Unsynced, Writes};
 use mainstem_log::{AppendError, Appended, Log, Origin, Prepared, prepare};
 use mainstem_records::{LeaderEpoch, Scratch};
+use offers::begin_log_anew;
 use parking_lot::Mutex;
-use raft::eraftpb::{ConfChange, ConfChangeV2, Entry, EntryType, HardState, Message, MessageType, Snapshot};
-use raft::{Config, ProgressState, RaftState, RawNode, SnapshotStatus, StateRole};
+use raft::eraftpb::{ConfChange, ConfChangeV2, Entry, EntryType, HardState, Message, MessageType};
+use raft::{Config, RaftState, RawNode, StateRole};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+
+mod offers;
+mod room;
 
 /// The library's clock: milliseconds between two ticks.
 pub const TICK_MS: u64 = 50;
@@ -47,13 +51,8 @@ const REST_TICKS: u64 = 10;
 const INFLIGHT_MAX: usize = 32;
 /// What a replica has left without an answer, because it has no room, is not sent again before.
 const ASK_AGAIN_MS: u64 = 1_000;
-/// A leader without room looks for another one so often, at most.
-const MAKE_WAY_MS: u64 = 2_000;
 /// Committed entries are listed in lots of so many bytes.
 const COMMITTED_BYTES_PER_READY: u64 = 64 << 10;
-
-/// A replica that was offered a snapshot and asks for none of it for so long is offered one again, in ms.
-const SNAPSHOT_PATIENCE_MS: u64 = 10_000;
 
 /// What a replica is in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +133,7 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// Whether there is nothing to be done.
+    /// Returns true if the driver has nothing to do.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
             && self.high_watermark.is_none()
@@ -297,7 +296,7 @@ impl Replica {
         Ok(replica)
     }
 
-    /// The log.
+    /// Its log, to be read.
     pub fn log(&self) -> &Log {
         &self.log
     }
@@ -312,7 +311,7 @@ impl Replica {
         self.own
     }
 
-    /// Its group.
+    /// The id of the group that it is a replica of.
     pub fn group(&self) -> GroupId {
         self.group
     }
@@ -453,168 +452,9 @@ impl Replica {
             && (message.log_term, message.index) < (log.last_term(), log.last_index())
     }
 
-    /// Batches wait for room, in this group alone; no-ops are small, and go into the journal. And a replica that could not
-    /// append does not take over.
-    fn has_no_room_for(&self, message: &Message) -> bool {
-        let takes_room = match message.get_msg_type() {
-            MessageType::MsgAppend => message.get_entries().iter().any(is_stub),
-            MessageType::MsgTimeoutNow => true,
-            _ => false,
-        };
-        takes_room && self.log.dir().is_full()
-    }
-
-    /// Notes the snapshot that a leader has for this replica.
-    fn note_offer(&mut self, message: &Message) -> Result<(), MessageError> {
-        let offer = offer_of(message.get_snapshot()).ok_or(MessageError::Snapshot)?;
-        let is_wanted = message.term >= self.node.raft.term
-            && self.role.state != RoleState::Leader
-            && offer.start.index > self.node.raft.raft_log.committed
-            && offer.configuration.replicas().any(|replica| replica == self.own)
-            && offer.configuration.voters_outgoing.is_empty();
-        if is_wanted {
-            self.effects.offered = Some(offer);
-        }
-        Ok(())
-    }
-
-    /// Takes a snapshot over that was offered ([`Effects::offered`]), and is on disk under its name: the log begins anew
-    /// behind it, or does when there is room, and needs the file from then on. Returns false where the file is not needed: no
-    /// leader is known now, the log has reached its end without, or the disk is full. Blocks on the disk. To be followed by
-    /// [`Replica::drive`]. After an error it is not known whether the file is needed.
-    pub fn restore(&mut self, offer: &SnapshotOffer) -> Result<bool, ReplicaError> {
-        self.check_running()?;
-        self.drive_into()?;
-        let RoleState::Follower { leader: Some(leader) } = self.role.state else { return Ok(false) };
-        // The library's election may be further than the role that was noted.
-        let follows = self.is_taking_part()
-            && !self.log.dir().is_full()
-            && self.node.raft.state == StateRole::Follower
-            && self.node.raft.term == self.role.term;
-        if !follows || offer.start.index <= self.node.raft.raft_log.committed {
-            return Ok(false);
-        }
-        // All that is in a snapshot is committed. So it does not matter who had it: the present leader has it, too.
-        let mut message = Message { msg_type: MessageType::MsgSnapshot, ..Message::default() };
-        (message.from, message.to, message.term) = (leader.0, self.own.0, self.role.term);
-        message.set_snapshot(snapshot_of(offer));
-        self.node.step(message).map_err(|error| self.fail(error.into()))?;
-        self.drive_into()?;
-        let is_begun = self.journal.lock().group(self.group).is_some_and(|state| state.restoring);
-        Ok(is_begun || self.effects.restored.is_some())
-    }
-
-    /// The snapshot that replicas get which need entries that are not here any more; `None`: there is none.
-    pub fn offer_snapshot(&mut self, content: Option<SnapshotContent>) {
-        let since = self.journal.lock().group(self.group).map_or(0, |state| state.configuration_index);
-        // Of who was in the group earlier nothing is known here, and a change under way ends first.
-        let is_known = |content: &SnapshotContent| content.start.index >= since;
-        let is_settled = self.configuration.voters_outgoing.is_empty();
-        let content = content.filter(is_known).filter(|_| is_settled);
-        let configuration = self.configuration.clone();
-        self.node.mut_store().offer = content.map(|SnapshotContent { start, len, crc }| SnapshotOffer {
-            start,
-            configuration,
-            len,
-            crc,
-        });
-    }
-
-    /// Whether there is a snapshot for replicas that need entries which are not here any more.
-    pub fn has_offer(&self) -> bool {
-        self.node.store().has_offer()
-    }
-
-    /// A replica of a node has asked for a range of a snapshot: it is at it.
-    pub fn note_fetch(&mut self, node: i32) {
-        let of_node = |id: &&mut u64| ReplicaId(**id).node() == node;
-        let mut ids: Vec<u64> = self.fetching.keys().copied().collect();
-        ids.iter_mut().filter(of_node).for_each(|id| _ = self.fetching.insert(*id, self.now_ms));
-    }
-
-    /// A replica of a node cannot have the snapshot that it was offered: it is offered another one.
-    pub fn note_failed_fetch(&mut self, node: i32) {
-        let ids: Vec<u64> =
-            self.fetching.keys().copied().filter(|id| ReplicaId(*id).node() == node).collect();
-        ids.into_iter().for_each(|id| self.offer_again(id));
-    }
-
-    fn offer_again(&mut self, id: u64) {
-        self.fetching.remove(&id);
-        if self.failed.is_none() {
-            self.node.report_snapshot(id, SnapshotStatus::Failure);
-        }
-    }
-
-    /// Notices which replicas were offered a snapshot, and which of them do nothing about it.
-    fn watch_offers(&mut self) {
-        let is_offered = |progress: &raft::Progress| progress.state == ProgressState::Snapshot;
-        let offered: Vec<u64> =
-            self.node.raft.prs().iter().filter(|(_, one)| is_offered(one)).map(|(id, _)| *id).collect();
-        self.fetching.retain(|id, _| offered.contains(id));
-        for id in offered {
-            let since_ms = *self.fetching.entry(id).or_insert(self.now_ms);
-            if self.now_ms.saturating_sub(since_ms) >= SNAPSHOT_PATIENCE_MS {
-                self.offer_again(id);
-            }
-        }
-    }
-
-    /// The last entry that precedes `offset`, where that is known without a look at the log: of what was appended last, and
-    /// where the journal remembers it ([`Replica::remember`]). It is committed if the offset is. `None` also where the replica
-    /// waits for room.
-    pub fn entry_before(&self, offset: i64) -> Option<Start> {
-        self.node.store().index.entry_before(offset).filter(|_| self.is_taking_part())
-    }
-
-    /// The entry with which a snapshot may end that precedes `offset`, as [`Replica::entry_before`] knows it. `None` also where the
-    /// log is not durable so far: after a power cut it would end before its snapshots, which have let what precedes them be given up.
-    pub fn snapshot_end(&self, offset: i64) -> Option<Start> {
-        if offset > self.log.ends().durable_end {
-            return None;
-        }
-        self.entry_before(offset)
-    }
-
     /// Where the group's entries begin.
     pub fn start(&self) -> Start {
         self.node.store().index.start()
-    }
-
-    /// Has the journal remember which entry precedes an offset that is committed: a snapshot ends there. Returns true if the
-    /// journal has to be synced before anything relies on it.
-    pub fn remember(&mut self, at: Start) -> Result<bool, ReplicaError> {
-        self.check_running()?;
-        let marks = self.node.store().index.marks_for(at);
-        let mut frames: Vec<_> = marks.iter().copied().map(Frame::Mark).collect();
-        let is_noted = !frames.is_empty();
-        self.write_frames(&mut frames)?;
-        self.node.mut_store().index.add_marks(&marks);
-        Ok(is_noted)
-    }
-
-    /// Up to where the log can be given up behind a snapshot: what precedes is applied, and durable here as well. What is
-    /// committed need not be: a majority of others may have it. Without a snapshot to offer nothing more is given up.
-    pub fn given_up_max(&self) -> i64 {
-        let ends = self.log.ends();
-        if !self.node.store().has_offer() {
-            return ends.log_start;
-        }
-        let durable = if self.options.write_caching { ends.log_end } else { ends.durable_end };
-        let index = &self.node.store().index;
-        let applied = index.offset_before(self.node.raft.raft_log.applied);
-        applied.map_or(ends.log_start, |offset| offset.min(durable))
-    }
-
-    /// Of a leader: an offset that every other voter has reached which the log still serves; what is behind that gets a
-    /// snapshot anyway.
-    pub fn slowest_offset(&self) -> Option<i64> {
-        if self.role.state != RoleState::Leader {
-            return None;
-        }
-        let index = &self.node.store().index;
-        let others = self.voters().filter(|(id, _)| *id != self.own.0);
-        others.filter_map(|(_, progress)| index.offset_before(progress.matched)).min()
     }
 
     /// A leader that counts on entries which are not here, or denies committed ones, speaks to a replica that has lost its
@@ -687,27 +527,6 @@ impl Replica {
     /// Alone in its group, it would lead with a tail that is not durable.
     fn waits_alone(&self) -> bool {
         self.configuration.voters.len() == 1 && !self.unsynced.is_empty()
-    }
-
-    /// A leader that cannot append for want of room gives leadership to a replica that has what is committed. That one does
-    /// not take it if it has no room either.
-    fn make_way(&mut self) {
-        let (next_ms, tried) = self.make_way;
-        let may = self.role.state == RoleState::Leader && self.node.raft.lead_transferee.is_none();
-        if !may || self.now_ms < next_ms || !self.log.dir().is_full() {
-            return;
-        }
-        let committed = self.node.raft.raft_log.committed;
-        let others = self.voters().filter(|(id, progress)| {
-            *id != self.own.0 && progress.recent_active && progress.matched >= committed
-        });
-        let best = others.max_by_key(|(id, progress)| (*id != tried, progress.matched, *id));
-        if let Some((to, _)) = best {
-            self.make_way = (self.now_ms + MAKE_WAY_MS, to);
-            let to_node = ReplicaId(to).node();
-            tracing::warn!(partition = %self.log.partition(), to_node, "leadership is given away: the disk is full");
-            self.node.transfer_leader(to);
-        }
     }
 
     /// When [`Replica::tick`] is due: later where nothing is to be done before.
@@ -909,97 +728,6 @@ impl Replica {
         driven.or_else(|error| self.make_do(error))
     }
 
-    /// Deals with what could not be written. Where there was no room, what was half done is taken back.
-    fn make_do(&mut self, error: ReplicaError) -> Result<(), ReplicaError> {
-        if !self.is_no_more_than_full(&error) {
-            return Err(self.fail(error));
-        }
-        let of_journal = matches!(error, ReplicaError::Journal(_));
-        self.log.dir().note_full();
-        let begun = self.begin_anew();
-        self.choose_election_timeout();
-        match begun {
-            // Votes need the journal.
-            Ok(()) if !of_journal => Ok(()),
-            Ok(()) => {
-                self.wait_for_room();
-                Ok(())
-            }
-            Err(error) if self.is_no_more_than_full(&error) => {
-                self.wait_for_room();
-                Ok(())
-            }
-            Err(error) => Err(self.fail(error)),
-        }
-    }
-
-    /// Whether an error is that of a full disk, and log and journal are as they were before it.
-    fn is_no_more_than_full(&self, error: &ReplicaError) -> bool {
-        error.is_out_of_space() && self.log.stopped().is_none() && !self.journal.lock().has_failed()
-    }
-
-    /// Begins with what is in log and journal, as at a start: what the library has wanted written is not all there. What is
-    /// there and not durable is not taken for persisted.
-    fn begin_anew(&mut self) -> Result<(), ReplicaError> {
-        let before = &self.node.raft.raft_log;
-        let persisted = before.persisted;
-        let mut state = self.journal.lock().group(self.group).cloned().ok_or(ReplicaError::Unknown)?;
-        state.applied = state.applied.max(before.applied);
-        // What the library has as committed may be of entries that were to take the place of those here.
-        state.committed = state.committed.max(self.committed_offset.0);
-        if state.restoring {
-            // The journal had room for what the log is to begin with, and not for more.
-            begin_log_anew(&mut self.log, self.group, &self.journal, state.start, self.now_ms)?;
-            self.note_restored(state.start, state.configuration.clone());
-        }
-        let index = EntryIndex::open(&state, &mut self.log, self.now_ms)?;
-        let last = index.last();
-        let entry = (last, index.term(last).unwrap_or(0));
-        let offer = self.node.mut_store().offer.take();
-        self.node = new_node(self.own, &state, index)?;
-        self.node.mut_store().offer = offer;
-        self.node.skip_bcast_commit(!self.options.broadcast_commit);
-        let log = &mut self.node.raft.raft_log;
-        log.persisted = persisted.clamp(log.applied, last);
-        let durable = Durable { journal: self.journal.lock().appended(), log: self.log.ends().log_end };
-        self.unsynced.begin_anew(durable, entry);
-        self.appending.clear();
-        self.incoming = Incoming::default();
-        self.configuration = state.configuration;
-        self.standing.clear();
-        self.fetching.clear();
-        (self.stands_from, self.is_heard) = (None, false);
-        (self.rested, self.heartbeat_ticks, self.election) = (false, 0, (u64::MAX, StateRole::Follower));
-        self.note_role();
-        self.note_committed()?;
-        self.settle();
-        Ok(())
-    }
-
-    fn wait_for_room(&mut self) {
-        self.waits_for_room = true;
-        let role = Role { state: RoleState::Follower { leader: None }, ..self.role };
-        if role != self.role {
-            self.role = role;
-            self.effects.role = Some(role);
-        }
-        self.standing.clear();
-        (self.stands_from, self.is_heard) = (None, false);
-        tracing::warn!(partition = %self.log.partition(), "the replica waits for room on its disk");
-    }
-
-    fn look_for_room(&mut self) {
-        if self.log.dir().is_full() {
-            return;
-        }
-        self.waits_for_room = false;
-        if let Err(error) = self.begin_anew() {
-            // It says so, or waits on.
-            let _ = self.make_do(error);
-        }
-        self.choose_election_timeout();
-    }
-
     fn take_readys(&mut self) -> Result<(), ReplicaError> {
         while self.node.has_ready() {
             let mut ready = self.node.ready();
@@ -1035,38 +763,6 @@ impl Replica {
             }
         }
         Ok(())
-    }
-
-    /// Has the log begin behind a snapshot, where the library has taken one over. All of it is durable when this returns.
-    fn begin_behind(
-        &mut self,
-        snapshot: &Snapshot,
-        frames: &mut Vec<Frame>,
-    ) -> Result<Option<Start>, ReplicaError> {
-        if snapshot.get_metadata().index == 0 {
-            return Ok(None);
-        }
-        let offer =
-            offer_of(snapshot).ok_or_else(|| ReplicaError::Damaged("a snapshot without an end".into()))?;
-        assert!(self.appending.is_empty(), "a leader's log does not begin anew");
-        let SnapshotOffer { start, configuration, .. } = offer;
-        frames.push(Frame::Restore { start, own: self.own, configuration: configuration.clone() });
-        self.write_frames(frames)?;
-        Journal::sync_beside_others(&self.journal)?;
-        begin_log_anew(&mut self.log, self.group, &self.journal, start, self.now_ms)?;
-        let store = self.node.mut_store();
-        (store.index, store.offer) = (EntryIndex::begin(start), None);
-        self.unsynced.cut(start.offset);
-        self.note_restored(start, configuration);
-        Ok(Some(start))
-    }
-
-    /// The log has begun behind a snapshot.
-    fn note_restored(&mut self, start: Start, configuration: Configuration) {
-        self.configuration = configuration.clone();
-        self.effects.configuration = Some(configuration);
-        self.effects.high_watermark = Some(self.log.ends().high_watermark);
-        self.effects.restored = Some(start);
     }
 
     fn known_vote(&self) -> Vote {
@@ -1539,20 +1235,6 @@ fn sync_log(log: &mut Log) -> Result<(), ReplicaError> {
     }
     log.flushed(work.upto);
     Ok(())
-}
-
-/// Empties a log that begins anew behind a snapshot, and notes that it does. All of it is durable when this returns.
-fn begin_log_anew(
-    log: &mut Log,
-    group: GroupId,
-    journal: &Arc<Mutex<Journal>>,
-    start: Start,
-    now_ms: u64,
-) -> Result<(), ReplicaError> {
-    log.truncate_fully_and_start_at(start.offset, now_ms)?;
-    sync_log(log)?;
-    journal.lock().append(group, &[Frame::Start(start)])?;
-    Ok(Journal::sync_beside_others(journal)?)
 }
 
 fn new_node(own: ReplicaId, state: &GroupState, index: EntryIndex) -> Result<RawNode<Store>, ReplicaError> {

@@ -12,9 +12,7 @@ use crate::net::context::RequestContext;
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
-use crate::resources::{
-    Changes, Refused, refuse_all_with_unusable, refuse_unusable, refuse_what_is_not_permitted,
-};
+use crate::resources::{Alteration, Changes, Refused, refuse_unusable, refuse_what_is_not_permitted};
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -23,54 +21,54 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let mut request: AlterConfigsRequest<'_> = body(decoder, context.version)?;
-    let refused = refuse_what_is_not_permitted((&**broker, context), &mut request.resources, named, refuse);
-    let unusable = refuse_unusable(broker, &mut request.resources, named, replacement, refuse);
+    let refused = refuse_what_is_not_permitted((&**broker, context), &mut request);
+    let unusable = refuse_unusable(broker, &mut request);
     let altered = broker.controller.decide(|machine| machine.replace_configs(&request));
     let mut responses = match altered {
         Ok(response) => response.responses,
-        Err(error) => request.resources.iter().map(|resource| refuse(resource, &error.into())).collect(),
+        Err(error) => {
+            let refuse = |resource| AlterConfigsRequest::refuse(resource, &error.into());
+            request.resources.iter().map(refuse).collect()
+        }
     };
     responses.extend(unusable);
     responses.extend(refused);
-    Ok(respond(context, AlterConfigsResponse { responses, ..Default::default() }, out))
+    Ok(respond(context, AlterConfigsRequest::response(responses), out))
 }
 
-/// Answers a request that is to be handed on, as IncrementalAlterConfigs does.
-///
-/// # Errors
-/// When the body is malformed.
-pub(crate) fn refuse_before_handing_on(
-    broker: &Broker,
-    context: &RequestContext,
-    decoder: &Decoder<'_>,
-    out: &mut ResponseBuffer,
-) -> Result<Option<Handled>, DecodeError> {
-    let request: AlterConfigsRequest<'_> = body(&mut decoder.clone(), context.version)?;
-    let refused = refuse_all_with_unusable((broker, context), &request.resources, named, replacement, refuse);
-    Ok(refused
-        .map(|responses| respond(context, AlterConfigsResponse { responses, ..Default::default() }, out)))
-}
+impl<'a> Alteration<'a> for AlterConfigsRequest<'a> {
+    type Resource = AlterConfigsResource<'a>;
+    type Answer = AlterConfigsResourceResponse<'static>;
 
-/// What is set; all else goes.
-fn replacement<'a>(resource: &'a AlterConfigsResource<'_>) -> Changes<'a> {
-    let set = resource.configs.iter().map(|config| Change {
-        name: &config.name,
-        operation: Operation::Set,
-        value: config.value.as_deref(),
-    });
-    (set.collect(), true)
-}
+    fn resources(&mut self) -> &mut Vec<Self::Resource> {
+        &mut self.resources
+    }
 
-fn named<'a>(resource: &'a AlterConfigsResource<'_>) -> (i8, &'a str) {
-    (resource.resource_type, &resource.resource_name)
-}
+    fn named(resource: &Self::Resource) -> (i8, &str) {
+        (resource.resource_type, &resource.resource_name)
+    }
 
-fn refuse(resource: &AlterConfigsResource<'_>, why: &Refused) -> AlterConfigsResourceResponse<'static> {
-    AlterConfigsResourceResponse {
-        error_code: why.error.code(),
-        error_message: Some(why.message.clone().into()),
-        resource_type: resource.resource_type,
-        resource_name: resource.resource_name.to_string().into(),
-        ..Default::default()
+    /// What is set; all else goes.
+    fn changes(resource: &Self::Resource) -> Changes<'_> {
+        let set = resource.configs.iter().map(|config| Change {
+            name: &config.name,
+            operation: Operation::Set,
+            value: config.value.as_deref(),
+        });
+        (set.collect(), true)
+    }
+
+    fn refuse(resource: &Self::Resource, why: &Refused) -> Self::Answer {
+        AlterConfigsResourceResponse {
+            error_code: why.error.code(),
+            error_message: Some(why.message.clone().into()),
+            resource_type: resource.resource_type,
+            resource_name: resource.resource_name.to_string().into(),
+            ..Default::default()
+        }
+    }
+
+    fn response(responses: Vec<Self::Answer>) -> AlterConfigsResponse<'static> {
+        AlterConfigsResponse { responses, ..Default::default() }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn serve(
     Ok(respond(context, response, out))
 }
 
-/// Whether there are rules at all, and this request may see or change them.
+/// Refuses a request where there are no rules, or its principal may not see or change them.
 pub(super) fn check(
     broker: &Broker,
     context: &RequestContext,

@@ -17,8 +17,7 @@ use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
 use crate::resources::{
-    BROKER, BROKER_LOGGER, Changes, Refused, refuse_all_with_unusable, refuse_unusable,
-    refuse_what_is_not_permitted,
+    Alteration, BROKER, BROKER_LOGGER, Changes, Refused, refuse_unusable, refuse_what_is_not_permitted,
 };
 
 pub(crate) fn serve(
@@ -28,40 +27,49 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let mut request: IncrementalAlterConfigsRequest<'_> = body(decoder, context.version)?;
-    let refused = refuse_what_is_not_permitted((&**broker, context), &mut request.resources, named, refuse);
+    let refused = refuse_what_is_not_permitted((&**broker, context), &mut request);
     let loggers: Vec<_> =
         request.resources.extract_if(.., |resource| resource.resource_type == BROKER_LOGGER).collect();
-    let unusable = refuse_unusable(broker, &mut request.resources, named, changes, refuse);
+    let unusable = refuse_unusable(broker, &mut request);
     let altered = broker.controller.alter_configs(&request);
     // As in Kafka, who sets a store to what it is has it read again.
     if !request.validate_only && request.resources.iter().any(|resource| resource.resource_type == BROKER) {
         broker.security.read_stores_again();
     }
     let mut responses = altered.unwrap_or_else(|error| {
-        request.resources.iter().map(|resource| refuse(resource, &error.into())).collect()
+        let refuse = |resource| IncrementalAlterConfigsRequest::refuse(resource, &error.into());
+        request.resources.iter().map(refuse).collect()
     });
     responses.extend(alter_loggers(broker, &loggers, request.validate_only));
     responses.extend(unusable);
     responses.extend(refused);
-    Ok(respond(context, IncrementalAlterConfigsResponse { responses, ..Default::default() }, out))
+    Ok(respond(context, IncrementalAlterConfigsRequest::response(responses), out))
 }
 
-/// Answers a request that is to be handed on to the metadata leader, if listeners of this node could not use what it sets: the
-/// leader cannot look at this node's files. None if they could.
-///
-/// # Errors
-/// When the body is malformed.
-pub(crate) fn refuse_before_handing_on(
-    broker: &Broker,
-    context: &RequestContext,
-    decoder: &Decoder<'_>,
-    out: &mut ResponseBuffer,
-) -> Result<Option<Handled>, DecodeError> {
-    let request: IncrementalAlterConfigsRequest<'_> = body(&mut decoder.clone(), context.version)?;
-    let refused = refuse_all_with_unusable((broker, context), &request.resources, named, changes, refuse);
-    Ok(refused.map(|responses| {
-        respond(context, IncrementalAlterConfigsResponse { responses, ..Default::default() }, out)
-    }))
+impl<'a> Alteration<'a> for IncrementalAlterConfigsRequest<'a> {
+    type Resource = AlterConfigsResource<'a>;
+    type Answer = AlterConfigsResourceResponse<'static>;
+
+    fn resources(&mut self) -> &mut Vec<Self::Resource> {
+        &mut self.resources
+    }
+
+    fn named(resource: &Self::Resource) -> (i8, &str) {
+        (resource.resource_type, &resource.resource_name)
+    }
+
+    /// An operation that does not exist is found later.
+    fn changes(resource: &Self::Resource) -> Changes<'_> {
+        (changes_of(resource).unwrap_or_default(), false)
+    }
+
+    fn refuse(resource: &Self::Resource, why: &Refused) -> Self::Answer {
+        answer(resource, why.error.code(), Some(why.message.clone()))
+    }
+
+    fn response(responses: Vec<Self::Answer>) -> IncrementalAlterConfigsResponse<'static> {
+        IncrementalAlterConfigsResponse { responses, ..Default::default() }
+    }
 }
 
 /// Levels of loggers are not metadata: they last until the process ends.
@@ -82,19 +90,6 @@ fn alter_loggers(
         Err(error) => answer(resource, error.code.code(), Some(error.message)),
     });
     answers.collect()
-}
-
-/// An operation that does not exist is found later.
-fn changes<'a>(resource: &'a AlterConfigsResource<'_>) -> Changes<'a> {
-    (changes_of(resource).unwrap_or_default(), false)
-}
-
-fn named<'a>(resource: &'a AlterConfigsResource<'_>) -> (i8, &'a str) {
-    (resource.resource_type, &resource.resource_name)
-}
-
-fn refuse(resource: &AlterConfigsResource<'_>, why: &Refused) -> AlterConfigsResourceResponse<'static> {
-    answer(resource, why.error.code(), Some(why.message.clone()))
 }
 
 fn answer(

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::broker::Broker;
 use crate::net::context::{AskedNode, ConnectionContext, Denial, RequestContext};
 
-/// What is asked.
+/// A question from node to node, with whom it is for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Ask {
     /// Of the metadata leader: register a node that starts.
@@ -64,10 +64,10 @@ impl Ask {
     }
 }
 
-/// What is answered.
+/// The answer to an [`Ask`] that was not refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// It is done.
+    /// It is done, and there is nothing to say.
     Done,
     /// The broker epoch.
     Epoch(i64),

@@ -16,13 +16,12 @@ use mainstem_wire::{ApiKey, DecodeError, Decoder, Message};
 
 use super::calls::{Who, encode_forwarded};
 use super::{ANSWER_TIME, Cluster, FORWARD, PATIENCE, RETRY};
-use crate::api::{alter_configs, incremental_alter_configs};
 use crate::background::Blocking;
 use crate::broker::Broker;
 use crate::net::context::{Denial, Operation, RequestContext, Resource, permits};
 use crate::net::dispatch::Handled;
 use crate::net::output::ResponseBuffer;
-use crate::resources::{BROKER_LOGGER, authorized_as, may_be_altered};
+use crate::resources::{BROKER_LOGGER, authorized_as, may_be_altered, refuse_before_handing_on};
 use crate::supervised;
 
 /// What an answer begins with.
@@ -106,10 +105,11 @@ fn refuse_unusable(
     decoder: &Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Option<Handled>, DecodeError> {
+    let of = (broker, context);
     match context.api {
-        ApiKey::AlterConfigs => alter_configs::refuse_before_handing_on(broker, context, decoder, out),
+        ApiKey::AlterConfigs => refuse_before_handing_on::<AlterConfigsRequest<'_>>(of, decoder, out),
         ApiKey::IncrementalAlterConfigs => {
-            incremental_alter_configs::refuse_before_handing_on(broker, context, decoder, out)
+            refuse_before_handing_on::<IncrementalAlterConfigsRequest<'_>>(of, decoder, out)
         }
         _ => Ok(None),
     }

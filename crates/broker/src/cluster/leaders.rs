@@ -11,7 +11,7 @@ pub(crate) type PartitionKey = (Uuid, i32);
 /// Who leads a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Leader {
-    /// The node.
+    /// The node whose replica leads.
     pub(crate) node: i32,
     /// Since which election.
     pub(crate) epoch: i32,

@@ -97,7 +97,7 @@ impl Offers {
     }
 }
 
-/// The snapshots of this node.
+/// Snapshots of the metadata that this node has: it writes them, serves them to other nodes, and fetches theirs.
 pub(super) struct NodeSnapshots {
     storage: Arc<dyn Storage>,
     /// Where they are: beside the log.

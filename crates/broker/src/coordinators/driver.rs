@@ -18,8 +18,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use mainstem_coordination::groups::{CoordinatorRecord, LogEntry, Token};
+use mainstem_coordination::writes::{self, Consequence};
 use mainstem_log::{TransactionMarker, VerificationGuard};
-use mainstem_records::{BatchBuilder, BatchOptions, LeaderEpoch};
+use mainstem_records::{BatchOptions, LeaderEpoch};
 use mainstem_wire::ErrorCode;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
@@ -462,13 +463,13 @@ impl<C: Coordinator> Driver<C> {
         on_written: Option<OnWritten>,
     ) {
         let _whole = whole_or_over();
-        let result = of_log(result);
+        let result = writes::without_min_insync(result);
         let mut core = self.lock();
         let (now, partition) = (broker.clock.now(), C::partition_of(ticket));
-        match result {
-            Ok(()) => core.machine.appended(now, ticket, Ok(())),
-            Err(_) if core.epochs.get(&partition).copied() == epoch => core.machine.unload(now, partition),
-            Err(_) => {}
+        match Consequence::of(result, epoch, core.epochs.get(&partition).copied()) {
+            Consequence::Report => core.machine.appended(now, ticket, Ok(())),
+            Consequence::GiveUp => core.machine.unload(now, partition),
+            Consequence::Nothing => {}
         }
         self.carry_out(broker, core, VerificationGuard::NONE);
         on_written.into_iter().for_each(|on_written| on_written(result));
@@ -637,7 +638,7 @@ impl<C: Coordinator> Driver<C> {
 pub(crate) enum Keys {
     /// All groups, or transactional ids, that this node coordinates.
     All,
-    /// These.
+    /// These groups, or transactional ids.
     These(Vec<String>),
 }
 
@@ -691,14 +692,6 @@ pub(crate) async fn answer_later<R>(
     Ok(out)
 }
 
-/// What is committed stays, on however many replicas it is: `min.insync.replicas` is about what producers of data are answered.
-fn of_log(result: Result<(), ErrorCode>) -> Result<(), ErrorCode> {
-    match result {
-        Err(ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND) => Ok(()),
-        other => other,
-    }
-}
-
 /// Appends to a partition of a coordinator's topic, where that is replicated in the epoch in which it was taken over: between two
 /// epochs others may have led, and changed what this node goes by. Returns the partition, the end up to which it has to be durable, and
 /// the leader epoch.
@@ -712,7 +705,8 @@ fn append<C: Coordinator>(
     let appended = match content {
         Content::Marker(marker) => partition.append_marker_decided(&marker, epoch, &broker.clock),
         Content::Records { timestamp_ms, batch, guard, records } => {
-            let bytes = encode(batch, timestamp_ms, &records)?;
+            let bytes =
+                writes::batch_of(batch, timestamp_ms, &records).map_err(|_| ErrorCode::MESSAGE_TOO_LARGE)?;
             let append =
                 |scratch: &mut _| partition.append_decided(&bytes, (guard, epoch), &broker.clock, scratch);
             with_scratch(append)
@@ -720,21 +714,6 @@ fn append<C: Coordinator>(
     };
     let outcome = appended.map_err(|refused| refused.code())?;
     Ok((partition, outcome.appended.last_offset + 1, outcome.epoch))
-}
-
-fn encode(
-    batch: BatchOptions,
-    timestamp_ms: i64,
-    records: &[CoordinatorRecord],
-) -> Result<Vec<u8>, ErrorCode> {
-    let mut builder = BatchBuilder::new(batch);
-    for record in records {
-        let value = record.value.as_deref();
-        builder
-            .append(timestamp_ms, Some(&record.key), value, &[])
-            .map_err(|_| ErrorCode::MESSAGE_TOO_LARGE)?;
-    }
-    builder.build().map_err(|_| ErrorCode::MESSAGE_TOO_LARGE)
 }
 
 /// Waits until all that is in a log is durable, and committed where there are several replicas. Returns false if it never
@@ -750,5 +729,5 @@ fn is_durable(partition: &Partition, epoch: LeaderEpoch) -> bool {
         let _ = sender.send(result);
     };
     partition.when_committed(ends.log_end, epoch, Durable::Call(Box::new(told)));
-    durable.recv().is_ok_and(|result| of_log(result).is_ok())
+    durable.recv().is_ok_and(|result| writes::without_min_insync(result).is_ok())
 }

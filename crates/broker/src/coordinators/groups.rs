@@ -9,8 +9,9 @@ use mainstem_coordination::groups::{
     Producer, Reply, Request, RequestContext as GroupContext, Stats, Ticket, Token, TransactionEnd,
     VisibleTopics,
 };
+use mainstem_coordination::writes;
 use mainstem_log::TransactionMarker;
-use mainstem_records::{BatchOptions, LeaderEpoch, ProducerFields};
+use mainstem_records::LeaderEpoch;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
 
@@ -61,7 +62,7 @@ impl Coordinator for GroupCoordinator {
         let effects = GroupCoordinator::effects(self).map(|effect| match effect {
             groups::Effect::Reply { token, reply } => Effect::Reply { token, reply },
             groups::Effect::Append { ticket, timestamp_ms, producer, records } => {
-                Effect::Append { ticket, timestamp_ms, batch: batch_of(producer), records }
+                Effect::Append { ticket, timestamp_ms, batch: writes::options_of(producer), records }
             }
         });
         effects.collect()
@@ -110,15 +111,6 @@ impl Coordinator for GroupCoordinator {
     fn perform(_broker: &Arc<Broker>, other: Self::Other) {
         match other {}
     }
-}
-
-/// A batch of a producer's transaction, or of none. A coordinator's sequence numbers are 0, and are not checked.
-fn batch_of(producer: Option<Producer>) -> BatchOptions {
-    let Some(Producer { id: producer_id, epoch: producer_epoch }) = producer else {
-        return BatchOptions::default();
-    };
-    let producer = ProducerFields { producer_id: producer_id.get(), producer_epoch, base_sequence: 0 };
-    BatchOptions { producer, is_transactional: true, ..BatchOptions::default() }
 }
 
 /// Matches patterns, on a thread that may take its time: against the topics that the sender of a request may describe.

@@ -136,9 +136,7 @@ pub(crate) fn write_here(
         return on_marked(unserved(broker, topic, index));
     };
     if topic == OFFSETS_TOPIC {
-        let told = move |written: Result<(), ErrorCode>| {
-            on_marked(written.map_or_else(of_groups, |()| MarkerOutcome::Written))
-        };
+        let told = move |written: Result<(), ErrorCode>| on_marked(MarkerOutcome::of_groups(written));
         return broker.groups.end_transaction(broker, index, marker, Box::new(told));
     }
     match partition.append_marker(&marker, &broker.clock) {
@@ -168,14 +166,4 @@ fn unserved(broker: &Broker, topic: &str, index: i32) -> MarkerOutcome {
         true => MarkerOutcome::Failed(ErrorCode::NOT_LEADER_OR_FOLLOWER),
         false => MarkerOutcome::Gone,
     }
-}
-
-/// What the groups' coordinator says, as Kafka says it to the transactions' coordinator.
-fn of_groups(error: ErrorCode) -> MarkerOutcome {
-    MarkerOutcome::Failed(match error {
-        ErrorCode::NOT_COORDINATOR
-        | ErrorCode::COORDINATOR_LOAD_IN_PROGRESS
-        | ErrorCode::COORDINATOR_NOT_AVAILABLE => ErrorCode::NOT_LEADER_OR_FOLLOWER,
-        other => other,
-    })
 }

@@ -246,7 +246,7 @@ impl NodeGate {
         self.sasl.is_some()
     }
 
-    /// Whether a principal may speak as a node.
+    /// Refuses a principal that may not speak as a node.
     ///
     /// # Errors
     /// Why not.

@@ -90,7 +90,7 @@ impl AnswerShare {
         true
     }
 
-    /// Bytes of it.
+    /// Bytes that are held now.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -31,7 +31,7 @@ pub(crate) enum Gate {
     Open,
     /// The handshake of TLS, where that is all.
     Tls(Box<TlsGate>),
-    /// SASL.
+    /// SASL, behind TLS where the listener has that.
     Sasl(Box<SaslGate>),
 }
 

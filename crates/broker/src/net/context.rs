@@ -87,9 +87,9 @@ impl ConnectionContext {
 /// One request: its header and where it came from.
 #[derive(Clone)]
 pub(crate) struct RequestContext {
-    /// The connection.
+    /// The connection that it came by.
     pub(crate) connection: Arc<ConnectionContext>,
-    /// The API.
+    /// What it calls.
     pub(crate) api: ApiKey,
     /// Version of the request and its response.
     pub(crate) version: i16,

@@ -287,7 +287,7 @@ impl Placement {
         Placement { event_loop: event_loop.clone() }
     }
 
-    /// The loop.
+    /// The loop that has the connection.
     pub(crate) fn event_loop(&self) -> &Arc<EventLoop> {
         &self.event_loop
     }

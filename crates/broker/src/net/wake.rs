@@ -143,8 +143,8 @@ impl Mailbox {
         has_posted
     }
 
-    /// Whether the loop delivers again and again by itself, so that posts need not wake it. When it stops, it delivers once
-    /// more: no task was notified of what came before.
+    /// Says that the loop delivers again and again by itself, so that posts need not wake it, or does so no more. When it stops,
+    /// it delivers once more: no task was notified of what came before.
     pub(crate) fn set_looked_at(&self, is_looked_at: bool) {
         self.is_looked_at.store(is_looked_at, Ordering::SeqCst);
     }

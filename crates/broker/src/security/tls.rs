@@ -155,7 +155,7 @@ impl TlsSettings {
         self.current.read().failure.clone()
     }
 
-    /// Whether these keys could be obeyed from now on.
+    /// Looks whether these keys could be obeyed from now on, and changes nothing.
     ///
     /// # Errors
     /// When they contradict each other, or name stores that cannot be used, or not in the place of those before them.

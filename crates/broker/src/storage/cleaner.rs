@@ -76,9 +76,9 @@ pub(crate) struct CleanerFigures {
 /// What cannot be compacted in a log directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Uncleanable {
-    /// The directory.
+    /// The path of the directory.
     pub(crate) log_directory: String,
-    /// Partitions.
+    /// Partitions that are not compacted until an operator has looked at them.
     pub(crate) partitions: usize,
     /// Their dirty bytes.
     pub(crate) bytes: u64,

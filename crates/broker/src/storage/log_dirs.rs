@@ -271,7 +271,7 @@ impl LogDirs {
         self.names.iter().any(|(name, path)| path == dir.path() && config.is_cordoned(name))
     }
 
-    /// The one with an id.
+    /// The online log directory with an id.
     pub(crate) fn by_id(&self, id: DirectoryId) -> Option<&Arc<LogDir>> {
         self.data.iter().find(|dir| dir.directory_id() == id)
     }

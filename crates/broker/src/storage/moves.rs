@@ -61,7 +61,7 @@ pub(crate) struct Move {
 
 /// A copy as DescribeLogDirs shows it.
 pub(crate) struct Progress {
-    /// Of which partition.
+    /// The partition that is moved.
     pub(crate) partition: Arc<Partition>,
     /// Where it grows.
     pub(crate) to: Arc<LogDir>,

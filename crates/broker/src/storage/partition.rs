@@ -13,9 +13,8 @@ use mainstem_log::dir::LogDir;
 use mainstem_log::flusher::{FlushTarget, FlushTicket, FlushWork};
 use mainstem_log::partition_dir::TopicPartition;
 use mainstem_log::{
-    AppendError, Appended, CopyError, DeleteRecordsError, Ends, EpochEnd, FutureLog, Log, LogError,
-    Maintained, Origin, Prepared, ReadBound, ReadPlan, TakeOverError, TransactionMarker, VerificationGuard,
-    VerificationRequest, prepare,
+    AppendError, Appended, DeleteRecordsError, Ends, EpochEnd, Log, LogError, Maintained, Origin, Prepared,
+    ReadBound, ReadPlan, TransactionMarker, VerificationGuard, VerificationRequest, prepare,
 };
 use mainstem_records::{LeaderEpoch, ProducerId, Scratch};
 use mainstem_wire::ErrorCode;
@@ -34,26 +33,20 @@ mod queries;
 mod replicated;
 mod snapshots;
 mod stored;
+mod take_over;
 mod waiters;
 
 pub(crate) use queries::{Extent, TimeSearch};
 pub(crate) use replicated::{Pulse, ReplicaEvents, ReplicationHealth, is_append};
 pub(crate) use snapshots::SnapshotStepError;
+use take_over::Held;
+pub(crate) use take_over::TakeOver;
 use waiters::FetchWaiters;
-
-/// How often a copy that takes over is made durable anew because its original lost records meanwhile.
-const TAKE_OVER_ROUNDS_MAX: usize = 5;
-
-/// Steps of up to 1 MiB in which a copy follows its original before the lock is taken all the same.
-const FOLLOW_STEPS_MAX: usize = 100;
-
-/// A step that copies less has followed.
-const FOLLOW_BYTES_MIN: usize = 64 << 10;
 
 /// About the bytes of a marker.
 const MARKER_BYTES: usize = 78;
 
-/// One partition.
+/// A partition of a topic, as this node has it.
 pub(crate) struct Partition {
     /// Topic, shared with its other partitions.
     pub(crate) topic: Arc<str>,
@@ -104,17 +97,6 @@ struct State {
     durable_waits: Vec<(i64, Durable)>,
 }
 
-/// What is appended counts as durable only when the copy that takes over has the partition's name, durably: until then a
-/// restart may find the original, or the copy.
-struct Held {
-    /// As far as anything does.
-    durable_end: i64,
-    /// How the flush ended that was on its way.
-    ended: Option<(i64, io::Result<()>)>,
-    /// Those who wait for a log start.
-    deletions: Vec<Durable>,
-}
-
 /// Why a partition has no log: nothing is appended or read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoLog {
@@ -153,7 +135,7 @@ pub(crate) enum Durable {
 }
 
 impl Durable {
-    /// Tells.
+    /// Ends the wait.
     pub(crate) fn done(self, result: Result<(), ErrorCode>) {
         match self {
             Durable::Request(wait) => wait.done(result),
@@ -323,7 +305,7 @@ impl Partition {
         self.poisoned.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether it is served from the directory of its own at this path.
+    /// Whether it is served from this partition directory.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
         self.lock().log.as_ref().is_ok_and(|log| log.path() == path)
     }
@@ -331,103 +313,6 @@ impl Partition {
     /// Whether it is served from a log directory.
     pub(crate) fn is_in(&self, dir: &Arc<LogDir>) -> bool {
         self.lock().log.as_ref().is_ok_and(|log| Arc::ptr_eq(log.dir(), dir))
-    }
-
-    /// Lets a copy in another log directory take the place of the log, which comes back out of service. Appends and reads
-    /// go on meanwhile, and wait for no sync; what is appended counts as durable when that is over.
-    ///
-    /// # Errors
-    /// See [`TakeOver`].
-    pub(crate) fn take_over(&self, copy: FutureLog, clock: &Clock) -> Result<Log, TakeOver> {
-        {
-            let mut state = self.lock();
-            let durable_end = state.alone()?.ends().durable_end;
-            state.held = Some(Held { durable_end, ended: None, deletions: Vec::new() });
-        }
-        let taken = self.replace_by(copy, clock);
-        if let Err(TakeOver::Refused(TakeOverError::Broken(_))) = &taken {
-            drop(self.take_log(NoLog::Offline));
-        }
-        self.release_durability();
-        taken
-    }
-
-    fn replace_by(&self, mut copy: FutureLog, clock: &Clock) -> Result<Log, TakeOver> {
-        let to = copy.dir().clone();
-        let mut round = 1;
-        let taken = loop {
-            self.follow(&mut copy, clock)?;
-            copy.catch_up(self.lock().alone()?, clock.now().mono_ms)?;
-            copy.make_durable()?;
-            self.follow(&mut copy, clock)?;
-            let mut state = self.lock();
-            let (log, now_ms) = (state.alone()?, clock.now().mono_ms);
-            if !copy.is_current(log) {
-                round += 1;
-                if round <= TAKE_OVER_ROUNDS_MAX {
-                    continue;
-                }
-                // Records are deleted all the time: now that has to wait.
-                copy.catch_up(log, now_ms)?;
-                copy.make_durable()?;
-            }
-            let settings = self.settings.read().log.clone();
-            let due_ms = now_ms.saturating_add(settings.file_delete_delay_ms);
-            let taken = copy.take_over(log, now_ms, due_ms).map_err(TakeOver::Refused)?;
-            log.set_config(settings);
-            state.moves += 1;
-            if let Some(held) = &mut state.held {
-                // That of the original says nothing of the copy.
-                held.ended = None;
-            }
-            *self.flush.write() = Some(Flush::new(&self.own, to.clone(), state.moves));
-            break taken;
-        };
-        taken.sync_retired().map_err(TakeOver::broken)?;
-        match self.lock().alone() {
-            Ok(log) => taken.name(log).map_err(TakeOver::broken)?,
-            Err(TakeOver::NoLog(NoLog::Gone)) => return Err(TakeOver::NoLog(NoLog::Gone)),
-            Err(_) => return Err(TakeOver::Unfinished),
-        }
-        taken.sync_named(&to).map_err(TakeOver::broken)
-    }
-
-    /// Copies what was appended, until that is little.
-    fn follow(&self, copy: &mut FutureLog, clock: &Clock) -> Result<(), TakeOver> {
-        for _ in 0..FOLLOW_STEPS_MAX {
-            let next = copy.next(self.lock().alone()?).map_err(CopyError::Read)?;
-            let Some(plan) = next else { break };
-            if copy.copy(plan, clock.now().mono_ms)? < FOLLOW_BYTES_MIN {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// What was appended while a copy took over may count as durable from now on.
-    fn release_durability(&self) {
-        let mut state = self.lock();
-        let Some(held) = state.held.take() else { return };
-        let (ended, result) = match held.ended {
-            Some((upto, result)) => (state.flushed(upto, &result), result),
-            None => {
-                let durable = state.log.as_ref().map_or(0, |log| log.ends().durable_end);
-                (state.waits_until(durable), Ok(()))
-            }
-        };
-        let waits = !state.durable_waits.is_empty();
-        let dir = state.log.as_ref().map(|log| log.dir().clone()).map_err(|no_log| no_log.code());
-        drop(state);
-        done(ended, &result);
-        for deletion in held.deletions {
-            match &dir {
-                Ok(dir) => commit_log_start(dir, deletion),
-                Err(error) => deletion.done(Err(*error)),
-            }
-        }
-        if waits {
-            self.request_flush();
-        }
     }
 
     /// Whether its files cannot be used, while the topic is there: clients are told that nobody leads it.
@@ -507,15 +392,7 @@ impl Partition {
         clock: &Clock,
         scratch: &mut Scratch,
     ) -> Result<AppendOutcome, Refused> {
-        let settings = self.settings();
-        let mut rewritten = Vec::new();
-        let now = clock.now();
-        let batch = prepare(raw, &settings.log, now.wall_ms, origin, scratch, &mut rewritten)?;
-        let mut state = self.lock();
-        state.check_epoch(Some(epoch))?;
-        let outcome = state.append(&batch, now)?;
-        self.appended(state, &outcome);
-        Ok(outcome)
+        self.append_batch(raw, origin, (VerificationGuard::NONE, Some(epoch)), clock, scratch)
     }
 
     /// As [`append`](Self::append); the batch may begin its producer's transaction here if `guard` is the one that
@@ -531,18 +408,7 @@ impl Partition {
         clock: &Clock,
         scratch: &mut Scratch,
     ) -> Result<AppendOutcome, Refused> {
-        let settings = self.settings();
-        let mut rewritten = Vec::new();
-        let now = clock.now();
-        let batch =
-            prepare(raw, &settings.log, now.wall_ms, origin, scratch, &mut rewritten)?.verified_by(guard);
-        if let Some(queue) = &self.attached {
-            return queue.append(&batch);
-        }
-        let mut state = self.lock();
-        let outcome = state.append(&batch, now)?;
-        self.appended(state, &outcome);
-        Ok(outcome)
+        self.append_batch(raw, origin, (guard, None), clock, scratch)
     }
 
     /// As [`append_verified`](Self::append_verified), of what a coordinator has decided while this node led in an epoch: in another
@@ -557,13 +423,29 @@ impl Partition {
         clock: &Clock,
         scratch: &mut Scratch,
     ) -> Result<AppendOutcome, Refused> {
+        self.append_batch(raw, Origin::Coordinator, (guard, epoch), clock, scratch)
+    }
+
+    /// Appends a batch that `guard` may have verified, where an epoch is given in that one alone.
+    fn append_batch(
+        &self,
+        raw: &[u8],
+        origin: Origin,
+        (guard, epoch): (VerificationGuard, Option<LeaderEpoch>),
+        clock: &Clock,
+        scratch: &mut Scratch,
+    ) -> Result<AppendOutcome, Refused> {
         let settings = self.settings();
         let mut rewritten = Vec::new();
         let now = clock.now();
-        let batch = prepare(raw, &settings.log, now.wall_ms, Origin::Coordinator, scratch, &mut rewritten)?;
+        let batch =
+            prepare(raw, &settings.log, now.wall_ms, origin, scratch, &mut rewritten)?.verified_by(guard);
+        if let Some(queue) = &self.attached {
+            return queue.append(&batch);
+        }
         let mut state = self.lock();
         state.check_epoch(epoch)?;
-        let outcome = state.append(&batch.verified_by(guard), now)?;
+        let outcome = state.append(&batch, now)?;
         self.appended(state, &outcome);
         Ok(outcome)
     }
@@ -1004,35 +886,6 @@ impl Locked<'_> {
     }
 }
 
-/// Why a copy did not take a log's place.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum TakeOver {
-    /// There is no log any more.
-    #[error(transparent)]
-    NoLog(NoLog),
-    /// What its group must not forget is beside its log, and stays.
-    #[error("the partition has several replicas; those do not move between log directories yet")]
-    Replicated,
-    /// The log and its copy say why.
-    #[error(transparent)]
-    Refused(TakeOverError),
-    /// Its files became unusable when the original was out of service already.
-    #[error("the partition went offline while its copy took over; the next start finishes that")]
-    Unfinished,
-}
-
-impl TakeOver {
-    fn broken(error: LogError) -> Self {
-        TakeOver::Refused(TakeOverError::Broken(error))
-    }
-}
-
-impl From<CopyError> for TakeOver {
-    fn from(error: CopyError) -> Self {
-        TakeOver::Refused(TakeOverError::Aborted(error))
-    }
-}
-
 /// What a fetch asks of one partition.
 #[derive(Debug, Clone)]
 pub(crate) struct PartitionRead {
@@ -1088,7 +941,7 @@ impl State {
         }
     }
 
-    /// Whether this node leads in an epoch, if one is given.
+    /// Refuses an append that was meant for another leader epoch than this one, if for any.
     fn check_epoch(&self, epoch: Option<LeaderEpoch>) -> Result<(), Refused> {
         match epoch.is_none_or(|epoch| epoch == self.leader_epoch) {
             true => Ok(()),
@@ -1153,15 +1006,7 @@ impl State {
         self.held.as_ref().map_or(end, |held| end.min(held.durable_end))
     }
 
-    /// The log, where this node alone has it.
-    fn alone(&mut self) -> Result<&mut Log, TakeOver> {
-        match self.log.as_mut().map_err(|no_log| TakeOver::NoLog(*no_log))? {
-            Stored::Alone(log) => Ok(log),
-            Stored::Replicated(_) => Err(TakeOver::Replicated),
-        }
-    }
-
-    /// Whether the log is durable up to `upto`, or will never be; None: not yet.
+    /// How a wait until the log is durable up to `upto` ends; `None`: it goes on.
     fn durability(&self, upto: i64) -> Option<Result<(), ErrorCode>> {
         match &self.log {
             Err(no_log) => Some(Err(no_log.code())),

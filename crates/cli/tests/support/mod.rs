@@ -1,6 +1,7 @@
-//! What the tests of the binary share: running it, and a broker that answers as a test says.
+//! What the tests of the binary share: running it, its broker, and a broker that answers as a test says.
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub(crate) mod broker;
 pub(crate) mod fake_broker;
 
 use std::io::Write;

@@ -9,22 +9,23 @@ pub struct GroupConfig {
     /// `offsets.topic.num.partitions`: how many partitions `__consumer_offsets` has. Where the topic exists already,
     /// the driver gives the topic's own count.
     pub offsets_topic_num_partitions: i32,
-    /// `group.min.session.timeout.ms`.
+    /// `group.min.session.timeout.ms`: the shortest session time-out that a classic member may ask for.
     pub group_min_session_timeout_ms: i32,
-    /// `group.max.session.timeout.ms`.
+    /// `group.max.session.timeout.ms`: the longest.
     pub group_max_session_timeout_ms: i32,
     /// `group.initial.rebalance.delay.ms`: how long the first rebalance of an empty group waits for more members.
     pub group_initial_rebalance_delay_ms: i32,
     /// `group.max.size`: members of one group.
     pub group_max_size: i32,
-    /// `offset.metadata.max.bytes`. As in Kafka it is compared with the metadata's length in UTF-16 units.
+    /// `offset.metadata.max.bytes`: what a client may note with an offset. As in Kafka it is compared with the metadata's
+    /// length in UTF-16 units.
     pub offset_metadata_max_bytes: i32,
     /// `offsets.commit.timeout.ms`: how long an answer waits for its records. Then it is COORDINATOR_NOT_AVAILABLE, and
     /// the records may take effect all the same.
     pub offsets_commit_timeout_ms: i32,
-    /// `offsets.retention.minutes`, in milliseconds.
+    /// `offsets.retention.minutes`, in milliseconds: for so long offsets are kept that no member uses.
     pub offsets_retention_ms: i64,
-    /// `offsets.retention.check.interval.ms`.
+    /// `offsets.retention.check.interval.ms`: how often a partition is searched for offsets that have expired.
     pub offsets_retention_check_interval_ms: u64,
     /// Groups of the consumer protocol.
     pub consumer: ConsumerGroupConfig,

@@ -244,8 +244,7 @@ impl GroupCoordinator {
         }
     }
 
-    /// Whether the marker of a transaction may be written to a partition now: what follows from it is for this
-    /// coordinator to know.
+    /// Refuses the marker of a transaction in a partition where this coordinator could not take what follows from it now.
     ///
     /// # Errors
     /// NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, or COORDINATOR_NOT_AVAILABLE if too much is in flight. Kafka gives
@@ -577,7 +576,7 @@ impl GroupCoordinator {
         self.ready(id).map(|()| id)
     }
 
-    /// Whether a partition is ours and loaded.
+    /// Refuses a partition that this node does not coordinate, or has not loaded.
     fn ready(&self, partition: i32) -> Result<(), ErrorCode> {
         match self.partitions.get(&partition) {
             Some(partition) if partition.service.loaded => Ok(()),

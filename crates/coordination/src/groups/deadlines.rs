@@ -1,10 +1,9 @@
-//! Every time-out of every group in one ordered set, on the monotonic clock.
+//! Every time-out of every group in one ordered set ([`crate::deadlines`]).
 //!
 //! A heartbeat only moves a time-out into the future, so it rewrites two words in the member and leaves the set alone:
 //! the set keeps the earlier time, and when that comes the time-out is queued again at its real one. Cancelling
 //! removes the entry, so the set never holds more than one entry per live time-out.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// One time-out's slot in its owner (a member, a group, a partition).
@@ -60,17 +59,10 @@ pub(crate) enum Fired {
     NotYet,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Deadlines {
-    set: BTreeSet<(u64, Key)>,
-}
+/// The time-outs of all groups.
+pub(crate) type Deadlines = crate::deadlines::Deadlines<Key>;
 
 impl Deadlines {
-    /// The time of the earliest entry; nothing fires before it.
-    pub(crate) fn next_ms(&self) -> Option<u64> {
-        self.set.first().map(|(at, _)| *at)
-    }
-
     /// Sets or moves the time-out of `slot`.
     pub(crate) fn set(&mut self, slot: &mut Option<Timer>, due_ms: u64, key: impl FnOnce() -> Key) {
         match slot {
@@ -78,9 +70,9 @@ impl Deadlines {
             _ => {
                 let key = key();
                 if let Some(timer) = slot.take() {
-                    self.set.remove(&(timer.queued_ms, key.clone()));
+                    self.remove(timer.queued_ms, key.clone());
                 }
-                self.set.insert((due_ms, key));
+                self.insert(due_ms, key);
                 *slot = Some(Timer { due_ms, queued_ms: due_ms });
             }
         }
@@ -89,13 +81,8 @@ impl Deadlines {
     /// Cancels the time-out of `slot`, if it has one.
     pub(crate) fn cancel(&mut self, slot: &mut Option<Timer>, key: impl FnOnce() -> Key) {
         if let Some(timer) = slot.take() {
-            self.set.remove(&(timer.queued_ms, key()));
+            self.remove(timer.queued_ms, key());
         }
-    }
-
-    /// Takes the earliest entry that has come up by `now_ms`.
-    pub(crate) fn pop(&mut self, now_ms: u64) -> Option<(u64, Key)> {
-        if self.next_ms()? > now_ms { None } else { self.set.pop_first() }
     }
 
     /// Decides whether the popped entry really fires its slot; queues it again where it was moved.
@@ -107,7 +94,7 @@ impl Deadlines {
                     return Fired::Now;
                 }
                 timer.queued_ms = timer.due_ms;
-                self.set.insert((timer.due_ms, popped.1.clone()));
+                self.insert(timer.due_ms, popped.1.clone());
                 Fired::NotYet
             }
             _ => Fired::NotYet,
@@ -118,18 +105,11 @@ impl Deadlines {
     ///
     /// # Panics
     /// If one is missing, or left over, or would come up late.
-    pub(crate) fn check(&self, set: impl Iterator<Item = (Timer, Key)>) {
-        let entry = |(timer, key): (Timer, Key)| {
+    pub(crate) fn check_timers(&self, set: impl Iterator<Item = (Timer, Key)>) {
+        self.check(set.map(|(timer, key)| {
             assert!(timer.queued_ms <= timer.due_ms, "{key:?} comes up late: {timer:?}");
             (timer.queued_ms, key)
-        };
-        assert_eq!(set.map(entry).collect::<BTreeSet<_>>(), self.set, "time-outs that are set, and entries");
-    }
-
-    /// Number of entries, for tests of the bound.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.set.len()
+        }));
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) enum Protocol {
     Consumer(ConsumerGroup),
 }
 
-/// A group.
+/// A group of either protocol, with its offsets.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) protocol: Protocol,

@@ -85,7 +85,8 @@ pub(crate) fn validate(join: &Join<'_>, config: &GroupConfig) -> Result<(), Erro
     }
 }
 
-/// Whether a group may be made for a request: a member that knows its id must have it from a group that is gone.
+/// Refuses to make a group for a member that knows its id, which it must have from a group that is gone, or where there are as many
+/// groups as may be.
 pub(crate) fn may_create(io: &Io<'_>, member_id: &str) -> Result<(), ErrorCode> {
     if !member_id.is_empty() {
         Err(ErrorCode::UNKNOWN_MEMBER_ID)

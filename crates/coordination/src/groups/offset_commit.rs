@@ -142,7 +142,7 @@ fn validate_unknown(io: &Io<'_>, api_version: i16, generation: i32) -> Result<()
     may_create(io)
 }
 
-/// Whether there may be one more group.
+/// Refuses one more group where there are as many as may be.
 pub(crate) fn may_create(io: &Io<'_>) -> Result<(), ErrorCode> {
     let room = io.usage.groups < io.config.groups_max;
     if room { Ok(()) } else { Err(ErrorCode::COORDINATOR_NOT_AVAILABLE) }

@@ -124,6 +124,22 @@ pub enum MarkerOutcome {
     Failed(ErrorCode),
 }
 
+impl MarkerOutcome {
+    /// Of the marker in a partition of `__consumer_offsets`, as the coordinator of groups answers for it: codes that mean that it
+    /// is not there are those of any partition that is not, as in Kafka.
+    pub fn of_groups(written: Result<(), ErrorCode>) -> MarkerOutcome {
+        match written {
+            Ok(()) => MarkerOutcome::Written,
+            Err(
+                ErrorCode::NOT_COORDINATOR
+                | ErrorCode::COORDINATOR_LOAD_IN_PROGRESS
+                | ErrorCode::COORDINATOR_NOT_AVAILABLE,
+            ) => MarkerOutcome::Failed(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+            Err(other) => MarkerOutcome::Failed(other),
+        }
+    }
+}
+
 /// What the driver has to do. Effects come in the order in which they were decided.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {

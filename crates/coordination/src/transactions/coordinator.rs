@@ -252,7 +252,7 @@ impl TransactionCoordinator {
     /// Lets happen everything that is due.
     pub fn tick(&mut self, now: Now) {
         self.mono_ms = self.mono_ms.max(now.mono_ms);
-        while let Some(due) = self.deadlines.pop(self.mono_ms) {
+        while let Some((_, due)) = self.deadlines.pop(self.mono_ms) {
             let mut context =
                 self.partition_context(now, due.partition()).expect("who is given up has no deadlines");
             context.fire(&due);

@@ -27,7 +27,7 @@ pub(crate) struct Usage {
 pub(crate) enum Written {
     /// The next image of a transactional id.
     Image(Arc<str>),
-    /// Tombstones.
+    /// The tombstones of transactional ids that expire.
     Tombstones(Vec<Arc<str>>),
 }
 

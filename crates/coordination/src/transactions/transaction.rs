@@ -42,7 +42,7 @@ pub(crate) enum Pending {
     ProducerId { number: u64, plan: Plan, waiter: Waiter },
     /// The record that says `target`.
     Record { target: Box<Image>, waiter: Waiter },
-    /// The tombstone.
+    /// The tombstone with which it expires.
     Tombstone,
 }
 

@@ -48,7 +48,7 @@ pub struct InternalEntry {
     pub term: u64,
     /// The log end when it was appended: the next batch behind it has this offset.
     pub offset: i64,
-    /// What it is.
+    /// Whether it begins a term, changes who is in the group, or is the broker's.
     pub kind: EntryKind,
     /// Its content; empty for a no-op. At most [`ENTRY_DATA_BYTES_MAX`].
     pub data: Vec<u8>,

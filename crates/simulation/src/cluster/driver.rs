@@ -3,7 +3,8 @@
 //! What the broker leaves to its threads is left to chance here: when the node notices that it leads or leads no more, when a
 //! partition is taken over, when a write that is decided is appended. The order is the broker's: the writes of a partition are
 //! appended in the order in which they were decided, in the epoch in which the partition was taken over; they are reported in the
-//! order of the log; an answer from memory waits until a majority has confirmed who leads.
+//! order of the log; an answer from memory waits until a majority has confirmed who leads. What a batch has, and what follows from
+//! its fate, both drivers take from `mainstem_coordination::writes`.
 
 use super::calls::{Answer, Calls, MarkerCall, Parcel, Transit};
 use super::machine::{Effect, Machine};
@@ -12,11 +13,10 @@ use crate::node::{Node, read_batches};
 use mainstem_coordination::groups::{CoordinatorRecord, LogEntry, Producer, Token, TransactionEnd};
 use mainstem_coordination::time::Now;
 use mainstem_coordination::transactions::{MarkerOutcome, Markers, ProducerIdTicket};
+use mainstem_coordination::writes::{self, Consequence};
 use mainstem_log::sim::Random;
 use mainstem_log::{AppendError, Log, Origin, TransactionMarker, VerificationGuard, prepare};
-use mainstem_records::{
-    Batch, BatchBuilder, BatchOptions, EndTransactionMarker, LeaderEpoch, ProducerId, Scratch,
-};
+use mainstem_records::{Batch, BatchOptions, EndTransactionMarker, LeaderEpoch, ProducerId, Scratch};
 use mainstem_replication::LeaderAppendError;
 use mainstem_wire::ErrorCode;
 use std::collections::{BTreeSet, VecDeque};
@@ -384,7 +384,7 @@ impl<M: Machine> Driver<M> {
                 (context.append_marker(self.partition, &call.marker), Some(call))
             }
             (Content::Records { timestamp_ms, batch, guard, records }, true) => {
-                let bytes = encode(batch, timestamp_ms, &records);
+                let bytes = writes::batch_of(batch, timestamp_ms, &records).expect("a small batch");
                 (self.append(context, &bytes, guard), None)
             }
         };
@@ -435,13 +435,12 @@ impl<M: Machine> Driver<M> {
             && let Some(CommitWait { ticket, term, marker, .. }) = self.commit_waits.pop_front()
         {
             let fate = of_log(fate, context.defect);
-            match fate {
-                Ok(()) => self.change(context, |machine, now| machine.appended(now, ticket, Ok(()))),
-                Err(_) if self.term == Some(term) => {
-                    self.change(context, |machine, now| machine.unload(now));
+            match Consequence::of(fate, Some(term), self.term) {
+                Consequence::Report => {
+                    self.change(context, |machine, now| machine.appended(now, ticket, Ok(())));
                 }
-                // It was taken over anew since.
-                Err(_) => {}
+                Consequence::GiveUp => self.change(context, |machine, now| machine.unload(now)),
+                Consequence::Nothing => {}
             }
             marker.into_iter().for_each(|call| context.marked(*call, fate));
         }
@@ -476,31 +475,19 @@ impl Content {
 }
 
 impl Context<'_> {
-    /// Says what became of a marker in a partition of groups, in the words that Kafka has for it.
+    /// Says what became of a marker in a partition of groups.
     fn marked(&mut self, call: MarkerCall, outcome: Result<(), ErrorCode>) {
-        let outcome = match outcome {
-            Ok(()) => MarkerOutcome::Written,
-            Err(
-                ErrorCode::NOT_COORDINATOR
-                | ErrorCode::COORDINATOR_LOAD_IN_PROGRESS
-                | ErrorCode::COORDINATOR_NOT_AVAILABLE,
-            ) => MarkerOutcome::Failed(ErrorCode::NOT_LEADER_OR_FOLLOWER),
-            Err(other) => MarkerOutcome::Failed(other),
-        };
+        let outcome = MarkerOutcome::of_groups(outcome);
         let by = (self.node.id().node() - 1) as usize;
         self.send(Parcel::Marked { by, call, outcome });
     }
 }
 
-/// What is committed stays, on however many replicas it is.
+/// What a coordinator goes by, where nothing is wrong with that.
 fn of_log(fate: Result<(), ErrorCode>, defect: Option<Defect>) -> Result<(), ErrorCode> {
-    match fate {
-        Err(ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-            if defect != Some(Defect::GivesUpWhatIsCommitted) =>
-        {
-            Ok(())
-        }
-        other => other,
+    match defect {
+        Some(Defect::GivesUpWhatIsCommitted) => fate,
+        _ => writes::without_min_insync(fate),
     }
 }
 
@@ -522,15 +509,6 @@ pub(crate) fn code_of(error: &LeaderAppendError) -> ErrorCode {
         }
         LeaderAppendError::Append(_) | LeaderAppendError::Replica(_) => ErrorCode::KAFKA_STORAGE_ERROR,
     }
-}
-
-fn encode(batch: BatchOptions, timestamp_ms: i64, records: &[CoordinatorRecord]) -> Vec<u8> {
-    let mut builder = BatchBuilder::new(batch);
-    for record in records {
-        let value = record.value.as_deref();
-        builder.append(timestamp_ms, Some(&record.key), value, &[]).expect("a small record");
-    }
-    builder.build().expect("a small batch")
 }
 
 /// Calls `each` with every record and every end of a transaction of a log, in order.

@@ -2,11 +2,12 @@
 
 use super::calls::Answer;
 use mainstem_coordination::groups::{
-    self, CoordinatorRecord, GroupCoordinator, LogEntry, Producer, RequestContext, Token, VisibleTopics,
+    self, CoordinatorRecord, GroupCoordinator, LogEntry, RequestContext, Token, VisibleTopics,
 };
 use mainstem_coordination::time::Now;
 use mainstem_coordination::transactions::{self, Markers, ProducerIdTicket, TransactionCoordinator};
-use mainstem_records::{BatchOptions, LeaderEpoch, ProducerFields};
+use mainstem_coordination::writes;
+use mainstem_records::{BatchOptions, LeaderEpoch};
 use mainstem_wire::ErrorCode;
 
 /// Each internal topic has one partition.
@@ -57,7 +58,7 @@ impl Machine for GroupCoordinator {
         let effects = GroupCoordinator::effects(self).map(|effect| match effect {
             groups::Effect::Reply { token, reply } => Effect::Reply { token, answer: Answer::Groups(reply) },
             groups::Effect::Append { ticket, timestamp_ms, producer, records } => {
-                Effect::Append { ticket, timestamp_ms, batch: batch_of(producer), records }
+                Effect::Append { ticket, timestamp_ms, batch: writes::options_of(producer), records }
             }
         });
         effects.collect()
@@ -94,13 +95,6 @@ impl Machine for GroupCoordinator {
     fn check(&self) {
         GroupCoordinator::check(self);
     }
-}
-
-/// A batch of a producer's transaction, or of none.
-fn batch_of(producer: Option<Producer>) -> BatchOptions {
-    let Some(Producer { id, epoch: producer_epoch }) = producer else { return BatchOptions::default() };
-    let producer = ProducerFields { producer_id: id.get(), producer_epoch, base_sequence: 0 };
-    BatchOptions { producer, is_transactional: true, ..BatchOptions::default() }
 }
 
 impl Machine for TransactionCoordinator {

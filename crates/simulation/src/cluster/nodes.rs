@@ -36,7 +36,7 @@ struct MarkerWait {
 
 /// What one node coordinates.
 struct NodeCoordinators {
-    /// Which of its starts this is of.
+    /// The start of the node that has these; `None`: it is down.
     start: Option<u64>,
     groups: Driver<GroupCoordinator>,
     transactions: Driver<TransactionCoordinator>,

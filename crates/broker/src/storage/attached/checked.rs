@@ -22,7 +22,7 @@ pub(super) struct Part {
     pub(super) next_segment: Option<i64>,
 }
 
-/// What of it is wanted.
+/// What a reader wants of a segment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) offset: i64,

@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use mainstem_log::dir::LogDir;
@@ -28,12 +27,16 @@ use super::{Durable, Locked, NoLog, Partition, Refused, State};
 use crate::links::{Links, Wakes};
 use crate::settings::TopicSettings;
 
+mod pulse;
+mod waits;
+
+pub(crate) use pulse::Pulse;
+use waits::{CommitWait, Confirmations};
+
 /// No node has this id.
 const NO_NODE: i32 = -1;
 /// So long a replica tries to be elected in the place of a leader that is known to be gone.
 const SUCCESSION_MS: u64 = 1_000;
-/// A leader whose turn has not come for so long is not repeated to be one: something has its lock.
-const TURN_MAX_MS: u64 = 800;
 /// A link's read of batches asks for so many bytes at once.
 const READ_BYTES: usize = 256 << 10;
 /// Internal entries that say where the log starts: this, and the offset.
@@ -60,7 +63,7 @@ pub(crate) struct Leadership {
 pub(crate) struct ReplicationHealth {
     /// Whether this node leads; the rest is then known, and 0 otherwise.
     pub(crate) is_leader: bool,
-    /// Replicas.
+    /// How many replicas the group has.
     pub(crate) replicas: usize,
     /// Those of them that are in sync.
     pub(crate) in_sync: usize,
@@ -94,40 +97,6 @@ pub(crate) trait ReplicaEvents: Send + Sync {
     }
 }
 
-/// What is known of a replica without its lock.
-#[derive(Debug, Default)]
-pub(crate) struct Pulse {
-    /// When its time is to pass next.
-    next_tick_ms: AtomicU64,
-    /// When it has passed last.
-    ticked_ms: AtomicU64,
-    /// The term in which it leads; 0: it does not.
-    leads_in: AtomicU64,
-    /// The term of the heartbeat that stands here; 0: none does.
-    stands_in: AtomicU64,
-    /// When that was repeated last.
-    heard_ms: AtomicU64,
-    /// Nodes that have answered to such a heartbeat since the last tick, by their ranks.
-    answered: AtomicU64,
-}
-
-impl Pulse {
-    /// Whether time has to pass for it.
-    pub(crate) fn is_due(&self, now_ms: u64) -> bool {
-        now_ms >= self.next_tick_ms.load(Ordering::Relaxed)
-    }
-
-    fn note(&self, member: &Member) {
-        let leads_in = if member.leads() { member.replica.role().term } else { 0 };
-        self.leads_in.store(leads_in, Ordering::Relaxed);
-        self.stands_in.store(member.replica.stands_in().unwrap_or(0), Ordering::Relaxed);
-        // Who waits for something that only time brings has every tick.
-        let is_waiting = member.succession.is_some() || !member.commit_waits.is_empty();
-        let next_tick_ms = if is_waiting { 0 } else { member.replica.next_tick_ms() };
-        self.next_tick_ms.store(next_tick_ms, Ordering::Relaxed);
-    }
-}
-
 /// The replica of a group with those who wait for it.
 pub(super) struct Member {
     pub(super) replica: Replica,
@@ -150,28 +119,6 @@ pub(super) struct Member {
     is_closing: bool,
     /// It is out of service, and who has waited for it was notified.
     has_ended: bool,
-}
-
-/// Those who have to know that this replica leads, and did when they asked.
-#[derive(Default)]
-struct Confirmations {
-    number: u64,
-    /// They wait for the answer to the last question.
-    asked: Vec<Durable>,
-    /// They came later: the next question is theirs.
-    next: Vec<Durable>,
-}
-
-impl Confirmations {
-    fn drain(&mut self) -> impl Iterator<Item = Durable> {
-        std::mem::take(&mut self.asked).into_iter().chain(std::mem::take(&mut self.next))
-    }
-}
-
-/// Somebody who waits for what is appended up to an offset in this epoch: all waits end with it.
-struct CommitWait {
-    upto: i64,
-    durable: Durable,
 }
 
 /// What a replicated partition has beside its state.
@@ -284,73 +231,6 @@ impl Member {
         Ok(appended)
     }
 
-    /// How a wait for the commit of what was appended up to `upto` in `epoch` has ended, or will never; `None`: not yet.
-    fn fate(&self, upto: i64, epoch: LeaderEpoch, min_insync: usize) -> Option<Result<(), ErrorCode>> {
-        if !self.is_running() {
-            return Some(Err(ErrorCode::KAFKA_STORAGE_ERROR));
-        }
-        if !self.leads() || self.epoch() != epoch {
-            return Some(Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
-        }
-        (self.replica.acknowledged_offset(min_insync) >= upto).then_some(Ok(()))
-    }
-
-    /// Whether it gives leadership away, or has just done so and does not know the next leader.
-    fn is_between_leaders(&self) -> bool {
-        self.is_running() && (self.replica.hands_over() || (!self.leads() && self.leader().is_none()))
-    }
-
-    fn push_wait(&mut self, wait: CommitWait) {
-        let at = self.commit_waits.iter().rposition(|other| other.upto <= wait.upto).map_or(0, |at| at + 1);
-        self.commit_waits.insert(at, wait);
-    }
-
-    /// Takes out who waits for no more than what is acknowledged.
-    fn take_acknowledged(&mut self, min_insync: usize, ended: &mut Vec<(Durable, Result<(), ErrorCode>)>) {
-        if self.commit_waits.is_empty() {
-            return;
-        }
-        let acknowledged = self.replica.acknowledged_offset(min_insync);
-        while self.commit_waits.front().is_some_and(|wait| wait.upto <= acknowledged)
-            && let Some(wait) = self.commit_waits.pop_front()
-        {
-            ended.push((wait.durable, Ok(())));
-        }
-    }
-
-    pub(super) fn end_waits(&mut self, error: ErrorCode) -> Vec<(Durable, Result<(), ErrorCode>)> {
-        let commit = self.commit_waits.drain(..).map(|wait| wait.durable);
-        let log_start = self.log_start_waits.drain(..).map(|(_, wait)| wait);
-        let confirmations = self.confirmations.drain();
-        commit.chain(log_start).chain(confirmations).map(|wait| (wait, Err(error))).collect()
-    }
-
-    /// Ends the waits for what is committed, but on fewer replicas than `min.insync.replicas` wants, where those are not in
-    /// sync any more.
-    fn end_short_waits(&mut self, links: &Links, min_insync: usize, aftermath: &mut Aftermath) {
-        if self.commit_waits.is_empty() || !self.leads() || self.in_sync(links).len() >= min_insync {
-            return;
-        }
-        let committed = self.replica.log().ends().high_watermark;
-        while self.commit_waits.front().is_some_and(|wait| wait.upto <= committed)
-            && let Some(wait) = self.commit_waits.pop_front()
-        {
-            aftermath.ended.push((wait.durable, Err(ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND)));
-        }
-    }
-
-    /// Asks whether it leads, where a caller has to know and no question is under way. Returns true if it did: the replica is
-    /// to be driven.
-    fn ask_confirmation(&mut self) -> bool {
-        let Confirmations { number, asked, next } = &mut self.confirmations;
-        if !asked.is_empty() || next.is_empty() || !self.replica.confirm(*number + 1) {
-            return false;
-        }
-        *number += 1;
-        *asked = std::mem::take(next);
-        true
-    }
-
     /// The group has decided that the log starts at an offset. It may be there already, or retention was faster.
     fn raise_log_start(&mut self, offset: i64, aftermath: &mut Aftermath) {
         let log = self.replica.log_mut();
@@ -414,11 +294,6 @@ impl Partition {
     /// Why its replica is out of service, if it is. Takes no lock.
     pub(crate) fn replica_failure(&self) -> Option<&str> {
         self.replication.as_ref()?.failure.get().map(String::as_str)
-    }
-
-    /// What is known of its replica without its lock, if it is replicated.
-    pub(crate) fn pulse(&self) -> Option<Arc<Pulse>> {
-        self.replication.as_ref().map(|replication| replication.pulse.clone())
     }
 
     /// Which replica it is of its group, if it is replicated.
@@ -511,68 +386,6 @@ impl Partition {
         }
     }
 
-    /// Has somebody notified when what was appended up to `upto` in `epoch` is acknowledged by as many replicas as
-    /// acks=all waits for; with an error when it is known that it never will be, or not in this epoch. Of a partition
-    /// that is not replicated: when it is durable.
-    pub(crate) fn when_committed(&self, upto: i64, epoch: LeaderEpoch, wait: Durable) {
-        let Some(replication) = &self.replication else { return self.when_durable(upto, wait) };
-        let mut state = self.lock();
-        let min_insync = self.min_insync();
-        let member = match &mut state.log {
-            Ok(Stored::Replicated(member)) => member,
-            Ok(Stored::Alone(_)) => unreachable!("a replicated partition has a replica"),
-            Err(no_log) => {
-                let code = no_log.code();
-                drop(state);
-                return wait.done(Err(code));
-            }
-        };
-        match member.fate(upto, epoch, min_insync) {
-            Some(result) => {
-                drop(state);
-                wait.done(result);
-            }
-            None => {
-                member.push_wait(CommitWait { upto, durable: wait });
-                replication.pulse.note(member);
-            }
-        }
-    }
-
-    /// How a wait of [`Self::when_committed`] has ended; one that has not is a time-out.
-    pub(crate) fn commit_fate(&self, upto: i64, epoch: LeaderEpoch) -> Result<(), ErrorCode> {
-        if self.replication.is_none() {
-            return self.durability(upto);
-        }
-        match &self.lock().log {
-            Ok(Stored::Replicated(member)) => {
-                member.fate(upto, epoch, self.min_insync()).unwrap_or(Err(ErrorCode::REQUEST_TIMED_OUT))
-            }
-            Ok(Stored::Alone(_)) => unreachable!("a replicated partition has a replica"),
-            Err(no_log) => Err(no_log.code()),
-        }
-    }
-
-    /// Has somebody notified when it is known that this node leads in `epoch`, and did when this was called: a majority of the
-    /// replicas has said so since. No clock is trusted: a process that was stopped, or is cut off, cannot know by itself.
-    /// Of a partition that is not replicated: at once.
-    pub(crate) fn when_confirmed(&self, epoch: LeaderEpoch, wait: Durable) {
-        if self.replication.is_none() {
-            return wait.done(Ok(()));
-        }
-        let mut state = self.lock();
-        match &mut state.log {
-            Ok(Stored::Replicated(member)) if member.leads() && member.epoch() == epoch => {
-                member.confirmations.next.push(wait);
-            }
-            _ => {
-                drop(state);
-                return wait.done(Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
-            }
-        }
-        self.drive(state);
-    }
-
     /// Bytes a second that go to a replica which catches up.
     fn catch_up_rate(&self, replication: &Replication, to: ReplicaId) -> u64 {
         let settings = self.settings.read();
@@ -595,21 +408,6 @@ impl Partition {
         member.replica.transfer(target);
         self.drive(state);
         true
-    }
-
-    /// Where this replica gives leadership away: what comes when it is known who leads behind it, or that it leads on. An
-    /// append that was refused is worth another attempt then. `None` where leadership is not given away.
-    pub(crate) fn hand_over(&self) -> Option<oneshot::Receiver<()>> {
-        self.replication.as_ref()?;
-        let mut state = self.lock();
-        let Ok(Stored::Replicated(member)) = &mut state.log else { return None };
-        let is_parked = member.replica.hands_over() || !member.hand_over_waits.is_empty();
-        if !is_parked || !member.is_between_leaders() {
-            return None;
-        }
-        let (sender, handed_over) = oneshot::channel();
-        member.hand_over_waits.push(sender);
-        Some(handed_over)
     }
 
     /// Takes a message of another replica.
@@ -635,86 +433,6 @@ impl Partition {
         }
         self.drive(state);
         Ok(())
-    }
-
-    /// Lets the time pass; where another thread has the partition, the next tick makes up for it.
-    pub(crate) fn tick(&self, now_ms: u64) {
-        let Some(replication) = &self.replication else { return };
-        let pulse = &replication.pulse;
-        let Some(mut state) = self.try_lock() else { return };
-        let Ok(Stored::Replicated(member)) = &mut state.log else { return };
-        if !member.is_running() {
-            return;
-        }
-        if pulse.answered.load(Ordering::Relaxed) != 0 {
-            let answered = replication.links.nodes(pulse.answered.swap(0, Ordering::Relaxed));
-            let replicas: Vec<_> = member.replica.configuration().replicas().collect();
-            let answered = replicas.into_iter().filter(|replica| answered.contains(&replica.node()));
-            answered.for_each(|replica| member.replica.note_answer(replica));
-        }
-        member.replica.hear(pulse.heard_ms.load(Ordering::Relaxed));
-        member.replica.tick(now_ms);
-        pulse.ticked_ms.store(now_ms, Ordering::Relaxed);
-        if let Some((gone, until_ms)) = member.succession {
-            let is_over = until_ms < now_ms || member.leader().is_some_and(|leader| leader != gone);
-            match is_over {
-                true => member.succession = None,
-                false => member.replica.succeed(),
-            }
-        }
-        let mut aftermath = self.drive_locked(replication, &mut state);
-        if let Ok(Stored::Replicated(member)) = &mut state.log {
-            member.end_short_waits(&replication.links, self.min_insync(), &mut aftermath);
-        }
-        drop(state);
-        self.finish(replication, aftermath);
-    }
-
-    /// A heartbeat of a leader that was just taken ([`Self::step`]) stands from now on.
-    pub(crate) fn let_stand(&self, from: ReplicaId, term: u64) {
-        let Some(replication) = &self.replication else { return };
-        if let Ok(Stored::Replicated(member)) = &mut self.lock().log
-            && member.is_running()
-            && member.replica.let_stand(from, term)
-        {
-            replication.pulse.note(member);
-        }
-    }
-
-    /// The heartbeat of a term that stands is repeated. Returns false where none of that term does. Takes no lock.
-    pub(crate) fn hear(&self, term: u64, now_ms: u64) -> bool {
-        let Some(Replication { pulse, .. }) = &self.replication else { return false };
-        let stands = pulse.stands_in.load(Ordering::Relaxed) == term;
-        if stands {
-            pulse.heard_ms.store(now_ms, Ordering::Relaxed);
-        }
-        stands
-    }
-
-    /// Whether it still leads in a term, and its clock goes: it was the partition's turn within the time between two ticks
-    /// of a replica at rest. Takes no lock.
-    pub(crate) fn leads_on(&self, term: u64, now_ms: u64) -> bool {
-        let Some(Replication { pulse, .. }) = &self.replication else { return false };
-        let ticked_ms = pulse.ticked_ms.load(Ordering::Relaxed);
-        pulse.leads_in.load(Ordering::Relaxed) == term && now_ms <= ticked_ms + TURN_MAX_MS
-    }
-
-    /// The node of a follower, by its rank among the links, has answered to the heartbeat that stands. Takes no lock.
-    pub(crate) fn note_answer(&self, rank: usize) {
-        if let Some(Replication { pulse, .. }) = &self.replication {
-            pulse.answered.fetch_or(1 << rank, Ordering::Relaxed);
-        }
-    }
-
-    /// A follower has refused the heartbeat that stands: it gets the next one in full.
-    pub(crate) fn note_refusal(&self, node: i32) {
-        let Some(replication) = &self.replication else { return };
-        if let Ok(Stored::Replicated(member)) = &mut self.lock().log {
-            let replicas: Vec<_> = member.replica.configuration().replicas().collect();
-            let refusing = replicas.into_iter().filter(|replica| replica.node() == node);
-            refusing.for_each(|replica| member.replica.note_refusal(replica));
-            replication.pulse.note(member);
-        }
     }
 
     /// It takes part from now on. The first replica of a group does not wait for others to miss a leader: where there is

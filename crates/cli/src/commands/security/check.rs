@@ -120,7 +120,7 @@ fn look(address: &str, host: &str, named: &Properties) -> Result<(Option<Tls>, L
     Ok((Some(tls), logins))
 }
 
-/// Whether the properties' trust store believes the listener.
+/// What the properties' trust store has against the listener's certificate, if anything; none where there is no trust store.
 fn believed(
     address: &str,
     host: &str,

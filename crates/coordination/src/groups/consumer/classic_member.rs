@@ -82,7 +82,7 @@ fn finish_join(
     }
 }
 
-/// Whether the member may be in the group at all.
+/// Refuses a member that speaks no protocol of the others, or for which there is no room.
 fn accept(turn: &Turn<'_>, io: &Io<'_>, join: &Join<'_>) -> Result<(), Refusal> {
     let request = join.request;
     refuse_if_full(turn, &request.member_id)?;

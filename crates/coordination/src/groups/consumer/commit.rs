@@ -20,7 +20,7 @@ pub(crate) enum Committer<'g> {
     Behind(&'g Member, i32),
 }
 
-/// Whether a commit may be made.
+/// What the member of an OffsetCommit may commit.
 ///
 /// # Errors
 /// UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION to a classic member.
@@ -41,7 +41,7 @@ pub(crate) fn committer<'g>(
     at_epoch(member, epoch)
 }
 
-/// Whether a commit may be made in a transaction: as [`committer`], but for versions, and for producers that say
+/// What the member of a TxnOffsetCommit may commit: as [`committer`], but for versions, and for producers that say
 /// nothing of a member, who may commit whatever members the group has.
 ///
 /// # Errors
@@ -71,7 +71,7 @@ fn at_epoch(member: &Member, epoch: i32) -> Result<Committer<'_>, ErrorCode> {
 }
 
 impl Committer<'_> {
-    /// Whether the offset of a partition may be committed.
+    /// Refuses the offset of a partition that was not the member's at all times since its epoch.
     ///
     /// # Errors
     /// STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION to a classic member: another member may have had it meanwhile.
@@ -83,7 +83,7 @@ impl Committer<'_> {
     }
 }
 
-/// Whether offsets may be fetched. Who says no member id and no epoch may.
+/// Refuses to fetch offsets for what is no member in its epoch. Who says no member id and no epoch may.
 ///
 /// # Errors
 /// UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION to a classic member.

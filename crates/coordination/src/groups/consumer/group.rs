@@ -43,7 +43,7 @@ impl State {
     }
 }
 
-/// A consumer group.
+/// A group of the consumer protocol (KIP-848): its members, where each stands, and where the target assignment has it go.
 #[derive(Debug)]
 pub(crate) struct ConsumerGroup {
     pub(crate) id: Arc<str>,

@@ -155,7 +155,7 @@ pub(crate) struct Timers {
     pub(crate) sync: Option<Timer>,
 }
 
-/// A member.
+/// A member: what it has said of itself, what it holds in which epoch, and its time-outs.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) id: MemberId,

@@ -112,7 +112,7 @@ fn consumer_changes(classic: &ClassicGroup, io: &Io<'_>) -> Result<Vec<Change>, 
     Ok(changes)
 }
 
-/// Whether a classic group may become a consumer group.
+/// Refuses to make a consumer group of a classic one where not all members could be in it.
 ///
 /// # Errors
 /// Why not.

@@ -38,7 +38,7 @@ impl DuePatterns {
     }
 }
 
-/// What patterns matched.
+/// The topics that each pattern matched, to be given back to the coordinator that asked.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MatchedPatterns {
     by_pattern: HashMap<Arc<str>, Result<Vec<Box<str>>, PatternFault>>,

@@ -15,9 +15,9 @@ use regex_automata::{Anchored, Input};
 
 use super::topics::ClusterTopics;
 
-/// Bytes of a pattern.
+/// A longer pattern, in bytes, is refused.
 pub(crate) const PATTERN_BYTES_MAX: usize = 4_096;
-/// Bytes of a compiled pattern.
+/// A pattern that takes more when it is compiled, in bytes, is refused.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
 /// Bytes of the states that a pattern may need to be matched.
 const STATES_BYTES_MAX: usize = 256 << 10;

@@ -9,7 +9,7 @@ use twox_hash::XxHash3_64;
 /// The version of the way in which a topic is hashed (KIP-1101).
 const HASH_VERSION: u8 = 0;
 
-/// A topic.
+/// What assignments have to know of a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Topic {
     pub(crate) id: Uuid,

@@ -61,7 +61,7 @@ impl GroupCoordinator {
             let is_watched = served.service.expiry.is_some();
             assert_eq!(is_watched, served.service.loaded, "offsets of partition {partition} never expire");
         }
-        self.deadlines.check(slots.into_iter().filter_map(|(slot, key)| Some((slot?, key))));
+        self.deadlines.check_timers(slots.into_iter().filter_map(|(slot, key)| Some((slot?, key))));
     }
 
     /// Each request waits in one place: else it would be answered twice, and its client take the second answer for that of
@@ -261,11 +261,11 @@ mod tests {
 
     #[test]
     fn time_outs_that_are_lost_are_found() {
-        assert_found("time-outs that are set", |coordinator| {
+        assert_found("deadlines that are set", |coordinator| {
             classic(coordinator).members.values_mut().for_each(|member| member.session = None);
         });
         assert_found(
-            "time-outs that are set",
+            "deadlines that are set",
             |coordinator| {
                 while coordinator.deadlines.pop(u64::MAX).is_some() {}
             },

@@ -1,0 +1,81 @@
+//! Descriptions of groups, for the two APIs that give them: DescribeGroups and ConsumerGroupDescribe.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use mainstem_wire::ErrorCode;
+
+use super::driver::Keys;
+use super::groups::Groups;
+use crate::broker::Broker;
+use crate::net::answers::AnswerShare;
+use crate::net::context::{Operation, RequestContext, Resource, authorize, authorized_operations};
+
+/// A group in the answer of an API that describes groups.
+pub(crate) trait Described: Sized {
+    /// Asks the coordinator for a group.
+    fn ask(coordinator: &Groups, broker: &Arc<Broker>, context: &RequestContext, id: &str) -> Self;
+
+    /// A group of which nothing but an error is answered.
+    fn refused(id: &str, error: ErrorCode) -> Self;
+
+    /// Adds what the coordinator does not know, and takes back what the principal may not see.
+    fn complete(&mut self, broker: &Broker, context: &RequestContext);
+
+    /// The group's id.
+    fn id(&self) -> &str;
+
+    /// The code of its error; 0: it is described.
+    fn error_code(&self) -> i16;
+
+    /// Sets the bits of the operations that the principal may do.
+    fn set_authorized_operations(&mut self, operations: i32);
+
+    /// Bytes that it takes until it is encoded.
+    fn memory(&self) -> usize;
+}
+
+/// Describes groups from memory, held back until a majority has confirmed that this node coordinates them. Blocks. What the answer
+/// takes is added to `memory`; a group for which there is none is refused.
+pub(crate) fn describe<G: Described>(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    mut ids: Vec<Cow<'_, str>>,
+    include_authorized_operations: bool,
+    memory: &mut AnswerShare,
+) -> Vec<G> {
+    let mut refused = Vec::new();
+    // What is named twice is described once: an answer is no larger than what is stored.
+    let mut seen = HashSet::new();
+    ids.retain(|id| match authorize(context, Operation::Describe, Resource::Group(id)) {
+        Ok(()) => seen.insert(id.clone()),
+        Err(error) => {
+            refused.push(G::refused(id, error));
+            false
+        }
+    });
+    let keys = Keys::These(ids.iter().map(ToString::to_string).collect());
+    let (mut groups, overtaken) = Groups::confirmed_here(broker, keys, |coordinator| {
+        let describe = |id: &Cow<'_, str>| {
+            let group = G::ask(coordinator, broker, context, id);
+            match memory.take(group.memory()) {
+                true => group,
+                false => G::refused(id, ErrorCode::COORDINATOR_NOT_AVAILABLE),
+            }
+        };
+        ids.iter().map(describe).collect::<Vec<_>>()
+    });
+    for group in &mut groups {
+        if overtaken.has(&broker.groups, group.id()) {
+            *group = G::refused(group.id(), ErrorCode::NOT_COORDINATOR);
+        }
+        group.complete(broker, context);
+        if include_authorized_operations && group.error_code() == 0 {
+            let operations = authorized_operations(context, Resource::Group(group.id()));
+            group.set_authorized_operations(operations);
+        }
+    }
+    groups.extend(refused);
+    groups
+}

@@ -1,0 +1,354 @@
+//! Users, rules, secrets and TLS: the commands against brokers of the same binary that protect themselves.
+#![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use support::broker::Broker;
+use support::{run, run_with_input};
+
+const AUTHORIZER: &str = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer";
+
+/// What a client is asked with whose name and password are these.
+fn scram_login(dir: &Path, name: &str, password: &str) -> String {
+    scram_login_by("SCRAM-SHA-512", dir, name, password)
+}
+
+fn scram_login_by(mechanism: &str, dir: &Path, name: &str, password: &str) -> String {
+    let login = format!("ScramLoginModule required username=\"{name}\" password=\"{password}\";");
+    let lines = [
+        "security.protocol=SASL_PLAINTEXT",
+        &format!("sasl.mechanism={mechanism}"),
+        &format!("sasl.jaas.config=org.apache.kafka.common.security.scram.{login}"),
+    ];
+    let file = dir.join(format!("{name}-{password}-{mechanism}.properties"));
+    std::fs::write(&file, lines.join("\n")).unwrap();
+    format!("--command-config {}", file.display())
+}
+
+#[test]
+fn secrets_are_neither_repeated_nor_dumped() {
+    let mut broker = Broker::start();
+    let secret = "ssl.key.password=hunter2";
+    let own = format!("listener.name.plaintext.{secret}");
+    let node = broker.run("cluster --json").json()["nodes"][0]["id"].to_string();
+    for (resource, settings) in [
+        (format!("broker/{node}"), format!("{own} log.cleaner.threads=2")),
+        ("broker".to_owned(), "log.cleaner.threads=3".to_owned()),
+    ] {
+        for json in ["", "--json"] {
+            let said = broker.run(&format!("config set {resource} {settings} {json}")).ok();
+            assert!(said.contains("log.cleaner.threads") && !said.contains("hunter2"), "{said}");
+            assert_eq!(said.contains("[hidden]"), settings.contains(secret), "{said}");
+        }
+    }
+    let read = broker.run(&format!("config get broker/{node} --all --json")).ok();
+    assert!(!read.contains("hunter2"), "{read}");
+    run_with_input(&broker.address, "user create alice", b"a-secret\n").ok();
+    broker.stop();
+    let log = broker.data().join("__cluster_metadata-0");
+    let kept = std::fs::read(log.join("00000000000000000000.log")).unwrap();
+    assert!(kept.windows(7).any(|part| part == b"hunter2"), "the broker keeps it");
+    // Wherever it lies.
+    let copy = broker.data().join("copy");
+    std::fs::create_dir(&copy).unwrap();
+    std::fs::write(copy.join("00000000000000000000.log"), &kept).unwrap();
+    for directory in [log, copy] {
+        let dumped = broker.run(&format!("log dump {} --records", directory.display())).ok();
+        assert!(dumped.contains("alice") && dumped.contains("ssl.key.password"), "{dumped}");
+        assert!(!dumped.contains("hunter2"), "{dumped}");
+        // The setting, and salt, stored key and server key of the user.
+        assert!(dumped.matches("[hidden]").count() >= 4, "{dumped}");
+        let dumped = broker.run(&format!("log dump {} --records --json", directory.display())).ok();
+        assert!(!dumped.contains("hunter2"), "{dumped}");
+    }
+}
+
+#[test]
+fn rules_are_chosen_by_all_that_they_say() {
+    let broker = Broker::start_with(&[AUTHORIZER, "super.users=User:ANONYMOUS;User:root"]);
+    let run = |arguments: &str| broker.run(arguments).ok();
+    run("acl add --allow alice --operation read,write --topic t");
+    run("acl add --allow alice --operation read --topic t --prefix");
+    run("acl add --deny alice --operation read --topic t --host 10.0.0.1");
+    run("acl add --allow bob --operation read --topic *");
+    let count =
+        |chosen: &str| broker.run(&format!("acl list {chosen} --json")).json().as_array().unwrap().len();
+    for (chosen, expected) in [
+        ("", 5),
+        ("--topic t", 4),
+        ("--topic t --pattern literal", 3),
+        ("--pattern prefixed", 1),
+        ("--topic t --pattern any", 4),
+        ("--topic t --pattern match", 5),
+        ("--topic ten --pattern match", 2),
+        ("--host 10.0.0.1", 1),
+        ("--host *", 4),
+        ("--permission deny", 1),
+        ("--permission allow --operation read", 3),
+        ("--user bob --permission deny", 0),
+    ] {
+        assert_eq!(count(chosen), expected, "{chosen}");
+    }
+    for wrong in ["--pattern some", "--permission perhaps"] {
+        assert_eq!(broker.run(&format!("acl list {wrong}")).code, Some(2), "{wrong}");
+    }
+    assert!(broker.run("acl remove --pattern any").failed().contains("say which rules"));
+    assert_eq!(count(""), 5);
+    assert!(run("acl remove --topic t --permission deny --host 10.0.0.1").contains("removed 1 rule"));
+    // Not those of the same name that mean the beginnings of names.
+    assert!(run("acl remove --topic t").contains("removed 2 rules"));
+    assert_eq!(count("--pattern prefixed"), 1);
+    assert!(run("acl remove --pattern prefixed").contains("removed 1 rule"));
+    assert_eq!(count(""), 1);
+}
+
+#[test]
+fn who_is_allowed_without_a_rule_is_told_so() {
+    let open = "allow.everyone.if.no.acl.found=true";
+    for (settings, free) in [
+        (&[AUTHORIZER, "super.users=User:ANONYMOUS;User:root", open][..], true),
+        (&[AUTHORIZER, "super.users=User:ANONYMOUS;User:root"], false),
+    ] {
+        let broker = Broker::start_with(settings);
+        broker.run("acl add --allow alice --operation read --topic t").ok();
+        let check = |arguments: &str| broker.run(&format!("acl check {arguments}")).ok();
+        assert_eq!(check("root write --topic t"), "allowed: User:root is one of super.users\n");
+        let answer = match free {
+            true => "allowed: no rule concerns it, and allow.everyone.if.no.acl.found is true\n",
+            false => "denied: no rule allows it\n",
+        };
+        assert_eq!(check("bob write --topic another"), answer);
+        assert_eq!(check("bob write --topic t"), "denied: no rule allows it\n");
+        assert!(check("alice read --topic t").starts_with("allowed: by the rule"));
+        let json = broker.run("acl check root write --topic t --json").json();
+        assert_eq!(json, json!({"allowed": true, "super_user": true, "rule": null}));
+    }
+}
+
+#[test]
+fn a_password_is_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let properties = tempfile::tempdir().unwrap();
+    let file = include_bytes!("fixtures/bootstrap.checkpoint");
+    std::fs::write(dir.path().join("bootstrap.checkpoint"), file).unwrap();
+    let broker = Broker::start_on(
+        dir,
+        &[
+            "listener.security.protocol.map=PLAINTEXT:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms=SCRAM-SHA-512,SCRAM-SHA-256",
+        ],
+    );
+    let login = |name: &str, password: &str| scram_login(properties.path(), name, password);
+    let admin = login("admin", "pw");
+    let with_input = |command: &str, input: &[u8]| {
+        run_with_input(&broker.address, &format!("user {command} {admin}"), input)
+    };
+    let unknown = with_input("passwd alice", b"first\n").failed();
+    assert!(unknown.contains("there is no user alice"), "{unknown}");
+    with_input("create alice", b"first\n").ok();
+    let known = with_input("create alice", b"other\n").failed();
+    assert!(known.contains("user passwd alice"), "{known}");
+    broker.run(&format!("topic list {}", login("alice", "first"))).ok();
+    let changed = with_input("passwd alice", b"second\n").ok();
+    assert_eq!(changed, "changed the password of user alice (SCRAM-SHA-512)\n");
+    broker.run(&format!("topic list {}", login("alice", "second"))).ok();
+    let refused = broker.run(&format!("topic list {}", login("alice", "first"))).failed();
+    assert!(refused.contains("authenticat"), "{refused}");
+    let made = broker.run(&format!("user passwd alice --generate --json {admin}")).json();
+    let password = made["password"].as_str().unwrap();
+    broker.run(&format!("topic list {}", login("alice", password))).ok();
+    broker.run(&format!("topic list {}", login("alice", "second"))).failed();
+    let empty = with_input("passwd alice", b"\n").failed();
+    assert!(empty.contains("first line is empty"), "{empty}");
+
+    // An old password does not stay by another mechanism, unless one is named.
+    let by_256 = |password: &str| {
+        let login = scram_login_by("SCRAM-SHA-256", properties.path(), "bob", password);
+        broker.run(&format!("topic list {login}"))
+    };
+    with_input("create bob --mechanism SCRAM-SHA-256 --iterations 9000", b"old\n").ok();
+    by_256("old").ok();
+    let changed = with_input("passwd bob", b"new\n").ok();
+    assert_eq!(changed, "changed the password of user bob (SCRAM-SHA-256)\n");
+    by_256("new").ok();
+    by_256("old").failed();
+    let listed = broker.run(&format!("user list {admin}")).ok();
+    assert!(listed.contains("9000"), "it is hashed as often as before: {listed}");
+    let one = with_input("passwd bob --mechanism SCRAM-SHA-512", b"third\n").ok();
+    assert!(one.contains("by SCRAM-SHA-256 the password from before still logs in"), "{one}");
+    let both = with_input("passwd bob", b"fourth\n").ok();
+    assert_eq!(both, "changed the password of user bob (SCRAM-SHA-256, SCRAM-SHA-512)\n");
+    by_256("fourth").ok();
+    by_256("new").failed();
+    broker.run(&format!("topic list {}", login("bob", "third"))).failed();
+}
+
+#[test]
+fn a_directory_that_is_there_keeps_its_mode_and_an_address_of_all_interfaces_needs_a_name() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let home = tempfile::tempdir().unwrap();
+    let (there, new) = (home.path().join("there"), home.path().join("new"));
+    std::fs::create_dir(&there).unwrap();
+    std::fs::set_permissions(&there, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    run("", &format!("security init {}", there.display())).ok();
+    assert_eq!((mode(&there), mode(&there.join("data")), mode(&there.join("ca.key"))), (0o755, 0o700, 0o600));
+    for listen in ["0.0.0.0:9092", "[::]:9092", ":9092"] {
+        let refused = run("", &format!("security init {} --listen {listen}", new.display())).failed();
+        assert!(refused.contains("--host NAME"), "{refused}");
+        assert!(!new.exists(), "nothing is made");
+    }
+    let init = format!(
+        "security init {} --listen 0.0.0.0:9092 --host broker.example --host 10.1.2.3",
+        new.display()
+    );
+    let made = run("", &init).ok();
+    assert!(made.contains("--bootstrap broker.example:9092"), "{made}");
+    assert_eq!(mode(&new), 0o700);
+    let settings = std::fs::read_to_string(new.join("server.properties")).unwrap();
+    assert!(settings.contains(
+        "listeners=SASL_SSL://0.0.0.0:9092\nadvertised.listeners=SASL_SSL://broker.example:9092\n"
+    ));
+}
+
+#[test]
+fn a_file_of_properties_says_who_the_user_is() {
+    let jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required user_alice=\"secret\";";
+    let broker = Broker::start_with(&[
+        "listener.security.protocol.map=PLAINTEXT:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms=PLAIN",
+        &format!("listener.name.plaintext.plain.sasl.jaas.config={jaas}"),
+    ]);
+    let file = broker.data().join("client.properties");
+    let write = |password: &str| {
+        let login = format!("PlainLoginModule required username=\"alice\" password=\"{password}\";");
+        let lines = [
+            "security.protocol=SASL_PLAINTEXT",
+            "sasl.mechanism=PLAIN",
+            &format!("sasl.jaas.config=org.apache.kafka.common.security.plain.{login}"),
+        ];
+        std::fs::write(&file, lines.join("\n")).unwrap();
+    };
+    write("secret");
+    let with = format!("--command-config {}", file.display());
+    broker.run(&format!("topic create orders {with}")).ok();
+    broker.produce(&format!("orders {with}"), "one\n");
+    assert!(broker.run(&format!("topic list {with}")).ok().contains("orders"));
+    write("wrong");
+    let refused = broker.run(&format!("topic list {with}")).failed();
+    assert!(refused.contains("Invalid username or password"), "{refused}");
+    assert!(!refused.contains("wrong"), "{refused}");
+}
+
+#[test]
+fn a_secure_broker_is_two_commands_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = dir.path().join("secure");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("localhost:{port}");
+    // On every interface, as in a container; the broker advertises a name.
+    run("", &format!("security init {} --listen 0.0.0.0:{port} --host localhost", made.display())).ok();
+    let again = run("", &format!("security init {}", made.display())).failed();
+    assert!(again.contains("nothing is overwritten"), "{again}");
+    for secret in ["ca.key", "server.pem", "server.properties", "admin.properties"] {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::metadata(made.join(secret)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{secret} is its owner's");
+    }
+    let settings = std::fs::read_to_string(made.join("server.properties")).unwrap();
+    assert!(!settings.contains("jaas"), "the administrator is a user of SCRAM: {settings}");
+    // A secret that stands elsewhere.
+    let more = "config.providers=env\n\
+                config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider\n\
+                log.retention.hours=${env:HOURS}\n";
+    std::fs::write(made.join("server.properties"), settings + more).unwrap();
+    let start = format!("start --config {}", made.join("server.properties").display());
+    let refused = run("", &start).failed();
+    assert!(refused.contains("log.retention.hours: there is no environment variable HOURS"), "{refused}");
+    let mut process = Command::new(env!("CARGO_BIN_EXE_mainstem"))
+        .args(["start", "--json", "--config"])
+        .arg(made.join("server.properties"))
+        .env("HOURS", "7")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let broker = Broker { dir, process, address };
+    let admin = format!("--command-config {}", made.join("admin.properties").display());
+    broker.run(&format!("topic create orders {admin}")).ok();
+    let shown = run("", &format!("security check {} {admin}", broker.address)).ok();
+    let lines = [
+        "CN=broker",
+        "localhost, 127.0.0.1",
+        "(730 days)",
+        "believed     yes",
+        "SCRAM-SHA-512, SCRAM-SHA-256",
+    ];
+    for line in lines {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    let strangers = broker.dir.path().join("strangers");
+    run("", &format!("security init {}", strangers.display())).ok();
+    let other = strangers.join("admin.properties");
+    let refused =
+        run("", &format!("security check {} --command-config {}", broker.address, other.display())).failed();
+    assert!(refused.contains("refuse the listener"), "{refused}");
+    let refused = broker.run("topic list --timeout 1").failed();
+    assert!(refused.contains("lost") || refused.contains("closed"), "{refused}");
+
+    run_with_input(&broker.address, &format!("user create alice {admin}"), b"a-secret\n").ok();
+    assert!(broker.run(&format!("user list {admin}")).ok().contains("SCRAM-SHA-512"));
+    let alice = made.join("alice.properties");
+    let text = std::fs::read_to_string(made.join("admin.properties")).unwrap();
+    let kept = text.lines().filter(|line| !line.starts_with("sasl."));
+    let login = "sasl.mechanism=SCRAM-SHA-512\nsasl.jaas.config=\
+                 org.apache.kafka.common.security.scram.ScramLoginModule required username=\"alice\" password=\"a-secret\";";
+    std::fs::write(&alice, kept.chain([login]).collect::<Vec<_>>().join("\n")).unwrap();
+    let alice = format!("--command-config {}", alice.display());
+    let denied = broker.run(&format!("topic describe orders {alice}")).failed();
+    assert!(denied.contains("TOPIC_AUTHORIZATION_FAILED"), "{denied}");
+    let rule = "--user alice --topic orders";
+    broker
+        .run(&format!("acl add --allow alice --operation read,write,describe-configs --topic orders {admin}"))
+        .ok();
+    broker.run(&format!("topic describe orders {alice}")).ok();
+    assert!(broker.run(&format!("acl list {rule} {admin}")).ok().contains("User:alice"));
+    let checked = broker.run(&format!("acl check alice write --topic orders {admin}")).ok();
+    assert!(checked.starts_with("allowed: by the rule"), "{checked}");
+    let checked = broker.run(&format!("acl check alice delete --topic orders {admin}")).ok();
+    assert!(checked.starts_with("denied: no rule allows it"), "{checked}");
+    assert!(broker.run(&format!("acl remove {rule} {admin}")).ok().contains("removed 3 rules"));
+    broker.run(&format!("topic describe orders {alice}")).failed();
+    broker.run(&format!("user delete alice {admin}")).ok();
+    let gone = broker.run(&format!("topic list {alice}")).failed();
+    assert!(gone.contains("authenticat"), "{gone}");
+    run("", &format!("security cert client-1 --dir {}", made.display())).ok();
+}
+
+/// The file is of Kafka 4.3.0: `kafka-storage format --add-scram 'SCRAM-SHA-512=[name=admin,password=pw]'`.
+#[test]
+fn users_that_kafka_has_formatted_a_directory_with_are_there_at_the_first_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = include_bytes!("fixtures/bootstrap.checkpoint");
+    std::fs::write(dir.path().join("bootstrap.checkpoint"), file).unwrap();
+    let admin = scram_login(dir.path(), "admin", "pw");
+    let broker = Broker::start_on(
+        dir,
+        &[
+            "listener.security.protocol.map=PLAINTEXT:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms=SCRAM-SHA-512",
+            AUTHORIZER,
+            "super.users=User:admin",
+        ],
+    );
+    let users = broker.run(&format!("user list {admin}")).ok();
+    assert!(users.contains("admin"), "{users}");
+}
