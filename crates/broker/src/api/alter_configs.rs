@@ -25,7 +25,8 @@ pub(crate) fn serve(
     let mut request: AlterConfigsRequest<'_> = body(decoder, context.version)?;
     let refused = refuse_what_is_not_permitted((&**broker, context), &mut request.resources, named, refuse);
     let unusable = refuse_unusable(broker, &mut request.resources, named, replacement, refuse);
-    let altered = broker.controller.decide(|machine| machine.replace_configs(&request));
+    let controller = &broker.controller;
+    let altered = controller.decide(|machine| machine.replace_configs(controller.view(), &request));
     let mut responses = match altered {
         Ok(response) => response.responses,
         Err(error) => request.resources.iter().map(|resource| refuse(resource, &error.into())).collect(),
