@@ -11,7 +11,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mainstem_config::Quorum;
-use mainstem_controller::{DirectoryAssignment, LeaderNote, NodeStart, ProducerIdBlock};
+use mainstem_controller::{
+    DirectoryAssignment, LeaderNote, MetadataStateMachine, NodeStart, ProducerIdBlock,
+};
 use mainstem_records::LeaderEpoch;
 use mainstem_replication::Role;
 use mainstem_wire::messages::create_topics_response::CreatableTopicResult;
@@ -565,7 +567,9 @@ impl Cluster {
             Some(LeaderNote { topic_id, partition, leader: node, leader_epoch: epoch, isr })
         };
         let notes: Vec<_> = keys.iter().filter_map(note).collect();
-        if !notes.is_empty() && broker.controller.commit(|machine| machine.note_leaders(&notes)).is_err() {
+        let controller = &broker.controller;
+        let note = |machine: &mut MetadataStateMachine| machine.note_leaders(controller.view(), &notes);
+        if !notes.is_empty() && controller.commit(note).is_err() {
             self.unnoted.lock().extend(keys);
         }
     }

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use mainstem_config::{BrokerConfig, Quorum};
 use mainstem_controller::{
-    ConfigResource, Decision, DirectoryAssignment, MetadataImage, MetadataStateMachine, NodeStart, Permit,
-    ProducerIds, ResourceKind, TopicImage, names,
+    ConfigResource, Decision, DirectoryAssignment, MetadataImage, MetadataStateMachine, NodeStart, NodeView,
+    Permit, ProducerIds, ResourceKind, TopicImage, names,
 };
 use mainstem_log::dir::{FoundPartition, LastStop, LogDir};
 use mainstem_log::{Log, LogConfig, Origin, PartitionIdentity};
@@ -82,6 +82,8 @@ pub(crate) type InterruptedMoves = Vec<(PartitionKey, Arc<LogDir>)>;
 /// The node's metadata and the way to change it.
 pub(crate) struct Controller {
     machine: SharedMachine,
+    /// What this node adds to the metadata where it decides.
+    view: NodeView,
     log: Arc<Partition>,
     /// Held from a decision until its records are appended, and while what is on disk is applied.
     turn: Mutex<()>,
@@ -107,7 +109,7 @@ impl Controller {
     /// # Errors
     /// When it cannot be opened or read, or says what cannot be obeyed.
     pub(crate) fn new(
-        config: &BrokerConfig,
+        view: NodeView,
         dir: &Arc<LogDir>,
         accept_unprotected: bool,
     ) -> Result<Self, ControllerError> {
@@ -116,23 +118,24 @@ impl Controller {
             topic_id: METADATA_TOPIC_ID.0,
             partition: 0,
         };
-        let settings = metadata_settings(config);
+        let settings = metadata_settings(view.start());
         let opened = Log::open(dir, &identity, settings.log.clone(), 0);
         let (log, _) = opened
             .map_err(|source| ControllerError::Open { partition: identity.topic_partition(), source })?;
-        let mut machine = MetadataStateMachine::new(dir.cluster_id(), config.clone());
+        let mut machine = MetadataStateMachine::default();
         let loaded = snapshot::load(&log, &mut machine)?;
-        takeover::check(machine.image(), config, accept_unprotected)?;
+        takeover::check(machine.image(), view.start(), accept_unprotected)?;
         let bootstrap = match machine.image().next_offset() {
             0 => bootstrap::read(dir)?,
             _ => Vec::new(),
         };
-        takeover::check_users(bootstrap::users(&bootstrap), config, accept_unprotected)?;
+        takeover::check_users(bootstrap::users(&bootstrap), view.start(), accept_unprotected)?;
         let log =
             Partition::new(identity.topic, 0, dir.clone(), settings, log, LeaderEpoch::new(loaded.epoch));
         let producer_ids = Mutex::default();
         Ok(Controller {
             machine: SharedMachine::new(machine),
+            view,
             log,
             turn: Mutex::new(()),
             epoch: loaded.epoch,
@@ -151,7 +154,7 @@ impl Controller {
     /// # Errors
     /// When log or snapshot cannot be opened.
     pub(crate) fn in_cluster(
-        config: &BrokerConfig,
+        view: NodeView,
         dir: &Arc<LogDir>,
         quorum: &Quorum,
         (links, journals): (&Arc<Links>, &Journals),
@@ -162,30 +165,31 @@ impl Controller {
             partition: 0,
         };
         let news = Arc::<News>::default();
-        let settings = metadata_settings(config);
+        let settings = metadata_settings(view.start());
         let opened = Log::open(dir, &identity, settings.log.clone(), 0);
         let (log, _) = opened
             .map_err(|source| ControllerError::Open { partition: identity.topic_partition(), source })?;
         let bootstrap = bootstrap::read(dir)?;
-        takeover::check_users(bootstrap::users(&bootstrap), config, false)?;
+        takeover::check_users(bootstrap::users(&bootstrap), view.start(), false)?;
         let voters: Vec<i32> = quorum.ids().collect();
         let opening = OpenReplica {
             dir,
             journals,
             identity: &identity,
             voters: &voters,
-            own: config.node_id,
+            own: view.node_id(),
             events: news.clone(),
             links,
             broadcast_commit: true,
         };
         let log = opening.open(log, settings)?;
-        let mut machine = MetadataStateMachine::new(dir.cluster_id(), config.clone());
+        let mut machine = MetadataStateMachine::default();
         let (snapshots, snapshot_bytes) = NodeSnapshots::open(&log, &mut machine)?;
         opening.register(&log);
         let since_snapshot = SinceSnapshot::new(machine.image().next_offset());
         Ok(Controller {
             machine: SharedMachine::new(machine),
+            view,
             log,
             turn: Mutex::new(()),
             epoch: FIRST_METADATA_EPOCH,
@@ -220,9 +224,14 @@ impl Controller {
         self.machine.image()
     }
 
+    /// What this node adds to the metadata: what proposals are given.
+    pub(crate) fn view(&self) -> &NodeView {
+        &self.view
+    }
+
     /// The configuration under the values that are committed.
     fn config(&self) -> BrokerConfig {
-        self.machine.read().config().clone()
+        self.view.config(&self.image()).into_owned()
     }
 
     /// The metadata log.
@@ -239,19 +248,18 @@ impl Controller {
     /// logs.
     pub(crate) fn start(&self, broker: &Arc<Broker>) -> Result<InterruptedMoves, ControllerError> {
         self.check_empty(&broker.dirs)?;
-        self.machine.decide(|machine| machine.limit_partitions(broker.dirs.partitions_max()));
         server::reconfigure(broker, self.config());
         let placed = place_all(&broker.dirs, &self.image(), broker.node.id);
         if let Some(reason) = broker.dirs.fatal_failure() {
             return Err(ControllerError::Directories(reason));
         }
         self.take_on_users()?;
-        self.commit(|machine| machine.draw_decoy_secret(bootstrap::random_secret))
+        self.commit(|machine| machine.draw_decoy_secret(&self.view, bootstrap::random_secret))
             .map_err(ControllerError::Register)?;
         server::reconfigure(broker, self.config());
         self.commit(MetadataStateMachine::abort_transaction).map_err(ControllerError::Register)?;
         let attached: Vec<_> = broker.attached.iter().map(|queue| queue.metadata()).collect();
-        let attach = |machine: &mut MetadataStateMachine| machine.attach_topics(&attached);
+        let attach = |machine: &mut MetadataStateMachine| machine.attach_topics(&self.view, &attached);
         let decided = self.commit(attach).map_err(ControllerError::Register)?;
         decided.map_err(|error| ControllerError::Attach(error.message))?;
         let assign = |machine: &mut MetadataStateMachine| {
@@ -259,7 +267,7 @@ impl Controller {
         };
         self.commit(assign).map_err(ControllerError::Assign)?;
         let start = self.node_start(broker);
-        let epoch = self.commit(|machine| machine.register_node(&start));
+        let epoch = self.commit(|machine| machine.register_node(&self.view, &start));
         let epoch = epoch.map_err(ControllerError::Register)?;
         broker.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
         let shorter = self.serve_all(broker, &placed.refused)?;
@@ -284,7 +292,6 @@ impl Controller {
         broker: &Arc<Broker>,
         cluster: &Cluster,
     ) -> Result<InterruptedMoves, ControllerError> {
-        self.machine.decide(|machine| machine.limit_partitions(broker.dirs.partitions_max()));
         self.begin_to_apply(broker)
             .map_err(|_| ControllerError::Register(ErrorCode::UNKNOWN_SERVER_ERROR))?;
         let epoch = cluster.register(broker, &self.node_start(broker))?;
@@ -317,7 +324,7 @@ impl Controller {
             .filter(|dir| matches!(dir.last_stop(), LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot));
         NodeStart {
             node_id: broker.node.id,
-            rack: self.machine.read().config().rack.clone(),
+            rack: self.config().rack,
             incarnation_id: random::uuid(),
             endpoints: broker.node.advertised.clone(),
             log_dirs: online_directories(broker),
@@ -370,8 +377,9 @@ impl Controller {
         if shorter.is_empty() {
             return Ok(());
         }
-        let decide =
-            |machine: &mut MetadataStateMachine| machine.raise_leader_epochs(broker.node.id, shorter);
+        let decide = |machine: &mut MetadataStateMachine| {
+            machine.raise_leader_epochs(&self.view, self.view.node_id(), shorter)
+        };
         self.commit(decide).map_err(ControllerError::Register)?;
         let image = self.image();
         for (id, index) in shorter {
@@ -396,7 +404,7 @@ impl Controller {
             return cluster.report_directories(broker, &[assignment]);
         }
         if let Err(error) =
-            self.commit(|machine| machine.assign_directories(machine.node_id(), &[assignment]))
+            self.commit(|machine| machine.assign_directories(self.view.node_id(), &[assignment]))
         {
             tracing::warn!("the new place of a partition could not be noted in the metadata log: {error}");
         }
@@ -408,7 +416,7 @@ impl Controller {
         if let Some(cluster) = &broker.cluster {
             return cluster.report_online(broker, &online);
         }
-        if let Err(error) = self.commit(|machine| machine.directories_online(machine.node_id(), &online)) {
+        if let Err(error) = self.commit(|machine| machine.directories_online(self.view.node_id(), &online)) {
             tracing::error!("which log directories are left could not be noted in the metadata log: {error}");
         }
     }
@@ -419,7 +427,8 @@ impl Controller {
         if let Some(cluster) = &broker.cluster {
             return cluster.report_cordoned(broker, &cordoned);
         }
-        if let Err(error) = self.commit(|machine| machine.directories_cordoned(machine.node_id(), &cordoned))
+        if let Err(error) =
+            self.commit(|machine| machine.directories_cordoned(self.view.node_id(), &cordoned))
         {
             tracing::error!(
                 "which log directories are cordoned could not be noted in the metadata log: {error}"
@@ -434,8 +443,9 @@ impl Controller {
         request: &CreateTopicsRequest<'_>,
         permit: Permit<'_>,
     ) -> Vec<CreatableTopicResult<'static>> {
-        let decide =
-            |machine: &mut MetadataStateMachine| machine.create_topics(request, &mut random_bits, permit);
+        let decide = |machine: &mut MetadataStateMachine| {
+            machine.create_topics(&self.view, request, &mut random_bits, permit)
+        };
         let reply = self.decide(decide);
         let mut topics = reply.map_or_else(|error| refuse_topics(request, error), |response| response.topics);
         if !request.validate_only {
@@ -452,7 +462,7 @@ impl Controller {
     ) -> Vec<CreatableTopicResult<'static>> {
         // Of the metadata leader in a cluster.
         let decide = |machine: &mut MetadataStateMachine| {
-            machine.create_missing_topics(names, &mut random_bits, permit)
+            machine.create_missing_topics(&self.view, names, &mut random_bits, permit)
         };
         self.decide(decide).map_or_else(
             |error| names.iter().map(|name| refuse_topic(name, error)).collect(),
@@ -491,7 +501,8 @@ impl Controller {
         version: i16,
         permit: Permit<'_>,
     ) -> Result<Vec<DeletableTopicResult<'static>>, ErrorCode> {
-        let decide = |machine: &mut MetadataStateMachine| machine.delete_topics(request, version, permit);
+        let decide =
+            |machine: &mut MetadataStateMachine| machine.delete_topics(&self.view, request, version, permit);
         Ok(self.decide(decide)?.responses)
     }
 
@@ -501,7 +512,8 @@ impl Controller {
         request: &CreatePartitionsRequest<'_>,
         permit: Permit<'_>,
     ) -> Result<Vec<CreatePartitionsTopicResult<'static>>, ErrorCode> {
-        let decide = |machine: &mut MetadataStateMachine| machine.create_partitions(request, permit);
+        let decide =
+            |machine: &mut MetadataStateMachine| machine.create_partitions(&self.view, request, permit);
         Ok(self.decide(decide)?.results)
     }
 
@@ -510,7 +522,7 @@ impl Controller {
         &self,
         request: &IncrementalAlterConfigsRequest<'_>,
     ) -> Result<Vec<AlterConfigsResourceResponse<'static>>, ErrorCode> {
-        let decide = |machine: &mut MetadataStateMachine| machine.alter_configs(request);
+        let decide = |machine: &mut MetadataStateMachine| machine.alter_configs(&self.view, request);
         Ok(self.decide(decide)?.responses)
     }
 
@@ -571,7 +583,7 @@ impl Controller {
             ids.add(cluster.producer_ids(broker)?);
             return Ok(ids.take().expect("a block that was just added is not empty"));
         }
-        let block = self.commit(|machine| machine.allocate_producer_ids(machine.node_id()))?;
+        let block = self.commit(|machine| machine.allocate_producer_ids(self.view.node_id()))?;
         ids.add(block.map_err(|error| error.code)?);
         Ok(ids.take().expect("a block that was just added is not empty"))
     }

@@ -13,6 +13,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use mainstem_config::{BrokerConfig, Endpoint, NetworkConfig, SecurityProtocol};
+use mainstem_controller::NodeView;
 use mainstem_coordination::groups::{GroupConfig, GroupCoordinator};
 use mainstem_coordination::transactions::TransactionCoordinator;
 use mainstem_log::RecoveryWatch;
@@ -630,12 +631,13 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         }
         None => None,
     };
+    let view = NodeView::new(config.clone(), dirs.partitions_max());
     let controller = match &cluster {
         Some(cluster) => {
             let parts = (&cluster.links, &*cluster.journals);
-            Controller::in_cluster(&config, dirs.metadata(), &cluster.quorum, parts)?
+            Controller::in_cluster(view, dirs.metadata(), &cluster.quorum, parts)?
         }
-        None => Controller::new(&config, dirs.metadata(), accept_unprotected)?,
+        None => Controller::new(view, dirs.metadata(), accept_unprotected)?,
     };
     let node = Node {
         id: config.node_id,

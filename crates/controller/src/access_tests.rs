@@ -17,7 +17,7 @@ use mainstem_wire::messages::describe_user_scram_credentials_request::{
 };
 use mainstem_wire::metadata_frame::MetadataRecord;
 
-use super::session::{Session, config, said};
+use super::session::{Session, said};
 use super::*;
 
 /// Resource type, name, pattern type, principal, operation, permission; for every host.
@@ -112,12 +112,12 @@ fn everything() -> DescribeAclsRequest<'static> {
 
 /// The image is the same when it is made anew of the log, and of a snapshot.
 fn check_log(session: &Session) {
-    let mut again = MetadataStateMachine::new("cluster", config(""));
+    let mut again = MetadataStateMachine::default();
     for (offset, value) in (0..).zip(&session.log) {
         again.replay(offset, value).unwrap();
     }
     assert_eq!(again.image(), session.machine.image());
-    let mut loaded = MetadataStateMachine::new("cluster", config(""));
+    let mut loaded = MetadataStateMachine::default();
     for value in session.machine.image().snapshot() {
         loaded.load(session.end(), &value).unwrap();
     }
@@ -373,11 +373,11 @@ fn a_decoy_has_the_shape_of_the_majority() {
 fn what_decoys_are_made_from_is_drawn_once_and_kept() {
     const SASL: &str = "listeners=SASL_PLAINTEXT://127.0.0.1:9092\nsasl.enabled.mechanisms=SCRAM-SHA-512\n";
     let secret = |session: &Session| {
-        let authentication = &session.machine.config().authentication;
-        authentication.decoy_secret.as_ref().map(|secret| secret.expose().to_owned())
+        let config = session.config();
+        config.authentication.decoy_secret.as_ref().map(|secret| secret.expose().to_owned())
     };
     let draw = |session: &mut Session, text: &str| {
-        let decision = session.machine.draw_decoy_secret(|| text.to_owned());
+        let decision = session.machine.draw_decoy_secret(&session.view, || text.to_owned());
         session.append(decision);
         session.commit_all();
     };

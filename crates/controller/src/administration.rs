@@ -36,7 +36,7 @@ impl Session {
             ..Default::default()
         };
         let request = AlterConfigsRequest { resources: vec![resource], ..AlterConfigsRequest::default() };
-        let decision = self.machine.replace_configs(&request);
+        let decision = self.machine.replace_configs(&self.view, &request);
         let answer = &self.append(decision).responses[0];
         said(answer.error_code, answer.error_message.as_deref())
     }
@@ -50,7 +50,7 @@ impl Session {
         });
         let request =
             UpdateFeaturesRequest { feature_updates: updates.collect(), ..UpdateFeaturesRequest::default() };
-        let decision = self.machine.update_features(&request, version);
+        let decision = self.machine.update_features(&self.view, &request, version);
         let response = self.append(decision);
         let results: Vec<_> = response.results.iter().map(|result| result.feature.to_string()).collect();
         said(response.error_code, response.error_message.as_deref()) + " " + &results.join(",")
@@ -98,7 +98,7 @@ impl Session {
             topics: vec![topic],
             ..AlterPartitionReassignmentsRequest::default()
         };
-        let decision = self.machine.alter_partition_reassignments(&request);
+        let decision = self.machine.alter_partition_reassignments(&self.view, &request);
         let answer = &self.append(decision).responses[0].partitions[0];
         said(answer.error_code, answer.error_message.as_deref())
     }
@@ -161,7 +161,7 @@ fn the_older_api_replaces_values_of_the_node_too() {
     assert_eq!(session.replace(BROKER, "", &[("max.connections", Some("7"))]), "ok");
     session.commit_all();
     assert_eq!(session.own(ResourceKind::Broker, "1"), "log.retention.ms=6");
-    assert_eq!(session.machine.config().network.max_connections, 7);
+    assert_eq!(session.config().network.max_connections, 7);
     assert_eq!(
         session.replace(BROKER, "1", &[("num.partitions", Some("2"))]),
         "INVALID_REQUEST: Cannot update these configs dynamically: [num.partitions]"
@@ -223,7 +223,7 @@ fn levels_are_kept_in_the_log() {
     assert!(down.contains("Can't downgrade the version of this feature without setting"), "{down}");
     assert_eq!(session.update(1, &[("metadata.version", 30, 2)]), "ok metadata.version");
     session.commit_all();
-    let mut again = MetadataStateMachine::new("cluster", config(""));
+    let mut again = MetadataStateMachine::default();
     for (offset, record) in (0..).zip(&session.log) {
         again.replay(offset, record).expect("the state machine's own records");
     }
@@ -303,14 +303,13 @@ fn a_snapshot_makes_the_same_image() {
     let entity = QuotaEntity { user: Some(EntityName::Default), ..QuotaEntity::default() };
     session.replay(client_quotas::record(&entity, "producer_byte_rate", Some(1.5)), 0);
     let image = session.machine.image();
-    let mut loaded = MetadataStateMachine::new("cluster", config(""));
+    let mut loaded = MetadataStateMachine::default();
     let values: Vec<_> = image.snapshot().collect();
     assert!(values.len() < session.log.len(), "what was undone is left out");
     for value in &values {
         loaded.load(image.next_offset(), value).expect("what the image adds up from");
     }
     assert_eq!(loaded.image(), image);
-    assert_eq!(loaded.config(), session.machine.config());
     loaded.replay(session.end(), &session.log[0].clone()).expect("the log goes on from there");
     let late = loaded.load(session.end(), &values[0]).expect_err("the log was replayed already");
     assert!(late.to_string().contains("was expected"), "{late}");
@@ -321,7 +320,7 @@ fn nodes_that_are_gone_are_forgotten() {
     let mut session = Session::new("");
     session.register_other(2);
     let mut forget = |id| {
-        let decision = session.machine.unregister_broker(id);
+        let decision = session.machine.unregister_broker(&session.view, id);
         session.append(decision).map_err(|error| said(error.code.0, Some(&error.message)))
     };
     assert_eq!(forget(2), Ok(()));

@@ -18,11 +18,12 @@ use mainstem_wire::metadata_frame::MetadataRecord;
 
 use super::error::ApiError;
 use super::image::{ConfigResource, ResourceKind};
+use super::node_view::NodeView;
 use super::state_machine::{Decision, MetadataStateMachine};
 use mainstem_config::alter::{
     AlterError, BrokerLayer, Change, Changed, Operation, alter_broker, alter_group, alter_topic,
 };
-use mainstem_config::alter_client_metrics;
+use mainstem_config::{BrokerConfig, alter_client_metrics};
 
 /// Groups that may have configurations at a time.
 pub const CONFIGURED_GROUPS_MAX: usize = 10_000;
@@ -54,6 +55,7 @@ impl MetadataStateMachine {
     /// Changes configurations, those of each resource all or none of them.
     pub fn alter_configs(
         &mut self,
+        view: &NodeView,
         request: &IncrementalAlterConfigsRequest<'_>,
     ) -> Decision<IncrementalAlterConfigsResponse<'static>> {
         let asked = request.resources.iter().map(|resource| {
@@ -62,7 +64,7 @@ impl MetadataStateMachine {
                 changes_of(resource).map(Edits::Change),
             )
         });
-        let (records, answers) = self.alter(asked.collect());
+        let (records, answers) = self.alter(&view.config(self.ahead()), asked.collect());
         let responses = answers.into_iter().map(|((kind, name), error)| AlterConfigsResourceResponse {
             error_code: code_of(&error),
             error_message: error.map(|error| Cow::Owned(error.message)),
@@ -78,6 +80,7 @@ impl MetadataStateMachine {
     /// Replaces configurations: what the request does not name is forgotten.
     pub fn replace_configs(
         &mut self,
+        view: &NodeView,
         request: &AlterConfigsRequest<'_>,
     ) -> Decision<AlterConfigsResponse<'static>> {
         let asked = request.resources.iter().map(|resource| {
@@ -89,7 +92,7 @@ impl MetadataStateMachine {
             let edits = Edits::Replace(set.collect());
             ((resource.resource_type, resource.resource_name.as_ref()), Ok(edits))
         });
-        let (records, answers) = self.alter(asked.collect());
+        let (records, answers) = self.alter(&view.config(self.ahead()), asked.collect());
         let responses = answers.into_iter().map(|((kind, name), error)| {
             alter_configs_response::AlterConfigsResourceResponse {
                 error_code: code_of(&error),
@@ -103,8 +106,12 @@ impl MetadataStateMachine {
         self.decide(if request.validate_only { vec![] } else { records }, response)
     }
 
-    /// The records, and one answer per resource.
-    fn alter<'a>(&self, asked: Vec<Asked<'a>>) -> (Vec<MetadataRecord<'static>>, Vec<Answer<'a>>) {
+    /// The records, and one answer per resource. `config` is that of the node that decides.
+    fn alter<'a>(
+        &self,
+        config: &BrokerConfig,
+        asked: Vec<Asked<'a>>,
+    ) -> (Vec<MetadataRecord<'static>>, Vec<Answer<'a>>) {
         let mut times: HashMap<Named<'a>, usize> = HashMap::new();
         for (named, _) in &asked {
             *times.entry(*named).or_default() += 1;
@@ -115,7 +122,7 @@ impl MetadataStateMachine {
             // A repeated resource is answered once.
             let Some(times) = times.remove(&named) else { continue };
             let changed = match times {
-                1 => edits.and_then(|edits| self.changed(named, edits, answers.len())),
+                1 => edits.and_then(|edits| self.changed(config, named, edits, answers.len())),
                 _ => {
                     let message = "Each resource must appear at most once.";
                     Err(ApiError::new(ErrorCode::INVALID_REQUEST, message))
@@ -133,7 +140,13 @@ impl MetadataStateMachine {
     }
 
     /// `before` counts the request's resources before this one.
-    fn changed(&self, (code, name): Named<'_>, edits: Edits<'_>, before: usize) -> Result<Changed, ApiError> {
+    fn changed(
+        &self,
+        config: &BrokerConfig,
+        (code, name): Named<'_>,
+        edits: Edits<'_>,
+        before: usize,
+    ) -> Result<Changed, ApiError> {
         let invalid = |message: String| ApiError::new(ErrorCode::INVALID_REQUEST, message);
         let kind = ResourceKind::from_code(code)
             .ok_or_else(|| invalid(format!("Configurations of resource type {code} cannot be altered.")))?;
@@ -147,7 +160,6 @@ impl MetadataStateMachine {
                 set
             }
         };
-        let config = self.ahead_config();
         Ok(match kind {
             ResourceKind::Topic => {
                 // As in Kafka, values are judged before the topic is looked for.
@@ -162,7 +174,7 @@ impl MetadataStateMachine {
                 self.check_subscription(name, own.is_empty(), before)?;
                 alter_client_metrics(own, &changes)?
             }
-            ResourceKind::Broker => alter_broker(self.broker_layer(name)?, own, &changes, config)?,
+            ResourceKind::Broker => alter_broker(self.broker_layer(config, name)?, own, &changes, config)?,
         })
     }
 
@@ -217,12 +229,12 @@ impl MetadataStateMachine {
     }
 
     /// The empty name is the cluster's default.
-    fn broker_layer(&self, name: &str) -> Result<BrokerLayer, ApiError> {
+    fn broker_layer(&self, config: &BrokerConfig, name: &str) -> Result<BrokerLayer, ApiError> {
         let invalid = |message: String| Err(ApiError::new(ErrorCode::INVALID_REQUEST, message));
-        let node = self.node_id();
+        let (node, has_several_nodes) = (config.node_id, config.quorum.is_some());
         match name.parse::<i32>() {
             _ if name.is_empty() => Ok(BrokerLayer::ClusterDefault),
-            Ok(id) if id == node || (self.has_several_nodes() && self.ahead().broker(id).is_some()) => {
+            Ok(id) if id == node || (has_several_nodes && self.ahead().broker(id).is_some()) => {
                 Ok(BrokerLayer::Node)
             }
             Ok(_) => {

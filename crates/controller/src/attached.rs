@@ -16,6 +16,7 @@ use mainstem_wire::{ErrorCode, Uuid};
 use super::error::ApiError;
 use super::image::{ConfigResource, ResourceKind, TopicImage};
 use super::names;
+use super::node_view::NodeView;
 use super::state_machine::{Decision, MetadataStateMachine};
 
 /// Stands for the directory of each attached queue. Ids below 100 are no directory's (KIP-858).
@@ -42,12 +43,17 @@ impl TopicImage {
 }
 
 impl MetadataStateMachine {
-    /// Has these queues, and no others, be topics of this node. At its start, before anything is served.
+    /// Has these queues, and no others, be topics of a node. At its start, before anything is served.
     ///
     /// # Errors
     /// What name or id cannot be a topic's, and why. Nothing is decided then.
-    pub fn attach_topics(&mut self, attached: &[AttachedTopic]) -> Decision<Result<(), ApiError>> {
-        let is_same = |topic: &TopicImage| attached.iter().any(|one| self.is_unchanged(topic, one));
+    pub fn attach_topics(
+        &mut self,
+        view: &NodeView,
+        attached: &[AttachedTopic],
+    ) -> Decision<Result<(), ApiError>> {
+        let node = view.node_id();
+        let is_same = |topic: &TopicImage| attached.iter().any(|one| self.is_unchanged(node, topic, one));
         let gone: Vec<Uuid> = self
             .ahead()
             .topics()
@@ -57,7 +63,7 @@ impl MetadataStateMachine {
         let new: Vec<&AttachedTopic> = attached
             .iter()
             .filter(|one| {
-                !self.ahead().topic_by_id(one.id).is_some_and(|topic| self.is_unchanged(topic, one))
+                !self.ahead().topic_by_id(one.id).is_some_and(|topic| self.is_unchanged(node, topic, one))
             })
             .collect();
         for (at, one) in new.iter().enumerate() {
@@ -65,7 +71,6 @@ impl MetadataStateMachine {
                 return self.decide(Vec::new(), Err(error));
             }
         }
-        let node = self.node_id();
         let removed = gone.into_iter().map(|topic_id| {
             MetadataRecord::RemoveTopicRecord(Box::new(RemoveTopicRecord { topic_id, ..Default::default() }))
         });
@@ -73,13 +78,13 @@ impl MetadataStateMachine {
         self.decide(records, Ok(()))
     }
 
-    fn is_unchanged(&self, topic: &TopicImage, attached: &AttachedTopic) -> bool {
+    fn is_unchanged(&self, node: i32, topic: &TopicImage, attached: &AttachedTopic) -> bool {
         let [partition] = topic.partitions.as_slice() else { return false };
         let configs = self.ahead().configs(&ConfigResource::new(ResourceKind::Topic, &*topic.name));
         topic.is_attached()
             && (topic.id, &topic.name) == (attached.id, &attached.name)
             && partition.leader_epoch == attached.leader_epoch
-            && partition.replicas == [self.node_id()]
+            && partition.replicas == [node]
             && *configs == attached.configs
     }
 

@@ -14,6 +14,7 @@ use mainstem_wire::{ErrorCode, Uuid};
 use super::create_topics::{DirectorySizes, partition_record, repeated_names};
 use super::error::ApiError;
 use super::names;
+use super::node_view::NodeView;
 use super::state_machine::{Decision, MetadataStateMachine, PARTITIONS_PER_REQUEST_MAX, Permit};
 
 /// Partitions that a topic can be given.
@@ -27,6 +28,7 @@ impl MetadataStateMachine {
     /// Adds partitions to topics, to each of them or not by itself.
     pub fn create_partitions(
         &mut self,
+        view: &NodeView,
         request: &CreatePartitionsRequest<'_>,
         permit: Permit<'_>,
     ) -> Decision<CreatePartitionsResponse<'static>> {
@@ -46,7 +48,8 @@ impl MetadataStateMachine {
             };
             let grown = grown.and_then(|growth| {
                 let taken = PARTITIONS_PER_REQUEST_MAX - left;
-                self.check_partition_room(taken + growth.partitions.len()).map(|()| growth)
+                let more = taken + growth.partitions.len();
+                view.check_partition_room(self.ahead(), more).map(|()| growth)
             });
             let grown = grown.and_then(|growth| match permit(growth.partitions.len()) {
                 true => Ok(growth),

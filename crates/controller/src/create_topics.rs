@@ -18,10 +18,12 @@ use mainstem_wire::{ErrorCode, Uuid};
 use super::error::ApiError;
 use super::image::{BrokerImage, ResourceKind};
 use super::names;
+use super::node_view::NodeView;
 use super::placement::{NodeInRack, Placement};
 use super::state_machine::{Decision, IdSource, MetadataStateMachine, PARTITIONS_PER_REQUEST_MAX, Permit};
 use mainstem_config::alter::validate_new_topic;
 use mainstem_config::describe::describe_topic;
+use mainstem_config::{BrokerConfig, BrokerValues, TopicDefaults};
 
 /// Kafka's number of a leader that there is not.
 pub(super) const NO_LEADER: i32 = -1;
@@ -39,11 +41,13 @@ impl MetadataStateMachine {
     /// Creates topics, each of them or not by itself; with `validate_only` none, and their ids stay zero.
     pub fn create_topics(
         &mut self,
+        view: &NodeView,
         request: &CreateTopicsRequest<'_>,
         random: IdSource<'_>,
         permit: Permit<'_>,
     ) -> Decision<CreateTopicsResponse<'static>> {
-        let too_many = self.wanted_partitions(request) > PARTITIONS_PER_REQUEST_MAX;
+        let config = view.config(self.ahead());
+        let too_many = wanted_partitions(request, &config.topics) > PARTITIONS_PER_REQUEST_MAX;
         let repeated = repeated_names(request.topics.iter().map(|topic| topic.name.as_ref()));
         let mut plans: Vec<Plan> = Vec::new();
         let mut topics: Vec<CreatableTopicResult<'static>> = Vec::new();
@@ -58,17 +62,18 @@ impl MetadataStateMachine {
             } else if too_many {
                 Err(too_many_partitions())
             } else {
-                self.plan(topic, &plans, random)
+                self.plan(topic, &plans, &config, random)
             };
             let planned = planned.and_then(|plan| {
-                self.check_partition_room(partitions + plan.partitions.len()).map(|()| plan)
+                let more = partitions + plan.partitions.len();
+                view.check_partition_room(self.ahead(), more).map(|()| plan)
             });
             match planned {
                 Ok(plan) if !permit(plan.partitions.len()) => {
                     topics.push(refused(&topic.name, ApiError::quota_exceeded()));
                 }
                 Ok(plan) => {
-                    topics.push(self.created(&plan, request.validate_only));
+                    topics.push(created(&plan, &config.values, request.validate_only));
                     partitions += plan.partitions.len();
                     plans.push(plan);
                 }
@@ -88,78 +93,31 @@ impl MetadataStateMachine {
     /// exists by now is answered with TOPIC_ALREADY_EXISTS. `permit` as for [`Self::create_topics`].
     pub fn create_missing_topics(
         &mut self,
+        view: &NodeView,
         names: &[&str],
         random: IdSource<'_>,
         permit: Permit<'_>,
     ) -> Decision<CreateTopicsResponse<'static>> {
-        let topics = names.iter().map(|name| self.missing_topic(name)).collect();
+        let config = view.config(self.ahead());
+        let topics = names.iter().map(|name| missing_topic(name, &config)).collect();
         let request = CreateTopicsRequest { topics, ..CreateTopicsRequest::default() };
-        self.create_topics(&request, random, permit)
-    }
-
-    fn missing_topic(&self, name: &str) -> CreatableTopic<'static> {
-        let config = self.ahead_config();
-        let (offsets, transactions) = (&config.offsets, &config.transactions);
-        let (num_partitions, replication_factor, configs) = match name {
-            names::CONSUMER_OFFSETS => (
-                offsets.topic_num_partitions,
-                offsets.topic_replication_factor,
-                vec![
-                    ("cleanup.policy", "compact".to_string()),
-                    ("compression.type", "producer".to_string()),
-                    ("segment.bytes", segment_bytes(offsets.topic_segment_bytes)),
-                ],
-            ),
-            names::TRANSACTION_STATE => (
-                transactions.topic_num_partitions,
-                transactions.topic_replication_factor,
-                vec![
-                    ("cleanup.policy", "compact".to_string()),
-                    ("compression.type", "uncompressed".to_string()),
-                    ("min.insync.replicas", transactions.topic_min_isr.to_string()),
-                    ("segment.bytes", segment_bytes(transactions.topic_segment_bytes)),
-                    ("unclean.leader.election.enable", "false".to_string()),
-                ],
-            ),
-            _ => (-1, -1, vec![]),
-        };
-        let configs = configs.into_iter().map(|(name, value)| CreatableTopicConfig {
-            name: Cow::Borrowed(name),
-            value: Some(Cow::Owned(value)),
-            ..CreatableTopicConfig::default()
-        });
-        CreatableTopic {
-            name: Cow::Owned(name.to_string()),
-            num_partitions,
-            replication_factor,
-            configs: configs.collect(),
-            ..CreatableTopic::default()
-        }
-    }
-
-    fn wanted_partitions(&self, request: &CreateTopicsRequest<'_>) -> usize {
-        let default = self.ahead_config().topics.num_partitions;
-        let of = |topic: &CreatableTopic<'_>| match topic.num_partitions {
-            _ if !topic.assignments.is_empty() => topic.assignments.len(),
-            -1 => usize::try_from(default).unwrap_or(0),
-            count => usize::try_from(count).unwrap_or(0),
-        };
-        request.topics.iter().map(of).fold(0, usize::saturating_add)
+        self.create_topics(view, &request, random, permit)
     }
 
     fn plan(
         &self,
         topic: &CreatableTopic<'_>,
         others: &[Plan],
+        config: &BrokerConfig,
         random: IdSource<'_>,
     ) -> Result<Plan, ApiError> {
         let name = topic.name.as_ref();
         self.check_name(name, others)?;
         let configs: Vec<_> =
             topic.configs.iter().map(|config| (config.name.as_ref(), config.value.as_deref())).collect();
-        let configs = validate_new_topic(&configs, &self.ahead_config().values)?;
+        let configs = validate_new_topic(&configs, &config.values)?;
         let partitions = match topic.assignments.as_slice() {
-            [] => self.place(topic.num_partitions, topic.replication_factor)?,
+            [] => self.place(topic, &config.topics)?,
             assignments => self.assigned(topic, assignments)?,
         };
         Ok(Plan { name: name.to_string(), id: names::topic_id(random()), configs, partitions })
@@ -188,18 +146,17 @@ impl MetadataStateMachine {
         }
     }
 
-    /// Spreads partitions over the registered nodes; -1 is the broker's default.
-    fn place(&self, num_partitions: i32, replication_factor: i16) -> Result<Vec<Vec<i32>>, ApiError> {
-        let defaults = &self.ahead_config().topics;
-        let factor = match replication_factor {
+    /// Spreads partitions over the registered nodes; -1 is the default.
+    fn place(&self, topic: &CreatableTopic<'_>, defaults: &TopicDefaults) -> Result<Vec<Vec<i32>>, ApiError> {
+        let factor = match topic.replication_factor {
             -1 => defaults.default_replication_factor,
             factor => factor,
         };
-        if replication_factor < -1 || factor <= 0 {
+        if topic.replication_factor < -1 || factor <= 0 {
             let message = "Replication factor must be larger than 0, or -1 to use the default value.";
             return Err(ApiError::new(ErrorCode::INVALID_REPLICATION_FACTOR, message));
         }
-        let count = match num_partitions {
+        let count = match topic.num_partitions {
             -1 => defaults.num_partitions,
             count => count,
         };
@@ -353,28 +310,78 @@ impl MetadataStateMachine {
         }
         sizes
     }
+}
 
-    fn created(&self, plan: &Plan, validate_only: bool) -> CreatableTopicResult<'static> {
-        let described = describe_topic(&plan.configs, &self.ahead_config().values);
-        let configs = described.into_iter().map(|config| CreatableTopicConfigs {
-            name: Cow::Owned(config.name),
-            value: config.value.map(Cow::Owned),
-            read_only: config.read_only,
-            config_source: config.source.code(),
-            is_sensitive: config.is_sensitive,
-            ..CreatableTopicConfigs::default()
-        });
-        let factor = plan.partitions.first().map_or(0, Vec::len);
-        CreatableTopicResult {
-            name: Cow::Owned(plan.name.clone()),
-            error_message: None,
-            topic_id: if validate_only { Uuid::ZERO } else { plan.id },
-            num_partitions: i32::try_from(plan.partitions.len()).expect("a request creates a bounded number"),
-            replication_factor: i16::try_from(factor)
-                .expect("a factor comes from 16 bits or a list of nodes"),
-            configs: Some(configs.collect()),
-            ..CreatableTopicResult::default()
-        }
+/// A topic that is asked for by its name alone: with the node's defaults, an internal one as its coordinator needs it.
+fn missing_topic(name: &str, config: &BrokerConfig) -> CreatableTopic<'static> {
+    let (offsets, transactions) = (&config.offsets, &config.transactions);
+    let (num_partitions, replication_factor, configs) = match name {
+        names::CONSUMER_OFFSETS => (
+            offsets.topic_num_partitions,
+            offsets.topic_replication_factor,
+            vec![
+                ("cleanup.policy", "compact".to_string()),
+                ("compression.type", "producer".to_string()),
+                ("segment.bytes", segment_bytes(offsets.topic_segment_bytes)),
+            ],
+        ),
+        names::TRANSACTION_STATE => (
+            transactions.topic_num_partitions,
+            transactions.topic_replication_factor,
+            vec![
+                ("cleanup.policy", "compact".to_string()),
+                ("compression.type", "uncompressed".to_string()),
+                ("min.insync.replicas", transactions.topic_min_isr.to_string()),
+                ("segment.bytes", segment_bytes(transactions.topic_segment_bytes)),
+                ("unclean.leader.election.enable", "false".to_string()),
+            ],
+        ),
+        _ => (-1, -1, vec![]),
+    };
+    let configs = configs.into_iter().map(|(name, value)| CreatableTopicConfig {
+        name: Cow::Borrowed(name),
+        value: Some(Cow::Owned(value)),
+        ..CreatableTopicConfig::default()
+    });
+    CreatableTopic {
+        name: Cow::Owned(name.to_string()),
+        num_partitions,
+        replication_factor,
+        configs: configs.collect(),
+        ..CreatableTopic::default()
+    }
+}
+
+/// How many partitions a request asks for.
+fn wanted_partitions(request: &CreateTopicsRequest<'_>, defaults: &TopicDefaults) -> usize {
+    let of = |topic: &CreatableTopic<'_>| match topic.num_partitions {
+        _ if !topic.assignments.is_empty() => topic.assignments.len(),
+        -1 => usize::try_from(defaults.num_partitions).unwrap_or(0),
+        count => usize::try_from(count).unwrap_or(0),
+    };
+    request.topics.iter().map(of).fold(0, usize::saturating_add)
+}
+
+/// The answer for a topic that can be created.
+fn created(plan: &Plan, defaults: &BrokerValues, validate_only: bool) -> CreatableTopicResult<'static> {
+    let described = describe_topic(&plan.configs, defaults);
+    let configs = described.into_iter().map(|config| CreatableTopicConfigs {
+        name: Cow::Owned(config.name),
+        value: config.value.map(Cow::Owned),
+        read_only: config.read_only,
+        config_source: config.source.code(),
+        is_sensitive: config.is_sensitive,
+        ..CreatableTopicConfigs::default()
+    });
+    let factor = plan.partitions.first().map_or(0, Vec::len);
+    CreatableTopicResult {
+        name: Cow::Owned(plan.name.clone()),
+        error_message: None,
+        topic_id: if validate_only { Uuid::ZERO } else { plan.id },
+        num_partitions: i32::try_from(plan.partitions.len()).expect("a request creates a bounded number"),
+        replication_factor: i16::try_from(factor).expect("a factor comes from 16 bits or a list of nodes"),
+        configs: Some(configs.collect()),
+        ..CreatableTopicResult::default()
     }
 }
 

@@ -11,6 +11,7 @@ use mainstem_wire::{ErrorCode, Uuid};
 
 use super::error::ApiError;
 use super::image::TopicImage;
+use super::node_view::NodeView;
 use super::state_machine::{Decision, MetadataStateMachine, Permit};
 
 /// A topic as the client named it.
@@ -25,10 +26,12 @@ impl MetadataStateMachine {
     /// deletion is switched off.
     pub fn delete_topics(
         &mut self,
+        view: &NodeView,
         request: &DeleteTopicsRequest<'_>,
         version: i16,
         permit: Permit<'_>,
     ) -> Decision<DeleteTopicsResponse<'static>> {
+        let is_enabled = view.config(self.ahead()).topics.delete_enable;
         let wanted = wanted(request);
         let mut times: HashMap<Named<'_>, usize> = HashMap::new();
         for named in &wanted {
@@ -39,7 +42,7 @@ impl MetadataStateMachine {
         for named in &wanted {
             // A repeated topic is answered once.
             let Some(times) = times.remove(named) else { continue };
-            let found = if self.ahead_config().topics.delete_enable {
+            let found = if is_enabled {
                 self.to_delete(*named, times > 1, &deleted)
             } else {
                 Err(deletion_disabled(version))

@@ -7,15 +7,7 @@ use super::image::{MetadataChange, MetadataImage, TopicImage};
 use super::state_machine::MetadataStateMachine;
 
 impl MetadataStateMachine {
-    /// A state machine of the same node and cluster that knows nothing, for a snapshot to be loaded into
-    /// ([`Self::load`], [`Self::skip_to`]) beside this one.
-    pub fn empty(&self) -> MetadataStateMachine {
-        let mut empty = MetadataStateMachine::new(self.cluster_id(), self.start().clone());
-        empty.limit_partitions(self.partitions_max());
-        empty
-    }
-
-    /// Goes on with what `newer` has, all at once, and says what changed: first what is gone, then what is there or is another.
+    /// Goes on with what `newer` has, which a snapshot was loaded into, all at once, and says what changed: first what is gone, then what is there or is another.
     /// Only while nothing is undecided, and forwards.
     pub fn replace(&mut self, newer: MetadataStateMachine) -> Vec<MetadataChange> {
         assert!(!self.has_pending() && !newer.has_pending(), "something is decided and not committed");
@@ -112,17 +104,17 @@ mod tests {
     use mainstem_wire::Uuid;
 
     use super::*;
-    use crate::session::{Session, config, topic, with_configs};
+    use crate::session::{Session, topic, with_configs};
     use crate::{access_tests, quota_tests};
 
     /// What a node that has everything below an offset goes on with behind a snapshot of all: what changed, in words, and that it is
     /// the same then as if it had seen each record.
     fn replace(session: &Session, known: usize) -> Vec<String> {
-        let mut machine = MetadataStateMachine::new("cluster", config(""));
+        let mut machine = MetadataStateMachine::default();
         for (offset, value) in (0..).zip(&session.log[..known]) {
             machine.replay(offset, value).expect("a record of the log");
         }
-        let (mut newer, end) = (machine.empty(), session.end());
+        let (mut newer, end) = (MetadataStateMachine::default(), session.end());
         for value in session.machine.image().snapshot() {
             newer.load(end, &value).expect("a record of the snapshot");
         }

@@ -12,6 +12,7 @@ use mainstem_wire::metadata_frame::MetadataRecord;
 
 use super::error::ApiError;
 use super::image::MetadataImage;
+use super::node_view::NodeView;
 use super::state_machine::{Decision, MetadataStateMachine};
 
 /// A feature and the levels at which this program can work. A new cluster starts with the highest.
@@ -83,10 +84,11 @@ impl MetadataStateMachine {
     /// Sets the levels of features, of all or of none: the first error is that of the whole request.
     pub fn update_features(
         &mut self,
+        view: &NodeView,
         request: &UpdateFeaturesRequest<'_>,
         version: i16,
     ) -> Decision<UpdateFeaturesResponse<'static>> {
-        match self.feature_records(request, version) {
+        match self.feature_records(view, request, version) {
             Ok(records) => {
                 let results = request.feature_updates.iter().map(|update| UpdatableFeatureResult {
                     feature: Cow::Owned(update.feature.to_string()),
@@ -115,6 +117,7 @@ impl MetadataStateMachine {
 
     fn feature_records(
         &self,
+        view: &NodeView,
         request: &UpdateFeaturesRequest<'_>,
         version: i16,
     ) -> Result<Vec<MetadataRecord<'static>>, ApiError> {
@@ -126,7 +129,7 @@ impl MetadataStateMachine {
                 let message = format!("Feature {} must appear at most once.", update.feature);
                 return Err(ApiError::new(ErrorCode::INVALID_REQUEST, message));
             }
-            self.check_update(update, version).map_err(|why| {
+            self.check_update(view, update, version).map_err(|why| {
                 ApiError::new(
                     ErrorCode::INVALID_UPDATE_VERSION,
                     format!(
@@ -148,10 +151,15 @@ impl MetadataStateMachine {
     }
 
     /// Why a level cannot be had, in Kafka's words.
-    fn check_update(&self, update: &FeatureUpdateKey<'_>, version: i16) -> Result<(), String> {
+    fn check_update(
+        &self,
+        view: &NodeView,
+        update: &FeatureUpdateKey<'_>,
+        version: i16,
+    ) -> Result<(), String> {
         let upgrade_type = upgrade_type(update, version)
             .ok_or_else(|| "The controller does not support the given upgrade type.".to_string())?;
-        let (level, node) = (update.max_version_level, self.node_id());
+        let (level, node) = (update.max_version_level, view.node_id());
         if level < 0 {
             return Err("A feature version cannot be less than 0.".to_string());
         }

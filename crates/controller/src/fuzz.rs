@@ -1,15 +1,13 @@
 //! Bodies for fuzzing: each takes any bytes and asserts what must hold for them.
 
 use super::state_machine::MetadataStateMachine;
-use mainstem_config::{BrokerConfig, Sources};
 
 /// Any values of records are applied or refused, and a refused one changes nothing.
 ///
 /// The bytes are cut into records by prefixes of two bytes, little-endian: the lowest bit skips an offset, the rest
 /// is the length.
 pub fn metadata_replay(data: &[u8]) {
-    let config = BrokerConfig::from_sources(Sources::default()).expect("defaults are valid");
-    let mut machine = MetadataStateMachine::new("fuzz", config);
+    let mut machine = MetadataStateMachine::default();
     let mut rest = data;
     let mut offset = 0;
     while let [low, high, tail @ ..] = rest {

@@ -5,6 +5,7 @@ use mainstem_wire::Uuid;
 use mainstem_wire::messages::partition_record::PartitionRecord;
 use mainstem_wire::metadata_frame::MetadataRecord;
 
+use super::node_view::NodeView;
 use super::state_machine::{Decision, MetadataStateMachine};
 
 /// What the leader of a partition reports.
@@ -26,15 +27,15 @@ impl MetadataStateMachine {
     /// Notes leaders. What is known already, older than what is known, or of partitions that are gone is left out.
     ///
     /// A full record each: one that only changes a partition can raise its leader epoch by no more than one.
-    pub fn note_leaders(&mut self, notes: &[LeaderNote]) -> Decision<()> {
-        let records = notes.iter().filter_map(|note| self.noted(note)).collect();
+    pub fn note_leaders(&mut self, view: &NodeView, notes: &[LeaderNote]) -> Decision<()> {
+        let records = notes.iter().filter_map(|note| self.noted(view, note)).collect();
         self.decide(records, ())
     }
 
-    fn noted(&self, note: &LeaderNote) -> Option<MetadataRecord<'static>> {
+    fn noted(&self, view: &NodeView, note: &LeaderNote) -> Option<MetadataRecord<'static>> {
         let topic = self.ahead().topic_by_id(note.topic_id)?;
         let partition = topic.partitions.get(usize::try_from(note.partition).ok()?)?;
-        if !self.elects_itself(partition) || !partition.replicas.contains(&note.leader) {
+        if !view.replicas_elect(partition) || !partition.replicas.contains(&note.leader) {
             return None;
         }
         let isr: Vec<i32> =

@@ -1,4 +1,4 @@
-//! Node metadata: topics, their ids and partitions, configurations, brokers, features, producer ids, access control
+//! The metadata of a cluster: topics, their ids and partitions, configurations, brokers, features, producer ids, access control
 //! entries, SCRAM credentials.
 //!
 //! Metadata is an ordered log of Kafka's own metadata records in `__cluster_metadata-0`. [`MetadataStateMachine`] checks
@@ -12,8 +12,10 @@
 //!  readers ◀──────────── image ◀──────── apply, changes for the driver ◀────────┘ then reply
 //! ```
 //!
-//! Architecture invariant: the image is a function of the records alone; nothing here reads a clock, makes random
-//! numbers or touches a file.
+//! What a node adds of its own to a decision, defaults and limits, is in the [`NodeView`] that the caller gives.
+//!
+//! Architecture invariant: the state is a function of the records alone, equal on every node; nothing here reads a clock,
+//! makes random numbers or touches a file.
 
 #[cfg(test)]
 mod access_tests;
@@ -24,6 +26,7 @@ mod alter_configs;
 mod alter_user_scram_credentials;
 mod attached;
 mod client_quotas;
+mod cluster_state;
 mod create_acls;
 mod create_partitions;
 mod create_topics;
@@ -42,6 +45,7 @@ pub mod fuzz;
 mod image;
 mod leadership;
 pub mod names;
+mod node_view;
 mod placement;
 mod producer_ids;
 #[cfg(test)]
@@ -72,6 +76,7 @@ pub use image::{
     BrokerImage, ConfigResource, MetadataChange, MetadataImage, PartitionImage, ResourceKind, TopicImage,
 };
 pub use leadership::LeaderNote;
+pub use node_view::NodeView;
 pub use producer_ids::{PRODUCER_ID_BLOCK_SIZE, ProducerIdBlock, ProducerIds};
 pub use registration::NodeStart;
 pub use scram_credentials::user_record;

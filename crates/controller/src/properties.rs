@@ -158,7 +158,7 @@ impl Run {
             }
             Step::Start { unclean } => {
                 let unclean: &[Uuid] = if *unclean { &[DIR] } else { &[] };
-                let decision = session.machine.register_node(&node_start(9, &[DIR], unclean));
+                let decision = session.machine.register_node(&session.view, &node_start(9, &[DIR], unclean));
                 session.append(decision);
             }
             Step::Commit(share) => {
@@ -184,15 +184,13 @@ impl Run {
         let committed = usize::try_from(machine.image().next_offset()).expect("a short log");
         let again = rebuilt(&self.session.log[..committed]);
         assert_eq!(again.image(), machine.image(), "from the committed records");
-        assert_eq!(again.config(), machine.config());
         let ahead = rebuilt(&self.session.log);
         assert_eq!(ahead.image(), machine.ahead(), "from all records");
-        let mut loaded = MetadataStateMachine::new("cluster", config(""));
+        let mut loaded = MetadataStateMachine::default();
         for value in machine.image().snapshot() {
             loaded.load(machine.image().next_offset(), &value).expect("what the image adds up from");
         }
         assert_eq!(loaded.image(), machine.image(), "from a snapshot");
-        assert_eq!(loaded.config(), machine.config());
         let partitions = machine
             .image()
             .topics()
@@ -206,7 +204,7 @@ impl Run {
 }
 
 fn rebuilt(log: &[Vec<u8>]) -> MetadataStateMachine {
-    let mut machine = MetadataStateMachine::new("cluster", config(""));
+    let mut machine = MetadataStateMachine::default();
     for (offset, record) in (0..).zip(log) {
         machine.replay(offset, record).expect("the state machine's own records");
     }
@@ -277,7 +275,7 @@ fn the_corpus_is_replayed() {
 #[test]
 fn kafkas_own_records_are_understood() {
     let data = include_bytes!("../corpus/metadata_replay/kafka-4.3.0");
-    let mut machine = MetadataStateMachine::new("cluster", config(""));
+    let mut machine = MetadataStateMachine::default();
     let (mut rest, mut offset) = (data.as_slice(), 0);
     while let [low, high, tail @ ..] = rest {
         let (record, tail) = tail.split_at(usize::from(u16::from_le_bytes([*low, *high]) >> 1));

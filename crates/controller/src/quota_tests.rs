@@ -7,7 +7,7 @@ use mainstem_wire::messages::alter_client_quotas_request::{
 };
 use mainstem_wire::messages::describe_client_quotas_request::{ComponentData, DescribeClientQuotasRequest};
 
-use super::session::{Session, config, said, topic};
+use super::session::{Session, said, topic};
 use super::*;
 
 type Parts<'a> = &'a [(&'a str, Option<&'a str>)];
@@ -193,7 +193,7 @@ fn quotas_are_set_described_and_removed() {
     alter(&mut session, USER, &[("controller_mutation_rate", None)]);
     assert_eq!(describe(&session, &[("user", 0, Some("u"))], true), [""; 0]);
     // A restart finds them in the log.
-    let mut again = MetadataStateMachine::new("cluster", config(""));
+    let mut again = MetadataStateMachine::default();
     for (offset, record) in (0..).zip(&session.log) {
         again.replay(offset, record).expect("the state machine's own records");
     }

@@ -16,19 +16,21 @@ use mainstem_wire::{ErrorCode, Uuid};
 
 use super::error::ApiError;
 use super::image::PartitionImage;
+use super::node_view::NodeView;
 use super::state_machine::{Decision, MetadataStateMachine};
 
 impl MetadataStateMachine {
     /// Judges each partition by itself.
     pub fn alter_partition_reassignments(
         &mut self,
+        view: &NodeView,
         request: &AlterPartitionReassignmentsRequest<'_>,
     ) -> Decision<AlterPartitionReassignmentsResponse<'static>> {
         let may_resize = request.allow_replication_factor_change;
         let mut records = Vec::new();
         let topics = request.topics.iter().map(|topic| {
             let judge = |partition: &ReassignablePartition| {
-                let judged = self.reassign(topic, partition, may_resize);
+                let judged = self.reassign(view, topic, partition, may_resize);
                 let error = judged.map(|record| records.extend(record)).err();
                 ReassignablePartitionResponse {
                     partition_index: partition.partition_index,
@@ -55,6 +57,7 @@ impl MetadataStateMachine {
 
     fn reassign(
         &self,
+        view: &NodeView,
         topic: &ReassignableTopic<'_>,
         wanted: &ReassignablePartition,
         may_resize: bool,
@@ -82,7 +85,7 @@ impl MetadataStateMachine {
             return Ok(None);
         }
         let is_same_set = now == then && replicas.iter().all(|node| partition.replicas.contains(node));
-        if !self.elects_itself(partition) || !is_same_set {
+        if !view.replicas_elect(partition) || !is_same_set {
             let message = format!(
                 "Replicas do not move between nodes yet: the partition stays on {:?}.",
                 partition.replicas

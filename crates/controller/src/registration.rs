@@ -10,6 +10,7 @@ use mainstem_wire::metadata_frame::MetadataRecord;
 
 use super::features::{FEATURES, Feature, METADATA_VERSION};
 use super::image::PartitionImage;
+use super::node_view::NodeView;
 use super::state_machine::{Decision, MetadataStateMachine};
 use mainstem_config::Endpoint;
 
@@ -44,7 +45,7 @@ impl MetadataStateMachine {
     /// The features of a new cluster are finalised first, and the `metadata.version` of an older release is raised.
     /// Partitions that Kafka left without a leader when it stopped are led again. In a cluster that concerns those with one
     /// replica: the others elect their leader themselves.
-    pub fn register_node(&mut self, start: &NodeStart) -> Decision<i64> {
+    pub fn register_node(&mut self, view: &NodeView, start: &NodeStart) -> Decision<i64> {
         let mut records = match self.ahead().feature(METADATA_VERSION.name) {
             None => FEATURES.iter().map(finalised).collect(),
             Some(level) if level < METADATA_VERSION.max => vec![finalised(&METADATA_VERSION)],
@@ -53,7 +54,7 @@ impl MetadataStateMachine {
         let position = i64::try_from(records.len()).expect("a few features");
         let epoch = self.ahead().next_offset() + position;
         records.push(self.registration(start, epoch));
-        records.extend(self.led_from_now(start.node_id, &start.unclean_dirs));
+        records.extend(self.led_from_now(view, start.node_id, &start.unclean_dirs));
         self.decide(records, epoch)
     }
 
@@ -86,11 +87,11 @@ impl MetadataStateMachine {
     }
 
     /// Of what a node leads in these directories, and of what it has to lead since nothing does.
-    fn led_from_now(&self, node: i32, unclean: &[Uuid]) -> Vec<MetadataRecord<'static>> {
+    fn led_from_now(&self, view: &NodeView, node: i32, unclean: &[Uuid]) -> Vec<MetadataRecord<'static>> {
         let mut records = Vec::new();
         for topic in self.ahead().topics() {
             let partitions = (0i32..).zip(&topic.partitions);
-            for (number, partition) in partitions.filter(|(_, partition)| !self.elects_itself(partition)) {
+            for (number, partition) in partitions.filter(|(_, partition)| !view.replicas_elect(partition)) {
                 let mut held = partition.replicas.iter().zip(&partition.directories);
                 let was_cut = held.any(|(replica, dir)| *replica == node && unclean.contains(dir));
                 if was_cut && partition.leader == node {
@@ -106,12 +107,17 @@ impl MetadataStateMachine {
     /// Raises the leader epochs of partitions whose directory was left in order and whose logs prove to be shorter than
     /// they were: a reader that is ahead must be told of them too (KIP-320). Those that the node does not lead, or that elect
     /// their leader themselves, are left alone.
-    pub fn raise_leader_epochs(&mut self, node: i32, partitions: &[(Uuid, i32)]) -> Decision<()> {
+    pub fn raise_leader_epochs(
+        &mut self,
+        view: &NodeView,
+        node: i32,
+        partitions: &[(Uuid, i32)],
+    ) -> Decision<()> {
         let is_led = |(topic, number): &&(Uuid, i32)| {
             let topic = self.ahead().topic_by_id(*topic);
             let index = usize::try_from(*number).ok();
             let partition = topic.zip(index).and_then(|(topic, index)| topic.partitions.get(index));
-            partition.is_some_and(|partition| partition.leader == node && !self.elects_itself(partition))
+            partition.is_some_and(|partition| partition.leader == node && !view.replicas_elect(partition))
         };
         let led = partitions.iter().filter(is_led);
         let records = led.map(|(topic, number)| led_again(*topic, *number, node)).collect();

@@ -24,6 +24,8 @@ pub(super) const OTHER_DIR: Uuid = Uuid::from_u128(0xd2);
 
 pub(super) struct Session {
     pub(super) machine: MetadataStateMachine,
+    /// The view of the node that decides.
+    pub(super) view: NodeView,
     /// Every record of the log, by offset.
     pub(super) log: Vec<Vec<u8>>,
     random: u128,
@@ -31,9 +33,14 @@ pub(super) struct Session {
     pub(super) permits: usize,
 }
 
-pub(super) fn config(file: &str) -> BrokerConfig {
+fn config(file: &str) -> BrokerConfig {
     let file = Properties::parse(file.as_bytes()).expect("the test's file is well formed");
     BrokerConfig::from_sources(Sources { file: Some(&file), ..Sources::default() }).expect("and valid")
+}
+
+/// The view of a node under the values of a properties file, whose descriptors are not counted.
+pub(super) fn view(file: &str) -> NodeView {
+    NodeView::new(config(file), usize::MAX)
 }
 
 pub(super) fn node_start(incarnation: u128, log_dirs: &[Uuid], unclean: &[Uuid]) -> NodeStart {
@@ -56,17 +63,22 @@ pub(super) fn node_start(incarnation: u128, log_dirs: &[Uuid], unclean: &[Uuid])
 impl Session {
     /// A node that has registered, under the values of a properties file.
     pub(super) fn new(file: &str) -> Session {
-        let machine = MetadataStateMachine::new("cluster", config(file));
-        let mut session = Session { machine, log: Vec::new(), random: 1000, permits: usize::MAX };
+        let (machine, view) = (MetadataStateMachine::default(), view(file));
+        let mut session = Session { machine, view, log: Vec::new(), random: 1000, permits: usize::MAX };
         session.start(&node_start(1, &[DIR], &[]));
         session
     }
 
     pub(super) fn start(&mut self, start: &NodeStart) -> i64 {
-        let decision = self.machine.register_node(start);
+        let decision = self.machine.register_node(&self.view, start);
         let epoch = self.append(decision);
         self.commit_all();
         epoch
+    }
+
+    /// The node's configuration under what is committed.
+    pub(super) fn config(&self) -> Cow<'_, BrokerConfig> {
+        self.view.config(self.machine.image())
     }
 
     pub(super) fn append<R>(&mut self, decision: Decision<R>) -> R {
@@ -95,7 +107,8 @@ impl Session {
             random += 1;
             random
         };
-        let decision = self.machine.create_topics(&request, &mut next, &mut permit(&mut self.permits));
+        let decision =
+            self.machine.create_topics(&self.view, &request, &mut next, &mut permit(&mut self.permits));
         self.random = random;
         self.append(decision)
     }
@@ -106,7 +119,8 @@ impl Session {
             random += 1;
             random
         };
-        let decision = self.machine.create_missing_topics(names, &mut next, &mut permit(&mut self.permits));
+        let decision =
+            self.machine.create_missing_topics(&self.view, names, &mut next, &mut permit(&mut self.permits));
         self.random = random;
         created(&self.append(decision))
     }
@@ -123,7 +137,7 @@ impl Session {
             ..DeleteTopicState::default()
         });
         let request = DeleteTopicsRequest { topics: topics.collect(), ..DeleteTopicsRequest::default() };
-        let decision = self.machine.delete_topics(&request, 6, &mut permit(&mut self.permits));
+        let decision = self.machine.delete_topics(&self.view, &request, 6, &mut permit(&mut self.permits));
         let response = self.append(decision);
         response.responses.iter().map(|r| said(r.error_code, r.error_message.as_deref())).collect()
     }
@@ -143,7 +157,7 @@ impl Session {
             ..CreatePartitionsTopic::default()
         };
         let request = CreatePartitionsRequest { topics: vec![topic], ..CreatePartitionsRequest::default() };
-        let decision = self.machine.create_partitions(&request, &mut permit(&mut self.permits));
+        let decision = self.machine.create_partitions(&self.view, &request, &mut permit(&mut self.permits));
         let result = &self.append(decision).results[0];
         said(result.error_code, result.error_message.as_deref())
     }
@@ -160,7 +174,7 @@ impl Session {
             validate_only,
             ..IncrementalAlterConfigsRequest::default()
         };
-        let decision = self.machine.alter_configs(&request);
+        let decision = self.machine.alter_configs(&self.view, &request);
         let answer = &self.append(decision).responses[0];
         said(answer.error_code, answer.error_message.as_deref())
     }
@@ -175,7 +189,7 @@ impl Session {
         let resources = names.map(|name| altered(kind, name, changes)).collect();
         let request =
             IncrementalAlterConfigsRequest { resources, ..IncrementalAlterConfigsRequest::default() };
-        let decision = self.machine.alter_configs(&request);
+        let decision = self.machine.alter_configs(&self.view, &request);
         let refused = self.append(decision).responses.into_iter().filter(|answer| answer.error_code != 0);
         refused.map(|answer| said(answer.error_code, answer.error_message.as_deref())).collect()
     }

@@ -5,14 +5,14 @@ mod invariants;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::abort_transaction_record::AbortTransactionRecord;
 use mainstem_wire::messages::config_record::ConfigRecord;
 use mainstem_wire::metadata_frame::MetadataRecord;
 
-use super::error::{ApiError, Inconsistency, ReplayError};
-use super::image::{ConfigResource, MetadataChange, MetadataImage, PartitionImage, ResourceKind};
-use mainstem_config::BrokerConfig;
+use super::cluster_state::ClusterState;
+use super::error::ReplayError;
+use super::image::{MetadataChange, MetadataImage, ResourceKind};
+use super::node_view::NodeView;
 
 /// Partitions that one request may create: all its records go into one batch.
 pub const PARTITIONS_PER_REQUEST_MAX: usize = 10_000;
@@ -38,159 +38,17 @@ pub struct Decision<R> {
     pub reply: R,
 }
 
-/// The metadata of this node and its cluster.
-#[derive(Debug)]
+/// The cluster's metadata: as it is committed, and as it will be with everything that was decided. It holds nothing that is one
+/// node's own: proposals are given the [`NodeView`] of the node that decides.
+#[derive(Debug, Default, PartialEq)]
 pub struct MetadataStateMachine {
-    cluster_id: String,
-    node_id: i32,
-    /// Values known at start; those set while running are in the images.
-    start: BrokerConfig,
-    committed: State,
-    ahead: State,
+    committed: ClusterState,
+    ahead: ClusterState,
     /// Records that are decided and not committed, the oldest first.
     pending: VecDeque<Vec<u8>>,
-    /// How many partitions a start could open.
-    partitions_max: usize,
-}
-
-/// An image, and the broker's configuration under the values that it holds.
-#[derive(Debug, Clone)]
-struct State {
-    /// Shared with readers that look at it as it was; a change while there are any goes to a copy.
-    image: Arc<MetadataImage>,
-    config: BrokerConfig,
-    /// Values of the records of a transaction that has begun and not ended (KIP-868): they are all applied or none.
-    transaction: Option<Vec<Vec<u8>>>,
-}
-
-impl State {
-    /// Applies a record, or keeps it until its transaction ends. `value` is the record encoded.
-    fn apply(
-        &mut self,
-        offset: i64,
-        (value, record): (&[u8], &MetadataRecord<'_>),
-        known: (&BrokerConfig, i32),
-    ) -> Result<MetadataChange, ReplayError> {
-        match (record, &mut self.transaction) {
-            (MetadataRecord::BeginTransactionRecord(_), None) => self.transaction = Some(Vec::new()),
-            (MetadataRecord::EndTransactionRecord(_), Some(_)) => self.end_transaction(offset, known)?,
-            (MetadataRecord::AbortTransactionRecord(_), Some(_)) => self.transaction = None,
-            (MetadataRecord::BeginTransactionRecord(_), Some(_)) => {
-                let problem = Inconsistency::Transaction(record.name());
-                return Err(ReplayError::Inconsistent { offset, problem });
-            }
-            (_, Some(records)) => records.push(value.to_vec()),
-            (_, None) => return self.apply_one(offset, record, known),
-        }
-        Arc::make_mut(&mut self.image).skip_to(offset + 1);
-        Ok(MetadataChange::None)
-    }
-
-    /// Applies what was kept, on a copy: what cannot be applied whole is not applied at all.
-    fn end_transaction(&mut self, offset: i64, known: (&BrokerConfig, i32)) -> Result<(), ReplayError> {
-        let mut ended = self.clone();
-        for value in ended.transaction.take().unwrap_or_default() {
-            let (record, _) =
-                MetadataRecord::decode(&value).map_err(|error| ReplayError::Malformed { offset, error })?;
-            ended.apply_one(offset, &record, known)?;
-        }
-        *self = ended;
-        Ok(())
-    }
-
-    fn apply_one(
-        &mut self,
-        offset: i64,
-        record: &MetadataRecord<'_>,
-        (start, node): (&BrokerConfig, i32),
-    ) -> Result<MetadataChange, ReplayError> {
-        let change = Arc::make_mut(&mut self.image)
-            .apply(offset, record)
-            .map_err(|problem| ReplayError::Inconsistent { offset, problem })?;
-        if matches!(&change, MetadataChange::ConfigChanged { resource, .. } if resource.kind == ResourceKind::Broker)
-        {
-            self.reconfigure(start, node);
-        }
-        Ok(change)
-    }
-
-    /// Values that no longer fit those known at start count as unset: a node must start to be put right.
-    fn reconfigure(&mut self, start: &BrokerConfig, node: i32) {
-        let values =
-            |name: String| self.image.configs(&ConfigResource::new(ResourceKind::Broker, name)).clone();
-        let (cluster, node) = (values(String::new()), values(node.to_string()));
-        self.config = start.with_dynamic(cluster, node).unwrap_or_else(|_| start.clone());
-    }
 }
 
 impl MetadataStateMachine {
-    /// An empty state machine; [`MetadataStateMachine::replay`] gives it its past.
-    pub fn new(cluster_id: impl Into<String>, config: BrokerConfig) -> MetadataStateMachine {
-        let state = State { image: Arc::default(), config: config.clone(), transaction: None };
-        MetadataStateMachine {
-            cluster_id: cluster_id.into(),
-            node_id: config.node_id,
-            start: config,
-            committed: state.clone(),
-            ahead: state,
-            pending: VecDeque::new(),
-            partitions_max: usize::MAX,
-        }
-    }
-
-    /// Has creations refused that would make more partitions than this: what a start would refuse. Those that are there
-    /// stay.
-    pub fn limit_partitions(&mut self, max: usize) {
-        self.partitions_max = max;
-    }
-
-    /// Checks that so many more partitions can be opened by a start.
-    ///
-    /// # Errors
-    /// POLICY_VIOLATION.
-    pub(super) fn check_partition_room(&self, more: usize) -> Result<(), ApiError> {
-        let there: usize = self.ahead.image.topics().map(|topic| topic.partitions.len()).sum();
-        if there + more <= self.partitions_max {
-            return Ok(());
-        }
-        let message = format!(
-            "Too many partitions: {there} are there and {} are allowed by the limit of open files of the node; raise it \
-             (ulimit -n) and start the node again.",
-            self.partitions_max
-        );
-        Err(ApiError::new(ErrorCode::POLICY_VIOLATION, message))
-    }
-
-    /// The cluster's id, which is kept in the data directory.
-    pub fn cluster_id(&self) -> &str {
-        &self.cluster_id
-    }
-
-    /// This node's number.
-    pub fn node_id(&self) -> i32 {
-        self.node_id
-    }
-
-    /// The values that are known at start.
-    pub(super) fn start(&self) -> &BrokerConfig {
-        &self.start
-    }
-
-    /// How many partitions a start could open.
-    pub(super) fn partitions_max(&self) -> usize {
-        self.partitions_max
-    }
-
-    /// Whether the cluster has nodes beside this one.
-    pub(super) fn has_several_nodes(&self) -> bool {
-        self.start.quorum.is_some()
-    }
-
-    /// Whether the replicas of a partition elect their leader: its record only notes who that is.
-    pub(super) fn elects_itself(&self, partition: &PartitionImage) -> bool {
-        self.has_several_nodes() && partition.replicas.len() > 1
-    }
-
     /// Whether records were decided and are not committed.
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
@@ -211,19 +69,9 @@ impl MetadataStateMachine {
         self.committed.image.clone()
     }
 
-    /// The broker's configuration under the values that are committed.
-    pub fn config(&self) -> &BrokerConfig {
-        &self.committed.config
-    }
-
     /// Everything that was decided, committed or not: what requests are checked against.
     pub(super) fn ahead(&self) -> &MetadataImage {
         &self.ahead.image
-    }
-
-    /// The broker's configuration under everything that was decided.
-    pub(super) fn ahead_config(&self) -> &BrokerConfig {
-        &self.ahead.config
     }
 
     /// Applies a record read from the log at start, of the given offset. Offsets may be left out: those of control
@@ -236,8 +84,8 @@ impl MetadataStateMachine {
         }
         let (record, _) =
             MetadataRecord::decode(value).map_err(|error| ReplayError::Malformed { offset, error })?;
-        let change = self.committed.apply(offset, (value, &record), (&self.start, self.node_id))?;
-        self.ahead.apply(offset, (value, &record), (&self.start, self.node_id))?;
+        let change = self.committed.apply(offset, value, &record)?;
+        self.ahead.apply(offset, value, &record)?;
         Ok(change)
     }
 
@@ -250,15 +98,15 @@ impl MetadataStateMachine {
         }
         let (record, _) =
             MetadataRecord::decode(value).map_err(|error| ReplayError::Malformed { offset, error })?;
-        self.committed.apply(offset, (value, &record), (&self.start, self.node_id))?;
-        self.ahead.apply(offset, (value, &record), (&self.start, self.node_id))?;
+        self.committed.apply(offset, value, &record)?;
+        self.ahead.apply(offset, value, &record)?;
         Ok(())
     }
 
     /// Aborts the transaction that a writer of the log has begun and not ended (KIP-868). Nothing else can be decided
     /// before: it would be part of that transaction.
     pub fn abort_transaction(&mut self) -> Decision<()> {
-        let abort = self.ahead.transaction.is_some().then(|| {
+        let abort = self.ahead.is_in_transaction().then(|| {
             MetadataRecord::AbortTransactionRecord(Box::new(AbortTransactionRecord {
                 reason: Some("its writer ended before it".into()),
                 ..AbortTransactionRecord::default()
@@ -283,8 +131,8 @@ impl MetadataStateMachine {
     /// Keeps what the salts of unknown users are made from with the metadata, as `mainstem.scram.decoy.secret` of the cluster,
     /// so that they are the same at every node and after every start. Nothing is decided where one is set, or where no
     /// listener has SASL. `draw` makes a random text.
-    pub fn draw_decoy_secret(&mut self, draw: impl FnOnce() -> String) -> Decision<()> {
-        let config = &self.ahead.config;
+    pub fn draw_decoy_secret(&mut self, view: &NodeView, draw: impl FnOnce() -> String) -> Decision<()> {
+        let config = view.config(self.ahead());
         let is_wanted = config.has_sasl() && config.authentication.decoy_secret.is_none();
         let record = is_wanted.then(|| {
             MetadataRecord::ConfigRecord(Box::new(ConfigRecord {
@@ -317,7 +165,7 @@ impl MetadataStateMachine {
     pub fn skip_to(&mut self, offset: i64) {
         assert!(self.pending.is_empty(), "{} records are decided already", self.pending.len());
         for state in [&mut self.committed, &mut self.ahead] {
-            Arc::make_mut(&mut state.image).skip_to(offset);
+            state.skip_to(offset);
         }
     }
 
@@ -331,7 +179,7 @@ impl MetadataStateMachine {
                 self.pending.pop_front().expect("as many records are pending as the images differ by");
             let (record, _) = MetadataRecord::decode(&value).expect("this machine encoded the record");
             let offset = self.committed.image.next_offset();
-            let change = self.committed.apply(offset, (&value, &record), (&self.start, self.node_id));
+            let change = self.committed.apply(offset, &value, &record);
             changes.push(change.expect("the record was applied ahead to the same state"));
         }
         changes
@@ -355,7 +203,7 @@ impl MetadataStateMachine {
                 .encode(&mut value, version_of(record))
                 .expect("the state machine sets only fields that the version has");
             let offset = self.ahead.image.next_offset();
-            let applied = self.ahead.apply(offset, (&value, record), (&self.start, self.node_id));
+            let applied = self.ahead.apply(offset, &value, record);
             applied.expect("the state machine decides only what can be applied");
             values.push(value);
         }

@@ -60,7 +60,7 @@ struct Foreign {
 
 impl Foreign {
     fn new() -> Foreign {
-        Foreign { machine: MetadataStateMachine::new("cluster", config("")), offset: 0 }
+        Foreign { machine: MetadataStateMachine::default(), offset: 0 }
     }
 
     fn write(&mut self, record: &MetadataRecord<'_>) -> Result<(), String> {
@@ -86,7 +86,7 @@ impl Foreign {
     fn take_over(&mut self) {
         let aborted = self.machine.abort_transaction();
         self.machine.committed(aborted.reply_at);
-        let decision = self.machine.register_node(&node_start(1, &[DIR], &[]));
+        let decision = self.machine.register_node(&view(""), &node_start(1, &[DIR], &[]));
         self.machine.committed(decision.reply_at);
         self.offset = decision.reply_at;
     }
@@ -239,7 +239,7 @@ fn what_nothing_here_obeys_is_kept() {
     })))
     .unwrap();
     assert_eq!(log.machine.image().protection(false, false), ["1 delegation tokens"]);
-    let mut loaded = MetadataStateMachine::new("cluster", config(""));
+    let mut loaded = MetadataStateMachine::default();
     for value in log.machine.image().snapshot() {
         loaded.load(log.offset, &value).unwrap();
     }

@@ -183,7 +183,7 @@ fn a_refusal_waits_for_what_it_rests_on() {
         topics: vec![topic("a", 1, 1)],
         ..Default::default()
     };
-    let refusal = session.machine.create_topics(&request, &mut || 7, &mut |_| true);
+    let refusal = session.machine.create_topics(&session.view, &request, &mut || 7, &mut |_| true);
     assert_eq!(refusal.records, Vec::<Vec<u8>>::new());
     assert_eq!(
         (first, refusal.reply_at),
@@ -290,7 +290,7 @@ fn deletion_can_be_switched_off() {
         topic_names: vec!["a".into()],
         ..Default::default()
     };
-    let decision = session.machine.delete_topics(&request, 2, &mut |_| true);
+    let decision = session.machine.delete_topics(&session.view, &request, 2, &mut |_| true);
     let answer = &session.append(decision).responses[0];
     assert_eq!(
         said(answer.error_code, answer.error_message.as_deref()),
@@ -367,8 +367,8 @@ fn configurations_change_all_or_none() {
     session.alter(GROUP, "g", &[("consumer.session.timeout.ms", Set, Some("50000"))], false);
     session.commit_all();
     let session_timeout = |group| {
-        let broker = &session.machine.config().values;
-        session.machine.image().group_config(group, broker).consumer_session_timeout_ms
+        let broker = session.config();
+        session.machine.image().group_config(group, &broker.values).consumer_session_timeout_ms
     };
     assert_eq!((session_timeout("g"), session_timeout("another")), (50_000, 45_000));
 }
@@ -378,12 +378,12 @@ fn values_of_the_node_count_before_the_clusters() {
     let mut session = Session::new("max.connections=10");
     let set = |value| [("max.connections", Set, Some(value))];
     assert_eq!(session.alter(BROKER, "", &set("20"), false), "ok");
-    assert_eq!(session.machine.config().network.max_connections, 10, "not committed");
+    assert_eq!(session.config().network.max_connections, 10, "not committed");
     session.commit_all();
-    assert_eq!(session.machine.config().network.max_connections, 20);
+    assert_eq!(session.config().network.max_connections, 20);
     assert_eq!(session.alter(BROKER, "1", &set("30"), false), "ok");
     session.commit_all();
-    assert_eq!(session.machine.config().network.max_connections, 30);
+    assert_eq!(session.config().network.max_connections, 30);
     // A topic created from now on is checked and described under the values that were set.
     session.alter(BROKER, "", &[("log.segment.bytes", Set, Some("3000000"))], false);
     let response = session.create_all(vec![topic("a", 1, 1)], false);
@@ -391,11 +391,11 @@ fn values_of_the_node_count_before_the_clusters() {
     let segment = configs.iter().find(|config| config.name == "segment.bytes").expect("a topic key");
     assert_eq!((segment.value.as_deref(), segment.config_source), (Some("3000000"), 3));
     // A restart under another file finds them in the log.
-    let mut again = MetadataStateMachine::new("cluster", config("max.connections=99"));
+    let (mut again, view) = (MetadataStateMachine::default(), view("max.connections=99"));
     for (offset, record) in (0..).zip(&session.log) {
         again.replay(offset, record).expect("the state machine's own records");
     }
-    assert_eq!(again.config().network.max_connections, 30);
+    assert_eq!(view.config(again.image()).network.max_connections, 30);
 }
 
 #[test]
@@ -453,8 +453,11 @@ fn an_unclean_stop_raises_the_epochs_of_what_it_may_have_cut() {
     session.start(&node_start(4, &both, &[]));
     assert_eq!(epochs(&session), [(true, 0, 0), (false, 1, 1), (true, 0, 0), (false, 1, 1)]);
     let topic = session.machine.image().topic("a").expect("created").id;
-    let decision =
-        session.machine.raise_leader_epochs(1, &[(topic, 0), (topic, 9), (Uuid::from_u128(404), 0)]);
+    let decision = session.machine.raise_leader_epochs(
+        &session.view,
+        1,
+        &[(topic, 0), (topic, 9), (Uuid::from_u128(404), 0)],
+    );
     session.append(decision);
     session.commit_all();
     assert_eq!(
@@ -555,7 +558,7 @@ fn producer_ids_are_taken_before_they_are_used() {
     // A crash: only what is committed is left.
     let end = session.machine.rollback();
     session.log.truncate(usize::try_from(end).expect("a short log"));
-    let mut again = MetadataStateMachine::new("cluster", config(""));
+    let mut again = MetadataStateMachine::default();
     for (offset, record) in (0..).zip(&session.log) {
         again.replay(offset, record).expect("the state machine's own records");
     }
@@ -564,7 +567,7 @@ fn producer_ids_are_taken_before_they_are_used() {
 
 #[test]
 fn producer_ids_need_a_registered_node() {
-    let mut machine = MetadataStateMachine::new("cluster", config(""));
+    let mut machine = MetadataStateMachine::default();
     let decision = machine.allocate_producer_ids(1);
     assert_eq!(decision.reply.map_err(|error| error.message), Err("Broker 1 is not registered.".to_string()));
 }
@@ -607,13 +610,13 @@ fn records_that_contradict_the_log_are_refused() {
 fn control_records_leave_gaps_in_the_offsets() {
     let mut session = Session::new("");
     session.create(topic("a", 1, 1));
-    let mut machine = MetadataStateMachine::new("cluster", config(""));
+    let mut machine = MetadataStateMachine::default();
     for (offset, record) in (0..).zip(&session.log) {
         machine.replay(offset * 2 + 1, record).expect("offsets rise");
     }
     assert_eq!(machine.image().next_offset(), session.end() * 2);
     machine.skip_to(100);
-    assert_eq!(machine.register_node(&node_start(2, &[DIR], &[])).base_offset, 100);
+    assert_eq!(machine.register_node(&session.view, &node_start(2, &[DIR], &[])).base_offset, 100);
 }
 
 /// A node of a cluster that has three.
@@ -680,7 +683,7 @@ fn leaders_are_noted_once_and_never_older_ones() {
         isr: isr.to_vec(),
     };
     let mut noted = |note: LeaderNote| {
-        let decision = session.machine.note_leaders(&[note]);
+        let decision = session.machine.note_leaders(&session.view, &[note]);
         let records = decision.records.len();
         session.append(decision);
         session.commit_all();
@@ -709,7 +712,7 @@ fn attached_queues_are_topics_for_as_long_as_they_are_attached_and_stay_as_they_
     session.create(topic("a", 1, 1));
     session.commit_all();
     let attach = |session: &mut Session, queues: &[AttachedTopic]| {
-        let decision = session.machine.attach_topics(queues);
+        let decision = session.machine.attach_topics(&session.view, queues);
         let records = decision.records.len();
         let reply = session.append(decision);
         session.commit_all();

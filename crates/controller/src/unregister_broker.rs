@@ -5,17 +5,18 @@ use mainstem_wire::messages::unregister_broker_record::UnregisterBrokerRecord;
 use mainstem_wire::metadata_frame::MetadataRecord;
 
 use super::error::ApiError;
+use super::node_view::NodeView;
 use super::state_machine::{Decision, MetadataStateMachine};
 
 impl MetadataStateMachine {
     /// Forgets a node. The one that runs is not forgotten: Kafka does that, and then serves nothing until it is
     /// started again.
-    pub fn unregister_broker(&mut self, id: i32) -> Decision<Result<(), ApiError>> {
+    pub fn unregister_broker(&mut self, view: &NodeView, id: i32) -> Decision<Result<(), ApiError>> {
         let Some(broker) = self.ahead().broker(id) else {
             let message = format!("Broker ID {id} is not currently registered");
             return self.decide(vec![], Err(ApiError::new(ErrorCode::BROKER_ID_NOT_REGISTERED, message)));
         };
-        if id == self.node_id() || (self.has_several_nodes() && !broker.fenced) {
+        if id == view.node_id() || (view.has_several_nodes() && !broker.fenced) {
             let message = format!("Broker {id} is running: stop it before it is unregistered.");
             return self.decide(vec![], Err(ApiError::new(ErrorCode::INVALID_REQUEST, message)));
         }

@@ -23,7 +23,8 @@ pub(crate) fn serve(
     let mut request: AlterConfigsRequest<'_> = body(decoder, context.version)?;
     let refused = refuse_what_is_not_permitted((&**broker, context), &mut request);
     let unusable = refuse_unusable(broker, &mut request);
-    let altered = broker.controller.decide(|machine| machine.replace_configs(&request));
+    let controller = &broker.controller;
+    let altered = controller.decide(|machine| machine.replace_configs(controller.view(), &request));
     let mut responses = match altered {
         Ok(response) => response.responses,
         Err(error) => {

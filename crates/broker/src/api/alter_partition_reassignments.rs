@@ -23,8 +23,10 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request: AlterPartitionReassignmentsRequest<'_> = body(decoder, context.version)?;
-    let altered = authorize(context, Operation::Alter, Resource::Cluster)
-        .and_then(|()| broker.controller.decide(|machine| machine.alter_partition_reassignments(&request)));
+    let controller = &broker.controller;
+    let altered = authorize(context, Operation::Alter, Resource::Cluster).and_then(|()| {
+        controller.decide(|machine| machine.alter_partition_reassignments(controller.view(), &request))
+    });
     let response = altered.unwrap_or_else(|error| refuse_all(&request, error));
     Ok(respond(context, response, out))
 }

@@ -31,6 +31,7 @@ pub(crate) fn serve(
 
 fn unregister(broker: &Arc<Broker>, context: &RequestContext, id: i32) -> Result<(), Refused> {
     authorize(context, Operation::Alter, Resource::Cluster)?;
-    let decided = broker.controller.decide(|machine| machine.unregister_broker(id))?;
+    let controller = &broker.controller;
+    let decided = controller.decide(|machine| machine.unregister_broker(controller.view(), id))?;
     decided.map_err(|error| Refused { error: error.code, message: error.message })
 }

@@ -19,8 +19,9 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request: UpdateFeaturesRequest<'_> = body(decoder, context.version)?;
+    let controller = &broker.controller;
     let updated = authorize(context, Operation::Alter, Resource::Cluster).and_then(|()| {
-        broker.controller.decide(|machine| machine.update_features(&request, context.version))
+        controller.decide(|machine| machine.update_features(controller.view(), &request, context.version))
     });
     let response = updated.unwrap_or_else(|error| UpdateFeaturesResponse {
         error_code: error.code(),

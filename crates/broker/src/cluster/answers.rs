@@ -101,7 +101,7 @@ fn decide(broker: &Arc<Broker>, cluster: &Cluster, ask: Ask) -> Result<Answer, E
     match ask {
         Ask::Register(note) => {
             let start = note.start().ok_or(ErrorCode::INVALID_REGISTRATION)?;
-            let epoch = controller.commit(|machine| machine.register_node(&start))?;
+            let epoch = controller.commit(|machine| machine.register_node(controller.view(), &start))?;
             cluster.members.lock().heard(start.node_id, broker.clock.mono_ms());
             Ok(Answer::Epoch(epoch))
         }
@@ -135,7 +135,8 @@ fn decide(broker: &Arc<Broker>, cluster: &Cluster, ask: Ask) -> Result<Answer, E
         }
         Ask::Shorter { node, partitions } => {
             let shorter: Vec<_> = partitions.into_iter().map(|(id, index)| (Uuid(id), index)).collect();
-            controller.commit(|machine| machine.raise_leader_epochs(node, &shorter)).map(done)
+            let view = controller.view();
+            controller.commit(|machine| machine.raise_leader_epochs(view, node, &shorter)).map(done)
         }
         Ask::CreateMissing { names, who } => {
             let context = who.map(|who| who.context(broker)).transpose()?;

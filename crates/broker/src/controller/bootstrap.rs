@@ -5,7 +5,6 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use mainstem_config::BrokerConfig;
 use mainstem_controller::{MetadataImage, MetadataStateMachine, user_record};
 use mainstem_log::dir::LogDir;
 use mainstem_log::storage::Storage;
@@ -30,12 +29,8 @@ pub(super) fn read(dir: &LogDir) -> Result<Vec<Vec<u8>>, ControllerError> {
 ///
 /// # Errors
 /// When it cannot be read or is damaged, or one of the records is malformed.
-pub(crate) fn bootstrap_users(
-    config: &BrokerConfig,
-    storage: &dyn Storage,
-    dir: &Path,
-) -> Result<MetadataImage, ControllerError> {
-    let mut machine = MetadataStateMachine::new("", config.clone());
+pub(crate) fn bootstrap_users(storage: &dyn Storage, dir: &Path) -> Result<MetadataImage, ControllerError> {
+    let mut machine = MetadataStateMachine::default();
     let values = read_at(storage, dir)?;
     for (offset, value) in (0..).zip(values.iter().filter(|value| is_user(value))) {
         machine.replay(offset, value)?;

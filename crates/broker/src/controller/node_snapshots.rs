@@ -163,7 +163,7 @@ impl NodeSnapshots {
                 files.distrust(&file);
                 continue;
             };
-            match self.load(&file, machine) {
+            match self.load(&file) {
                 Ok((loaded, bytes)) => {
                     let content = SnapshotContent::of(at, &bytes);
                     *machine = loaded;
@@ -180,16 +180,12 @@ impl NodeSnapshots {
         (None, damaged)
     }
 
-    /// Reads a snapshot into a state machine like `like`, which knows what that holds and nothing else.
-    fn load(
-        &self,
-        file: &SnapshotFile,
-        like: &MetadataStateMachine,
-    ) -> Result<(MetadataStateMachine, Vec<u8>), ControllerError> {
+    /// Reads a snapshot into a state machine, which knows what that holds and nothing else. Returns its bytes, too.
+    fn load(&self, file: &SnapshotFile) -> Result<(MetadataStateMachine, Vec<u8>), ControllerError> {
         let unread =
             |error: io::Error| ControllerError::Snapshot { path: file.path.clone(), source: error.into() };
         let bytes = read_bytes(file, &*self.storage).map_err(unread)?;
-        let mut machine = like.empty();
+        let mut machine = MetadataStateMachine::default();
         load_bytes(file, &bytes, &mut machine, &mut QuorumRecords::default())?;
         Ok((machine, bytes))
     }
@@ -341,8 +337,7 @@ impl Controller {
         let files = SnapshotFile::list(&*snapshots.storage, &snapshots.path).map_err(unread)?;
         let file = files.into_iter().rev().find(|file| file.end_offset == end_offset);
         let file = file.ok_or_else(|| unread(io::ErrorKind::NotFound.into()))?;
-        let like = self.machine.read().empty();
-        Ok(snapshots.load(&file, &like)?.0)
+        Ok(snapshots.load(&file)?.0)
     }
 
     /// Answers the question of another node for a range of a snapshot; `None`: it makes no sense.

@@ -323,7 +323,7 @@ impl Controller {
 
     /// The same for what unknown users are shown.
     fn append_decoy_secret(&self, epoch: LeaderEpoch) -> bool {
-        let decision = self.machine.decide(|machine| machine.draw_decoy_secret(random_secret));
+        let decision = self.machine.decide(|machine| machine.draw_decoy_secret(&self.view, random_secret));
         self.machine.decide(MetadataStateMachine::rollback);
         if decision.records.is_empty() {
             return true;

@@ -81,7 +81,7 @@ impl NodeGate {
         let Some(nodes) = &config.nodes else { return Ok(None) };
         let name = &nodes.endpoint.listener;
         let tls = nodes.tls.as_ref().map(|tls| TlsSettings::of_nodes(name, tls)).transpose()?;
-        let first = bootstrap_users(config, storage, metadata)
+        let first = bootstrap_users(storage, metadata)
             .map_err(|error| ListenerSecurityError::FirstUsers(error.to_string()))?;
         let sasl = match (&nodes.sasl, nodes.login) {
             (Some(sasl), Some(mechanism)) => {

@@ -396,7 +396,7 @@ fn a_change_that_fails_takes_none_with_it_that_is_on_its_way() {
     let controller = broker.broker().clone();
     let mistaken = std::thread::spawn(move || {
         controller.controller.commit(|machine| -> Decision<()> {
-            let _ = machine.allocate_producer_ids(machine.node_id());
+            let _ = machine.allocate_producer_ids(controller.controller.view().node_id());
             panic!("a mistake of the test");
         })
     });

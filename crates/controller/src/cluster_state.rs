@@ -1,0 +1,72 @@
+//! The cluster's state: what the metadata records add up to, and nothing else. Equal records make equal states on every node,
+//! whatever it is configured with.
+
+use std::sync::Arc;
+
+use mainstem_wire::metadata_frame::MetadataRecord;
+
+use super::error::{Inconsistency, ReplayError};
+use super::image::{MetadataChange, MetadataImage};
+
+/// An image, and the records that wait for the end of their transaction.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct ClusterState {
+    /// Shared with readers that look at it as it was; a change while there are any goes to a copy.
+    pub(super) image: Arc<MetadataImage>,
+    /// Values of the records of a transaction that has begun and not ended (KIP-868): they are all applied or none.
+    transaction: Option<Vec<Vec<u8>>>,
+}
+
+impl ClusterState {
+    /// Returns true if a transaction has begun and not ended.
+    pub(super) fn is_in_transaction(&self) -> bool {
+        self.transaction.is_some()
+    }
+
+    /// Applies a record, or keeps it until its transaction ends. `value` is the record encoded.
+    ///
+    /// # Errors
+    /// When it contradicts what is there. Nothing is changed then.
+    pub(super) fn apply(
+        &mut self,
+        offset: i64,
+        value: &[u8],
+        record: &MetadataRecord<'_>,
+    ) -> Result<MetadataChange, ReplayError> {
+        match (record, &mut self.transaction) {
+            (MetadataRecord::BeginTransactionRecord(_), None) => self.transaction = Some(Vec::new()),
+            (MetadataRecord::EndTransactionRecord(_), Some(_)) => self.end_transaction(offset)?,
+            (MetadataRecord::AbortTransactionRecord(_), Some(_)) => self.transaction = None,
+            (MetadataRecord::BeginTransactionRecord(_), Some(_)) => {
+                let problem = Inconsistency::Transaction(record.name());
+                return Err(ReplayError::Inconsistent { offset, problem });
+            }
+            (_, Some(records)) => records.push(value.to_vec()),
+            (_, None) => return self.apply_one(offset, record),
+        }
+        self.skip_to(offset + 1);
+        Ok(MetadataChange::None)
+    }
+
+    /// The next record will have this offset.
+    pub(super) fn skip_to(&mut self, offset: i64) {
+        Arc::make_mut(&mut self.image).skip_to(offset);
+    }
+
+    /// Applies what was kept, on a copy: what cannot be applied whole is not applied at all.
+    fn end_transaction(&mut self, offset: i64) -> Result<(), ReplayError> {
+        let mut ended = self.clone();
+        for value in ended.transaction.take().unwrap_or_default() {
+            let (record, _) =
+                MetadataRecord::decode(&value).map_err(|error| ReplayError::Malformed { offset, error })?;
+            ended.apply_one(offset, &record)?;
+        }
+        *self = ended;
+        Ok(())
+    }
+
+    fn apply_one(&mut self, offset: i64, record: &MetadataRecord<'_>) -> Result<MetadataChange, ReplayError> {
+        let image = Arc::make_mut(&mut self.image);
+        image.apply(offset, record).map_err(|problem| ReplayError::Inconsistent { offset, problem })
+    }
+}
