@@ -10,6 +10,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use mainstem_config::{BrokerConfig, Quorum};
+use mainstem_controller::snapshot_format::QuorumRecords;
 use mainstem_controller::{
     ConfigResource, Decision, DirectoryAssignment, MetadataImage, MetadataStateMachine, NodeStart, NodeView,
     Permit, ProducerIds, ResourceKind, TopicImage, names,
@@ -64,7 +65,6 @@ use publisher::Publisher;
 use replicated::{News, Replicated};
 use shared::SharedMachine;
 use snapshot::{SinceSnapshot, SnapshotCounts};
-use snapshots::QuorumRecords;
 
 /// Kafka's id of the metadata topic: the number one.
 const METADATA_TOPIC_ID: Uuid = Uuid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);

@@ -1,5 +1,6 @@
 //! Bodies for fuzzing: each takes any bytes and asserts what must hold for them.
 
+use super::snapshot_format::{QuorumRecords, SnapshotFormatError, SnapshotRecord, decode, encode};
 use super::state_machine::MetadataStateMachine;
 
 /// Any values of records are applied or refused, and a refused one changes nothing.
@@ -25,6 +26,23 @@ pub fn metadata_replay(data: &[u8]) {
         }
         check_consistency(&machine);
     }
+}
+
+/// Any bytes are a snapshot or refused. What is one has the same records when they are written again.
+pub fn snapshot_decode(data: &[u8]) {
+    let Ok((values, quorum)) = snapshot(data) else { return };
+    let again = encode(&quorum, values.iter().cloned(), 0, 0);
+    assert_eq!(snapshot(&again).expect("what was written is whole"), (values, quorum));
+}
+
+/// Values of the metadata's records, and what is said of the quorum.
+fn snapshot(bytes: &[u8]) -> Result<(Vec<Vec<u8>>, QuorumRecords), SnapshotFormatError> {
+    let (mut values, mut quorum) = (Vec::new(), QuorumRecords::default());
+    decode(bytes, |record| match record {
+        SnapshotRecord::Metadata(value) => values.push(value.to_vec()),
+        SnapshotRecord::Control(kind, value) => quorum.note(kind, value),
+    })?;
+    Ok((values, quorum))
 }
 
 /// What holds for every image.

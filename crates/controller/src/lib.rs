@@ -58,6 +58,7 @@ mod scram_credentials;
 #[cfg(test)]
 mod session;
 mod snapshot;
+pub mod snapshot_format;
 mod state_machine;
 #[cfg(test)]
 mod takeover_tests;

@@ -243,9 +243,30 @@ proptest! {
         fuzz::metadata_replay(&data);
     }
 
+    /// The same for the bytes of its snapshot.
+    #[test]
+    fn damaged_snapshots_are_refused(
+        steps in proptest::collection::vec(step(), 1..12),
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+    ) {
+        let mut run = Run { session: Session::new(""), driver: Driver::default() };
+        for step in &steps {
+            run.step(step);
+        }
+        let values = run.session.machine.image().snapshot();
+        let mut data = snapshot_format::encode(&snapshot_format::QuorumRecords::default(), values, 5, 7);
+        fuzz::snapshot_decode(&data);
+        for (at, byte) in damage {
+            let at = at.index(data.len());
+            data[at] = byte;
+        }
+        fuzz::snapshot_decode(&data);
+    }
+
     #[test]
     fn random_bytes_are_refused(data in proptest::collection::vec(any::<u8>(), 0..200)) {
         fuzz::metadata_replay(&data);
+        fuzz::snapshot_decode(&data);
     }
 }
 
@@ -259,16 +280,21 @@ fn fuzz_input(log: &[Vec<u8>]) -> Vec<u8> {
     data
 }
 
-/// Includes every record that Kafka 4.3.0 wrote for a session of its own tools.
-#[test]
-fn the_corpus_is_replayed() {
-    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/metadata_replay");
+fn replay_corpus(name: &str, body: impl Fn(&[u8])) {
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
     let files: Vec<_> = std::fs::read_dir(corpus).expect("the corpus is checked in").collect();
     assert!(!files.is_empty());
     for file in files {
         let path = file.expect("a readable directory").path();
-        fuzz::metadata_replay(&std::fs::read(path).expect("a readable file"));
+        body(&std::fs::read(path).expect("a readable file"));
     }
+}
+
+/// Includes every record that Kafka 4.3.0 wrote for a session of its own tools, and the snapshot of its `kafka-storage format`.
+#[test]
+fn the_corpus_is_replayed() {
+    replay_corpus("metadata_replay", fuzz::metadata_replay);
+    replay_corpus("snapshot_decode", fuzz::snapshot_decode);
 }
 
 /// Kafka's own records add up to the topics that its tools showed. The first of them are a transaction (KIP-868).

@@ -1,6 +1,6 @@
 //! Snapshots of what a replica has applied, as files beside its log (KIP-630): `<end offset>-<epoch>.checkpoint`.
 //!
-//! What is in them is the broker's. Here is how they come to be and go: written at once or received in ranges, always under
+//! What is in them is for the metadata's own crate to say. Here is how they come to be and go: written at once or received in ranges, always under
 //! another name that is given up when the file is whole and on disk. The last two are kept, and the log back to the
 //! older of them ([`log_kept_from`]): where the newer one cannot be read, a start has another one to begin with.
 //!

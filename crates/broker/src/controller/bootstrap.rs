@@ -5,13 +5,15 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
+use mainstem_controller::snapshot_format::{QuorumRecords, SnapshotRecord, encode};
 use mainstem_controller::{MetadataImage, MetadataStateMachine, user_record};
 use mainstem_log::dir::LogDir;
 use mainstem_log::storage::Storage;
+use mainstem_replication::snapshots::SnapshotFile;
 use mainstem_security::scram::{ScramCredential, ScramMechanism};
 use mainstem_wire::metadata_frame::MetadataRecord;
 
-use super::snapshots::{self, QuorumRecords, SnapshotError, SnapshotFile, SnapshotRecord};
+use super::snapshots::{self, SnapshotError};
 use super::{Controller, ControllerError};
 use crate::random;
 
@@ -60,7 +62,7 @@ pub fn bootstrap_file(
     wall_ms: i64,
 ) -> (&'static str, Vec<u8>) {
     let records = users.iter().map(|(user, mechanism, credential)| user_record(user, *mechanism, credential));
-    (FILE, snapshots::encode(&QuorumRecords::default(), records, wall_ms, wall_ms))
+    (FILE, encode(&QuorumRecords::default(), records, wall_ms, wall_ms))
 }
 
 /// How many of the records are users.

@@ -17,6 +17,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use mainstem_controller::snapshot_format::{QuorumRecords, encode};
 use mainstem_controller::{MetadataChange, MetadataStateMachine};
 use mainstem_log::storage::Storage;
 use mainstem_replication::journal::Start;
@@ -25,7 +26,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::replicated::{Replicated, end_process};
 use super::snapshot::{SinceSnapshot, load_bytes};
-use super::snapshots::{QuorumRecords, encode, read_bytes};
+use super::snapshots::read_bytes;
 use super::{Controller, ControllerError};
 use crate::broker::Broker;
 use crate::clock::wall_ms;

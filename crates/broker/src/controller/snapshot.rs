@@ -11,14 +11,16 @@ use std::time::{Duration, Instant};
 
 use mainstem_config::MetadataLogConfig;
 use mainstem_controller::MetadataStateMachine;
+use mainstem_controller::snapshot_format::{QuorumRecords, SnapshotRecord, decode, encode};
 use mainstem_log::Log;
 use mainstem_records::LeaderEpoch;
+use mainstem_replication::snapshots::SnapshotFile;
 use mainstem_wire::ErrorCode;
 use parking_lot::Mutex;
 
 use super::{Controller, ControllerError, FIRST_METADATA_EPOCH};
 use crate::clock::{Clock, wall_ms};
-use crate::controller::snapshots::{self, QuorumRecords, SnapshotFile, SnapshotRecord, encode};
+use crate::controller::snapshots::read_bytes;
 use crate::storage::partition::Durable;
 use crate::storage::replay::{Checksums, Entry, replay};
 
@@ -145,7 +147,7 @@ pub(super) fn load(log: &Log, machine: &mut MetadataStateMachine) -> Result<Load
     let epoch = latest.max(snapshot_epoch).unwrap_or(0).max(FIRST_METADATA_EPOCH);
     let (mut failed, mut quorum, mut snapshot_bytes) = (None, QuorumRecords::default(), None);
     if let Some(snapshot) = newest {
-        let bytes = snapshots::read_bytes(&snapshot, storage).map_err(|error| ControllerError::Snapshot {
+        let bytes = read_bytes(&snapshot, storage).map_err(|error| ControllerError::Snapshot {
             path: snapshot.path.clone(),
             source: error.into(),
         })?;
@@ -179,14 +181,15 @@ pub(super) fn load_bytes(
     quorum: &mut QuorumRecords,
 ) -> Result<(), ControllerError> {
     let mut failed = None;
-    let decoded = snapshots::decode(bytes, |record| match record {
+    let decoded = decode(bytes, |record| match record {
         SnapshotRecord::Control(kind, value) => quorum.note(kind, value),
         SnapshotRecord::Metadata(value) if failed.is_none() => {
             failed = machine.load(snapshot.end_offset, value).err();
         }
         SnapshotRecord::Metadata(_) => {}
     });
-    decoded.map_err(|source| ControllerError::Snapshot { path: snapshot.path.clone(), source })?;
+    decoded
+        .map_err(|source| ControllerError::Snapshot { path: snapshot.path.clone(), source: source.into() })?;
     if let Some(error) = failed {
         return Err(error.into());
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mainstem_controller::MetadataStateMachine;
+use mainstem_controller::snapshot_format::QuorumRecords;
 use mainstem_replication::snapshots::{ReceiveError, Received, SnapshotContent, SnapshotFile, SnapshotOffer};
 
 use super::{Controller, NodeSnapshots, Replicated};
@@ -11,7 +12,6 @@ use crate::broker::Broker;
 use crate::cluster::SNAPSHOT;
 use crate::controller::ControllerError;
 use crate::controller::snapshot::load_bytes;
-use crate::controller::snapshots::QuorumRecords;
 use crate::links::CallError;
 use crate::storage::partition::SnapshotStepError;
 
