@@ -267,8 +267,12 @@ fn run_clients(world: &World, wanted: &Wanted, report: &Report) {
         for &client in &wanted.of_errors {
             scope.spawn(move || checks::errors::run(world, report, wanted.kind, client));
         }
-        if wanted.kind == Kind::Mainstem && !wanted.of_security.is_empty() {
-            let asked = checks::security::Asked { clients: &wanted.of_security, refusals: wanted.refusals };
+        if !wanted.of_security.is_empty() {
+            let asked = checks::security::Asked {
+                kind: wanted.kind,
+                clients: &wanted.of_security,
+                refusals: wanted.refusals,
+            };
             scope.spawn(move || checks::security::run(world, report, &asked));
         }
         if wanted.with_tools {

@@ -1,9 +1,11 @@
 //! Users of real clients on a broker that asks who they are: SASL_SSL with SCRAM, rules, and Kafka's own tools with the
-//! administrator's properties. The broker is set up by `mainstem security init`.
+//! administrator's properties. The broker is set up by `mainstem security init`; Apache Kafka gets the same certificates, users
+//! and rules.
 //!
 //! Other clients go through all ways in which to log in, and through such as are refused, in one process: a plan that they
 //! share says which.
 
+mod kafka;
 pub(crate) mod sessions;
 mod tools;
 
@@ -20,7 +22,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::super::broker::free_port;
+use super::super::broker::{Kind, free_port};
 use super::super::client::Client;
 use super::super::install;
 use super::super::report::Report;
@@ -47,6 +49,7 @@ const ROTATED: &str = "rotated.pem";
 
 /// A broker with an administrator and users.
 struct Guarded {
+    kind: Kind,
     dir: PathBuf,
     bootstrap: String,
     /// The listener without SASL.
@@ -96,6 +99,7 @@ const AT_ONCE: usize = 8;
 
 /// What is asked for.
 pub(crate) struct Asked<'a> {
+    pub(crate) kind: Kind,
     pub(crate) clients: &'a [Client],
     /// How often each client is refused in each way, if not [`times_of`] it.
     pub(crate) refusals: Option<usize>,
@@ -105,7 +109,7 @@ pub(crate) struct Asked<'a> {
 pub(crate) fn run(world: &World, report: &Report, asked: &Asked<'_>) {
     let mut guarded = None;
     report.check("security", "a broker is set up", || {
-        guarded = Some(Guarded::start(&world.run.join("security"), &world.logs)?);
+        guarded = Some(Guarded::start(asked.kind, &world.run.join("security"), &world.logs)?);
         Ok(())
     });
     let Some(guarded) = guarded else { return };
@@ -114,7 +118,8 @@ pub(crate) fn run(world: &World, report: &Report, asked: &Asked<'_>) {
             let guarded = &guarded;
             scope.spawn(move || guarded.check_sessions(report, client));
         }
-        if install::kafka_bin().join("kafka-acls.sh").is_file() {
+        // Kafka's broker lists what its tools have added a moment later.
+        if asked.kind == Kind::Mainstem && install::kafka_bin().join("kafka-acls.sh").is_file() {
             let guarded = &guarded;
             scope.spawn(move || tools::run(world, report, guarded));
         }
@@ -127,7 +132,7 @@ pub(crate) fn run(world: &World, report: &Report, asked: &Asked<'_>) {
 }
 
 impl Guarded {
-    fn start(run: &Path, logs: &Path) -> Result<Guarded> {
+    fn start(kind: Kind, run: &Path, logs: &Path) -> Result<Guarded> {
         fs::create_dir_all(run)?;
         let dir = run.join("secure");
         let bootstrap = format!("localhost:{}", free_port()?);
@@ -148,6 +153,12 @@ impl Guarded {
         let metrics = format!("127.0.0.1:{}", free_port()?);
         let mut sessions = BTreeMap::new();
         let (mut listeners, mut protocols, mut more) = (String::new(), String::new(), String::new());
+        if kind == Kind::Kafka {
+            let address = format!("localhost:{}", free_port()?);
+            write!(listeners, ",{}://{address}", kafka::CONTROLLERS)?;
+            write!(protocols, ",{}:SSL", kafka::CONTROLLERS)?;
+            more.push_str(&kafka::settings(&dir, &address));
+        }
         for name in listeners_of_sessions() {
             let address = format!("localhost:{}", free_port()?);
             write!(listeners, ",{name}://{address}")?;
@@ -175,8 +186,13 @@ impl Guarded {
             dir.join(EXPIRED).display()
         )?;
         let properties = dir.join("server.properties");
-        let mut start = Command::new(&binary);
-        start.args(["start", "--config"]);
+        let mut start = match kind {
+            Kind::Mainstem => Command::new(&binary),
+            Kind::Kafka => kafka::command(&dir, &properties, logs)?,
+        };
+        if kind == Kind::Mainstem {
+            start.args(["start", "--config"]);
+        }
         let mut process = Process::start("guarded-broker", start.arg(properties), logs)?;
         wait_until(
             || format!("the broker answers at {bootstrap}"),
@@ -187,7 +203,7 @@ impl Guarded {
             },
         )?;
         let guarded =
-            Guarded { dir, bootstrap, ssl, expired, sessions, metrics, strangers, _process: process };
+            Guarded { kind, dir, bootstrap, ssl, expired, sessions, metrics, strangers, _process: process };
         for topic in ["orders", "secret"] {
             guarded.tool(&["topic", "create", topic, "--partitions", "2"])?;
         }
