@@ -27,6 +27,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 
 use self::broker::{Broker, Kind};
+pub(crate) use self::checks::security::TIMES_VARIABLE as REFUSALS;
 use self::client::Client;
 use self::install::Toolchain;
 use self::report::{Counts, Report};
@@ -41,7 +42,7 @@ usage: cargo xtask interop [--broker mainstem|kafka] [--port PORT] [--client NAM
   --broker       the broker under test: the built `mainstem` (default), or Apache Kafka
   --port         the port that it listens on (default: a free one)
   --client       only these of java, python, go, kcat, kafka-python, aiokafka, sarama, kafka-go,
-                 kafkajs, tools, errors, security, attached, cluster
+                 kafkajs, tools, errors, security, attached, cluster; security/NAME is security of that client alone
   --update-docs  afterwards write docs/interop.md from the latest results
 
 Clients are installed into target/interop by their package managers. A client whose toolchain is missing is skipped,
@@ -52,18 +53,19 @@ pub(crate) struct Options {
     kind: Kind,
     port: Option<u16>,
     only: Option<Vec<String>>,
+    /// How often each client is refused in each way, where neither the environment nor the checks are to say it.
+    refusals: Option<usize>,
     update_docs: bool,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { kind: Kind::Mainstem, port: None, only: None, update_docs: false }
-    }
-}
-
 impl Options {
+    /// All checks of our broker.
+    pub(crate) fn everything(refusals: Option<usize>) -> Options {
+        Options { kind: Kind::Mainstem, port: None, only: None, refusals, update_docs: false }
+    }
+
     fn parse(arguments: &[String]) -> Result<Options> {
-        let mut options = Options::default();
+        let mut options = Options::everything(None);
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             let mut value = || rest.next().with_context(|| format!("{argument} wants a value\n{USAGE}"));
@@ -80,6 +82,17 @@ impl Options {
 
     fn wants(&self, name: &str) -> bool {
         self.only.as_ref().is_none_or(|only| only.iter().any(|wanted| wanted == name))
+    }
+
+    fn wants_security(&self, client: Client) -> bool {
+        self.wants("security") || self.wants(&format!("security/{}", client.key()))
+    }
+
+    fn refusals(&self) -> Result<Option<usize>> {
+        match std::env::var(REFUSALS) {
+            Ok(times) => Ok(Some(times.parse().context(REFUSALS)?)),
+            Err(_) => Ok(self.refusals),
+        }
     }
 }
 
@@ -108,12 +121,20 @@ pub(crate) fn run_checks(options: &Options) -> Result<Counts> {
     let with_cluster = options.wants("cluster") && is_installed(Toolchain::Java);
     let of_errors = checks::errors::CLIENTS.into_iter().filter(|_| options.wants("errors"));
     let of_errors = of_errors.filter(|client| is_installed(client.facts().toolchain)).collect();
-    let of_security = Client::ALL.into_iter().filter(|_| options.wants("security"));
+    let of_security = Client::ALL.into_iter().filter(|client| options.wants_security(*client));
     let of_security = of_security.filter(|client| is_installed(client.facts().toolchain)).collect();
     let of_queues = checks::attached::CLIENTS.into_iter().filter(|_| options.wants("attached"));
     let of_queues = of_queues.filter(|client| is_installed(client.facts().toolchain)).collect();
-    let wanted =
-        Wanted { kind: options.kind, clients, with_tools, with_cluster, of_errors, of_security, of_queues };
+    let wanted = Wanted {
+        kind: options.kind,
+        clients,
+        with_tools,
+        with_cluster,
+        of_errors,
+        of_security,
+        refusals: options.refusals()?,
+        of_queues,
+    };
     let begin = Instant::now();
     let broken = run_against_broker(options, &wanted, &report);
     println!("interop: {:.1} s with the broker running", begin.elapsed().as_secs_f64());
@@ -187,6 +208,8 @@ struct Wanted {
     of_errors: Vec<Client>,
     /// Clients whose users log in.
     of_security: Vec<Client>,
+    /// How often each of them is refused in each way, where the checks are not to say it.
+    refusals: Option<usize>,
     /// Clients of attached queues.
     of_queues: Vec<Client>,
 }
@@ -244,11 +267,13 @@ fn run_clients(world: &World, wanted: &Wanted, report: &Report) {
         for &client in &wanted.of_errors {
             scope.spawn(move || checks::errors::run(world, report, wanted.kind, client));
         }
-        if wanted.kind == Kind::Mainstem && !wanted.of_security.is_empty() {
-            scope.spawn(move || {
-                let with_tools = install::kafka_bin().join("kafka-acls.sh").is_file();
-                checks::security::run(world, report, &wanted.of_security, with_tools);
-            });
+        if !wanted.of_security.is_empty() {
+            let asked = checks::security::Asked {
+                kind: wanted.kind,
+                clients: &wanted.of_security,
+                refusals: wanted.refusals,
+            };
+            scope.spawn(move || checks::security::run(world, report, &asked));
         }
         if wanted.with_tools {
             scope.spawn(move || {

@@ -51,7 +51,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "clippy", run: |_| cargo_check(CLIPPY) },
     Stage { name: "schemas", run: |_| check_schemas() },
     Stage { name: "unit", run: cargo_test },
-    Stage { name: "interop", run: |_| run_interop() },
+    Stage { name: "interop", run: run_interop },
     Stage { name: "readme", run: |_| run_readme() },
     Stage { name: "counts", run: |_| counts::check() },
     Stage { name: "fuzz", run: |_| fuzz::run() },
@@ -211,9 +211,15 @@ pub(crate) fn count_results(line: &str) -> Counts {
 }
 
 /// Real clients against the release binary, as the tests build it: nothing is compiled twice.
-fn run_interop() -> Result<Counts> {
+fn run_interop(options: &Options) -> Result<Counts> {
     counts::build()?;
-    interop::run_checks(&interop::Options::default())
+    interop::run_checks(&interop::Options::everything(refusals(options)?))
+}
+
+/// How often real clients are refused in each way, where `--long` says it.
+fn refusals(options: &Options) -> Result<Option<usize>> {
+    let set = DEPTH.iter().find(|(name, _)| options.long && *name == interop::REFUSALS);
+    set.map(|(name, times)| times.parse().context(*name)).transpose()
 }
 
 /// The examples of README.md, and of the pages that are run as well.
@@ -234,6 +240,12 @@ mod tests {
         let line = "test result: FAILED. 12 passed; 1 failed; 3 ignored; 0 measured; 0 filtered out; finished in 0.02s";
         assert_eq!(count_results(line), Counts { passed: 12, failed: 1, skipped: 3 });
         assert_eq!(count_results("test a::b ... ok"), Counts::default());
+    }
+
+    #[test]
+    fn real_clients_are_refused_more_often_with_depth() {
+        let with = |long| refusals(&Options { long, only: Vec::new() }).unwrap();
+        assert_eq!((with(true), with(false)), (Some(100), None));
     }
 
     #[test]

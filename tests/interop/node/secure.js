@@ -64,16 +64,22 @@ async function secure(args) {
   for (const way of JSON.parse(fs.readFileSync(args.plan, 'utf-8'))) {
     const tell = async (step, run) =>
       console.log(JSON.stringify({ way: way.name, step, outcome: await outcome(run) }))
+    // Each time by a new client, some of them at once.
+    const repeat = async (step, run) => {
+      let left = way.times
+      const clients = Array.from({ length: way.at_once }, async () => {
+        while (left-- > 0) await tell(step, run)
+      })
+      await Promise.all(clients)
+    }
     if (!way.use) {
-      for (let i = 0; i < way.times; i++) await tell('refused', () => write(way, 'orders', 1))
+      await repeat('refused', () => write(way, 'orders', 1))
       continue
     }
     await tell('write', () => write(way, 'orders', RECORDS))
     await tell('read', () => read(way, `readers-node-${way.name}`))
-    for (let i = 0; i < way.times; i++) {
-      await tell('denied topic', () => write(way, 'secret', 1))
-      await tell('denied group', () => read(way, 'others'))
-    }
+    await repeat('denied topic', () => write(way, 'secret', 1))
+    await repeat('denied group', () => read(way, 'others'))
   }
 }
 

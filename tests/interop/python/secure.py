@@ -4,10 +4,13 @@ tests/interop/README.md.
 Arguments: client, plan=FILE."""
 
 import asyncio
+import functools
 import json
 import logging
+import multiprocessing
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import logins
@@ -148,28 +151,37 @@ class Aiokafka(KafkaPython):
             await consumer.stop()
 
 
-def run(client, plan):
-    for way in plan:
-
-        def tell(step, run, *arguments):
-            try:
-                outcome = str(run(*arguments))
-            except Exception as error:
-                outcome = client.name(error)
-            print(json.dumps({"way": way["name"], "step": step, "outcome": outcome}), flush=True)
-
-        if way["use"]:
-            tell("write", client.write, way, "orders", RECORDS)
-            tell("read", client.read, way, f"readers-{CLIENT}-{way['name']}")
-            for _ in range(way["times"]):
-                tell("denied topic", client.write, way, "secret", 1)
-                tell("denied group", client.read, way, "others")
-        else:
-            for _ in range(way["times"]):
-                tell("refused", client.write, way, "orders", 1)
+@functools.cache
+def client():
+    """What the steps of this process are taken by; each of them makes a client anew."""
+    return {"python": Confluent, "kafka-python": KafkaPython, "aiokafka": Aiokafka}[CLIENT]()
 
 
-run(
-    {"python": Confluent, "kafka-python": KafkaPython, "aiokafka": Aiokafka}[CLIENT](),
-    json.loads(Path(sys.argv[2].removeprefix("plan=")).read_text(encoding="utf-8")),
-)
+def outcome(method, way, *arguments):
+    try:
+        return str(getattr(client(), method)(way, *arguments))
+    except Exception as error:
+        return client().name(error)
+
+
+def run(plan):
+    """Has the steps taken by processes that go on: what clients log of their errors cannot be mixed up in them."""
+    at_once = max(way["at_once"] for way in plan)
+    with ProcessPoolExecutor(at_once, multiprocessing.get_context("fork")) as processes:
+
+        def take(times, way, step, method, *arguments):
+            tried = [processes.submit(outcome, method, way, *arguments) for _ in range(times)]
+            for one in tried:
+                print(json.dumps({"way": way["name"], "step": step, "outcome": one.result()}), flush=True)
+
+        for way in plan:
+            if way["use"]:
+                take(1, way, "write", "write", "orders", RECORDS)
+                take(1, way, "read", "read", f"readers-{CLIENT}-{way['name']}")
+                take(way["times"], way, "denied topic", "write", "secret", 1)
+                take(way["times"], way, "denied group", "read", "others")
+            else:
+                take(way["times"], way, "refused", "write", "orders", 1)
+
+
+run(json.loads(Path(sys.argv[2].removeprefix("plan=")).read_text(encoding="utf-8")))

@@ -178,16 +178,17 @@ pub(crate) const CLIENT_CHECKS: &[(&str, &str)] = &[
     (
         security::ALL_WAYS,
         "SSL, mutual SSL, PLAIN, SCRAM: writes and reads; wrong passwords, an expired certificate, an unknown authority, a \
-         denied topic and a denied group are reported each time, and no time-out (kcat without SCRAM; kafka-go says of a \
+         denied topic and a denied group are reported 100 times of 100 each, and no time-out (kcat without SCRAM; kafka-go says of a \
          denied topic that it is unknown, and of a denied group when it is asked for the coordinator; kafkajs says of a denied \
-         group that its coordinator is not found; kafka-python raises KafkaTimeoutError at once and aiokafka that it cannot begin, \
-         with the reason in their log)",
+         group that its coordinator is not found; kafka-python tries until bootstrap_timeout_ms is over and raises KafkaTimeoutError, \
+         aiokafka raises that it cannot begin, both with the reason in their log)",
     ),
     (
         sessions::CHECK,
         "SASL_SSL sessions of 5 s, renewed 20 times each under load (kafka-python, aiokafka and kafka-go log in again \
          instead; of 40 at most 10 may come too late and be begun anew), while the certificate changes: each record once \
-         (kafka-go: at least once); then the rule goes (aiokafka and kafka-go may say nothing, and read nothing more)",
+         (kafka-go reads some again, as it joins the group anew and was told where to begin before it commits what it has at hand; the \
+         broker has it begin where the last acknowledged commit was); then the rule goes (aiokafka and kafka-go may say nothing, and read nothing more)",
     ),
 ];
 

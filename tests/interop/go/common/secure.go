@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash"
 	"os"
+	"sync"
 )
 
 // Records are written and read in each way of a plan.
@@ -18,8 +19,9 @@ const Records = 100
 type Way struct {
 	Name, Bootstrap, Ca, Cert, Mechanism, User, Password string
 	Use                                                  bool
-	// How often it is tried what is refused.
-	Times int
+	// How often it is tried what is refused, and by how many clients at once.
+	Times  int
+	AtOnce int `json:"at_once"`
 }
 
 // Steps are what a client does in a way: each returns how many records, or an error.
@@ -48,24 +50,38 @@ func Secure(args Arguments, client string, steps Steps) error {
 			fmt.Println(string(line))
 		}
 		if !way.Use {
-			for range way.Times {
+			way.repeat(func() {
 				count, err := steps.Write(way, "orders", 1)
 				tell("refused", count, err)
-			}
+			})
 			continue
 		}
 		count, err := steps.Write(way, "orders", Records)
 		tell("write", count, err)
 		count, err = steps.Read(way, "readers-"+client+"-"+way.Name)
 		tell("read", count, err)
-		for range way.Times {
-			count, err = steps.Write(way, "secret", 1)
+		way.repeat(func() {
+			count, err := steps.Write(way, "secret", 1)
 			tell("denied topic", count, err)
 			count, err = steps.Read(way, "others")
 			tell("denied group", count, err)
-		}
+		})
 	}
 	return nil
+}
+
+// repeat takes steps as often as the plan says, each time by new clients, some of them at once.
+func (way Way) repeat(steps func()) {
+	places := make(chan struct{}, way.AtOnce)
+	var clients sync.WaitGroup
+	for range way.Times {
+		places <- struct{}{}
+		clients.Go(func() {
+			steps()
+			<-places
+		})
+	}
+	clients.Wait()
 }
 
 // TLS is what a way's session begins with.

@@ -3,6 +3,7 @@ package common
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"time"
 )
@@ -66,7 +67,11 @@ func Sessions(args Arguments, client string, begin func(way Way, topic, group st
 			return fmt.Errorf("poll: %w", err)
 		}
 	}
-	tellStep("records", map[string]int{"written": written, "read": len(once), "repeated": read - len(once)})
+	records := map[string]int{"written": written, "read": len(once), "repeated": read - len(once)}
+	if counts, has := session.(interface{ Counts() map[string]int }); has {
+		maps.Copy(records, counts.Counts())
+	}
+	tellStep("records", records)
 	for end := time.Now().Add(sessionsPatience); time.Now().Before(end); {
 		if err := poll(10 * pace); err != nil {
 			tellStep("rule removed", err.Error())

@@ -2,6 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -19,6 +24,64 @@ type session struct {
 	writer *kafka.Writer
 	values chan string
 	failed chan error
+	// What the reader has committed, and where it began.
+	committed commits
+}
+
+// Counts are how often the reader began at committed offsets of a partition, and how often it was told to begin behind a commit
+// that had been acknowledged.
+func (s *session) Counts() map[string]int {
+	s.committed.lock.Lock()
+	defer s.committed.lock.Unlock()
+	return map[string]int{"begun": s.committed.begun, "behind": s.committed.behind}
+}
+
+// commits follow by the reader's log what the broker acknowledges, and what it then answers to a member that begins. The reader
+// ends the commits of a generation before it joins the next one.
+type commits struct {
+	lock   sync.Mutex
+	acked  map[int]int64
+	begun  int
+	behind int
+}
+
+var (
+	acknowledged = regexp.MustCompile(`partition (\d+): (\d+)`)
+	subscribed   = regexp.MustCompile(`partition:(\d+)\}:(-?\d+)`)
+)
+
+// Printf takes a line of the reader's log.
+func (c *commits) Printf(format string, values ...any) {
+	line := fmt.Sprintf(format, values...)
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	if strings.HasPrefix(line, "committed offsets") {
+		if c.acked == nil {
+			c.acked = map[int]int64{}
+		}
+		for partition, offset := range offsetsOf(acknowledged, line) {
+			c.acked[partition] = offset
+		}
+	}
+	if strings.HasPrefix(line, "subscribed to topics") {
+		for partition, offset := range offsetsOf(subscribed, line) {
+			if acked, has := c.acked[partition]; has {
+				c.begun++
+				if offset < acked {
+					c.behind++
+				}
+			}
+		}
+	}
+}
+
+func offsetsOf(pattern *regexp.Regexp, line string) map[int]int64 {
+	offsets := map[int]int64{}
+	for _, found := range pattern.FindAllStringSubmatch(line, -1) {
+		partition, _ := strconv.Atoi(found[1])
+		offsets[partition], _ = strconv.ParseInt(found[2], 10, 64)
+	}
+	return offsets
 }
 
 func beginSession(way common.Way, topic, group string) (common.Session, error) {
@@ -30,9 +93,9 @@ func beginSession(way common.Way, topic, group string) (common.Session, error) {
 	writer := &kafka.Writer{Addr: kafka.TCP(way.Bootstrap), Topic: topic, Transport: transport,
 		BatchTimeout: 5 * time.Millisecond, RequiredAcks: kafka.RequireAll}
 	dialer := &kafka.Dialer{Timeout: 10 * time.Second, TLS: way.TLS(), SASLMechanism: login}
+	s := &session{writer: writer, values: make(chan string, 1000), failed: make(chan error, 1)}
 	reader := kafka.NewReader(kafka.ReaderConfig{Brokers: []string{way.Bootstrap}, GroupID: group, Topic: topic,
-		Dialer: dialer, StartOffset: kafka.FirstOffset, MaxWait: 500 * time.Millisecond})
-	s := &session{writer, make(chan string, 1000), make(chan error, 1)}
+		Dialer: dialer, StartOffset: kafka.FirstOffset, MaxWait: 500 * time.Millisecond, Logger: &s.committed})
 	go func() {
 		for {
 			message, err := reader.FetchMessage(context.Background())

@@ -1,9 +1,11 @@
 //! Users of real clients on a broker that asks who they are: SASL_SSL with SCRAM, rules, and Kafka's own tools with the
-//! administrator's properties. The broker is set up by `mainstem security init`.
+//! administrator's properties. The broker is set up by `mainstem security init`; Apache Kafka gets the same certificates, users
+//! and rules.
 //!
 //! Other clients go through all ways in which to log in, and through such as are refused, in one process: a plan that they
 //! share says which.
 
+mod kafka;
 pub(crate) mod sessions;
 mod tools;
 
@@ -20,7 +22,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::super::broker::free_port;
+use super::super::broker::{Kind, free_port};
 use super::super::client::Client;
 use super::super::install;
 use super::super::report::Report;
@@ -47,14 +49,15 @@ const ROTATED: &str = "rotated.pem";
 
 /// A broker with an administrator and users.
 struct Guarded {
+    kind: Kind,
     dir: PathBuf,
     bootstrap: String,
     /// The listener without SASL.
     ssl: String,
     /// The listener whose certificate has expired.
     expired: String,
-    /// The listeners whose sessions end after five seconds, one for each client.
-    sessions: BTreeMap<Client, String>,
+    /// The listeners whose sessions end after five seconds, one for each client, by their names.
+    sessions: BTreeMap<String, String>,
     /// Where /metrics is.
     metrics: String,
     /// An authority of others.
@@ -75,8 +78,10 @@ struct Way {
     /// Whether it lets in; otherwise it is to be refused.
     #[serde(rename = "use")]
     lets_in: bool,
-    /// How often it is tried what is refused.
+    /// How often it is tried what is refused, each time by a new client.
     times: usize,
+    /// How many of these clients there are at a time.
+    at_once: usize,
 }
 
 /// What a client tells of one step in one way.
@@ -87,36 +92,47 @@ struct Outcome {
     outcome: String,
 }
 
-/// How often each client is refused in each way, where it is not [`TIMES`].
-const TIMES_VARIABLE: &str = "TEST_REFUSALS";
-const TIMES: usize = 3;
+/// How often each client is refused in each way, where it is not [`times_of`] it.
+pub(crate) const TIMES_VARIABLE: &str = "TEST_REFUSALS";
+/// So many clients wait for their refusals at a time, far fewer than the unauthenticated ones that an address may have.
+const AT_ONCE: usize = 8;
+
+/// What is asked for.
+pub(crate) struct Asked<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) clients: &'a [Client],
+    /// How often each client is refused in each way, if not [`times_of`] it.
+    pub(crate) refusals: Option<usize>,
+}
 
 /// Runs the clients that are wanted, and the tools.
-pub(crate) fn run(world: &World, report: &Report, clients: &[Client], with_tools: bool) {
+pub(crate) fn run(world: &World, report: &Report, asked: &Asked<'_>) {
     let mut guarded = None;
     report.check("security", "a broker is set up", || {
-        guarded = Some(Guarded::start(&world.run.join("security"), &world.logs)?);
+        guarded = Some(Guarded::start(asked.kind, &world.run.join("security"), &world.logs)?);
         Ok(())
     });
     let Some(guarded) = guarded else { return };
     thread::scope(|scope| {
-        for client in sessions::CLIENTS.into_iter().filter(|client| clients.contains(client)) {
+        for client in sessions::CLIENTS.into_iter().filter(|client| asked.clients.contains(client)) {
             let guarded = &guarded;
-            scope.spawn(move || report.check(client.key(), sessions::CHECK, || guarded.sessions(client)));
+            scope.spawn(move || guarded.check_sessions(report, client));
         }
-        if with_tools {
+        // Kafka's broker lists what its tools have added a moment later.
+        if asked.kind == Kind::Mainstem && install::kafka_bin().join("kafka-acls.sh").is_file() {
             let guarded = &guarded;
             scope.spawn(move || tools::run(world, report, guarded));
         }
         let plan = world.run.join("security").join("plan.json");
-        for client in clients {
-            report.check(client.key(), ALL_WAYS, || guarded.all_ways(*client, &plan));
+        for client in asked.clients {
+            let times = asked.refusals.unwrap_or_else(|| times_of(*client));
+            report.check(client.key(), ALL_WAYS, || guarded.all_ways(*client, times, &plan));
         }
     });
 }
 
 impl Guarded {
-    fn start(run: &Path, logs: &Path) -> Result<Guarded> {
+    fn start(kind: Kind, run: &Path, logs: &Path) -> Result<Guarded> {
         fs::create_dir_all(run)?;
         let dir = run.join("secure");
         let bootstrap = format!("localhost:{}", free_port()?);
@@ -136,13 +152,19 @@ impl Guarded {
         let expired = format!("localhost:{}", free_port()?);
         let metrics = format!("127.0.0.1:{}", free_port()?);
         let mut sessions = BTreeMap::new();
-        let (mut listeners, mut protocols, mut of_sessions) = (String::new(), String::new(), String::new());
-        for client in sessions::CLIENTS {
-            let (name, address) = (sessions::listener_of(client), format!("localhost:{}", free_port()?));
+        let (mut listeners, mut protocols, mut more) = (String::new(), String::new(), String::new());
+        if kind == Kind::Kafka {
+            let address = format!("localhost:{}", free_port()?);
+            write!(listeners, ",{}://{address}", kafka::CONTROLLERS)?;
+            write!(protocols, ",{}:SSL", kafka::CONTROLLERS)?;
+            more.push_str(&kafka::settings(&dir, &address));
+        }
+        for name in listeners_of_sessions() {
+            let address = format!("localhost:{}", free_port()?);
             write!(listeners, ",{name}://{address}")?;
             write!(protocols, ",{name}:SASL_SSL")?;
-            of_sessions.push_str(&sessions::settings_of(client));
-            sessions.insert(client, address);
+            more.push_str(&sessions::settings_of(&name));
+            sessions.insert(name, address);
         }
         issue(&dir, EXPIRED, "-1")?;
         issue(&dir, ROTATED, "20")?;
@@ -159,13 +181,19 @@ impl Guarded {
              listener.name.sasl_ssl.plain.sasl.jaas.config=\
              org.apache.kafka.common.security.plain.PlainLoginModule required user_carol=\"{PASSWORD}\";\n\
              mainstem.http.listener={metrics}\n\
-             {of_sessions}\
+             {more}\
              group.initial.rebalance.delay.ms=0\n",
             dir.join(EXPIRED).display()
         )?;
-        let mut start = Command::new(&binary);
-        start.args(["start", "--config"]).arg(dir.join("server.properties"));
-        let mut process = Process::start("guarded-broker", &mut start, logs)?;
+        let properties = dir.join("server.properties");
+        let mut start = match kind {
+            Kind::Mainstem => Command::new(&binary),
+            Kind::Kafka => kafka::command(&dir, &properties, logs)?,
+        };
+        if kind == Kind::Mainstem {
+            start.args(["start", "--config"]);
+        }
+        let mut process = Process::start("guarded-broker", start.arg(properties), logs)?;
         wait_until(
             || format!("the broker answers at {bootstrap}"),
             READY_DEADLINE,
@@ -175,7 +203,7 @@ impl Guarded {
             },
         )?;
         let guarded =
-            Guarded { dir, bootstrap, ssl, expired, sessions, metrics, strangers, _process: process };
+            Guarded { kind, dir, bootstrap, ssl, expired, sessions, metrics, strangers, _process: process };
         for topic in ["orders", "secret"] {
             guarded.tool(&["topic", "create", topic, "--partitions", "2"])?;
         }
@@ -196,11 +224,7 @@ impl Guarded {
         Ok(guarded)
     }
 
-    fn ways(&self) -> Result<Vec<Way>> {
-        let times = match std::env::var(TIMES_VARIABLE) {
-            Ok(times) => times.parse().context(TIMES_VARIABLE)?,
-            Err(_) => TIMES,
-        };
+    fn ways(&self, times: usize) -> Result<Vec<Way>> {
         let ca = self.dir.join("ca.pem");
         let dave = self.dir.join("dave.pem").display().to_string();
         let ssl = |name, cert: String| Way {
@@ -213,6 +237,7 @@ impl Guarded {
             password: String::new(),
             lets_in: true,
             times,
+            at_once: AT_ONCE,
         };
         let sasl = |name, mechanism, user, password: &str, lets_in| Way {
             bootstrap: self.bootstrap.clone(),
@@ -239,8 +264,8 @@ impl Guarded {
     }
 
     /// A client logs in in each way: it writes and reads what it may, and is refused what it may not.
-    fn all_ways(&self, client: Client, plan: &Path) -> Result<()> {
-        let ways = self.ways()?;
+    fn all_ways(&self, client: Client, times: usize, plan: &Path) -> Result<()> {
+        let ways = self.ways(times)?;
         if client == Client::Kcat {
             // Its SCRAM is refused, see docs/security.md.
             return ways
@@ -250,7 +275,6 @@ impl Guarded {
         }
         fs::write(plan, serde_json::to_string(&ways)?)?;
         let mut command = Command::new("timeout");
-        let times = ways.first().map_or(0, |way| way.times);
         command.arg((CLIENT_SECONDS + SECONDS_A_TIME * times).to_string());
         match client {
             Client::Python | Client::KafkaPython | Client::Aiokafka => command
@@ -300,10 +324,22 @@ impl Guarded {
         output(command.arg(dir.join("admin.properties")))
     }
 
+    /// Whether a listener with sessions shows the certificate of [`ROTATED`].
+    fn is_rotated(&self, listener: &str) -> Result<bool> {
+        let mut check = Command::new(workspace::release_binary("mainstem"));
+        check.args(["security", "check", &self.sessions[listener], "--command-config"]);
+        Ok(output(check.arg(self.dir.join("admin.properties")))?.contains("(19 days)"))
+    }
+
     /// Our tool, as the administrator.
     fn tool(&self, arguments: &[&str]) -> Result<String> {
         Guarded::tool_of(&self.dir, &self.bootstrap, arguments)
     }
+}
+
+/// Those of clients, and one whose certificate Kafka's tool changes.
+fn listeners_of_sessions() -> impl Iterator<Item = String> {
+    sessions::CLIENTS.into_iter().map(sessions::listener_of).chain([tools::LISTENER.to_owned()])
 }
 
 /// A key and a certificate of the broker's authority for so many days, in one file.
@@ -346,6 +382,17 @@ fn output(command: &mut Command) -> Result<String> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     ensure!(done.status.success(), "{}\n{}{}", done.status, text(&done.stdout), text(&done.stderr));
     Ok(text(&done.stdout))
+}
+
+/// How often a client is refused in each way: a hundred times where that takes it half a minute at most.
+fn times_of(client: Client) -> usize {
+    match client {
+        // It tries until a time is over, here a second, whatever it is answered.
+        Client::KafkaPython => 20,
+        // Each of its clients takes some tens of milliseconds of a core.
+        Client::Java => 25,
+        _ => 100,
+    }
 }
 
 fn go_name(client: Client) -> &'static str {
@@ -406,12 +453,12 @@ fn kcat(way: &Way) -> Result<()> {
         Ok::<_, anyhow::Error>((done.status.success(), done.stdout, said))
     };
     if !way.lets_in {
-        for _ in 0..way.times {
+        return repeat(way, || {
             let (written, _, said) = run(&["-P", "-t", "orders"])?;
             let is_said = ["authentication", "certificate"].iter().any(|word| said.contains(word));
             ensure!(!written && is_said, "it is to be refused: {said}");
-        }
-        return Ok(());
+            Ok(())
+        });
     }
     let (written, _, said) = run(&["-P", "-t", "orders"])?;
     ensure!(written, "write: {said}");
@@ -420,7 +467,7 @@ fn kcat(way: &Way) -> Result<()> {
     let (_, read, said) = run(&["-X", "auto.offset.reset=earliest", "-c", &count, "-G", &group, "orders"])?;
     let records = read.iter().filter(|byte| **byte == b'\n').count();
     ensure!(records as u64 == WAY_RECORDS, "read: {records}: {said}");
-    for _ in 0..way.times {
+    repeat(way, || {
         let (_, _, said) = run(&["-P", "-t", "secret"])?;
         ensure!(said.contains("topicauthorizationfailed"), "denied topic: {said}");
         let (_, _, said) = run(&["-e", "-G", "others", "orders"])?;
@@ -428,6 +475,17 @@ fn kcat(way: &Way) -> Result<()> {
         let is_denied =
             ["groupauthorizationfailed", "notauthorizedforthegroup"].iter().any(|words| said.contains(words));
         ensure!(is_denied, "denied group: {said}");
-    }
-    Ok(())
+        Ok(())
+    })
+}
+
+/// Takes steps as often as a way says, some of them at once.
+fn repeat(way: &Way, steps: impl Fn() -> Result<()> + Sync) -> Result<()> {
+    thread::scope(|scope| {
+        let steps = &steps;
+        let one =
+            |first| scope.spawn(move || (first..way.times).step_by(way.at_once).try_for_each(|_| steps()));
+        let clients: Vec<_> = (0..way.at_once).map(one).collect();
+        clients.into_iter().try_for_each(|client| client.join().expect("a client does not panic"))
+    })
 }

@@ -7,10 +7,13 @@ use anyhow::{Context, Result, ensure};
 
 use super::super::super::report::Report;
 use super::super::super::world::World;
-use super::{Guarded, PASSWORD};
+use super::{Guarded, PASSWORD, ROTATED};
 
 const ACLS: &str = "kafka-acls";
 const CONFIGS: &str = "kafka-configs";
+
+/// The listener whose certificate Kafka's tool changes.
+pub(super) const LISTENER: &str = "CHANGED";
 
 /// The tools against one broker.
 struct Tools<'a> {
@@ -26,6 +29,9 @@ pub(super) fn run(world: &World, report: &Report, guarded: &Guarded) {
     report.check(ACLS, "clusters, groups, transactional ids, tokens, users", || tools.rules_of_resources());
     report.check(ACLS, "patterns: literal, prefixed, match, any", || tools.patterns());
     report.check(CONFIGS, "SCRAM users: add, log in, describe, delete", || tools.users());
+    report.check(CONFIGS, "a listener's certificate: changed, one that is missing refused", || {
+        tools.certificate()
+    });
 }
 
 impl Tools<'_> {
@@ -250,6 +256,23 @@ impl Tools<'_> {
             self.call(CONFIGS, &[&["--alter", "--delete-config", rest], &of[..]].concat())?;
         }
         ensure!(!self.guarded.tool(&["user", "list"])?.contains("tool"), "the user is gone");
+        Ok(())
+    }
+
+    fn certificate(&self) -> Result<()> {
+        let of = ["--entity-type", "brokers", "--entity-name", "1"];
+        let key = format!("listener.name.{}.ssl.keystore.location", LISTENER.to_lowercase());
+        let set = |file: &str| {
+            let setting = format!("{key}={}", self.guarded.dir.join(file).display());
+            self.call(CONFIGS, &[&["--alter", "--add-config", &setting], &of[..]].concat())
+        };
+        let refused = set("missing.pem").err().context("a file that is not there is refused")?.to_string();
+        ensure!(refused.contains("cannot use TLS") && refused.contains("missing.pem"), "{refused}");
+        ensure!(!self.guarded.is_rotated(LISTENER)?, "the first certificate is shown");
+        set(ROTATED)?;
+        ensure!(self.guarded.is_rotated(LISTENER)?, "the new certificate is shown");
+        let shown = self.call(CONFIGS, &[&["--describe"], &of[..]].concat())?;
+        ensure!(shown.contains(ROTATED) && !shown.contains("missing.pem"), "{shown}");
         Ok(())
     }
 

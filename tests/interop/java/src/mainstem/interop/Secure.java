@@ -5,9 +5,13 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.File;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Properties;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -36,19 +40,24 @@ public final class Secure {
     }
 
     private void take() throws Exception {
-        int times = way.get("times").asInt();
         if (!way.get("use").asBoolean()) {
-            for (int i = 0; i < times; i++) {
-                tell("refused", outcome(() -> write("orders", 1)));
-            }
+            repeat("refused", () -> write("orders", 1));
             return;
         }
         tell("write", outcome(() -> write("orders", RECORDS)));
         tell("read", outcome(() -> read("readers-java-" + text("name"))));
-        for (int i = 0; i < times; i++) {
-            tell("denied topic", outcome(() -> write("secret", 1)));
-            tell("denied group", outcome(() -> read("others")));
+        repeat("denied topic", () -> write("secret", 1));
+        repeat("denied group", () -> read("others"));
+    }
+
+    /** Takes a step as often as the plan says, each time by a new client, some of them at once. */
+    private void repeat(String step, Step run) throws Exception {
+        ExecutorService clients = Executors.newFixedThreadPool(way.get("at_once").asInt());
+        List<Callable<String>> all = Collections.nCopies(way.get("times").asInt(), () -> outcome(run));
+        for (Future<String> one : clients.invokeAll(all)) {
+            tell(step, one.get());
         }
+        clients.shutdown();
     }
 
     private interface Step {
