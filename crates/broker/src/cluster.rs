@@ -583,13 +583,13 @@ impl Cluster {
         let known = self.leaders.get(key);
         let led = partition.map(|partition| partition.leadership());
         if let Some(led) = led.filter(|led| led.is_searching) {
-            return known.filter(|known| known.epoch > led.epoch.get());
+            return known.filter(|known| known.epoch > led.epoch);
         }
         match (led.filter(|led| led.leader.is_some()), known) {
-            (Some(led), known) if known.as_ref().is_none_or(|known| known.epoch <= led.epoch.get()) => {
+            (Some(led), known) if known.as_ref().is_none_or(|known| known.epoch <= led.epoch) => {
                 let node = led.leader?;
                 let isr = known.map(|known| known.isr).unwrap_or_default();
-                Some(Leader { node, epoch: led.epoch.get(), isr })
+                Some(Leader { node, epoch: led.epoch, isr })
             }
             (_, known) => known,
         }
@@ -608,7 +608,10 @@ impl Cluster {
         let known =
             image.topic_by_id(topic).zip(known).and_then(|(topic, index)| topic.partitions.get(index))?;
         match known.replicas.as_slice() {
-            [only] => Some(Leader { node: *only, epoch: known.leader_epoch, isr: vec![*only] }),
+            [only] => {
+                let epoch = LeaderEpoch::new(known.leader_epoch);
+                Some(Leader { node: *only, epoch, isr: vec![*only] })
+            }
             _ => {
                 drop(image);
                 self.leader_of((topic, index), Some(partition))
@@ -832,7 +835,7 @@ struct LedHere {
 
 impl LedHere {
     fn note(&self, (topic_id, partition): PartitionKey, own: i32) -> LeaderNote {
-        LeaderNote { topic_id, partition, leader: own, leader_epoch: self.epoch.get(), isr: self.isr.clone() }
+        LeaderNote { topic_id, partition, leader: own, leader_epoch: self.epoch, isr: self.isr.clone() }
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 use foldhash::fast::RandomState;
+use mainstem_records::LeaderEpoch;
 use mainstem_wire::messages::fetch_request::{FetchRequest, FetchTopic};
 use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::Mutex;
@@ -39,10 +40,10 @@ pub(crate) struct Wanted {
     pub(crate) offset: i64,
     /// Bytes at most.
     pub(crate) bytes_max: i32,
-    /// The leader epoch that the client knows, or -1.
-    pub(crate) current_leader_epoch: i32,
-    /// The epoch of the record before `offset`, or -1.
-    pub(crate) last_fetched_epoch: i32,
+    /// The leader epoch that the client knows, if it does.
+    pub(crate) current_leader_epoch: LeaderEpoch,
+    /// The epoch of the record before `offset`, if the client knows it.
+    pub(crate) last_fetched_epoch: LeaderEpoch,
     /// What the client has seen last; -1: it has to be sent again.
     sent: Sent,
 }
@@ -307,8 +308,8 @@ fn wanted(topics: &[FetchTopic<'_>], by_id: bool) -> impl Iterator<Item = (Key, 
             let wanted = Wanted {
                 offset: partition.fetch_offset,
                 bytes_max: partition.partition_max_bytes,
-                current_leader_epoch: partition.current_leader_epoch,
-                last_fetched_epoch: partition.last_fetched_epoch,
+                current_leader_epoch: LeaderEpoch::new(partition.current_leader_epoch),
+                last_fetched_epoch: LeaderEpoch::new(partition.last_fetched_epoch),
                 sent: NOTHING_SENT,
             };
             ((key.clone(), partition.partition), wanted)

@@ -1,6 +1,7 @@
 //! Who leads the partitions that elect their leader themselves: their leaders report it, and the metadata note it now and
 //! then, for tools that read the log and for nodes that start.
 
+use mainstem_records::LeaderEpoch;
 use mainstem_wire::Uuid;
 use mainstem_wire::messages::partition_record::PartitionRecord;
 use mainstem_wire::metadata_frame::MetadataRecord;
@@ -18,7 +19,7 @@ pub struct LeaderNote {
     /// The node that leads it.
     pub leader: i32,
     /// Since which election.
-    pub leader_epoch: i32,
+    pub leader_epoch: LeaderEpoch,
     /// The nodes in sync, of the partition's replicas.
     pub isr: Vec<i32>,
 }
@@ -40,8 +41,9 @@ impl MetadataStateMachine {
         }
         let isr: Vec<i32> =
             partition.replicas.iter().copied().filter(|node| note.isr.contains(node)).collect();
-        let is_older = note.leader_epoch < partition.leader_epoch;
-        let is_known = (note.leader_epoch, note.leader) == (partition.leader_epoch, partition.leader);
+        let leader_epoch = note.leader_epoch.get();
+        let is_older = leader_epoch < partition.leader_epoch;
+        let is_known = (leader_epoch, note.leader) == (partition.leader_epoch, partition.leader);
         if is_older || (is_known && isr == partition.isr) {
             return None;
         }
@@ -52,7 +54,7 @@ impl MetadataStateMachine {
             replicas: partition.replicas.clone(),
             isr,
             leader: note.leader,
-            leader_epoch: note.leader_epoch,
+            leader_epoch,
             partition_epoch: partition.partition_epoch.checked_add(1)?,
             directories: partition.directories.clone(),
             eligible_leader_replicas: some_of(&partition.eligible_leader_replicas),

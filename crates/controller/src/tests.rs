@@ -1,5 +1,6 @@
 //! What is answered to whom. Where Kafka has words, they were taken from the answers of Kafka 4.3.0.
 
+use mainstem_records::LeaderEpoch;
 use mainstem_wire::Uuid;
 
 use super::session::*;
@@ -679,7 +680,7 @@ fn leaders_are_noted_once_and_never_older_ones() {
         topic_id,
         partition: 0,
         leader,
-        leader_epoch,
+        leader_epoch: LeaderEpoch::new(leader_epoch),
         isr: isr.to_vec(),
     };
     let mut noted = |note: LeaderNote| {

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainstem_log::{FileRange, ReadBound, ReadPlan};
-use mainstem_records::LeaderEpoch;
 use mainstem_wire::messages::fetch_request::FetchRequest;
 use mainstem_wire::messages::fetch_response::{
     AbortedTransaction, EpochEndOffset, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch,
@@ -158,8 +157,8 @@ impl Fetch {
                 bound: self.bound,
                 bytes_max: left.min(usize::try_from(wanted.bytes_max).unwrap_or(0)),
                 at_least_one: reads.bytes == 0,
-                current_leader_epoch: LeaderEpoch::new(wanted.current_leader_epoch),
-                last_fetched_epoch: LeaderEpoch::new(wanted.last_fetched_epoch),
+                current_leader_epoch: wanted.current_leader_epoch,
+                last_fetched_epoch: wanted.last_fetched_epoch,
             };
             match target {
                 Ok(partition) => reads.note(partition.read(&read, waiter), read.bytes_max),
@@ -257,9 +256,7 @@ impl Fetch {
     fn watch(&self, reads: &Reads, waiter: &Arc<FetchWaiter>) -> Option<usize> {
         let mut pairs = self.targets.iter().zip(&self.plan.partitions).zip(&reads.found);
         let is_registered = pairs.all(|((target, (_, wanted)), found)| match (target, found) {
-            (Ok(partition), Ok(seen)) => {
-                partition.watch(seen, LeaderEpoch::new(wanted.current_leader_epoch), waiter)
-            }
+            (Ok(partition), Ok(seen)) => partition.watch(seen, wanted.current_leader_epoch, waiter),
             _ => true,
         });
         if !is_registered {

@@ -24,7 +24,7 @@ use crate::net::respond::respond;
 
 /// The markers of one producer on their way, by topic and partition.
 struct Marked {
-    producer_id: i64,
+    producer_id: ProducerId,
     topics: BTreeMap<String, Vec<(i32, oneshot::Receiver<MarkerOutcome>)>>,
 }
 
@@ -41,9 +41,10 @@ pub(crate) fn serve(
     let (mut marked, mut ranks) = (Vec::new(), HashMap::new());
     for marker in &request.markers {
         // A producer is answered once, as in Kafka: clients look the answer up by its id.
-        let rank = *ranks.entry(marker.producer_id).or_insert(marked.len());
+        let producer_id = ProducerId::new(marker.producer_id);
+        let rank = *ranks.entry(producer_id).or_insert(marked.len());
         if rank == marked.len() {
-            marked.push(Marked { producer_id: marker.producer_id, topics: BTreeMap::new() });
+            marked.push(Marked { producer_id, topics: BTreeMap::new() });
         }
         write(broker, marker, allowed, &mut named, &mut marked[rank]);
     }
@@ -68,11 +69,11 @@ fn write(
     broker: &Arc<Broker>,
     asked: &WritableTxnMarker<'_>,
     allowed: Result<(), ErrorCode>,
-    named: &mut BTreeSet<(i64, String, i32)>,
+    named: &mut BTreeSet<(ProducerId, String, i32)>,
     marked: &mut Marked,
 ) {
     let marker = TransactionMarker {
-        producer_id: ProducerId::new(asked.producer_id),
+        producer_id: marked.producer_id,
         producer_epoch: asked.producer_epoch,
         coordinator_epoch: asked.coordinator_epoch,
         committed: asked.transaction_result,
@@ -80,7 +81,7 @@ fn write(
     };
     for topic in &asked.topics {
         for index in &topic.partition_indexes {
-            if !named.insert((asked.producer_id, topic.name.to_string(), *index)) {
+            if !named.insert((marked.producer_id, topic.name.to_string(), *index)) {
                 continue;
             }
             let (sender, outcome) = oneshot::channel();
@@ -119,8 +120,8 @@ async fn outcome(marked: Marked) -> WritableTxnMarkerResult<'static> {
 }
 
 fn result(
-    producer_id: i64,
+    producer_id: ProducerId,
     topics: Vec<WritableTxnMarkerTopicResult<'static>>,
 ) -> WritableTxnMarkerResult<'static> {
-    WritableTxnMarkerResult { producer_id, topics, ..Default::default() }
+    WritableTxnMarkerResult { producer_id: producer_id.get(), topics, ..Default::default() }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use mainstem_config::{Endpoint, SecurityProtocol};
 use mainstem_controller::{DirectoryAssignment, LeaderNote, NodeStart};
+use mainstem_records::LeaderEpoch;
 use mainstem_wire::{ApiKey, ErrorCode, Uuid};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -236,7 +237,7 @@ impl Led {
         Led {
             topic: note.topic_id.0,
             partition: note.partition,
-            epoch: note.leader_epoch,
+            epoch: note.leader_epoch.get(),
             isr: note.isr.clone(),
         }
     }
@@ -246,7 +247,7 @@ impl Led {
             topic_id: Uuid(self.topic),
             partition: self.partition,
             leader,
-            leader_epoch: self.epoch,
+            leader_epoch: LeaderEpoch::new(self.epoch),
             isr: self.isr.clone(),
         }
     }

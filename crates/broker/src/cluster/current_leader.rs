@@ -49,7 +49,7 @@ impl<'a> CurrentLeaders<'a> {
         let cluster = self.broker.cluster.as_ref()?;
         let leader = cluster.leader_of_partition(self.broker, topic, index, partition)?;
         self.named.insert(leader.node);
-        Some((leader.node, leader.epoch))
+        Some((leader.node, leader.epoch.get()))
     }
 
     /// Where they are reached.

@@ -2,6 +2,7 @@
 
 use foldhash::HashMap;
 use mainstem_controller::LeaderNote;
+use mainstem_records::LeaderEpoch;
 use mainstem_wire::Uuid;
 use parking_lot::RwLock;
 
@@ -14,7 +15,7 @@ pub(crate) struct Leader {
     /// The node whose replica leads.
     pub(crate) node: i32,
     /// Since which election.
-    pub(crate) epoch: i32,
+    pub(crate) epoch: LeaderEpoch,
     /// The nodes in sync, as the leader sees it.
     pub(crate) isr: Vec<i32>,
 }
@@ -74,14 +75,14 @@ mod tests {
             topic_id,
             partition: 0,
             leader,
-            leader_epoch,
+            leader_epoch: LeaderEpoch::new(leader_epoch),
             isr: isr.to_vec(),
         };
         assert!(table.note(&note(1, 5, &[1, 2])));
         assert!(!table.note(&note(1, 5, &[1, 2])), "known");
         assert!(!table.note(&note(2, 4, &[2])), "older");
         assert!(table.note(&note(1, 5, &[1])) && table.note(&note(2, 6, &[2, 1])));
-        let expected = Leader { node: 2, epoch: 6, isr: vec![2, 1] };
+        let expected = Leader { node: 2, epoch: LeaderEpoch::new(6), isr: vec![2, 1] };
         assert_eq!(table.get((topic_id, 0)), Some(expected));
         assert_eq!(table.notes().len(), 1);
         table.retain(|_| false);

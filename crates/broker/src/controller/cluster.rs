@@ -98,8 +98,8 @@ impl<'a> Leaders<'a> {
             false => partition.replicas.iter().copied().filter(|node| leader.isr.contains(node)).collect(),
         };
         match cluster.is_reachable(leader.node) {
-            true => (leader.node, leader.epoch, isr),
-            false => (NO_LEADER, leader.epoch, isr),
+            true => (leader.node, leader.epoch.get(), isr),
+            false => (NO_LEADER, leader.epoch.get(), isr),
         }
     }
 
