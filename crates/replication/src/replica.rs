@@ -43,6 +43,8 @@ pub const TICK_MS: u64 = 50;
 const HEARTBEAT_TICKS: u64 = 3;
 /// Ticks without a leader before a replica may campaign: 1 s, and up to as many more by chance.
 const ELECTION_TICKS: usize = 20;
+/// Where a vote is split between candidates, one of them asks again after so many ticks: 200 ms, and not another time-out.
+const SPLIT_VOTE_TICKS: usize = 4;
 /// The library's own heartbeats are rarer: the replica decides when one is due, and to whom.
 const OWN_HEARTBEAT_TICKS: usize = ELECTION_TICKS - 1;
 /// A replica for which nothing is due gets its ticks in lots of so many: 500 ms.
@@ -432,12 +434,36 @@ impl Replica {
         self.check_promises(&message)?;
         self.incoming = Incoming::of(&message, offset, batches)?;
         let is_for_us_to_win = self.could_win_instead_of(&message);
+        let is_split = self.has_the_same_term_as_candidate(&message);
         // Messages from replicas that are not in the group, or not any more, are of no consequence.
         let _ = self.node.step(message);
         if is_for_us_to_win {
             self.succeed();
         }
-        Ok(self.drive_into()?)
+        self.drive_into()?;
+        if is_split {
+            self.ask_again_soon();
+        }
+        Ok(())
+    }
+
+    /// Whether a message is of another candidate in the term in which this replica is one: each has its own vote, and perhaps none
+    /// gets enough. Of the two, this replica has the greater id.
+    fn has_the_same_term_as_candidate(&self, message: &Message) -> bool {
+        let raft = &self.node.raft;
+        message.get_msg_type() == MessageType::MsgRequestVote
+            && message.term == raft.term
+            && raft.state == StateRole::Candidate
+            && message.from < self.own.0
+    }
+
+    /// Does not wait for as long as the other candidate does, which would have groups without a leader for two time-outs.
+    fn ask_again_soon(&mut self) {
+        let raft = &mut self.node.raft;
+        if raft.state == StateRole::Candidate {
+            let soon = raft.randomized_election_timeout().saturating_sub(SPLIT_VOTE_TICKS);
+            raft.election_elapsed = raft.election_elapsed.max(soon);
+        }
     }
 
     /// Whether a message asks for a vote that this replica will refuse because the other one's log lacks what its own has, while
@@ -498,7 +524,7 @@ impl Replica {
             self.look_for_room();
             return;
         }
-        let mut ticks = if self.rested { (late_ms / TICK_MS).min(REST_TICKS) } else { 1 };
+        let mut ticks = if self.rested { (late_ms / TICK_MS).min(self.rest_ticks()) } else { 1 };
         let given_ms = ticks * TICK_MS;
         self.ticked_ms = if late_ms < given_ms + TICK_MS { self.ticked_ms + given_ms } else { now_ms };
         if self.waits_alone() {
@@ -531,8 +557,20 @@ impl Replica {
 
     /// When [`Replica::tick`] is due: later where nothing is to be done before.
     pub fn next_tick_ms(&self) -> u64 {
-        let ticks = if self.rested && self.rests() { REST_TICKS } else { 1 };
+        let ticks = if self.rested && self.rests() { self.rest_ticks() } else { 1 };
         self.ticked_ms + ticks * TICK_MS
+    }
+
+    /// Ticks that may wait for each other. Those of a leader end where it looks who has answered since it looked last: answers that
+    /// come behind that count for the next time.
+    fn rest_ticks(&self) -> u64 {
+        match self.role.state {
+            RoleState::Leader => {
+                let left = ELECTION_TICKS.saturating_sub(self.node.raft.election_elapsed);
+                REST_TICKS.min(left as u64).max(1)
+            }
+            RoleState::Follower { .. } | RoleState::Candidate => REST_TICKS,
+        }
     }
 
     /// Whether it has nothing to do by itself for a while: a follower that hears of its leader with all others of that
@@ -1170,9 +1208,13 @@ impl Replica {
         assert!(self.committed_offset.1 <= self.log.ends().log_end, "{:?}", self.committed_offset);
         assert!(raft.raft_log.persisted <= index.last(), "{} > {}", raft.raft_log.persisted, index.last());
         assert_eq!(index.term(index.last()), index_term(&self.log, index), "the last batch has another term");
-        let state = self.journal.lock().group(self.group).cloned().unwrap_or_default();
-        assert_eq!(state.own, Some(self.own));
-        assert!(state.vote.term >= self.role.term, "a role of a term that was not written");
+        let journal = self.journal.lock();
+        let state = journal.group(self.group);
+        assert_eq!(state.and_then(|state| state.own), Some(self.own));
+        assert!(
+            state.is_some_and(|state| state.vote.term >= self.role.term),
+            "a role of a term that was not written"
+        );
     }
 }
 

@@ -78,6 +78,8 @@ pub enum Defect {
     GivesUpWhatIsCommitted,
     /// Markers are written again, later and with the newest epochs.
     RepeatsMarkers,
+    /// A commit in a classic group counts as one of a member of its newest generation, whoever asks for it.
+    CommitsForAnyGeneration,
 }
 
 /// What was done, by name, and how often.
@@ -201,12 +203,12 @@ impl Cluster {
     fn settle(&mut self) -> Option<u64> {
         let healed_ms = self.world.now_ms;
         self.served.clear();
-        let acknowledged = self.world.acknowledged().count();
+        let healed = self.world.history.len();
         let mut resumed_after_ms = None;
         while self.world.now_ms < healed_ms + SETTLE_MS {
             self.turn();
             let since_ms = self.world.now_ms - healed_ms;
-            if resumed_after_ms.is_none() && self.is_everybody_served(acknowledged) {
+            if resumed_after_ms.is_none() && self.is_everybody_served(healed) {
                 resumed_after_ms = Some(since_ms);
                 self.world.producers.iter_mut().for_each(Producer::stop);
                 self.producers.stop();
@@ -222,9 +224,10 @@ impl Cluster {
         resumed_after_ms
     }
 
-    fn is_everybody_served(&self, acknowledged: usize) -> bool {
+    /// Whether everybody has been served since an event.
+    fn is_everybody_served(&self, rank: usize) -> bool {
         let of_partition = |partition| {
-            let mut appends = self.world.acknowledged().skip(acknowledged);
+            let mut appends = self.world.acknowledged_since(rank);
             appends.any(|append| append.partition == partition as i32)
         };
         let groups =

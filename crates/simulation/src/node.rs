@@ -30,6 +30,9 @@ const SEGMENT_BYTES: u32 = 3_000;
 /// Segments of internal topics, whose batches are larger.
 const INTERNAL_SEGMENT_BYTES: u32 = 30_000;
 
+/// Batches are read in ranges of so many bytes.
+const READ_BYTES: usize = 16 << 10;
+
 /// What a node is made of.
 pub(crate) struct NodeOptions {
     pub(crate) id: ReplicaId,
@@ -568,12 +571,18 @@ fn group_of(partition: &PartitionIdentity) -> GroupId {
 pub(crate) fn read_batches(log: &Log, offsets: Range<i64>) -> Vec<u8> {
     let (mut bytes, mut next) = (Vec::new(), offsets.start);
     while next < offsets.end {
-        let range = log.read_waiting(next, ReadBound::LogEnd, 1, true).expect("a read");
+        let range = log.read_waiting(next, ReadBound::LogEnd, READ_BYTES, true).expect("a read");
         let Some(range) = range else { break };
-        let one = range.to_vec().expect("a read");
-        let (batch, _) = Batch::split_first(&one).expect("a batch");
-        next = batch.next_offset();
-        bytes.extend_from_slice(batch.bytes());
+        let (some, before) = (range.to_vec().expect("a read"), next);
+        let mut rest = &some[..];
+        while next < offsets.end
+            && let Ok((batch, behind)) = Batch::split_first(rest)
+        {
+            next = batch.next_offset();
+            bytes.extend_from_slice(batch.bytes());
+            rest = behind;
+        }
+        assert!(next > before, "no batch at {next}");
     }
     bytes
 }

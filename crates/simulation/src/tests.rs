@@ -367,6 +367,32 @@ fn the_replica_that_has_more_asks_for_votes_when_it_refuses_its_own() {
     }
 }
 
+/// Both followers ask for votes at the same time, and each has its own: one of them asks again before its time is over.
+#[test]
+fn a_vote_that_is_split_is_held_again_soon() {
+    let mut splits = 0;
+    for seed in seeds(40) {
+        let mut world = World::new(seed, SimulationOptions { faults: false, ..SimulationOptions::default() });
+        (0..4_000 / TURN_MS).for_each(|_| world.turn());
+        let leader = world.leader(0).expect("a leader");
+        let term = world.nodes[leader].leads(0).expect("it leads");
+        world.take_down(leader, Stop::Kill, u64::MAX);
+        for other in [(leader + 1) % 3, (leader + 2) % 3] {
+            world.nodes[other].note_leader_gone(true);
+        }
+        let gone_ms = world.now_ms;
+        while world.leader(0).is_none() {
+            let waited_ms = world.now_ms - gone_ms;
+            assert!(waited_ms < 600, "seed {seed}: no leader after {waited_ms} ms");
+            world.turn();
+        }
+        let elected = world.leader(0).and_then(|leader| world.nodes[leader].leads(0)).expect("it leads");
+        assert!(elected <= term + 2, "seed {seed}: {term}, then {elected}");
+        splits += elected - term - 1;
+    }
+    assert!(splits > 0 || seeds(40).count() == 1, "no vote was split");
+}
+
 /// Without faults the first leader leads to the end.
 #[test]
 fn without_faults_there_is_one_election() {

@@ -151,12 +151,11 @@ pub fn simulate(seed: u64, options: SimulationOptions) -> Verdict {
     }
     world.heal();
     let healed_ms = world.now_ms;
-    let acknowledged = |world: &World| world.acknowledged().count();
-    let before = acknowledged(&world);
+    let healed = world.history.len();
     let mut resumed_after_ms = None;
     while world.now_ms < healed_ms + SETTLE_MS {
         world.turn();
-        if resumed_after_ms.is_none() && acknowledged(&world) > before {
+        if resumed_after_ms.is_none() && world.acknowledged_since(healed).next().is_some() {
             resumed_after_ms = Some(world.now_ms - healed_ms);
             world.producers.iter_mut().for_each(Producer::stop);
         }
@@ -471,9 +470,14 @@ impl World {
     }
 
     pub(crate) fn acknowledged(&self) -> impl Iterator<Item = &Event> {
+        self.acknowledged_since(0)
+    }
+
+    /// The same from an event on.
+    pub(crate) fn acknowledged_since(&self, rank: usize) -> impl Iterator<Item = &Event> {
         let is_acknowledged =
             |event: &&Event| event.operation == Operation::Append && event.outcome == Outcome::Ok;
-        self.history.iter().filter(is_acknowledged)
+        self.history[rank..].iter().filter(is_acknowledged)
     }
 
     pub(crate) fn finish(mut self, seed: u64, resumed_after_ms: Option<u64>) -> Verdict {

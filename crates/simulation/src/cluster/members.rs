@@ -1,4 +1,7 @@
-//! Members of consumer groups (KIP-848): they join, read from where the group is, commit, leave, and die.
+//! Members of groups, of the consumer protocol (KIP-848) and of the classic one: they join, read from where the group is, commit,
+//! leave, die, and stand still for longer than the others wait for them.
+
+mod classic;
 
 use super::Cluster;
 use super::calls::{Answer, Calls, Request};
@@ -30,13 +33,20 @@ pub(crate) struct Group {
     pub(crate) number: u64,
     name: &'static str,
     committed_only: bool,
+    is_classic: bool,
 }
 
-/// All groups with members.
-pub(crate) const GROUPS: [Group; 2] = [
-    Group { number: 1, name: "readers", committed_only: false },
-    Group { number: 2, name: "readers-of-committed", committed_only: true },
+/// All groups with members; 3 is that of a producer that processes.
+pub(crate) const GROUPS: [Group; 3] = [
+    Group { number: 1, name: "readers", committed_only: false, is_classic: false },
+    Group { number: 2, name: "readers-of-committed", committed_only: true, is_classic: false },
+    Group { number: 4, name: "classic-readers", committed_only: true, is_classic: true },
 ];
+
+/// Whether a group is of the classic protocol.
+pub(crate) fn is_classic(name: &str) -> bool {
+    GROUPS.iter().any(|group| group.is_classic && group.name == name)
+}
 
 /// Members of each group: one more than there are partitions.
 const MEMBERS: usize = DATA_PARTITIONS + 1;
@@ -51,6 +61,9 @@ const OWNS_MS: u64 = SESSION_TIMEOUT_MS as u64 - 300;
 /// It dies, or leaves, once in so many turns, and comes back after so long at most.
 const LIFE_TURNS: u64 = 1_200;
 const AWAY_MAX_MS: u64 = 4_000;
+/// It stands still once in so many turns, and so long at most.
+const STALL_TURNS: u64 = 2_400;
+const STALL_MAX_MS: u64 = 4_000;
 
 const HEARTBEAT_VERSION: i16 = 1;
 const COMMIT_VERSION: i16 = 9;
@@ -59,7 +72,8 @@ const FETCH_VERSION: i16 = 9;
 /// All members of all groups.
 pub(crate) fn all() -> Vec<Member> {
     let of = |(at, group): (usize, Group)| {
-        (0..MEMBERS).map(move |number| Member::new(FIRST_PROCESS + (at * MEMBERS + number) as i32, group))
+        (0..MEMBERS)
+            .map(move |number| Member::new(FIRST_PROCESS + (at * MEMBERS + number) as i32, group, number))
     };
     GROUPS.into_iter().enumerate().flat_map(of).collect()
 }
@@ -85,14 +99,44 @@ struct Call {
     token: Token,
     what: What,
     sent_ms: u64,
+    until_ms: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum What {
+    /// Of a classic group.
+    Join,
+    /// Of a classic group.
+    Sync,
     Heartbeat,
     Leave,
-    Fetch { partition: usize },
-    Commit { partition: usize, offset: i64 },
+    Fetch {
+        partition: usize,
+    },
+    Commit {
+        partition: usize,
+        offset: i64,
+    },
+}
+
+impl What {
+    /// So long an answer is waited for; that to a JoinGroup comes when the others have joined too.
+    fn answer_max_ms(self) -> u64 {
+        match self {
+            What::Join => classic::REBALANCE_TIMEOUT_MS as u64 + ANSWER_MAX_MS,
+            _ => ANSWER_MAX_MS,
+        }
+    }
+}
+
+/// How a member is in its group.
+#[derive(Debug)]
+enum Protocol {
+    Consumer {
+        /// The coordinator has to be told all, or what it has.
+        tells: bool,
+    },
+    Classic(classic::Membership),
 }
 
 /// A member of a group.
@@ -102,35 +146,44 @@ pub(crate) struct Member {
     pub(crate) group: Group,
     /// How many it has been.
     life: u32,
+    protocol: Protocol,
+    /// Of a classic group: the generation.
     epoch: i32,
     assigned: BTreeSet<usize>,
     positions: BTreeMap<usize, Position>,
-    /// The coordinator has to be told all, or what it has.
-    tells: bool,
     call: Option<Call>,
     heartbeat_at_ms: u64,
     /// When the last heartbeat was sent that was answered.
     heard_ms: u64,
     pause_until_ms: u64,
     away_until_ms: Option<u64>,
+    stalled_until_ms: u64,
+    /// It stood still, and commits what it has read before it learns what it has missed.
+    commits_first: bool,
     is_stopped: bool,
 }
 
 impl Member {
-    fn new(process: i32, group: Group) -> Member {
+    fn new(process: i32, group: Group, number: usize) -> Member {
+        let protocol = match group.is_classic {
+            true => Protocol::Classic(classic::Membership::new(&group, number)),
+            false => Protocol::Consumer { tells: true },
+        };
         Member {
             process,
             group,
             life: 1,
+            protocol,
             epoch: 0,
             assigned: BTreeSet::new(),
             positions: BTreeMap::new(),
-            tells: true,
             call: None,
             heartbeat_at_ms: 0,
             heard_ms: 0,
             pause_until_ms: 0,
             away_until_ms: None,
+            stalled_until_ms: 0,
+            commits_first: false,
             is_stopped: false,
         }
     }
@@ -148,20 +201,43 @@ impl Member {
     }
 
     fn id(&self) -> String {
-        format!("member-{}-{}", self.process, self.life)
+        match &self.protocol {
+            Protocol::Consumer { .. } => format!("member-{}-{}", self.process, self.life),
+            Protocol::Classic(membership) => membership.id.clone(),
+        }
     }
 
-    /// It gives up all that it has, and joins again.
+    /// It gives up all that it has, and joins as another member.
     fn rejoin(&mut self) {
         self.assigned.clear();
         self.positions.clear();
-        (self.epoch, self.tells, self.heartbeat_at_ms) = (0, true, 0);
+        (self.epoch, self.heartbeat_at_ms) = (0, 0);
+        match &mut self.protocol {
+            Protocol::Consumer { tells } => *tells = true,
+            Protocol::Classic(membership) => membership.begin_anew(),
+        }
+    }
+
+    /// Its next heartbeat has all that it has, where heartbeats do.
+    fn tell_all(&mut self) {
+        if let Protocol::Consumer { tells } = &mut self.protocol {
+            *tells = true;
+        }
+    }
+
+    fn tells(&self) -> bool {
+        matches!(self.protocol, Protocol::Consumer { tells: true })
+    }
+
+    fn back_off(&mut self, now_ms: u64) {
+        self.pause_until_ms = now_ms + BACKOFF_MS;
+        self.heartbeat_at_ms = now_ms + BACKOFF_MS;
     }
 
     fn go_away(&mut self, until_ms: u64) {
         self.rejoin();
         self.life += 1;
-        (self.call, self.away_until_ms) = (None, Some(until_ms));
+        (self.call, self.away_until_ms, self.commits_first) = (None, Some(until_ms), false);
     }
 
     /// Partitions that it has and is to give up.
@@ -173,7 +249,7 @@ impl Member {
         let owned = self.positions.keys().map(|partition| *partition as i32).collect::<Vec<_>>();
         let topics = TopicPartitions { topic_id: Uuid(TOPIC_ID), partitions: owned, ..Default::default() };
         let owned: Vec<_> = (!topics.partitions.is_empty()).then_some(topics).into_iter().collect();
-        let tells = self.tells && epoch >= 0;
+        let tells = self.tells() && epoch >= 0;
         let request = ConsumerGroupHeartbeatRequest {
             group_id: self.group.name.into(),
             member_id: self.id().into(),
@@ -192,10 +268,11 @@ impl Member {
             partition_indexes: vec![partition as i32],
             ..Default::default()
         };
+        let is_consumer = matches!(self.protocol, Protocol::Consumer { .. });
         let group = OffsetFetchRequestGroup {
             group_id: self.group.name.into(),
-            member_id: Some(self.id().into()),
-            member_epoch: self.epoch,
+            member_id: is_consumer.then(|| self.id().into()),
+            member_epoch: if is_consumer { self.epoch } else { -1 },
             topics: Some(vec![topic]),
             ..Default::default()
         };
@@ -213,10 +290,15 @@ impl Member {
             partitions: vec![partition],
             ..Default::default()
         };
+        let instance = match &self.protocol {
+            Protocol::Consumer { .. } => None,
+            Protocol::Classic(membership) => membership.instance.clone(),
+        };
         groups::Request::OffsetCommit(OffsetCommitRequest {
             group_id: self.group.name.into(),
             generation_id_or_member_epoch: self.epoch,
             member_id: self.id().into(),
+            group_instance_id: instance.map(Into::into),
             topics: vec![topic],
             ..Default::default()
         })
@@ -224,19 +306,31 @@ impl Member {
 
     /// What it asks next, if anything.
     fn next_question(&self, world: &mut World) -> Option<What> {
+        if let Some(commit) = self.next_commit().filter(|_| self.commits_first) {
+            return Some(commit);
+        }
         if let Some(partition) = self.revoked() {
             let offset = self.positions.get(&partition).and_then(Position::uncommitted);
             return offset.map(|offset| What::Commit { partition, offset });
         }
-        if world.now_ms >= self.heartbeat_at_ms || (self.tells && world.now_ms >= self.pause_until_ms) {
+        if let Protocol::Classic(membership) = &self.protocol
+            && let Some(what) = membership.next_question()
+        {
+            return Some(what);
+        }
+        if world.now_ms >= self.heartbeat_at_ms || self.tells() {
             return Some(What::Heartbeat);
         }
         let unknown = self.positions.iter().find(|(_, at)| at.next.is_none());
         if let Some((partition, _)) = unknown {
             return Some(What::Fetch { partition: *partition });
         }
-        let uncommitted = self.positions.iter().find_map(|(of, at)| Some((*of, at.uncommitted()?)));
-        let (partition, offset) = uncommitted.filter(|_| world.random.chance(4))?;
+        self.next_commit().filter(|_| world.random.chance(4))
+    }
+
+    fn next_commit(&self) -> Option<What> {
+        let mut positions = self.positions.iter();
+        let (partition, offset) = positions.find_map(|(of, at)| Some((*of, at.uncommitted()?)))?;
         Some(What::Commit { partition, offset })
     }
 
@@ -250,13 +344,34 @@ impl Member {
         }
         let goes = may_go && world.random.below(LIFE_TURNS) == 0;
         if goes {
-            if world.random.chance(50) {
+            if world.random.chance(50) && self.can_leave() {
                 self.ask(world, calls, What::Leave);
             }
             let until_ms = world.now_ms + 100 + world.random.below(AWAY_MAX_MS);
             self.go_away(until_ms);
         }
         goes
+    }
+
+    /// A static member does not leave, and one that was given no id cannot.
+    fn can_leave(&self) -> bool {
+        match &self.protocol {
+            Protocol::Consumer { .. } => true,
+            Protocol::Classic(membership) => membership.instance.is_none() && !membership.id.is_empty(),
+        }
+    }
+
+    /// Returns true if it stands still, and notices nothing, or does so from this turn on.
+    fn is_stalled(&mut self, world: &mut World, may_stall: bool) -> bool {
+        if world.now_ms < self.stalled_until_ms {
+            return true;
+        }
+        let stalls = may_stall && world.random.below(STALL_TURNS) == 0;
+        if stalls {
+            self.stalled_until_ms = world.now_ms + 100 + world.random.below(STALL_MAX_MS);
+            self.commits_first = true;
+        }
+        stalls
     }
 
     fn ask(&mut self, world: &mut World, calls: &mut Calls, what: What) {
@@ -266,11 +381,14 @@ impl Member {
             false => Some(world.random.below(world.nodes.len() as u64) as usize),
         };
         let Some(node) = node else { return };
-        let (version, request) = match what {
-            What::Heartbeat => (HEARTBEAT_VERSION, self.heartbeat(self.epoch)),
-            What::Leave => (HEARTBEAT_VERSION, self.heartbeat(-1)),
-            What::Fetch { partition } => (FETCH_VERSION, self.offset_fetch(partition)),
-            What::Commit { partition, offset } => (COMMIT_VERSION, self.offset_commit(partition, offset)),
+        let (version, request) = match (what, &self.protocol) {
+            (What::Fetch { partition }, _) => (FETCH_VERSION, self.offset_fetch(partition)),
+            (What::Commit { partition, offset }, _) => {
+                (COMMIT_VERSION, self.offset_commit(partition, offset))
+            }
+            (what, Protocol::Classic(membership)) => membership.request(&self.group, self.epoch, what),
+            (What::Leave, _) => (HEARTBEAT_VERSION, self.heartbeat(-1)),
+            (What::Heartbeat | What::Join | What::Sync, _) => (HEARTBEAT_VERSION, self.heartbeat(self.epoch)),
         };
         match what {
             What::Fetch { partition } => {
@@ -278,13 +396,14 @@ impl Member {
             }
             What::Commit { partition, offset } => {
                 self.note(world, Operation::Commit, Outcome::Invoke, (partition, offset));
+                self.commits_first = false;
             }
-            What::Heartbeat | What::Leave => {}
+            What::Heartbeat | What::Leave | What::Join | What::Sync => {}
         }
-        let sent_ms = world.now_ms;
+        let (sent_ms, until_ms) = (world.now_ms, world.now_ms + what.answer_max_ms());
         let request = Request::Groups { request, version, guard: VerificationGuard::NONE };
         let token = calls.ask(world.transit(), node, request);
-        self.call = Some(Call { token, what, sent_ms });
+        self.call = Some(Call { token, what, sent_ms, until_ms });
     }
 
     fn note(
@@ -337,8 +456,11 @@ impl Cluster {
     fn turn_member(&mut self, number: usize) {
         let (world, calls) = (&mut self.world, &mut self.calls);
         let member = &mut self.members[number];
-        let may_go = member.call.is_none() && !self.producers.is_stopped();
-        if member.is_away(world, calls, may_go) {
+        let is_lively = !self.producers.is_stopped();
+        if member.is_away(world, calls, is_lively && member.call.is_none()) {
+            return;
+        }
+        if member.is_stalled(world, is_lively) {
             return;
         }
         if let Some(call) = member.call {
@@ -347,7 +469,7 @@ impl Cluster {
                     member.call = None;
                     self.answer_member(number, call, answer);
                 }
-                None if world.now_ms >= call.sent_ms + ANSWER_MAX_MS => {
+                None if world.now_ms >= call.until_ms => {
                     calls.forget(call.token);
                     member.call = None;
                     self.answer_member(number, call, Answer::Gone);
@@ -364,7 +486,7 @@ impl Cluster {
                     // All that was to be given up is committed: it is not read any more.
                     if let Some(partition) = member.revoked() {
                         member.positions.remove(&partition);
-                        member.tells = true;
+                        member.tell_all();
                     }
                 }
             }
@@ -384,11 +506,14 @@ impl Cluster {
             (What::Heartbeat, Ok(Reply::ConsumerGroupHeartbeat(response))) => {
                 member.take_heartbeat(&response, call.sent_ms, now_ms);
             }
-            (What::Heartbeat | What::Leave, _) => {
+            (What::Join | What::Sync | What::Heartbeat, Ok(reply)) => {
+                let done = member.take_classic(&reply, call.sent_ms, now_ms);
+                done.into_iter().for_each(|name| self.done.add(name));
+            }
+            (What::Join | What::Sync | What::Heartbeat | What::Leave, _) => {
                 // An answer may be lost that has moved it.
-                member.tells = true;
-                member.pause_until_ms = now_ms + BACKOFF_MS;
-                member.heartbeat_at_ms = now_ms + BACKOFF_MS;
+                member.tell_all();
+                member.miss(call.what, now_ms);
             }
             (What::Fetch { partition }, Ok(Reply::OffsetFetch(response))) => {
                 self.take_fetch(number, partition, &response);
@@ -447,13 +572,20 @@ impl Cluster {
                 let group = member.group.number;
                 self.serve("offset committed", group);
             }
+            error if member.group.is_classic && classic::refuses_commit(error) => {
+                member.note(&mut self.world, Operation::Commit, Outcome::Fail, (partition, offset));
+                let done = member.take_refused_commit(error, self.world.now_ms);
+                self.done.add("classic commit refused");
+                done.into_iter().for_each(|name| self.done.add(name));
+            }
             ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::FENCED_MEMBER_EPOCH | ErrorCode::GROUP_ID_NOT_FOUND => {
                 member.note(&mut self.world, Operation::Commit, Outcome::Fail, (partition, offset));
                 member.rejoin();
             }
             ErrorCode::STALE_MEMBER_EPOCH => {
                 member.note(&mut self.world, Operation::Commit, Outcome::Fail, (partition, offset));
-                (member.tells, member.heartbeat_at_ms) = (true, 0);
+                member.tell_all();
+                member.heartbeat_at_ms = 0;
                 // What it may not commit any more it gives up.
                 if !member.assigned.contains(&partition) {
                     member.positions.remove(&partition);
@@ -473,12 +605,12 @@ impl Member {
             ErrorCode::NONE => {}
             ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::FENCED_MEMBER_EPOCH => return self.rejoin(),
             _ => {
-                (self.tells, self.pause_until_ms) = (true, now_ms + BACKOFF_MS);
-                self.heartbeat_at_ms = now_ms + BACKOFF_MS;
-                return;
+                self.tell_all();
+                return self.back_off(now_ms);
             }
         }
-        (self.epoch, self.heard_ms, self.tells) = (response.member_epoch, sent_ms, false);
+        (self.epoch, self.heard_ms) = (response.member_epoch, sent_ms);
+        self.protocol = Protocol::Consumer { tells: false };
         self.heartbeat_at_ms = now_ms + u64::try_from(response.heartbeat_interval_ms).unwrap_or(0);
         let Some(assignment) = &response.assignment else { return };
         let partitions = assignment.topic_partitions.iter().flat_map(|topic| &topic.partitions);

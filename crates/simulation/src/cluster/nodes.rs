@@ -2,9 +2,9 @@
 
 use super::calls::{Answer, MarkerCall, Parcel, Request};
 use super::driver::{Context, Driver, Work};
-use super::{Cluster, Defect, OFFSETS, OFFSETS_TOPIC, TOPIC, TOPIC_ID, TRANSACTIONS, partition_of};
+use super::{Cluster, Defect, OFFSETS, OFFSETS_TOPIC, TOPIC, TOPIC_ID, TRANSACTIONS, members, partition_of};
 use mainstem_coordination::groups::{
-    self, ConsumerGroupConfig, GroupConfig, GroupCoordinator, GroupTimes, Token,
+    self, ConsumerGroupConfig, GroupConfig, GroupCoordinator, GroupTimes, Reply, Token,
 };
 use mainstem_coordination::transactions::{
     self, MarkerOutcome, Markers, TransactionConfig, TransactionCoordinator,
@@ -18,6 +18,8 @@ use mainstem_wire::{ErrorCode, Uuid};
 pub(crate) const SESSION_TIMEOUT_MS: i32 = 1_500;
 /// How often members are to be heard.
 pub(crate) const HEARTBEAT_INTERVAL_MS: i32 = 200;
+/// A classic group that was empty waits so long for more members.
+const INITIAL_REBALANCE_DELAY_MS: i32 = 100;
 /// How often the coordinator looks for transactions that have timed out.
 const LOOK_FOR_TIMED_OUT_MS: u64 = 500;
 /// Where wall clocks begin; they differ by less than [`SKEW_MS`].
@@ -51,6 +53,8 @@ pub(crate) struct Nodes {
     defect: Option<Defect>,
     /// Markers that a defect writes again, and when.
     repeated: Vec<(u64, MarkerCall)>,
+    /// The newest generation of the classic group that a member was told, and that member.
+    newest: Option<(i32, String)>,
 }
 
 fn group_coordinator() -> GroupCoordinator {
@@ -60,7 +64,13 @@ fn group_coordinator() -> GroupCoordinator {
         assignment_interval_ms: 0,
     };
     let consumer = ConsumerGroupConfig { times, ..ConsumerGroupConfig::default() };
-    let config = GroupConfig { offsets_topic_num_partitions: 1, consumer, ..GroupConfig::default() };
+    let config = GroupConfig {
+        offsets_topic_num_partitions: 1,
+        group_min_session_timeout_ms: SESSION_TIMEOUT_MS,
+        group_initial_rebalance_delay_ms: INITIAL_REBALANCE_DELAY_MS,
+        consumer,
+        ..GroupConfig::default()
+    };
     let mut coordinator = GroupCoordinator::new(config);
     coordinator.topic_changed(TOPIC, Uuid(TOPIC_ID), super::DATA_PARTITIONS as i32);
     coordinator
@@ -91,7 +101,26 @@ impl NodeCoordinators {
 impl Nodes {
     pub(crate) fn new(nodes: usize, defect: Option<Defect>, random: &mut Random) -> Nodes {
         let new = |_| NodeCoordinators::new(None, random.below(SKEW_MS) as i64);
-        Nodes { nodes: (0..nodes).map(new).collect(), defect, repeated: Vec::new() }
+        Nodes { nodes: (0..nodes).map(new).collect(), defect, repeated: Vec::new(), newest: None }
+    }
+
+    fn note_generation(&mut self, answer: &Answer) {
+        if let Answer::Groups(Reply::JoinGroup(response)) = answer
+            && response.error_code == 0
+        {
+            self.newest = Some((response.generation_id, response.member_id.to_string()));
+        }
+    }
+
+    /// A defect: whoever commits in the classic group does so as a member of its newest generation.
+    fn commit_as_newest(&self, request: &mut groups::Request<'static>) {
+        if let groups::Request::OffsetCommit(commit) = request
+            && let Some((generation, member)) = &self.newest
+            && members::is_classic(&commit.group_id)
+        {
+            commit.generation_id_or_member_epoch = *generation;
+            (commit.member_id, commit.group_instance_id) = (member.clone().into(), None);
+        }
     }
 }
 
@@ -165,7 +194,10 @@ impl Cluster {
     fn deliver(&mut self, parcel: Parcel) {
         match parcel {
             Parcel::Ask { node, token, request } => self.take_request(node, token, request),
-            Parcel::Answer { token, answer } => self.calls.keep(token, answer),
+            Parcel::Answer { token, answer } => {
+                self.nodes.note_generation(&answer);
+                self.calls.keep(token, answer);
+            }
             Parcel::Marker { to, call } => self.take_marker(to, call),
             Parcel::Marked { by, call, outcome } => self.take_outcome(by, call, outcome),
             Parcel::ProducerId { node: (node, start), ticket, id } => {
@@ -180,9 +212,15 @@ impl Cluster {
         }
     }
 
-    fn take_request(&mut self, node: usize, token: Token, request: Request) {
+    fn take_request(&mut self, node: usize, token: Token, mut request: Request) {
         if self.nodes.nodes[node].start.is_none() {
             return self.calls.keep(token, Answer::Gone);
+        }
+        if let Request::Groups { request, .. } = &mut request {
+            self.draw_member_id(request);
+            if self.nodes.defect == Some(Defect::CommitsForAnyGeneration) {
+                self.nodes.commit_as_newest(request);
+            }
         }
         self.with(node, |own, context| match request {
             Request::Groups { request, version, guard } => {
@@ -196,6 +234,14 @@ impl Cluster {
                 own.transactions.ask(context, token, (request, version), VerificationGuard::NONE, confirms);
             }
         });
+    }
+
+    /// Draws the tail of the member id that a JoinGroup may be given.
+    fn draw_member_id(&mut self, request: &mut groups::Request<'static>) {
+        if let groups::Request::JoinGroup { random, .. } = request {
+            let mut draw = || self.world.random.next_u64().to_be_bytes();
+            *random = [draw(), draw()].concat().try_into().expect("16 bytes");
+        }
     }
 
     /// Carries out what coordinators ask for besides appends and replies.

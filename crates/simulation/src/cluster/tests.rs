@@ -5,10 +5,14 @@ use crate::tests::seeds_of;
 use crate::world::Verdict;
 use mainstem_replication::history::{Fault, Violation};
 use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many seeds are tried.
 const SEEDS_VARIABLE: &str = "TEST_SIMULATED_CLUSTERS";
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 200;
 /// From the end of the faults until everybody has been served again, in ms of virtual time.
 const RESUMED_MAX_MS: u64 = 20_000;
 
@@ -29,6 +33,7 @@ fn without_faults_everybody_is_served() {
         assert!(verdict.acknowledged > 1_000, "seed {seed}: {} appends", verdict.acknowledged);
         for (name, least) in [
             ("offset committed", 50),
+            ("generation joined", 10),
             ("transaction committed", 50),
             ("transaction aborted", 10),
             ("producer died", 1),
@@ -41,15 +46,41 @@ fn without_faults_everybody_is_served() {
 
 #[test]
 fn what_a_cluster_promises_holds_whatever_fails() {
-    let mut done = BTreeMap::<_, usize>::new();
-    for seed in seeds_of(SEEDS_VARIABLE, SEEDS) {
+    let done = Mutex::new(BTreeMap::<_, usize>::new());
+    on_all_processors(seeds_of(SEEDS_VARIABLE, SEEDS), |seed| {
         println!("MAINSTEM_SIM_SEED={seed}");
         let verdict = simulate_cluster(seed, ClusterOptions::default());
         assert_good(&verdict);
+        let mut done = done.lock().expect("no seed has failed");
         let both = verdict.done.iter().chain(&verdict.faults);
         both.for_each(|(name, count)| *done.entry(*name).or_default() += count);
+    });
+    println!("{:?}", done.into_inner());
+}
+
+/// Runs each seed; a run is on one thread, and there is a thread for each processor.
+fn on_all_processors(seeds: Range<u64>, run: impl Fn(u64) + Sync) {
+    let next = AtomicU64::new(seeds.start);
+    let work = || {
+        let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+        numbers.take_while(|seed| *seed < seeds.end).for_each(&run);
+    };
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
+}
+
+/// Those that stand still for longer than a session; what they then commit is not theirs any more.
+#[test]
+fn members_of_classic_groups_are_thrown_out_and_come_back() {
+    let mut done = BTreeMap::<_, usize>::new();
+    for seed in 0..12 {
+        let verdict = simulate_cluster(seed, ClusterOptions { faults: false, ..ClusterOptions::default() });
+        assert_good(&verdict);
+        verdict.done.iter().for_each(|(name, count)| *done.entry(*name).or_default() += count);
     }
-    println!("{done:?}");
+    for name in ["member thrown out", "classic commit refused", "generation joined"] {
+        assert!(done.get(name).is_some_and(|count| *count > 0), "{name}: {done:?}");
+    }
 }
 
 #[test]
@@ -116,6 +147,12 @@ fn a_marker_that_is_written_again_into_the_next_transaction_is_found() {
         matches!(fault, Fault::Unseen { .. } | Fault::Skipped { .. } | Fault::AbortedRead { .. })
     };
     assert_finds(Defect::RepeatsMarkers, 10, is_torn);
+}
+
+/// Who was thrown out of a classic group commits as if it were still in it.
+#[test]
+fn a_commit_of_an_earlier_generation_is_found() {
+    assert_finds(Defect::CommitsForAnyGeneration, 60, |fault| matches!(fault, Fault::CommitWentBack { .. }));
 }
 
 #[test]
