@@ -181,7 +181,8 @@ pub(crate) const CLIENT_CHECKS: &[(&str, &str)] = &[
          denied topic and a denied group are reported 100 times of 100 each, and no time-out (kcat without SCRAM; kafka-go says of a \
          denied topic that it is unknown, and of a denied group when it is asked for the coordinator; kafkajs says of a denied \
          group that its coordinator is not found; kafka-python tries until bootstrap_timeout_ms is over and raises KafkaTimeoutError, \
-         aiokafka raises that it cannot begin, both with the reason in their log)",
+         aiokafka raises that it cannot begin, both with the reason in their log; of Apache Kafka kafka-python sees some connections end \
+         before it has read the answer)",
     ),
     (
         sessions::CHECK,

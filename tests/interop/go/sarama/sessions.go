@@ -27,6 +27,8 @@ func beginSession(way common.Way, topic, group string) (common.Session, error) {
 	config.Producer.RequiredAcks = sarama.WaitForAll
 	config.Net.MaxOpenRequests = 1
 	config.Metadata.Retry.Max = 3
+	// The coordinator of the first group may not be there yet.
+	config.Consumer.Group.Rebalance.Retry.Max = 3
 	producer, err := sarama.NewSyncProducer([]string{way.Bootstrap}, config)
 	if err != nil {
 		return nil, named(err)
