@@ -214,6 +214,8 @@ pub struct Replica {
     waits_for_room: bool,
     /// When a leader without room looks for another one again, and whom it has tried last.
     make_way: (u64, u64),
+    /// The last term in which another candidate has asked this one for its vote; 0: none.
+    split_term: u64,
 }
 
 impl std::fmt::Debug for Replica {
@@ -292,6 +294,7 @@ impl Replica {
             failed: None,
             waits_for_room: false,
             make_way: (0, 0),
+            split_term: 0,
         };
         replica.choose_election_timeout();
         replica.note_committed()?;
@@ -434,7 +437,7 @@ impl Replica {
         self.check_promises(&message)?;
         self.incoming = Incoming::of(&message, offset, batches)?;
         let is_for_us_to_win = self.could_win_instead_of(&message);
-        let is_split = self.has_the_same_term_as_candidate(&message);
+        let (is_split, message_term) = (self.has_the_same_term_as_candidate(&message), message.term);
         // Messages from replicas that are not in the group, or not any more, are of no consequence.
         let _ = self.node.step(message);
         if is_for_us_to_win {
@@ -442,6 +445,7 @@ impl Replica {
         }
         self.drive_into()?;
         if is_split {
+            self.split_term = message_term;
             self.ask_again_soon();
         }
         Ok(())
@@ -457,12 +461,19 @@ impl Replica {
             && message.from < self.own.0
     }
 
-    /// Does not wait for as long as the other candidate does, which would have groups without a leader for two time-outs.
+    /// Does not wait for as long as the other candidate does, which would have groups without a leader for two time-outs. Nor when
+    /// enough others have refused their votes meanwhile.
     fn ask_again_soon(&mut self) {
         let raft = &mut self.node.raft;
-        if raft.state == StateRole::Candidate {
+        let is_leaderless = raft.state == StateRole::Candidate
+            || (raft.state == StateRole::Follower && raft.leader_id == 0 && raft.vote == self.own.0);
+        if is_leaderless && raft.term == self.split_term {
             let soon = raft.randomized_election_timeout().saturating_sub(SPLIT_VOTE_TICKS);
             raft.election_elapsed = raft.election_elapsed.max(soon);
+            if raft.state == StateRole::Follower {
+                // Once: what refuses the next request may have more than this replica.
+                self.split_term = 0;
+            }
         }
     }
 
@@ -1193,6 +1204,7 @@ impl Replica {
             self.random = mix(self.random);
             let ticks = ELECTION_TICKS + (self.random % ELECTION_TICKS as u64) as usize;
             self.node.raft.set_randomized_election_timeout(ticks);
+            self.ask_again_soon();
         }
     }
 
