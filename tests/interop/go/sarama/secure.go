@@ -127,7 +127,13 @@ func readSecurely(way common.Way, group string) (int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	counter := &counter{done: cancel}
-	if err := member.Consume(ctx, []string{"orders"}, counter); err != nil {
+	err = member.Consume(ctx, []string{"orders"}, counter)
+	// That of the first group may have to be made yet.
+	for errors.Is(err, sarama.ErrConsumerCoordinatorNotAvailable) && ctx.Err() == nil {
+		time.Sleep(100 * time.Millisecond)
+		err = member.Consume(ctx, []string{"orders"}, counter)
+	}
+	if err != nil {
 		return counter.count, named(err)
 	}
 	return min(counter.count, common.Records), nil
