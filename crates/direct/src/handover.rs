@@ -14,6 +14,8 @@
 //! An instance that was lost may come back and go on with what it had (`held`), for [`CLAIM_GRACE_MS`]; an instance that comes
 //! without such a claim gets free slices at once.
 //!
+//! A connection that arrives behind a later one of its process takes nothing: its instance has given it up ([`Attempt`]).
+//!
 //! A slice has one position however often it changes hands: parts are runs of slices that are equally far. What is done in front
 //! of a part is not sent again, so that neighbours with different positions become one assignment.
 //!
@@ -29,6 +31,8 @@ pub const CLAIM_GRACE_MS: u64 = 1_000;
 pub const REVOKE_MS_MAX: u64 = 30_000;
 /// So many instances of a consumer may be connected.
 pub const INSTANCES_MAX: usize = 1_024;
+/// Of so many processes the last connection is known: of all that are connected, and of as many that were.
+const ATTEMPTS_MAX: usize = 2 * INSTANCES_MAX;
 
 /// Names a connection of an instance.
 pub type Connection = u64;
@@ -93,6 +97,15 @@ pub enum Effect {
     },
 }
 
+/// Which connection of its instance's process one is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt {
+    /// A number that no other process has.
+    pub process: u64,
+    /// Greater than those of all connections that it made before.
+    pub number: u64,
+}
+
 /// An instance that comes.
 #[derive(Debug, Clone)]
 pub struct Joining {
@@ -100,6 +113,8 @@ pub struct Joining {
     pub connection: Connection,
     /// Its name.
     pub name: String,
+    /// Which connection of its process it is; none if it does not say, and then the last one to come counts.
+    pub attempt: Option<Attempt>,
     /// The only slices that it wants.
     pub pinned: Option<SliceRange>,
     /// What it had when its connection was lost.
@@ -126,6 +141,9 @@ pub enum JoinError {
     /// Too many.
     #[error("this consumer has {INSTANCES_MAX} instances, which is the most")]
     TooMany,
+    /// Its process has given this connection up for another one, which was faster.
+    #[error("a later connection of this instance has come already")]
+    Overtaken,
 }
 
 /// What an instance has.
@@ -167,6 +185,8 @@ pub struct Handover {
     /// Slices without a target are given to others then.
     give_at_ms: u64,
     lost: Vec<LostRevoking>,
+    /// The last connection of each process, the one that came last at the end.
+    attempts: Vec<Attempt>,
 }
 
 /// An instance was lost while it gave its slices back: it may come with what it has done of them, until then no instance gets them.
@@ -181,7 +201,18 @@ impl Handover {
     /// A consumer that begins at an offset.
     pub fn new(offset: i64) -> Handover {
         let part = Part { slices: SliceRange::ALL, offset, finished: Vec::new(), assignment: 0 };
-        Handover { generation: 0, parts: vec![part], instances: Vec::new(), give_at_ms: 0, lost: Vec::new() }
+        Handover::of(0, vec![part])
+    }
+
+    fn of(generation: u64, parts: Vec<Part>) -> Handover {
+        Handover {
+            generation,
+            parts,
+            instances: Vec::new(),
+            give_at_ms: 0,
+            lost: Vec::new(),
+            attempts: Vec::new(),
+        }
     }
 
     /// A consumer as it was kept; `None` if the parts are not all slices in their order.
@@ -194,13 +225,7 @@ impl Handover {
             next = part.slices.to;
         }
         let is_whole = next == SliceRange::ALL.to;
-        is_whole.then(|| Handover {
-            generation,
-            parts,
-            instances: Vec::new(),
-            give_at_ms: 0,
-            lost: Vec::new(),
-        })
+        is_whole.then(|| Handover::of(generation, parts))
     }
 
     /// The last assignment.
@@ -250,6 +275,9 @@ impl Handover {
     /// [`JoinError`]; nothing has changed then.
     pub fn join(&mut self, joining: Joining, now_ms: u64) -> Result<Vec<Effect>, JoinError> {
         let mut effects = Vec::new();
+        if joining.attempt.is_some_and(|attempt| self.is_overtaken(attempt)) {
+            return Err(JoinError::Overtaken);
+        }
         let others = || self.instances.iter().filter(|one| one.name != joining.name);
         if others().any(|one| one.pinned != joining.pinned.is_some()) {
             return Err(JoinError::Mixed);
@@ -257,6 +285,7 @@ impl Handover {
         if others().count() >= INSTANCES_MAX {
             return Err(JoinError::TooMany);
         }
+        joining.attempt.into_iter().for_each(|attempt| self.note_attempt(attempt));
         self.remove(|one| {
             let is_in_the_way =
                 joining.pinned.zip(one.target).is_some_and(|(pin, target)| pin.overlaps(target));
@@ -376,6 +405,18 @@ impl Handover {
 
     fn remove(&mut self, mut is_to_go: impl FnMut(&Instance) -> bool) {
         self.instances.retain(|one| !is_to_go(one));
+    }
+
+    /// Returns true if a later connection of its process has come.
+    fn is_overtaken(&self, attempt: Attempt) -> bool {
+        self.attempts.iter().any(|one| one.process == attempt.process && one.number > attempt.number)
+    }
+
+    fn note_attempt(&mut self, attempt: Attempt) {
+        self.attempts.retain(|one| one.process != attempt.process);
+        self.attempts.push(attempt);
+        let too_many = self.attempts.len().saturating_sub(ATTEMPTS_MAX);
+        self.attempts.drain(..too_many);
     }
 
     fn is_shared(&self) -> bool {

@@ -67,7 +67,7 @@ pub use filter::{
     TopicPattern, criteria,
 };
 pub use handover::{
-    CLAIM_GRACE_MS, Connection, Effect, Handover, Held, INSTANCES_MAX, JoinError, Joining, Part,
+    Attempt, CLAIM_GRACE_MS, Connection, Effect, Handover, Held, INSTANCES_MAX, JoinError, Joining, Part,
     REVOKE_MS_MAX,
 };
 pub use journal::{FRAME_BYTES_MAX, Journal, JournalOptions, NewEvent, ToEvent, Visibility};

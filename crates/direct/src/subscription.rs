@@ -411,7 +411,8 @@ mod tests {
     }
 
     fn joined(subscription: &Subscription) -> Joined {
-        let joining = Joining { connection: 0, name: "one".to_owned(), pinned: None, held: None };
+        let name = "one".to_owned();
+        let joining = Joining { connection: 0, name, attempt: None, pinned: None, held: None };
         subscription.join(joining).unwrap()
     }
 

@@ -69,6 +69,8 @@ struct State {
     room: i64,
     outgoing: Outgoing,
     is_leaving: bool,
+    /// The last connection.
+    attempt: proto::Attempt,
 }
 
 #[derive(Debug)]
@@ -115,7 +117,8 @@ fn bytes_of(event: &ConsumerEvent) -> u64 {
 }
 
 impl Inbox {
-    pub(crate) fn new(credit_bytes: u64) -> Inbox {
+    /// With what the consumer may be sent before it has taken any, and a number that no other one has.
+    pub(crate) fn new(credit_bytes: u64, process: u64) -> Inbox {
         let state = State {
             controls: VecDeque::new(),
             records: VecDeque::new(),
@@ -131,6 +134,7 @@ impl Inbox {
             room: 0,
             outgoing: Outgoing::default(),
             is_leaving: false,
+            attempt: proto::Attempt { process, number: 0 },
         };
         Inbox {
             state: Mutex::new(state),
@@ -247,6 +251,7 @@ impl Inbox {
     pub(crate) fn open(&self, config: &ConsumerConfig) -> proto::Open {
         let mut state = self.state.lock();
         state.forget_what_is_revoked();
+        state.attempt.number += 1;
         // What was read ahead counts against the credit still.
         let unread: u64 = state.records.iter().map(bytes_of).sum();
         (state.credit_due, state.outgoing.has_done) = (0, false);
@@ -263,6 +268,7 @@ impl Inbox {
             filter: config.filter.clone(),
             credit_bytes,
             start: config.start.into(),
+            attempt: Some(state.attempt),
             ..proto::Open::default()
         };
         let state = &mut *state;
@@ -592,7 +598,7 @@ mod tests {
     }
 
     fn connected() -> Inbox {
-        let inbox = Inbox::new(1_000);
+        let inbox = Inbox::new(1_000, 7);
         inbox.open(&config());
         take(&inbox, opened()).unwrap();
         take(&inbox, assign(1)).unwrap();
@@ -661,7 +667,7 @@ mod tests {
 
     #[test]
     fn what_was_received_by_an_earlier_assignment_is_held_against_the_journal_too() {
-        let inbox = Inbox::new(1_000);
+        let inbox = Inbox::new(1_000, 7);
         inbox.open(&config());
         inbox.take(opened_in(8, 20, 60)).unwrap();
         let skip = |from, next| from_publisher::Frame::Skip(proto::Skip { from, next });
@@ -737,7 +743,7 @@ mod tests {
         #[test]
         fn any_frames_are_taken_or_refused(frames in prop::collection::vec(frame(), 0..40)) {
             let config = config();
-            let inbox = Inbox::new(1_000);
+            let inbox = Inbox::new(1_000, 7);
             inbox.open(&config);
             for frame in frames {
                 if inbox.take(frame).is_err() {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn joining(connection: Connection, name: &str) -> Joining {
-    Joining { connection, name: name.to_owned(), pinned: None, held: None }
+    Joining { connection, name: name.to_owned(), attempt: None, pinned: None, held: None }
 }
 
 fn held(done: Done, slices: (u32, u32), sent_to: i64) -> Held {
@@ -94,9 +94,71 @@ impl Script {
         self.step(&format!("{name} comes"), |handover, now| handover.join(joining, now).unwrap())
     }
 
+    fn try_join(&mut self, what: &str, joining: Joining) -> &mut Script {
+        let mut refused = None;
+        self.step(what, |handover, now| {
+            handover.join(joining, now).unwrap_or_else(|error| {
+                refused = Some(error);
+                Vec::new()
+            })
+        });
+        if let Some(error) = refused {
+            writeln!(self.text, "  refused: {error}").unwrap();
+        }
+        self
+    }
+
     fn check(&self, expect: Expect) {
         expect.assert_eq(&self.text);
     }
+}
+
+#[test]
+fn a_connection_that_comes_behind_a_later_one_of_its_process_takes_nothing() {
+    let attempt = |connection, process, number| {
+        let attempt = Some(Attempt { process, number });
+        Joining { attempt, ..joining(connection, "one") }
+    };
+    let back = Some(held(done(1, 40, &[]), (0, 1_024), 50));
+    let mut script = Script::new();
+    script
+        .try_join("its second connection comes", attempt(1, 7, 2))
+        .try_join("its first one", attempt(2, 7, 1))
+        .step("the second is lost", |handover, now| handover.leave(1, true, now))
+        .try_join("the first one", attempt(3, 7, 1))
+        .try_join("the third, with what it had", Joining { held: back, ..attempt(4, 7, 3) })
+        .try_join("another process of its name", attempt(5, 8, 1))
+        .try_join("one that does not say which it is", joining(6, "one"));
+    script.check(expect![[r#"
+        its second connection comes
+          1: assign #1 0..1024 at 0
+        its first one
+          refused: a later connection of this instance has come already
+        the second is lost
+        the first one
+          refused: a later connection of this instance has come already
+        the third, with what it had
+          4: assign #1 0..1024 at 50, resumed; 0..1024 is at 40 []
+        another process of its name
+          4: fenced
+          5: assign #2 0..1024 at 40
+        one that does not say which it is
+          5: fenced
+          6: assign #3 0..1024 at 40
+    "#]]);
+}
+
+#[test]
+fn of_processes_that_came_and_went_the_last_ones_are_known() {
+    let mut handover = Handover::new(0);
+    let last = 3 * ATTEMPTS_MAX as u64;
+    for process in 0..=last {
+        let attempt = Some(Attempt { process, number: 2 });
+        handover.join(Joining { attempt, ..joining(process, "one") }, 0).unwrap();
+    }
+    assert_eq!(handover.attempts.len(), ATTEMPTS_MAX);
+    let late = Joining { attempt: Some(Attempt { process: last, number: 1 }), ..joining(last + 1, "one") };
+    assert_eq!(handover.join(late, 0), Err(JoinError::Overtaken));
 }
 
 #[test]
@@ -420,7 +482,7 @@ impl World {
         });
         model.revoked = false;
         self.living.push((connection, model));
-        let joining = Joining { connection, name: name.to_string(), pinned: None, held };
+        let joining = Joining { connection, name: name.to_string(), attempt: None, pinned: None, held };
         let effects = self.handover.join(joining, self.now_ms).unwrap();
         // One whose claim was not taken has lost what it had.
         let resumed = effects.iter().any(|effect| matches!(effect, Effect::Assign { connection: to, is_resumed: true, .. } if *to == connection));

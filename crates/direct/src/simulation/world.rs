@@ -278,7 +278,8 @@ impl World {
             0..16 if may_change => self.spawn(),
             16..24 if may_change => self.leave(),
             24..38 if may_change => self.cut_any(),
-            38..50 => self.change_filter()?,
+            38..44 => self.overtake(),
+            44..50 => self.change_filter()?,
             50..54 => self.have_instance_change_filter(),
             54..60 => self.pause_or_resume(),
             60..64 => self.reset_anywhere(),
@@ -443,8 +444,7 @@ impl World {
             Some(Refused::Fenced) => {
                 // It may not have been told yet that it was to give slices back.
                 let is_late = began_ms.is_some_and(|ms| ms + REVOKE_MS_MAX <= self.now());
-                // What it has said by a connection that it has left may arrive late.
-                is_late || self.joined.get(&connection.instance) != Some(&connection.number)
+                is_late || self.is_overtaken(at)
             }
             Some(Refused::OutOfRange { offset, start, .. }) => {
                 offset < start && start == self.directory.start
@@ -455,6 +455,12 @@ impl World {
         ensure!(is_explained, "the session of {} ends: {}", self.name(at), status.message());
         self.end_session(at, Some(status.clone()));
         Ok(())
+    }
+
+    /// The publisher has a later connection of the instance.
+    fn is_overtaken(&self, at: usize) -> bool {
+        let connection = &self.connections[at];
+        self.joined.get(&connection.instance).is_some_and(|last| *last > connection.number)
     }
 
     /// `Open` has come.
@@ -476,6 +482,11 @@ impl World {
         }
         match joined {
             Ok(member) => {
+                ensure!(
+                    !self.is_overtaken(at),
+                    "a late connection of {} takes the place of a later one",
+                    self.name(at)
+                );
                 let received =
                     self.instances.get(&self.connections[at].instance).and_then(|one| one.received);
                 self.connections[at].left_at = received.map(|tip| self.left_at(tip));
@@ -792,7 +803,7 @@ impl World {
         self.instances_so_far += 1;
         let number = self.instances_so_far;
         let (own, start, credit_bytes) = (self.own.to_proto(), self.start, self.credit_bytes);
-        let instance = Instance::new(format!("i{number}"), |config| {
+        let instance = Instance::new(number, |config| {
             let config = config.start(start).credit_bytes(credit_bytes);
             own.map_or(config.clone(), |filter| config.filter(filter))
         });
@@ -846,6 +857,22 @@ impl World {
             format!("the connection of {name} {}", if is_silent { "falls silent" } else { "is cut" })
         });
         self.cut(at, is_silent);
+    }
+
+    /// An instance gives up a connection whose `Open` is under way, and makes another one: either may arrive first.
+    fn overtake(&mut self) {
+        let is_accepting = |connection: &Connection| {
+            matches!(connection.publisher_end, PublisherEnd::Accepting) && connection.is_consumer_there
+        };
+        let accepting: Vec<usize> =
+            (0..self.connections.len()).filter(|at| is_accepting(&self.connections[*at])).collect();
+        if accepting.is_empty() {
+            return;
+        }
+        let at = accepting[self.random.below(accepting.len())];
+        self.connections[at].is_cut = true;
+        self.consumer_lost(at);
+        self.connect(self.connections[at].instance);
     }
 
     /// Some of what is under way arrives still.
@@ -1155,6 +1182,10 @@ impl World {
 
     /// An instance is refused: what has happened explains why.
     fn check_refused(&self, at: usize, status: &Status, kept: Option<&Refused>) -> Result<(), Violation> {
+        if status.code() == Code::Aborted {
+            ensure!(self.is_overtaken(at), "{} is refused as if it were late", self.name(at));
+            return Ok(());
+        }
         let Some(instance) = self.instances.get(&self.connections[at].instance) else { return Ok(()) };
         let refused = Refused::of_status(status).ok_or_else(|| status.message().to_owned())?;
         let common = |one: EventId| self.events.common_end(&self.directory.history, one);
