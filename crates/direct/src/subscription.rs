@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tonic::Status;
 
-pub(crate) use keeper::{Keeper, encoded};
+pub(crate) use keeper::Keeper;
 #[cfg(test)]
 pub(crate) use settings::Earlier;
 pub(crate) use settings::Settings;
