@@ -198,10 +198,15 @@ impl Subscription {
             // It was forgotten just now. Without its sender the mailbox ends, and the session with it.
             return Ok(Joined { connection, mailbox });
         }
+        let has_held = joining.held.is_some();
         let effects = state.handover.join(Joining { connection, ..joining }, self.now_ms())?;
         state.is_dirty = true;
         state.mailboxes.insert(connection, sender);
         self.carry_out(&mut state, effects);
+        if has_held {
+            // The instance takes the answer as a confirmation of what it has said that it did.
+            self.keep(&mut state, Kept::Written);
+        }
         Ok(Joined { connection, mailbox })
     }
 

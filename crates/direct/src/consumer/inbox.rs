@@ -486,7 +486,10 @@ impl State {
         let Some(assigned) = self.assigned.as_mut() else {
             return match self.outgoing.released {
                 // The publisher has not heard of it yet.
-                Some(_) => self.leave_to_others(batches.len()),
+                Some(_) => {
+                    self.received_to = self.received_to.max(next);
+                    self.leave_to_others(batches.len())
+                }
                 None => Err("events came without an assignment".to_owned()),
             };
         };
