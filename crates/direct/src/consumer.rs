@@ -211,7 +211,7 @@ pub struct ConsumerConfig {
 impl ConsumerConfig {
     /// A stream at an address, read under a consumer's name.
     pub fn new(address: Address, stream: impl Into<String>, consumer: impl Into<String>) -> ConsumerConfig {
-        let random = RandomState::new().build_hasher().finish();
+        let random = random();
         ConsumerConfig {
             address,
             stream: stream.into(),
@@ -321,7 +321,7 @@ impl Consumer {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn new(config: ConsumerConfig) -> Consumer {
-        let inbox = Arc::new(Inbox::new(config.credit_bytes));
+        let inbox = Arc::new(Inbox::new(config.credit_bytes, random()));
         let task = tokio::spawn(run(config.clone(), inbox.clone()));
         Consumer { config, position: None, inbox, task }
     }
@@ -435,9 +435,13 @@ async fn run(config: ConsumerConfig, inbox: Arc<Inbox>) {
     }
 }
 
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
 /// Not all that have lost a publisher come back at one time.
 fn jittered(wait: Duration) -> Duration {
-    let jitter = RandomState::new().build_hasher().finish() % 1_000;
+    let jitter = random() % 1_000;
     wait.mul_f64(0.75 + jitter as f64 / 2_000.0)
 }
 

@@ -80,7 +80,8 @@ fn take(
             }
             *connection += 1;
             let pinned = open.pinned.as_ref().and_then(SliceRange::of_proto);
-            let joining = Joining { connection: *connection, name: open.instance, pinned, held };
+            let attempt = open.attempt.as_ref().map(crate::member::attempt_of);
+            let joining = Joining { connection: *connection, name: open.instance, attempt, pinned, held };
             handover.join(joining, now_ms).unwrap_or_default()
         }
         Frame::Credit(more) => {
@@ -110,7 +111,7 @@ fn take(
 pub fn from_publisher(data: &[u8]) {
     let address = Address::new("localhost:1").expect("it is an address");
     let config = ConsumerConfig::new(address, "stream", "consumer").credit_bytes(CREDIT_BYTES);
-    let inbox = Inbox::new(CREDIT_BYTES);
+    let inbox = Inbox::new(CREDIT_BYTES, 1);
     inbox.open(&config);
     let mut due = None;
     for (frame, number) in frames(data).into_iter().zip(0..) {

@@ -12,7 +12,12 @@
 //! fair share, all targets are made anew.
 //!
 //! An instance that was lost may come back and go on with what it had (`held`), for [`CLAIM_GRACE_MS`]; an instance that comes
-//! without such a claim gets free slices at once.
+//! without such a claim gets free slices at once. What it goes on with may be another's by now, as soon as it gives that back.
+//!
+//! After a start of the publisher all instances are lost. Slices that one had then are kept for it, whoever comes before it
+//! ([`REJOIN_MS_MAX`]); an instance without slices waits meanwhile.
+//!
+//! A connection that arrives behind a later one of its process takes nothing: its instance has given it up ([`Attempt`]).
 //!
 //! A slice has one position however often it changes hands: parts are runs of slices that are equally far. What is done in front
 //! of a part is not sent again, so that neighbours with different positions become one assignment.
@@ -25,10 +30,17 @@ use crate::slices::{Done, SliceRange, normalized};
 
 /// Slices of an instance that was lost are kept for it so long.
 pub const CLAIM_GRACE_MS: u64 = 1_000;
+/// After a start of the publisher, instances of before have so long to come back for what they had, from the first that comes on:
+/// they try again after 3.75 s at most.
+pub const REJOIN_MS_MAX: u64 = 5_000;
+/// So many starts wait for an instance: one that ended together with the publisher holds others up no more then.
+const STARTS_WAITED_MAX: u32 = 2;
 /// An instance that has not released its slices after so long is fenced.
 pub const REVOKE_MS_MAX: u64 = 30_000;
 /// So many instances of a consumer may be connected.
 pub const INSTANCES_MAX: usize = 1_024;
+/// Of so many processes the last connection is known: of all that are connected, and of as many that were.
+const ATTEMPTS_MAX: usize = 2 * INSTANCES_MAX;
 
 /// Names a connection of an instance.
 pub type Connection = u64;
@@ -93,6 +105,15 @@ pub enum Effect {
     },
 }
 
+/// Which connection of its instance's process one is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt {
+    /// A number that no other process has.
+    pub process: u64,
+    /// Greater than those of all connections that it made before.
+    pub number: u64,
+}
+
 /// An instance that comes.
 #[derive(Debug, Clone)]
 pub struct Joining {
@@ -100,6 +121,8 @@ pub struct Joining {
     pub connection: Connection,
     /// Its name.
     pub name: String,
+    /// Which connection of its process it is; none if it does not say, and then the last one to come counts.
+    pub attempt: Option<Attempt>,
     /// The only slices that it wants.
     pub pinned: Option<SliceRange>,
     /// What it had when its connection was lost.
@@ -111,7 +134,7 @@ pub struct Joining {
 pub struct Held {
     /// What was done of it.
     pub done: Done,
-    /// Its slices; none if it was being given back, so that only what was done counts.
+    /// Its slices; none if it was given back, so that only what was done counts.
     pub slices: Option<SliceRange>,
     /// The offset up to which events were sent.
     pub sent_to: i64,
@@ -126,6 +149,9 @@ pub enum JoinError {
     /// Too many.
     #[error("this consumer has {INSTANCES_MAX} instances, which is the most")]
     TooMany,
+    /// Its process has given this connection up for another one, which was faster.
+    #[error("a later connection of this instance has come already")]
+    Overtaken,
 }
 
 /// What an instance has.
@@ -154,8 +180,6 @@ struct Instance {
     pinned: bool,
     target: Option<SliceRange>,
     holding: Holding,
-    /// The assignment to go on with, and where.
-    resumes: Option<(u64, SliceRange, i64)>,
 }
 
 /// The slices of one consumer.
@@ -166,22 +190,85 @@ pub struct Handover {
     instances: Vec<Instance>,
     /// Slices without a target are given to others then.
     give_at_ms: u64,
-    lost: Vec<LostRevoking>,
+    lost: Vec<Lost>,
+    awaited: Vec<Awaited>,
+    /// Until then they are; none before any instance has come.
+    awaited_until_ms: Option<u64>,
+    /// The last connection of each process, the one that came last at the end.
+    attempts: Vec<Attempt>,
 }
 
-/// An instance was lost while it gave its slices back: it may come with what it has done of them, until then no instance gets them.
+/// Who has an assignment, or may come back for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder {
+    /// A hash of the instance's name: with it, it has come back, whatever it says that it had.
+    pub name: u16,
+    /// At so many starts it was waited for.
+    pub starts: u32,
+}
+
+impl Holder {
+    /// An instance that is there.
+    fn new(name: &str) -> Holder {
+        Holder { name: (crc32c::crc32c(name.as_bytes()) >> 16) as u16, starts: 0 }
+    }
+}
+
+/// An instance was lost, and may come back.
 #[derive(Debug)]
-struct LostRevoking {
+struct Lost {
+    holder: Holder,
     assignment: u64,
     slices: SliceRange,
+    /// It was giving its slices back: until it comes with what it has done of them, no instance gets them.
+    is_revoking: bool,
     until_ms: u64,
+}
+
+/// Slices of an instance that was there when the publisher ended, and has not come back: no other gets them.
+#[derive(Debug, Clone, Copy)]
+struct Awaited {
+    holder: Holder,
+    assignment: u64,
+    slices: SliceRange,
+}
+
+impl Awaited {
+    /// What is left when some slices are not waited for.
+    fn without(self, slices: SliceRange) -> impl Iterator<Item = Awaited> {
+        let lower = SliceRange::new(self.slices.from.into(), self.slices.to.min(slices.from).into());
+        let upper = SliceRange::new(self.slices.from.max(slices.to).into(), self.slices.to.into());
+        lower.into_iter().chain(upper).map(move |slices| Awaited { slices, ..self })
+    }
+}
+
+/// An assignment that goes on.
+#[derive(Debug, Clone, Copy)]
+struct Claim {
+    assignment: u64,
+    slices: SliceRange,
+    /// Up to which offset it was sent.
+    sent_to: i64,
 }
 
 impl Handover {
     /// A consumer that begins at an offset.
     pub fn new(offset: i64) -> Handover {
         let part = Part { slices: SliceRange::ALL, offset, finished: Vec::new(), assignment: 0 };
-        Handover { generation: 0, parts: vec![part], instances: Vec::new(), give_at_ms: 0, lost: Vec::new() }
+        Handover::of(0, vec![part])
+    }
+
+    fn of(generation: u64, parts: Vec<Part>) -> Handover {
+        Handover {
+            generation,
+            parts,
+            instances: Vec::new(),
+            give_at_ms: 0,
+            lost: Vec::new(),
+            awaited: Vec::new(),
+            awaited_until_ms: None,
+            attempts: Vec::new(),
+        }
     }
 
     /// A consumer as it was kept; `None` if the parts are not all slices in their order.
@@ -194,13 +281,24 @@ impl Handover {
             next = part.slices.to;
         }
         let is_whole = next == SliceRange::ALL.to;
-        is_whole.then(|| Handover {
-            generation,
-            parts,
-            instances: Vec::new(),
-            give_at_ms: 0,
-            lost: Vec::new(),
-        })
+        is_whole.then(|| Handover::of(generation, parts))
+    }
+
+    /// An instance had a part when the publisher ended: it is waited for, unless it was at too many starts before.
+    pub fn await_holder(&mut self, part: &Part, holder: Holder) {
+        if holder.starts < STARTS_WAITED_MAX {
+            let (assignment, slices) = (part.assignment, part.slices);
+            self.awaited.push(Awaited { holder, assignment, slices });
+        }
+    }
+
+    /// Who has an assignment, or may come back for it.
+    pub fn holder(&self, assignment: u64) -> Option<Holder> {
+        let has_it = |one: &&Instance| one.holding.slices().is_some_and(|(held, _)| held == assignment);
+        let present = self.instances.iter().find(has_it).map(|one| Holder::new(&one.name));
+        let lost = || self.lost.iter().find(|one| one.assignment == assignment).map(|one| one.holder);
+        let awaited = || self.awaited.iter().find(|one| one.assignment == assignment).map(|one| one.holder);
+        present.or_else(lost).or_else(awaited)
     }
 
     /// The last assignment.
@@ -241,7 +339,7 @@ impl Handover {
         });
         let gives = (self.is_shared() && !self.free_ranges().is_empty()).then_some(self.give_at_ms);
         let lost = self.lost.iter().map(|lost| lost.until_ms);
-        revoking.chain(gives).chain(lost).min()
+        revoking.chain(gives).chain(lost).chain(self.awaited_until_ms).min()
     }
 
     /// An instance comes.
@@ -250,6 +348,9 @@ impl Handover {
     /// [`JoinError`]; nothing has changed then.
     pub fn join(&mut self, joining: Joining, now_ms: u64) -> Result<Vec<Effect>, JoinError> {
         let mut effects = Vec::new();
+        if joining.attempt.is_some_and(|attempt| self.is_overtaken(attempt)) {
+            return Err(JoinError::Overtaken);
+        }
         let others = || self.instances.iter().filter(|one| one.name != joining.name);
         if others().any(|one| one.pinned != joining.pinned.is_some()) {
             return Err(JoinError::Mixed);
@@ -257,6 +358,7 @@ impl Handover {
         if others().count() >= INSTANCES_MAX {
             return Err(JoinError::TooMany);
         }
+        joining.attempt.into_iter().for_each(|attempt| self.note_attempt(attempt));
         self.remove(|one| {
             let is_in_the_way =
                 joining.pinned.zip(one.target).is_some_and(|(pin, target)| pin.overlaps(target));
@@ -266,24 +368,23 @@ impl Handover {
             }
             is_fenced
         });
-        if let Some(held) = &joining.held {
-            self.lost.retain(|lost| lost.assignment != held.done.assignment);
-        }
-        let claimed = joining.held.and_then(|held| self.claim(&held));
-        let target = joining.pinned.or_else(|| self.target_of_new(claimed.map(|(_, slices, _)| slices)));
-        self.instances.push(Instance {
-            connection: joining.connection,
-            name: joining.name,
-            pinned: joining.pinned.is_some(),
-            target,
-            holding: Holding::Nothing,
-            resumes: claimed.filter(|(_, slices, _)| target == Some(*slices)),
+        self.begin_to_wait(now_ms);
+        let name = Holder::new(&joining.name).name;
+        self.awaited.retain(|one| one.holder.name != name);
+        let claim = joining.held.and_then(|held| self.claim(&held));
+        let target = joining.pinned.or_else(|| self.target_of_new(claim.map(|claim| claim.slices)));
+        let holding = claim.map_or(Holding::Nothing, |Claim { assignment, slices, .. }| Holding::Slices {
+            assignment,
+            slices,
         });
-        self.rebalance_if_uneven();
-        if claimed.is_some() {
+        let (connection, pinned) = (joining.connection, joining.pinned.is_some());
+        self.instances.push(Instance { connection, name: joining.name, pinned, target, holding });
+        if let Some(Claim { assignment, slices, sent_to }) = claim {
             self.give_at_ms = now_ms + CLAIM_GRACE_MS;
+            effects.push(self.assignment(connection, assignment, slices, Some(sent_to)));
         }
-        self.reconcile(now_ms, &mut effects);
+        self.rebalance_if_uneven();
+        self.settle(now_ms, &mut effects);
         Ok(effects)
     }
 
@@ -293,16 +394,19 @@ impl Handover {
         if self.instance(connection).is_none() {
             return effects;
         }
-        let holding = self.instance(connection).map(|one| one.holding);
-        if let Some(Holding::Revoking { assignment, slices, .. }) = holding.filter(|_| is_lost) {
-            self.lost.push(LostRevoking { assignment, slices, until_ms: now_ms + CLAIM_GRACE_MS });
+        let lost = self.instance(connection).filter(|_| is_lost);
+        if let Some((one, (assignment, slices))) = lost.and_then(|one| Some((one, one.holding.slices()?))) {
+            let is_revoking = matches!(one.holding, Holding::Revoking { .. });
+            let until_ms = now_ms + if is_revoking { CLAIM_GRACE_MS } else { REJOIN_MS_MAX };
+            let holder = Holder::new(&one.name);
+            self.lost.push(Lost { holder, assignment, slices, is_revoking, until_ms });
         }
         self.remove(|one| one.connection == connection);
         match is_lost {
             true => self.give_at_ms = now_ms + CLAIM_GRACE_MS,
             false => self.give_free_ranges(),
         }
-        self.reconcile(now_ms, &mut effects);
+        self.settle(now_ms, &mut effects);
         effects
     }
 
@@ -323,7 +427,7 @@ impl Handover {
             && let Some(instance) = self.instances.iter_mut().find(|one| one.connection == connection)
         {
             instance.holding = Holding::Nothing;
-            self.reconcile(now_ms, &mut effects);
+            self.settle(now_ms, &mut effects);
         }
         effects
     }
@@ -336,14 +440,15 @@ impl Handover {
                 let connection = instance.connection;
                 effects.push(Effect::Revoke { connection, assignment, is_lost: true });
             }
-            (instance.holding, instance.resumes) = (Holding::Nothing, None);
+            instance.holding = Holding::Nothing;
         }
         self.lost.clear();
+        self.awaited.clear();
         // No claim of before fits a generation of its own.
         self.generation += 1;
         let assignment = self.generation;
         self.parts = vec![Part { slices: SliceRange::ALL, offset, finished: Vec::new(), assignment }];
-        self.reconcile(now_ms, &mut effects);
+        self.settle(now_ms, &mut effects);
         effects
     }
 
@@ -363,10 +468,13 @@ impl Handover {
             is_late
         });
         self.lost.retain(|lost| lost.until_ms > now_ms);
+        if self.awaited_until_ms.is_some_and(|until_ms| until_ms <= now_ms) {
+            self.awaited.clear();
+        }
         if self.give_at_ms <= now_ms {
             self.give_free_ranges();
         }
-        self.reconcile(now_ms, &mut effects);
+        self.settle(now_ms, &mut effects);
         effects
     }
 
@@ -378,12 +486,47 @@ impl Handover {
         self.instances.retain(|one| !is_to_go(one));
     }
 
+    /// Returns true if a later connection of its process has come.
+    fn is_overtaken(&self, attempt: Attempt) -> bool {
+        self.attempts.iter().any(|one| one.process == attempt.process && one.number > attempt.number)
+    }
+
+    fn note_attempt(&mut self, attempt: Attempt) {
+        self.attempts.retain(|one| one.process != attempt.process);
+        self.attempts.push(attempt);
+        let too_many = self.attempts.len().saturating_sub(ATTEMPTS_MAX);
+        self.attempts.drain(..too_many);
+    }
+
     fn is_shared(&self) -> bool {
         self.instances.iter().any(|one| !one.pinned)
     }
 
+    /// The first instance since the start has come: others that were there before have time to come back.
+    fn begin_to_wait(&mut self, now_ms: u64) {
+        if self.awaited.is_empty() || self.awaited_until_ms.is_some() {
+            return;
+        }
+        self.awaited_until_ms = Some(now_ms + REJOIN_MS_MAX);
+        self.awaited.iter_mut().for_each(|one| one.holder.starts += 1);
+    }
+
+    /// An instance has come back: neither it is waited for any more, nor those that had its slices before it.
+    fn has_come_back(&mut self, held: &Held) {
+        let assignment = held.done.assignment;
+        self.lost.retain(|lost| lost.assignment != assignment);
+        self.awaited.retain(|one| one.assignment != assignment);
+        // It is not known here if a power cut took that it had got them.
+        let Some(slices) = held.slices else { return };
+        let (before, others): (Vec<_>, Vec<_>) =
+            self.awaited.drain(..).partition(|one| one.assignment < assignment);
+        self.awaited = others;
+        self.awaited.extend(before.into_iter().flat_map(|one| one.without(slices)));
+    }
+
     /// Takes what a returning instance has done; returns what it goes on with if nothing of it was another's since.
-    fn claim(&mut self, held: &Held) -> Option<(u64, SliceRange, i64)> {
+    fn claim(&mut self, held: &Held) -> Option<Claim> {
+        self.has_come_back(held);
         let assignment = held.done.assignment;
         let had = |part: &&Part| part.assignment == assignment && assignment > 0;
         let had: Vec<SliceRange> = self.parts.iter().filter(had).map(|part| part.slices).collect();
@@ -395,9 +538,13 @@ impl Handover {
         if of_claim.map(|part| part.offset).min() > Some(held.sent_to) {
             return None;
         }
+        let is_held = |one: &Instance| one.holding.slices().is_some_and(|(_, held)| held.overlaps(slices));
+        if self.instances.iter().any(is_held) {
+            return None;
+        }
         let is_whole = had.first().map(|first| first.from) == Some(slices.from)
             && had.iter().map(|slices| slices.count()).sum::<u16>() == slices.count();
-        is_whole.then_some((assignment, slices, held.sent_to))
+        is_whole.then_some(Claim { assignment, slices, sent_to: held.sent_to })
     }
 
     /// The slices that a new instance is to have.
@@ -410,6 +557,9 @@ impl Handover {
         }
         if let Some(largest) = free.into_iter().max_by_key(|range| range.count()) {
             return Some(largest);
+        }
+        if !self.awaited.is_empty() {
+            return None;
         }
         let largest = self
             .instances
@@ -425,15 +575,16 @@ impl Handover {
         Some(upper)
     }
 
-    /// Ranges of slices that are no instance's target.
+    /// Ranges of slices that are no instance's target, and are kept for none.
     fn free_ranges(&self) -> Vec<SliceRange> {
-        let mut targets: Vec<SliceRange> = self.instances.iter().filter_map(|one| one.target).collect();
-        targets.sort_unstable();
+        let targets = self.instances.iter().filter_map(|one| one.target);
+        let mut taken: Vec<SliceRange> = targets.chain(self.awaited.iter().map(|one| one.slices)).collect();
+        taken.sort_unstable();
         let mut free = Vec::new();
         let mut next = 0;
-        for target in targets {
-            free.extend(SliceRange::new(next, target.from.into()));
-            next = target.to.into();
+        for range in taken {
+            free.extend(SliceRange::new(next, range.from.into()));
+            next = next.max(range.to.into());
         }
         free.extend(SliceRange::new(next, SliceRange::ALL.to.into()));
         free
@@ -460,7 +611,7 @@ impl Handover {
 
     /// Makes all targets anew if one is more than twice its fair share.
     fn rebalance_if_uneven(&mut self) {
-        if !self.is_shared() || !self.free_ranges().is_empty() {
+        if !self.is_shared() || !self.awaited.is_empty() || !self.free_ranges().is_empty() {
             return;
         }
         let all = u32::from(SliceRange::ALL.to);
@@ -475,6 +626,19 @@ impl Handover {
         for (instance, index) in self.instances.iter_mut().zip(0..) {
             instance.target = SliceRange::new(all * index / count, all * (index + 1) / count);
         }
+    }
+
+    /// Gives slices to instances that have waited for others to come back, when none is waited for any more; then as [`Handover::reconcile`].
+    fn settle(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
+        if self.awaited.is_empty() && self.awaited_until_ms.take().is_some() {
+            while let Some(index) = self.instances.iter().position(|one| one.target.is_none())
+                && let Some(target) = self.target_of_new(None)
+            {
+                self.instances[index].target = Some(target);
+            }
+            self.rebalance_if_uneven();
+        }
+        self.reconcile(now_ms, effects);
     }
 
     /// Brings what instances have closer to their targets.
@@ -495,42 +659,45 @@ impl Handover {
             };
             let is_held =
                 |one: &Instance| one.holding.slices().is_some_and(|(_, held)| held.overlaps(target));
-            let may_be_claimed = |lost: &LostRevoking| lost.slices.overlaps(target);
-            if !self.instances.iter().any(is_held) && !self.lost.iter().any(may_be_claimed) {
+            let may_be_claimed = self.lost.iter().filter(|lost| lost.is_revoking).map(|lost| lost.slices);
+            let mut kept = may_be_claimed.chain(self.awaited.iter().map(|one| one.slices));
+            if !self.instances.iter().any(is_held) && !kept.any(|slices| slices.overlaps(target)) {
                 effects.push(self.assign(index, target));
             }
         }
     }
 
     fn assign(&mut self, index: usize, slices: SliceRange) -> Effect {
-        let resumes = self.instances[index].resumes.take().filter(|(_, claimed, _)| *claimed == slices);
-        let assignment = match resumes {
-            Some((assignment, ..)) => assignment,
-            None => {
-                self.generation += 1;
-                self.generation
-            }
-        };
+        self.generation += 1;
+        let assignment = self.generation;
+        // Who was lost with them does not get them back.
+        self.lost.retain(|lost| lost.is_revoking || !lost.slices.overlaps(slices));
         self.cut_at(slices);
         for part in self.parts.iter_mut().filter(|part| part.slices.overlaps(slices)) {
             part.assignment = assignment;
         }
         self.join_parts();
+        let instance = &mut self.instances[index];
+        instance.holding = Holding::Slices { assignment, slices };
+        let connection = instance.connection;
+        self.assignment(connection, assignment, slices, None)
+    }
+
+    /// What an instance hears of slices that it has: from where on, if it goes on with them.
+    fn assignment(
+        &self,
+        connection: Connection,
+        assignment: u64,
+        slices: SliceRange,
+        resumes_at: Option<i64>,
+    ) -> Effect {
         let mut parts: Vec<Part> =
             self.parts.iter().filter(|part| part.slices.overlaps(slices)).cloned().collect();
         // Parts that go beyond were joined with equal ones, which cannot be: their assignment is another.
         parts.retain(|part| part.slices.from >= slices.from && part.slices.to <= slices.to);
         let behind = parts.iter().map(|part| part.offset).min().unwrap_or(0);
-        let instance = &mut self.instances[index];
-        instance.holding = Holding::Slices { assignment, slices };
-        Effect::Assign {
-            connection: instance.connection,
-            assignment,
-            slices,
-            offset: resumes.map_or(behind, |(.., sent_to)| sent_to),
-            is_resumed: resumes.is_some(),
-            parts,
-        }
+        let (offset, is_resumed) = (resumes_at.unwrap_or(behind), resumes_at.is_some());
+        Effect::Assign { connection, assignment, slices, offset, is_resumed, parts }
     }
 
     /// Moves parts on; none ever goes back.
@@ -585,6 +752,9 @@ impl Handover {
                 let targets = both(|one| one.target);
                 assert!(!targets.is_some_and(|(one, other)| one.overlaps(other)), "two targets: {self:?}");
             }
+            let is_awaited = |slices: SliceRange| self.awaited.iter().any(|one| one.slices.overlaps(slices));
+            let holding = one.holding.slices();
+            assert!(!holding.is_some_and(|(_, held)| is_awaited(held)), "another is waited for: {self:?}");
         }
     }
 }

@@ -11,6 +11,7 @@
 
 mod appending;
 mod identity;
+mod older;
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ use tokio::sync::oneshot;
 
 pub use appending::{NewEvent, ToEvent};
 pub(crate) use identity::{Identity, ServingLock};
+pub(crate) use older::OlderReader;
 
 use crate::chunk::{CHUNK_BYTES, Chunk, Counters, Ring};
 use crate::error::{DirectError, Result};
@@ -274,18 +276,6 @@ impl Journal {
     fn sync_failed(&self, reason: &str) -> DirectError {
         let source = std::io::Error::other(reason.to_owned());
         DirectError::io("syncing", &self.inner.directory, source)
-    }
-
-    /// Reads from an older place than the ring has.
-    pub(crate) fn read_older(&self, tailer: &mut Option<Tailer>, offset: i64) -> Result<Chunk> {
-        let reader = match tailer.take().filter(|tailer| tailer.position() == offset) {
-            Some(tailer) => tailer,
-            None => self.inner.queue.reader(Start::Offset(offset))?,
-        };
-        let reader = tailer.insert(reader);
-        let mut bytes = Vec::with_capacity(CHUNK_BYTES);
-        let read = reader.read_batches(self.end(), CHUNK_BYTES, &mut bytes)?;
-        Ok(Chunk::new(read.start, read.end, bytes.into(), self.counters()))
     }
 }
 

@@ -67,8 +67,8 @@ pub use filter::{
     TopicPattern, criteria,
 };
 pub use handover::{
-    CLAIM_GRACE_MS, Connection, Effect, Handover, Held, INSTANCES_MAX, JoinError, Joining, Part,
-    REVOKE_MS_MAX,
+    Attempt, CLAIM_GRACE_MS, Connection, Effect, Handover, Held, Holder, INSTANCES_MAX, JoinError, Joining,
+    Part, REJOIN_MS_MAX, REVOKE_MS_MAX,
 };
 pub use journal::{FRAME_BYTES_MAX, Journal, JournalOptions, NewEvent, ToEvent, Visibility};
 pub use mainstem_queue::Record;

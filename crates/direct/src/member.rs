@@ -11,7 +11,7 @@ use tonic::Status;
 
 use crate::chunk::{Chunk, Counters};
 use crate::cursor::{Change, Cursor, Lenses, Next, Now};
-use crate::handover::{Connection, Held, JoinError, Joining};
+use crate::handover::{Attempt, Connection, Held, JoinError, Joining};
 use crate::lens_cache::LensCache;
 use crate::proto::{self, from_publisher::Frame};
 use crate::resume::{Epoch, JournalId, JournalView, RUNS_MAX, Received};
@@ -25,6 +25,7 @@ pub(crate) struct Opening {
     pub(crate) consumer: String,
     pub(crate) instance: String,
     pub(crate) start: proto::Start,
+    attempt: Option<Attempt>,
     /// What it may see and wants to see, beside the filter that is kept.
     filters: Vec<proto::Filter>,
     pinned: Option<SliceRange>,
@@ -55,6 +56,7 @@ impl Opening {
             consumer: open.consumer,
             instance: open.instance,
             start,
+            attempt: open.attempt.as_ref().map(attempt_of),
             filters: granted.into_iter().chain(open.filter).collect(),
             pinned,
             received,
@@ -85,6 +87,10 @@ fn received_of(open: &proto::Open) -> Result<Option<Received>, Status> {
     }
     let runs = open.epochs.iter().map(Epoch::of_proto).collect();
     Ok(Some(Received { journal: JournalId(id), epoch: open.epoch, offset: open.offset, runs }))
+}
+
+pub(crate) fn attempt_of(attempt: &proto::Attempt) -> Attempt {
+    Attempt { process: attempt.process, number: attempt.number }
 }
 
 /// What an instance says that it had.
@@ -122,16 +128,17 @@ impl Member {
         view: &JournalView,
     ) -> Result<Member, Status> {
         subscription.check(view).map_err(|refused| refused.to_status())?;
-        let Opening { instance, filters, pinned, held, credit_bytes, .. } = opening;
+        let Opening { instance, attempt, filters, pinned, held, credit_bytes, .. } = opening;
         let mut settings = subscription.settings();
         let (seen_through, is_paused) = {
             let settings = settings.borrow_and_update();
             (lenses_of(&lenses, &filters, &settings)?, settings.is_paused)
         };
-        let joined = subscription.join(Joining { connection: 0, name: instance, pinned, held });
+        let joined = subscription.join(Joining { connection: 0, name: instance, attempt, pinned, held });
         let joined = joined.map_err(|error| match error {
             JoinError::Mixed => Status::failed_precondition(error.to_string()),
             JoinError::TooMany => Status::resource_exhausted(error.to_string()),
+            JoinError::Overtaken => Status::aborted(error.to_string()),
         })?;
         let (connection, mut mailbox) = (joined.connection, joined.mailbox);
         let first = mailbox.try_recv().ok();

@@ -383,7 +383,13 @@ struct Shared {
 
 impl Shared {
     fn tick(&self) {
-        self.streams.iter().flat_map(|stream| stream.subscriptions()).for_each(|one| one.tick());
+        let is_stopping = *self.stops.borrow();
+        for subscription in self.streams.iter().flat_map(|stream| stream.subscriptions()) {
+            match is_stopping {
+                false => subscription.tick(),
+                true => subscription.keep_changes(),
+            }
+        }
     }
 
     /// Has what is kept of consumers on the disk.

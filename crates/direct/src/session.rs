@@ -7,15 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use mainstem_queue::{QueueError, Tailer};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::{Status, Streaming};
 
-use crate::chunk::{Chunk, Found};
+use crate::chunk::Found;
 pub(crate) use crate::cursor::{ALIVE_EVERY, DEAD_AFTER};
 use crate::cursor::{Next, Now};
-use crate::error::{DirectError, Refused};
+use crate::journal::OlderReader;
 use crate::member::{Member, Opening};
 use crate::proto::{self, from_publisher::Frame};
 use crate::stream::Stream;
@@ -34,7 +33,7 @@ pub(crate) struct Session {
     ends: watch::Receiver<i64>,
     stops: watch::Receiver<bool>,
     /// Reads what the ring has no more.
-    older: Option<Tailer>,
+    older: OlderReader,
     began: Instant,
     is_over: bool,
 }
@@ -56,6 +55,7 @@ impl Session {
         let subscription = stream.subscription(&opening.consumer, opening.start)?;
         let (consumer, instance) = (opening.consumer.clone(), opening.instance.clone());
         let member = Member::join(subscription, stream.lenses().clone(), opening, &view)?;
+        let older = OlderReader::new(stream.journal().clone());
         tracing::debug!("instance {instance} of consumer {consumer} reads stream {}", stream.name());
         Ok(Session {
             stream,
@@ -65,7 +65,7 @@ impl Session {
             inbound,
             ends,
             stops,
-            older: None,
+            older,
             began: Instant::now(),
             is_over: false,
         })
@@ -153,28 +153,12 @@ impl Session {
             // The end does not go back.
             Found::End => return Ok(None),
             Found::Chunk(chunk) => {
-                self.older = None;
+                self.older.close();
                 chunk
             }
-            Found::Older => Arc::new(self.read_older(offset).await?),
+            Found::Older => Arc::new(self.older.read(offset).await?),
         };
         let time = self.time();
         self.member.read(&chunk, self.stream.journal().counters(), time)
-    }
-
-    async fn read_older(&mut self, offset: i64) -> Result<Chunk, Status> {
-        let (journal, mut older) = (self.stream.journal().clone(), self.older.take());
-        let read = tokio::task::spawn_blocking(move || {
-            let chunk = journal.read_older(&mut older, offset);
-            (chunk, older)
-        });
-        let (chunk, older) = read.await.map_err(|error| Status::internal(error.to_string()))?;
-        self.older = older;
-        chunk.map_err(|error| match error {
-            DirectError::Queue(QueueError::OutOfRange { offset, start, end }) => {
-                Refused::OutOfRange { offset, start, end }.to_status()
-            }
-            other => crate::stream::internal(other),
-        })
     }
 }

@@ -2,8 +2,8 @@
 //! networks, disks and clocks that are made up.
 //!
 //! Connections are cut, fall silent and overtake each other; what one connection carries stays in order. Publishers stop, are
-//! killed and lose their power, and go on in copies of their directories; instances come, go and are killed; filters change, resets
-//! and pauses come at any time. After each step this has to hold:
+//! killed and lose their power, and go on in copies of their directories; instances come, go and are killed, share slices or pin some,
+//! also such as another one has; filters change, resets and pauses come at any time. After each step this has to hold:
 //!
 //! - What is sent is durable, of the assignment, and passes the filter that holds at its offset; what is left out does not, or was
 //!   handled. So nothing is lost.
@@ -14,8 +14,9 @@
 //!
 //! At the end all faults stop, and every event that passes the filter comes to be handled. A seed has one course: it fails again.
 //!
-//! Not in an orderly course, since an event that is handled meanwhile comes again: a connection that is lost while slices change
-//! hands, and a publisher that starts again under several instances. There as everywhere nothing is lost.
+//! An orderly course has publishers that are killed and start again, and connections that are lost at any time, under instances that
+//! live. It does not have an instance that comes, goes or is lost while another one is away, for that gets its slices: what it handles
+//! meanwhile comes again. There as everywhere nothing is lost.
 
 mod directory;
 mod instance;
@@ -53,6 +54,7 @@ fn every_event_comes_in_order_or_a_named_stop() {
     if count >= SEEDS {
         let comes = |name: &str| stops.contains_key(name);
         assert!(comes("Diverged") && comes("JournalReplaced"), "copies do no harm: {stops:?}");
+        assert!(comes("Fenced"), "no slice is pinned twice: {stops:?}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use mainstem_queue::Start;
+use mainstem_queue::{Start, file_of_name};
 use parking_lot::Mutex;
 use tonic::Status;
 
@@ -197,7 +197,7 @@ impl Stream {
 
 pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Status> {
     let chars = name.chars().count();
-    if chars == 0 || chars > NAME_CHARS_MAX || crate::subscription::encoded(name).len() > NAME_BYTES_MAX {
+    if chars == 0 || chars > NAME_CHARS_MAX || file_of_name(name).len() > NAME_BYTES_MAX {
         let reason = format!(
             "the {what}'s name has {chars} characters; it has to have 1 to {NAME_CHARS_MAX} of ASCII, fewer of others"
         );

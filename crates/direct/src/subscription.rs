@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tonic::Status;
 
-pub(crate) use keeper::{Keeper, encoded};
+pub(crate) use keeper::Keeper;
 #[cfg(test)]
 pub(crate) use settings::Earlier;
 pub(crate) use settings::Settings;
@@ -198,9 +198,15 @@ impl Subscription {
             // It was forgotten just now. Without its sender the mailbox ends, and the session with it.
             return Ok(Joined { connection, mailbox });
         }
+        let has_held = joining.held.is_some();
         let effects = state.handover.join(Joining { connection, ..joining }, self.now_ms())?;
+        state.is_dirty = true;
         state.mailboxes.insert(connection, sender);
         self.carry_out(&mut state, effects);
+        if has_held {
+            // The instance takes the answer as a confirmation of what it has said that it did.
+            self.keep(&mut state, Kept::Written);
+        }
         Ok(Joined { connection, mailbox })
     }
 
@@ -211,7 +217,8 @@ impl Subscription {
         let effects = state.handover.leave(connection, is_lost, self.now_ms());
         self.carry_out(&mut state, effects);
         if !is_lost {
-            // It is the confirmation that the instance waits for.
+            // It is the confirmation that the instance waits for, which does not come back.
+            state.is_dirty = true;
             self.keep(&mut state, Kept::Written);
         }
     }
@@ -234,9 +241,15 @@ impl Subscription {
         let now_ms = self.now_ms();
         if state.handover.due_ms().is_some_and(|due_ms| due_ms <= now_ms) {
             let effects = state.handover.tick(now_ms);
+            state.is_dirty = true;
             self.carry_out(&mut state, effects);
         }
         self.keep(&mut state, Kept::Written);
+    }
+
+    /// Keeps what has changed while the publisher stops: no slices change hands any more, for all instances come back to the next one.
+    pub(crate) fn keep_changes(&self) {
+        self.keep(&mut self.state.lock(), Kept::Written);
     }
 
     /// Has what is kept on the disk, without holding anything up meanwhile.
@@ -411,7 +424,8 @@ mod tests {
     }
 
     fn joined(subscription: &Subscription) -> Joined {
-        let joining = Joining { connection: 0, name: "one".to_owned(), pinned: None, held: None };
+        let name = "one".to_owned();
+        let joining = Joining { connection: 0, name, attempt: None, pinned: None, held: None };
         subscription.join(joining).unwrap()
     }
 
@@ -442,6 +456,27 @@ mod tests {
         assert_eq!(subscription.check(&longer), Ok(()));
         drop(subscription);
         assert_eq!(open(&longer).check(&longer), Ok(()));
+    }
+
+    #[test]
+    fn what_an_instance_had_when_the_publisher_ended_is_kept_for_it_unless_it_had_left() {
+        for is_lost in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            let queue = Queue::open(dir.path()).unwrap();
+            let open = || Subscription::open(&queue, &view(0, &[(1, 0)], 0), "analytics", 0).unwrap();
+            let subscription = open();
+            let connection = joined(&subscription).connection;
+            subscription.leave(connection, is_lost);
+            drop(subscription);
+            let next = open();
+            let is_assigned = |name: &str| {
+                let joining =
+                    Joining { connection: 0, name: name.to_owned(), attempt: None, pinned: None, held: None };
+                matches!(next.join(joining).unwrap().mailbox.try_recv(), Ok(Control::Assign { .. }))
+            };
+            assert_eq!(is_assigned("two"), !is_lost);
+            assert_eq!(is_assigned("one"), is_lost, "it has come back");
+        }
     }
 
     #[test]

@@ -14,10 +14,8 @@ mod support;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use mainstem_direct::{Address, Admin, Consumer, ConsumerConfig, ConsumerEvent, Done, Publisher};
@@ -183,15 +181,7 @@ fn an_end_that_stands_still_for_longer_than_it_is_waited_for_goes_on() {
 /// Has both processes run while something is done to them, and then holds what was handled against the journal.
 fn run_and_check(disturb: impl FnOnce(&mut Processes)) {
     let dir = tempfile::tempdir().unwrap();
-    // A port that is free, and that no connection of this machine takes while the publisher is away: the system chooses those
-    // from higher ones.
-    let is_free = |port: &u32| TcpListener::bind(format!("127.0.0.1:{port}")).is_ok();
-    // Each test of this process has another one.
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let candidate =
-        |_| 26_000 + std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 1_000;
-    let port = (0..1_000).map(candidate).find(is_free).unwrap();
-    let address = format!("127.0.0.1:{port}");
+    let address = format!("127.0.0.1:{}", support::free_port());
     let mut processes = Processes {
         publisher: Processes::start(dir.path(), &address, "publisher"),
         consumer: Processes::start(dir.path(), &address, "consumer"),

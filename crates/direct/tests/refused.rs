@@ -4,7 +4,7 @@
 mod support;
 
 use mainstem_direct::proto::publisher_client::PublisherClient;
-use mainstem_direct::proto::{self, FromConsumer, from_consumer::Frame};
+use mainstem_direct::proto::{self, FromConsumer, FromPublisher, from_consumer::Frame, from_publisher};
 use mainstem_direct::{
     Address, Call, Consumer, ConsumerConfig, DirectError, Grant, Publisher, Refused, SliceRange, criteria,
 };
@@ -221,21 +221,22 @@ async fn what_makes_no_sense_is_refused_and_the_publisher_lives() {
     assert_eq!(info[0].consumers.len(), 1, "what was refused left nothing behind: {info:?}");
 }
 
-/// Sends frames as they are, and returns the status that ends the call.
-async fn status_of(address: std::net::SocketAddr, mut frames: Vec<Frame>, consumer: &str) -> tonic::Status {
-    if let Frame::Open(open) = &mut frames[0] {
-        open.consumer = consumer.to_owned();
-    }
+/// Sends frames as they are.
+async fn subscribe(
+    address: std::net::SocketAddr,
+    frames: Vec<Frame>,
+) -> Result<tonic::Streaming<FromPublisher>, tonic::Status> {
     let mut client = PublisherClient::connect(format!("http://{address}")).await.unwrap();
     let frames = frames.into_iter().map(|frame| FromConsumer { frame: Some(frame) });
     let outbound = futures_util::StreamExt::chain(
         futures_util::stream::iter(frames.collect::<Vec<_>>()),
         futures_util::stream::pending(),
     );
-    let mut inbound = match client.subscribe(outbound).await {
-        Ok(answer) => answer.into_inner(),
-        Err(status) => return status,
-    };
+    client.subscribe(outbound).await.map(tonic::Response::into_inner)
+}
+
+/// The status that ends a call.
+async fn end_of(mut inbound: tonic::Streaming<FromPublisher>) -> tonic::Status {
     loop {
         if let Err(status) =
             tokio::time::timeout(support::DEADLINE, inbound.message()).await.expect("it ends")
@@ -243,6 +244,51 @@ async fn status_of(address: std::net::SocketAddr, mut frames: Vec<Frame>, consum
             return status;
         }
     }
+}
+
+/// Sends frames as they are, and returns the status that ends the call.
+async fn status_of(address: std::net::SocketAddr, mut frames: Vec<Frame>, consumer: &str) -> tonic::Status {
+    if let Frame::Open(open) = &mut frames[0] {
+        open.consumer = consumer.to_owned();
+    }
+    match subscribe(address, frames).await {
+        Ok(inbound) => end_of(inbound).await,
+        Err(status) => status,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_comes_late_takes_nothing_of_a_later_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(&dir.path().join("cart"));
+    let serving = serve(&journal).await;
+    let open = |attempt| {
+        vec![Frame::Open(proto::Open {
+            stream: "cart".to_owned(),
+            consumer: "analytics".to_owned(),
+            instance: "one".to_owned(),
+            credit_bytes: 1_000,
+            attempt,
+            ..proto::Open::default()
+        })]
+    };
+    let attempt = |number| Some(proto::Attempt { process: 7, number });
+    let mut later = subscribe(serving.address(), open(attempt(2))).await.unwrap();
+    let late = status_of(serving.address(), open(attempt(1)), "analytics").await;
+    assert_eq!(late.code(), tonic::Code::Aborted, "{late:?}");
+    journal.append("key", "value").await.unwrap();
+    loop {
+        let message =
+            tokio::time::timeout(support::DEADLINE, later.message()).await.expect("something comes");
+        if let Some(from_publisher::Frame::Records(records)) = message.unwrap().unwrap().frame {
+            assert_eq!((records.from, records.next), (0, 1));
+            break;
+        }
+    }
+    // An earlier version does not say which connection it is: its last one counts, as ever.
+    let _of_before = subscribe(serving.address(), open(None)).await.unwrap();
+    let fenced = end_of(later).await;
+    assert!(fenced.message().contains("pin no slice twice"), "{fenced:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

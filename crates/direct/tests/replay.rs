@@ -129,6 +129,47 @@ async fn a_replay_shows_no_more_than_the_consumer_sees() {
     assert_eq!(seen, [(0, "public a".to_owned()), (3, "public a".to_owned())]);
 }
 
+/// The index of the queue finds where a call goes on that was lost: nothing before that is read again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_reads_from_where_it_begins() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(&dir.path().join("cart"));
+    let serving = serve(&journal).await;
+    // 3 MiB in segments of 256 KiB, batches of ten.
+    let value = "x".repeat(3_000);
+    for _ in 0..100 {
+        journal.append_many((0..10).map(|_| NewEvent::new(value.clone()).key("key"))).await.unwrap();
+    }
+    Reader::new(config(serving.address(), "cart")).read(1_000).await;
+    let mut client = PublisherClient::connect(format!("http://{}", serving.address())).await.unwrap();
+    let mut admin = admin(serving.address()).await;
+    let request = proto::ReplayRequest {
+        stream: "cart".to_owned(),
+        consumer: "analytics".to_owned(),
+        journal_id: journal.id().0.to_vec().into(),
+        from: 875,
+        until: 1_000,
+        keys: vec!["key".into()],
+        ..proto::ReplayRequest::default()
+    };
+    let before = admin.describe("cart").await.unwrap()[0].events_read;
+    let mut frames = client.replay(request).await.unwrap().into_inner();
+    let (mut next, mut count) = (875, 0);
+    while let Some(frame) = frames.message().await.unwrap() {
+        assert_eq!(frame.from, next);
+        next = frame.next;
+        let mut rest = &frame.batches[..];
+        while !rest.is_empty() {
+            let (batch, behind) = mainstem_records::Batch::split_first(rest).unwrap();
+            count += records(&rest[..batch.size()]).len();
+            rest = behind;
+        }
+    }
+    assert_eq!((next, count), (1_000, 125));
+    // The batch that has the first one begins before it.
+    assert_eq!(admin.describe("cart").await.unwrap()[0].events_read - before, 130);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_replayed_is_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -123,7 +123,7 @@ pub(crate) fn list(directory: &Path, end: i64) -> Result<Vec<TailerInfo>> {
         let path = entry.map_err(|error| QueueError::io("reading", &parent, error))?.path();
         let name =
             path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(EXTENSION));
-        let Some(name) = name.and_then(decoded) else { continue };
+        let Some(name) = name.and_then(name_of_file) else { continue };
         tailers.extend(read(&path, name, end)?);
     }
     tailers.sort_by(|one, other| one.name.cmp(&other.name));
@@ -170,11 +170,11 @@ fn path(directory: &Path, name: &str) -> Result<PathBuf> {
     if chars == 0 || chars > NAME_CHARS_MAX {
         return Err(QueueError::TailerName { name: name.to_owned() });
     }
-    Ok(directory.join(DIRECTORY).join(encoded(name) + EXTENSION))
+    Ok(directory.join(DIRECTORY).join(file_of_name(name) + EXTENSION))
 }
 
 /// A file name for any name: other bytes than letters, digits, `-` and `_` as `%` and two digits.
-fn encoded(name: &str) -> String {
+pub fn file_of_name(name: &str) -> String {
     let encode = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => char::from(byte).to_string(),
         other => format!("%{other:02x}"),
@@ -182,7 +182,8 @@ fn encoded(name: &str) -> String {
     name.bytes().map(encode).collect()
 }
 
-fn decoded(file: &str) -> Option<String> {
+/// The name that [`file_of_name`] has made a file's name of; `None` if it is none.
+pub fn name_of_file(file: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(file.len());
     let mut rest = file.bytes();
     while let Some(byte) = rest.next() {
@@ -204,10 +205,10 @@ mod tests {
     #[test]
     fn any_name_becomes_a_file_name_and_back() {
         for name in ["me", "a/b", "..", "größe %41", "x y"] {
-            assert!(!encoded(name).contains(['/', '.', ' ']));
-            assert_eq!(decoded(&encoded(name)).as_deref(), Some(name));
+            assert!(!file_of_name(name).contains(['/', '.', ' ']));
+            assert_eq!(name_of_file(&file_of_name(name)).as_deref(), Some(name));
         }
-        assert_eq!(decoded("%4"), None);
-        assert_eq!(decoded("%zz"), None);
+        assert_eq!(name_of_file("%4"), None);
+        assert_eq!(name_of_file("%zz"), None);
     }
 }

@@ -69,6 +69,10 @@ struct State {
     room: i64,
     outgoing: Outgoing,
     is_leaving: bool,
+    /// The last connection.
+    attempt: proto::Attempt,
+    /// Its `Open` was not answered yet, or by `Opened` alone where an `Assign` follows at once.
+    is_opening: bool,
 }
 
 #[derive(Debug)]
@@ -77,6 +81,8 @@ struct Assigned {
     sequence: Sequence,
     done: Done,
     is_revoking: bool,
+    /// The application has given it back while `Open` said that it has it: the publisher hears of that behind the answer.
+    is_released: bool,
 }
 
 #[derive(Debug, Default)]
@@ -115,7 +121,8 @@ fn bytes_of(event: &ConsumerEvent) -> u64 {
 }
 
 impl Inbox {
-    pub(crate) fn new(credit_bytes: u64) -> Inbox {
+    /// With what the consumer may be sent before it has taken any, and a number that no other one has.
+    pub(crate) fn new(credit_bytes: u64, process: u64) -> Inbox {
         let state = State {
             controls: VecDeque::new(),
             records: VecDeque::new(),
@@ -131,6 +138,8 @@ impl Inbox {
             room: 0,
             outgoing: Outgoing::default(),
             is_leaving: false,
+            attempt: proto::Attempt { process, number: 0 },
+            is_opening: false,
         };
         Inbox {
             state: Mutex::new(state),
@@ -208,11 +217,14 @@ impl Inbox {
             self.arrived.notify_one();
         }
         // One that has ended meanwhile has nothing to give back.
-        if state.assigned.take_if(|one| one.done.assignment == done.assignment).is_some() {
-            state.outgoing.has_done = false;
-            state.outgoing.released = Some(Kept::new(done));
-            self.to_send.notify_one();
+        let assigned = state.assigned.as_mut().filter(|one| one.done.assignment == done.assignment);
+        let Some(assigned) = assigned else { return };
+        (assigned.done, assigned.is_released) = (done, true);
+        state.outgoing.has_done = true;
+        if !state.is_opening {
+            state.give_back();
         }
+        self.to_send.notify_one();
     }
 
     pub(crate) fn keep_filter(&self, filter: proto::Filter) {
@@ -246,7 +258,9 @@ impl Inbox {
     /// The first frame of a connection: what was read and done before it.
     pub(crate) fn open(&self, config: &ConsumerConfig) -> proto::Open {
         let mut state = self.state.lock();
-        state.forget_what_is_revoked();
+        state.give_back();
+        state.is_opening = true;
+        state.attempt.number += 1;
         // What was read ahead counts against the credit still.
         let unread: u64 = state.records.iter().map(bytes_of).sum();
         (state.credit_due, state.outgoing.has_done) = (0, false);
@@ -263,6 +277,7 @@ impl Inbox {
             filter: config.filter.clone(),
             credit_bytes,
             start: config.start.into(),
+            attempt: Some(state.attempt),
             ..proto::Open::default()
         };
         let state = &mut *state;
@@ -322,8 +337,12 @@ impl Inbox {
         if let from_publisher::Frame::Opened(opened) = &frame {
             state.check_opened(opened).map_err(Rejected::Refused)?;
         }
+        let is_assign = matches!(frame, from_publisher::Frame::Assign(_));
         let taken = state.take(frame);
         self.arrived.notify_one();
+        if is_assign {
+            self.to_send.notify_one();
+        }
         taken.map_err(Rejected::Protocol)
     }
 }
@@ -367,10 +386,11 @@ impl State {
         Some(Frame::Credit(proto::Credit { bytes }))
     }
 
-    /// After a lost connection: what was being given back is others' now.
-    fn forget_what_is_revoked(&mut self) {
-        if let Some(revoked) = self.assigned.take_if(|one| one.is_revoking) {
-            self.outgoing.released = Some(Kept::new(revoked.done));
+    /// What the application has given back is to be said.
+    fn give_back(&mut self) {
+        if let Some(released) = self.assigned.take_if(|one| one.is_released) {
+            self.outgoing.has_done = false;
+            self.outgoing.released = Some(Kept::new(released.done));
         }
     }
 
@@ -418,6 +438,7 @@ impl State {
 
     fn opened(&mut self, opened: &proto::Opened) -> Result<(), String> {
         self.journal = Some(view_of(opened)?);
+        self.is_opening = opened.resumed;
         // `Open` had it.
         self.outgoing.released.take_if(|released| released.is_sent);
         if !opened.resumed {
@@ -427,7 +448,7 @@ impl State {
     }
 
     fn lose(&mut self) {
-        if let Some(lost) = self.assigned.take() {
+        if let Some(lost) = self.assigned.take().filter(|one| !one.is_released) {
             self.drop_records();
             self.controls.push_back(ConsumerEvent::Lost { assignment: lost.done.assignment });
         }
@@ -437,41 +458,63 @@ impl State {
         let slices =
             assign.slices.as_ref().and_then(SliceRange::of_proto).ok_or("an assignment has no slices")?;
         let (assignment, offset) = (assign.assignment, assign.offset);
+        self.is_opening = false;
         if assign.resumed {
             let held =
                 self.assigned.as_ref().map(|one| (one.done.assignment, one.slices, one.sequence.next()));
-            return match held == Some((assignment, slices, offset)) {
-                true => Ok(()),
-                false => {
-                    Err(format!("assignment {assignment} is to go on, which this instance does not have"))
-                }
-            };
+            if held != Some((assignment, slices, offset)) {
+                return Err(format!(
+                    "assignment {assignment} is to go on, which this instance does not have"
+                ));
+            }
+            self.give_back();
+            return Ok(());
         }
         self.lose();
         // It follows what was released before.
         self.outgoing.released = None;
         let done = Done { assignment, offset, finished: Vec::new() };
-        self.assigned = Some(Assigned { slices, sequence: Sequence::new(offset), done, is_revoking: false });
+        let (sequence, is_revoking, is_released) = (Sequence::new(offset), false, false);
+        self.assigned = Some(Assigned { slices, sequence, done, is_revoking, is_released });
         let epoch = self.journal.as_ref().map_or(0, |journal| journal.epoch_before(offset));
         self.controls.push_back(ConsumerEvent::Assigned { assignment, slices, offset, epoch });
         Ok(())
     }
 
     fn records(&mut self, records: proto::Records) -> Result<(), String> {
-        let assigned = self.assigned.as_mut().filter(|one| !one.is_revoking);
-        let Some(assigned) = assigned else { return Err("events came without an assignment".to_owned()) };
         let proto::Records { from, next, batches } = records;
+        let Some(assigned) = self.assigned.as_mut() else {
+            return match self.outgoing.released {
+                // The publisher has not heard of it yet.
+                Some(_) => {
+                    self.received_to = self.received_to.max(next);
+                    self.leave_to_others(batches.len())
+                }
+                None => Err("events came without an assignment".to_owned()),
+            };
+        };
         if self.room <= 0 && !batches.is_empty() {
             return Err("more events came than there is credit for".to_owned());
         }
         let ranges = assigned.sequence.accept(from, next, &batches).map_err(|fault| fault.to_string())?;
         self.received_to = self.received_to.max(next);
         let assignment = assigned.done.assignment;
+        if assigned.is_revoking {
+            // It was taken up again, and is given back all the same.
+            return self.leave_to_others(batches.len());
+        }
         if batches.is_empty() && self.skip(assignment, next) {
             return Ok(());
         }
         self.room = self.room.saturating_sub_unsigned(batches.len() as u64);
         self.records.push_back(ConsumerEvent::Records { assignment, from, next, batches, ranges });
+        Ok(())
+    }
+
+    /// Events of slices that are being given back are for the next one that has them.
+    fn leave_to_others(&mut self, bytes: usize) -> Result<(), String> {
+        self.credit_due += bytes as u64;
+        self.room = self.room.saturating_sub_unsigned(bytes as u64);
         Ok(())
     }
 
@@ -509,7 +552,10 @@ impl State {
         if revoke.lost {
             return self.lose();
         }
-        assigned.is_revoking = true;
+        if std::mem::replace(&mut assigned.is_revoking, true) {
+            // By the connection before, too.
+            return;
+        }
         self.drop_records();
         self.controls.push_back(ConsumerEvent::Revoking { assignment: revoke.assignment });
     }
@@ -592,7 +638,7 @@ mod tests {
     }
 
     fn connected() -> Inbox {
-        let inbox = Inbox::new(1_000);
+        let inbox = Inbox::new(1_000, 7);
         inbox.open(&config());
         take(&inbox, opened()).unwrap();
         take(&inbox, assign(1)).unwrap();
@@ -661,7 +707,7 @@ mod tests {
 
     #[test]
     fn what_was_received_by_an_earlier_assignment_is_held_against_the_journal_too() {
-        let inbox = Inbox::new(1_000);
+        let inbox = Inbox::new(1_000, 7);
         inbox.open(&config());
         inbox.take(opened_in(8, 20, 60)).unwrap();
         let skip = |from, next| from_publisher::Frame::Skip(proto::Skip { from, next });
@@ -732,12 +778,76 @@ mod tests {
         assert_eq!((open.held, sent(&inbox)), (None, vec![]), "both are answered");
     }
 
+    /// The publisher has it go on, as one that may have started anew meanwhile; the application has given it back already.
+    #[test]
+    fn what_is_given_back_over_a_lost_connection_is_said_when_it_goes_on() {
+        let revoke = || from_publisher::Frame::Revoke(proto::Revoke { assignment: 1, lost: false });
+        let resumed = || {
+            let from_publisher::Frame::Opened(opened) = opened() else { panic!("it is Opened") };
+            from_publisher::Frame::Opened(proto::Opened { resumed: true, ..opened })
+        };
+        let goes_on = || {
+            let from_publisher::Frame::Assign(assign) = assign(1) else { panic!("it is Assign") };
+            from_publisher::Frame::Assign(proto::Assign { resumed: true, ..assign })
+        };
+        let done = Done { assignment: 1, offset: 0, finished: std::iter::once(3..5).collect() };
+        let frames = || {
+            let said = from_consumer::Frame::Done(done.to_proto());
+            (said, from_consumer::Frame::Released(proto::Released { done: Some(done.to_proto()) }))
+        };
+        for is_answered in [false, true] {
+            let inbox = connected();
+            inbox.take(revoke()).unwrap();
+            let mut events = std::iter::from_fn(|| inbox.look()).map(Result::unwrap);
+            assert!(matches!(events.next(), Some(ConsumerEvent::Assigned { .. })));
+            assert_eq!(events.next(), Some(ConsumerEvent::Revoking { assignment: 1 }));
+            let held = inbox.open(&config()).held.unwrap();
+            assert_eq!(held.slices, Some(proto::Slices { from: 0, to: 1_024 }));
+            if is_answered {
+                inbox.take(resumed()).unwrap();
+            }
+            inbox.release(done.clone());
+            assert_eq!(sent(&inbox), [frames().0]);
+            if !is_answered {
+                inbox.take(resumed()).unwrap();
+            }
+            inbox.take(goes_on()).unwrap();
+            // The publisher may have been faster with events, and with another question.
+            let (from, next, batches) = (0, 1, batch(0, 10));
+            inbox.take(from_publisher::Frame::Records(proto::Records { from, next, batches })).unwrap();
+            inbox.take(revoke()).unwrap();
+            assert_eq!(sent(&inbox), [frames().1]);
+            assert!(inbox.look().is_none());
+            inbox.take(assign(2)).unwrap();
+            assert!(matches!(inbox.look(), Some(Ok(ConsumerEvent::Assigned { assignment: 2, .. }))));
+        }
+    }
+
+    #[test]
+    fn what_is_given_back_while_the_publisher_is_away_is_in_the_next_open() {
+        for is_asked in [false, true] {
+            let inbox = connected();
+            inbox.take(from_publisher::Frame::Revoke(proto::Revoke { assignment: 1, lost: false })).unwrap();
+            while inbox.look().is_some() {}
+            if is_asked {
+                // This one is not answered.
+                inbox.open(&config());
+            }
+            let done = Done { assignment: 1, offset: 0, finished: std::iter::once(3..5).collect() };
+            inbox.release(done.clone());
+            let held = inbox.open(&config()).held.unwrap();
+            assert_eq!((held.done, held.slices), (Some(done.to_proto()), None));
+            inbox.take(opened()).unwrap();
+            assert!(sent(&inbox).is_empty() && inbox.look().is_none());
+        }
+    }
+
     proptest! {
         /// Whatever a publisher sends is taken or ends the connection; what it says goes on from where it was.
         #[test]
         fn any_frames_are_taken_or_refused(frames in prop::collection::vec(frame(), 0..40)) {
             let config = config();
-            let inbox = Inbox::new(1_000);
+            let inbox = Inbox::new(1_000, 7);
             inbox.open(&config);
             for frame in frames {
                 if inbox.take(frame).is_err() {

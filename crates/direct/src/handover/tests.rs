@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn joining(connection: Connection, name: &str) -> Joining {
-    Joining { connection, name: name.to_owned(), pinned: None, held: None }
+    Joining { connection, name: name.to_owned(), attempt: None, pinned: None, held: None }
 }
 
 fn held(done: Done, slices: (u32, u32), sent_to: i64) -> Held {
@@ -48,6 +48,18 @@ fn what_was_being_given_back_waits_for_an_instance_that_was_lost() {
     handover.leave(1, true, 10);
     assert_eq!(handover.tick(9 + CLAIM_GRACE_MS), []);
     assert_eq!(to_two(&handover.tick(10 + CLAIM_GRACE_MS)).map(|(_, offset, _)| offset), Some(0));
+}
+
+/// The next publisher's, made of what is kept.
+fn restarted(handover: &Handover) -> Handover {
+    let kept = Handover::restored(handover.generation(), handover.parts().to_vec());
+    let mut next = kept.expect("parts are all slices");
+    for part in handover.parts() {
+        if let Some(holder) = handover.holder(part.assignment) {
+            next.await_holder(part, holder);
+        }
+    }
+    next
 }
 
 struct Script {
@@ -94,9 +106,76 @@ impl Script {
         self.step(&format!("{name} comes"), |handover, now| handover.join(joining, now).unwrap())
     }
 
+    fn restart(&mut self) -> &mut Script {
+        self.handover = restarted(&self.handover);
+        self.step("the publisher starts again", |_, _| Vec::new())
+    }
+
+    fn try_join(&mut self, what: &str, joining: Joining) -> &mut Script {
+        let mut refused = None;
+        self.step(what, |handover, now| {
+            handover.join(joining, now).unwrap_or_else(|error| {
+                refused = Some(error);
+                Vec::new()
+            })
+        });
+        if let Some(error) = refused {
+            writeln!(self.text, "  refused: {error}").unwrap();
+        }
+        self
+    }
+
     fn check(&self, expect: Expect) {
         expect.assert_eq(&self.text);
     }
+}
+
+#[test]
+fn a_connection_that_comes_behind_a_later_one_of_its_process_takes_nothing() {
+    let attempt = |connection, process, number| {
+        let attempt = Some(Attempt { process, number });
+        Joining { attempt, ..joining(connection, "one") }
+    };
+    let back = Some(held(done(1, 40, &[]), (0, 1_024), 50));
+    let mut script = Script::new();
+    script
+        .try_join("its second connection comes", attempt(1, 7, 2))
+        .try_join("its first one", attempt(2, 7, 1))
+        .step("the second is lost", |handover, now| handover.leave(1, true, now))
+        .try_join("the first one", attempt(3, 7, 1))
+        .try_join("the third, with what it had", Joining { held: back, ..attempt(4, 7, 3) })
+        .try_join("another process of its name", attempt(5, 8, 1))
+        .try_join("one that does not say which it is", joining(6, "one"));
+    script.check(expect![[r#"
+        its second connection comes
+          1: assign #1 0..1024 at 0
+        its first one
+          refused: a later connection of this instance has come already
+        the second is lost
+        the first one
+          refused: a later connection of this instance has come already
+        the third, with what it had
+          4: assign #1 0..1024 at 50, resumed; 0..1024 is at 40 []
+        another process of its name
+          4: fenced
+          5: assign #2 0..1024 at 40
+        one that does not say which it is
+          5: fenced
+          6: assign #3 0..1024 at 40
+    "#]]);
+}
+
+#[test]
+fn of_processes_that_came_and_went_the_last_ones_are_known() {
+    let mut handover = Handover::new(0);
+    let last = 3 * ATTEMPTS_MAX as u64;
+    for process in 0..=last {
+        let attempt = Some(Attempt { process, number: 2 });
+        handover.join(Joining { attempt, ..joining(process, "one") }, 0).unwrap();
+    }
+    assert_eq!(handover.attempts.len(), ATTEMPTS_MAX);
+    let late = Joining { attempt: Some(Attempt { process: last, number: 1 }), ..joining(last + 1, "one") };
+    assert_eq!(handover.join(late, 0), Err(JoinError::Overtaken));
 }
 
 #[test]
@@ -134,7 +213,6 @@ fn one_comes_and_half_of_the_slices_change_hands_with_what_is_done() {
 #[test]
 fn one_that_was_lost_goes_on_if_it_comes_back_in_time() {
     let mut script = Script::new();
-    let back = |connection, name: &str, held: Held| Joining { held: Some(held), ..joining(connection, name) };
     script
         .join(1, "one")
         .step("its connection is lost", |handover, now| handover.leave(1, true, now))
@@ -175,8 +253,7 @@ fn after_a_restart_of_the_publisher_all_go_on_with_what_they_had() {
     let mut script = Script::new();
     script.join(1, "one").join(2, "two");
     script.step("one releases", |handover, now| handover.released(1, &done(1, 5, &[]), now));
-    let kept = Handover::restored(script.handover.generation(), script.handover.parts().to_vec()).unwrap();
-    script.handover = kept;
+    script.restart();
     script.text.clear();
     for (connection, name, assignment, slices) in [(11, "two", 3, (512, 1_024)), (12, "one", 2, (0, 512))] {
         script.step(&format!("{name} comes back"), |handover, now| {
@@ -189,6 +266,155 @@ fn after_a_restart_of_the_publisher_all_go_on_with_what_they_had() {
           11: assign #3 512..1024 at 9, resumed; 512..1024 is at 5 []
         one comes back
           12: assign #2 0..512 at 9, resumed; 0..512 is at 5 []
+    "#]]);
+}
+
+/// Two that share the slices; what they have is #2 and #3.
+fn two() -> Script {
+    let mut script = Script::new();
+    script.join(1, "one").join(2, "two");
+    script.step("one releases", |handover, now| handover.released(1, &done(1, 5, &[]), now));
+    script.text.clear();
+    script
+}
+
+fn back(connection: Connection, name: &str, held: Held) -> Joining {
+    Joining { held: Some(held), ..joining(connection, name) }
+}
+
+#[test]
+fn after_a_restart_of_the_publisher_no_newcomer_gets_what_another_may_come_back_for() {
+    let mut script = two();
+    script
+        .restart()
+        .join(11, "new")
+        .try_join("one comes back", back(12, "one", held(done(2, 7, &[]), (0, 512), 9)))
+        .try_join("two comes back", back(13, "two", held(done(3, 8, &[]), (512, 1_024), 9)))
+        .step("two releases at 9", |handover, now| handover.released(13, &done(3, 9, &[]), now));
+    script.check(expect![[r#"
+        the publisher starts again
+        new comes
+        one comes back
+          12: assign #2 0..512 at 9, resumed; 0..512 is at 7 []
+        two comes back
+          13: assign #3 512..1024 at 9, resumed; 512..1024 is at 8 []
+          13: revoke #3
+        two releases at 9
+          11: assign #4 768..1024 at 9
+          13: assign #5 512..768 at 9
+    "#]]);
+}
+
+#[test]
+fn an_instance_that_does_not_come_back_is_waited_for_within_bounds() {
+    let mut script = Script::new();
+    script.join(1, "one").restart().join(11, "new");
+    assert_eq!(script.handover.due_ms(), Some(REJOIN_MS_MAX));
+    script.now_ms += REJOIN_MS_MAX;
+    script.step("5 s later", |handover, now| handover.tick(now));
+    assert_eq!(script.handover.due_ms(), None);
+    // It ends with the publisher, and so do those that come in its place.
+    for start in 12..=14 {
+        script.restart().join(start, &format!("another {start}"));
+    }
+    script.check(expect![[r#"
+        one comes
+          1: assign #1 0..1024 at 0
+        the publisher starts again
+        new comes
+        5 s later
+          11: assign #2 0..1024 at 0
+        the publisher starts again
+        another 12 comes
+        the publisher starts again
+        another 13 comes
+        the publisher starts again
+        another 14 comes
+          14: assign #3 0..1024 at 0
+    "#]]);
+}
+
+/// As one whose process has started again too, or that did not hear of what it had got.
+#[test]
+fn one_that_has_come_back_without_what_it_had_is_not_waited_for() {
+    let mut script = two();
+    script
+        .restart()
+        .join(11, "two")
+        .join(12, "new")
+        .try_join("one comes back", back(13, "one", held(done(2, 7, &[]), (0, 512), 9)));
+    script.check(expect![[r#"
+        the publisher starts again
+        two comes
+          11: assign #4 512..1024 at 5
+        new comes
+        one comes back
+          13: assign #2 0..512 at 9, resumed; 0..512 is at 7 []
+          13: revoke #2
+    "#]]);
+}
+
+#[test]
+fn one_that_had_left_is_not_waited_for() {
+    let mut script = two();
+    script
+        .step("two leaves", |handover, now| handover.leave(2, false, now))
+        .restart()
+        .join(11, "new")
+        .try_join("one comes back", back(12, "one", held(done(2, 7, &[]), (0, 512), 9)));
+    script.check(expect![[r#"
+        two leaves
+          1: revoke #2
+        the publisher starts again
+        new comes
+          11: assign #4 512..1024 at 5
+        one comes back
+          12: assign #2 0..512 at 9, resumed; 0..512 is at 7 []
+    "#]]);
+}
+
+/// A power cut has taken that two had got some of the slices of one.
+#[test]
+fn no_one_is_waited_for_whose_slices_another_got_later() {
+    let mut script = Script::new();
+    script.join(1, "one");
+    let kept = restarted(&script.handover);
+    script.handover = kept;
+    script.handover.skip_generations(10);
+    script
+        .try_join("two comes back", back(11, "two", held(done(3, 8, &[]), (512, 1_024), 9)))
+        .try_join("one comes back", back(12, "one", held(done(2, 7, &[]), (0, 512), 9)));
+    script.check(expect![[r#"
+        one comes
+          1: assign #1 0..1024 at 0
+        two comes back
+          11: assign #12 512..1024 at 0
+        one comes back
+          12: assign #13 0..512 at 0
+    "#]]);
+}
+
+#[test]
+fn one_that_was_lost_while_it_gave_back_goes_on_with_that() {
+    let mut script = Script::new();
+    script
+        .join(1, "one")
+        .join(2, "two")
+        .step("its connection is lost", |handover, now| handover.leave(1, true, now))
+        .try_join("one comes back", back(3, "one", held(done(1, 5, &[]), (0, 1_024), 9)))
+        .step("one releases at 8", |handover, now| handover.released(3, &done(1, 8, &[]), now));
+    script.check(expect![[r#"
+        one comes
+          1: assign #1 0..1024 at 0
+        two comes
+          1: revoke #1
+        its connection is lost
+        one comes back
+          3: assign #1 0..1024 at 9, resumed; 0..1024 is at 5 []
+          3: revoke #1
+        one releases at 8
+          2: assign #2 512..1024 at 8
+          3: assign #3 0..512 at 8
     "#]]);
 }
 
@@ -330,6 +556,8 @@ enum Step {
     Leave(usize),
     Lose(usize),
     Return(usize),
+    /// The publisher starts again: all are lost.
+    Restart,
     Send(usize, i64),
     /// Does the open event of this number.
     Handle(usize, usize),
@@ -341,11 +569,13 @@ enum Step {
 fn steps(orderly: bool) -> impl Strategy<Value = Vec<Step>> {
     let who = 0usize..6;
     let lose = if orderly { 0 } else { 2 };
+    let restart = if orderly { 2 } else { 1 };
     let step = prop_oneof![
         2 => Just(Step::Join),
         1 => who.clone().prop_map(Step::Leave),
         lose => who.clone().prop_map(Step::Lose),
-        lose => who.clone().prop_map(Step::Return),
+        4 => who.clone().prop_map(Step::Return),
+        restart => Just(Step::Restart),
         6 => (who.clone(), 1i64..30).prop_map(|(who, more)| Step::Send(who, more)),
         12 => (who.clone(), 0usize..20).prop_map(|(who, which)| Step::Handle(who, which)),
         3 => who.clone().prop_map(Step::Done),
@@ -357,6 +587,8 @@ fn steps(orderly: bool) -> impl Strategy<Value = Vec<Step>> {
 
 #[derive(Debug)]
 struct World {
+    /// All that are lost come back before anything ends by time.
+    is_orderly: bool,
     handover: Handover,
     now_ms: u64,
     living: Vec<(Connection, Model)>,
@@ -366,8 +598,9 @@ struct World {
 }
 
 impl World {
-    fn new() -> World {
+    fn new(is_orderly: bool) -> World {
         World {
+            is_orderly,
             handover: Handover::new(0),
             now_ms: 0,
             living: Vec::new(),
@@ -420,7 +653,7 @@ impl World {
         });
         model.revoked = false;
         self.living.push((connection, model));
-        let joining = Joining { connection, name: name.to_string(), pinned: None, held };
+        let joining = Joining { connection, name: name.to_string(), attempt: None, pinned: None, held };
         let effects = self.handover.join(joining, self.now_ms).unwrap();
         // One whose claim was not taken has lost what it had.
         let resumed = effects.iter().any(|effect| matches!(effect, Effect::Assign { connection: to, is_resumed: true, .. } if *to == connection));
@@ -447,6 +680,11 @@ impl World {
                 let (name, model) = self.lost.remove(who % self.lost.len());
                 self.join(name + 2_000, model);
             }
+            Step::Restart if !self.is_orderly || self.lost.is_empty() => {
+                self.handover = restarted(&self.handover);
+                self.lost.append(&mut self.living);
+            }
+            Step::Wait(_) if self.is_orderly && !self.lost.is_empty() => {}
             Step::Send(who, more) => {
                 if let Some((_, model)) = self.living.get_mut(at(who)) {
                     let upto = model.sent_to + more;
@@ -512,6 +750,11 @@ impl World {
 
     /// Everything goes well from now on.
     fn finish(&mut self) {
+        while self.is_orderly
+            && let Some((name, model)) = self.lost.pop()
+        {
+            self.join(name + 2_000, model);
+        }
         self.join(9_999, Model::default());
         for _ in 0..200 {
             self.now_ms += 100;
@@ -538,7 +781,7 @@ proptest! {
 
     #[test]
     fn orderly_hand_overs_repeat_and_lose_nothing(steps in steps(true)) {
-        let mut world = World::new();
+        let mut world = World::new(true);
         steps.iter().for_each(|step| world.step(step));
         world.finish();
         let all: Vec<(i64, u32)> = (0..EVENTS).map(|offset| (offset, 1)).collect();
@@ -548,7 +791,7 @@ proptest! {
 
     #[test]
     fn a_lost_instance_loses_nothing_else(steps in steps(false)) {
-        let mut world = World::new();
+        let mut world = World::new(false);
         steps.iter().for_each(|step| world.step(step));
         world.finish();
         prop_assert_eq!(world.handled.len() as i64, EVENTS);

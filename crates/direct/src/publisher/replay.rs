@@ -7,17 +7,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::Stream as FuturesStream;
-use mainstem_queue::{QueueError, Tailer};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tonic::Status;
 
 use crate::chunk::{Chunk, Lens, Share, first_batches};
-use crate::error::{DirectError, Refused};
-use crate::journal::FRAME_BYTES_MAX;
+use crate::journal::{FRAME_BYTES_MAX, OlderReader};
 use crate::proto::{self, criterion::Matches};
 use crate::resume::{Epoch, JournalId, JournalView, RUNS_MAX, Received};
 use crate::slices::SliceRange;
-use crate::stream::{Stream, internal};
+use crate::stream::Stream;
 
 /// A publisher scans for so many at one time; who asks for one more asks again.
 pub(super) const REPLAYS_MAX: usize = 16;
@@ -29,7 +27,7 @@ pub(super) struct Replaying {
     stream: Arc<Stream>,
     lens: Arc<Lens>,
     share: Share,
-    older: Option<Tailer>,
+    older: OlderReader,
     /// Where the last frame ended.
     said_to: i64,
     /// What is read next.
@@ -69,11 +67,12 @@ impl Replaying {
         check(&view, request)?;
         // Nothing before the start was there when the consumer came by it, or retention has taken it.
         let position = request.from.max(view.start).min(request.until);
+        let older = OlderReader::new(stream.journal().clone());
         Ok(Replaying {
             stream,
             lens,
             share: Share::new(SliceRange::ALL, Vec::new()),
-            older: None,
+            older,
             said_to: request.from,
             position,
             until: request.until,
@@ -98,7 +97,7 @@ impl Replaying {
             if *self.stops.borrow() {
                 return Err(Status::unavailable("the publisher stops"));
             }
-            let chunk = self.read().await?;
+            let chunk = self.older.read(self.position).await?;
             let (batches, next) = self.events_of(&chunk)?;
             self.position = next.min(self.until);
             if !batches.is_empty() {
@@ -129,23 +128,6 @@ impl Replaying {
             let reason =
                 format!("the batch before offset {next} has more than a frame may have ({max} bytes)");
             Status::out_of_range(reason)
-        })
-    }
-
-    async fn read(&mut self) -> Result<Chunk, Status> {
-        let (journal, mut older, position) =
-            (self.stream.journal().clone(), self.older.take(), self.position);
-        let read = tokio::task::spawn_blocking(move || {
-            let chunk = journal.read_older(&mut older, position);
-            (chunk, older)
-        });
-        let (chunk, older) = read.await.map_err(|error| Status::internal(error.to_string()))?;
-        self.older = older;
-        chunk.map_err(|error| match error {
-            DirectError::Queue(QueueError::OutOfRange { offset, start, end }) => {
-                Refused::OutOfRange { offset, start, end }.to_status()
-            }
-            other => internal(other),
         })
     }
 }

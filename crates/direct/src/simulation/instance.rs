@@ -25,10 +25,11 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    pub(super) fn new(name: String, change: impl FnOnce(ConsumerConfig) -> ConsumerConfig) -> Instance {
+    pub(super) fn new(number: usize, change: impl FnOnce(ConsumerConfig) -> ConsumerConfig) -> Instance {
+        let name = format!("i{number}");
         let address = Address::new("localhost:1").expect("it is an address");
         let config = change(ConsumerConfig::new(address, "stream", "consumer").instance(name.as_str()));
-        let inbox = Inbox::new(config.credit_bytes);
+        let inbox = Inbox::new(config.credit_bytes, number as u64);
         let application = Application::default();
         let (received, assigned) = (None, None);
         Instance {

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use mainstem_queue::{Queue, Start, Tailer};
+use mainstem_queue::{Queue, Start, Tailer, file_of_name, name_of_file};
 
 use crate::error::{DirectError, Result};
 use crate::kept::{KeptFile, Syncing};
@@ -100,7 +100,7 @@ pub(super) fn names(directory: &Path) -> Result<Vec<String>> {
     for entry in entries {
         let file = entry.map_err(|error| DirectError::io("reading", &folder, error))?.file_name();
         let name = file.to_str().and_then(|name| name.strip_suffix(EXTENSION));
-        names.extend(name.and_then(decoded));
+        names.extend(name.and_then(name_of_file));
     }
     names.sort_unstable();
     Ok(names)
@@ -116,29 +116,5 @@ pub(super) fn sync_names(queue: &Queue, path: &Path) -> Result<()> {
 }
 
 fn path(directory: &Path, name: &str) -> PathBuf {
-    directory.join(FOLDER).join(encoded(name) + EXTENSION)
-}
-
-/// A file name for any name: other bytes than letters, digits, `-` and `_` as `%` and two digits.
-pub(crate) fn encoded(name: &str) -> String {
-    let encode = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => char::from(byte).to_string(),
-        other => format!("%{other:02x}"),
-    };
-    name.bytes().map(encode).collect()
-}
-
-fn decoded(file: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(file.len());
-    let mut rest = file.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let digits = [rest.next()?, rest.next()?];
-                u8::from_str_radix(str::from_utf8(&digits).ok()?, 16).ok()?
-            }
-            other => other,
-        });
-    }
-    String::from_utf8(bytes).ok()
+    directory.join(FOLDER).join(file_of_name(name) + EXTENSION)
 }

@@ -28,7 +28,7 @@ pub(crate) struct Earlier {
 /// So many changes of the filter are kept while events of before them are not done; of more, the oldest count as one.
 const EARLIER_MAX: usize = 4;
 /// What a filter and those before it may have in all: beside the positions of all slices it fits into the file.
-const FILTERS_BYTES_MAX: usize = 35 << 10;
+const FILTERS_BYTES_MAX: usize = 33 << 10;
 
 impl Settings {
     /// Has another filter hold from an offset on.

@@ -6,7 +6,7 @@ use prost::Message;
 
 use super::settings::{Earlier, Settings};
 use crate::error::Refused;
-use crate::handover::{Handover, Part};
+use crate::handover::{Handover, Holder, Part};
 use crate::kept::BODY_BYTES_MAX;
 use crate::proto;
 use crate::resume::{Epoch, JournalView, Received};
@@ -66,6 +66,19 @@ struct WrittenPart {
     /// Beginnings and ends by turns, each relative to the number before.
     #[prost(uint64, repeated, tag = "5")]
     finished: Vec<u64>,
+    /// An instance has it, or may come back for it: one more than the starts at which it was waited for. Otherwise 0.
+    #[prost(uint32, tag = "6")]
+    held: u32,
+    /// The hash of its name, of 16 bits.
+    #[prost(uint32, tag = "7")]
+    holder: u32,
+}
+
+impl WrittenPart {
+    fn holder(&self) -> Option<Holder> {
+        let starts = self.held.checked_sub(1)?;
+        Some(Holder { name: u16::try_from(self.holder).ok()?, starts })
+    }
 }
 
 /// A consumer as it was kept, held against the journal as it is.
@@ -121,6 +134,10 @@ impl Restored {
         };
         let parts = written.parts.iter().map(part).collect::<Option<Vec<_>>>()?;
         let mut handover = Handover::restored(written.generation, parts)?;
+        let held = written.parts.iter().zip(handover.parts().to_vec());
+        for (holder, part) in held.filter_map(|(written, part)| Some((written.holder()?, part))) {
+            handover.await_holder(&part, holder);
+        }
         handover.skip_generations(skipped_generations(view.epochs.last()?.run));
         // Without a run, as of before they were kept, only what is beyond the end is known not to be there.
         let unknown = Epoch { epoch: written.epoch, start: 0, run: 0 };
@@ -151,7 +168,7 @@ pub(super) fn encode(
     let written = |with_finished: bool| Written {
         epoch: last.epoch,
         generation: handover.generation(),
-        parts: handover.parts().iter().map(|part| written_part(part, with_finished)).collect(),
+        parts: handover.parts().iter().map(|part| written_part(handover, part, with_finished)).collect(),
         is_paused: settings.is_paused,
         filter: settings.filter.clone(),
         run: run.map(Epoch::to_proto),
@@ -170,7 +187,8 @@ fn written_earlier(earlier: &Earlier) -> WrittenEarlier {
     WrittenEarlier { filter: earlier.filter.clone(), until: earlier.until }
 }
 
-fn written_part(part: &Part, with_finished: bool) -> WrittenPart {
+fn written_part(handover: &Handover, part: &Part, with_finished: bool) -> WrittenPart {
+    let holder = handover.holder(part.assignment);
     let mut finished = Vec::new();
     let mut before = part.offset;
     for range in part.finished.iter().filter(|_| with_finished) {
@@ -183,6 +201,8 @@ fn written_part(part: &Part, with_finished: bool) -> WrittenPart {
         offset: part.offset,
         assignment: part.assignment,
         finished,
+        held: holder.map_or(0, |holder| holder.starts + 1),
+        holder: holder.map_or(0, |holder| holder.name.into()),
     }
 }
 

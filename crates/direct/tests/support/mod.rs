@@ -4,8 +4,9 @@
 pub(crate) mod log;
 pub(crate) mod tls;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use mainstem_direct::{
@@ -22,6 +23,17 @@ pub(crate) fn role(role: &str, address: &str) -> Option<(String, String, tokio::
     let role = std::env::var(role).ok()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     Some((role, std::env::var(address).unwrap(), runtime))
+}
+
+/// A port that is free, and that no connection of this machine takes while the publisher is away: the system chooses those
+/// from higher ones.
+pub(crate) fn free_port() -> u32 {
+    let is_free = |port: &u32| TcpListener::bind(format!("127.0.0.1:{port}")).is_ok();
+    // Each test of this process has another one.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let candidate =
+        |_| 26_000 + std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 1_000;
+    (0..1_000).map(candidate).find(is_free).unwrap()
 }
 
 pub(crate) fn open(directory: &Path) -> Journal {
