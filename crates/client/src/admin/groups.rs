@@ -335,13 +335,7 @@ impl Admin {
         &self,
         group: &str,
     ) -> Result<BTreeMap<TopicPartition, CommittedOffset>, Error> {
-        let what = format!("reading the offsets of group {group}");
-        self.of_group(group, &what, |coordinator| async move {
-            let request = fetch_request(&coordinator, group, None)?;
-            let reply = coordinator.call_up_to(&request, FETCH_NAMES_UNTIL).await?;
-            read_committed(&reply, group)
-        })
-        .await
+        self.read_offsets(group, None).await
     }
 
     /// The offsets that a group has committed for some partitions, those of a transaction that is being committed included: its
@@ -371,9 +365,18 @@ impl Admin {
         group: &str,
         partitions: &BTreeSet<TopicPartition>,
     ) -> Result<BTreeMap<TopicPartition, CommittedOffset>, Error> {
+        self.read_offsets(group, Some(partitions)).await
+    }
+
+    /// The offsets of a group: all of them, or, with the end of a transaction waited for, those of some partitions.
+    async fn read_offsets(
+        &self,
+        group: &str,
+        partitions: Option<&BTreeSet<TopicPartition>>,
+    ) -> Result<BTreeMap<TopicPartition, CommittedOffset>, Error> {
         let what = format!("reading the offsets of group {group}");
         self.of_group(group, &what, |coordinator| async move {
-            let request = fetch_request(&coordinator, group, Some(partitions))?;
+            let request = fetch_request(&coordinator, group, partitions)?;
             let reply = coordinator.call_up_to(&request, FETCH_NAMES_UNTIL).await?;
             read_committed(&reply, group)
         })

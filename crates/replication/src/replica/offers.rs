@@ -32,10 +32,10 @@ impl Replica {
         Ok(())
     }
 
-    /// Takes a snapshot over that was offered ([`Effects::offered`]), and is on disk under its name: the log begins anew
-    /// behind it, or does when there is room, and needs the file from then on. Returns false where the file is not needed: no
-    /// leader is known now, the log has reached its end without, or the disk is full. Blocks on the disk. To be followed by
-    /// [`Replica::drive`]. After an error it is not known whether the file is needed.
+    /// Takes a snapshot over that was offered ([`Effects::offered`](super::Effects::offered)), and is on disk under its name:
+    /// the log begins anew behind it, or does when there is room, and needs the file from then on. Returns false where the file is
+    /// not needed: no leader is known now, the log has reached its end without, or the disk is full. Blocks on the disk. To be
+    /// followed by [`Replica::drive`]. After an error it is not known whether the file is needed.
     pub fn restore(&mut self, offer: &SnapshotOffer) -> Result<bool, ReplicaError> {
         self.check_running()?;
         self.drive_into()?;
