@@ -348,19 +348,19 @@ fn cut_off(cluster: &Cluster, node: i32) {
 }
 
 /// A metadata leader that falls silent does not end its links: no answer comes, and no error either, until they are given up
-/// after 10 s. Nobody waits for that.
+/// after 10 s. No node waits for that.
 #[test]
 fn nodes_go_on_without_an_answer_of_a_metadata_leader_that_is_cut_off() {
     let setup = Setup::new("cluster-cut-off", System::Mainstem)
         .proxied()
-        .set("broker.heartbeat.interval.ms", 500)
-        .set("broker.session.timeout.ms", 3_000);
+        .set("broker.heartbeat.interval.ms", 200)
+        .set("broker.session.timeout.ms", 1_000);
     let (mut cluster, _runtime) = start(setup, &[]);
     let all = cluster.ids();
     let leader = controller(&cluster, &all);
     let left: Vec<_> = all.iter().copied().filter(|node| *node != leader).collect();
     cut_off(&cluster, leader);
-    // An election, and a session from there.
+    // An election of up to 3 s, and a session of 1 s from there.
     left.iter().for_each(|node| await_named(&cluster, *node, &left));
     for node in &left {
         let log = cluster.log(*node);

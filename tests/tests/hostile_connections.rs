@@ -190,7 +190,6 @@ fn the_wait_of_a_client_that_went_away_ends() {
     let descriptors = victim.descriptors();
     let mut clients: Vec<_> = (0..50).map(|_| Client::connect(victim.address)).collect();
     clients.iter_mut().for_each(|client| client.send(11, &long_poll("quiet")).unwrap());
-    let began = Instant::now();
     for (index, client) in clients.into_iter().enumerate() {
         if index % 2 == 0 {
             client.vanish()
@@ -199,7 +198,6 @@ fn the_wait_of_a_client_that_went_away_ends() {
     wait_until("their connections are closed", Duration::from_secs(20), || {
         victim.descriptors() <= descriptors
     });
-    assert!(began.elapsed() < Duration::from_secs(20));
     victim.assert_sound();
 }
 

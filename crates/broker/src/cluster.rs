@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -89,8 +89,8 @@ pub(crate) struct Cluster {
     /// The epoch of this node's registration, and what it says.
     registered: Mutex<Option<(i64, NodeStart)>>,
     members: Mutex<Members>,
-    /// The metadata leader did not know this node's registration; it is being made again.
-    registers_again: AtomicBool,
+    /// Held while this node registers again, since the metadata leader did not know its registration.
+    registering_again: Mutex<()>,
     roles: Arc<RoleNews>,
     news: Mutex<Option<mpsc::Receiver<News>>>,
     /// Leaders that changed and are not noted in the metadata yet.
@@ -165,7 +165,7 @@ impl Cluster {
             leaders: LeaderTable::default(),
             registered: Mutex::default(),
             members: Mutex::default(),
-            registers_again: AtomicBool::new(false),
+            registering_again: Mutex::default(),
             roles: Arc::new(RoleNews(sender)),
             news: Mutex::new(Some(news)),
             unnoted: Mutex::default(),
@@ -215,10 +215,14 @@ impl Cluster {
         let mut partitions = broker.partitions();
         partitions.retain(|partition| partition.is_replicated());
         self.hand_over_all(partitions, deadline);
-        if let (Some((broker_epoch, _)), Some(leader)) =
-            (self.registered.lock().clone(), broker.controller.leader(self.own))
-        {
-            self.ask(broker, leader, &Ask::Leaving { node: self.own, broker_epoch });
+        // From here it gives no sign of life: the next leader would take it for one that is back.
+        let registered = self.registered.lock().take();
+        if let Some(((broker_epoch, _), leader)) = registered.zip(broker.controller.leader(self.own)) {
+            let ask = Ask::Leaving { node: self.own, broker_epoch };
+            match leader == self.own {
+                true => self.ask(broker, leader, &ask),
+                false => self.ask_while(leader, &ask, || Instant::now() < deadline),
+            };
         }
         self.hand_over_all(vec![broker.controller.log().clone()], deadline);
     }
@@ -284,6 +288,21 @@ impl Cluster {
         self.ask_while(node, ask, || true)
     }
 
+    /// Asks the node that leads the metadata. One that leads no more may be paused or cut off: it is not waited for when another one
+    /// is known to lead.
+    fn ask_as_leader(&self, broker: &Arc<Broker>, node: i32, ask: &Ask) -> Answered {
+        match node == self.own {
+            true => self.ask(broker, node, ask),
+            false => self.ask_while(node, ask, || self.may_lead(broker, node)),
+        }
+    }
+
+    /// Whether no other node is known to lead the metadata. A node that has lost sight of the leader for a moment goes on waiting for
+    /// its answer: what it has asked for may be done.
+    fn may_lead(&self, broker: &Broker, node: i32) -> bool {
+        broker.controller.leader(self.own).is_none_or(|leader| leader == node)
+    }
+
     /// Asks another node, and waits for its answer as long as something holds.
     fn ask_while(&self, node: i32, ask: &Ask, holds: impl Fn() -> bool) -> Answered {
         match self.links.call_while(node, ASK, encode(ask), ANSWER_TIME, holds) {
@@ -309,9 +328,7 @@ impl Cluster {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let answered = match broker.controller.leader(self.own) {
-                Some(node) if node == self.own => self.ask(broker, node, ask),
-                // One that leads no more may be paused or cut off: it does not answer.
-                Some(node) => self.ask_while(node, ask, || broker.controller.leader(self.own) == Some(node)),
+                Some(node) => self.ask_as_leader(broker, node, ask),
                 None => Answered::NotHere,
             };
             match answered {
@@ -529,17 +546,15 @@ impl Cluster {
 
     /// Registers this node once more, unless it has been done since it had that broker epoch.
     fn register_again(&self, broker: &Arc<Broker>, broker_epoch: i64) {
+        // Who comes while it is being made finds the next one later.
+        let Some(_one_at_a_time) = self.registering_again.try_lock() else { return };
         let registered = self.registered.lock().clone().filter(|(epoch, _)| *epoch == broker_epoch);
         let Some((_, mut start)) = registered else { return };
-        if self.registers_again.swap(true, Ordering::AcqRel) {
-            return;
-        }
         tracing::warn!("the metadata leader does not know this node's registration; it registers again");
         start.unclean_dirs.clear();
         if let Ok(epoch) = self.register(broker, &start) {
             broker.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
         }
-        self.registers_again.store(false, Ordering::Release);
     }
 
     fn fence_the_silent(&self, broker: &Arc<Broker>, timeout_ms: u64) {

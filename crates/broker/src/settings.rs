@@ -9,7 +9,7 @@ use mainstem_records::{Compression, TimestampType as RecordTimestampType};
 
 /// What a partition runs with.
 pub(crate) struct TopicSettings {
-    /// What its log goes by.
+    /// The settings of its log.
     pub(crate) log: Arc<LogConfig>,
     /// `write.caching`: acks=all waits for the page cache, not for the disk.
     pub(crate) write_caching: bool,

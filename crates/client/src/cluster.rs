@@ -204,8 +204,8 @@ impl Cluster {
     }
 
     /// A connection to any broker: one that is there, or the first that can be made. Of those that are there each has its
-    /// turn, since one that is cut off from the others goes on to answer what it last heard; those that the configuration names
-    /// as well, since such a one may name no other.
+    /// turn, since one that is cut off from the others goes on to answer what it last heard. The brokers of the configuration have
+    /// their turn as well, since such a one may name no other.
     ///
     /// # Errors
     /// The first broker's, or the first one that another attempt may repair.

@@ -7,8 +7,8 @@ use super::image::{MetadataChange, MetadataImage, TopicImage};
 use super::state_machine::MetadataStateMachine;
 
 impl MetadataStateMachine {
-    /// Goes on with what `newer` has, which a snapshot was loaded into, all at once, and says what changed: first what is gone, then what is there or is another.
-    /// Only while nothing is undecided, and forwards.
+    /// Goes on with what `newer` has, which a snapshot was loaded into, all at once, and says what changed: first what is gone, then
+    /// what is there or is another. Only while nothing is undecided, and forwards.
     pub fn replace(&mut self, newer: MetadataStateMachine) -> Vec<MetadataChange> {
         assert!(!self.has_pending() && !newer.has_pending(), "something is decided and not committed");
         let (before, behind) = (self.image().next_offset(), newer.image().next_offset());

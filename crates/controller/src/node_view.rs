@@ -19,7 +19,7 @@ pub struct NodeView {
 }
 
 impl NodeView {
-    /// That of a node with this configuration, a start of which can open so many partitions.
+    /// The view of a node with this configuration. `partitions_max` is how many partitions a start of it could open.
     pub fn new(start: BrokerConfig, partitions_max: usize) -> NodeView {
         NodeView { start, partitions_max }
     }

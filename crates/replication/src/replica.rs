@@ -214,7 +214,7 @@ pub struct Replica {
     waits_for_room: bool,
     /// When a leader without room looks for another one again, and whom it has tried last.
     make_way: (u64, u64),
-    /// The last term in which another candidate has asked this one for its vote; 0: none.
+    /// The term in which this replica's vote was split with that of another candidate, for as long as it may ask again early; 0: none.
     split_term: u64,
 }
 
@@ -452,17 +452,18 @@ impl Replica {
     }
 
     /// Whether a message is of another candidate in the term in which this replica is one: each has its own vote, and perhaps none
-    /// gets enough. Of the two, this replica has the greater id.
+    /// gets enough. Of the two, this replica has more, or as much and the greater id: it is not refused for what it lacks.
     fn has_the_same_term_as_candidate(&self, message: &Message) -> bool {
-        let raft = &self.node.raft;
+        let (raft, log) = (&self.node.raft, &self.node.raft.raft_log);
         message.get_msg_type() == MessageType::MsgRequestVote
             && message.term == raft.term
             && raft.state == StateRole::Candidate
-            && message.from < self.own.0
+            && (message.log_term, message.index, message.from)
+                < (log.last_term(), log.last_index(), self.own.0)
     }
 
-    /// Does not wait for as long as the other candidate does, which would have groups without a leader for two time-outs. Nor when
-    /// enough others have refused their votes meanwhile.
+    /// Has this replica ask for votes again soon after a split vote, also where the others have refused it meanwhile: the other
+    /// candidate waits for its whole time-out.
     fn ask_again_soon(&mut self) {
         let raft = &mut self.node.raft;
         let is_leaderless = raft.state == StateRole::Candidate
@@ -573,7 +574,7 @@ impl Replica {
     }
 
     /// Ticks that may wait for each other. Those of a leader end where it looks who has answered since it looked last: answers that
-    /// come behind that count for the next time.
+    /// come after that count for the next time.
     fn rest_ticks(&self) -> u64 {
         match self.role.state {
             RoleState::Leader => {

@@ -1,7 +1,7 @@
 //! Snapshots of what a replica has applied, as files beside its log (KIP-630): `<end offset>-<epoch>.checkpoint`.
 //!
-//! What is in them is for the metadata's own crate to say. Here is how they come to be and go: written at once or received in ranges, always under
-//! another name that is given up when the file is whole and on disk. The last two are kept, and the log back to the
+//! What is in them is said in `snapshot_format` of the controller's crate. Here is how they come to be and go: written at once or
+//! received in ranges, always under another name that is given up when the file is whole and on disk. The last two are kept, and the log back to the
 //! older of them ([`log_kept_from`]): where the newer one cannot be read, a start has another one to begin with.
 //!
 //! A power cut leaves, at any point, the snapshots that there were, and perhaps one more. One that is ahead of the log was

@@ -36,7 +36,7 @@ pub struct Probe {
 #[derive(Debug)]
 pub struct Latencies {
     requests: Vec<Duration>,
-    /// How much later than it wanted a thread ran that asked nothing of the broker: what the machine alone costs.
+    /// How much later than it wanted a thread ran that asked nothing of the broker.
     machine: Vec<Duration>,
 }
 
@@ -111,15 +111,16 @@ impl Latencies {
         quantile(&self.requests, share)
     }
 
-    /// Fails when neighbours suffered: p99 above `p99_max`, or any request above `max`, with what the machine kept a thread waiting
-    /// added to both.
+    /// Fails when neighbours suffered: p99 above `p99_max`, or any request above `max`. What the machine kept a thread waiting that asked
+    /// nothing of the broker is added to both, at most once as much again.
     pub fn assert_calm(&self, p99_max: Duration, max: Duration) {
         let (p50, p99, worst) = (self.quantile(0.5), self.quantile(0.99), self.quantile(1.0));
         let (late_p99, latest) = (quantile(&self.machine, 0.99), quantile(&self.machine, 1.0));
         eprintln!("probe: {} requests, p50 {p50:?}, p99 {p99:?}, worst {worst:?}", self.requests.len());
-        eprintln!("the machine's part: p99 {late_p99:?}, worst {latest:?}");
-        assert!(p99 <= p99_max + late_p99, "p99 {p99:?} above {p99_max:?} and the machine's {late_p99:?}");
-        assert!(worst <= max + latest, "worst {worst:?} above {max:?} and the machine's {latest:?}");
+        eprintln!("a thread without requests: p99 {late_p99:?} late, worst {latest:?}");
+        let (late_p99, latest) = (late_p99.min(p99_max), latest.min(max));
+        assert!(p99 <= p99_max + late_p99, "p99 {p99:?} above {p99_max:?} and the {late_p99:?} of others");
+        assert!(worst <= max + latest, "worst {worst:?} above {max:?} and the {latest:?} of others");
     }
 }
 

@@ -11,13 +11,16 @@ use mainstem_wire::messages::elect_leaders_response::{
 
 use super::calls::{Answered, Ask, Who};
 use super::leaders::{Leader, PartitionKey};
-use super::{Cluster, PATIENCE};
+use super::{ANSWER_TIME, Cluster, PATIENCE};
 use crate::broker::Broker;
 use crate::net::context::RequestContext;
 
 /// The protocol's codes.
 const PREFERRED: i8 = 0;
 const UNCLEAN: i8 = 1;
+
+/// How long a leader has to answer that its partition gets its preferred leader, where no client waits.
+const PREFERRED_TIME: Duration = Duration::from_secs(1);
 
 /// How often it is looked whether a transfer is done.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -60,7 +63,7 @@ pub(crate) fn elect(
     let mut results: Vec<(String, i32, ErrorCode)> = Vec::new();
     let mut elections = Vec::new();
     for (topic, partition) in asked {
-        match begin(broker, cluster, (&topic, partition), is_unclean, Some(&who)) {
+        match begin(broker, cluster, (&topic, partition), is_unclean, Some(&who), ANSWER_TIME) {
             Ok(election) => elections.push(election),
             // Who names no partitions is not told of those that need no election.
             Err(ErrorCode::ELECTION_NOT_NEEDED) if !is_named => {}
@@ -80,7 +83,8 @@ pub(super) fn prefer(broker: &Arc<Broker>, cluster: &Cluster) {
     let mut begun = 0;
     for topic in broker.topics.all() {
         for partition in &topic.partitions {
-            let election = begin(broker, cluster, (&topic.name, partition.index), false, None);
+            let of = (&*topic.name, partition.index);
+            let election = begin(broker, cluster, of, false, None, PREFERRED_TIME);
             begun += usize::from(election.is_ok());
         }
     }
@@ -89,13 +93,15 @@ pub(super) fn prefer(broker: &Arc<Broker>, cluster: &Cluster) {
     }
 }
 
-/// Asks the leader of a partition to hand over to its first replica: for a client, or of this node's own accord.
+/// Asks the leader of a partition to hand over to its first replica: for a client, or of this node's own accord. It has so much
+/// time to answer.
 fn begin(
     broker: &Arc<Broker>,
     cluster: &Cluster,
     (topic, index): (&str, i32),
     is_unclean: bool,
     who: Option<&Who>,
+    time: Duration,
 ) -> Result<Election, ErrorCode> {
     let unknown = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION;
     let served = broker.topics.by_name(topic).ok_or(unknown)?;
@@ -122,7 +128,12 @@ fn begin(
         return Err(ErrorCode::PREFERRED_LEADER_NOT_AVAILABLE);
     }
     let ask = Ask::Transfer { topic: served.id.0, partition: index, to: preferred, who: who.cloned() };
-    match cluster.ask(broker, node, &ask) {
+    let deadline = Instant::now() + time;
+    let answered = match node == cluster.own {
+        true => cluster.ask(broker, node, &ask),
+        false => cluster.ask_while(node, &ask, || Instant::now() < deadline),
+    };
+    match answered {
         Answered::Is { .. } => {
             Ok(Election { topic: topic.to_owned(), partition: index, key, wanted: preferred })
         }

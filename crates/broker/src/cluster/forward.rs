@@ -79,8 +79,8 @@ pub(crate) fn serve(
         }
         let leader = broker.controller.leader(broker.node.id).filter(|leader| *leader != broker.node.id);
         let answer = leader.and_then(|leader| {
-            let leads = || broker.controller.leader(broker.node.id) == Some(leader);
-            cluster.links.call_while(leader, FORWARD, body.clone(), ANSWER_TIME, leads).ok()
+            let may_lead = || cluster.may_lead(broker, leader);
+            cluster.links.call_while(leader, FORWARD, body.clone(), ANSWER_TIME, may_lead).ok()
         });
         if let Some((at, response)) = answer.as_deref().and_then(open_answer) {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -272,7 +272,7 @@ pub(super) fn serve_here(broker: &Arc<Broker>, who: &Who, body: &[u8]) -> Vec<u8
 /// Runs what may wait, without anything that waits for it.
 pub(super) fn in_own_thread(work: impl FnOnce() + Send + 'static) {
     if let Err(error) = supervised::spawn_apart("cluster-answer", work) {
-        tracing::error!("a question of another node is not answered, since no thread can be made: {error}");
+        tracing::error!("no thread can be made for a question or an answer of another node: {error}");
     }
 }
 

@@ -20,16 +20,16 @@ impl Cluster {
     /// Registers this node: waits for the metadata leader for as long as it takes. Returns the broker epoch.
     ///
     /// # Errors
-    /// When it is refused, or all other nodes are of another cluster, or the start was broken off.
+    /// When it is refused, or all other nodes are of another cluster, or the start was broken off, or the node stops.
     pub(crate) fn register(&self, broker: &Arc<Broker>, start: &NodeStart) -> Result<i64, ControllerError> {
         let ask = Ask::Register(StartNote::of(start));
         let mut said = Instant::now();
         loop {
-            if broker.health.is_broken_off() {
+            if broker.health.is_broken_off() || broker.stopping.is_stopping() {
                 return Err(ControllerError::BrokenOff);
             }
             let answered = match broker.controller.leader(self.own) {
-                Some(node) => self.ask(broker, node, &ask),
+                Some(node) => self.ask_as_leader(broker, node, &ask),
                 None => Answered::NotHere,
             };
             match answered {
@@ -88,7 +88,8 @@ impl Cluster {
 /// which nothing else looks before a start is over.
 fn wait_at_start(broker: &Broker, at: i64) -> bool {
     let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline && !broker.health.is_broken_off() {
+    let ends = || broker.health.is_broken_off() || broker.stopping.is_stopping();
+    while Instant::now() < deadline && !ends() {
         if broker.controller.wait_for_image(at, LOOK_FOR_ROOM).is_ok() {
             return true;
         }

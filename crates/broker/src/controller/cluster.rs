@@ -41,8 +41,9 @@ pub(crate) fn nodes<'a>(
     image.brokers().filter_map(endpoint)
 }
 
-/// Those of them that clients are sent to: the ones that take part, as far as this node can know. One that knows of no metadata
+/// The nodes that Metadata names to clients: those that take part, as far as this node can know. One that knows of no metadata
 /// leader may have been cut off since others came back, so it names all: a client that knew only this node would never find them.
+/// DescribeCluster, by which people look at a cluster, says what this node knows.
 pub(crate) fn nodes_for_clients<'a>(
     broker: &'a Broker,
     context: &RequestContext,

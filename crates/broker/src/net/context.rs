@@ -89,7 +89,7 @@ impl ConnectionContext {
 pub(crate) struct RequestContext {
     /// The connection that it came by.
     pub(crate) connection: Arc<ConnectionContext>,
-    /// What it calls.
+    /// The API that it calls.
     pub(crate) api: ApiKey,
     /// Version of the request and its response.
     pub(crate) version: i16,

@@ -426,7 +426,7 @@ impl Partition {
         self.append_batch(raw, Origin::Coordinator, (guard, epoch), clock, scratch)
     }
 
-    /// Appends a batch that `guard` may have verified, where an epoch is given in that one alone.
+    /// Appends a batch, which `guard` may have verified. Where an epoch is given, it is appended in that leader epoch alone.
     fn append_batch(
         &self,
         raw: &[u8],

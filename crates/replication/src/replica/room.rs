@@ -87,7 +87,8 @@ impl Replica {
         self.standing.clear();
         self.fetching.clear();
         (self.stands_from, self.is_heard) = (None, false);
-        (self.rested, self.heartbeat_ticks, self.election) = (false, 0, (u64::MAX, StateRole::Follower));
+        (self.rested, self.heartbeat_ticks, self.split_term) = (false, 0, 0);
+        self.election = (u64::MAX, StateRole::Follower);
         self.note_role();
         self.note_committed()?;
         self.settle();

@@ -1,5 +1,5 @@
 //! Those who wait for what a group decides: that appends are committed, where the log starts, that this replica leads, who
-//! leads behind it.
+//! leads after it.
 
 use mainstem_records::LeaderEpoch;
 use mainstem_wire::ErrorCode;
@@ -171,7 +171,7 @@ impl Partition {
         self.drive(state);
     }
 
-    /// Where this replica gives leadership away: what comes when it is known who leads behind it, or that it leads on. An
+    /// Where this replica gives leadership away: what comes when it is known who leads after it, or that it leads on. An
     /// append that was refused is worth another attempt then. `None` where leadership is not given away.
     pub(crate) fn hand_over(&self) -> Option<oneshot::Receiver<()>> {
         self.replication.as_ref()?;
