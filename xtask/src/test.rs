@@ -33,6 +33,7 @@ const DEPTH: &[(&str, &str)] = &[
     ("TEST_DIRECT_SEEDS", "200000"),
     ("TEST_CLUSTER_ROUNDS", "1000"),
     ("TEST_LINK_SEEDS", "30"),
+    ("TEST_SIMULATED_GROUPS", "20000"),
     ("TEST_SIMULATED_CLUSTERS", "20000"),
     ("TEST_SOAK_SECONDS", "600"),
     ("TEST_COMPACT_MIB", "10240"),

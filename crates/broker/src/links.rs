@@ -524,4 +524,4 @@ fn is_plain_heartbeat(outgoing: &Outgoing) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -86,6 +86,9 @@ pub enum MessageError {
     /// A snapshot is offered of which it is not said what it is.
     #[error("a snapshot is offered, and not said what it is")]
     Snapshot,
+    /// A term that no leader epoch can be.
+    #[error("term {0} is beyond all leader epochs")]
+    Term(u64),
     /// A message that no replica sends to another.
     #[error("a message of a type that is not sent between replicas")]
     Type,

@@ -38,6 +38,12 @@ pub(crate) fn term_of(epoch: LeaderEpoch) -> u64 {
     u64::from(epoch.get().max(0).cast_unsigned())
 }
 
+/// Whether a term can be a leader epoch, which has 31 bits. A replica that took another one for its own could never append
+/// again.
+pub(crate) fn has_epoch(term: u64) -> bool {
+    i32::try_from(term).is_ok()
+}
+
 /// The entries of a group.
 #[derive(Debug, Clone)]
 pub struct EntryIndex {

@@ -17,7 +17,7 @@
 use crate::error::{LeaderAppendError, MessageError, ReplicaError};
 use crate::group::{Configuration, GroupId, ReplicaId};
 use crate::incoming::Incoming;
-use crate::index::{EntryIndex, Position, term_of};
+use crate::index::{EntryIndex, Position, has_epoch, term_of};
 use crate::journal::{EntryKind, Frame, GroupState, InternalEntry, Journal, JournalSync, Mark, Start, Vote};
 use crate::lag::Lag;
 use crate::logger::logger;
@@ -36,6 +36,8 @@ use std::sync::Arc;
 
 mod offers;
 mod room;
+#[cfg(test)]
+mod traps;
 
 /// The library's clock: milliseconds between two ticks.
 pub const TICK_MS: u64 = 50;
@@ -425,6 +427,7 @@ impl Replica {
         if message.get_msg_type() == MessageType::MsgPropose {
             return Err(MessageError::Type.into());
         }
+        check_terms(&message)?;
         // What it speaks of has to be here before the library takes it.
         if message.get_msg_type() == MessageType::MsgSnapshot {
             return Ok(self.note_offer(&message)?);
@@ -784,6 +787,10 @@ impl Replica {
             let number = ready.number();
             let mut frames = Vec::new();
             let vote = ready.hs().filter(|_| ready.must_sync()).map(vote_of);
+            if let Some(vote) = &vote {
+                // Before it is written: in a term without an epoch nothing could be appended.
+                leader_epoch(vote.term)?;
+            }
             frames.extend(vote.filter(|vote| *vote != self.known_vote()).map(Frame::Vote));
             let has_vote = !frames.is_empty();
             let restored = self.begin_behind(ready.snapshot(), &mut frames)?;
@@ -1251,6 +1258,14 @@ pub enum StepError {
     /// This replica is out of service.
     #[error(transparent)]
     Replica(#[from] ReplicaError),
+}
+
+/// What a link decodes has been checked; this is for whoever makes messages otherwise.
+fn check_terms(message: &Message) -> Result<(), MessageError> {
+    let own = [message.term, message.log_term, message.commit_term];
+    let entries = message.get_entries().iter().map(|entry| entry.term);
+    let beyond = own.into_iter().chain(entries).find(|term| !has_epoch(*term));
+    beyond.map_or(Ok(()), |term| Err(MessageError::Term(term)))
 }
 
 fn vote_of(state: &HardState) -> Vote {

@@ -5,7 +5,7 @@
 //! bytes from the page cache.
 
 use crate::group::Configuration;
-use crate::index::EntryIndex;
+use crate::index::{EntryIndex, has_epoch};
 use crate::journal::{EntryKind, InternalEntry, Start};
 use crate::snapshots::SnapshotOffer;
 use bytes::Bytes;
@@ -77,7 +77,7 @@ pub(crate) fn offer_of(snapshot: &Snapshot) -> Option<SnapshotOffer> {
     let start = Start { index: metadata.index, term: metadata.term, offset };
     let configuration = Configuration::from(metadata.get_conf_state());
     let (len, crc) = (u64::from_be_bytes(*len), u32::from_be_bytes(rest.try_into().ok()?));
-    let is_sound = start.index > 0 && start.term > 0 && i32::try_from(start.term).is_ok();
+    let is_sound = start.index > 0 && start.term > 0 && has_epoch(start.term);
     is_sound.then_some(SnapshotOffer { start, configuration, len, crc })
 }
 

@@ -42,7 +42,7 @@ fn without_faults_everything_is_acknowledged() {
 #[test]
 fn nothing_acknowledged_is_lost() {
     let (mut acknowledged, mut faults) = (0, BTreeMap::<_, usize>::new());
-    for seed in seeds(200) {
+    for seed in seeds_of("TEST_SIMULATED_GROUPS", 200) {
         println!("MAINSTEM_SIM_SEED={seed}");
         let verdict = simulate(seed, SimulationOptions::default());
         assert_good(&verdict);

@@ -16,7 +16,7 @@ use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
-use crate::storage::partition::TimeSearch;
+use crate::storage::partition::{Partition, TimeSearch};
 
 /// The next offset that will be readable.
 const LATEST: i64 = -1;
@@ -109,6 +109,7 @@ pub(crate) fn answer(
 }
 
 /// An offset with its time stamp and leader epoch, where there are any.
+#[derive(Debug, PartialEq, Eq)]
 struct Found {
     offset: i64,
     timestamp: i64,
@@ -152,11 +153,20 @@ fn find(
         .topics
         .partition(topic, wanted.partition_index)
         .ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+    find_in(&partition, wanted, context.version, committed)
+}
+
+fn find_in(
+    partition: &Partition,
+    wanted: &ListOffsetsPartition<'_>,
+    version: i16,
+    committed: bool,
+) -> Result<Found, ErrorCode> {
     let leader_epoch = partition.lead(LeaderEpoch::new(wanted.current_leader_epoch))?;
     let is_of_the_end = !matches!(wanted.timestamp, EARLIEST | EARLIEST_LOCAL);
     if is_of_the_end && !partition.is_settled() {
         // KIP-207: what leaders before this one have committed is not known yet.
-        return Err(match context.version {
+        return Err(match version {
             OFFSET_NOT_AVAILABLE_SINCE.. => ErrorCode::OFFSET_NOT_AVAILABLE,
             _ => ErrorCode::LEADER_NOT_AVAILABLE,
         });
@@ -204,5 +214,34 @@ fn encode(
         Err(error) => {
             ListOffsetsPartitionResponse { partition_index, error_code: error.code(), ..Default::default() }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::links::tests::leader::Leader;
+
+    fn find(leader: &Leader, timestamp: i64, version: i16) -> Result<Found, ErrorCode> {
+        let wanted = ListOffsetsPartition { timestamp, current_leader_epoch: -1, ..Default::default() };
+        find_in(&leader.partition, &wanted, version, false)
+    }
+
+    /// KIP-207: until its first entry is committed a leader does not know what those before it have committed. Where the partition
+    /// begins it knows.
+    #[test]
+    fn a_leader_names_no_end_before_its_first_entry_is_committed() {
+        let leader = Leader::of_voters(3);
+        leader.append(&[1; 8]);
+        for timestamp in [LATEST, MAX_TIMESTAMP, LATEST_TIERED, 0] {
+            assert_eq!(find(&leader, timestamp, 4), Err(ErrorCode::LEADER_NOT_AVAILABLE), "{timestamp}");
+            assert_eq!(find(&leader, timestamp, 5), Err(ErrorCode::OFFSET_NOT_AVAILABLE), "{timestamp}");
+        }
+        assert_eq!(find(&leader, EARLIEST, 5).map(|found| found.offset), Ok(0));
+        let first_entry = 1;
+        [2, 3].iter().for_each(|node| leader.hear_of_entries(*node, first_entry));
+        assert_eq!(find(&leader, LATEST, 5), Ok(Found::end(0, LeaderEpoch::new(1))), "the record is not");
+        [2, 3].iter().for_each(|node| leader.hear_of_entries(*node, first_entry + 1));
+        assert_eq!(find(&leader, LATEST, 5), Ok(Found::end(1, LeaderEpoch::new(1))));
     }
 }

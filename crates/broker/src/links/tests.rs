@@ -1,6 +1,7 @@
 //! Three replicas in one process, with real sockets and files between them.
 
 mod cluster;
+pub(crate) mod leader;
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};

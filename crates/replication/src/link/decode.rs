@@ -7,6 +7,7 @@ use super::{
 };
 use crate::encoding::Fields;
 use crate::group::{Configuration, GroupId, ReplicaId};
+use crate::index::has_epoch;
 use crate::journal::{ENTRY_DATA_BYTES_MAX, Start};
 use crate::snapshots::{SNAPSHOT_BYTES_MAX, SnapshotOffer};
 use crate::standing::{Repeat, RepeatAnswer};
@@ -146,6 +147,11 @@ fn decode_group<'a>(fields: &mut Fields<'_>) -> Option<Frame<'a>> {
     is_named.then_some(Frame::Group(Alias { number, group: GroupId { topic_id, partition }, from, to }))
 }
 
+/// A term, which is a leader epoch: a larger one would be written, and the group could never append again.
+fn decode_term(fields: &mut Fields<'_>) -> Option<u64> {
+    fields.u64().filter(|term| has_epoch(*term))
+}
+
 fn decode_numbers(fields: &mut Fields<'_>) -> Option<(u64, Vec<u32>)> {
     let (number, mut aliases) = (fields.u64()?, Vec::new());
     while !fields.0.is_empty() {
@@ -157,7 +163,8 @@ fn decode_numbers(fields: &mut Fields<'_>) -> Option<(u64, Vec<u32>)> {
 fn decode_heartbeats(fields: &mut Fields<'_>) -> Option<Vec<Heartbeat>> {
     let mut heartbeats = Vec::new();
     while !fields.0.is_empty() {
-        heartbeats.push(Heartbeat { alias: fields.u32()?, term: fields.u64()?, commit: fields.u64()? });
+        let (alias, term, commit) = (fields.u32()?, decode_term(fields)?, fields.u64()?);
+        heartbeats.push(Heartbeat { alias, term, commit });
     }
     Some(heartbeats)
 }
@@ -167,8 +174,9 @@ fn decode_message<'a>(fields: &mut Fields<'_>) -> Option<Frame<'a>> {
     let kind = *TYPES.get(usize::from(fields.u8()?)).filter(|kind| **kind != MessageType::MsgAppend)?;
     let mut message = Message { msg_type: kind, ..Message::default() };
     message.reject = fields.bool()?;
-    (message.term, message.log_term, message.index) = (fields.u64()?, fields.u64()?, fields.u64()?);
-    (message.commit, message.commit_term) = (fields.u64()?, fields.u64()?);
+    (message.term, message.log_term) = (decode_term(fields)?, decode_term(fields)?);
+    (message.index, message.commit) = (fields.u64()?, fields.u64()?);
+    message.commit_term = decode_term(fields)?;
     (message.reject_hint, message.request_snapshot) = (fields.u64()?, fields.u64()?);
     message.priority = fields.u64()?.cast_signed();
     let context_len = usize::from(fields.u16()?);
@@ -186,12 +194,12 @@ fn decode_message<'a>(fields: &mut Fields<'_>) -> Option<Frame<'a>> {
 }
 
 fn decode_snapshot<'a>(fields: &mut Fields<'_>) -> Option<Frame<'a>> {
-    let (alias, message_term) = (fields.u32()?, fields.u64()?);
-    let (index, term) = (fields.u64()?, fields.u64()?);
+    let (alias, message_term) = (fields.u32()?, decode_term(fields)?);
+    let (index, term) = (fields.u64()?, decode_term(fields)?);
     let offset = fields.offset()?;
     let len = fields.u64().filter(|len| (1..=SNAPSHOT_BYTES_MAX).contains(len))?;
     let crc = fields.u32()?;
-    if index == 0 || term == 0 || i32::try_from(term).is_err() {
+    if index == 0 || term == 0 {
         return None;
     }
     let configuration = fields.configuration().filter(Configuration::is_sound)?;
@@ -205,7 +213,7 @@ fn decode_snapshot<'a>(fields: &mut Fields<'_>) -> Option<Frame<'a>> {
 fn decode_append<'a>(fields: &mut Fields<'a>, batches_max: usize) -> Option<Frame<'a>> {
     let alias = fields.u32()?;
     let mut message = Message { msg_type: MessageType::MsgAppend, ..Message::default() };
-    (message.term, message.log_term) = (fields.u64()?, fields.u64()?);
+    (message.term, message.log_term) = (decode_term(fields)?, decode_term(fields)?);
     (message.index, message.commit) = (fields.u64()?, fields.u64()?);
     let offset = fields.offset()?;
     let (mut entries, mut batches) = (Vec::new(), 0);
@@ -234,7 +242,7 @@ fn decode_answer<'a>(fields: &mut Fields<'a>, body_max: usize) -> Option<Frame<'
 
 /// Reads a run into entries from index `next` on; returns how many batches it has.
 fn decode_run(fields: &mut Fields<'_>, next: u64, entries: &mut Vec<Entry>) -> Option<usize> {
-    let (kind, term, count) = (fields.u8()?, fields.u64()?, fields.u32()? as usize);
+    let (kind, term, count) = (fields.u8()?, decode_term(fields)?, fields.u32()? as usize);
     match kind {
         RUN_BATCHES => {
             if count.checked_mul(HEADER_BYTES)? > fields.0.len() {

@@ -160,6 +160,55 @@ fn an_offer_that_no_leader_makes_is_refused() {
     }
 }
 
+/// A term that no leader epoch can be would be written, and the group could never append again. Each kind of frame that has one
+/// is refused, whichever of its terms it is.
+#[test]
+fn a_term_beyond_all_leader_epochs_is_malformed() {
+    const LAST: u64 = i32::MAX as u64;
+    let is_malformed = |bytes: &[u8]| matches!(decode(bytes, BATCHES_MAX), Err(FrameError::Malformed(_)));
+    let framed = |write: &dyn Fn(&mut Vec<u8>)| {
+        let mut out = Vec::new();
+        write(&mut out);
+        out
+    };
+    for (term, is_beyond) in [(LAST, false), (LAST + 1, true), (u64::MAX, true)] {
+        for msg_type in TYPES.into_iter().filter(|kind| *kind != MessageType::MsgAppend) {
+            let mut plain = Message { msg_type, ..Message::default() };
+            if matches!(msg_type, MessageType::MsgReadIndex | MessageType::MsgReadIndexResp) {
+                let data = bytes::Bytes::from_static(b"request 1");
+                plain.set_entries(vec![Entry { data, ..Entry::default() }].into());
+            }
+            for said in [
+                Message { term, ..plain.clone() },
+                Message { log_term: term, ..plain.clone() },
+                Message { commit_term: term, ..plain.clone() },
+            ] {
+                let bytes = framed(&|out| assert!(message(9, &said, out)));
+                assert_eq!(is_malformed(&bytes), is_beyond, "{said:?}");
+            }
+        }
+        let beats = [Heartbeat { alias: 1, term: 2, commit: 3 }, Heartbeat { alias: 2, term, commit: 3 }];
+        for bytes in [framed(&|out| heartbeats(&beats, out)), framed(&|out| standing_heartbeats(&beats, out))]
+        {
+            assert_eq!(is_malformed(&bytes), is_beyond, "heartbeats of term {term}");
+        }
+        let noop = Entry { index: 11, term, ..Entry::default() };
+        for said in [
+            Message { term, ..append(vec![stub(11, 5)]) },
+            Message { log_term: term, ..append(vec![stub(11, 5)]) },
+            append(vec![stub(11, term)]),
+            append(vec![noop, stub(12, 5)]),
+        ] {
+            let bytes = append_frame(&said, &[0xAB; mainstem_records::HEADER_BYTES]);
+            assert_eq!(is_malformed(&bytes), is_beyond, "{said:?}");
+        }
+        let mut said = Message { msg_type: MessageType::MsgSnapshot, term, ..Message::default() };
+        said.set_snapshot(snapshot_of(&offer()));
+        let bytes = framed(&|out| assert!(message(9, &said, out)));
+        assert_eq!(is_malformed(&bytes), is_beyond, "an offer in term {term}");
+    }
+}
+
 #[test]
 fn frames_have_the_bytes_that_the_format_says() {
     let mut out = Vec::new();

@@ -1,0 +1,164 @@
+//! A leader whose followers are the test's: what they say is taken by hand, so that nothing depends on how long anything takes.
+
+use std::fmt::{Debug, Write};
+
+use mainstem_log::dir::{LogDir, NodeIdentity};
+use mainstem_log::storage::RealStorage;
+use mainstem_log::{Log, LogConfig, PartitionIdentity};
+use mainstem_replication::eraftpb::{Message, MessageType};
+use mainstem_replication::journal::{Journal, Start};
+use mainstem_replication::{Configuration, GroupId, Replica, ReplicaId, ReplicaOptions, found};
+use tracing::field::Field;
+use tracing::span;
+
+use super::cluster::{append, gate};
+use super::*;
+use crate::settings::TopicSettings;
+use crate::storage::partition::{NoLog, ReplicaEvents};
+
+const GROUP: GroupId = GroupId { topic_id: [7; 16], partition: 0 };
+/// The term in which it leads.
+const TERM: u64 = 1;
+
+struct NoEvents;
+
+impl ReplicaEvents for NoEvents {
+    fn role_changed(&self, _: &Arc<Partition>, _: mainstem_replication::Role) {}
+}
+
+/// The first replica of a group, which leads. There are no links to the others.
+pub(crate) struct Leader {
+    pub(crate) partition: Arc<Partition>,
+    links: Arc<Links>,
+    dir: Arc<LogDir>,
+    clock: Clock,
+    _home: tempfile::TempDir,
+}
+
+impl Leader {
+    /// It has the others' votes, and nothing else of them yet.
+    pub(crate) fn of_voters(count: i32) -> Leader {
+        let (clock, home) = (Clock::start(), tempfile::tempdir().expect("a directory"));
+        let identity = NodeIdentity { cluster_id: Some("cluster".into()), node_id: 1 };
+        let dir = LogDir::open(Arc::new(RealStorage), home.path(), &identity, "boot").expect("it opens");
+        let config = LogConfig { segment_bytes: 4_000, retention_ms: Some(1), ..LogConfig::default() };
+        let config = Arc::new(config);
+        let replica = elected(&dir, config.clone(), count);
+        let identity = LinkIdentity { node: 1, generation: 1, cluster_id: "cluster".into() };
+        let options = LinksOptions { clock, replica_lag_max_ms: 30_000, catch_up_rate: CATCH_UP_RATE };
+        let links = Links::start(identity, Vec::new(), options, gate()).expect("threads can be made");
+        let settings = Arc::new(TopicSettings::of_log(config, false, 1));
+        let events = Arc::new(NoEvents);
+        let partition =
+            Partition::replicated("t".into(), 0, dir.clone(), settings, replica, events, links.clone());
+        Leader { partition, links, dir, clock, _home: home }
+    }
+
+    pub(crate) fn append(&self, value: &[u8]) {
+        append(&self.partition, &self.clock, value).expect("it leads");
+    }
+
+    /// Another replica says that all entries up to one are on its disk.
+    pub(crate) fn hear_of_entries(&self, node: i32, index: u64) {
+        self.hear(Message { index, ..said(MessageType::MsgAppendResponse, node) });
+    }
+
+    fn hear(&self, message: Message) {
+        self.partition.step(message, 0, &[]).expect("it is taken");
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        self.links.stop();
+        drop(self.partition.take_log(NoLog::Gone));
+        self.dir.unlock();
+    }
+}
+
+fn said(msg_type: MessageType, node: i32) -> Message {
+    let (from, to) = (ReplicaId::new(node, 1).0, ReplicaId::new(1, 1).0);
+    Message { msg_type, from, to, term: TERM, ..Message::default() }
+}
+
+fn elected(dir: &Arc<LogDir>, config: Arc<LogConfig>, voters: i32) -> Replica {
+    let (mut journal, _) = Journal::open(dir.storage().clone(), dir.path()).expect("a journal");
+    let own = ReplicaId::new(1, 1);
+    let replicas: Vec<_> = (1..=voters).map(|node| ReplicaId::new(node, 1)).collect();
+    let configuration = Configuration::of_voters(&replicas);
+    found(&mut journal, GROUP, own, &configuration, Start::default()).expect("a founding");
+    let identity = PartitionIdentity { topic: "t".into(), topic_id: GROUP.topic_id, partition: 0 };
+    let (log, _) = Log::open(dir, &identity, config, 0).expect("a log");
+    dir.recovered().expect("the recovery is noted");
+    let options =
+        ReplicaOptions { write_caching: false, seed: 1, high_watermark: 0, broadcast_commit: false };
+    let journal = Arc::new(Mutex::new(journal));
+    let mut replica = Replica::open(log, GROUP, journal, options, 0).expect("the replica opens");
+    replica.campaign();
+    for msg_type in [MessageType::MsgRequestPreVoteResponse, MessageType::MsgRequestVoteResponse] {
+        for node in 2..=voters {
+            replica.step(said(msg_type, node), 0, &[]).expect("it is taken");
+        }
+    }
+    replica
+}
+
+/// What is logged on this thread, a line an event.
+#[derive(Clone, Default)]
+struct Logged(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Logged {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = event.metadata().level().to_string();
+        event.record(&mut |field: &Field, value: &dyn Debug| {
+            write!(line, " {field}={value:?}").expect("a string takes all");
+        });
+        self.0.lock().push(line);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// A replica that was away for longer than retention is refused by name, once, and counted; the others go on.
+#[test]
+fn a_replica_that_was_away_for_longer_than_retention_is_refused_by_name() {
+    const AWAY: i32 = 5;
+    let leader = Leader::of_voters(5);
+    (0..20).for_each(|_| leader.append(&[7; 1_000]));
+    let hear_of_all = |count: u64| (2..AWAY).for_each(|node| leader.hear_of_entries(node, 1 + count));
+    hear_of_all(20);
+    wait_for("retention", || {
+        leader.partition.maintain(&leader.clock).expect("the disk works");
+        let ends = leader.partition.ends().expect("it leads");
+        (ends.log_start > 0 && ends.high_watermark == 20).then_some(())
+    });
+    assert_eq!(leader.links.counts().0, 0);
+    let logged = Logged::default();
+    tracing::subscriber::with_default(logged.clone(), || {
+        (0..3).for_each(|_| leader.hear(said(MessageType::MsgHeartbeatResponse, AWAY)));
+    });
+    assert_eq!(leader.links.counts().0, 1, "it is counted once");
+    let lines = logged.0.lock().clone();
+    let errors: Vec<_> = lines.iter().filter(|line| line.starts_with("ERROR")).collect();
+    assert_eq!(errors.len(), 1, "{lines:?}");
+    for named in ["topic=t", "partition=0", "node=5", "needs records that retention has removed"] {
+        assert!(errors[0].contains(named), "{named}: {errors:?}");
+    }
+    leader.append(&[8; 8]);
+    hear_of_all(21);
+    assert_eq!(leader.partition.ends().map(|ends| ends.high_watermark), Ok(21), "the others go on");
+}
