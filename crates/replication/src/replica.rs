@@ -30,6 +30,7 @@ use offers::begin_log_anew;
 use parking_lot::Mutex;
 use raft::eraftpb::{ConfChange, ConfChangeV2, Entry, EntryType, HardState, Message, MessageType};
 use raft::{Config, RaftState, RawNode, StateRole};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -549,7 +550,11 @@ impl Replica {
             self.node.raft.election_elapsed = 0;
             ticks = ticks.min(now_ms.saturating_sub(self.heard_ms) / TICK_MS);
         }
+        let successor = self.successor(ticks);
         (0..ticks).for_each(|_| _ = self.node.tick());
+        if let Some(successor) = successor.filter(|_| self.node.raft.state == StateRole::Follower) {
+            self.node.raft.send_timeout_now(successor);
+        }
         self.make_way();
         self.heartbeat_ticks += ticks;
         self.rested = self.rests();
@@ -563,6 +568,20 @@ impl Replica {
             self.watch_offers();
         }
         self.choose_election_timeout();
+    }
+
+    /// Who asks for votes at once where a leader finds, within so many ticks, that no majority answers, and leads no more. Where nothing
+    /// gets to it any more, others still hear its heartbeats, and would begin to wait for their time-outs when those end. It is the
+    /// voter that had most, of those that have not answered: those that have are no majority.
+    fn successor(&self, ticks: u64) -> Option<u64> {
+        let raft = &self.node.raft;
+        if raft.state != StateRole::Leader || raft.election_elapsed + (ticks as usize) < ELECTION_TICKS {
+            return None;
+        }
+        let voters = self.configuration.voters.iter().filter(|voter| **voter != self.own);
+        let of_voters = voters.filter_map(|voter| Some((voter.0, raft.prs().get(voter.0)?)));
+        let silent = of_voters.filter(|(_, progress)| !progress.recent_active);
+        silent.max_by_key(|(id, progress)| (progress.matched, Reverse(*id))).map(|(id, _)| id)
     }
 
     /// Alone in its group, it would lead with a tail that is not durable.

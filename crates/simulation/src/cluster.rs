@@ -14,6 +14,7 @@ mod reading;
 mod tests;
 
 use crate::clients::{At, Producer};
+use crate::faults::FaultKinds;
 use crate::world::{SimulationOptions, Verdict, World};
 use calls::Calls;
 use mainstem_log::PartitionIdentity;
@@ -53,15 +54,15 @@ pub struct ClusterOptions {
     pub nodes: usize,
     /// Virtual time with faults, in ms.
     pub time_ms: u64,
-    /// Whether there are any faults.
-    pub faults: bool,
+    /// The kinds of faults that there may be; leadership goes there and back if there are any.
+    pub faults: FaultKinds,
     /// What the driver does wrong: a run that has to be found bad.
     pub defect: Option<Defect>,
 }
 
 impl Default for ClusterOptions {
     fn default() -> Self {
-        ClusterOptions { nodes: 3, time_ms: 20_000, faults: true, defect: None }
+        ClusterOptions { nodes: 3, time_ms: 20_000, faults: FaultKinds::ALL, defect: None }
     }
 }
 
@@ -111,7 +112,7 @@ pub fn simulate_cluster(seed: u64, options: ClusterOptions) -> Verdict {
     let mut cluster = Cluster::new(seed, options);
     let mut next_fault_ms = FIRST_FAULT_MS;
     while cluster.world.now_ms < options.time_ms {
-        if options.faults && cluster.world.now_ms >= next_fault_ms {
+        if !options.faults.is_empty() && cluster.world.now_ms >= next_fault_ms {
             cluster.inject();
             next_fault_ms = cluster.world.now_ms + 100 + cluster.world.random.below(2_500);
         }

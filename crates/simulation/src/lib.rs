@@ -11,10 +11,12 @@
 mod applier;
 mod clients;
 mod cluster;
+mod faults;
 mod node;
 #[cfg(test)]
 mod tests;
 mod world;
 
 pub use cluster::{ClusterOptions, Defect, simulate_cluster};
+pub use faults::{FaultKind, FaultKinds, UnknownFault};
 pub use world::{SimulationOptions, Verdict, simulate};

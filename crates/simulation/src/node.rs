@@ -6,13 +6,13 @@ use mainstem_log::dir::{LogDir, LogDirOptions, NodeIdentity};
 use mainstem_log::flusher::FlushWork;
 use mainstem_log::sim::{Random, SimStorage};
 use mainstem_log::{AppendError, Appended, Log, LogConfig, Origin, PartitionIdentity, ReadBound, prepare};
-use mainstem_records::{Batch, LeaderEpoch, Scratch};
+use mainstem_records::{Batch, LeaderEpoch, Scratch, TimestampType};
 use mainstem_replication::eraftpb::Message;
 use mainstem_replication::history::CONTROL;
 use mainstem_replication::journal::{Journal, JournalSync, Start};
 use mainstem_replication::{
-    Configuration, GroupId, LeaderAppendError, Outgoing, Replica, ReplicaId, ReplicaOptions, RoleState,
-    StepError, found,
+    Configuration, GroupId, LeaderAppendError, MessageError, Outgoing, Replica, ReplicaId, ReplicaOptions,
+    RoleState, StepError, found,
 };
 use parking_lot::Mutex;
 use std::io;
@@ -30,6 +30,9 @@ const SEGMENT_BYTES: u32 = 3_000;
 /// Segments of internal topics, whose batches are larger.
 const INTERNAL_SEGMENT_BYTES: u32 = 30_000;
 
+/// Where wall clocks begin.
+const WALL_MS: i64 = 1_000_000;
+
 /// Batches are read in ranges of so many bytes.
 const READ_BYTES: usize = 16 << 10;
 
@@ -41,6 +44,8 @@ pub(crate) struct NodeOptions {
     pub(crate) write_caching: bool,
     /// Whether it writes snapshots of what the first partition has, and gives up the log before them.
     pub(crate) has_snapshots: bool,
+    /// Whether its clock is in the records of data.
+    pub(crate) log_append_time: bool,
     pub(crate) seed: u64,
 }
 
@@ -56,7 +61,12 @@ pub(crate) struct Node {
     running: Option<Running>,
     back_at_ms: u64,
     disk: DiskFaults,
+    /// So long takes what comes and goes, at most; 0: no longer than elsewhere.
+    delay_max_ms: u64,
+    /// So much its wall clock is ahead of the time, or, below 0, behind.
+    clock_ms: i64,
     has_snapshots: bool,
+    timestamp_type: TimestampType,
 }
 
 /// What is wrong with a disk.
@@ -68,6 +78,8 @@ struct DiskFaults {
     hangs_until_ms: u64,
     /// One of the next syncs fails.
     fails: bool,
+    /// So long takes a sync, at most; 0: no longer than elsewhere.
+    sync_max_ms: u64,
     room_at_ms: u64,
 }
 
@@ -104,7 +116,9 @@ pub(crate) enum Produced {
 impl Node {
     /// A node whose replicas are in their groups, and run.
     pub(crate) fn found(options: NodeOptions, voters: &[ReplicaId]) -> Node {
-        let NodeOptions { id, partitions, write_caching, has_snapshots, seed } = options;
+        let NodeOptions { id, partitions, write_caching, has_snapshots, log_append_time, seed } = options;
+        let timestamp_type =
+            if log_append_time { TimestampType::LogAppendTime } else { TimestampType::CreateTime };
         let storage = SimStorage::new();
         let mut node = Node {
             id,
@@ -117,7 +131,10 @@ impl Node {
             running: None,
             back_at_ms: 0,
             disk: DiskFaults::default(),
+            delay_max_ms: 0,
+            clock_ms: 0,
             has_snapshots,
+            timestamp_type,
         };
         let dir = node.open_dir();
         let (mut journal, _) = Journal::open(Arc::new(node.storage.clone()), dir.path()).expect("a journal");
@@ -146,6 +163,7 @@ impl Node {
                 segment_bytes: if is_internal { INTERNAL_SEGMENT_BYTES } else { SEGMENT_BYTES },
                 index_interval_bytes: 300,
                 retention_ms: None,
+                timestamp_type: if is_internal { TimestampType::CreateTime } else { self.timestamp_type },
                 ..LogConfig::default()
             };
             Log::open(&dir, identity, Arc::new(config), now_ms).expect("the log opens").0
@@ -246,8 +264,33 @@ impl Node {
         self.storage.fail_syncs(0);
     }
 
-    /// Its disk works.
-    pub(crate) fn repair_disk(&mut self, now_ms: u64) {
+    /// A sync takes so long, at most.
+    pub(crate) fn slow_disk(&mut self, sync_max_ms: u64) {
+        self.disk.sync_max_ms = sync_max_ms;
+    }
+
+    /// What comes and goes takes so long, at most.
+    pub(crate) fn delay_links(&mut self, delay_max_ms: u64) {
+        self.delay_max_ms = delay_max_ms;
+    }
+
+    pub(crate) fn delay_max_ms(&self) -> u64 {
+        self.delay_max_ms
+    }
+
+    /// Its wall clock is so much ahead of the time from now on, or, below 0, behind.
+    pub(crate) fn set_clock(&mut self, ahead_ms: i64) {
+        self.clock_ms = ahead_ms;
+    }
+
+    /// What its wall clock says.
+    pub(crate) fn wall_ms(&self, now_ms: u64) -> i64 {
+        WALL_MS + now_ms as i64 + self.clock_ms
+    }
+
+    /// Its disk, its links and its clock work.
+    pub(crate) fn repair(&mut self, now_ms: u64) {
+        (self.delay_max_ms, self.clock_ms, self.disk.sync_max_ms) = (0, 0, 0);
         self.end_failing_syncs();
         self.storage.set_room(None);
         self.disk.full_until_ms = None;
@@ -352,14 +395,24 @@ impl Node {
         Some((ends.log_start, ends.log_end, replica.last_and_committed().0))
     }
 
-    pub(crate) fn step(&mut self, partition: usize, message: Message, offset: i64, batches: &[u8]) {
-        let Some(running) = &mut self.running else { return };
+    /// # Errors
+    /// The batches are not those of the message's entries, as [`Replica::step`] says.
+    pub(crate) fn step(
+        &mut self,
+        partition: usize,
+        message: Message,
+        offset: i64,
+        batches: &[u8],
+    ) -> Result<(), MessageError> {
+        let Some(running) = &mut self.running else { return Ok(()) };
         let replica = &mut running.replicas[partition];
         match replica.step(message, offset, batches) {
             Ok(()) => replica.check(),
+            Err(StepError::Message(error @ MessageError::Batches(_))) => return Err(error),
             Err(StepError::Message(error)) => panic!("{}: {error}", self.id),
             Err(StepError::Replica(error)) => assert!(self.disk.fails, "{}: {error}", self.id),
         }
+        Ok(())
     }
 
     pub(crate) fn report_unreachable(&mut self, id: ReplicaId) {
@@ -430,6 +483,7 @@ impl Node {
         sync_max_ms: u64,
         random: &mut Random,
     ) -> Vec<(usize, Outgoing)> {
+        let sync_max_ms = sync_max_ms.max(self.disk.sync_max_ms);
         let Some(running) = &mut self.running else { return Vec::new() };
         let (mut messages, mut flush) = (Vec::new(), false);
         for (partition, replica) in running.replicas.iter_mut().enumerate() {
@@ -520,10 +574,11 @@ impl Node {
     }
 
     pub(crate) fn produce(&mut self, partition: usize, batch: &[u8], now_ms: u64) -> Produced {
+        let wall_ms = self.wall_ms(now_ms);
         let Some(replica) = self.replica_mut(partition) else { return Produced::NotLeader };
         let config = replica.log().config().clone();
         let mut out = Vec::new();
-        let prepared = prepare(batch, &config, 0, Origin::Client, &mut Scratch::new(), &mut out);
+        let prepared = prepare(batch, &config, wall_ms, Origin::Client, &mut Scratch::new(), &mut out);
         match replica.append(&prepared.expect("a batch of ours"), now_ms) {
             Ok(appended) => Produced::Appended(appended),
             Err(LeaderAppendError::NotLeader { .. }) => Produced::NotLeader,

@@ -1,12 +1,20 @@
 //! One replicated partition: nothing acknowledged is lost, whatever fails.
 
 use crate::clients::Producer;
+use crate::faults::{FaultKind, FaultKinds};
 use crate::node::Node;
 use crate::world::{Frame, SimulationOptions, Stop, TURN_MS, Verdict, World, simulate};
 use mainstem_replication::TICK_MS;
 use mainstem_replication::history::Fault;
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZero;
 use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How many seeds of a whole cluster are tried.
+pub(crate) const SEEDS_VARIABLE: &str = "TEST_SIMULATED_CLUSTERS";
+pub(crate) const SEEDS: u64 = 200;
 
 /// The seeds of a test: `MAINSTEM_SIM_SEED` alone, or `MAINSTEM_SIM_RUNS` of them.
 fn seeds(runs: u64) -> Range<u64> {
@@ -22,6 +30,17 @@ pub(crate) fn seeds_of(variable: &str, runs: u64) -> Range<u64> {
     }
 }
 
+/// Runs each seed; a run is on one thread, and there is a thread for each processor.
+pub(crate) fn on_all_processors(seeds: Range<u64>, run: impl Fn(u64) + Sync) {
+    let next = AtomicU64::new(seeds.start);
+    let work = || {
+        let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+        numbers.take_while(|seed| *seed < seeds.end).for_each(&run);
+    };
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
+}
+
 fn assert_good(verdict: &Verdict) {
     let Verdict { seed, violations, faults, resumed_after_ms, agreed, .. } = verdict;
     assert!(
@@ -33,7 +52,8 @@ fn assert_good(verdict: &Verdict) {
 #[test]
 fn without_faults_everything_is_acknowledged() {
     for seed in 0..3 {
-        let verdict = simulate(seed, SimulationOptions { faults: false, ..SimulationOptions::default() });
+        let verdict =
+            simulate(seed, SimulationOptions { faults: FaultKinds::NONE, ..SimulationOptions::default() });
         assert_good(&verdict);
         assert!(verdict.acknowledged > 1_000, "{}", verdict.acknowledged);
     }
@@ -42,20 +62,40 @@ fn without_faults_everything_is_acknowledged() {
 #[test]
 fn nothing_acknowledged_is_lost() {
     let (mut acknowledged, mut faults) = (0, BTreeMap::<_, usize>::new());
+    let mut longest_ms = 0;
     for seed in seeds_of("TEST_SIMULATED_GROUPS", 200) {
         println!("MAINSTEM_SIM_SEED={seed}");
         let verdict = simulate(seed, SimulationOptions::default());
         assert_good(&verdict);
+        longest_ms = longest_ms.max(verdict.resumed_after_ms.unwrap_or(u64::MAX));
         acknowledged += verdict.acknowledged;
         verdict.faults.iter().for_each(|(name, count)| *faults.entry(*name).or_default() += count);
     }
-    println!("{acknowledged} acknowledged; {faults:?}");
+    println!("{acknowledged} acknowledged; resumed within {longest_ms} ms; {faults:?}");
+    assert!(seeds(200).count() == 1 || FaultKind::ALL.iter().all(|kind| faults.contains_key(kind.name())));
+    assert!(longest_ms <= PAUSE_MAX_MS, "after {longest_ms} ms");
 }
+
+/// The kinds of which named seeds were drawn.
+const KINDS_OF_NAMED_SEEDS: FaultKinds = FaultKinds::of(&[
+    FaultKind::Kill,
+    FaultKind::CleanStop,
+    FaultKind::PowerCutOne,
+    FaultKind::PowerCutAll,
+    FaultKind::PartitionOne,
+    FaultKind::PartitionOutwards,
+    FaultKind::DelayAll,
+    FaultKind::SlowDiskAll,
+    FaultKind::HangingSync,
+    FaultKind::FailingSync,
+    FaultKind::FullDisk,
+]);
 
 /// A follower that had no room for entries takes them later, although the leader's heartbeat stood while it had everything.
 #[test]
 fn what_a_follower_dropped_is_sent_again() {
-    assert_good(&simulate(775, SimulationOptions::default()));
+    let options = SimulationOptions { faults: KINDS_OF_NAMED_SEEDS, ..SimulationOptions::default() };
+    assert_good(&simulate(775, options));
 }
 
 #[test]
@@ -167,11 +207,164 @@ enum DiskFault {
     HangingSync,
 }
 
-/// The longest time without an acknowledgement since a moment.
-fn longest_pause_ms(world: &World, since_ms: u64) -> u64 {
+/// The longest time without an acknowledgement of a partition since a moment.
+fn longest_pause_ms(world: &World, partition: usize, since_ms: u64) -> u64 {
     let mut last_ms = since_ms;
-    let at = world.acknowledged().map(|event| event.at_ms).filter(|at_ms| *at_ms >= since_ms);
+    let of_partition = world.acknowledged().filter(|event| event.partition == partition as i32);
+    let at = of_partition.map(|event| event.at_ms).filter(|at_ms| *at_ms >= since_ms);
     at.chain([world.now_ms]).map(|at_ms| at_ms - std::mem::replace(&mut last_ms, at_ms)).max().unwrap_or(0)
+}
+
+/// The longest pause of acknowledgements that one fault may lead to where a majority lives, in ms of virtual time.
+const PAUSE_MAX_MS: u64 = 3_000;
+/// Of so many seeds of the mixtures of a whole cluster, one is tried with each kind of fault alone.
+const SEEDS_A_SEED: u64 = 40;
+
+/// One fault, and whom it happens to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OneFault {
+    pub(crate) kind: FaultKind,
+    pub(crate) nodes: usize,
+    /// The leader's node, or that of a follower.
+    is_leader: bool,
+}
+
+impl OneFault {
+    /// Each kind, at the leader and at a follower. Of five nodes a ring and a half are other than of three, and two are no majority.
+    pub(crate) fn all() -> Vec<OneFault> {
+        let nodes_of = |kind| match kind {
+            FaultKind::PowerCutTwo | FaultKind::PartitionHalf | FaultKind::PartitionRing => &[3, 5][..],
+            _ => &[3],
+        };
+        let mut all = Vec::new();
+        for kind in FaultKind::ALL {
+            let nodes = nodes_of(kind).iter();
+            let both = nodes.flat_map(|nodes| [(*nodes, true), (*nodes, false)]);
+            all.extend(both.map(|(nodes, is_leader)| OneFault { kind, nodes, is_leader }));
+        }
+        all
+    }
+
+    /// Whether no majority lives until nodes come back.
+    fn takes_majority(self) -> bool {
+        match self.kind {
+            FaultKind::PowerCutAll => true,
+            FaultKind::PowerCutTwo => self.nodes < 5,
+            _ => false,
+        }
+    }
+
+    /// Whether others have to lead when it happens to the leader.
+    fn moves_leadership(self) -> bool {
+        use FaultKind::*;
+        let moves = matches!(
+            self.kind,
+            Kill | CleanStop
+                | PowerCutOne
+                | PartitionOne
+                | PartitionHalf
+                | PartitionOutwards
+                | PartitionInwards
+        );
+        moves && self.is_leader
+    }
+}
+
+/// Any one fault stays where it is, and acknowledgements go on within three seconds; where a majority is gone, within three of its
+/// return.
+#[test]
+fn acknowledgements_resume_within_three_seconds_of_any_one_fault() {
+    check_pauses(SEEDS_A_SEED, &OneFault::all(), pause_of_one_fault);
+}
+
+/// Each fault, with one of so many seeds of the mixtures: `pause` has it happen, and returns the longest pause.
+pub(crate) fn check_pauses(
+    seeds_a_seed: u64,
+    faults: &[OneFault],
+    pause: impl Fn(u64, OneFault) -> Option<u64> + Sync,
+) {
+    let Range { start, end } = seeds_of(SEEDS_VARIABLE, SEEDS);
+    let seeds = start..start + ((end - start) / seeds_a_seed).max(1);
+    let pauses = Mutex::new((BTreeMap::<_, u64>::new(), Vec::new()));
+    on_all_processors(seeds, |seed| {
+        println!("MAINSTEM_SIM_SEED={seed}");
+        for fault in faults.iter().copied() {
+            let Some(pause_ms) = pause(seed, fault) else { continue };
+            let mut pauses = pauses.lock().expect("no seed has failed");
+            let (longest, too_long) = &mut *pauses;
+            let longest_ms = longest.entry((fault.kind.name(), fault.nodes, fault.is_leader)).or_default();
+            *longest_ms = pause_ms.max(*longest_ms);
+            too_long.extend((pause_ms > PAUSE_MAX_MS).then_some((seed, fault, pause_ms)));
+        }
+    });
+    let (longest, too_long) = pauses.into_inner().expect("no seed has failed");
+    println!("{longest:?}");
+    assert!(too_long.is_empty(), "{too_long:?}");
+}
+
+/// What a fault happens to.
+pub(crate) trait Subject {
+    fn turn(&mut self);
+    fn world(&mut self) -> &mut World;
+}
+
+impl Subject for World {
+    fn turn(&mut self) {
+        World::turn(self);
+    }
+
+    fn world(&mut self) -> &mut World {
+        self
+    }
+}
+
+fn run_until(subject: &mut impl Subject, at_ms: u64) {
+    while subject.world().now_ms < at_ms {
+        subject.turn();
+    }
+}
+
+impl OneFault {
+    /// Has it happen, and leaves it in place. Returns the longest pause of any of the first `partitions`; `None`: with `write.caching`
+    /// there is no such fault.
+    pub(crate) fn longest_pause_ms(self, subject: &mut impl Subject, partitions: usize) -> Option<u64> {
+        let begun_ms = subject.world().now_ms + 4_000 + subject.world().random.below(1_000);
+        run_until(subject, begun_ms);
+        let world = subject.world();
+        let leader = world.leader(0).expect("a leader");
+        let behind = 1 + world.random.below(self.nodes as u64 - 1) as usize;
+        let node = if self.is_leader { leader } else { (leader + behind) % self.nodes };
+        if self.kind.takes_unsynced() && world.nodes[node].write_caching() {
+            return None;
+        }
+        let (begun_ms, down_ms) = (world.now_ms, 500 + world.random.below(3_000));
+        let until_ms = if self.takes_majority() { begun_ms + down_ms } else { u64::MAX };
+        let since_ms = if self.takes_majority() { until_ms } else { begun_ms };
+        world.begin_fault(self.kind, node, until_ms);
+        run_until(subject, since_ms + 8_000);
+        let world = subject.world();
+        let now_leads = world.leader(0).expect("a leader");
+        assert!(!self.moves_leadership() || now_leads != leader, "{self:?}: {leader} leads as before");
+        (0..partitions).map(|partition| longest_pause_ms(world, partition, since_ms)).max()
+    }
+}
+
+/// The longest pause of one partition with producers and consumers.
+fn pause_of_one_fault(seed: u64, fault: OneFault) -> Option<u64> {
+    let (nodes, faults) = (fault.nodes, FaultKinds::of(&[fault.kind]));
+    let mut world = World::new(seed, SimulationOptions { nodes, faults, ..SimulationOptions::default() });
+    let pause_ms = fault.longest_pause_ms(&mut world, 1)?;
+    world.heal();
+    world.producers.iter_mut().for_each(Producer::stop);
+    let healed_ms = world.now_ms;
+    run_until(&mut world, healed_ms + 1_000);
+    while !world.agrees() {
+        assert!(world.now_ms < healed_ms + 20_000, "seed {seed}, {fault:?}: no agreement");
+        world.turn();
+    }
+    let verdict = world.finish(seed, Some(0));
+    assert!(verdict.is_good(), "seed {seed}, {fault:?}: {:?}", verdict.violations);
+    Some(pause_ms)
 }
 
 /// One disk, of the leader or of a follower: producers notice nothing of a follower's, and little of the leader's; the
@@ -188,7 +381,8 @@ fn check_without_the_disk_of_one(seed: u64) -> Vec<u64> {
     for fault in [DiskFault::Full, DiskFault::FailingSync, DiskFault::HangingSync] {
         for is_leader in [true, false] {
             let case = format!("seed {seed}, {fault:?}, leader {is_leader}");
-            let mut world = World::new(seed, SimulationOptions::default());
+            let options = SimulationOptions { faults: FaultKinds::NONE, ..SimulationOptions::default() };
+            let mut world = World::new(seed, options);
             let run = |world: &mut World, ms: u64| (0..ms / TURN_MS).for_each(|_| world.turn());
             run(&mut world, 4_000);
             let leader = world.leader(0).expect("a leader");
@@ -204,7 +398,7 @@ fn check_without_the_disk_of_one(seed: u64) -> Vec<u64> {
                 DiskFault::HangingSync => world.nodes[node].hang_disk(until_ms),
             }
             run(&mut world, 6_000);
-            let pause_ms = longest_pause_ms(&world, begun_ms);
+            let pause_ms = longest_pause_ms(&world, 0, begun_ms);
             let no_election = !is_leader || fault == DiskFault::HangingSync;
             let pause_max_ms = if no_election { 300 } else { 3_000 };
             assert!(pause_ms <= pause_max_ms, "{case}: a pause of {pause_ms} ms");
@@ -349,7 +543,8 @@ fn a_follower_that_was_away_goes_on_behind_a_snapshot() {
 #[test]
 fn the_replica_that_has_more_asks_for_votes_when_it_refuses_its_own() {
     for seed in seeds(40) {
-        let mut world = World::new(seed, SimulationOptions { faults: false, ..SimulationOptions::default() });
+        let mut world =
+            World::new(seed, SimulationOptions { faults: FaultKinds::NONE, ..SimulationOptions::default() });
         let run = |world: &mut World, ms: u64| (0..ms / TURN_MS).for_each(|_| world.turn());
         run(&mut world, 4_000);
         let leader = world.leader(0).expect("a leader");
@@ -388,7 +583,8 @@ fn the_replica_that_has_more_asks_for_votes_when_it_refuses_its_own() {
 fn a_vote_that_is_split_is_held_again_soon() {
     let mut splits = 0;
     for seed in seeds(40) {
-        let mut world = World::new(seed, SimulationOptions { faults: false, ..SimulationOptions::default() });
+        let mut world =
+            World::new(seed, SimulationOptions { faults: FaultKinds::NONE, ..SimulationOptions::default() });
         (0..4_000 / TURN_MS).for_each(|_| world.turn());
         let leader = world.leader(0).expect("a leader");
         let term = world.nodes[leader].leads(0).expect("it leads");
@@ -413,7 +609,8 @@ fn a_vote_that_is_split_is_held_again_soon() {
 #[test]
 fn without_faults_there_is_one_election() {
     for seed in seeds(20) {
-        let mut world = World::new(seed, SimulationOptions { faults: false, ..SimulationOptions::default() });
+        let mut world =
+            World::new(seed, SimulationOptions { faults: FaultKinds::NONE, ..SimulationOptions::default() });
         let mut terms = BTreeSet::new();
         while world.now_ms < 20_000 {
             world.turn();

@@ -6,6 +6,7 @@
 
 use crate::applier::{Asked, Range};
 use crate::clients::{Consumer, Producer};
+use crate::faults::FaultKinds;
 use crate::node::{Node, NodeOptions};
 use mainstem_log::PartitionIdentity;
 use mainstem_log::sim::Random;
@@ -19,6 +20,10 @@ use std::sync::Arc;
 pub(crate) const TURN_MS: u64 = 5;
 /// Between two repeats of what stands.
 const REPEAT_MS: u64 = 150;
+/// What goes between nodes takes up to so long where nothing is wrong.
+pub(crate) const QUIET_DELAY_MS: u64 = 5;
+/// So does a sync.
+pub(crate) const QUIET_SYNC_MS: u64 = 10;
 /// After the faults, so long at most until all replicas agree.
 const SETTLE_MS: u64 = 20_000;
 
@@ -29,8 +34,8 @@ pub struct SimulationOptions {
     pub nodes: usize,
     /// Virtual time with faults, in ms.
     pub time_ms: u64,
-    /// Whether there are any faults.
-    pub faults: bool,
+    /// The kinds of faults that there may be.
+    pub faults: FaultKinds,
     /// Acknowledges what is appended before it is committed: a run that has to be found bad.
     pub acknowledge_early: bool,
     /// Whether nodes write snapshots of what they have applied and give up the log before them, as those of metadata do.
@@ -42,7 +47,7 @@ impl Default for SimulationOptions {
         SimulationOptions {
             nodes: 3,
             time_ms: 20_000,
-            faults: true,
+            faults: FaultKinds::ALL,
             acknowledge_early: false,
             snapshots: false,
         }
@@ -127,7 +132,9 @@ pub(crate) struct World {
     /// Pairs between which nothing arrives, one way.
     pub(crate) cut: BTreeSet<(usize, usize)>,
     pub(crate) delay_max_ms: u64,
-    sync_max_ms: u64,
+    pub(crate) sync_max_ms: u64,
+    /// The faults that may be drawn.
+    pub(crate) kinds: FaultKinds,
     pub(crate) producers: Vec<Producer>,
     pub(crate) consumers: Vec<Consumer>,
     pub(crate) history: Vec<Event>,
@@ -143,7 +150,7 @@ pub fn simulate(seed: u64, options: SimulationOptions) -> Verdict {
     let mut world = World::new(seed, options);
     let mut next_fault_ms = 2_000;
     while world.now_ms < options.time_ms {
-        if options.faults && world.now_ms >= next_fault_ms {
+        if !options.faults.is_empty() && world.now_ms >= next_fault_ms {
             world.inject();
             next_fault_ms = world.now_ms + 100 + world.random.below(2_500);
         }
@@ -188,10 +195,14 @@ impl World {
         let write_caching = random.chance(15);
         let ids: Vec<_> = (0..options.nodes).map(|node| ReplicaId::new(node as i32 + 1, 1)).collect();
         let (has_snapshots, count) = (options.snapshots, partitions.len());
+        let log_append_time = options.faults.has_clocks();
         let partitions: Arc<[PartitionIdentity]> = partitions.into();
         let found = |id: &ReplicaId| {
             let (partitions, seed) = (partitions.clone(), random.next_u64());
-            Node::found(NodeOptions { id: *id, partitions, write_caching, has_snapshots, seed }, &ids)
+            Node::found(
+                NodeOptions { id: *id, partitions, write_caching, has_snapshots, log_append_time, seed },
+                &ids,
+            )
         };
         let nodes = ids.iter().map(found).collect();
         let majority = options.nodes / 2 + 1;
@@ -206,8 +217,9 @@ impl World {
             next_repeat_ms: 0,
             last_arrival: BTreeMap::new(),
             cut: BTreeSet::new(),
-            delay_max_ms: 5,
-            sync_max_ms: 10,
+            delay_max_ms: QUIET_DELAY_MS,
+            sync_max_ms: QUIET_SYNC_MS,
+            kinds: options.faults,
             producers: (0..3)
                 .map(|process| Producer::new(process, process as usize % data_partitions))
                 .collect(),
@@ -276,7 +288,11 @@ impl World {
         match frame {
             Frame::Message { partition, message, offset, batches, stands } => {
                 let term = message.term;
-                self.nodes[to].step(partition, message, offset, &batches);
+                if let Err(error) = self.nodes[to].step(partition, message, offset, &batches) {
+                    // What a leader had to cut since it said so is not in its log any more. The link ends.
+                    assert_ne!(self.nodes[from].leads(partition), Some(term), "from {from} to {to}: {error}");
+                    return self.lose(from, to);
+                }
                 if stands {
                     let link = self.links.entry((from, to)).or_default();
                     link.repeated.insert(partition as u32, term);
@@ -341,7 +357,8 @@ impl World {
     }
 
     fn post(&mut self, from: usize, to: usize, frame: Frame) {
-        let arrival = self.now_ms + 1 + self.random.below(self.delay_max_ms);
+        let of_nodes = self.nodes[from].delay_max_ms().max(self.nodes[to].delay_max_ms());
+        let arrival = self.now_ms + 1 + self.random.below(self.delay_max_ms.max(of_nodes));
         let last = self.last_arrival.entry((from, to)).or_default();
         *last = arrival.max(*last);
         self.sent += 1;
@@ -352,60 +369,14 @@ impl World {
         *self.faults.entry(name).or_default() += 1;
     }
 
-    pub(crate) fn inject(&mut self) {
-        let node = self.random.below(self.nodes.len() as u64) as usize;
-        let down_ms = self.now_ms + 50 + self.random.below(4_000);
-        match self.random.below(15) {
-            0 | 1 => self.stop_node(node, Stop::Kill, down_ms, "kill"),
-            2 | 3 if !self.nodes[node].write_caching() => {
-                self.stop_node(node, Stop::PowerCut, down_ms, "power cut")
-            }
-            4 if !self.nodes[node].write_caching() => {
-                for each in 0..self.nodes.len() {
-                    self.stop_node(each, Stop::PowerCut, down_ms, "power cut of all");
-                }
-            }
-            5 => self.stop_node(node, Stop::Clean, down_ms, "clean stop"),
-            6 => {
-                self.count_fault("partition");
-                let one_way = self.random.chance(40);
-                for other in (0..self.nodes.len()).filter(|other| *other != node) {
-                    self.cut.insert((node, other));
-                    if !one_way {
-                        self.cut.insert((other, node));
-                    }
-                }
-            }
-            7 => {
-                self.count_fault("delay");
-                self.delay_max_ms = 5 + self.random.below(300);
-            }
-            8 => {
-                self.count_fault("slow disk");
-                self.sync_max_ms = 10 + self.random.below(600);
-            }
-            9 | 10 => {
-                self.count_fault("full disk");
-                let room = self.random.below(8_000);
-                self.nodes[node].fill_disk(room, down_ms);
-            }
-            11 if !self.nodes[node].write_caching() => {
-                self.count_fault("failing sync");
-                self.nodes[node].fail_sync();
-            }
-            12 => {
-                self.count_fault("hanging sync");
-                self.nodes[node].hang_disk(down_ms);
-            }
-            _ => {
-                self.count_fault("repair");
-                self.repair();
-                self.transfer(0, node);
-                for partition in 1..self.partitions {
-                    let to = self.random.below(self.nodes.len() as u64) as usize;
-                    self.transfer(partition, to);
-                }
-            }
+    /// Networks, disks and clocks work again, and leadership moves.
+    pub(crate) fn repair_and_move(&mut self, node: usize) {
+        self.count_fault("repair");
+        self.repair();
+        self.transfer(0, node);
+        for partition in 1..self.partitions {
+            let to = self.random.below(self.nodes.len() as u64) as usize;
+            self.transfer(partition, to);
         }
     }
 
@@ -414,11 +385,6 @@ impl World {
             let to = self.nodes[to].id();
             self.nodes[leader].transfer(partition, to);
         }
-    }
-
-    fn stop_node(&mut self, node: usize, stop: Stop, until_ms: u64, name: &'static str) {
-        self.count_fault(name);
-        self.take_down(node, stop, until_ms);
     }
 
     pub(crate) fn take_down(&mut self, node: usize, stop: Stop, until_ms: u64) {
@@ -440,11 +406,11 @@ impl World {
         }
     }
 
-    /// Networks and disks work.
+    /// Networks, disks and clocks work.
     fn repair(&mut self) {
         self.cut.clear();
-        (self.delay_max_ms, self.sync_max_ms) = (5, 10);
-        self.nodes.iter_mut().for_each(|node| node.repair_disk(self.now_ms));
+        (self.delay_max_ms, self.sync_max_ms) = (QUIET_DELAY_MS, QUIET_SYNC_MS);
+        self.nodes.iter_mut().for_each(|node| node.repair(self.now_ms));
     }
 
     /// All faults end.

@@ -1,8 +1,10 @@
 //! `mainstem simulate`: a cluster with faults, in virtual time, by seed.
 
 use anyhow::{Result, bail};
-use clap::{ArgAction, Args};
-use mainstem_simulation::{ClusterOptions, SimulationOptions, Verdict, simulate, simulate_cluster};
+use clap::Args;
+use mainstem_simulation::{
+    ClusterOptions, FaultKinds, SimulationOptions, Verdict, simulate, simulate_cluster,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -23,9 +25,9 @@ pub(crate) struct Simulate {
     /// Seconds of virtual time with faults.
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
     time: u64,
-    /// Whether nodes are killed, lose power, are cut off, and wait for networks and disks.
-    #[arg(long, default_value_t = true, action = ArgAction::Set)]
-    faults: bool,
+    /// Kinds of faults with commas between them, `all`, or `none`; `partition` is all whose names begin so.
+    #[arg(long, value_name = "KINDS", num_args = 0..=1, default_value = "all", default_missing_value = "all")]
+    faults: FaultKinds,
     /// One partition with producers and consumers alone: no groups, no transactions.
     #[arg(long)]
     one_partition: bool,
@@ -112,15 +114,41 @@ fn to_json(verdict: &Verdict) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mainstem_simulation::FaultKind;
 
     #[test]
     fn a_verdict_is_one_line_and_names_what_went_wrong() {
-        let options = SimulationOptions { time_ms: 1000, faults: false, ..SimulationOptions::default() };
+        let options =
+            SimulationOptions { time_ms: 1000, faults: FaultKinds::NONE, ..SimulationOptions::default() };
         let verdict = simulate(1, options);
         let text = to_text(&verdict);
         assert!(text.starts_with("seed 1: good; ") && text.ends_with("faults: none"), "{text}");
         assert_eq!(to_json(&verdict)["good"], true);
         let bad = Verdict { agreed: false, resumed_after_ms: None, ..verdict };
         assert!(to_text(&bad).starts_with("seed 1: BAD; "), "{bad:?}");
+    }
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        simulate: Simulate,
+    }
+
+    fn faults(arguments: &[&str]) -> Result<FaultKinds, String> {
+        let line = ["mainstem", "--seed", "1"].iter().chain(arguments);
+        let line = <Line as clap::Parser>::try_parse_from(line).map_err(|error| error.to_string())?;
+        Ok(line.simulate.faults)
+    }
+
+    #[test]
+    fn faults_are_chosen_by_name() {
+        assert_eq!(faults(&[]), Ok(FaultKinds::ALL));
+        assert_eq!(faults(&["--faults"]), Ok(FaultKinds::ALL));
+        assert_eq!(faults(&["--faults", "--json"]), Ok(FaultKinds::ALL));
+        assert_eq!(faults(&["--faults", "none"]), Ok(FaultKinds::NONE));
+        let some = FaultKinds::of(&[FaultKind::Kill, FaultKind::ClockForwards, FaultKind::ClockBackwards]);
+        assert_eq!(faults(&["--faults", "kill,clock"]), Ok(some));
+        let refused = faults(&["--faults", "kill,fire"]).expect_err("there is no such fault");
+        assert!(refused.contains("`fire`") && refused.contains("partition-ring"), "{refused}");
     }
 }

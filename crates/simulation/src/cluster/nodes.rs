@@ -22,8 +22,7 @@ pub(crate) const HEARTBEAT_INTERVAL_MS: i32 = 200;
 const INITIAL_REBALANCE_DELAY_MS: i32 = 100;
 /// How often the coordinator looks for transactions that have timed out.
 const LOOK_FOR_TIMED_OUT_MS: u64 = 500;
-/// Where wall clocks begin; they differ by less than [`SKEW_MS`].
-const WALL_MS: i64 = 1_000_000;
+/// Wall clocks differ by less, where none has jumped.
 const SKEW_MS: u64 = 2_000;
 /// A marker that is written again comes so much later at most.
 const REPEATED_AFTER_MS: u64 = 1_500;
@@ -175,7 +174,7 @@ impl Cluster {
         let mut work = std::mem::take(&mut own.work);
         let mut context = Context {
             now_ms: self.world.now_ms,
-            wall_ms: WALL_MS + self.world.now_ms as i64 + own.skew_ms,
+            wall_ms: self.world.nodes[node].wall_ms(self.world.now_ms) + own.skew_ms,
             delay_max_ms: self.world.delay_max_ms,
             min_insync: self.world.min_insync,
             defect: self.nodes.defect,

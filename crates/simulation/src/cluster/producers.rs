@@ -496,7 +496,8 @@ impl TransactionalProducer {
         let config = world.nodes[node].log(partition).map(|log| log.config().clone());
         let (Some(term), Some(config)) = (term, config) else { return };
         let (mut scratch, mut out) = (Scratch::new(), Vec::new());
-        let prepared = prepare(&bytes, &config, 0, Origin::Client, &mut scratch, &mut out);
+        let wall_ms = world.nodes[node].wall_ms(now_ms);
+        let prepared = prepare(&bytes, &config, wall_ms, Origin::Client, &mut scratch, &mut out);
         let prepared = prepared.expect("a batch of ours").verified_by(guard);
         let appended = world.nodes[node]
             .append_with(partition, bytes.len(), |log, epoch| log.append(&prepared, epoch, now_ms));

@@ -1,18 +1,13 @@
 //! A whole cluster: what it promises holds, whatever fails; and what its driver does wrong is found.
 
-use super::{ClusterOptions, Defect, simulate_cluster};
-use crate::tests::seeds_of;
-use crate::world::Verdict;
+use super::{Cluster, ClusterOptions, DATA_PARTITIONS, Defect, simulate_cluster};
+use crate::faults::FaultKinds;
+use crate::tests::{OneFault, SEEDS, SEEDS_VARIABLE, Subject, check_pauses, on_all_processors, seeds_of};
+use crate::world::{Verdict, World};
 use mainstem_replication::history::{Fault, Violation};
 use std::collections::BTreeMap;
-use std::num::NonZero;
-use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many seeds are tried.
-const SEEDS_VARIABLE: &str = "TEST_SIMULATED_CLUSTERS";
-const SEEDS: u64 = 200;
 /// From the end of the faults until everybody has been served again, in ms of virtual time.
 const RESUMED_MAX_MS: u64 = 20_000;
 
@@ -27,7 +22,8 @@ fn assert_good(verdict: &Verdict) {
 #[test]
 fn without_faults_everybody_is_served() {
     for seed in 0..2 {
-        let verdict = simulate_cluster(seed, ClusterOptions { faults: false, ..ClusterOptions::default() });
+        let verdict =
+            simulate_cluster(seed, ClusterOptions { faults: FaultKinds::NONE, ..ClusterOptions::default() });
         assert_good(&verdict);
         let done = |name: &str| verdict.done.get(name).copied().unwrap_or(0);
         assert!(verdict.acknowledged > 1_000, "seed {seed}: {} appends", verdict.acknowledged);
@@ -58,15 +54,34 @@ fn what_a_cluster_promises_holds_whatever_fails() {
     println!("{:?}", done.into_inner());
 }
 
-/// Runs each seed; a run is on one thread, and there is a thread for each processor.
-fn on_all_processors(seeds: Range<u64>, run: impl Fn(u64) + Sync) {
-    let next = AtomicU64::new(seeds.start);
-    let work = || {
-        let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
-        numbers.take_while(|seed| *seed < seeds.end).for_each(&run);
-    };
-    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-    std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
+/// Of so many seeds of mixtures, one is tried with each kind of fault alone.
+const SEEDS_A_SEED: u64 = 100;
+
+impl Subject for Cluster {
+    fn turn(&mut self) {
+        Cluster::turn(self);
+    }
+
+    fn world(&mut self) -> &mut World {
+        &mut self.world
+    }
+}
+
+/// Of a whole cluster, whose partitions have leaders of their own and disks in common.
+#[test]
+fn acknowledgements_of_a_cluster_resume_within_three_seconds_of_any_one_fault() {
+    let faults: Vec<_> = OneFault::all().into_iter().filter(|fault| fault.nodes == 3).collect();
+    check_pauses(SEEDS_A_SEED, &faults, |seed, fault| {
+        let options = ClusterOptions { faults: FaultKinds::of(&[fault.kind]), ..ClusterOptions::default() };
+        let mut cluster = Cluster::new(seed, options);
+        // More than a majority is not there meanwhile.
+        cluster.world.min_insync = cluster.world.min_insync.min(2);
+        let pause_ms = fault.longest_pause_ms(&mut cluster, DATA_PARTITIONS)?;
+        cluster.world.heal();
+        let resumed_after_ms = cluster.settle();
+        assert_good(&cluster.finish(seed, resumed_after_ms));
+        Some(pause_ms)
+    });
 }
 
 /// Those that stand still for longer than a session; what they then commit is not theirs any more.
@@ -74,7 +89,8 @@ fn on_all_processors(seeds: Range<u64>, run: impl Fn(u64) + Sync) {
 fn members_of_classic_groups_are_thrown_out_and_come_back() {
     let mut done = BTreeMap::<_, usize>::new();
     for seed in 0..12 {
-        let verdict = simulate_cluster(seed, ClusterOptions { faults: false, ..ClusterOptions::default() });
+        let verdict =
+            simulate_cluster(seed, ClusterOptions { faults: FaultKinds::NONE, ..ClusterOptions::default() });
         assert_good(&verdict);
         verdict.done.iter().for_each(|(name, count)| *done.entry(*name).or_default() += count);
     }
