@@ -435,7 +435,8 @@ async fn run(config: ConsumerConfig, inbox: Arc<Inbox>) {
     }
 }
 
-fn random() -> u64 {
+/// A number that no other process, and no other call, is likely to have.
+pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 

@@ -15,7 +15,8 @@
 //! without such a claim gets free slices at once. What it goes on with may be another's by now, as soon as it gives that back.
 //!
 //! After a start of the publisher all instances are lost. Slices that one had then are kept for it, whoever comes before it
-//! ([`REJOIN_MS_MAX`]); an instance without slices waits meanwhile.
+//! ([`REJOIN_MS_MAX`]); an instance without slices waits meanwhile. So it is again with those of one that comes back in that time and is
+//! lost once more: its next connection may be under way, with what it has done since.
 //!
 //! A connection that arrives behind a later one of its process takes nothing: its instance has given it up ([`Attempt`]).
 //!
@@ -194,6 +195,8 @@ pub struct Handover {
     awaited: Vec<Awaited>,
     /// Until then they are; none before any instance has come.
     awaited_until_ms: Option<u64>,
+    /// Until then an instance that is lost is waited for, as all were at the start; 0 before any instance has come.
+    rejoin_until_ms: u64,
     /// The last connection of each process, the one that came last at the end.
     attempts: Vec<Attempt>,
 }
@@ -267,6 +270,7 @@ impl Handover {
             lost: Vec::new(),
             awaited: Vec::new(),
             awaited_until_ms: None,
+            rejoin_until_ms: 0,
             attempts: Vec::new(),
         }
     }
@@ -400,6 +404,7 @@ impl Handover {
             let until_ms = now_ms + if is_revoking { CLAIM_GRACE_MS } else { REJOIN_MS_MAX };
             let holder = Holder::new(&one.name);
             self.lost.push(Lost { holder, assignment, slices, is_revoking, until_ms });
+            self.wait_again(Awaited { holder, assignment, slices }, now_ms);
         }
         self.remove(|one| one.connection == connection);
         match is_lost {
@@ -507,8 +512,17 @@ impl Handover {
         if self.awaited.is_empty() || self.awaited_until_ms.is_some() {
             return;
         }
-        self.awaited_until_ms = Some(now_ms + REJOIN_MS_MAX);
+        self.rejoin_until_ms = now_ms + REJOIN_MS_MAX;
+        self.awaited_until_ms = Some(self.rejoin_until_ms);
         self.awaited.iter_mut().for_each(|one| one.holder.starts += 1);
+    }
+
+    /// An instance is lost, which may have come back just now: it is waited for as long as those that have not.
+    fn wait_again(&mut self, lost: Awaited, now_ms: u64) {
+        if now_ms < self.rejoin_until_ms {
+            self.awaited.push(lost);
+            self.awaited_until_ms = Some(self.rejoin_until_ms);
+        }
     }
 
     /// An instance has come back: neither it is waited for any more, nor those that had its slices before it.

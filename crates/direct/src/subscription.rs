@@ -21,6 +21,7 @@ pub(crate) use settings::Earlier;
 pub(crate) use settings::Settings;
 pub(crate) use written::Restored;
 
+use crate::consumer::random;
 use crate::error::{DirectError, Refused, Result};
 use crate::filter::Filter;
 use crate::handover::{Connection, Effect, Handover, JoinError, Joining, Part};
@@ -113,7 +114,7 @@ impl Subscription {
         let (beside, kept) = BesideJournal::open(queue, name)?;
         let path = beside.path().to_owned();
         let restored = match &kept {
-            None => Restored::new(view, start),
+            None => Restored::new(view, start, random()),
             Some(bytes) => Restored::of(bytes, view).ok_or_else(|| {
                 let reason = "it is of another version of this program, or no subscription; use that version, or delete it to \
                               have the consumer begin anew";
@@ -179,7 +180,8 @@ impl Subscription {
     pub(crate) fn check(&self, view: &JournalView) -> Result<(), Refused> {
         let state = self.state.lock();
         match state.diverged {
-            Some(Diverged { at, .. }) => Err(Refused::Diverged { at }),
+            // At what retention has taken meanwhile no consumer can go on.
+            Some(Diverged { at, .. }) => Err(Refused::Diverged { at: at.max(view.start) }),
             None => view.check_offset(state.handover.frontier()),
         }
     }
@@ -415,6 +417,7 @@ mod tests {
     use super::written::skipped_generations;
     use super::*;
     use crate::filter::criteria;
+    use crate::handover::Held;
     use crate::resume::JournalId;
 
     /// A journal with these runs, all of one epoch.
@@ -424,9 +427,20 @@ mod tests {
     }
 
     fn joined(subscription: &Subscription) -> Joined {
-        let name = "one".to_owned();
-        let joining = Joining { connection: 0, name, attempt: None, pinned: None, held: None };
-        subscription.join(joining).unwrap()
+        joined_as(subscription, "one", None)
+    }
+
+    fn joined_as(subscription: &Subscription, name: &str, held: Option<Held>) -> Joined {
+        let name = name.to_owned();
+        subscription.join(Joining { connection: 0, name, attempt: None, pinned: None, held }).unwrap()
+    }
+
+    /// The number of the assignment that one gets when it comes.
+    fn assigned(joined: &mut Joined) -> u64 {
+        match joined.mailbox.try_recv() {
+            Ok(Control::Assign { assignment, .. }) => assignment,
+            other => panic!("it is not assigned slices: {other:?}"),
+        }
     }
 
     #[test]
@@ -437,8 +451,9 @@ mod tests {
         let open = |view: &JournalView| Subscription::open(&queue, view, "analytics", 0).unwrap();
         let before = view(0, &[(1, 0), (2, 20)], 50);
         let subscription = open(&before);
-        let connection = joined(&subscription).connection;
-        subscription.done(connection, &Done { assignment: 1, offset: 40, finished: Vec::new() });
+        let mut joined = joined(&subscription);
+        let done = Done { assignment: assigned(&mut joined), offset: 40, finished: Vec::new() };
+        subscription.done(joined.connection, &done);
         drop(subscription);
         // A power cut has taken all behind 30; another run has appended others since.
         let lost = Err(Refused::Diverged { at: 30 });
@@ -447,6 +462,12 @@ mod tests {
         let longer = view(0, &[(1, 0), (2, 20), (3, 30)], 80);
         let subscription = open(&longer);
         assert_eq!(subscription.check(&longer), lost);
+        let retained = JournalView { start: 60, ..longer.clone() };
+        assert_eq!(
+            subscription.check(&retained),
+            Err(Refused::Diverged { at: 60 }),
+            "30 is not there to go on at"
+        );
         // Other settings are kept, and change nothing of that.
         subscription.set(|settings| settings.is_paused = true).unwrap();
         drop(subscription);
@@ -470,12 +491,32 @@ mod tests {
             drop(subscription);
             let next = open();
             let is_assigned = |name: &str| {
-                let joining =
-                    Joining { connection: 0, name: name.to_owned(), attempt: None, pinned: None, held: None };
-                matches!(next.join(joining).unwrap().mailbox.try_recv(), Ok(Control::Assign { .. }))
+                matches!(joined_as(&next, name, None).mailbox.try_recv(), Ok(Control::Assign { .. }))
             };
             assert_eq!(is_assigned("two"), !is_lost);
             assert_eq!(is_assigned("one"), is_lost, "it has come back");
+        }
+    }
+
+    /// A publisher may begin with a consumer anew while instances live: it was forgotten, or the directory is a copy of before it came.
+    #[test]
+    fn what_was_done_before_a_consumer_was_new_again_is_of_no_assignment_of_now() {
+        for is_copy in [false, true] {
+            let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+            let queues = dirs.each_ref().map(|dir| Queue::open(dir.path()).unwrap());
+            let open =
+                |queue: &Queue| Subscription::open(queue, &view(0, &[(1, 0)], 100), "analytics", 0).unwrap();
+            let subscription = open(&queues[0]);
+            let mut one = joined(&subscription);
+            let assignment = assigned(&mut one);
+            subscription.leave(one.connection, true);
+            assert!(is_copy || subscription.forget().unwrap());
+            drop(subscription);
+            let subscription = open(&queues[usize::from(is_copy)]);
+            assert_ne!(assigned(&mut joined_as(&subscription, "two", None)), assignment);
+            let done = Done { assignment, offset: 40, finished: Vec::new() };
+            joined_as(&subscription, "one", Some(Held { done, slices: Some(SliceRange::ALL), sent_to: 50 }));
+            assert_eq!(subscription.snapshot().offset, 0, "it is not what two has done");
         }
     }
 
@@ -487,8 +528,9 @@ mod tests {
         let name = "größe/../7";
         let open = |epoch| Subscription::open(&queue, &view(epoch, &[(1, 0)], 100), name, 3).unwrap();
         let subscription = open(0);
-        let joined = joined(&subscription);
-        let done = Done { assignment: 1, offset: 40, finished: vec![45..50, 60..61] };
+        let mut joined = joined(&subscription);
+        let first = assigned(&mut joined);
+        let done = Done { assignment: first, offset: 40, finished: vec![45..50, 60..61] };
         subscription.done(joined.connection, &done);
         let filter = criteria::only([criteria::tag("vip")]);
         subscription.set(|settings| settings.is_paused = true).unwrap();
@@ -506,7 +548,7 @@ mod tests {
         assert_eq!(Subscription::names(dir.path()).unwrap(), [name]);
         let again = open(0);
         let snapshot = again.snapshot();
-        assert_eq!((snapshot.offset, snapshot.generation), (40, 1 + 2 * skipped_generations(1)));
+        assert_eq!((snapshot.offset, snapshot.generation), (40, first + 2 * skipped_generations(1)));
         let earlier = vec![Earlier { filter: None, until: 70 }];
         let kept = Settings { is_paused: true, filter: Some(filter), filtered_from: 70, earlier, version: 0 };
         assert_eq!(snapshot.settings, kept);
@@ -514,7 +556,7 @@ mod tests {
         assert_eq!(queue.tailers().unwrap()[0].position, 40);
         drop(again);
         let after_a_kill = open(1);
-        assert_eq!(after_a_kill.snapshot().generation, 1 + 2 * skipped_generations(1));
+        assert_eq!(after_a_kill.snapshot().generation, first + 2 * skipped_generations(1));
         assert!(after_a_kill.forget().unwrap());
         assert_eq!(Subscription::names(dir.path()).unwrap(), [""; 0]);
         assert_eq!(queue.tailers().unwrap(), []);

@@ -257,6 +257,30 @@ async fn status_of(address: std::net::SocketAddr, mut frames: Vec<Frame>, consum
     }
 }
 
+/// Says of the first assignment that all before an offset is done, and returns the status that ends the call.
+async fn status_of_done(address: std::net::SocketAddr, open: proto::Open, offset: i64) -> tonic::Status {
+    let mut client = PublisherClient::connect(format!("http://{address}")).await.unwrap();
+    let (to_send, mut frames) = tokio::sync::mpsc::unbounded_channel();
+    let send = |frame| to_send.send(FromConsumer { frame: Some(frame) }).unwrap();
+    send(Frame::Open(open));
+    let outbound = futures_util::stream::poll_fn(move |context| frames.poll_recv(context));
+    let mut inbound = client.subscribe(outbound).await.unwrap().into_inner();
+    loop {
+        let message = tokio::time::timeout(support::DEADLINE, inbound.message()).await.expect("it ends");
+        match message {
+            Err(status) => return status,
+            Ok(message) => {
+                let frame = message.expect("it ends by a status").frame;
+                if let Some(from_publisher::Frame::Assign(assign)) = frame {
+                    let assignment = assign.assignment;
+                    send(Frame::Credit(proto::Credit { bytes: u64::MAX }));
+                    send(Frame::Done(proto::Done { assignment, offset, finished: vec![] }));
+                }
+            }
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_comes_late_takes_nothing_of_a_later_one() {
     let dir = tempfile::tempdir().unwrap();
@@ -303,19 +327,15 @@ async fn frames_that_lie_end_the_call() {
         credit_bytes: u64::MAX,
         ..proto::Open::default()
     };
-    let done = |assignment, offset| Frame::Done(proto::Done { assignment, offset, finished: vec![] });
+    let done = proto::Done { assignment: 1, offset: 1, finished: vec![] };
     let future = |offset| proto::Open { journal_id: journal.id().0.to_vec().into(), offset, ..open() };
     let more = proto::Held {
         done: Some(proto::Done { assignment: 1, offset: 9, finished: vec![] }),
         slices: Some(proto::Slices { from: 0, to: 1_024 }),
     };
     for (frames, reason) in [
-        (vec![done(1, 1)], "the first frame has to be Open"),
+        (vec![Frame::Done(done)], "the first frame has to be Open"),
         (vec![Frame::Open(open()), Frame::Open(open())], "comes first, and once"),
-        (
-            vec![Frame::Open(open()), Frame::Credit(proto::Credit { bytes: u64::MAX }), done(1, 1_000)],
-            "cannot be done",
-        ),
         (vec![Frame::Open(future(2))], "events from offset 1 on that were received are not in the journal"),
         (vec![Frame::Open(future(i64::MAX))], "are not in the journal"),
         (vec![Frame::Open(proto::Open { journal_id: vec![1, 2].into(), ..open() })], "16 bytes"),
@@ -329,6 +349,9 @@ async fn frames_that_lie_end_the_call() {
         let status = status_of(serving.address(), frames, &format!("liar: {reason}")).await;
         assert!(status.message().contains(reason), "{status:?}");
     }
+    let too_far = proto::Open { consumer: "liar: done".to_owned(), ..open() };
+    let status = status_of_done(serving.address(), too_far, 1_000).await;
+    assert!(status.message().contains("cannot be done"), "{status:?}");
     // Stale words are no lies.
     let mut reader = Reader::new(ConsumerConfig::new(support::address(serving.address()), "cart", "other"));
     reader.consumer.positions().done(mainstem_direct::Done { assignment: 77, offset: 5, finished: vec![] });

@@ -334,6 +334,56 @@ fn an_instance_that_does_not_come_back_is_waited_for_within_bounds() {
     "#]]);
 }
 
+/// Its next connection is under way, or it has not noticed yet that it lost the one before.
+#[test]
+fn one_that_comes_back_after_a_restart_and_is_lost_again_is_waited_for_again() {
+    let one_is_back = |connection, offset| back(connection, "one", held(done(2, offset, &[]), (0, 512), 9));
+    let mut script = two();
+    script
+        .restart()
+        .try_join("one comes back", one_is_back(11, 7))
+        .step("its connection is lost", |handover, now| handover.leave(11, true, now))
+        .join(12, "new")
+        .try_join("two comes back", back(13, "two", held(done(3, 8, &[]), (512, 1_024), 9)))
+        .try_join("one comes back once more", one_is_back(14, 8));
+    script.check(expect![[r#"
+        the publisher starts again
+        one comes back
+          11: assign #2 0..512 at 9, resumed; 0..512 is at 7 []
+        its connection is lost
+        new comes
+        two comes back
+          13: assign #3 512..1024 at 9, resumed; 512..1024 is at 8 []
+        one comes back once more
+          14: assign #2 0..512 at 9, resumed; 0..512 is at 8 []
+          14: revoke #2
+    "#]]);
+    // No longer than any other; and who is lost later is not.
+    let mut script = two();
+    script
+        .restart()
+        .try_join("one comes back", one_is_back(11, 7))
+        .step("its connection is lost", |handover, now| handover.leave(11, true, now))
+        .join(12, "new");
+    script.now_ms = REJOIN_MS_MAX;
+    script
+        .step("5 s later", |handover, now| handover.tick(now))
+        .step("the new one is lost", |handover, now| handover.leave(12, true, now))
+        .join(13, "another");
+    script.check(expect![[r#"
+        the publisher starts again
+        one comes back
+          11: assign #2 0..512 at 9, resumed; 0..512 is at 7 []
+        its connection is lost
+        new comes
+        5 s later
+          12: assign #4 0..1024 at 5; 0..512 is at 7 []
+        the new one is lost
+        another comes
+          13: assign #5 0..1024 at 5; 0..512 is at 7 []
+    "#]]);
+}
+
 /// As one whose process has started again too, or that did not hear of what it had got.
 #[test]
 fn one_that_has_come_back_without_what_it_had_is_not_waited_for() {
@@ -539,6 +589,26 @@ impl Model {
         }
     }
 
+    /// Does one of the events that may be done: in order within a slice, in any between slices.
+    fn handle(&mut self, which: usize) -> Option<i64> {
+        let mut first_of_slice = BTreeMap::new();
+        self.open.iter().for_each(|&(offset, slice)| {
+            first_of_slice.entry(slice).or_insert(offset);
+        });
+        let mut ready: Vec<_> = first_of_slice.into_iter().collect();
+        ready.sort_unstable_by_key(|(_, offset)| *offset);
+        let &(slice, offset) = ready.get(which % ready.len().max(1))?;
+        self.open.remove(&(offset, slice));
+        self.finished.insert(offset);
+        Some(offset)
+    }
+
+    /// What it says that it had when it comes back.
+    fn held(&self) -> Option<Held> {
+        let (_, slices) = self.assignment?;
+        Some(Held { done: self.done(), slices: Some(slices), sent_to: self.sent_to })
+    }
+
     fn done(&self) -> Done {
         let offset = self.open.first().map_or(self.sent_to, |(offset, _)| *offset);
         let behind = self.finished.iter().filter(|one| **one >= offset).map(|one| *one..one + 1);
@@ -556,6 +626,8 @@ enum Step {
     Leave(usize),
     Lose(usize),
     Return(usize),
+    /// It comes back by a connection that is lost before it hears of it.
+    Retry(usize),
     /// The publisher starts again: all are lost.
     Restart,
     Send(usize, i64),
@@ -574,7 +646,10 @@ fn steps(orderly: bool) -> impl Strategy<Value = Vec<Step>> {
         2 => Just(Step::Join),
         1 => who.clone().prop_map(Step::Leave),
         lose => who.clone().prop_map(Step::Lose),
-        4 => who.clone().prop_map(Step::Return),
+        6 => (who.clone(), 0u8..3).prop_map(|(who, tries)| match tries {
+            0 => Step::Retry(who),
+            _ => Step::Return(who),
+        }),
         restart => Just(Step::Restart),
         6 => (who.clone(), 1i64..30).prop_map(|(who, more)| Step::Send(who, more)),
         12 => (who.clone(), 0usize..20).prop_map(|(who, which)| Step::Handle(who, which)),
@@ -646,11 +721,7 @@ impl World {
     fn join(&mut self, name: Connection, mut model: Model) {
         self.connections += 1;
         let connection = self.connections;
-        let held = model.assignment.map(|(_, slices)| Held {
-            done: model.done(),
-            slices: Some(slices),
-            sent_to: model.sent_to,
-        });
+        let held = model.held();
         model.revoked = false;
         self.living.push((connection, model));
         let joining = Joining { connection, name: name.to_string(), attempt: None, pinned: None, held };
@@ -661,6 +732,24 @@ impl World {
             *model = Model::default();
         }
         self.carry_out(effects);
+    }
+
+    /// The publisher hears of one that was lost, which does not hear of that, and does one event more meanwhile.
+    fn retry(&mut self, who: usize) {
+        self.connections += 1;
+        let (connection, (name, model)) = (self.connections, &self.lost[who]);
+        let (name, held) = ((name + 2_000).to_string(), model.held());
+        let joining = Joining { connection, name, attempt: None, pinned: None, held };
+        let mut effects = self.handover.join(joining, self.now_ms).unwrap();
+        effects.extend(self.handover.leave(connection, true, self.now_ms));
+        effects.retain(|effect| match effect {
+            Effect::Assign { connection: to, .. }
+            | Effect::Revoke { connection: to, .. }
+            | Effect::Fence { connection: to } => *to != connection,
+        });
+        self.carry_out(effects);
+        let handled = self.lost[who].1.handle(0);
+        handled.into_iter().for_each(|offset| *self.handled.entry(offset).or_default() += 1);
     }
 
     fn step(&mut self, step: &Step) {
@@ -680,6 +769,7 @@ impl World {
                 let (name, model) = self.lost.remove(who % self.lost.len());
                 self.join(name + 2_000, model);
             }
+            Step::Retry(who) if !self.lost.is_empty() => self.retry(who % self.lost.len()),
             Step::Restart if !self.is_orderly || self.lost.is_empty() => {
                 self.handover = restarted(&self.handover);
                 self.lost.append(&mut self.living);
@@ -712,20 +802,8 @@ impl World {
 
     fn handle(&mut self, who: usize, which: usize) {
         let Some((_, model)) = self.living.get_mut(who) else { return };
-        // In order within a slice, in any between slices.
-        let mut first_of_slice = BTreeMap::new();
-        model.open.iter().for_each(|&(offset, slice)| {
-            first_of_slice.entry(slice).or_insert(offset);
-        });
-        let mut ready: Vec<_> = first_of_slice.into_iter().collect();
-        ready.sort_unstable_by_key(|(_, offset)| *offset);
-        if ready.is_empty() {
-            return;
-        }
-        let (slice, offset) = ready[which % ready.len()];
-        model.open.remove(&(offset, slice));
-        model.finished.insert(offset);
-        *self.handled.entry(offset).or_default() += 1;
+        let handled = model.handle(which);
+        handled.into_iter().for_each(|offset| *self.handled.entry(offset).or_default() += 1);
     }
 
     fn release(&mut self, who: usize) {

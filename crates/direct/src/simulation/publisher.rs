@@ -88,7 +88,9 @@ impl Publisher {
             proto::Start::Earliest => view.start,
             proto::Start::Latest => view.end,
         };
-        let subscription = self.subscribe(directory, Restored::new(&view, from));
+        // A number that is random, and the same for a seed.
+        let random = view.epochs.last().map_or(0, |run| run.run);
+        let subscription = self.subscribe(directory, Restored::new(&view, from, random));
         self.subscription = Some(subscription.clone());
         (subscription, Some(from))
     }

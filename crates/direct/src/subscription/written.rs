@@ -18,9 +18,9 @@ const FORGOTTEN_MAX: u64 = 1 << 20;
 /// those, by the random id of the run, so that no two copies go on with the same ones.
 const SPREAD: u64 = 1 << 32;
 
-/// How many numbers of assignments a run leaves out.
-pub(super) fn skipped_generations(run: u64) -> u64 {
-    FORGOTTEN_MAX + run % SPREAD
+/// How many numbers of assignments are left out, by the random id of a run or another random number.
+pub(super) fn skipped_generations(random: u64) -> u64 {
+    FORGOTTEN_MAX + random % SPREAD
 }
 
 /// A subscription's file, as it is written.
@@ -104,9 +104,14 @@ pub(super) struct Diverged {
 
 impl Restored {
     /// A consumer that is new and begins at `start`.
-    pub(crate) fn new(view: &JournalView, start: i64) -> Restored {
+    ///
+    /// It may have been known before: to a publisher of which this directory is an older copy, or to this one until it was forgotten.
+    /// Instances may have assignments of then, so those of now have other numbers, which begin by a random one.
+    pub(crate) fn new(view: &JournalView, start: i64, random: u64) -> Restored {
+        let mut handover = Handover::new(start);
+        handover.skip_generations(skipped_generations(random));
         Restored {
-            handover: Handover::new(start),
+            handover,
             settings: Settings::default(),
             diverged: None,
             runs: view.epochs.clone(),
