@@ -23,6 +23,7 @@ use self::node::{Node, Ports};
 use self::replica::ReplicaBatch;
 use crate::broker::{get, target_dir};
 use crate::kafka_node::{NEWEST, jars};
+use crate::wait::eventually;
 
 /// A cluster of JVMs on a busy machine takes its time.
 const READY_MAX: Duration = Duration::from_secs(120);
@@ -277,14 +278,17 @@ impl Cluster {
         self.node(id).log()
     }
 
-    /// What a node answers to GET on the operator's listener (`mainstem.http.listener`), without the head.
+    /// What a node answers to GET on the operator's listener (`mainstem.http.listener`), without the head. Waits until the node says
+    /// where that is: others know a node that starts before it is ready.
     ///
     /// # Panics
-    /// When the node has not said where that is, or does not answer.
+    /// When the node does not say so, or does not answer.
     pub fn http(&self, id: i32, path: &str) -> String {
-        let log = self.log(id);
-        let (_, said) =
-            log.rsplit_once("metrics on http://").expect("the node is ready and has the listener");
+        const SAID: &str = "metrics on http://";
+        let log = eventually("a node's operator's listener", || {
+            Some(self.log(id)).filter(|log| log.contains(SAID))
+        });
+        let (_, said) = log.rsplit_once(SAID).expect("it is there");
         let (address, _) = said.split_once('/').expect("a path follows");
         let answer = get(address, path);
         answer.split_once("\r\n\r\n").expect("a head").1.to_owned()
