@@ -99,7 +99,7 @@ mod tests {
         machine
     }
 
-    /// The first node decides, then the second one, and whoever applies has the same state; only their views differ.
+    /// The first node decides, then the second one, and each that applies has the same state; only their views differ.
     #[test]
     fn equal_records_make_equal_states_on_nodes_that_are_configured_differently() {
         let mut session = Session::new(FIRST);

@@ -14,7 +14,7 @@
 //! An instance that was lost may come back and go on with what it had (`held`), for [`CLAIM_GRACE_MS`]; an instance that comes
 //! without such a claim gets free slices at once. What it goes on with may be another's by now, as soon as it gives that back.
 //!
-//! After a start of the publisher all instances are lost. Slices that one had then are kept for it, whoever comes before it
+//! After a start of the publisher all instances are lost. Slices that one had then are kept for it, though others come before it
 //! ([`REJOIN_MS_MAX`]); an instance without slices waits meanwhile. So it is again with those of one that comes back in that time and is
 //! lost once more: its next connection may be under way, with what it has done since.
 //!

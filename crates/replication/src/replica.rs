@@ -1279,7 +1279,7 @@ pub enum StepError {
     Replica(#[from] ReplicaError),
 }
 
-/// What a link decodes has been checked; this is for whoever makes messages otherwise.
+/// What a link decodes has been checked; this is for messages that are made otherwise.
 fn check_terms(message: &Message) -> Result<(), MessageError> {
     let own = [message.term, message.log_term, message.commit_term];
     let entries = message.get_entries().iter().map(|entry| entry.term);

@@ -79,7 +79,7 @@ pub enum Defect {
     GivesUpWhatIsCommitted,
     /// Markers are written again, later and with the newest epochs.
     RepeatsMarkers,
-    /// A commit in a classic group counts as one of a member of its newest generation, whoever asks for it.
+    /// A commit in a classic group counts as one of a member of its newest generation, whichever member asks for it.
     CommitsForAnyGeneration,
 }
 

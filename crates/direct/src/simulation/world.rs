@@ -223,7 +223,7 @@ impl World {
         let is_orderly = self.is_orderly();
         let are_seated = self.are_all_seated();
         let may_change = !is_orderly || are_seated;
-        // Whoever comes while one is away gets its slices.
+        // An instance that comes while one is away gets its slices.
         let is_none_away = !is_orderly || self.are_all_connected();
         match self.random.below(100) {
             0..16 if may_change => self.spawn(),

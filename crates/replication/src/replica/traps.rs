@@ -13,7 +13,7 @@ use std::path::Path;
 const DIR: &str = "/data";
 /// More than any replica here has.
 const READ_BYTES: usize = 1 << 20;
-/// Messages are delivered in so many rounds at most, until nobody says anything.
+/// Messages are delivered in so many rounds at most, until no node says anything.
 const ROUNDS_MAX: usize = 100;
 
 /// A node with a replica of each partition.
@@ -236,7 +236,7 @@ fn deliver(nodes: &mut [Node], outgoing: &Outgoing, group: GroupId, batches: &[u
         replica.step(message.clone(), *offset, batches).expect("a message of ours");
     }
     if *stands && let Some(leader) = replica_of(nodes, ReplicaId(message.from), group) {
-        // Nobody repeats it here.
+        // No link repeats it here.
         leader.note_refusal(*to);
     }
 }
@@ -330,7 +330,7 @@ fn a_single_voter_with_an_unsynced_tail_waits_for_its_disk() {
     assert_eq!(nodes[0].content(0).len(), 1);
 }
 
-/// Nobody else has voted: where a power cut takes a term from the journal, the next leader leads in it again. Batches of the first
+/// No other node has voted: where a power cut takes a term from the journal, the next leader leads in it again. Batches of the first
 /// time that are still in the log are not counted to the second.
 #[test]
 fn a_single_voter_that_uses_a_lost_term_again_has_nothing_of_the_first_time() {
@@ -458,7 +458,7 @@ fn a_full_disk_stalls_that_group_alone() {
     assert_eq!(nodes[0].replica(0).log().ends().high_watermark, 2, "two of three have it");
     assert_eq!(nodes[2].content(0).len(), 1);
     assert!(nodes[2].running().dir.is_full());
-    assert_eq!(roles(&mut nodes), before, "nobody has looked for another leader");
+    assert_eq!(roles(&mut nodes), before, "no node has looked for another leader");
     let mut in_sync = |node: usize| {
         let now_ms = nodes[node].running().now_ms;
         nodes[node].replica(node).in_sync(now_ms, LAG_MAX_MS).len()

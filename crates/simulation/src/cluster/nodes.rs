@@ -111,7 +111,7 @@ impl Nodes {
         }
     }
 
-    /// A defect: whoever commits in the classic group does so as a member of its newest generation.
+    /// A defect: each member that commits in the classic group does so as a member of its newest generation.
     fn commit_as_newest(&self, request: &mut groups::Request<'static>) {
         if let groups::Request::OffsetCommit(commit) = request
             && let Some((generation, member)) = &self.newest
