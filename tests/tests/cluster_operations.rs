@@ -26,6 +26,8 @@ const ALONE: &str = "alone";
 /// A topic all of whose replicas have to be in sync.
 const STRICT: &str = "strict";
 /// A topic with fewer replicas than nodes.
+/// Made while nodes are away.
+const CREATED_WITHOUT: &str = "created-without";
 const SPREAD: &str = "spread";
 /// For an election, a session that runs out, and what a slow machine adds.
 const SEEN_MAX: Duration = Duration::from_secs(60);
@@ -301,17 +303,51 @@ fn five_replicas_on_five_nodes_go_on_without_two() {
         let why = await_may_stop(&cluster, *node, false);
         assert!(why.contains("only 2 other"), "{why}");
     }
+    let values = create_and_write_with_fenced_nodes(&cluster, &runtime, &left);
     gone.iter().for_each(|node| cluster.start_node(*node));
     runtime.block_on(cluster.wait_until_in_sync(TOPIC));
     send(10);
     runtime.block_on(producer.close());
-    // Who was away has caught up when its files say so: it counts as in sync for as long as it may lag.
-    let expected: Vec<_> =
-        (0..acknowledged).map(|offset| (offset, offset.to_string().into_bytes())).collect();
+    let expected: Vec<_> = (0..acknowledged).map(|offset| offset.to_string().into_bytes()).collect();
+    await_records(&cluster, TOPIC, &expected);
+    runtime.block_on(cluster.wait_until_in_sync(CREATED_WITHOUT));
+    await_records(&cluster, CREATED_WITHOUT, &values);
+}
+
+/// Creates a topic with replicas on nodes that are away, once the cluster has seen that they are; what it writes to it.
+fn create_and_write_with_fenced_nodes(cluster: &Cluster, runtime: &Runtime, left: &[i32]) -> Vec<Vec<u8>> {
+    await_sums(cluster, left, &[(FENCED, 2 * left.len() as i64)]);
+    let admin = Admin::new(cluster.client());
+    let topic = NewTopic { replication_factor: Some(5), ..NewTopic::new(CREATED_WITHOUT) };
+    runtime.block_on(admin.create_topic(&topic)).expect("Kafka creates it, too");
+    let values: Vec<Vec<u8>> = (0..10).map(|number| format!("without-{number}").into_bytes()).collect();
+    let producer = {
+        let _context = runtime.enter();
+        Producer::new(ProducerConfig::new(cluster.client())).expect("the settings agree")
+    };
+    for (offset, value) in (0..).zip(&values) {
+        let record = Record::new(CREATED_WITHOUT, value.clone());
+        let outcome = runtime.block_on(async { producer.send(record).await?.outcome().await });
+        assert_eq!(outcome.expect("three of five are enough").offset, Some(offset));
+    }
+    runtime.block_on(producer.close());
+    let found = runtime.block_on(admin.topic(CREATED_WITHOUT)).expect("it is there");
+    let partition = &found.partitions[0];
+    assert_eq!(partition.replicas.len(), 5);
+    let in_sync: BTreeSet<i32> = partition.isr.iter().copied().collect();
+    assert_eq!(in_sync, left.iter().copied().collect(), "who is away is not in sync");
+    values
+}
+
+/// Waits until the files of all nodes have these records of partition 0, in order and from offset 0: a node counts as in
+/// sync for as long as it may lag.
+#[track_caller]
+fn await_records(cluster: &Cluster, topic: &str, values: &[Vec<u8>]) {
+    let expected: Vec<_> = (0..).zip(values.iter().cloned()).collect();
     let deadline = Instant::now() + SEEN_MAX;
     for node in cluster.ids() {
         loop {
-            let batches = cluster.replica(TOPIC, 0, node);
+            let batches = cluster.replica(topic, 0, node);
             let records: Vec<_> = batches.iter().flat_map(ReplicaBatch::records).collect();
             if records == expected {
                 break;

@@ -11,7 +11,7 @@ use mainstem_wire::messages::create_partitions_response::{
 use mainstem_wire::metadata_frame::MetadataRecord;
 use mainstem_wire::{ErrorCode, Uuid};
 
-use super::create_topics::{DirectorySizes, partition_record, repeated_names};
+use super::create_topics::{DirectorySizes, repeated_names};
 use super::error::ApiError;
 use super::names;
 use super::node_view::NodeView;
@@ -66,7 +66,7 @@ impl MetadataStateMachine {
             return self.decide(vec![], response);
         }
         let mut directories = self.directory_sizes();
-        let records = growths.iter().flat_map(|growth| growth.records(&mut directories)).collect();
+        let records = growths.iter().flat_map(|growth| self.grown(growth, &mut directories)).collect();
         self.decide(records, response)
     }
 
@@ -103,7 +103,7 @@ impl MetadataStateMachine {
                 let first = image.partitions.first().and_then(|partition| partition.replicas.first());
                 self.spread(current..topic.count, factor, first.copied())?
             }
-            Some(assignments) => self.assigned_growth(assignments, added, factor)?,
+            Some(assignments) => self.assigned_growth(current, assignments, added, factor)?,
         };
         Ok(Growth { topic_id: image.id, first: current, partitions })
     }
@@ -111,6 +111,7 @@ impl MetadataStateMachine {
     /// The replicas that the client chose.
     fn assigned_growth(
         &self,
+        first: i32,
         assignments: &[CreatePartitionsAssignment<'_>],
         added: usize,
         factor: usize,
@@ -122,18 +123,17 @@ impl MetadataStateMachine {
             );
             return Err(ApiError::new(ErrorCode::INVALID_REPLICA_ASSIGNMENT, message));
         }
-        for assignment in assignments {
+        for (number, assignment) in (first..).zip(assignments) {
             self.check_assignment(&assignment.broker_ids, Some(factor))?;
+            self.check_one_is_up(number, &assignment.broker_ids)?;
         }
         Ok(assignments.iter().map(|assignment| assignment.broker_ids.clone()).collect())
     }
-}
 
-impl Growth {
-    fn records(&self, directories: &mut DirectorySizes) -> Vec<MetadataRecord<'static>> {
-        let numbered = (self.first..).zip(&self.partitions);
+    fn grown(&self, growth: &Growth, directories: &mut DirectorySizes) -> Vec<MetadataRecord<'static>> {
+        let numbered = (growth.first..).zip(&growth.partitions);
         let record = |(number, replicas): (i32, &Vec<i32>)| {
-            partition_record(self.topic_id, number, replicas, directories)
+            self.partition_record(growth.topic_id, number, replicas, directories)
         };
         numbered.map(record).collect()
     }

@@ -146,7 +146,7 @@ impl MetadataStateMachine {
         }
     }
 
-    /// Spreads partitions over the registered nodes; -1 is the default.
+    /// Spreads partitions over the registered nodes, fenced ones last; -1 is the default.
     fn place(&self, topic: &CreatableTopic<'_>, defaults: &TopicDefaults) -> Result<Vec<Vec<i32>>, ApiError> {
         let factor = match topic.replication_factor {
             -1 => defaults.default_replication_factor,
@@ -178,11 +178,12 @@ impl MetadataStateMachine {
         let takes_partitions = |broker: &&BrokerImage| broker.takes_partitions();
         let nodes: Vec<_> = self.ahead().brokers().filter(takes_partitions).map(NodeInRack::of).collect();
         let factor = usize::try_from(factor).unwrap_or(0);
-        if factor > nodes.len() {
-            let why = match nodes.len() {
-                0 => "All brokers are currently fenced, or have all their log directories cordoned."
+        let (can_lead, count) = (nodes.iter().any(NodeInRack::can_lead), nodes.len());
+        if !can_lead || factor > count {
+            let why = match can_lead {
+                false => "All brokers are currently fenced, or have all their log directories cordoned."
                     .to_string(),
-                count => format!(
+                true => format!(
                     "The target replication factor of {factor} cannot be reached because only {count} broker(s) are \
                      registered or some brokers have all their log directories cordoned."
                 ),
@@ -220,6 +221,7 @@ impl MetadataStateMachine {
             self.check_assignment(&assignment.broker_ids, factor)?;
             factor = Some(assignment.broker_ids.len());
             let number = assignment.partition_index;
+            self.check_one_is_up(number, &assignment.broker_ids)?;
             if partitions.insert(number, assignment.broker_ids.clone()).is_some() {
                 let message = format!("Found multiple manual partition assignments for partition {number}");
                 return Err(ApiError::new(ErrorCode::INVALID_REPLICA_ASSIGNMENT, message));
@@ -261,6 +263,18 @@ impl MetadataStateMachine {
         }
     }
 
+    /// Whether one of these nodes could lead a new partition now.
+    pub(super) fn check_one_is_up(&self, number: i32, replicas: &[i32]) -> Result<(), ApiError> {
+        if replicas.iter().any(|node| self.is_up(*node)) {
+            return Ok(());
+        }
+        let message = format!(
+            "All brokers specified in the manual partition assignment for partition {number} are fenced or in \
+             controlled shutdown."
+        );
+        Err(ApiError::new(ErrorCode::INVALID_REPLICA_ASSIGNMENT, message))
+    }
+
     /// Kafka's order: a topic, its configurations, its partitions.
     fn topic_records(&self, plans: &[Plan]) -> Vec<MetadataRecord<'static>> {
         let mut records = Vec::new();
@@ -281,12 +295,37 @@ impl MetadataStateMachine {
                 }))
             }));
             let partitions = (0i32..).zip(&plan.partitions);
-            records.extend(
-                partitions
-                    .map(|(number, replicas)| partition_record(plan.id, number, replicas, &mut directories)),
-            );
+            records.extend(partitions.map(|(number, replicas)| {
+                self.partition_record(plan.id, number, replicas, &mut directories)
+            }));
         }
         records
+    }
+
+    /// A new partition, led by its first replica if that is the only one: several elect their leader. A node that is fenced
+    /// is not in sync.
+    pub(super) fn partition_record(
+        &self,
+        topic_id: Uuid,
+        number: i32,
+        replicas: &[i32],
+        directories: &mut DirectorySizes,
+    ) -> MetadataRecord<'static> {
+        MetadataRecord::PartitionRecord(Box::new(PartitionRecord {
+            partition_id: number,
+            topic_id,
+            replicas: replicas.to_vec(),
+            isr: replicas.iter().copied().filter(|node| self.is_up(*node)).collect(),
+            leader: if let [only] = replicas { *only } else { NO_LEADER },
+            leader_epoch: 0,
+            partition_epoch: 0,
+            directories: replicas.iter().map(|node| directories.take_emptiest(*node)).collect(),
+            ..PartitionRecord::default()
+        }))
+    }
+
+    fn is_up(&self, node: i32) -> bool {
+        self.ahead().broker(node).is_some_and(|broker| !broker.fenced)
     }
 
     /// How many partitions each log directory of each node holds that takes more; all of them where none does, since a
@@ -404,26 +443,6 @@ impl DirectorySizes {
             *dir
         })
     }
-}
-
-/// A new partition, led by its first replica if that is the only one: several elect their leader.
-pub(super) fn partition_record(
-    topic_id: Uuid,
-    number: i32,
-    replicas: &[i32],
-    directories: &mut DirectorySizes,
-) -> MetadataRecord<'static> {
-    MetadataRecord::PartitionRecord(Box::new(PartitionRecord {
-        partition_id: number,
-        topic_id,
-        replicas: replicas.to_vec(),
-        isr: replicas.to_vec(),
-        leader: if let [only] = replicas { *only } else { NO_LEADER },
-        leader_epoch: 0,
-        partition_epoch: 0,
-        directories: replicas.iter().map(|node| directories.take_emptiest(*node)).collect(),
-        ..PartitionRecord::default()
-    }))
 }
 
 /// The broker key has a lower bound than the topic key of Kafka 4.

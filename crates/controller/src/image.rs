@@ -101,9 +101,9 @@ impl BrokerImage {
         self.log_dirs.iter().filter(|dir| !self.cordoned_log_dirs.contains(dir))
     }
 
-    /// Whether it takes new partitions. A broker that names no directories may have one.
+    /// Whether it takes new partitions, once it is not fenced. A broker that names no directories may have one.
     pub(super) fn takes_partitions(&self) -> bool {
-        !self.fenced && (self.log_dirs.is_empty() || self.open_log_dirs().next().is_some())
+        self.log_dirs.is_empty() || self.open_log_dirs().next().is_some()
     }
 }
 

@@ -1,4 +1,6 @@
-//! Where the replicas of new partitions go: leaders take turns, replicas are in different racks as far as there are racks.
+//! Where the replicas of new partitions go: leaders take turns, replicas are in different racks as far as there are racks. A
+//! node that is fenced leads none, and has a replica where the others are too few or in the same racks, as Kafka's
+//! `StripedReplicaPlacer` has it: a topic can be created while a node is away.
 
 use super::image::BrokerImage;
 
@@ -7,39 +9,35 @@ use super::image::BrokerImage;
 pub(super) struct NodeInRack {
     id: i32,
     rack: Option<String>,
+    fenced: bool,
 }
 
 impl NodeInRack {
     pub(super) fn of(broker: &BrokerImage) -> NodeInRack {
-        NodeInRack { id: broker.id, rack: broker.rack.clone() }
+        NodeInRack { id: broker.id, rack: broker.rack.clone(), fenced: broker.fenced }
+    }
+
+    /// Whether partitions may begin with it.
+    pub(super) fn can_lead(&self) -> bool {
+        !self.fenced
     }
 }
 
 /// Nodes in an order in which neighbours are in different racks, as far as that is possible.
 pub(super) struct Placement<'a> {
+    /// Those that may lead.
     order: Vec<&'a NodeInRack>,
+    fenced: Vec<&'a NodeInRack>,
 }
 
 impl<'a> Placement<'a> {
-    /// An order of these nodes, which are sorted by id: one of each rack in turn.
+    /// An order of these nodes, which are sorted by id: one of each rack in turn. At least one of them is not fenced.
     pub(super) fn new(nodes: &'a [NodeInRack]) -> Self {
-        let mut left: Vec<&NodeInRack> = nodes.iter().collect();
-        let mut order = Vec::with_capacity(nodes.len());
-        while !left.is_empty() {
-            let mut seen = Vec::new();
-            left.retain(|node| {
-                let is_next = node.rack.is_none() || !seen.contains(&&node.rack);
-                if is_next {
-                    seen.push(&node.rack);
-                    order.push(*node);
-                }
-                !is_next
-            });
-        }
-        Placement { order }
+        let (fenced, unfenced) = nodes.iter().partition(|node| node.fenced);
+        Placement { order: racks_in_turn(unfenced), fenced: racks_in_turn(fenced) }
     }
 
-    /// Where a node is in the order.
+    /// Where a node is in the order; `None` for one that is fenced.
     pub(super) fn rank(&self, id: i32) -> Option<usize> {
         self.order.iter().position(|node| node.id == id)
     }
@@ -52,7 +50,8 @@ impl<'a> Placement<'a> {
         let shift = partition / count;
         let others =
             (0..count - 1).map(|step| self.order[(first + 1 + (step + shift) % (count - 1)) % count]);
-        let others: Vec<_> = if count > 1 { others.collect() } else { Vec::new() };
+        let mut others: Vec<_> = if count > 1 { others.collect() } else { Vec::new() };
+        others.extend(&self.fenced);
         let mut chosen = vec![self.order[first]];
         // First those in racks that have none of the replicas, then whichever are left.
         for any_rack in [false, true] {
@@ -68,6 +67,22 @@ impl<'a> Placement<'a> {
     }
 }
 
+fn racks_in_turn(mut left: Vec<&NodeInRack>) -> Vec<&NodeInRack> {
+    let mut order = Vec::with_capacity(left.len());
+    while !left.is_empty() {
+        let mut seen = Vec::new();
+        left.retain(|node| {
+            let is_next = node.rack.is_none() || !seen.contains(&&node.rack);
+            if is_next {
+                seen.push(&node.rack);
+                order.push(*node);
+            }
+            !is_next
+        });
+    }
+    order
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -75,7 +90,11 @@ mod tests {
     use super::*;
 
     fn nodes(racks: &[Option<&str>]) -> Vec<NodeInRack> {
-        let node = |(id, rack): (i32, &Option<&str>)| NodeInRack { id, rack: rack.map(str::to_string) };
+        let node = |(id, rack): (i32, &Option<&str>)| NodeInRack {
+            id,
+            rack: rack.map(str::to_string),
+            fenced: false,
+        };
         (1..).zip(racks).map(node).collect()
     }
 
@@ -105,6 +124,30 @@ mod tests {
                 let racks: BTreeSet<_> = replicas.iter().map(|id| (id - 1) / 2).collect();
                 assert_eq!(racks.len(), factor.min(3), "{replicas:?}");
             }
+        }
+    }
+
+    #[test]
+    fn nodes_that_are_fenced_lead_nothing_and_come_last_of_their_rack() {
+        let mut without_racks = nodes(&[None; 4]);
+        without_racks[1].fenced = true;
+        let placement = Placement::new(&without_racks);
+        for partition in 0..12 {
+            let replicas = placement.replicas(3, partition, 3);
+            assert!(!replicas.contains(&2), "{replicas:?}: the others are enough");
+            let all = placement.replicas(3, partition, 4);
+            assert_eq!((all[0] != 2, all[3]), (true, 2), "{all:?}");
+        }
+        assert_eq!(placement.rank(2), None, "it cannot lead");
+
+        let mut in_racks = nodes(&[Some("a"), Some("a"), Some("b"), Some("b"), Some("c")]);
+        in_racks[4].fenced = true;
+        in_racks[3].fenced = true;
+        let placement = Placement::new(&in_racks);
+        for partition in 0..12 {
+            let replicas = placement.replicas(0, partition, 3);
+            assert!(replicas[0] <= 3 && replicas.contains(&5), "{replicas:?}: a rack counts for more");
+            assert!(replicas.contains(&3) && !replicas.contains(&4), "{replicas:?}: node 3 has its rack");
         }
     }
 

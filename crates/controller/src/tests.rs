@@ -650,23 +650,69 @@ fn replicas_are_on_as_many_nodes_as_there_are() {
     assert_eq!(grown.replicas, [1, 3, 2]);
 }
 
+fn fence(session: &mut Session, node: i32, epoch: i64, fenced: bool) -> usize {
+    let decision = session.machine.set_fenced(node, epoch, fenced);
+    let records = decision.records.len();
+    session.append(decision);
+    session.commit_all();
+    records
+}
+
+fn epoch(session: &Session, node: i32) -> i64 {
+    session.machine.image().broker(node).expect("registered").epoch
+}
+
 #[test]
-fn a_fenced_node_gets_no_partitions_until_it_is_back() {
+fn a_node_is_fenced_once_and_never_for_a_registration_before() {
     let mut session = cluster();
-    let epoch = session.machine.image().broker(3).expect("registered").epoch;
-    let fence = |session: &mut Session, epoch, fenced| {
-        let decision = session.machine.set_fenced(3, epoch, fenced);
-        let records = decision.records.len();
-        session.append(decision);
-        session.commit_all();
-        records
-    };
-    assert_eq!(fence(&mut session, epoch - 1, true), 0, "it has registered again since");
-    assert_eq!((fence(&mut session, epoch, true), fence(&mut session, epoch, true)), (1, 0));
-    assert!(session.create(topic("a", 1, 3)).starts_with("INVALID_REPLICATION_FACTOR"));
-    assert_eq!(session.create(topic("a", 1, 2)), "ok 1x2");
-    assert_eq!(fence(&mut session, epoch, false), 1);
-    assert_eq!(session.create(topic("b", 1, 3)), "ok 1x3");
+    let epoch = epoch(&session, 3);
+    assert_eq!(fence(&mut session, 3, epoch - 1, true), 0, "it has registered again since");
+    assert_eq!((fence(&mut session, 3, epoch, true), fence(&mut session, 3, epoch, true)), (1, 0));
+    assert_eq!(fence(&mut session, 3, epoch, false), 1);
+}
+
+#[test]
+fn a_topic_is_created_while_a_node_is_fenced() {
+    let mut session = cluster();
+    let epoch = epoch(&session, 3);
+    fence(&mut session, 3, epoch, true);
+    assert_eq!(session.create(topic("a", 4, 3)), "ok 4x3");
+    assert_eq!(session.create(topic("two", 4, 2)), "ok 4x2");
+    assert!(session.create(topic("four", 1, 4)).starts_with("INVALID_REPLICATION_FACTOR"));
+    session.commit_all();
+    assert_eq!(session.grow("a", 5, None), "ok");
+    session.commit_all();
+    let partitions = |name: &str| &session.machine.image().topic(name).expect("created").partitions;
+    assert_eq!((partitions("a").len(), partitions("two").len()), (5, 4));
+    for partition in partitions("a") {
+        assert_eq!(partition.replicas[2], 3, "it does not come first: {partition:?}");
+        assert_eq!(partition.isr, partition.replicas[..2], "it is not in sync: {partition:?}");
+    }
+    for partition in partitions("two") {
+        assert!(!partition.replicas.contains(&3), "the others are enough: {partition:?}");
+    }
+}
+
+#[test]
+fn nothing_is_created_where_all_nodes_are_fenced() {
+    let mut session = cluster();
+    session.create(topic("there", 1, 1));
+    for node in [1, 2, 3] {
+        let epoch = epoch(&session, node);
+        fence(&mut session, node, epoch, true);
+    }
+    let refused = session.create(topic("a", 1, 1));
+    assert_eq!(
+        refused,
+        "INVALID_REPLICATION_FACTOR: Unable to replicate the partition 1 time(s): All brokers are currently fenced, or \
+         have all their log directories cordoned."
+    );
+    let assigned = "INVALID_REPLICA_ASSIGNMENT: All brokers specified in the manual partition assignment for partition \
+                    1 are fenced or in controlled shutdown.";
+    assert_eq!(session.grow("there", 2, Some(&[&[2]])), assigned);
+    let epoch = epoch(&session, 2);
+    fence(&mut session, 2, epoch, false);
+    assert_eq!(session.grow("there", 2, Some(&[&[2]])), "ok");
 }
 
 #[test]
