@@ -1,7 +1,8 @@
 //! The stage `unit`: every test of the workspace is built at once, and run program by program.
 //!
 //! Some programs do little but wait, for kills, for JVMs, for a slow network. They run one after the other beside all others, at a
-//! priority so low that these do not feel it. Programs that judge times come last, when the others are through.
+//! priority so low that these do not feel it. Programs that run clusters of processes or judge times come last, when all others are
+//! through, and run one test at a time: a process that gets no turn for seconds is fenced, or loses its place, as it should.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,22 @@ use crate::interop::report::Counts;
 use crate::{faults, workspace};
 
 /// Targets that mostly wait, for kills and timeouts or for JVMs; the longest come first.
-const WAITING: &[&str] = &["takeover", "streams", "half_open", "app", "scenarios", "kills"];
+const WAITING: &[&str] = &["takeover", "streams", "half_open", "app", "kills"];
+/// Targets whose tests start several nodes, or a node with bounds on its times.
+const CLUSTERS: &[&str] = &[
+    "scenarios",
+    "attached",
+    "groups",
+    "semantics",
+    "cluster",
+    "cluster_bad_input",
+    "cluster_disks",
+    "cluster_isolation",
+    "cluster_kills",
+    "cluster_operations",
+    "cluster_security",
+    "cluster_snapshots",
+];
 /// Targets that judge how long something takes, or what is resident meanwhile.
 const JUDGES: &[&str] = &["bench", "hostile_connections", "hostile_loads", "stop", "allocations", "memory"];
 /// What a waiting program's niceness is raised by.
@@ -49,7 +65,7 @@ pub(crate) fn run(variables: &[(&str, String)]) -> Result<Counts> {
     println!("{} test programs were built in {:.0} s", programs.len(), begin.elapsed().as_secs_f64());
     let logs = workspace::root().join("target").join("test-logs");
     fs::create_dir_all(&logs)?;
-    let (beside, alone) = lanes(programs);
+    let Lanes { beside, rest, alone } = lanes(programs);
     let ended = Mutex::new(Vec::new());
     let lane = |programs: &[Program], is_waiting| -> Result<()> {
         for program in programs {
@@ -60,9 +76,10 @@ pub(crate) fn run(variables: &[(&str, String)]) -> Result<Counts> {
     };
     thread::scope(|scope| {
         let waiting = scope.spawn(|| lane(&beside, true));
-        lane(&alone, false)?;
+        lane(&rest, false)?;
         waiting.join().expect("a lane does not panic")
     })?;
+    lane(&alone, false)?;
     let mut ended = ended.into_inner().expect("no thread panicked with it");
     let mut counts = Counts::default();
     ended.iter().for_each(|one| counts += one.counts);
@@ -101,14 +118,32 @@ fn program(message: &Value) -> Option<Program> {
     })
 }
 
-/// What waits, and all others, with those that judge times at the end.
-fn lanes(programs: Vec<Program>) -> (Vec<Program>, Vec<Program>) {
-    let rank = |of: &[&str], program: &Program| of.iter().position(|target| *target == program.target);
-    let (mut beside, mut alone): (Vec<_>, Vec<_>) =
+/// The programs in the order in which they run.
+struct Lanes {
+    /// Beside `rest`.
+    beside: Vec<Program>,
+    rest: Vec<Program>,
+    /// After both.
+    alone: Vec<Program>,
+}
+
+fn rank(of: &[&str], program: &Program) -> Option<usize> {
+    of.iter().position(|target| *target == program.target)
+}
+
+/// Whether its tests run one at a time.
+fn is_cluster(program: &Program) -> bool {
+    rank(CLUSTERS, program).is_some()
+}
+
+fn lanes(programs: Vec<Program>) -> Lanes {
+    let (mut beside, others): (Vec<_>, Vec<_>) =
         programs.into_iter().partition(|program| rank(WAITING, program).is_some());
+    let is_alone = |program: &Program| is_cluster(program) || rank(JUDGES, program).is_some();
+    let (mut alone, rest): (Vec<_>, Vec<_>) = others.into_iter().partition(is_alone);
     beside.sort_by_key(|program| rank(WAITING, program));
-    alone.sort_by_key(|program| rank(JUDGES, program));
-    (beside, alone)
+    alone.sort_by_key(|program| (rank(JUDGES, program), rank(CLUSTERS, program)));
+    Lanes { beside, rest, alone }
 }
 
 /// Runs a program to its end and prints what it said.
@@ -130,6 +165,9 @@ fn run_program(
     let output = File::create(&log).with_context(|| format!("create {}", log.display()))?;
     command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
     command.envs(variables.iter().map(|(name, value)| (name, value)));
+    if is_cluster(program) {
+        command.env("RUST_TEST_THREADS", "1");
+    }
     command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
     let begin = Instant::now();
     let status = command.status().with_context(|| format!("start {}", program.executable.display()))?;
@@ -175,18 +213,21 @@ mod tests {
         let messages = [
             message("tests", "streams", true),
             message("tests", "hostile_loads", true),
+            message("tests", "cluster_disks", true),
             message("tests", "takeover", true),
             message("xtask", "xtask", true),
             message("crates/cli", "mainstem", false),
             r#"{"reason":"build-finished","success":true}"#.to_owned(),
         ];
-        let (beside, alone) = lanes(programs(&messages.join("\n")));
+        let Lanes { beside, rest, alone } = lanes(programs(&messages.join("\n")));
         let names = |programs: &[Program]| -> Vec<String> {
             programs.iter().map(|program| program.target.clone()).collect()
         };
         assert_eq!(names(&beside), ["takeover", "streams"]);
-        assert_eq!(names(&alone), ["xtask", "hostile_loads"]);
+        assert_eq!(names(&rest), ["xtask"]);
+        assert_eq!(names(&alone), ["cluster_disks", "hostile_loads"]);
         assert_eq!(alone[1].folder, Path::new("/w/tests"));
+        assert!(is_cluster(&alone[0]) && !is_cluster(&alone[1]));
     }
 
     #[test]
@@ -210,7 +251,7 @@ mod tests {
                 found.extend(tests.map(|test| test.unwrap().path().file_stem().unwrap().to_owned()));
             }
         }
-        for name in WAITING.iter().chain(JUDGES) {
+        for name in WAITING.iter().chain(CLUSTERS).chain(JUDGES) {
             assert!(found.iter().any(|target| target == name), "there is no test program {name}");
         }
     }

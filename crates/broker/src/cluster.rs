@@ -559,7 +559,11 @@ impl Cluster {
 
     fn fence_the_silent(&self, broker: &Arc<Broker>, timeout_ms: u64) {
         let now_ms = broker.clock.mono_ms();
-        self.members.lock().heard(self.own, now_ms);
+        {
+            let mut members = self.members.lock();
+            members.look(now_ms);
+            members.heard(self.own, now_ms);
+        }
         let image = broker.controller.image();
         let members = self.members.lock();
         let is_silent = |node: i32| members.is_silent(node, now_ms, timeout_ms);

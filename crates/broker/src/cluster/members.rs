@@ -2,12 +2,20 @@
 
 use std::collections::BTreeMap;
 
+/// This node looks at the others every 100 ms. Time beyond this between two looks is time in which it stood still.
+const LOOKS_APART_MAX_MS: u64 = 1_000;
+
+/// When a node was last heard of that says it leaves.
+const LEFT: u64 = 0;
+
 /// When each node was last heard of, in monotonic milliseconds.
 #[derive(Debug, Default)]
 pub(super) struct Members {
     heard: BTreeMap<i32, u64>,
     /// When this node began to lead: until then it did not listen.
     since_ms: u64,
+    /// The last look.
+    looked_ms: u64,
 }
 
 impl Members {
@@ -15,6 +23,17 @@ impl Members {
     pub(super) fn begin(&mut self, now_ms: u64) {
         self.heard.clear();
         self.since_ms = now_ms;
+        self.looked_ms = now_ms;
+    }
+
+    /// The node is about to look who is silent. Time in which it stood still, such as a process that was stopped or got no
+    /// turn, does not count: signs of life may wait to be read since.
+    pub(super) fn look(&mut self, now_ms: u64) {
+        let missed_ms = now_ms.saturating_sub(self.looked_ms).saturating_sub(LOOKS_APART_MAX_MS);
+        self.looked_ms = now_ms;
+        let later = |ms: u64| ms.saturating_add(missed_ms).min(now_ms);
+        self.since_ms = later(self.since_ms);
+        self.heard.values_mut().filter(|ms| **ms != LEFT).for_each(|ms| *ms = later(*ms));
     }
 
     /// A node has given a sign of life.
@@ -24,7 +43,7 @@ impl Members {
 
     /// A node says that it leaves: it counts as silent from now on.
     pub(super) fn left(&mut self, node: i32) {
-        self.heard.insert(node, 0);
+        self.heard.insert(node, LEFT);
     }
 
     /// Whether a node has been silent for longer than that.
@@ -65,6 +84,31 @@ mod tests {
         assert!(signs.is_due(1, 7_000, 2_000) && !signs.is_due(1, 7_001, 2_000));
         assert!(signs.is_due(2, 7_002, 2_000) && !signs.is_due(2, 9_001, 2_000));
         assert!(signs.is_due(2, 9_002, 2_000));
+    }
+
+    #[test]
+    fn time_in_which_the_leader_stood_still_is_not_silence() {
+        let mut members = Members::default();
+        members.begin(0);
+        members.look(100);
+        members.heard(2, 100);
+        members.look(200);
+        members.left(3);
+        members.look(60_200);
+        assert!(
+            !members.is_silent(1, 60_200, 3_000),
+            "it was not heard since the beginning, 1.2 s ago for the leader"
+        );
+        assert!(!members.is_silent(2, 60_200, 3_000) && members.is_silent(3, 60_200, 3_000));
+        for now_ms in (60_300..=62_100).step_by(100) {
+            members.look(now_ms);
+            assert!(!members.is_silent(2, now_ms, 3_000), "{now_ms}");
+        }
+        members.look(62_200);
+        assert!(
+            members.is_silent(2, 62_200, 3_000),
+            "it has been silent for 3.1 s in which the leader could hear it"
+        );
     }
 
     #[test]

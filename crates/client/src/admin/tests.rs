@@ -3,7 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use mainstem_wire::messages::create_topics_response::{CreatableTopicResult, CreateTopicsResponse};
 use mainstem_wire::messages::delete_topics_response::{DeletableTopicResult, DeleteTopicsResponse};
+use mainstem_wire::messages::describe_configs_response::{
+    DescribeConfigsResourceResult, DescribeConfigsResponse, DescribeConfigsResult,
+};
 use mainstem_wire::{ApiKey, ErrorCode};
 
 use super::*;
@@ -460,5 +464,65 @@ async fn what_is_gone_after_a_lost_answer_is_deleted() {
         }
         let broker = deletes_topics(codes);
         assert_eq!(admin(&broker).delete_topic_if_exists("t").await, Ok(is_deleted), "{codes:?}");
+    }
+}
+
+/// A broker with topic `t`, of one partition on node 1, that gives these answers to requests to create topics; none where
+/// there is no code. Its `retention.ms` is 5.
+fn creates_topics(codes: &'static [Option<ErrorCode>]) -> ScriptedBroker {
+    let mut codes = codes.iter();
+    ScriptedBroker::start(1, move |asked| match asked.api_key {
+        ApiKey::CreateTopics => {
+            let code = (*codes.next().expect("it is not asked more often"))?;
+            let result =
+                CreatableTopicResult { name: "t".into(), error_code: code.code(), ..Default::default() };
+            answer(asked, &CreateTopicsResponse { topics: vec![result], ..Default::default() })
+        }
+        ApiKey::DescribeConfigs => {
+            let config = DescribeConfigsResourceResult {
+                name: "retention.ms".into(),
+                value: Some("5".into()),
+                ..Default::default()
+            };
+            let result = DescribeConfigsResult {
+                resource_type: 2,
+                resource_name: "t".into(),
+                configs: vec![config],
+                ..Default::default()
+            };
+            answer(asked, &DescribeConfigsResponse { results: vec![result], ..Default::default() })
+        }
+        other => panic!("{other:?} is not expected"),
+    })
+}
+
+/// Only where an attempt before may have created it, as it was to be.
+#[tokio::test]
+async fn what_is_there_after_a_lost_answer_was_created() {
+    const THERE: Option<ErrorCode> = Some(ErrorCode::TOPIC_ALREADY_EXISTS);
+    const LOST: &[Option<ErrorCode>] = &[None, THERE];
+    let wanted = NewTopic::new("t").partitions(1).config("retention.ms", "5");
+    let others = [
+        wanted.clone().partitions(2),
+        wanted.clone().config("retention.ms", "6"),
+        NewTopic { replication_factor: Some(3), ..wanted.clone() },
+        NewTopic::new("t").replicas([vec![2]]),
+    ];
+    let mut table = vec![
+        (&[THERE] as &[_], wanted.clone(), false),
+        (LOST, wanted.clone(), true),
+        (&[Some(ErrorCode::REQUEST_TIMED_OUT), THERE], wanted.clone(), true),
+        (&[Some(ErrorCode::NOT_CONTROLLER), THERE], wanted, false),
+    ];
+    table.extend(others.map(|other| (LOST, other, false)));
+    for (codes, topic, is_created) in table {
+        let broker = creates_topics(codes);
+        // Long enough for what has an answer.
+        let config = ClientConfig { request_timeout: Duration::from_millis(1_500), ..broker.client() };
+        let created = Admin::new(config).create_topic(&topic).await;
+        match is_created {
+            true => assert_eq!(created.unwrap().partitions, Some(1), "{codes:?}, {topic:?}"),
+            false => assert_eq!(created.unwrap_err().code(), THERE, "{codes:?}, {topic:?}"),
+        }
     }
 }

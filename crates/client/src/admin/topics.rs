@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mainstem_wire::messages::create_partitions_request::{
     CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic,
@@ -14,7 +15,7 @@ use mainstem_wire::messages::create_topics_response::CreatableTopicResult;
 use mainstem_wire::messages::delete_topics_request::{DeleteTopicState, DeleteTopicsRequest};
 use mainstem_wire::{ErrorCode, Uuid};
 
-use super::{Admin, left_out, settled, timeout_ms};
+use super::{Admin, ConfigResource, leaves_doubt, left_out, settled, timeout_ms};
 use crate::cluster::Topic;
 use crate::consumer::{Isolation, Position};
 use crate::error::Error;
@@ -206,26 +207,70 @@ impl Admin {
     /// Creates a topic, or sees whether it could be.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], or why the cluster refuses, such as TOPIC_ALREADY_EXISTS; where the answer to an attempt was lost
-    /// before, that attempt may be what has created it.
+    /// [`Error::TimedOut`], or why the cluster refuses, such as TOPIC_ALREADY_EXISTS. Where the answer to an attempt was lost
+    /// before, and the topic is there as it was to be, that attempt is taken for what has created it.
     pub async fn create_topic(&self, topic: &NewTopic) -> Result<CreatedTopic, Error> {
         let what = format!("creating topic {}", topic.name);
-        self.retried(&what, || async {
-            let request = topic.request(timeout_ms(self.cluster.config()));
-            let controller = self.cluster.controller().await?;
-            let has_counts = topic.partitions.is_some() && topic.replication_factor.is_some();
-            if !has_counts && topic.replicas.is_empty() {
-                let what = "a topic without a number of partitions or replicas (KIP-464)";
-                controller.needs::<CreateTopicsRequest<'_>>(CHOICE_SINCE, what)?;
-            }
-            let reply = controller.call(&request).await?;
-            let response = reply.read()?;
-            let result = response.topics.first().ok_or_else(|| left_out(&reply, &topic.name))?;
-            let refused = || format!("cannot create topic {}", topic.name);
-            reply.check(result.error_code, result.error_message.as_deref(), refused)?;
-            Ok(CreatedTopic::from_response(result))
-        })
-        .await
+        let may_be_done = AtomicBool::new(false);
+        let attempt = || async {
+            let outcome = self.try_to_create(topic).await;
+            let is_in_doubt = outcome.as_ref().is_err_and(leaves_doubt);
+            may_be_done.fetch_or(is_in_doubt, Ordering::Relaxed);
+            outcome
+        };
+        let refused = match self.retried(&what, attempt).await {
+            Err(error) if error.code() == Some(ErrorCode::TOPIC_ALREADY_EXISTS) => error,
+            outcome => return outcome,
+        };
+        if !may_be_done.into_inner() {
+            return Err(refused);
+        }
+        self.found_as_wanted(topic).await?.ok_or(refused)
+    }
+
+    /// One attempt of it.
+    async fn try_to_create(&self, topic: &NewTopic) -> Result<CreatedTopic, Error> {
+        let request = topic.request(timeout_ms(self.cluster.config()));
+        let controller = self.cluster.controller().await?;
+        let has_counts = topic.partitions.is_some() && topic.replication_factor.is_some();
+        if !has_counts && topic.replicas.is_empty() {
+            let what = "a topic without a number of partitions or replicas (KIP-464)";
+            controller.needs::<CreateTopicsRequest<'_>>(CHOICE_SINCE, what)?;
+        }
+        let reply = controller.call(&request).await?;
+        let response = reply.read()?;
+        let result = response.topics.first().ok_or_else(|| left_out(&reply, &topic.name))?;
+        let refused = || format!("cannot create topic {}", topic.name);
+        reply.check(result.error_code, result.error_message.as_deref(), refused)?;
+        Ok(CreatedTopic::from_response(result))
+    }
+
+    /// The topic of this name, if it is what was to be created.
+    async fn found_as_wanted(&self, wanted: &NewTopic) -> Result<Option<CreatedTopic>, Error> {
+        let found = self.topic(&wanted.name).await?;
+        let partitions = i32::try_from(found.partitions.len()).unwrap_or(i32::MAX);
+        let factor = found.partitions.first().map(|partition| partition.replicas.len());
+        let factor = factor.and_then(|count| i16::try_from(count).ok());
+        let replicas = found.partitions.iter().map(|partition| &partition.replicas);
+        let is_placed = wanted.replicas.is_empty() || wanted.replicas.iter().eq(replicas);
+        let is_counted = wanted.partitions.is_none_or(|count| count == partitions)
+            && wanted.replication_factor.is_none_or(|count| Some(count) == factor);
+        if !is_placed || !is_counted || !self.has_configs(wanted).await? {
+            return Ok(None);
+        }
+        let id = found.id;
+        Ok(Some(CreatedTopic { id, partitions: Some(partitions), replication_factor: factor }))
+    }
+
+    async fn has_configs(&self, wanted: &NewTopic) -> Result<bool, Error> {
+        if wanted.configs.is_empty() {
+            return Ok(true);
+        }
+        let found = self.configs(&ConfigResource::Topic(wanted.name.to_string())).await?;
+        let is_set = |(name, value): (&String, &String)| {
+            found.iter().any(|config| config.name == *name && config.value.as_ref() == Some(value))
+        };
+        Ok(wanted.configs.iter().all(is_set))
     }
 
     /// Gives a topic more partitions: so many in all.

@@ -13,6 +13,8 @@ use std::path::Path;
 const DIR: &str = "/data";
 /// More than any replica here has.
 const READ_BYTES: usize = 1 << 20;
+/// What a leader may take between two looks at its followers.
+const NOTES_APART_MS: u64 = 1_000;
 /// Messages are delivered in so many rounds at most, until no node says anything.
 const ROUNDS_MAX: usize = 100;
 
@@ -435,6 +437,34 @@ fn the_last_term_is_not_followed_by_another() {
     assert!(nodes[0].replica(0).failed().is_some());
     let group = group_of(&partition_of(1, 0));
     assert_eq!(nodes[0].running().journal.lock().group(group).map(|state| state.vote.term), Some(term));
+}
+
+/// A leader that gets no turn for a minute, as all of a machine may, has heard nothing meanwhile: that says nothing of its
+/// followers. When it can hear them again, and they say nothing, it does.
+#[test]
+fn a_leader_that_stood_still_keeps_its_followers_in_sync() {
+    const LAG_MAX_MS: u64 = 3_000;
+    let mut nodes = nodes(3, 1);
+    elect(&mut nodes, 0, 0);
+    nodes[0].append(0, 0);
+    pass(&mut nodes, 500);
+    let mut now_ms = nodes[0].running().now_ms + 60_000;
+    let leader = nodes[0].replica(0);
+    let drive = |leader: &mut Replica, now_ms: u64| {
+        leader.tick(now_ms);
+        leader.drive().expect("it is in service");
+        leader.in_sync(now_ms, LAG_MAX_MS).len()
+    };
+    assert_eq!(leader.in_sync(now_ms, LAG_MAX_MS).len(), 3, "before its first tick");
+    assert_eq!(drive(leader, now_ms), 3);
+    let end_ms = now_ms + LAG_MAX_MS + NOTES_APART_MS;
+    let mut in_sync = 3;
+    while now_ms < end_ms && in_sync == 3 {
+        now_ms += 100;
+        in_sync = drive(leader, now_ms);
+    }
+    assert_eq!(in_sync, 1, "they have been silent for longer than they may");
+    assert!(now_ms > end_ms - 2 * NOTES_APART_MS, "{now_ms}: they had their time");
 }
 
 /// A follower has no room for a batch: that group goes on without it, and it follows in all of them. It catches up when there is
