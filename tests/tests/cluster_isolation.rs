@@ -103,6 +103,12 @@ fn a_node_that_is_cut_off_names_no_leader_and_takes_no_records() {
     let offset = connect(&cluster, named[0].0).produce(TOPIC, 0, -1, &batch(&[b"after"]));
     assert!(matches!(offset, Ok(1)), "{offset:?}");
     assert!(leaders(&mut cut_off).iter().all(|leader| *leader == no_leader), "it is cut off still");
+    // What is between takes what is sent to the others: that they say nothing is enough to know that they cannot be reached.
+    for other in &others {
+        wait_for(&cluster, "the link to a silent node is ended", || {
+            cluster.log(node).contains(&format!("the link to node {other} ended")).then_some(())
+        });
+    }
     cluster.heal();
     wait_for(&cluster, "it knows the new leaders", || {
         let leaders = leaders(&mut cut_off);
