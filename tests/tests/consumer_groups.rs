@@ -100,8 +100,8 @@ fn a_silent_member_is_out_when_its_session_ends() {
     let setup = Setup::new("consumers-silent")
         .set("group.consumer.min.heartbeat.interval.ms", 100)
         .set("group.consumer.heartbeat.interval.ms", 100)
-        .set("group.consumer.min.session.timeout.ms", 1_000)
-        .set("group.consumer.session.timeout.ms", 1_000);
+        .set("group.consumer.min.session.timeout.ms", 5_000)
+        .set("group.consumer.session.timeout.ms", 5_000);
     let broker = broker(setup);
     let (mut a, mut b) = (Member::new(&broker, GROUP, "a"), Member::new(&broker, GROUP, "b"));
     share_out(&mut [&mut a, &mut b], 2);

@@ -794,7 +794,7 @@ fn a_topic_that_is_named_ten_thousand_times_is_described_once() {
 
 #[test]
 fn a_connection_that_never_reads_is_closed_in_the_end() {
-    let mut victim = Victim::start(&[("connections.max.idle.ms", "1000")]);
+    let mut victim = Victim::start(&[("connections.max.idle.ms", "5000")]);
     fill(&victim, "unread", 900_000, 20);
     let mut client = Client::connect(victim.address);
     client.ask(0, &ApiVersionsRequest::default());
@@ -802,6 +802,6 @@ fn a_connection_that_never_reads_is_closed_in_the_end() {
     for _ in 0..20 {
         client.send(FETCH_VERSION, &fetch("unread", 0, 50 << 20)).unwrap();
     }
-    wait_until("it is closed", Duration::from_secs(30), || victim.descriptors() < descriptors);
+    wait_until("it is closed", Duration::from_secs(60), || victim.descriptors() < descriptors);
     victim.assert_sound();
 }

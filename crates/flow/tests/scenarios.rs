@@ -15,17 +15,32 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mainstem_client::Record;
 use mainstem_flow::{App, Cx, Fault, Msg, Retry, Route, Running, TestApp, Text};
 use parking_lot::Mutex;
 use support::World;
 
-/// Attempts so far: key and value of each.
-type Handled = Arc<Mutex<Vec<(String, String)>>>;
+/// An attempt at a message.
+#[derive(Clone)]
+struct Attempt {
+    key: String,
+    value: String,
+    succeeds: bool,
+    began: Instant,
+}
 
-fn route(handled: &Handled) -> Route {
+/// Attempts so far.
+type Handled = Arc<Mutex<Vec<Attempt>>>;
+
+/// Waits between attempts in milliseconds, the first and the longest: in virtual time, and at a broker.
+const WAITS_MS: (u64, u64) = (100, 400);
+const WAITS_AT_BROKER_MS: (u64, u64) = (500, 2_000);
+/// What a broker and this program are waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn route(handled: &Handled, (first_ms, longest_ms): (u64, u64)) -> Route {
     let (handled, attempts) = (handled.clone(), Arc::new(Mutex::new(HashMap::<String, u32>::new())));
     let route = Route::topic("lines", move |line: Msg<Text>, cx: Cx| {
         let key = String::from_utf8_lossy(line.key().unwrap_or_default()).into_owned();
@@ -38,8 +53,9 @@ fn route(handled: &Handled) -> Route {
             *attempt
         };
         let action = if attempt <= times.parse().unwrap() { action.to_owned() } else { "ok".to_owned() };
-        handled.lock().push((key, value.to_owned()));
-        let sent = cx.send("copies", None, &Text(value.to_owned()));
+        let (value, succeeds) = (value.to_owned(), action == "ok");
+        handled.lock().push(Attempt { key, value: value.clone(), succeeds, began: Instant::now() });
+        let sent = cx.send("copies", None, &Text(value));
         async move {
             sent?;
             match action.as_str() {
@@ -51,7 +67,7 @@ fn route(handled: &Handled) -> Route {
             }
         }
     });
-    route.retry(Retry::exponential(100, 400))
+    route.retry(Retry::exponential(first_ms, longest_ms))
 }
 
 /// Where a scenario is played.
@@ -74,7 +90,10 @@ fn values(records: &[Record]) -> Vec<String> {
 impl Play {
     fn app(&self, world: &World) -> Running {
         let app = world.app("scenario").commit_every(Duration::from_millis(50));
-        app.stop_within(Duration::from_secs(1)).add(route(&self.handled)).start().unwrap()
+        app.stop_within(Duration::from_secs(10))
+            .add(route(&self.handled, WAITS_AT_BROKER_MS))
+            .start()
+            .unwrap()
     }
 
     async fn play(&mut self, script: &str) {
@@ -87,10 +106,7 @@ impl Play {
                 "restart" | "crash" | "rebalance" => self.disturb(verb).await,
                 "handled" => {
                     let (key, expected) = rest.split_once(':').unwrap();
-                    let handled = self.handled.lock().clone();
-                    let of_key: Vec<_> =
-                        handled.iter().filter(|(of, _)| of == key).map(|(_, value)| value).collect();
-                    self.expect(line, &of_key, expected);
+                    self.expect_handled(line, key, expected).await;
                 }
                 "sent" => self.expect_records(line, "copies", rest).await,
                 "letters" => self.expect_records(line, "dlq.scenario.lines", rest).await,
@@ -112,21 +128,50 @@ impl Play {
         match &mut self.stage {
             Stage::Memory(test) if ms == 0 => test.settle().await,
             Stage::Memory(test) => test.advance(Duration::from_millis(ms)).await,
-            Stage::Broker(_) => {
-                tokio::time::sleep(Duration::from_millis(ms)).await;
-                self.wait_for_quiet().await;
-            }
+            // Time passes by itself: what is expected is waited for.
+            Stage::Broker(_) => self.wait_for_quiet().await,
         }
     }
 
-    /// Waits until nothing was handled for a while; waits between attempts are shorter but for the last.
+    /// Waits until something was handled, and then nothing for a while.
     async fn wait_for_quiet(&self) {
         const QUIET: Duration = Duration::from_millis(60);
-        let mut before = usize::MAX;
+        let (mut before, deadline) = (usize::MAX, Instant::now() + PATIENCE);
         while before != self.handled.lock().len() || before == 0 {
+            assert!(Instant::now() < deadline, "{}: {before} attempts, and no quiet", self.name);
             before = self.handled.lock().len();
             tokio::time::sleep(QUIET).await;
         }
+    }
+
+    /// Values of a key by its attempts. At a broker these are waited for, and then for such as are too many.
+    async fn expect_handled(&self, line: &str, key: &str, expected: &str) {
+        if matches!(self.stage, Stage::Broker(_)) {
+            let (count, deadline) = (expected.split_whitespace().count(), Instant::now() + PATIENCE);
+            while self.found(key, count).len() < count && Instant::now() < deadline {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            self.wait_for_quiet().await;
+        }
+        self.expect(line, &self.found(key, expected.split_whitespace().count()), expected);
+    }
+
+    /// Values of a key by its attempts. Behind the first ones, so many, those are left out that may be there since a machine
+    /// was slow: they came when a wait between attempts could have been over, and of a message that had not succeeded.
+    fn found(&self, key: &str, count: usize) -> Vec<String> {
+        let all = self.handled.lock();
+        let failed = all.iter().find(|attempt| !attempt.succeeds).map(|attempt| attempt.began);
+        // Waits are up to a fifth shorter or longer.
+        let first_wait = Duration::from_millis(WAITS_AT_BROKER_MS.0) * 4 / 5;
+        let is_late = |at: usize| {
+            let one = &all[at];
+            let is_due = failed.is_some_and(|failed| one.began >= failed + first_wait);
+            is_due && !all[..at].iter().any(|before| before.value == one.value && before.succeeds)
+        };
+        let of_key = (0..all.len()).filter(|at| all[*at].key == key).enumerate();
+        let may_be_late = |nth: usize| matches!(self.stage, Stage::Broker(_)) && nth >= count;
+        let counted = of_key.filter(|(nth, at)| !(may_be_late(*nth) && is_late(*at)));
+        counted.map(|(_, at)| all[at].value.clone()).collect()
     }
 
     async fn disturb(&mut self, verb: &str) {
@@ -152,7 +197,9 @@ impl Play {
         let Stage::Broker(broker) = &self.stage else { return };
         let another = broker.1.as_ref().unwrap();
         let admin = broker.0.admin();
+        let deadline = Instant::now() + PATIENCE;
         while admin.describe_group("scenario").await.unwrap().is_none_or(|group| group.members.len() < 2) {
+            assert!(Instant::now() < deadline, "{}: another member does not join", self.name);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         before.stop().await.unwrap();
@@ -223,7 +270,7 @@ async fn scenarios_in_memory() {
     for (name, text, _) in scenarios() {
         let handled = Handled::default();
         let own = handled.clone();
-        let make = move || Ok(App::new("scenario", "mem:")?.add(route(&own)));
+        let make = move || Ok(App::new("scenario", "mem:")?.add(route(&own, WAITS_MS)));
         let stage = Stage::Memory(Box::new(TestApp::made_by(make).unwrap()));
         Play { name, stage, handled }.play(&text).await;
     }

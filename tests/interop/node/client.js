@@ -177,10 +177,10 @@ function asLine(partition, message) {
   return JSON.stringify({ p: partition, o: Number(offset), k: text(key), v: text(value), h: headers }) + '\n'
 }
 
-function newConsumer(args, groupId) {
+function newConsumer(args, groupId, sessionTimeout = 30_000) {
   return newKafka(args).consumer({
     groupId,
-    sessionTimeout: 6_000,
+    sessionTimeout,
     heartbeatInterval: 500,
     maxWaitTimeInMs: 100,
   })
@@ -222,7 +222,7 @@ async function consumeTopic(args, topic, file) {
 async function member(args) {
   const out = fs.openSync(args.out, 'w')
   const note = lines => fs.writeSync(out, lines.join('\n') + '\n')
-  const consumer = newConsumer(args, args.group)
+  const consumer = newConsumer(args, args.group, Number(args.session_ms))
   const left = new Promise(resolve => process.stdin.resume().on('end', resolve))
   const crashed = new Promise((_, reject) => {
     consumer.on(consumer.events.CRASH, event => reject(event.payload.error))

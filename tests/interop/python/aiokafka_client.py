@@ -164,7 +164,7 @@ class Member(ConsumerRebalanceListener):
             group_id=arguments["group"],
             enable_auto_commit=False,
             auto_offset_reset="earliest",
-            session_timeout_ms=6000,
+            session_timeout_ms=int(arguments["session_ms"]),
             heartbeat_interval_ms=500,
             partition_assignment_strategy=(RangePartitionAssignor,),
         )

@@ -227,7 +227,7 @@ class Member:
             # Times and assignors are the broker's (KIP-848).
             settings["group.protocol"] = "consumer"
         else:
-            settings["session.timeout.ms"] = 6000
+            settings["session.timeout.ms"] = int(arguments["session_ms"])
             settings["heartbeat.interval.ms"] = 500
             settings["partition.assignment.strategy"] = ASSIGNORS[arguments["rebalance"]]
         self.consumer = Consumer(common(arguments) | settings)

@@ -59,6 +59,9 @@ fn all_offsets_of_a_group_are_reported_in_every_version() {
     }
 }
 
+/// Far more than it takes to see that an offset is there.
+const KEPT_MS: i64 = 5_000;
+
 /// Commits an offset of partition 0 with a time to keep it, which versions 2 to 4 have.
 fn commit_for(client: &mut Client, group: &str, retention_time_ms: i64) {
     let partition = OffsetCommitRequestPartition {
@@ -83,7 +86,7 @@ fn an_offset_goes_when_its_time_is_over() {
     let mut broker = broker(Setup::new("expiry").set("offsets.retention.check.interval.ms", 50));
     let mut client = broker.connect();
     client.commit(GROUP, TOPIC, 1, 5).unwrap();
-    commit_for(&mut client, GROUP, 1_500);
+    commit_for(&mut client, GROUP, KEPT_MS);
     assert_eq!(client.committed(GROUP, TOPIC, 0).unwrap(), 7);
     eventually("the offset to expire", || (client.committed(GROUP, TOPIC, 0).unwrap() == -1).then_some(()));
     assert_eq!(client.committed(GROUP, TOPIC, 1).unwrap(), 5, "the other one stays");
@@ -99,7 +102,7 @@ fn a_group_goes_with_its_last_offset() {
     let mut broker = broker(Setup::new("group-expiry").set("offsets.retention.check.interval.ms", 50));
     let mut client = broker.connect();
     client.commit(GROUP, TOPIC, 1, 5).unwrap();
-    commit_for(&mut client, "doomed", 1_500);
+    commit_for(&mut client, "doomed", KEPT_MS);
     let mut both = listed(&mut client);
     both.sort();
     assert_eq!(both, ["doomed", GROUP]);

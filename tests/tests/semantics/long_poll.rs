@@ -10,7 +10,7 @@ use mainstem_wire::messages::fetch_request::FetchRequest;
 use crate::{TOPIC, broker_with_topic};
 
 /// Longer than anything that may go right takes.
-const LONG_MS: i32 = 15_000;
+const LONG_MS: i32 = 30_000;
 
 #[test]
 fn min_bytes_is_remembered_after_the_first_wake_up() {
@@ -43,8 +43,8 @@ fn a_long_poll_sees_an_append_that_races_with_its_registration() {
             assert_eq!(producer.produce(TOPIC, 0, 1, &batch(&[b"x"])).unwrap(), offset);
         }
     });
-    let begin = Instant::now();
     for offset in 0..ROUNDS {
+        let begin = Instant::now();
         told.send(offset).unwrap();
         let topics = vec![fetch_topic(TOPIC, 0, offset)];
         let request = FetchRequest { max_wait_ms: LONG_MS, ..fetch_request(topics) };
@@ -53,10 +53,10 @@ fn a_long_poll_sees_an_append_that_races_with_its_registration() {
         let records = records_in(bytes_of(&data.records));
         assert_eq!(records.len(), 1, "woken before there was anything to read, or not at all");
         assert!(data.high_watermark > records[0].offset, "records above the high watermark");
+        assert!(begin.elapsed() < Duration::from_millis(LONG_MS as u64), "a wake-up was missed");
     }
     drop(told);
     producing.join().unwrap();
-    assert!(begin.elapsed() < Duration::from_millis(LONG_MS as u64), "a wake-up was missed");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_long_poll_ends_when_its_time_is_over() {
     let response = client.call(&request, BY_NAME);
     let took = begin.elapsed();
     assert_eq!(bytes_of(&response.responses[0].partitions[0].records), b"");
-    assert!(took >= wait && took < wait * 10, "{took:?}");
+    assert!(took >= wait && took < Duration::from_millis(LONG_MS as u64), "{took:?}");
 }
 
 #[test]

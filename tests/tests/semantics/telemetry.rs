@@ -67,12 +67,12 @@ fn push(client: &mut Client, id: Uuid, subscription_id: i32, codec: i8, metrics:
 fn what_a_subscribed_client_pushes_is_at_metrics() {
     let broker = Setup::new("telemetry").start();
     let mut admin = broker.connect();
-    let values = [("metrics", "org.apache.kafka."), ("interval.ms", "100"), ("match", "client_id=pay.*")];
+    let values = [("metrics", "org.apache.kafka."), ("interval.ms", "60000"), ("match", "client_id=pay.*")];
     assert_eq!(subscribe(&mut admin, "all", &values), ErrorCode::NONE);
     let mut client = broker.connect().named("pay-1");
     let request = GetTelemetrySubscriptionsRequest::default();
     let told = client.call(&request, 0);
-    assert_eq!((told.error_code, told.push_interval_ms, told.delta_temporality), (0, 100, true));
+    assert_eq!((told.error_code, told.push_interval_ms, told.delta_temporality), (0, 60_000, true));
     assert_eq!(told.requested_metrics, ["org.apache.kafka."]);
     assert_eq!(told.accepted_compression_types, [4, 3, 1, 2], "zstd first");
     assert_eq!(told.telemetry_max_bytes, 1 << 20);

@@ -22,7 +22,7 @@ pub(crate) fn known_ids(client: &mut Client) -> Vec<String> {
 #[test]
 fn an_unused_transactional_id_is_forgotten_for_good() {
     let mut broker = Setup::new("transactions-expiry")
-        .set("transactional.id.expiration.ms", 1_000)
+        .set("transactional.id.expiration.ms", 5_000)
         .set("transaction.remove.expired.transaction.cleanup.interval.ms", 100)
         .start();
     let mut client = broker.connect();

@@ -221,7 +221,7 @@ fn rounds_of_a_log(rng: &mut Rng, rounds: u64, is_compacted: bool) -> u64 {
                 let (mut own, address, ended) = (Rng(rng.next_u64()), &address, &ended);
                 scope.spawn(move || one.run(address, &mut own, ended));
             }
-            let deadline = Instant::now() + Duration::from_secs(20);
+            let deadline = Instant::now() + Duration::from_secs(120);
             while ended.load(Ordering::Relaxed) < until {
                 assert!(Instant::now() < deadline, "only {ended:?} of {until} transactions end");
                 std::thread::yield_now();

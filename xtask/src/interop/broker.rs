@@ -22,9 +22,10 @@ const STOP_DEADLINE: Duration = Duration::from_secs(150);
 fn common_settings() -> Vec<(&'static str, String)> {
     vec![
         ("group.initial.rebalance.delay.ms", "0".into()),
-        // Members of the consumer protocol have the broker's times; these are those that classic ones ask for here.
+        // Members of the consumer protocol have the broker's times: longer than a busy machine keeps a process waiting, and not
+        // much longer, as the other members of one that is killed wait for it.
         ("group.consumer.min.session.timeout.ms", "6000".into()),
-        ("group.consumer.session.timeout.ms", "6000".into()),
+        ("group.consumer.session.timeout.ms", "15000".into()),
         ("group.consumer.min.heartbeat.interval.ms", "500".into()),
         ("group.consumer.heartbeat.interval.ms", "500".into()),
         ("num.partitions", PARTITIONS.to_string()),

@@ -51,7 +51,12 @@ pub(crate) struct Group {
     pub(crate) rebalance: Rebalance,
     /// The instance id of the next member, which is static then (KIP-345).
     pub(crate) instance: Option<String>,
+    /// The session time-out of the next member in milliseconds; those of the consumer protocol have the broker's.
+    pub(crate) session_ms: u32,
 }
+
+/// The session time-out of members in milliseconds: longer than a busy machine keeps a process waiting.
+pub(crate) const SESSION_MS: u32 = 30_000;
 
 /// A client library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -266,10 +271,12 @@ impl Client {
         } else {
             let out = out.display().to_string();
             let (topic, id, rebalance) = (&*group.topic, &*group.id, group.rebalance.name());
+            let session_ms = group.session_ms.to_string();
             let mut arguments = vec![
                 ("topic", topic),
                 ("group", id),
                 ("rebalance", rebalance),
+                ("session_ms", &session_ms),
                 ("out", &out),
                 ("commit_every", "500"),
             ];

@@ -114,7 +114,12 @@ pub(crate) fn feed(world: &World, topic: &str) -> Command {
 pub(crate) fn member(world: &World, group: &Group) -> Command {
     let mut command = kcat(world, "-G");
     command.args([&group.id, "-u", "-q", "-f", "r %p %o %s\n"]);
-    command.args(["-X", "session.timeout.ms=6000", "-X", "heartbeat.interval.ms=500"]);
+    command.args([
+        "-X",
+        &format!("session.timeout.ms={}", group.session_ms),
+        "-X",
+        "heartbeat.interval.ms=500",
+    ]);
     command.args(["-X", "auto.offset.reset=earliest", "-X", "auto.commit.interval.ms=500"]);
     let assignor = match group.rebalance {
         Rebalance::Eager => "range",

@@ -48,7 +48,8 @@ fn records_are_on_a_majority_before_they_are_acknowledged_and_survive_their_lead
     assert_ne!(first, second);
     cluster.acknowledge(second, 50);
     let took = killed.elapsed();
-    assert!(took < Duration::from_secs(8), "acknowledged {took:?} after the leader was gone");
+    // An election takes 2 s; several may come to nothing where threads wait for the processor and the disk.
+    assert!(took < Duration::from_secs(30), "acknowledged {took:?} after the leader was gone");
     println!("the second leader acknowledged after {took:?}");
     cluster.restart(first);
     cluster.check(51);

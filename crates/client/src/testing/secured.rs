@@ -30,7 +30,7 @@ pub(crate) const LOGIN: &str = "LOGIN";
 /// Ends sessions after [`SESSION`]. Clients reach it through the proxy of one test.
 pub(crate) const SESSIONS: &str = "SESSIONS";
 /// How long a session lasts that is not renewed.
-pub(crate) const SESSION: Duration = Duration::from_secs(2);
+pub(crate) const SESSION: Duration = Duration::from_secs(5);
 /// The user that there is, and the password.
 pub(crate) const USER: (&str, &str) = ("alice", "secret");
 const MECHANISMS: [&str; 3] = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"];

@@ -53,6 +53,11 @@ func (args Arguments) Number(name string) int {
 	return n
 }
 
+// Milliseconds is an argument that is a time in milliseconds.
+func (args Arguments) Milliseconds(name string) time.Duration {
+	return time.Duration(args.Number(name)) * time.Millisecond
+}
+
 // Topics are those of the argument of that name.
 func (args Arguments) Topics() []string {
 	return strings.Split(args["topics"], ",")

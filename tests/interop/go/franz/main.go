@@ -292,7 +292,7 @@ func member(args common.Arguments) error {
 	m.client, err = newClient(args, kgo.WithContext(ctx),
 		kgo.ConsumerGroup(args["group"]), kgo.ConsumeTopics(m.topic), kgo.Balancers(balancer),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
-		kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(500*time.Millisecond),
+		kgo.SessionTimeout(args.Milliseconds("session_ms")), kgo.HeartbeatInterval(500*time.Millisecond),
 		kgo.OnPartitionsAssigned(m.assigned), kgo.OnPartitionsRevoked(m.revoked), kgo.OnPartitionsLost(m.lost))
 	if err != nil {
 		return err

@@ -211,7 +211,7 @@ func member(args common.Arguments) error {
 	group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
 		ID: args["group"], Brokers: []string{args["bootstrap"]}, Topics: []string{args["topic"]},
 		GroupBalancers: []kafka.GroupBalancer{kafka.RangeGroupBalancer{}}, StartOffset: kafka.FirstOffset,
-		HeartbeatInterval: 500 * time.Millisecond, SessionTimeout: 6 * time.Second, ErrorLogger: errorLog,
+		HeartbeatInterval: 500 * time.Millisecond, SessionTimeout: args.Milliseconds("session_ms"), ErrorLogger: errorLog,
 	})
 	if err != nil {
 		return err

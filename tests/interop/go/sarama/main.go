@@ -351,7 +351,7 @@ func member(args common.Arguments) error {
 	}
 	config := newConfig()
 	config.Consumer.Return.Errors = true
-	config.Consumer.Group.Session.Timeout = 6 * time.Second
+	config.Consumer.Group.Session.Timeout = args.Milliseconds("session_ms")
 	config.Consumer.Group.Heartbeat.Interval = 500 * time.Millisecond
 	config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyRange()}
 	group, err := sarama.NewConsumerGroup(addresses(args), args["group"], config)

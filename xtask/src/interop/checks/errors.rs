@@ -528,11 +528,17 @@ impl Lab {
         let patience =
             json!({ "delivery.timeout.ms": "3000", "request.timeout.ms": "1000", "linger.ms": "0" });
         self.producer(topic, &patience)?;
-        self.send_well(topic, topic, 0, 1)?;
+        // It has to be connected, which a busy machine may not manage in that time at once.
+        let is_connected =
+            || Ok(self.send(topic, topic, &[100])?.iter().all(|sent| sent.parse::<i64>().is_ok()));
+        wait_until(|| "a record is written".to_owned(), CONNECTED, is_connected)?;
         self.broker.kill();
         self.send_badly(topic, topic, 100, ["TimeoutException", "_MSG_TIMED_OUT"])
     }
 }
+
+/// How long a producer may try to write its first record.
+const CONNECTED: Duration = Duration::from_secs(60);
 
 /// Too large for the topic, for the broker, or for a request: the clients do not tell these apart.
 const TOO_LARGE: [&str; 2] = ["RecordTooLargeException", "MSG_SIZE_TOO_LARGE"];

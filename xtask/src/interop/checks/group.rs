@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::super::broker::PARTITIONS;
-use super::super::client::{Client, Group, Rebalance};
+use super::super::client::{Client, Group, Rebalance, SESSION_MS};
 use super::super::feeder::{Feeder, fed_value};
 use super::super::member::{Member, Reading};
 use super::super::protocol::committed_offsets;
@@ -14,8 +14,10 @@ use super::super::report::Report;
 use super::super::world::World;
 use crate::process::wait_until;
 
-/// Rebalances take a session time-out (6 s) at worst, and JVMs take their time to start on a busy machine.
+/// Rebalances take a session time-out (15 s) at worst, and JVMs take their time to start on a busy machine.
 pub(super) const STEP_DEADLINE: Duration = Duration::from_secs(150);
+/// The session time-out of the member that is killed, in milliseconds: the others wait for its end.
+const KILLED_SESSION_MS: u32 = 8_000;
 /// The producer writes this much every [`FEED_INTERVAL`].
 const FEED_RECORDS: usize = 100;
 const FEED_INTERVAL: Duration = Duration::from_millis(50);
@@ -84,7 +86,13 @@ impl<'a> Scenario<'a> {
             world,
             client,
             feeder: client.feed(world, &topic, 0)?,
-            group: Group { id: format!("{topic}-members"), topic, rebalance, instance: None },
+            group: Group {
+                id: format!("{topic}-members"),
+                topic,
+                rebalance,
+                instance: None,
+                session_ms: SESSION_MS,
+            },
             feeding: true,
             last_fed: Instant::now(),
             members: Vec::new(),
@@ -118,10 +126,12 @@ impl<'a> Scenario<'a> {
     /// at most what it had not committed is read again.
     fn kill_a_member(&mut self) -> Result<()> {
         self.resume_feeding()?;
-        let newcomer = self.join()?;
-        self.wait_for_reading(newcomer, 200)?;
-        let (dead, survivor) = (self.members[1].0, self.members[0].0);
-        self.wait_for_reading(dead, 100)?;
+        self.group.session_ms = KILLED_SESSION_MS;
+        let dead = self.join()?;
+        self.group.session_ms = SESSION_MS;
+        self.wait_for_reading(dead, 200)?;
+        let survivors = [self.members[0].0, self.members[1].0];
+        self.wait_for_reading(survivors[1], 100)?;
         let mut committed = self.committed()?;
         let mut member = self.take(dead);
         member.kill()?;
@@ -130,8 +140,7 @@ impl<'a> Scenario<'a> {
             let known = &mut committed[usize::try_from(*partition)?];
             *known = (*known).max(*offset);
         }
-        self.wait_for_reading(survivor, 500)?;
-        self.wait_for_reading(newcomer, 500)?;
+        survivors.into_iter().try_for_each(|survivor| self.wait_for_reading(survivor, 500))?;
         self.read_all()?;
         self.ledger.check_read_again(dead, &committed)
     }

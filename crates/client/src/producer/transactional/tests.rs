@@ -314,7 +314,8 @@ async fn what_could_not_be_added_with_version_1_is_aborted(world: World) {
     world.create(2, &[]).await;
     let gone = world.name("gone");
     world.admin().create_topic(&world.new_topic(gone.as_str(), 1)).await.unwrap();
-    let config = ProducerConfig { max_block: Duration::from_millis(300), ..config(world.client(), &world) };
+    // Each call of the transaction has this time, and one of them uses it up.
+    let config = ProducerConfig { max_block: Duration::from_secs(5), ..config(world.client(), &world) };
     let producer = Producer::new(config).unwrap();
     producer.init_transactions().await.unwrap();
     downgrade(&producer);

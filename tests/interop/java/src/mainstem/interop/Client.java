@@ -320,7 +320,7 @@ public final class Client {
             // Times and assignors are the broker's (KIP-848).
             properties.put(ConsumerConfig.GROUP_PROTOCOL_CONFIG, "consumer");
         } else {
-            properties.put(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG, "6000");
+            properties.put(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG, get("session_ms"));
             properties.put(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG, "500");
             properties.put(ConsumerConfig.PARTITION_ASSIGNMENT_STRATEGY_CONFIG, switch (get("rebalance")) {
                 case "eager" -> "org.apache.kafka.clients.consumer.RangeAssignor";
