@@ -5,7 +5,8 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use mainstem_log::{FileRange, ReadBound, ReadPlan};
 use mainstem_wire::messages::fetch_request::FetchRequest;
@@ -14,7 +15,6 @@ use mainstem_wire::messages::fetch_response::{
     NodeEndpoint, PartitionData,
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode, Records, Uuid};
-use tokio::time::{Instant, timeout_at};
 
 use crate::background::in_background;
 use crate::broker::Broker;
@@ -26,6 +26,7 @@ use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::{respond, respond_throttled, respond_with_files};
+use crate::net::wake;
 use crate::signal::FetchWaiter;
 use crate::storage::partition::{self, Partition, PartitionRead};
 use crate::storage::topics::Topic;
@@ -225,9 +226,9 @@ impl Fetch {
                 }
             };
             waiter.arm(missing);
-            let woken = timeout_at(deadline, poll_fn(|context| self.poll_woken(waiter, context))).await;
+            let is_woken = poll_fn(|context| self.poll_woken(waiter, deadline, context)).await;
             let reads = self.read(None);
-            if woken.is_err() || is_over(&reads) {
+            if !is_woken || is_over(&reads) {
                 return reads;
             }
             self.forget(waiter);
@@ -244,11 +245,17 @@ impl Fetch {
         Ok(out)
     }
 
-    fn poll_woken(&self, waiter: &FetchWaiter, context: &std::task::Context<'_>) -> std::task::Poll<()> {
-        if self.broker.stopping.is_stopping() {
-            return std::task::Poll::Ready(());
+    /// Ready when there is reason to look again, or at the deadline, which is no such reason. To be polled by a connection, of which
+    /// it wants to be polled then.
+    fn poll_woken(&self, waiter: &FetchWaiter, deadline: Instant, context: &Context<'_>) -> Poll<bool> {
+        if self.broker.stopping.is_stopping() || waiter.poll(context).is_ready() {
+            return Poll::Ready(true);
         }
-        waiter.poll(context)
+        if deadline <= Instant::now() {
+            return Poll::Ready(false);
+        }
+        wake::look_again_at(deadline);
+        Poll::Pending
     }
 
     /// Registers a waiter in every partition, where all of them are as they were read; that is less than reading them again.

@@ -644,10 +644,11 @@ impl Connection {
     /// Nothing can be done now: is it time to give up, or to go on after a delay?
     fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<CloseReason> {
         if self.input.large_progress().is_some() || self.answers.bytes() > 0 {
-            let soon = Instant::now() + SLOW_SENDER_CHECK;
-            if self.timer.deadline() > soon.into() {
-                self.timer.as_mut().reset(soon.into());
-            }
+            self.look_by(Instant::now() + SLOW_SENDER_CHECK);
+        }
+        let mut look_again = wake::look_again();
+        if let Some(instant) = look_again {
+            self.look_by(instant);
         }
         while self.timer.as_mut().poll(context).is_ready() {
             let now = Instant::now();
@@ -655,12 +656,24 @@ impl Connection {
                 self.muted_until = None;
                 context.waker().wake_by_ref();
             }
+            if look_again.take_if(|instant| *instant <= now).is_some() {
+                context.waker().wake_by_ref();
+            }
             match self.overdue(now) {
                 Err(reason) => return Poll::Ready(reason),
-                Ok(next) => self.timer.as_mut().reset(next.into()),
+                Ok(next) => {
+                    self.timer.as_mut().reset(look_again.map_or(next, |instant| instant.min(next)).into())
+                }
             }
         }
         Poll::Pending
+    }
+
+    /// Has the timer end at an instant at the latest. One that ends earlier is left: it costs less to look in vain now and then.
+    fn look_by(&mut self, instant: Instant) {
+        if self.timer.deadline() > instant.into() {
+            self.timer.as_mut().reset(instant.into());
+        }
     }
 
     /// When to look again, or why the connection ends now.
