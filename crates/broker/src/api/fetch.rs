@@ -162,7 +162,10 @@ impl Fetch {
                 last_fetched_epoch: wanted.last_fetched_epoch,
             };
             match target {
-                Ok(partition) => reads.note(partition.read(&read, waiter), read.bytes_max),
+                Ok(partition) => {
+                    reads.found.push(partition.read(&read, waiter));
+                    reads.note_last(read.bytes_max);
+                }
                 // As in Kafka what is unknown does not end the wait of the others; its client would else ask again
                 // and again until its metadata is new.
                 Err(error) => reads.found.push(Err(*error)),
@@ -280,28 +283,30 @@ impl Fetch {
     }
 
     /// Encodes what was read, or nothing if the client is over its quota.
-    fn answer(&self, reads: Reads, out: &mut ResponseBuffer) -> Handled {
+    fn answer(&self, mut reads: Reads, out: &mut ResponseBuffer) -> Handled {
         if let Some(held) = self.broker.quotas.fetched(&self.context, || reads.answer_bytes()) {
             return self.answer_held(held, out);
         }
         let mut copies = Copies { bytes: buffers::take(), files: Vec::new() };
-        let mut slots = Vec::with_capacity(reads.found.len());
+        let mut slots = Vec::new();
         let mut leaders = CurrentLeaders::begin(&self.broker, &self.context)
             .filter(|_| self.context.version >= CURRENT_LEADER_SINCE);
-        for (((key, _), target), found) in self.plan.partitions.iter().zip(&self.targets).zip(reads.found) {
-            self.count(target, &found);
-            let mut data = describe(self.context.version, key.1, &found);
-            if let (Some(leaders), Err(error), Ok(partition)) = (&mut leaders, &found, target) {
+        let partitions = self.plan.partitions.iter().zip(&self.targets).zip(&mut reads.found);
+        for (rank, (((key, _), target), found)) in partitions.enumerate() {
+            self.count(target, found);
+            if !self.plan.note_answer(rank, told(found)) {
+                continue;
+            }
+            let mut data = describe(self.context.version, key.1, found);
+            if let (Some(leaders), Err(error), Ok(partition)) = (&mut leaders, &*found, target) {
                 self.name_leader(leaders, *error, key, partition, &mut data);
             }
             // As in Kafka: null unless aborted transactions were looked for, or there was nowhere to look.
             if target.is_ok() && matches!(self.bound, ReadBound::HighWatermark) {
                 data.aborted_transactions = None;
             }
-            if self.is_told(key, &found) {
-                let plan = found.map_or(ReadPlan::Empty, |data| data.plan);
-                slots.push((&key.0, data, copies.place(plan)));
-            }
+            let place = found.as_mut().map_or(Place::NOWHERE, |found| copies.place(&mut found.plan));
+            slots.push((&key.0, data, place));
         }
         let mut responses: Vec<FetchableTopicResponse<'_>> = Vec::new();
         for (topic, mut data, place) in slots {
@@ -371,20 +376,18 @@ impl Fetch {
             _ => self.broker.metrics.fetch_failed(),
         }
     }
+}
 
-    /// Whether a partition has a place in the answer.
-    fn is_told(&self, key: &Key, found: &Result<partition::PartitionData, ErrorCode>) -> bool {
-        let Some(session) = &self.plan.session else { return true };
-        let answer = match found {
-            Ok(data) => Answer {
-                has_records: !matches!(data.plan, ReadPlan::Empty),
-                is_error: data.diverging.is_some(),
-                high_watermark: data.ends.high_watermark,
-                log_start_offset: data.ends.log_start,
-            },
-            Err(_) => Answer { has_records: false, is_error: true, high_watermark: -1, log_start_offset: -1 },
-        };
-        session.lock().note_answer(key, answer) || !self.plan.incremental
+/// What the answer would tell a session of a partition.
+fn told(found: &Result<partition::PartitionData, ErrorCode>) -> Answer {
+    match found {
+        Ok(data) => Answer {
+            has_records: !matches!(data.plan, ReadPlan::Empty),
+            is_error: data.diverging.is_some(),
+            high_watermark: data.ends.high_watermark,
+            log_start_offset: data.ends.log_start,
+        },
+        Err(_) => Answer { has_records: false, is_error: true, high_watermark: -1, log_start_offset: -1 },
     }
 }
 
@@ -397,9 +400,10 @@ impl Reads {
         self.bytes + self.found.iter().filter(has_records).count() * PARTITION_BYTES
     }
 
-    /// Notes what was found in the next partition, of which so many bytes were asked for.
-    fn note(&mut self, found: Result<partition::PartitionData, ErrorCode>, asked: usize) {
-        match &found {
+    /// Notes what was found last, where so many bytes were asked for.
+    fn note_last(&mut self, asked: usize) {
+        let Some(found) = self.found.last() else { return };
+        match found {
             Ok(data) => {
                 self.is_final |= data.diverging.is_some();
                 self.is_cold |= matches!(data.plan, ReadPlan::Later(_));
@@ -412,7 +416,6 @@ impl Reads {
             }
             Err(_) => self.is_final = true,
         }
-        self.found.push(found);
     }
 
     /// Reads what has to come from the disk. May block.
@@ -566,9 +569,10 @@ enum Place {
 }
 
 impl Copies {
-    fn place(&mut self, plan: ReadPlan) -> Place {
+    /// Takes the records over that were found.
+    fn place(&mut self, plan: &mut ReadPlan) -> Place {
         let start = self.bytes.len();
-        let ReadPlan::Range(range) = plan else { return Place::Copied(start..start) };
+        let ReadPlan::Range(range) = std::mem::replace(plan, ReadPlan::Empty) else { return Place::NOWHERE };
         let length = range.len;
         if length <= COPY_BYTES_MAX && start + length <= COPY_BYTES_TOTAL_MAX {
             self.bytes.resize(start + length, 0);
@@ -584,6 +588,9 @@ impl Copies {
 }
 
 impl Place {
+    /// There are none.
+    const NOWHERE: Place = Place::Copied(0..0);
+
     fn records<'a>(&self, copied: &'a [u8]) -> Records<'a> {
         match self {
             Place::Copied(range) => Records::Bytes(copied[range.clone()].into()),
