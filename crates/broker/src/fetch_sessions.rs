@@ -83,12 +83,22 @@ pub(crate) struct Plan {
     pub(crate) incremental: bool,
     /// In the order in which they are read.
     pub(crate) partitions: Vec<(Key, Wanted)>,
+    /// Rank in the session of the first of them; the others follow it, round the end.
+    start: usize,
 }
 
 impl Plan {
     /// The id that goes into the response.
     pub(crate) fn session_id(&self) -> i32 {
         self.session.as_ref().map_or(NO_SESSION, |session| session.lock().id)
+    }
+
+    /// Notes in the session, if there is one, what the answer would tell of the partition of a rank in the plan. Whether that is
+    /// worth telling.
+    pub(crate) fn note_answer(&self, rank: usize, answer: Answer) -> bool {
+        let Some(session) = &self.session else { return true };
+        let place = (self.start + rank) % self.partitions.len();
+        session.lock().note_answer(&self.partitions[rank].0, place, answer) || !self.incremental
     }
 }
 
@@ -146,7 +156,7 @@ impl FetchSessions {
                 let partitions = Vec::from_iter(partitions);
                 let opens = request.session_epoch == INITIAL_EPOCH && !partitions.is_empty();
                 let session = opens.then(|| self.open(&partitions, principal, by_id, now_ms)).flatten();
-                Ok(Plan { session, incremental: false, partitions })
+                Ok(Plan { session, incremental: false, partitions, start: 0 })
             }
             _ if !is_theirs => Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND),
             epoch => self.resume(request, epoch, by_id, now_ms),
@@ -179,14 +189,14 @@ impl FetchSessions {
             self.close(request.session_id);
             return Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND);
         }
-        let partitions = session.in_turn();
+        let (start, partitions) = session.in_turn();
         drop(session);
         if partitions.is_empty() {
             // The client learns from the answer, which names no session, that this one is closed.
             self.close(request.session_id);
-            return Ok(Plan { session: None, incremental: false, partitions });
+            return Ok(Plan { session: None, incremental: false, partitions, start });
         }
-        Ok(Plan { session: Some(shared), incremental: true, partitions })
+        Ok(Plan { session: Some(shared), incremental: true, partitions, start })
     }
 
     /// Closes a session; whether there was one.
@@ -263,17 +273,20 @@ impl Session {
         }
     }
 
-    /// The partitions, beginning behind the last one that had data in the response before.
-    fn in_turn(&self) -> Vec<(Key, Wanted)> {
+    /// The partitions, beginning behind the last one that had data in the response before, whose rank comes first.
+    fn in_turn(&self) -> (usize, Vec<(Key, Wanted)>) {
         let start = self.start.min(self.partitions.len());
         let (first, rest) = (self.partitions.iter().skip(start), self.partitions.iter().take(start));
-        first.chain(rest).map(|(key, wanted)| (key.clone(), wanted.clone())).collect()
+        (start, first.chain(rest).map(|(key, wanted)| (key.clone(), wanted.clone())).collect())
     }
 
     /// Notes what a partition's answer would tell, and says whether that is worth telling: records, an error, or
-    /// ends that moved.
-    pub(crate) fn note_answer(&mut self, key: &Key, answer: Answer) -> bool {
-        let Some((index, _, wanted)) = self.partitions.get_full_mut(key) else { return true };
+    /// ends that moved. It is looked for where another partition is at its place by now.
+    fn note_answer(&mut self, key: &Key, place: usize, answer: Answer) -> bool {
+        let is_there = self.partitions.get_index(place).is_some_and(|(there, _)| there == key);
+        let index = if is_there { Some(place) } else { self.partitions.get_index_of(key) };
+        let Some(index) = index else { return true };
+        let wanted = &mut self.partitions[index];
         let now = Sent { high_watermark: answer.high_watermark, log_start_offset: answer.log_start_offset };
         let moved = wanted.sent != now;
         // After an error the client is sent the ends again, whatever they are.
@@ -433,15 +446,40 @@ mod tests {
     fn an_incremental_answer_tells_only_what_changed() {
         let mut sessions = FetchSessions::new(10, random);
         let plan = sessions.plan(&request((0, 0), &[(0, 0), (1, 0)], &[]), &alice(), true, 0).expect("opens");
-        let session = plan.session.expect("a session");
-        let (key, _) = &plan.partitions[0];
-        assert!(session.lock().note_answer(key, answer(5, false)), "the first answer tells the ends");
-        assert!(!session.lock().note_answer(key, answer(5, false)));
-        assert!(session.lock().note_answer(key, answer(5, true)));
-        assert!(session.lock().note_answer(key, answer(6, false)));
+        assert!(plan.note_answer(0, answer(5, false)) && plan.note_answer(0, answer(5, false)), "it is full");
+        let id = plan.session_id();
+        let plan = sessions.plan(&request((id, 1), &[(1, 0)], &[]), &alice(), true, 0).expect("resumes");
+        assert!(!plan.note_answer(0, answer(5, false)));
+        assert!(plan.note_answer(1, answer(5, false)), "the first answer tells the ends");
+        assert!(plan.note_answer(0, answer(5, true)));
+        assert!(plan.note_answer(0, answer(6, false)));
         let failed = Answer { is_error: true, ..answer(6, false) };
-        assert!(session.lock().note_answer(key, failed));
-        assert!(session.lock().note_answer(key, answer(6, false)), "after an error the ends are sent again");
+        assert!(plan.note_answer(0, failed));
+        assert!(plan.note_answer(0, answer(6, false)), "after an error the ends are sent again");
+    }
+
+    #[test]
+    fn an_answer_is_noted_of_its_partition_wherever_that_is_by_now() {
+        let mut sessions = FetchSessions::new(10, random);
+        let named = [(0, 0), (1, 0), (2, 0)];
+        let opened = sessions.plan(&request((0, 0), &named, &[]), &alice(), true, 0).expect("opens");
+        let id = opened.session_id();
+        opened.note_answer(1, answer(5, true));
+        let plan = sessions.plan(&request((id, 1), &[], &[]), &alice(), true, 0).expect("resumes");
+        assert_eq!(offsets(&plan), [(2, 0), (0, 0), (1, 0)]);
+        let tells = |plan: &Plan, of: i32, high_watermark| {
+            let rank = plan.partitions.iter().position(|((_, partition), _)| *partition == of);
+            plan.note_answer(rank.expect("it is in the plan"), answer(high_watermark, false))
+        };
+        for partition in 0..3 {
+            tells(&plan, partition, 10 + i64::from(partition));
+            assert!(!tells(&plan, partition, 10 + i64::from(partition)), "{partition} was noted as another");
+        }
+        // The last one takes the place of the first one.
+        let next = sessions.plan(&request((id, 2), &[], &[0]), &alice(), true, 0).expect("resumes");
+        assert!(!tells(&plan, 2, 12) && !tells(&plan, 1, 11), "by a plan from before");
+        assert!(tells(&plan, 0, 10), "the session has it no more");
+        assert!(!tells(&next, 2, 12) && !tells(&next, 1, 11));
     }
 
     #[test]
@@ -478,8 +516,7 @@ mod tests {
         let plan = sessions
             .plan(&request((0, 0), &[(0, 0), (1, 0), (2, 0)], &[]), &alice(), true, 0)
             .expect("opens");
-        let session = plan.session.clone().expect("a session");
-        session.lock().note_answer(&plan.partitions[0].0, answer(5, true));
+        plan.note_answer(0, answer(5, true));
         let next =
             sessions.plan(&request((plan.session_id(), 1), &[], &[]), &alice(), true, 0).expect("resumes");
         assert_eq!(offsets(&next), [(1, 0), (2, 0), (0, 0)]);

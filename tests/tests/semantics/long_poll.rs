@@ -75,6 +75,31 @@ fn a_long_poll_ends_when_its_time_is_over() {
 }
 
 #[test]
+fn each_long_poll_of_a_connection_has_its_own_time() {
+    let (broker, mut client) = broker_with_topic("timeouts", 1, &[]);
+    let mut producer = broker.connect();
+    let fetch = |offset, wait: Duration| FetchRequest {
+        max_wait_ms: wait.as_millis() as i32,
+        ..fetch_request(vec![fetch_topic(TOPIC, 0, offset)])
+    };
+    let long = Duration::from_millis(LONG_MS as u64);
+    // The time of one that is woken, and of the one behind it, which ends earlier or later.
+    for (round, (woken, idle)) in (0..).zip([(600, 1_000), (15_000, 300), (300, 700)]) {
+        let begin = Instant::now();
+        client.send(&fetch(round, Duration::from_millis(woken)), BY_NAME).unwrap();
+        producer.produce(TOPIC, 0, 1, &batch(&[b"x"])).unwrap();
+        client.receive::<FetchRequest<'_>>(BY_NAME).unwrap();
+        let idle = Duration::from_millis(idle);
+        let asked = Instant::now();
+        let response = client.call(&fetch(round + 1, idle), BY_NAME);
+        let took = asked.elapsed();
+        assert_eq!(bytes_of(&response.responses[0].partitions[0].records), b"");
+        assert!(took >= idle, "it ended after {took:?} in place of {idle:?}");
+        assert!(begin.elapsed() < long, "nothing ended it");
+    }
+}
+
+#[test]
 fn a_long_poll_ends_when_its_topic_is_deleted() {
     let (broker, mut client) = broker_with_topic("poll-deleted", 1, &[]);
     let begin = Instant::now();

@@ -5,7 +5,8 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use mainstem_log::{FileRange, ReadBound, ReadPlan};
 use mainstem_wire::messages::fetch_request::FetchRequest;
@@ -14,7 +15,6 @@ use mainstem_wire::messages::fetch_response::{
     NodeEndpoint, PartitionData,
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode, Records, Uuid};
-use tokio::time::{Instant, timeout_at};
 
 use crate::background::in_background;
 use crate::broker::Broker;
@@ -26,6 +26,7 @@ use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::{respond, respond_throttled, respond_with_files};
+use crate::net::wake;
 use crate::signal::FetchWaiter;
 use crate::storage::partition::{self, Partition, PartitionRead};
 use crate::storage::topics::Topic;
@@ -161,7 +162,10 @@ impl Fetch {
                 last_fetched_epoch: wanted.last_fetched_epoch,
             };
             match target {
-                Ok(partition) => reads.note(partition.read(&read, waiter), read.bytes_max),
+                Ok(partition) => {
+                    reads.found.push(partition.read(&read, waiter));
+                    reads.note_last(read.bytes_max);
+                }
                 // As in Kafka what is unknown does not end the wait of the others; its client would else ask again
                 // and again until its metadata is new.
                 Err(error) => reads.found.push(Err(*error)),
@@ -225,9 +229,9 @@ impl Fetch {
                 }
             };
             waiter.arm(missing);
-            let woken = timeout_at(deadline, poll_fn(|context| self.poll_woken(waiter, context))).await;
+            let is_woken = poll_fn(|context| self.poll_woken(waiter, deadline, context)).await;
             let reads = self.read(None);
-            if woken.is_err() || is_over(&reads) {
+            if !is_woken || is_over(&reads) {
                 return reads;
             }
             self.forget(waiter);
@@ -244,11 +248,17 @@ impl Fetch {
         Ok(out)
     }
 
-    fn poll_woken(&self, waiter: &FetchWaiter, context: &std::task::Context<'_>) -> std::task::Poll<()> {
-        if self.broker.stopping.is_stopping() {
-            return std::task::Poll::Ready(());
+    /// Ready when there is reason to look again, or at the deadline, which is no such reason. To be polled by a connection, of which
+    /// it wants to be polled then.
+    fn poll_woken(&self, waiter: &FetchWaiter, deadline: Instant, context: &Context<'_>) -> Poll<bool> {
+        if self.broker.stopping.is_stopping() || waiter.poll(context).is_ready() {
+            return Poll::Ready(true);
         }
-        waiter.poll(context)
+        if deadline <= Instant::now() {
+            return Poll::Ready(false);
+        }
+        wake::look_again_at(deadline);
+        Poll::Pending
     }
 
     /// Registers a waiter in every partition, where all of them are as they were read; that is less than reading them again.
@@ -273,28 +283,30 @@ impl Fetch {
     }
 
     /// Encodes what was read, or nothing if the client is over its quota.
-    fn answer(&self, reads: Reads, out: &mut ResponseBuffer) -> Handled {
+    fn answer(&self, mut reads: Reads, out: &mut ResponseBuffer) -> Handled {
         if let Some(held) = self.broker.quotas.fetched(&self.context, || reads.answer_bytes()) {
             return self.answer_held(held, out);
         }
         let mut copies = Copies { bytes: buffers::take(), files: Vec::new() };
-        let mut slots = Vec::with_capacity(reads.found.len());
+        let mut slots = Vec::new();
         let mut leaders = CurrentLeaders::begin(&self.broker, &self.context)
             .filter(|_| self.context.version >= CURRENT_LEADER_SINCE);
-        for (((key, _), target), found) in self.plan.partitions.iter().zip(&self.targets).zip(reads.found) {
-            self.count(target, &found);
-            let mut data = describe(self.context.version, key.1, &found);
-            if let (Some(leaders), Err(error), Ok(partition)) = (&mut leaders, &found, target) {
+        let partitions = self.plan.partitions.iter().zip(&self.targets).zip(&mut reads.found);
+        for (rank, (((key, _), target), found)) in partitions.enumerate() {
+            self.count(target, found);
+            if !self.plan.note_answer(rank, told(found)) {
+                continue;
+            }
+            let mut data = describe(self.context.version, key.1, found);
+            if let (Some(leaders), Err(error), Ok(partition)) = (&mut leaders, &*found, target) {
                 self.name_leader(leaders, *error, key, partition, &mut data);
             }
             // As in Kafka: null unless aborted transactions were looked for, or there was nowhere to look.
             if target.is_ok() && matches!(self.bound, ReadBound::HighWatermark) {
                 data.aborted_transactions = None;
             }
-            if self.is_told(key, &found) {
-                let plan = found.map_or(ReadPlan::Empty, |data| data.plan);
-                slots.push((&key.0, data, copies.place(plan)));
-            }
+            let place = found.as_mut().map_or(Place::NOWHERE, |found| copies.place(&mut found.plan));
+            slots.push((&key.0, data, place));
         }
         let mut responses: Vec<FetchableTopicResponse<'_>> = Vec::new();
         for (topic, mut data, place) in slots {
@@ -364,20 +376,18 @@ impl Fetch {
             _ => self.broker.metrics.fetch_failed(),
         }
     }
+}
 
-    /// Whether a partition has a place in the answer.
-    fn is_told(&self, key: &Key, found: &Result<partition::PartitionData, ErrorCode>) -> bool {
-        let Some(session) = &self.plan.session else { return true };
-        let answer = match found {
-            Ok(data) => Answer {
-                has_records: !matches!(data.plan, ReadPlan::Empty),
-                is_error: data.diverging.is_some(),
-                high_watermark: data.ends.high_watermark,
-                log_start_offset: data.ends.log_start,
-            },
-            Err(_) => Answer { has_records: false, is_error: true, high_watermark: -1, log_start_offset: -1 },
-        };
-        session.lock().note_answer(key, answer) || !self.plan.incremental
+/// What the answer would tell a session of a partition.
+fn told(found: &Result<partition::PartitionData, ErrorCode>) -> Answer {
+    match found {
+        Ok(data) => Answer {
+            has_records: !matches!(data.plan, ReadPlan::Empty),
+            is_error: data.diverging.is_some(),
+            high_watermark: data.ends.high_watermark,
+            log_start_offset: data.ends.log_start,
+        },
+        Err(_) => Answer { has_records: false, is_error: true, high_watermark: -1, log_start_offset: -1 },
     }
 }
 
@@ -390,9 +400,10 @@ impl Reads {
         self.bytes + self.found.iter().filter(has_records).count() * PARTITION_BYTES
     }
 
-    /// Notes what was found in the next partition, of which so many bytes were asked for.
-    fn note(&mut self, found: Result<partition::PartitionData, ErrorCode>, asked: usize) {
-        match &found {
+    /// Notes what was found last, where so many bytes were asked for.
+    fn note_last(&mut self, asked: usize) {
+        let Some(found) = self.found.last() else { return };
+        match found {
             Ok(data) => {
                 self.is_final |= data.diverging.is_some();
                 self.is_cold |= matches!(data.plan, ReadPlan::Later(_));
@@ -405,7 +416,6 @@ impl Reads {
             }
             Err(_) => self.is_final = true,
         }
-        self.found.push(found);
     }
 
     /// Reads what has to come from the disk. May block.
@@ -559,9 +569,10 @@ enum Place {
 }
 
 impl Copies {
-    fn place(&mut self, plan: ReadPlan) -> Place {
+    /// Takes the records over that were found.
+    fn place(&mut self, plan: &mut ReadPlan) -> Place {
         let start = self.bytes.len();
-        let ReadPlan::Range(range) = plan else { return Place::Copied(start..start) };
+        let ReadPlan::Range(range) = std::mem::replace(plan, ReadPlan::Empty) else { return Place::NOWHERE };
         let length = range.len;
         if length <= COPY_BYTES_MAX && start + length <= COPY_BYTES_TOTAL_MAX {
             self.bytes.resize(start + length, 0);
@@ -577,6 +588,9 @@ impl Copies {
 }
 
 impl Place {
+    /// There are none.
+    const NOWHERE: Place = Place::Copied(0..0);
+
     fn records<'a>(&self, copied: &'a [u8]) -> Records<'a> {
         match self {
             Place::Copied(range) => Records::Bytes(copied[range.clone()].into()),

@@ -10,7 +10,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use mainstem_security::tls::{TlsError, is_client_hello};
@@ -510,12 +510,7 @@ impl Connection {
     }
 
     fn poll_fill(&mut self, turn: &mut usize, context: &mut Context<'_>) -> Result<bool, CloseReason> {
-        let filled = self.input.poll_fill(
-            &mut self.transport,
-            memory(&self.broker, self.is_at_door),
-            self.context.peer.ip(),
-            context,
-        );
+        let filled = self.poll_receive(context);
         if self.is_handshaking && !self.transport.is_handshaking() {
             self.encrypted()?;
         }
@@ -535,15 +530,20 @@ impl Connection {
         Ok(true)
     }
 
+    /// Reads once; how many bytes. Takes a buffer only when there is something to put into it.
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        // Of a large request it has to be known since when its sender sends nothing.
+        if self.input.large_progress().is_none() {
+            ready!(self.transport.poll_readable(context))?;
+        }
+        let memory = memory(&self.broker, self.is_at_door);
+        self.input.poll_fill(&mut self.transport, memory, self.context.peer.ip(), context)
+    }
+
     /// While a request holds back the next one, reads ahead at most one buffer, to learn when the peer goes away.
     fn poll_hang_up(&mut self, context: &mut Context<'_>) -> Result<bool, CloseReason> {
         if self.blocked && self.draining.is_none() && self.input.is_empty() {
-            let filled = self.input.poll_fill(
-                &mut self.transport,
-                memory(&self.broker, self.is_at_door),
-                self.context.peer.ip(),
-                context,
-            );
+            let filled = self.poll_receive(context);
             self.input.rest();
             match filled {
                 Poll::Ready(Ok(0)) => return Err(CloseReason::PeerClosed),
@@ -644,10 +644,11 @@ impl Connection {
     /// Nothing can be done now: is it time to give up, or to go on after a delay?
     fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<CloseReason> {
         if self.input.large_progress().is_some() || self.answers.bytes() > 0 {
-            let soon = Instant::now() + SLOW_SENDER_CHECK;
-            if self.timer.deadline() > soon.into() {
-                self.timer.as_mut().reset(soon.into());
-            }
+            self.look_by(Instant::now() + SLOW_SENDER_CHECK);
+        }
+        let mut look_again = wake::look_again();
+        if let Some(instant) = look_again {
+            self.look_by(instant);
         }
         while self.timer.as_mut().poll(context).is_ready() {
             let now = Instant::now();
@@ -655,12 +656,24 @@ impl Connection {
                 self.muted_until = None;
                 context.waker().wake_by_ref();
             }
+            if look_again.take_if(|instant| *instant <= now).is_some() {
+                context.waker().wake_by_ref();
+            }
             match self.overdue(now) {
                 Err(reason) => return Poll::Ready(reason),
-                Ok(next) => self.timer.as_mut().reset(next.into()),
+                Ok(next) => {
+                    self.timer.as_mut().reset(look_again.map_or(next, |instant| instant.min(next)).into())
+                }
             }
         }
         Poll::Pending
+    }
+
+    /// Has the timer end at an instant at the latest. One that ends earlier is left: it costs less to look in vain now and then.
+    fn look_by(&mut self, instant: Instant) {
+        if self.timer.deadline() > instant.into() {
+            self.timer.as_mut().reset(instant.into());
+        }
     }
 
     /// When to look again, or why the connection ends now.

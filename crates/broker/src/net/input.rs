@@ -159,6 +159,9 @@ impl Input {
 
     /// Gives back what is not needed until the next read; call it when no further frame is complete.
     pub(crate) fn rest(&mut self) {
+        if self.buffer.capacity() == 0 {
+            return;
+        }
         let left = self.buffer.len() - self.consumed;
         if left == 0 {
             self.large = None;

@@ -213,6 +213,14 @@ impl Transport {
         &mut self.stream
     }
 
+    /// Ready when there may be something to read: the socket has, or a session holds it.
+    pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &self.sealed {
+            None => self.stream.poll_read_ready(context),
+            Some(_) => Poll::Ready(Ok(())),
+        }
+    }
+
     /// Sends some of the bytes; how many. Those of a session count as sent when they are sealed: see
     /// [`poll_flush`](Self::poll_flush).
     pub(crate) fn poll_send(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {

@@ -24,6 +24,8 @@ thread_local! {
     static TURNS: Cell<u64> = const { Cell::new(0) };
     static DENSITY: Cell<Option<Density>> = const { Cell::new(None) };
     static IS_DENSE: Cell<bool> = const { Cell::new(false) };
+    /// When the connection whose turn it is has to look again, as those that it polls have asked.
+    static LOOK_AGAIN: Cell<Option<Instant>> = const { Cell::new(None) };
     /// The task that delivers posts, while it waits.
     static DELIVERER: RefCell<Option<Waker>> = const { RefCell::new(None) };
 }
@@ -31,6 +33,7 @@ thread_local! {
 /// A connection of this loop begins a turn: it has, or may have, something to do.
 pub(crate) fn begin_turn(now: Instant) {
     TURNS.set(TURNS.get() + 1);
+    LOOK_AGAIN.set(None);
     // A loop that looks already finds out by itself when to stop.
     if !is_dense() {
         note_turn(now);
@@ -47,6 +50,22 @@ fn note_turn(now: Instant) {
     if is_dense && let Some(deliverer) = DELIVERER.take() {
         deliverer.wake();
     }
+}
+
+/// Has the connection whose turn it is poll again at this instant, or soon after it, whatever it waits for. Counts for this turn:
+/// who waits on asks again.
+///
+/// A connection has a timer in any case, and leaves one alone that ends too early. A timer for each wait would be set and
+/// taken back with each message; and where it is the first of its loop to end, tokio writes to an eventfd, and the loop
+/// comes round once more for that.
+pub(crate) fn look_again_at(instant: Instant) {
+    let first = LOOK_AGAIN.get().map_or(instant, |asked| asked.min(instant));
+    LOOK_AGAIN.set(Some(first));
+}
+
+/// The first instant for which [`look_again_at`] was called in this turn.
+pub(crate) fn look_again() -> Option<Instant> {
+    LOOK_AGAIN.get()
 }
 
 /// Turns of connections on this loop so far.
@@ -210,6 +229,20 @@ mod tests {
             let turns = tokio::spawn(busy).await.expect("nothing panics");
             assert!(turns <= 12, "the newcomer waited until turn {turns}");
         });
+    }
+
+    #[test]
+    fn the_first_instant_of_a_turn_counts_for_that_turn() {
+        let now = Instant::now();
+        let [soon, later] = [1, 2].map(|seconds| now + std::time::Duration::from_secs(seconds));
+        begin_turn(now);
+        assert_eq!(look_again(), None);
+        look_again_at(later);
+        look_again_at(soon);
+        look_again_at(later);
+        assert_eq!(look_again(), Some(soon));
+        begin_turn(now);
+        assert_eq!(look_again(), None, "it was another connection's");
     }
 
     #[test]
