@@ -279,14 +279,14 @@ impl Cluster {
     }
 
     /// What a node answers to GET on the operator's listener (`mainstem.http.listener`), without the head. Waits until the node says
-    /// where that is: others know a node that starts before it is ready.
+    /// where that is: others know a node that starts before it is ready. One that was started again has another address.
     ///
     /// # Panics
     /// When the node does not say so, or does not answer.
     pub fn http(&self, id: i32, path: &str) -> String {
         const SAID: &str = "metrics on http://";
         let log = eventually("a node's operator's listener", || {
-            Some(self.log(id)).filter(|log| log.contains(SAID))
+            Some(self.node(id).log_of_last_start()).filter(|log| log.contains(SAID))
         });
         let (_, said) = log.rsplit_once(SAID).expect("it is there");
         let (address, _) = said.split_once('/').expect("a path follows");

@@ -47,13 +47,15 @@ pub(super) struct Node {
     /// Kafka's, if the node is to run that.
     jars: Option<PathBuf>,
     process: Option<Child>,
+    /// Bytes of its log that processes before the present one have written.
+    log_bytes_before: usize,
 }
 
 impl Node {
     pub(super) fn new(id: i32, home: &Path, jars: Option<PathBuf>) -> Node {
         let dir = home.join(format!("node-{id}"));
         fs::create_dir_all(&dir).unwrap();
-        Node { id, dir, disks: Vec::new(), environment: Vec::new(), jars, process: None }
+        Node { id, dir, disks: Vec::new(), environment: Vec::new(), jars, process: None, log_bytes_before: 0 }
     }
 
     /// Has its data elsewhere; before its properties are written.
@@ -133,6 +135,7 @@ impl Node {
     /// Starts it, and does not wait: its process id.
     pub(super) fn start(&mut self) -> u32 {
         assert!(self.process.is_none(), "node {} runs already", self.id);
+        self.log_bytes_before = self.log_bytes().len();
         let mut command = match &self.jars {
             Some(jars) => {
                 let mut command = self.java(jars);
@@ -210,7 +213,17 @@ impl Node {
     }
 
     pub(super) fn log(&self) -> String {
-        fs::read_to_string(self.dir.join("node.log")).unwrap_or_default()
+        String::from_utf8_lossy(&self.log_bytes()).into_owned()
+    }
+
+    fn log_bytes(&self) -> Vec<u8> {
+        fs::read(self.dir.join("node.log")).unwrap_or_default()
+    }
+
+    /// What the last process that was started has printed.
+    pub(super) fn log_of_last_start(&self) -> String {
+        let bytes = self.log_bytes();
+        String::from_utf8_lossy(bytes.get(self.log_bytes_before..).unwrap_or_default()).into_owned()
     }
 
     pub(super) fn tail(&self) -> String {
