@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use mainstem_client::{
@@ -13,7 +13,8 @@ use mainstem_tests::broker::binary;
 use mainstem_tests::client::Client;
 use mainstem_tests::cluster::replica::ReplicaBatch;
 use mainstem_tests::cluster::{Cluster, Setup, System};
-use mainstem_tests::kafka::{batch, refusal};
+use mainstem_tests::kafka::{Failure, batch, refusal};
+use mainstem_tests::wait::eventually;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
 use serde_json::{Value, json};
@@ -25,16 +26,25 @@ const PARTITIONS: i32 = 6;
 const ALONE: &str = "alone";
 /// A topic all of whose replicas have to be in sync.
 const STRICT: &str = "strict";
-/// A topic with fewer replicas than nodes.
 /// Made while nodes are away.
 const CREATED_WITHOUT: &str = "created-without";
+/// A topic with fewer replicas than nodes.
 const SPREAD: &str = "spread";
 /// For an election, a session that runs out, and what a slow machine adds.
 const SEEN_MAX: Duration = Duration::from_secs(60);
-/// A group that reads nothing for so long has read all.
-const QUIET: Duration = Duration::from_secs(4);
+/// How often a group looks whether it has read all, where nothing comes.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// From the last record that was written until a group has read all.
+const READ_MAX: Duration = Duration::from_secs(120);
+/// An acknowledgement waits for an election at most.
+const ACKNOWLEDGED_MAX: Duration = Duration::from_secs(8);
+/// `replica.lag.time.max.ms`, and so long a node that sleeps does not count as dead.
+const LAG_MAX: Duration = Duration::from_secs(10);
 /// Records that a node that sleeps misses.
 const MISSED: i64 = 25;
+/// A link that nothing comes over is given up after 10 s: a cluster that waits for that does so each time, and a slow machine
+/// may be as slow once.
+const ATTEMPTS: usize = 3;
 
 const ACTIVE: &str = "kafka_controller_kafkacontroller_activecontrollercount";
 const OFFLINE: &str = "kafka_controller_kafkacontroller_offlinepartitionscount";
@@ -115,14 +125,28 @@ fn await_sums(cluster: &Cluster, nodes: &[i32], expected: &[(&str, i64)]) {
     }
 }
 
-/// Looks again until `/health` of a node says whether it may be stopped; why not.
+/// Looks again until `/health` of a node says that it may be stopped.
 #[track_caller]
-fn await_may_stop(cluster: &Cluster, node: i32, may_stop: bool) -> String {
+fn await_may_stop(cluster: &Cluster, node: i32) {
+    await_health(cluster, node, |health| health["may_stop"] == true);
+}
+
+/// Looks again until `/health` of a node says that it may not be stopped, for one of these reasons.
+#[track_caller]
+fn await_reason(cluster: &Cluster, node: i32, reasons: &[&str]) {
+    await_health(cluster, node, |health| {
+        let reason = health["reason"].as_str().unwrap_or_default();
+        health["may_stop"] == false && reasons.iter().any(|part| reason.contains(part))
+    });
+}
+
+#[track_caller]
+fn await_health(cluster: &Cluster, node: i32, is_so: impl Fn(&Value) -> bool) {
     let deadline = Instant::now() + SEEN_MAX;
     loop {
         let health: Value = serde_json::from_str(&cluster.http(node, "/health")).expect("JSON");
-        if health["may_stop"] == may_stop {
-            return health["reason"].as_str().unwrap_or_default().to_owned();
+        if is_so(&health) {
+            return;
         }
         assert!(Instant::now() < deadline, "node {node}: {health}, not within {SEEN_MAX:?}");
         std::thread::sleep(Duration::from_millis(50));
@@ -135,22 +159,34 @@ fn leaders(cluster: &Cluster, runtime: &Runtime) -> Vec<(Option<i32>, i32)> {
     topic.partitions.iter().map(|one| (one.leader, one.replicas[0])).collect()
 }
 
-/// The node that says of itself, and it alone, that it is the controller.
+/// Waits until one of these nodes leads a partition.
+#[track_caller]
+fn await_leader(cluster: &Cluster, runtime: &Runtime, partition: usize, nodes: &[i32]) -> i32 {
+    eventually("a leader that lives", || {
+        leaders(cluster, runtime)[partition].0.filter(|leader| nodes.contains(leader))
+    })
+}
+
+/// Waits until a node says of itself, and it alone, that it is the controller.
 #[track_caller]
 fn controller(cluster: &Cluster, nodes: &[i32]) -> i32 {
-    await_sums(cluster, nodes, &[(ACTIVE, 1)]);
-    let is_it = |node: &&i32| Scrape::of(cluster, **node).get(ACTIVE) == 1;
-    *nodes.iter().find(is_it).expect("the sum is 1")
+    eventually("one controller", || {
+        let is_it = |node: &&i32| Scrape::of(cluster, **node).get(ACTIVE) == 1;
+        let those: Vec<_> = nodes.iter().filter(is_it).collect();
+        if let [one] = those[..] { Some(*one) } else { None }
+    })
 }
 
 #[test]
 fn metrics_and_health_follow_a_node_that_leaves_and_comes_back() {
     let setup = Setup::new("cluster-metrics", System::Mainstem)
-        .set("replica.lag.time.max.ms", 1_500)
+        .set("replica.lag.time.max.ms", LAG_MAX.as_millis())
+        .set("broker.session.timeout.ms", LAG_MAX.as_millis())
         .set("leader.imbalance.check.interval.seconds", 5);
     let alone = NewTopic { replication_factor: Some(1), ..NewTopic::new(ALONE).partitions(3) };
     let strict = NewTopic { replication_factor: Some(3), ..NewTopic::new(STRICT) };
     let strict = strict.config("min.insync.replicas", "3");
+    let begun = Instant::now();
     let (mut cluster, runtime) = start(setup, &[replicated(PARTITIONS, 3), alone, strict]);
     let all = cluster.ids();
     let count = i64::from(PARTITIONS);
@@ -159,13 +195,13 @@ fn metrics_and_health_follow_a_node_that_leaves_and_comes_back() {
         &all,
         &[(LED, count + 4), (HOSTED, 3 * count + 6), (UNDER_REPLICATED, 0), (OFFLINE, 0), (FENCED, 0)],
     );
-    assert_eq!((sum(&cluster, &all, UNCLEAN), sum(&cluster, &all, SHRINKS)), (0, 0));
+    assert_eq!(sum(&cluster, &all, UNCLEAN), 0);
+    let shrinks = sum(&cluster, &all, SHRINKS);
+    // A machine that is slower may have had a node lag for so long.
+    assert!(shrinks == 0 || begun.elapsed() >= LAG_MAX, "{shrinks} shrinks after {:?}", begun.elapsed());
     let elections = sum(&cluster, &all, ELECTIONS);
     assert!(elections >= count, "{elections} elections of {count} leaders");
-    all.iter().for_each(|node| {
-        let why = await_may_stop(&cluster, *node, false);
-        assert!(why.contains("strict-0 has only 2 other"), "{why}");
-    });
+    all.iter().for_each(|node| await_reason(&cluster, *node, &["strict-0 has only 2 other"]));
 
     // The controller sleeps: what it misses is a lag, until it counts as dead.
     let gone = controller(&cluster, &all);
@@ -177,17 +213,19 @@ fn metrics_and_health_follow_a_node_that_leaves_and_comes_back() {
     let leader = leader.expect("it was found");
     let mut client = connect(&cluster, leader);
     client.produce(TOPIC, index, -1, &batch(&[b"known"])).expect("all are there");
-    await_sums(&cluster, &all, &[(MAX_LAG, 0)]);
+    await_sums(&cluster, &all, &[(MAX_LAG, 0), (UNDER_REPLICATED, 0)]);
+    let left: Vec<_> = all.iter().copied().filter(|node| *node != gone).collect();
+    let shrinks = sum(&cluster, &left, SHRINKS);
     cluster.pause(gone);
-    for _ in 0..MISSED {
-        client.produce(TOPIC, index, -1, &batch(&[b"missed"])).expect("two of three are enough");
-    }
-    let scrape = Scrape::of(&cluster, leader);
+    let missed = batch(&[&b"missed"[..]; MISSED as usize]);
+    client.produce(TOPIC, index, -1, &missed).expect("two of three are enough");
     let of_node = format!("mainstem_replica_lag_records_max{{node=\"{gone}\"}}");
-    assert_eq!((scrape.get(MAX_LAG), scrape.get(&of_node)), (MISSED, MISSED));
+    eventually("the lag of the node that sleeps", || {
+        let scrape = Scrape::of(&cluster, leader);
+        ((scrape.get(MAX_LAG), scrape.get(&of_node)) == (MISSED, MISSED)).then_some(())
+    });
 
     cluster.kill(gone);
-    let left: Vec<_> = all.iter().copied().filter(|node| *node != gone).collect();
     let new = controller(&cluster, &left);
     assert_ne!(new, gone);
     await_sums(
@@ -206,28 +244,43 @@ fn metrics_and_health_follow_a_node_that_leaves_and_comes_back() {
         ],
     );
     // Where all three are wanted, acks=all is refused, and nothing else.
-    let strict = runtime.block_on(Admin::new(cluster.client()).topic(STRICT)).expect("it is there");
-    let mut client = connect(&cluster, strict.partitions[0].leader.expect("two of three elect one"));
-    let refused = refusal(client.produce(STRICT, 0, -1, &batch(&[b"refused"])));
-    assert_eq!(refused, ErrorCode::NOT_ENOUGH_REPLICAS);
-    assert!(matches!(client.produce(STRICT, 0, 1, &batch(&[b"taken"])), Ok(0)));
-    let shrinks = sum(&cluster, &left, SHRINKS);
-    assert!(shrinks >= count, "{shrinks} shrinks of {count} partitions");
+    let strict = || {
+        let found = runtime.block_on(Admin::new(cluster.client()).topic(STRICT)).expect("it is there");
+        (found.partitions[0].leader.filter(|leader| left.contains(leader)), found.partitions[0].replicas[0])
+    };
+    eventually("acks=all is refused", || {
+        let mut client = connect(&cluster, strict().0?);
+        match refusal(client.produce(STRICT, 0, -1, &batch(&[b"refused"]))) {
+            ErrorCode::NOT_LEADER_OR_FOLLOWER => return None,
+            refused => assert_eq!(refused, ErrorCode::NOT_ENOUGH_REPLICAS),
+        }
+        match client.produce(STRICT, 0, 1, &batch(&[b"taken"])) {
+            Err(Failure::Refused(ErrorCode::NOT_LEADER_OR_FOLLOWER)) => None,
+            taken => {
+                assert!(matches!(taken, Ok(0)), "{taken:?}");
+                Some(())
+            }
+        }
+    });
+    let shrunk = sum(&cluster, &left, SHRINKS) - shrinks;
+    assert!(shrunk >= count, "{shrunk} shrinks of {count} partitions");
     assert!(sum(&cluster, &left, ELECTIONS) >= lost, "{lost} leaders were lost");
-    for node in &left {
-        let why = await_may_stop(&cluster, *node, false);
-        assert!(why.contains("only 1 other") || why.contains("strict-0 has only"), "{why}");
-    }
-    let elsewhere = left.iter().copied().find(|node| *node != new).expect("two are left");
-    assert_eq!(Scrape::of(&cluster, elsewhere).get(OFFLINE), 0, "the controller alone counts them");
+    left.iter().for_each(|node| await_reason(&cluster, *node, &["only 1 other", "strict-0 has only"]));
+    eventually("the controller alone counts them", || {
+        let new = controller(&cluster, &left);
+        let counted = |node: &i32| Scrape::of(&cluster, *node).get(OFFLINE);
+        left.iter().all(|node| counted(node) == i64::from(*node == new)).then_some(())
+    });
     let not_preferred = |cluster: &Cluster| {
         let leaders = leaders(cluster, &runtime);
         leaders.iter().filter(|(leader, preferred)| *leader != Some(*preferred)).count() as i64
     };
     // Two of six cannot be led by the first of their replicas, nor can the one that has no other.
-    assert_eq!(not_preferred(&cluster), 2);
-    let is_led_elsewhere = strict.partitions[0].leader != Some(strict.partitions[0].replicas[0]);
-    await_sums(&cluster, &left, &[(IMBALANCE, 3 + i64::from(is_led_elsewhere))]);
+    eventually("partitions that are not led by the first of their replicas", || {
+        let (leader, preferred) = strict();
+        let found = (not_preferred(&cluster), sum(&cluster, &left, IMBALANCE));
+        (found == (2, 3 + i64::from(leader != Some(preferred)))).then_some(())
+    });
 
     let expands = sum(&cluster, &left, EXPANDS);
     cluster.start_node(gone);
@@ -240,10 +293,11 @@ fn metrics_and_health_follow_a_node_that_leaves_and_comes_back() {
     let expanded = sum(&cluster, &left, EXPANDS) - expands;
     assert!(expanded >= count, "{expanded} expands of {count} partitions");
     // Preferred replicas lead again by themselves.
-    await_sums(&cluster, &all, &[(IMBALANCE, 0)]);
-    assert_eq!(not_preferred(&cluster), 0);
+    eventually("preferred replicas lead", || {
+        (not_preferred(&cluster) == 0 && sum(&cluster, &all, IMBALANCE) == 0).then_some(())
+    });
     runtime.block_on(Admin::new(cluster.client()).delete_topic(STRICT)).expect("it is deleted");
-    all.iter().for_each(|node| _ = await_may_stop(&cluster, *node, true));
+    all.iter().for_each(|node| await_may_stop(&cluster, *node));
 
     // A partition that is given to another node makes that one its preferred leader.
     let (leader, _) = leaders(&cluster, &runtime)[0];
@@ -257,7 +311,7 @@ fn metrics_and_health_follow_a_node_that_leaves_and_comes_back() {
     let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let expected = json!({ "topic": TOPIC, "partition": 0, "leader": to, "was_transferred": true });
     assert_eq!(said, expected);
-    assert_eq!(leaders(&cluster, &runtime)[0], (Some(to), to));
+    eventually("it leads, and all know", || (leaders(&cluster, &runtime)[0] == (Some(to), to)).then_some(()));
 }
 
 #[test]
@@ -292,17 +346,15 @@ fn five_replicas_on_five_nodes_go_on_without_two() {
     // The leader, and the next one.
     let mut gone = BTreeSet::new();
     for _ in 0..2 {
-        let leader = leaders(&cluster, &runtime)[0].0.expect("a leader");
+        let living: Vec<_> = cluster.ids().into_iter().filter(|node| !gone.contains(node)).collect();
+        let leader = await_leader(&cluster, &runtime, 0, &living);
         cluster.kill(leader);
         gone.insert(leader);
         send(100);
     }
     let left: Vec<_> = cluster.ids().into_iter().filter(|node| !gone.contains(node)).collect();
     assert_eq!((left.len(), gone.len()), (3, 2));
-    for node in &left {
-        let why = await_may_stop(&cluster, *node, false);
-        assert!(why.contains("only 2 other"), "{why}");
-    }
+    left.iter().for_each(|node| await_reason(&cluster, *node, &["only 2 other"]));
     let values = create_and_write_with_fenced_nodes(&cluster, &runtime, &left);
     gone.iter().for_each(|node| cluster.start_node(*node));
     runtime.block_on(cluster.wait_until_in_sync(TOPIC));
@@ -393,17 +445,22 @@ fn nodes_go_on_without_an_answer_of_a_metadata_leader_that_is_cut_off() {
         .set("broker.session.timeout.ms", 1_000);
     let (mut cluster, _runtime) = start(setup, &[]);
     let all = cluster.ids();
-    let leader = controller(&cluster, &all);
-    let left: Vec<_> = all.iter().copied().filter(|node| *node != leader).collect();
-    cut_off(&cluster, leader);
-    // An election of up to 3 s, and a session of 1 s from there.
-    left.iter().for_each(|node| await_named(&cluster, *node, &left));
-    for node in &left {
-        let log = cluster.log(*node);
-        assert!(!log.contains("nothing came for"), "it was waited for:\n{log}");
+    let mut attempt = 1;
+    loop {
+        let leader = controller(&cluster, &all);
+        let left: Vec<_> = all.iter().copied().filter(|node| *node != leader).collect();
+        let said_before: Vec<_> = left.iter().map(|node| cluster.log(*node).len()).collect();
+        cut_off(&cluster, leader);
+        // An election of up to 3 s, and a session of 1 s from there.
+        left.iter().for_each(|node| await_named(&cluster, *node, &left));
+        let said = left.iter().zip(&said_before).map(|(node, begin)| cluster.log(*node).split_off(*begin));
+        let waited = said.into_iter().find(|log| log.contains("nothing came for"));
+        cluster.heal();
+        all.iter().for_each(|node| await_named(&cluster, *node, &all));
+        let Some(log) = waited else { break };
+        assert!(attempt < ATTEMPTS, "it was waited for each time:\n{log}");
+        attempt += 1;
     }
-    cluster.heal();
-    all.iter().for_each(|node| await_named(&cluster, *node, &all));
 
     // One that is cut off cannot know who has come back: clients that it alone would be named to would never find another.
     let leader = controller(&cluster, &all);
@@ -435,8 +492,11 @@ fn a_rolling_restart_is_no_error_to_clients() {
         assert_eq!(created.partitions[0].replicas.len(), 3, "{created:?}");
     }
     let is_over = Arc::new(AtomicBool::new(false));
+    // How many records there are, once it is known.
+    let total = Arc::new(AtomicU64::new(u64::MAX));
     let sent = {
         let (config, is_over) = (ProducerConfig::new(cluster.client()), is_over.clone());
+        let total = total.clone();
         runtime.spawn(async move {
             let producer = Producer::new(config).expect("the settings agree");
             let (mut sent, mut slowest) = (0_u64, Duration::ZERO);
@@ -449,6 +509,7 @@ fn a_rolling_restart_is_no_error_to_clients() {
                 sent += 1;
             }
             producer.close().await;
+            total.store(sent, Ordering::Release);
             (sent, slowest)
         })
     };
@@ -460,8 +521,17 @@ fn a_rolling_restart_is_no_error_to_clients() {
         runtime.spawn(async move {
             let mut consumer = GroupConsumer::new(config).expect("the settings agree");
             let mut values = BTreeSet::new();
-            // Behind the last one comes nothing.
-            while let Ok(batch) = tokio::time::timeout(QUIET, consumer.next()).await {
+            let mut deadline = None;
+            while (values.len() as u64) < total.load(Ordering::Acquire) {
+                let Ok(batch) = tokio::time::timeout(LOOK_EVERY, consumer.next()).await else {
+                    let is_known = total.load(Ordering::Acquire) != u64::MAX;
+                    match deadline {
+                        None if is_known => deadline = Some(Instant::now() + READ_MAX),
+                        Some(deadline) if Instant::now() >= deadline => break,
+                        _ => {}
+                    }
+                    continue;
+                };
                 for record in batch.expect("no error").owned_records() {
                     let value = record.expect("it is whole").value.expect("a value");
                     let value = std::str::from_utf8(&value).expect("text");
@@ -472,16 +542,20 @@ fn a_rolling_restart_is_no_error_to_clients() {
             values
         })
     };
+    let mut longest = Duration::ZERO;
     for node in cluster.ids() {
-        await_may_stop(&cluster, node, true);
+        await_may_stop(&cluster, node);
+        let begun = Instant::now();
         cluster.stop(node);
         cluster.start_node(node);
         runtime.block_on(cluster.wait_until_in_sync(TOPIC));
+        longest = longest.max(begun.elapsed());
     }
     is_over.store(true, Ordering::Release);
     let (sent, slowest) = runtime.block_on(sent).expect("the producer");
     let values = runtime.block_on(read).expect("the group");
     assert!(values.iter().copied().eq(0..sent), "{} of {sent} records were read", values.len());
-    assert!(slowest < Duration::from_secs(8), "an acknowledgement took {slowest:?}");
-    println!("{sent} records, the slowest acknowledgement took {slowest:?}");
+    println!("{sent} records, the slowest acknowledgement took {slowest:?}, the longest restart {longest:?}");
+    // A machine on which a restart takes long takes its time for an election, too.
+    assert!(slowest < ACKNOWLEDGED_MAX + longest, "an acknowledgement took {slowest:?}");
 }
