@@ -6,13 +6,14 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use mainstem_tests::broker::binary;
+use mainstem_tests::wait::eventually;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -88,20 +89,27 @@ impl Nodes {
         child.wait().expect("it ends");
     }
 
+    fn output(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(binary());
+        command.args(arguments).args(["--bootstrap", &self.bootstrap()]).output().expect("the binary runs")
+    }
+
     /// Runs a command of the program against the cluster; what it printed.
     fn run(&self, arguments: &[&str]) -> String {
-        let output = Command::new(binary())
-            .args(arguments)
-            .args(["--bootstrap", &self.bootstrap()])
-            .output()
-            .expect("the binary runs");
+        let output = self.output(arguments);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{arguments:?}: {stderr}");
         String::from_utf8(output.stdout).expect("text")
     }
 
+    /// What the cluster says of itself, once it has a metadata leader and each partition has one.
     fn status(&self) -> Value {
-        serde_json::from_str(&self.run(&["cluster", "status", "--json"])).expect("JSON")
+        eventually("a status without a fault", || {
+            let output = self.output(&["cluster", "status", "--json"]);
+            let status: Value = serde_json::from_slice(&output.stdout).ok()?;
+            let is_led = status["without_leader"] == Value::Array(Vec::new());
+            (output.status.success() && is_led).then_some(status)
+        })
     }
 }
 
@@ -189,10 +197,12 @@ fn what_was_acknowledged_survives_a_kill_of_each_node() {
 
     let to = 2;
     nodes.run(&["cluster", "transfer", "t", "0", &to.to_string()]);
-    let described = nodes.run(&["topic", "describe", "t", "--json"]);
-    let described: Value = serde_json::from_str(&described).expect("JSON");
-    assert_eq!(described[0]["partitions"][0]["leader"], to, "{described}");
+    // The node that is asked may hear of it a moment later.
+    eventually("the node leads that leadership was given to", || {
+        let described = nodes.run(&["topic", "describe", "t", "--json"]);
+        let described: Value = serde_json::from_str(&described).expect("JSON");
+        (described[0]["partitions"][0]["leader"] == to).then_some(())
+    });
     let status = nodes.status();
-    assert_eq!(status["without_leader"], Value::Array(Vec::new()), "{status}");
     assert_eq!(status["nodes"].as_array().map(Vec::len), Some(3), "{status}");
 }
