@@ -168,6 +168,22 @@ fn done_or(result: Result<(), Error>, done: ErrorCode) -> bool {
     }
 }
 
+/// Tries again until it is acknowledged, or was `done` by an attempt before.
+async fn acknowledged<F>(what: &str, done: ErrorCode, attempt: impl Fn() -> F)
+where
+    F: Future<Output = Result<(), Error>>,
+{
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let result = attempt().await;
+        let said = format!("{result:?}");
+        if done_or(result, done) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "not within {DEADLINE:?}: {what}: {said}");
+    }
+}
+
 impl Changes {
     fn new(cluster: &Cluster) -> Changes {
         Changes { admin: Admin::new(cluster.client()), number: 0, acknowledged: Acknowledged::default() }
@@ -194,24 +210,24 @@ impl Changes {
     async fn create(&self, name: &str, replicas: i16) -> Uuid {
         let topic = NewTopic::new(name).partitions(2).config("retention.ms", "100000");
         let topic = NewTopic { replication_factor: Some(replicas), ..topic };
+        let deadline = Instant::now() + DEADLINE;
         loop {
             match self.admin.create_topic(&topic).await {
                 Ok(created) => return created.id,
                 Err(error) => {
+                    let said = error.to_string();
                     if done_or(Err(error), ErrorCode::TOPIC_ALREADY_EXISTS) {
                         return Uuid::ZERO;
                     }
+                    assert!(Instant::now() < deadline, "not within {DEADLINE:?}: {name}: {said}");
                 }
             }
         }
     }
 
     async fn delete(&self, name: &str) {
-        while let Err(error) = self.admin.delete_topic(name).await {
-            if done_or(Err(error), ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) {
-                return;
-            }
-        }
+        let delete = || async { self.admin.delete_topic(name).await };
+        acknowledged("a deletion", ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, delete).await;
     }
 
     async fn keep_topic(&mut self, number: usize) {
@@ -230,21 +246,25 @@ impl Changes {
         let changes = [ConfigChange::Set("retention.ms".into(), value.clone())];
         let resource = ConfigResource::Topic(name.clone());
         // The node that is asked may not know the topic yet.
-        while !done_or(self.admin.alter_configs(&resource, &changes, false).await, ErrorCode::NONE) {}
+        let change = || async { self.admin.alter_configs(&resource, &changes, false).await };
+        acknowledged("a setting", ErrorCode::NONE, change).await;
         self.acknowledged.topics.get_mut(&name).expect("it was looked up").1 = value;
     }
 
     async fn set_quota(&mut self, number: usize) {
         let (name, value) = (format!("client-{}", number % 5), number as f64 * 1e6);
         let quotas = [("producer_byte_rate".to_owned(), Some(value))].into();
-        while !done_or(self.admin.alter_quotas(&quota_of(&name), &quotas, false).await, ErrorCode::NONE) {}
+        let change = || async { self.admin.alter_quotas(&quota_of(&name), &quotas, false).await };
+        acknowledged("a quota", ErrorCode::NONE, change).await;
         self.acknowledged.quotas.insert(name, value);
     }
 
     async fn set_user(&mut self, number: usize) {
         let name = format!("user-{}", number % 4);
-        let set = || self.admin.set_scram_credential(&name, ScramMechanism::Sha256, "secret", 4_096);
-        while !done_or(set().await, ErrorCode::NONE) {}
+        let set = || async {
+            self.admin.set_scram_credential(&name, ScramMechanism::Sha256, "secret", 4_096).await
+        };
+        acknowledged("a user", ErrorCode::NONE, set).await;
         self.acknowledged.users.insert(name);
     }
 
@@ -261,11 +281,12 @@ impl Changes {
         };
         if number.is_multiple_of(2) || !self.acknowledged.principals.contains(&principal) {
             let rules = [rule];
-            while !done_or(self.admin.create_acls(&rules).await, ErrorCode::NONE) {}
+            acknowledged("a rule", ErrorCode::NONE, || async { self.admin.create_acls(&rules).await }).await;
             self.acknowledged.principals.insert(principal);
         } else {
             let filter = AclFilter { principal: Some(principal.clone()), ..AclFilter::default() };
-            while !done_or(self.admin.delete_acls(&filter).await.map(drop), ErrorCode::NONE) {}
+            let remove = || async { self.admin.delete_acls(&filter).await.map(drop) };
+            acknowledged("the removal of a rule", ErrorCode::NONE, remove).await;
             self.acknowledged.principals.remove(&principal);
         }
     }
@@ -282,12 +303,13 @@ impl Changes {
             permission: AclPermissionType::Allow,
         };
         let rules: Vec<_> = (0..WATCHED_RULES).map(rule).collect();
-        while !done_or(self.admin.create_acls(&rules).await, ErrorCode::NONE) {}
+        acknowledged("rules", ErrorCode::NONE, || async { self.admin.create_acls(&rules).await }).await;
     }
 
     async fn remove_watched_rules(&mut self) {
         let filter = AclFilter { name: Some(WATCHED.into()), ..AclFilter::default() };
-        while !done_or(self.admin.delete_acls(&filter).await.map(drop), ErrorCode::NONE) {}
+        let remove = || async { self.admin.delete_acls(&filter).await.map(drop) };
+        acknowledged("the removal of rules", ErrorCode::NONE, remove).await;
     }
 
     /// Takes a producer id from each node that runs; none is given out twice.

@@ -11,6 +11,7 @@ use std::process::Command;
 
 use mainstem_tests::broker::{Broker, Setup};
 use mainstem_tests::client::Client;
+use mainstem_tests::cluster::replica::batches;
 use mainstem_tests::kafka::{batch, idempotent};
 use mainstem_tests::wait::eventually;
 use mainstem_wire::messages::incremental_alter_configs_request::{
@@ -40,6 +41,17 @@ fn snapshot_end(broker: &Broker) -> Option<i64> {
 /// Waits until there is one snapshot that ends above this offset.
 fn snapshot_above(broker: &Broker, offset: i64) -> i64 {
     eventually("a snapshot", || snapshot_end(broker).filter(|end| *end > offset))
+}
+
+/// Waits until there is one snapshot that has all that is in the log now.
+fn snapshot_of_all(broker: &Broker) -> i64 {
+    let end = eventually("the end of the metadata log", || {
+        let path = files(broker, ".log").pop()?;
+        let bytes = fs::read(&path).ok()?;
+        let base: i64 = path.file_stem()?.to_str()?.parse().ok()?;
+        Some(batches(&bytes, &path).last().map_or(base, |batch| batch.last_offset + 1))
+    });
+    snapshot_above(broker, end - 1)
 }
 
 fn set_max_connections(client: &mut Client, value: &'static str) {
@@ -137,7 +149,7 @@ fn kafka_reads_a_snapshot() {
     let mut client = broker.connect();
     client.create_topic("dumped", 2, &[("retention.ms", "5")]).unwrap();
     set_max_connections(&mut client, "77");
-    snapshot_above(&broker, 5);
+    snapshot_of_all(&broker);
     broker.stop();
     let file = files(&broker, ".checkpoint").pop().unwrap();
     let output = Command::new("java")
