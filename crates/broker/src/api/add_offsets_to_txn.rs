@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mainstem_coordination::transactions::{Reply, Request};
 use mainstem_wire::messages::add_offsets_to_txn_request::AddOffsetsToTxnRequest;
 use mainstem_wire::messages::add_offsets_to_txn_response::AddOffsetsToTxnResponse;
-use mainstem_wire::{DecodeError, Decoder};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::api::fenced_error;
 use crate::broker::Broker;
@@ -32,7 +32,12 @@ pub(crate) fn serve(
         let response = AddOffsetsToTxnResponse { error_code: error.code(), ..Default::default() };
         return Ok(respond(&context, response, out));
     }
-    Ok(Transactions::answer(broker, context, Request::AddOffsets(request), out, |context, reply, out| {
+    // That the group's partition is there already is said from memory. Another coordinator may have ended that transaction.
+    let error_code = ErrorCode::NOT_COORDINATOR.code();
+    let refusal = Reply::AddOffsets(AddOffsetsToTxnResponse { error_code, ..Default::default() });
+    let key = request.transactional_id.to_string();
+    let asked = (Request::AddOffsets(request), &*key);
+    Ok(Transactions::answer_confirmed(broker, context, asked, refusal, out, |context, reply, out| {
         let Reply::AddOffsets(mut response) = reply else {
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };

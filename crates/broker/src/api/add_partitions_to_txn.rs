@@ -86,7 +86,11 @@ fn ask(
         topics.flat_map(|topic| topic.partitions.iter().map(|index| (&*topic.name, *index)))
     };
     if partitions().all(|(topic, index)| check(topic, index).is_ok()) {
-        return broker.transactions.ask(broker, context, Request::AddPartitions(transaction));
+        // That partitions are there already is said from memory. Another coordinator may have ended that transaction.
+        let refusal = Reply::AddPartitions(refused(&transaction, ErrorCode::NOT_COORDINATOR));
+        let key = transaction.transactional_id.to_string();
+        let asked = (Request::AddPartitions(transaction), &*key);
+        return broker.transactions.ask_confirmed(broker, context, asked, refusal);
     }
     // All or none: the others were not tried.
     let mut result = refused(&transaction, ErrorCode::OPERATION_NOT_ATTEMPTED);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mainstem_coordination::transactions::{Reply, Request};
 use mainstem_wire::messages::end_txn_request::EndTxnRequest;
 use mainstem_wire::messages::end_txn_response::EndTxnResponse;
-use mainstem_wire::{DecodeError, Decoder};
+use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::api::fenced_error;
 use crate::broker::Broker;
@@ -30,7 +30,12 @@ pub(crate) fn serve(
         let response = EndTxnResponse { error_code: error.code(), ..Default::default() };
         return Ok(respond(&context, response, out));
     }
-    Ok(Transactions::answer(broker, context, Request::EndTxn(request), out, |context, reply, out| {
+    // That a transaction has ended already is said from memory. It may be the one before: another coordinator may have begun the next.
+    let error_code = ErrorCode::NOT_COORDINATOR.code();
+    let refusal = Reply::EndTxn(EndTxnResponse { error_code, ..Default::default() });
+    let key = request.transactional_id.to_string();
+    let asked = (Request::EndTxn(request), &*key);
+    Ok(Transactions::answer_confirmed(broker, context, asked, refusal, out, |context, reply, out| {
         let Reply::EndTxn(mut response) = reply else {
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };

@@ -593,6 +593,38 @@ impl<C: Coordinator> Driver<C> {
         }
     }
 
+    /// The same of a request about one key. What is answered from memory is held until a majority has confirmed that this node
+    /// coordinates the key; where it does not, `refusal` is the reply.
+    pub(crate) fn answer_confirmed(
+        broker: &Arc<Broker>,
+        context: RequestContext,
+        (request, key): (C::Request<'_>, &str),
+        refusal: C::Reply,
+        out: &mut ResponseBuffer,
+        encode: impl FnOnce(&RequestContext, C::Reply, &mut ResponseBuffer) -> Handled + Send + 'static,
+    ) -> Handled {
+        match C::driver(broker).ask_confirmed(broker, &context, (request, key), refusal) {
+            Asked::Now(reply) => encode(&context, reply, out),
+            later => Handled::Later { response: Box::pin(answer_later(context, later, encode)), holds: true },
+        }
+    }
+
+    /// Asks about one key, and has what is answered from memory confirmed ([`Self::confirm`]).
+    pub(crate) fn ask_confirmed(
+        &self,
+        broker: &Arc<Broker>,
+        context: &RequestContext,
+        (request, key): (C::Request<'_>, &str),
+        refusal: C::Reply,
+    ) -> Asked<C::Reply> {
+        let lease = self.lease(broker, key);
+        let asked = self.ask(broker, context, request);
+        match lease {
+            Some(lease) => Self::confirm(lease, asked, refusal),
+            None => asked,
+        }
+    }
+
     /// The same of a request that is answered from memory, on a thread where waiting is allowed: held until a majority has
     /// confirmed that this node leads the partitions of the keys. `encode` gets those of which it did not.
     pub(crate) fn answer_confirmed_here(

@@ -149,17 +149,15 @@ fn ask_here(
     context: &RequestContext,
     request: AddPartitionsToTxnTransaction<'_>,
 ) -> Asked<Reply> {
-    let Some(lease) = broker.transactions.lease(broker, &request.transactional_id) else {
-        return broker.transactions.ask(broker, context, Request::AddPartitions(request));
-    };
     let code = ErrorCode::NOT_COORDINATOR.code();
     let all = request
         .topics
         .iter()
         .flat_map(|topic| topic.partitions.iter().map(move |index| (topic.name.to_string(), *index, code)));
     let refusal = Reply::AddPartitions(result_of(all.collect()));
-    let asked = broker.transactions.ask(broker, context, Request::AddPartitions(request));
-    Transactions::confirm(lease, asked, refusal)
+    let key = request.transactional_id.to_string();
+    let asked = (Request::AddPartitions(request), &*key);
+    broker.transactions.ask_confirmed(broker, context, asked, refusal)
 }
 
 /// Asks the coordinator on another node, if the transactional id has one there.

@@ -227,9 +227,8 @@ impl Cluster {
                 own.groups.ask(context, token, (request, version), guard, confirms);
             }
             Request::Transactions { request, version } => {
-                // That of a client before version 4 is not confirmed: what it adds is not there yet.
-                let is_of_a_leader = version >= 4;
-                let confirms = is_of_a_leader && matches!(request, transactions::Request::AddPartitions(_));
+                // What it says of a transaction may be of the one before that which another coordinator has begun.
+                let confirms = !matches!(request, transactions::Request::InitProducerId { .. });
                 own.transactions.ask(context, token, (request, version), VerificationGuard::NONE, confirms);
             }
         });

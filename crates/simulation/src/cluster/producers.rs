@@ -548,7 +548,7 @@ fn verdict_of(error: ErrorCode) -> Verdict {
 }
 
 /// The error in an answer, if it is known what was done.
-fn error_of(answer: &Answer) -> Option<ErrorCode> {
+pub(super) fn error_of(answer: &Answer) -> Option<ErrorCode> {
     let code = match answer {
         Answer::Gone => return None,
         Answer::Refused(error) => return Some(*error),

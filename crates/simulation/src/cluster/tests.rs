@@ -1,10 +1,19 @@
 //! A whole cluster: what it promises holds, whatever fails; and what its driver does wrong is found.
 
-use super::{Cluster, ClusterOptions, DATA_PARTITIONS, Defect, simulate_cluster};
+use super::calls::{Answer, Request};
+use super::producers::error_of;
+use super::{Cluster, ClusterOptions, DATA_PARTITIONS, Defect, TOPIC, TRANSACTIONS, simulate_cluster};
 use crate::faults::FaultKinds;
 use crate::tests::{OneFault, SEEDS, SEEDS_VARIABLE, Subject, check_pauses, on_all_processors, seeds_of};
 use crate::world::{Verdict, World};
+use mainstem_coordination::transactions::{self, Reply};
 use mainstem_replication::history::{Fault, Violation};
+use mainstem_wire::ErrorCode;
+use mainstem_wire::messages::add_partitions_to_txn_request::{
+    AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction,
+};
+use mainstem_wire::messages::end_txn_request::EndTxnRequest;
+use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -174,4 +183,116 @@ fn a_commit_of_an_earlier_generation_is_found() {
 #[test]
 fn a_write_that_was_decided_in_another_term_is_found() {
     assert_finds(Defect::WritesInAnotherTerm, 60, |_| true);
+}
+
+/// A transactional id that no producer has.
+const ID: &str = "asked-by-hand";
+/// Of requests of clients whose transactions have version 1.
+const VERSION: i16 = 3;
+
+/// Producer id and epoch.
+type Identity = (i64, i16);
+/// A request of a producer.
+type Ask = fn(Identity) -> transactions::Request<'static>;
+
+fn init(_: Identity) -> transactions::Request<'static> {
+    let request = InitProducerIdRequest {
+        transactional_id: Some(ID.into()),
+        transaction_timeout_ms: 60_000,
+        ..Default::default()
+    };
+    transactions::Request::InitProducerId { request, enable_2pc: false, keep_prepared_txn: false }
+}
+
+fn reach((producer_id, producer_epoch): Identity) -> transactions::Request<'static> {
+    let topic = AddPartitionsToTxnTopic { name: TOPIC.into(), partitions: vec![0], ..Default::default() };
+    transactions::Request::AddPartitions(AddPartitionsToTxnTransaction {
+        transactional_id: ID.into(),
+        producer_id,
+        producer_epoch,
+        topics: vec![topic],
+        ..Default::default()
+    })
+}
+
+fn commit((producer_id, producer_epoch): Identity) -> transactions::Request<'static> {
+    transactions::Request::EndTxn(EndTxnRequest {
+        transactional_id: ID.into(),
+        producer_id,
+        producer_epoch,
+        committed: true,
+        ..Default::default()
+    })
+}
+
+/// What a node answers within two seconds.
+fn ask(cluster: &mut Cluster, node: usize, request: transactions::Request<'static>) -> Option<Answer> {
+    let request = Request::Transactions { request, version: VERSION };
+    let token = cluster.calls.ask(cluster.world.transit(), node, request);
+    let until_ms = cluster.world.now_ms + 2_000;
+    while cluster.world.now_ms < until_ms {
+        cluster.turn();
+        if let Some(answer) = cluster.calls.take(token) {
+            return Some(answer);
+        }
+    }
+    None
+}
+
+/// Asks until it is done, for two seconds.
+fn done(cluster: &mut Cluster, node: usize, (request, identity): (Ask, Identity)) -> Option<Answer> {
+    let until_ms = cluster.world.now_ms + 2_000;
+    while cluster.world.now_ms < until_ms {
+        let answer = ask(cluster, node, request(identity));
+        if answer.as_ref().and_then(error_of) == Some(ErrorCode::NONE) {
+            return answer;
+        }
+    }
+    None
+}
+
+/// A coordinator that does not know yet that another one is in its place says nothing about a transaction from memory: that it is
+/// committed, which is that of the one before, or that it reaches a partition, of one that has ended since.
+#[test]
+fn a_coordinator_that_was_replaced_says_nothing_of_transactions_from_memory() {
+    let mut asked = [0, 0];
+    for (seed, is_open) in (0..8).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let options = ClusterOptions { faults: FaultKinds::NONE, ..ClusterOptions::default() };
+        let mut cluster = Cluster::new(seed, options);
+        while cluster.world.now_ms < 4_000 {
+            cluster.turn();
+        }
+        let old = cluster.world.leader(TRANSACTIONS).expect("a leader");
+        let (new, third) = ((old + 1) % 3, (old + 2) % 3);
+        let Some(Answer::Transactions(Reply::InitProducerId(answer))) =
+            done(&mut cluster, old, (init, (-1, -1)))
+        else {
+            panic!("seed {seed}: no producer id");
+        };
+        let identity = (answer.producer_id, answer.producer_epoch);
+        assert!(done(&mut cluster, old, (reach, identity)).is_some(), "seed {seed}");
+        if !is_open {
+            // It is said again when it is complete.
+            assert!(done(&mut cluster, old, (commit, identity)).is_some(), "seed {seed}");
+            assert!(done(&mut cluster, old, (commit, identity)).is_some(), "seed {seed}");
+        }
+        cluster.world.transfer(TRANSACTIONS, new);
+        cluster.world.cut.extend([(new, old), (third, old)]);
+        let until_ms = cluster.world.now_ms + 500;
+        while cluster.world.nodes[new].leads_settled(TRANSACTIONS).is_none()
+            && cluster.world.now_ms < until_ms
+        {
+            cluster.turn();
+        }
+        let (next, asks): (Ask, Ask) = if is_open { (commit, reach) } else { (reach, commit) };
+        let goes_on = done(&mut cluster, new, (next, identity)).is_some();
+        if !goes_on || cluster.world.nodes[old].leads(TRANSACTIONS).is_none() {
+            continue;
+        }
+        asked[usize::from(is_open)] += 1;
+        let answer = ask(&mut cluster, old, asks(identity));
+        let error = answer.as_ref().and_then(error_of);
+        assert_ne!(error, Some(ErrorCode::NONE), "seed {seed}, open {is_open}: {answer:?}");
+    }
+    assert!(asked.iter().all(|cases| *cases > 0), "the leaders before had noticed: {asked:?}");
 }
