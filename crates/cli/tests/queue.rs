@@ -88,7 +88,7 @@ fn a_follower_sees_what_another_process_appends() {
             std::thread::sleep(Duration::from_millis(20));
         }
     });
-    let mut next = || tailed.recv_timeout(Duration::from_secs(120)).expect("the follower sees a line");
+    let next = || tailed.recv_timeout(Duration::from_secs(120)).expect("the follower sees a line");
     let first: u32 = next().parse().unwrap();
     assert_eq!(next(), (first + 1).to_string());
     assert!(follower.wait().unwrap().success());

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use crate::broker::Broker;
 use crate::cluster::calls::{Answer, Answered, Ask, VerifyNote, Who};
 use crate::coordinators::driver::Asked;
-use crate::coordinators::transactions::{TRANSACTIONS_TOPIC, Transactions};
+use crate::coordinators::transactions::TRANSACTIONS_TOPIC;
 use crate::net::context::RequestContext;
 
 /// What the version of a request says of its client.
