@@ -122,6 +122,23 @@ impl<'m> Context<'m> {
         decode::read_fn(code, self, structure);
         encode::write_fn(code, self, structure);
         code.push_str("}\n\n");
+        if self.message.kind == Kind::Response && structure.name != self.message.name {
+            self.element_impl(code, structure);
+        }
+    }
+
+    /// A structure of a response may be written alone.
+    fn element_impl(&self, code: &mut String, structure: &Struct) {
+        let type_ = self.type_name(&structure.name, "'_");
+        let _ = writeln!(
+            code,
+            "impl Element for {type_} {{
+    fn encode_element(&self, e: &mut Encoder<'_>, version: i16) -> Result<(), EncodeError> {{
+        self.write(e, version)
+    }}
+}}
+"
+        );
     }
 
     fn default_impl(&self, code: &mut String, structure: &Struct) {

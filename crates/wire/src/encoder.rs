@@ -267,6 +267,16 @@ impl<'b> Encoder<'b> {
         self.buffer.push(u8::from(present));
     }
 
+    /// The length of an array whose elements follow.
+    pub(crate) fn array_length(
+        &mut self,
+        flexible: bool,
+        length: usize,
+        field: &'static str,
+    ) -> Result<(), EncodeError> {
+        self.length(flexible, Some(length), field)
+    }
+
     /// An array, each element written by `element`.
     #[inline]
     pub fn array<T>(

@@ -17,6 +17,7 @@ mod error_code;
 pub mod frame;
 #[doc(hidden)]
 pub mod fuzz;
+mod list_frame;
 mod message;
 pub mod metadata_frame;
 mod records;
@@ -34,7 +35,8 @@ pub use decoder::{Decoder, elements_budget, memory_budget, request_memory_budget
 pub use encoder::Encoder;
 pub use error::{DecodeError, EncodeError, Malformed, Unencodable};
 pub use error_code::ErrorCode;
-pub use message::{Message, Request};
+pub use list_frame::ListFrame;
+pub use message::{Element, Message, Request};
 pub use records::{Hole, Records};
 pub use tagged::UnknownTaggedField;
 pub use uuid::{ParseUuidError, Uuid};
@@ -52,7 +54,7 @@ pub mod messages {
 
         pub use crate::coordinator::CoordinatorKey;
         pub use crate::{
-            ApiKey, DecodeError, Decoder, EncodeError, Encoder, Message, Records, Request,
+            ApiKey, DecodeError, Decoder, Element, EncodeError, Encoder, Message, Records, Request,
             UnknownTaggedField, Uuid,
         };
     }

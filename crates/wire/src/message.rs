@@ -48,3 +48,10 @@ pub trait Request<'a>: Message<'a> {
     /// What answers it, in the same version.
     type Response<'r>: Message<'r>;
 }
+
+/// A structure of which a response has an array, which can be written element by element ([`ListFrame`](crate::ListFrame)).
+pub trait Element {
+    /// Writes the fields of a version that is known to exist.
+    #[doc(hidden)]
+    fn encode_element(&self, encoder: &mut Encoder<'_>, version: i16) -> Result<(), EncodeError>;
+}

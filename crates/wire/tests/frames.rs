@@ -1,8 +1,9 @@
 //! Splitting and opening frames.
 
-use mainstem_wire::frame::{FrameError, Version, frame_len, open_request, split_frame};
+use mainstem_wire::frame::{FrameError, Version, frame_len, open_request, split_frame, write_response};
 use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
-use mainstem_wire::{ApiKey, Malformed};
+use mainstem_wire::messages::describe_groups_response::{DescribeGroupsResponse, DescribedGroup};
+use mainstem_wire::{ApiKey, ListFrame, Malformed};
 
 #[test]
 fn a_frame_is_split_off_when_it_is_complete() {
@@ -54,4 +55,48 @@ fn a_short_header_is_malformed() {
         let body = b"\0\x03\0\x0c\0\0\0\x07\xff\xff\0";
         assert!(matches!(open_request(&body[..end]), Err(FrameError::Malformed(_))), "{end}");
     }
+}
+
+/// A group whose id has so many bytes.
+fn group(id_bytes: usize) -> DescribedGroup<'static> {
+    DescribedGroup { group_id: "g".repeat(id_bytes).into(), ..Default::default() }
+}
+
+/// What is written element by element is what is written at once, behind what was in the buffer, in every version.
+#[test]
+fn a_list_frame_has_the_bytes_of_the_whole_response() {
+    for version in 0..=6 {
+        for count in [0, 1, 3, 200] {
+            let message = |throttle_time_ms, groups| DescribeGroupsResponse {
+                throttle_time_ms,
+                groups,
+                ..Default::default()
+            };
+            let mut whole = b"before".to_vec();
+            let groups: Vec<_> = (0..count).map(group).collect();
+            write_response(&mut whole, ApiKey::DescribeGroups, version, 7, &message(5, groups)).unwrap();
+            let mut listed = b"before".to_vec();
+            let name = (ApiKey::DescribeGroups, version, 7);
+            let mut frame = ListFrame::begin(&mut listed, name, &message(0, Vec::new()), count).unwrap();
+            for id_bytes in 0..count {
+                let mut element = Vec::new();
+                frame.write(&mut element, &group(id_bytes)).unwrap();
+                listed.extend_from_slice(&element);
+            }
+            frame.finish(&mut listed, &message(5, Vec::new())).unwrap();
+            assert_eq!(listed, whole, "v{version}, {count} groups");
+        }
+    }
+}
+
+#[test]
+fn an_element_that_cannot_be_written_leaves_nothing_behind() {
+    let mut buffer = Vec::new();
+    let response = DescribeGroupsResponse::default();
+    let mut frame = ListFrame::begin(&mut buffer, (ApiKey::DescribeGroups, 5, 7), &response, 1).unwrap();
+    let before = buffer.clone();
+    assert!(frame.write(&mut buffer, &group(40_000)).is_err());
+    assert_eq!(buffer, before);
+    frame.write(&mut buffer, &group(4)).unwrap();
+    frame.finish(&mut buffer, &response).unwrap();
 }
