@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::broker::Broker;
 use crate::cluster::forward;
-use crate::net::answers::AnswerShare;
+use crate::heap;
 use crate::net::buffers::Reservation;
 use crate::net::context::RequestContext;
 use crate::net::dispatch::Handled;
@@ -33,8 +33,12 @@ const PRODUCER_ID_THREADS_MAX: usize = 1;
 /// Questions that are answered at the same time, on all event loops together. A coordinator has one lock.
 const QUESTION_THREADS_MAX: usize = 2;
 
+/// Long descriptions that are made at the same time, on all event loops together: they take a processor for long.
+const DESCRIPTION_THREADS_MAX: usize = 1;
+
 const _: () = assert!(
-    CHANGE_THREADS_MAX + PRODUCER_ID_THREADS_MAX + QUESTION_THREADS_MAX < BACKGROUND_THREADS_MAX,
+    CHANGE_THREADS_MAX + PRODUCER_ID_THREADS_MAX + QUESTION_THREADS_MAX + DESCRIPTION_THREADS_MAX
+        < BACKGROUND_THREADS_MAX,
     "each event loop has threads for data, whatever the others wait for"
 );
 
@@ -50,6 +54,8 @@ pub(crate) enum Class {
     ProducerIds,
     /// The lock of a coordinator and the majority that confirms its leader, or the metadata leader.
     Questions,
+    /// The processor: a description of many configurations, which is long.
+    Descriptions,
 }
 
 /// The shares of the classes in the threads.
@@ -57,6 +63,7 @@ pub(crate) struct Classes {
     changes: Arc<Semaphore>,
     producer_ids: Arc<Semaphore>,
     questions: Arc<Semaphore>,
+    descriptions: Arc<Semaphore>,
 }
 
 impl Classes {
@@ -66,6 +73,7 @@ impl Classes {
             changes: share(CHANGE_THREADS_MAX),
             producer_ids: share(PRODUCER_ID_THREADS_MAX),
             questions: share(QUESTION_THREADS_MAX),
+            descriptions: share(DESCRIPTION_THREADS_MAX),
         }
     }
 
@@ -77,6 +85,7 @@ impl Classes {
             Class::Changes => &self.changes,
             Class::ProducerIds => &self.producer_ids,
             Class::Questions => &self.questions,
+            Class::Descriptions => &self.descriptions,
         };
         Some(share.clone().acquire_owned().await.expect("it is never closed"))
     }
@@ -199,55 +208,23 @@ fn in_turn(
         let turn = broker.background.turn(class).await;
         let request = context.clone();
         let work = move || {
+            // Counted before the next one has its turn: it may be long until the loop takes it.
             let _turn = turn;
             let mut out = ResponseBuffer::default();
-            (serve(&broker, &request, &mut body.decoder(), &mut out), out)
+            let handled = serve(&broker, &request, &mut body.decoder(), &mut out);
+            let bytes = out.backlog();
+            let counted = out.count(&broker.answers);
+            heap::put_together(bytes);
+            (handled, counted.map(|()| out))
         };
         let ((handled, out), took) = in_background(&context, work).await;
         match handled {
-            Ok(Handled::Answered) => Ok(out.worked_for(took)),
+            Ok(Handled::Answered) => out.map(|out| out.worked_for(took)),
             Ok(Handled::Later { response, .. }) => response.await.map(|out| out.worked_for(took)),
             Ok(Handled::Close(reason)) => Err(reason.to_string()),
             Ok(Handled::Silent | Handled::Last { .. }) => {
                 unreachable!("a request in the background is answered")
             }
-            Err(error) => Err(format!("a {} request is malformed: {error}", context.api.name())),
-        }
-    });
-    Handled::Later { response, holds: true }
-}
-
-/// Decodes a request's body and encodes an answer to it that may be large, within a share of the memory for answers.
-pub(crate) type Large = fn(
-    &Arc<Broker>,
-    &RequestContext,
-    &mut Decoder<'_>,
-    &mut AnswerShare,
-    &mut ResponseBuffer,
-) -> Result<Handled, DecodeError>;
-
-/// Puts an answer together that would hold up an event loop, one of all connections at a time. Its share of the memory for
-/// answers is held until its connection counts it.
-pub(crate) fn answer_in_background(
-    broker: &Arc<Broker>,
-    context: RequestContext,
-    decoder: &Decoder<'_>,
-    answer: Large,
-) -> Handled {
-    let (broker, body) = (broker.clone(), OwnedBody::copy(broker, decoder));
-    let response = Box::pin(async move {
-        let turn = broker.large_answers.turn().await;
-        let request = context.clone();
-        let work = move || {
-            let (mut share, mut out) = (broker.answers.begin(), ResponseBuffer::default());
-            let handled = answer(&broker, &request, &mut body.decoder(), &mut share, &mut out);
-            // Of what it was put together from nothing is left. More than that was not taken: its connection tries.
-            share.set(out.backlog().min(share.bytes() as usize));
-            (handled, out, (share, turn))
-        };
-        let ((handled, out, _held), took) = in_background(&context, work).await;
-        match handled {
-            Ok(_) => Ok(out.worked_for(took)),
             Err(error) => Err(format!("a {} request is malformed: {error}", context.api.name())),
         }
     });

@@ -65,8 +65,6 @@ pub(crate) struct Broker {
     pub(crate) answers: Arc<AnswerMemory>,
     /// The shares in the threads for work in the background.
     pub(crate) background: Classes,
-    /// Answers that are put together in the background.
-    pub(crate) large_answers: OneAtATime,
     /// Heartbeats whose topic patterns are matched in the background.
     pub(crate) pattern_matching: OneAtATime,
     pub(crate) event_loops: Arc<EventLoops>,

@@ -2,13 +2,21 @@
 //!
 //! glibc gives back what is free at the end of an arena. After thousands of buffers of connections that have gone, or of handshakes
 //! whose sessions stay, the last ones in use are anywhere, and what is free before them stays resident. Housekeeping has it given
-//! back when such a burst is over.
-#![allow(unsafe_code, reason = "a call of the C library that has no safe wrapper")]
+//! back when such a burst is over. Large buffers have pages of their own, which go back with them.
+#![allow(unsafe_code, reason = "calls of the C library that have no safe wrapper")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Freed bytes for which it is worth looking: a look costs about a millisecond for each 100 MiB.
 const WORTHWHILE_BYTES: u64 = 16 << 20;
+
+/// Buffers from this size on have pages of their own, which go back to the system with them. Those of a request or an answer with a
+/// batch of the default `max.message.bytes` (1 MiB) are below it: fresh pages for each would cost more than they are used for.
+const LARGE_BUFFER_BYTES: usize = 4 << 20;
+
+/// What an arena keeps behind what is in use.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const ARENA_REST_BYTES: i32 = 4 << 20;
 
 /// What a handshake with a login has needed and freed when it is over, 30 KB by massif: key exchange, signature, transcript, names.
 pub(crate) const LOGIN_BYTES: usize = 30_000;
@@ -19,6 +27,14 @@ static FREED: AtomicU64 = AtomicU64::new(0);
 /// Counts what is freed.
 pub(crate) fn freed(bytes: usize) {
     FREED.fetch_add(bytes as u64, Ordering::Relaxed);
+}
+
+/// An answer of so many bytes was put together, from as many in small pieces, which are free now. Other threads would not use what is
+/// left of them in the arena of this one: it is given back if that is much.
+pub(crate) fn put_together(bytes: usize) {
+    if bytes >= LARGE_BUFFER_BYTES {
+        give_back();
+    }
 }
 
 /// When to give memory back: much was freed, and little since the last look.
@@ -48,19 +64,52 @@ impl Trimming {
     }
 }
 
+/// Has large buffers go back to the system as soon as they are freed. Unasked, glibc learns from each that is freed to keep the next
+/// ones, up to 32 MiB, and twice as much behind them, in the arena of the thread: those of all threads for the background would keep
+/// what only one at a time has needed.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn give_back() {
+pub(crate) fn give_back_large_buffers_at_once() {
+    // SAFETY: the calls take two numbers each, under the allocator's own locks.
+    let done = unsafe {
+        [
+            libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BUFFER_BYTES as i32),
+            libc::mallopt(libc::M_TRIM_THRESHOLD, ARENA_REST_BYTES),
+        ]
+    };
+    if done != [1, 1] {
+        tracing::debug!("the allocator keeps its own limits");
+    }
+}
+
+/// Other allocators have rules of their own.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(crate) fn give_back_large_buffers_at_once() {}
+
+/// Gives back what is free.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub(crate) fn give_back() {
     // SAFETY: the call takes a number and gives back only what is free, under the allocator's own locks.
     unsafe { libc::malloc_trim(0) };
 }
 
 /// Other allocators do so by themselves.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-fn give_back() {}
+pub(crate) fn give_back() {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A buffer that has pages of its own begins behind the allocator's 16 bytes on the first of them.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    #[test]
+    fn large_buffers_have_pages_of_their_own_after_larger_ones_too() {
+        give_back_large_buffers_at_once();
+        drop(vec![7u8; 4 * LARGE_BUFFER_BYTES]);
+        let buffers: Vec<_> = (0..5).map(|_| vec![7u8; 2 * LARGE_BUFFER_BYTES]).collect();
+        let places: Vec<_> = buffers.iter().map(|buffer| buffer.as_ptr() as usize % 4096).collect();
+        assert_eq!(places, [16; 5]);
+    }
 
     #[test]
     fn memory_is_given_back_once_when_a_burst_is_over() {

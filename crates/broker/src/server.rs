@@ -37,6 +37,7 @@ use crate::coordinators::groups::Groups;
 use crate::coordinators::transactions::{self, Transactions, Workers};
 use crate::fetch_sessions::FetchSessions;
 use crate::health::{Health, Phase};
+use crate::heap;
 use crate::links::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, NodeGate, Peer};
 use crate::loggers::Loggers;
 use crate::metrics::Metrics;
@@ -235,6 +236,7 @@ impl Server {
         loggers: Loggers,
         options: &StartOptions,
     ) -> Result<Server, StartError> {
+        heap::give_back_large_buffers_at_once();
         let clock = Clock::start();
         let descriptors = raise_descriptor_limit();
         let mut security = Security::new(&config)?;
@@ -325,6 +327,8 @@ impl Server {
         let cleaners = Cleaners::start(&broker)?;
         let watcher = Watcher::start(&broker.attached)?;
         let ready = ready(&broker, &bound);
+        // What the start has needed.
+        heap::give_back();
         accept(&broker, bound);
         broker.health.enter(Phase::Serving);
         Ok(Server { broker, housekeeping, dir_failures, cleaners, watcher, ready, operator, others })
@@ -674,7 +678,6 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
         answers: AnswerMemory::new(ANSWER_BYTES_MAX),
         background: Classes::new(),
-        large_answers: OneAtATime::new(),
         pattern_matching: OneAtATime::new(),
         event_loops,
         cold_reads: ColdReads::new(),

@@ -15,7 +15,7 @@ use crate::coordinators::groups::Groups;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::net::respond::{ListElement, respond_in_elements};
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -26,8 +26,10 @@ pub(crate) fn serve(
     let request: ConsumerGroupDescribeRequest<'_> = body(decoder, context.version)?;
     let mut memory = broker.answers.begin();
     let with_operations = request.include_authorized_operations;
-    let groups = described::describe(broker, context, request.group_ids, with_operations, &mut memory);
-    Ok(respond(context, ConsumerGroupDescribeResponse { groups, ..Default::default() }, out))
+    let groups: Vec<DescribedGroup<'_>> =
+        described::describe(broker, context, request.group_ids, with_operations, &mut memory);
+    out.absorb(Some(memory));
+    Ok(respond_in_elements(context, ConsumerGroupDescribeResponse::default(), groups.into_iter(), out))
 }
 
 impl Described for DescribedGroup<'static> {
@@ -86,6 +88,12 @@ fn topics<'m>(member: &'m Member<'_>) -> impl Iterator<Item = &'m str> {
     let assigned = [&member.assignment, &member.target_assignment];
     let assigned = assigned.into_iter().flat_map(|assignment| &assignment.topic_partitions);
     member.subscribed_topic_names.iter().map(|name| &**name).chain(assigned.map(|topic| &*topic.topic_name))
+}
+
+impl ListElement for DescribedGroup<'static> {
+    fn without_room(self) -> Self {
+        Self::refused(&self.group_id, ErrorCode::COORDINATOR_NOT_AVAILABLE)
+    }
 }
 
 /// Bytes that a member takes until it is encoded.

@@ -15,17 +15,20 @@ use mainstem_wire::messages::describe_configs_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode, Malformed, elements_budget};
 
 use super::INLINE_ELEMENTS_MAX;
-use crate::background::answer_in_background;
+use crate::background::{Class, serve_in_background};
 use crate::broker::Broker;
-use crate::net::answers::AnswerShare;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::net::respond::{ListElement, respond_in_elements};
 use crate::resources::{ConfigTarget, Refused};
 
 /// What the salts are made from that unknown users of SCRAM are shown.
 const DECOY_SECRET: &str = "mainstem.scram.decoy.secret";
+
+/// What is said of a resource for whose description there is no memory.
+const NO_ROOM: &str =
+    "The answer takes more memory than there is for answers: describe fewer resources at a time.";
 
 /// Resources that are described on the event loop: about 2 ms of work.
 const INLINE_RESOURCES_MAX: usize = 50;
@@ -37,18 +40,18 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let behind = decoder.clone();
-    // Not by the rule of all: on several threads at once answers of this size would leave memory with each of them.
+    // Not by the rule of all: one such answer at a time is put together.
     let mut held = decoder.held_to(elements_budget(INLINE_ELEMENTS_MAX));
     let request: DescribeConfigsRequest<'_> = match body(&mut held, context.version) {
         Err(DecodeError { kind: Malformed::Budget { .. }, .. }) => {
-            return Ok(answer_in_background(broker, context, &behind, answer_large));
+            return Ok(serve_in_background(broker, context, &behind, Class::Descriptions, answer_large));
         }
         decoded => decoded?,
     };
     if request.resources.len() > INLINE_RESOURCES_MAX {
-        return Ok(answer_in_background(broker, context, &behind, answer_large));
+        return Ok(serve_in_background(broker, context, &behind, Class::Descriptions, answer_large));
     }
-    Ok(answer(broker, &context, &request, &mut broker.answers.begin(), out))
+    Ok(answer(broker, &context, &request, out))
 }
 
 /// Answers a request of more resources.
@@ -56,67 +59,63 @@ fn answer_large(
     broker: &Arc<Broker>,
     context: &RequestContext,
     decoder: &mut Decoder<'_>,
-    memory: &mut AnswerShare,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request = body(decoder, context.version)?;
-    Ok(answer(broker, context, &request, memory, out))
+    Ok(answer(broker, context, &request, out))
 }
 
 fn answer(
     broker: &Broker,
     context: &RequestContext,
     request: &DescribeConfigsRequest<'_>,
-    memory: &mut AnswerShare,
     out: &mut ResponseBuffer,
 ) -> Handled {
     // What is named twice is answered once, as in Kafka, where resources are keys of a map.
     let mut seen = HashSet::new();
-    let distinct =
-        request.resources.iter().filter(|wanted| seen.insert((wanted.resource_type, &*wanted.resource_name)));
-    let results = distinct.map(|resource| {
+    let mut distinct: Vec<_> = request.resources.iter().collect();
+    distinct.retain(|wanted| seen.insert((wanted.resource_type, &*wanted.resource_name)));
+    let results = distinct.into_iter().map(|resource| {
         let keys = keys_of(resource);
-        let configs = describe(broker, context, resource).and_then(|configs| {
-            let is_asked_for =
-                |config: &DescribedConfig| keys.as_ref().is_none_or(|keys| keys.contains(&*config.name));
+        let is_asked_for =
+            |config: &DescribedConfig| keys.as_ref().is_none_or(|keys| keys.contains(&*config.name));
+        let configs = describe(broker, context, resource).map(|configs| {
             let configs = configs.into_iter().filter(is_asked_for);
-            let configs: Vec<_> = configs.map(|config| encode(config, request)).collect();
-            match memory.take(configs.iter().map(memory_of).sum()) {
-                true => Ok(configs),
-                false => Err(no_room()),
-            }
+            configs.map(|config| encode(config, request)).collect()
         });
-        let (error_code, error_message, configs) = match configs {
-            Ok(configs) => (0, Some("".into()), configs),
-            Err(refused) => (refused.error.code(), Some(refused.message.into()), Vec::new()),
-        };
+        result(resource, configs)
+    });
+    out.share.get_or_insert_with(|| broker.answers.begin());
+    respond_in_elements(context, DescribeConfigsResponse::default(), results, out)
+}
+
+fn result<'r>(
+    resource: &'r DescribeConfigsResource<'_>,
+    configs: Result<Vec<DescribeConfigsResourceResult<'static>>, Refused>,
+) -> DescribeConfigsResult<'r> {
+    let (error_code, error_message, configs) = match configs {
+        Ok(configs) => (0, Some("".into()), configs),
+        Err(refused) => (refused.error.code(), Some(refused.message.into()), Vec::new()),
+    };
+    DescribeConfigsResult {
+        error_code,
+        error_message,
+        resource_type: resource.resource_type,
+        resource_name: (&*resource.resource_name).into(),
+        configs,
+        ..Default::default()
+    }
+}
+
+impl ListElement for DescribeConfigsResult<'_> {
+    fn without_room(self) -> Self {
         DescribeConfigsResult {
-            error_code,
-            error_message,
-            resource_type: resource.resource_type,
-            resource_name: (&*resource.resource_name).into(),
-            configs,
-            ..Default::default()
+            error_code: ErrorCode::POLICY_VIOLATION.code(),
+            error_message: Some(NO_ROOM.into()),
+            configs: Vec::new(),
+            ..self
         }
-    });
-    let response = DescribeConfigsResponse { results: results.collect(), ..Default::default() };
-    respond(context, response, out)
-}
-
-fn no_room() -> Refused {
-    let message =
-        "The answer takes more memory than there is for answers: describe fewer resources at a time.";
-    Refused { error: ErrorCode::POLICY_VIOLATION, message: message.to_owned() }
-}
-
-/// Bytes that an entry takes until it is encoded; no fewer than it takes then.
-fn memory_of(config: &DescribeConfigsResourceResult<'_>) -> usize {
-    let synonyms = config.synonyms.iter().map(|synonym| {
-        size_of_val(synonym) + synonym.name.len() + synonym.value.as_ref().map_or(0, |value| value.len())
-    });
-    let texts = [&config.value, &config.documentation];
-    let texts = texts.map(|text| text.as_ref().map_or(0, |text| text.len()));
-    size_of_val(config) + config.name.len() + texts.iter().sum::<usize>() + synonyms.sum::<usize>()
+    }
 }
 
 fn describe(

@@ -16,7 +16,7 @@ use crate::coordinators::tailers;
 use crate::net::context::RequestContext;
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::net::respond::{ListElement, respond_in_elements};
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -27,8 +27,10 @@ pub(crate) fn serve(
     let request: DescribeGroupsRequest<'_> = body(decoder, context.version)?;
     let mut memory = broker.answers.begin();
     let with_operations = request.include_authorized_operations;
-    let groups = described::describe(broker, context, request.groups, with_operations, &mut memory);
-    Ok(respond(context, DescribeGroupsResponse { groups, ..Default::default() }, out))
+    let groups: Vec<DescribedGroup<'_>> =
+        described::describe(broker, context, request.groups, with_operations, &mut memory);
+    out.absorb(Some(memory));
+    Ok(respond_in_elements(context, DescribeGroupsResponse::default(), groups.into_iter(), out))
 }
 
 impl Described for DescribedGroup<'static> {
@@ -63,6 +65,12 @@ impl Described for DescribedGroup<'static> {
 
     fn memory(&self) -> usize {
         size_of_val(self) + self.group_id.len() + self.members.iter().map(memory_of).sum::<usize>()
+    }
+}
+
+impl ListElement for DescribedGroup<'static> {
+    fn without_room(self) -> Self {
+        Self::refused(&self.group_id, ErrorCode::COORDINATOR_NOT_AVAILABLE)
     }
 }
 

@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use mainstem_coordination::groups::offset_fetch::{groups_of, refused, response};
+use mainstem_coordination::groups::offset_fetch::{SEVERAL_GROUPS_SINCE, groups_of, refused, response};
 use mainstem_coordination::groups::{Reply, Request};
 use mainstem_wire::messages::offset_fetch_request::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics,
 };
 use mainstem_wire::messages::offset_fetch_response::{
-    OffsetFetchResponseGroup, OffsetFetchResponsePartitions, OffsetFetchResponseTopics,
+    OffsetFetchResponse, OffsetFetchResponseGroup, OffsetFetchResponsePartitions, OffsetFetchResponseTopics,
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
@@ -21,7 +21,7 @@ use crate::net::answers::AnswerShare;
 use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::net::respond::{ListElement, respond, respond_in_elements};
 
 /// Version from which topics are named by id.
 const TOPIC_IDS_SINCE: i16 = 10;
@@ -46,7 +46,7 @@ pub(crate) fn serve(
         let mut memory = broker.answers.begin();
         let groups = asked.into_iter().filter_map(|group| group.now(broker));
         let groups = groups.map(|group| within(&mut memory, group)).collect();
-        return Ok(respond(&context, response(groups, context.version), out));
+        return Ok(respond_with(&context, groups, memory, out));
     }
     let broker = broker.clone();
     let later = Box::pin(async move {
@@ -56,7 +56,7 @@ pub(crate) fn serve(
             groups.extend(group.later(&broker).await.map(|group| within(&mut memory, group)));
         }
         let mut out = ResponseBuffer::pooled();
-        respond(&context, response(groups, context.version), &mut out);
+        respond_with(&context, groups, memory, &mut out);
         Ok(out)
     });
     Ok(Handled::Later { response: later, holds: true })
@@ -76,7 +76,28 @@ pub(crate) fn answer_large(
     let groups = groups.map(|group| ask(broker, context, group, require_stable));
     let groups = groups.filter_map(|group| group.wait(broker));
     let groups = groups.map(|group| within(&mut memory, group)).collect();
-    Ok(respond(context, response(groups, context.version), out))
+    Ok(respond_with(context, groups, memory, out))
+}
+
+/// Encodes the answers of groups, which take so much memory.
+fn respond_with(
+    context: &RequestContext,
+    groups: Vec<OffsetFetchResponseGroup<'static>>,
+    memory: AnswerShare,
+    out: &mut ResponseBuffer,
+) -> Handled {
+    out.absorb(Some(memory));
+    match context.version >= SEVERAL_GROUPS_SINCE {
+        true => respond_in_elements(context, OffsetFetchResponse::default(), groups.into_iter(), out),
+        false => respond(context, response(groups, context.version), out),
+    }
+}
+
+impl ListElement for OffsetFetchResponseGroup<'static> {
+    fn without_room(self) -> Self {
+        let error_code = ErrorCode::COORDINATOR_NOT_AVAILABLE.code();
+        OffsetFetchResponseGroup { group_id: self.group_id, error_code, ..Default::default() }
+    }
 }
 
 /// One group's answer on its way, and the topics of which the coordinator was not asked.
@@ -202,11 +223,7 @@ fn within(
     let topics = group.topics.iter().map(|topic| {
         size_of_val(topic) + topic.name.len() + topic.partitions.iter().map(of_partition).sum::<usize>()
     });
-    if memory.take(topics.sum()) {
-        return group;
-    }
-    let error_code = ErrorCode::COORDINATOR_NOT_AVAILABLE.code();
-    OffsetFetchResponseGroup { group_id: group.group_id, error_code, ..Default::default() }
+    if memory.take(topics.sum()) { group } else { group.without_room() }
 }
 
 /// Fills in the topic's id where the client asked for all topics. One that was deleted since has none to tell.

@@ -4,6 +4,7 @@
 use std::fmt::Debug;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use mainstem_wire::messages::add_partitions_to_txn_request::{
@@ -51,7 +52,10 @@ use parking_lot::{Condvar, Mutex};
 
 use super::*;
 use crate::EmbeddedBroker;
+use crate::coordinators::driver::tests::request;
+use crate::net::answers::AnswerMemory;
 use crate::net::authentication::tests::Peer;
+use crate::net::dispatch::Later;
 
 /// A test gives up after so long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -520,4 +524,43 @@ fn what_is_malformed_ends_its_connection_alone_wherever_that_is_found() {
     peer.send(&keys, 4).expect("the broker reads");
     assert!(peer.answer::<FindCoordinatorRequest<'_>>(4).is_err(), "its connection ends");
     neighbour_is_answered(&mut neighbour);
+}
+
+/// An answer of so many bytes that is made in the background.
+fn answer_of(broker: &EmbeddedBroker, bytes: usize) -> Later {
+    let (broker, decoder) = (broker.broker(), Decoder::new(&[]));
+    let handled = in_turn(broker, request(broker), &decoder, Class::Data, move |_, _, _, out| {
+        out.bytes.resize(bytes, 7);
+        Ok(Handled::Answered)
+    });
+    let Handled::Later { response, .. } = handled else { panic!("it is answered later") };
+    response
+}
+
+/// Waits until so many bytes of answers are held.
+fn held(memory: &AnswerMemory, bytes: u64) {
+    let began = Instant::now();
+    while memory.used() != bytes {
+        assert!(began.elapsed() < PATIENCE, "{} bytes are held", memory.used());
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn an_answer_counts_when_it_is_made_and_not_only_when_its_connection_takes_it() {
+    const BYTES: usize = 40 << 20;
+    let broker = start();
+    let memory = &broker.broker().answers;
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let _entered = runtime.enter();
+    let poll = |response: &mut Later| response.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    let (mut first, mut second) = (answer_of(&broker, BYTES), answer_of(&broker, BYTES));
+    let begun = poll(&mut first);
+    held(memory, BYTES as u64);
+    let error = runtime.block_on(second.as_mut()).err();
+    assert!(error.is_some_and(|error| error.contains("does not fit")), "it ends its connection");
+    drop((begun, first));
+    held(memory, 0);
+    let whole = runtime.block_on(answer_of(&broker, BYTES)).expect("there is room again");
+    assert_eq!((whole.backlog(), memory.used()), (BYTES, BYTES as u64));
 }

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// Bytes of large answers that may be held at the same time.
 pub(crate) const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
+/// Answers above this size count against the memory for those of all connections.
+pub(crate) const LARGE_ANSWER_BYTES: usize = 512 << 10;
+
 /// For so long after a refusal those who do not read have to go.
 const CONTENDED: Duration = Duration::from_secs(5);
 
@@ -51,12 +54,19 @@ impl AnswerMemory {
     }
 
     fn try_add(&self, more: u64) -> bool {
-        let fits = |used: u64| used.checked_add(more).filter(|sum| *sum <= self.limit);
-        let added = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok();
-        if !added {
+        self.try_add_some(more, more).is_some()
+    }
+
+    /// Adds what there is room for of `wanted` bytes, if it is no less than `least`.
+    fn try_add_some(&self, least: u64, wanted: u64) -> Option<u64> {
+        let granted =
+            |used: u64| Some(wanted.min(self.limit.saturating_sub(used))).filter(|room| *room >= least);
+        let add = |used: u64| granted(used).map(|room| used + room);
+        let before = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        if before.is_err() {
             self.refused_ms.store(self.now_ms() + 1, Ordering::Relaxed);
         }
-        added
+        before.ok().and_then(granted)
     }
 }
 
@@ -72,6 +82,21 @@ impl AnswerShare {
         let taken = self.memory.try_add(more as u64);
         self.bytes += if taken { more as u64 } else { 0 };
         taken
+    }
+
+    /// Holds at least `least` bytes from now on, and up to `wanted` as far as there is room. Returns how many bytes are held, or
+    /// nothing, and takes none, if `least` does not fit.
+    pub(crate) fn grow(&mut self, least: usize, wanted: usize) -> Option<usize> {
+        let more = |bytes: usize| (bytes as u64).saturating_sub(self.bytes);
+        if more(least) > 0 {
+            self.bytes += self.memory.try_add_some(more(least), more(wanted))?;
+        }
+        Some(self.bytes as usize)
+    }
+
+    /// Takes over what another share holds, if there is one.
+    pub(crate) fn absorb(&mut self, other: Option<AnswerShare>) {
+        self.bytes += other.map_or(0, |mut other| std::mem::take(&mut other.bytes));
     }
 
     /// Holds this many bytes from now on. What others hold decides: an answer that is there, alone, may be of any size.
@@ -118,6 +143,20 @@ mod tests {
         assert!(other.set(100) && other.set(10) && memory.used() == 10);
         assert!(other.set(500), "one that is alone may be of any size");
         drop(other);
+        assert_eq!(memory.used(), 0);
+    }
+
+    #[test]
+    fn a_share_grows_by_what_there_is_room_for() {
+        let memory = AnswerMemory::new(100);
+        let (mut one, mut other) = (memory.begin(), memory.begin());
+        assert_eq!(one.grow(30, 60), Some(60));
+        assert_eq!((one.grow(50, 80), memory.used()), (Some(60), 60), "there is enough already");
+        assert_eq!(other.grow(10, 60), Some(40), "less than wanted, enough for what is needed");
+        assert_eq!((other.grow(41, 60), memory.used(), memory.is_contended()), (None, 100, true));
+        one.absorb(Some(other));
+        assert_eq!((one.bytes(), memory.used()), (100, 100));
+        drop(one);
         assert_eq!(memory.used(), 0);
     }
 }

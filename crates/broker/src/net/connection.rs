@@ -21,7 +21,7 @@ use tokio::time::{Sleep, sleep_until};
 
 use crate::broker::Broker;
 use crate::heap;
-use crate::net::answers::AnswerShare;
+use crate::net::answers::{AnswerShare, LARGE_ANSWER_BYTES};
 use crate::net::authentication::{Frame, Gate};
 use crate::net::buffers::RequestMemory;
 use crate::net::context::ConnectionContext;
@@ -60,8 +60,8 @@ const SLOW_SENDER_BYTES_PER_SECOND: usize = 1 << 20;
 /// How often a large request's progress is looked at.
 const SLOW_SENDER_CHECK: Duration = Duration::from_millis(500);
 
-/// Answers from this size on count against the memory for those of all connections.
-const LARGE_ANSWER_BYTES: usize = 2 * BACKLOG_BYTES_MAX;
+const _: () =
+    assert!(LARGE_ANSWER_BYTES == 2 * BACKLOG_BYTES_MAX, "an answer may come behind what waits already");
 
 /// While large answers are refused for want of room, the reader of one may pause for so long.
 const STALLED_READER: Duration = Duration::from_secs(1);
@@ -409,6 +409,7 @@ impl Connection {
             {
                 let mut response = response?;
                 response.settle();
+                self.answers.absorb(response.share.take());
                 self.finished_bytes += response.backlog();
                 *entry = InFlight::Finished(response);
             }
@@ -423,6 +424,7 @@ impl Connection {
 
     /// Counts what large answers hold; small ones are within what any connection may have waiting.
     fn count_answers(&mut self) -> Result<(), CloseReason> {
+        self.answers.absorb(self.output.share.take());
         let held = self.output.backlog() + self.finished_bytes;
         let large = if held > LARGE_ANSWER_BYTES { held } else { 0 };
         if large as u64 != self.answers.bytes() && !self.answers.set(large) {
@@ -483,6 +485,7 @@ impl Connection {
                     self.output.mute = self.output.mute.max(response.mute.take());
                     if let Handled::Answered = handled {
                         response.settle();
+                        self.answers.absorb(response.share.take());
                         self.finished_bytes += response.backlog();
                         self.in_flight.push_back(InFlight::Finished(response));
                     }

@@ -2,18 +2,24 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use mainstem_log::FileRange;
 
-use crate::net::buffers;
+use crate::net::answers::{AnswerMemory, AnswerShare, LARGE_ANSWER_BYTES};
+use crate::net::buffers::{self, BUFFER_BYTES};
+use crate::net::connection::CloseReason;
 use crate::net::transport::{self, SEALED_AT_ONCE, Transport};
 use crate::storage::cold_reads::{ColdRead, ColdReads};
 
 /// Bytes of a file range that are read from the disk before they are sent: more would often be read long before a slow
 /// reader takes them.
 const COLD_BYTES_MAX: usize = 256 * 1024;
+
+/// A response that is put together grows by this part of itself, so that few bytes are room that it does not need.
+const GROWTH_PART: usize = 8;
 
 /// Sent bytes from which on it pays to move the unsent ones to the front.
 const COMPACT_BYTES_MIN: usize = 32 * 1024;
@@ -36,6 +42,8 @@ pub(crate) struct ResponseBuffer {
     pub(crate) unencodable: Option<String>,
     /// How long threads in the background were at a request that is answered later.
     pub(crate) in_background: Duration,
+    /// What a large response takes of the memory for all of them, from before it is put together until its connection counts it.
+    pub(crate) share: Option<AnswerShare>,
 }
 
 impl ResponseBuffer {
@@ -76,9 +84,80 @@ impl ResponseBuffer {
         }
         self.mute = self.mute.max(other.mute);
         self.unencodable = self.unencodable.take().or(other.unencodable.take());
+        self.absorb(other.share.take());
         let base = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
         self.files.extend(other.files.drain(..).map(|(at, range)| (base + at, range)));
+    }
+
+    /// Takes over a share of the memory for large responses, if there is one.
+    pub(crate) fn absorb(&mut self, share: Option<AnswerShare>) {
+        match &mut self.share {
+            Some(own) => own.absorb(share),
+            None => self.share = share,
+        }
+    }
+
+    /// Makes room for `more` bytes, and for some that come behind them, after it was added to the share. Returns false, and makes
+    /// none, if there is no memory for it.
+    pub(crate) fn make_room(&mut self, more: usize) -> bool {
+        let needed = self.bytes.len() + more;
+        if needed <= self.bytes.capacity() {
+            return true;
+        }
+        let wanted = needed + (needed / GROWTH_PART).max(BUFFER_BYTES);
+        let capacity = match &mut self.share {
+            Some(share) if needed > LARGE_ANSWER_BYTES => share.grow(needed, wanted),
+            Some(_) => Some(wanted.min(LARGE_ANSWER_BYTES)),
+            None => Some(wanted),
+        };
+        if let Some(capacity) = capacity {
+            self.bytes.reserve_exact(wanted.min(capacity) - self.bytes.len());
+        }
+        capacity.is_some()
+    }
+
+    /// Makes room for bytes without which there is no response: where no other one is held, it may be of any size.
+    ///
+    /// # Errors
+    /// Why the connection has to end, if there is no memory.
+    pub(crate) fn make_room_for_refusal(&mut self, more: usize) -> Result<(), String> {
+        if self.make_room(more) {
+            return Ok(());
+        }
+        let needed = self.bytes.len() + more;
+        let wanted = needed + BUFFER_BYTES;
+        if self.share.as_mut().is_none_or(|share| share.set(wanted)) {
+            self.bytes.reserve_exact(wanted - self.bytes.len());
+            return Ok(());
+        }
+        Err(CloseReason::NoRoomForAnswer(needed).to_string())
+    }
+
+    /// Lets go of room that a large response has made and does not need.
+    pub(crate) fn trim(&mut self) {
+        if self.bytes.capacity() - self.bytes.len() > BUFFER_BYTES {
+            self.bytes.shrink_to_fit();
+        }
+        if let Some(share) = &mut self.share {
+            share.set(self.bytes.capacity().min(share.bytes() as usize));
+        }
+    }
+
+    /// Counts what a response takes that was put together in the background, until its connection does.
+    ///
+    /// # Errors
+    /// Why the connection has to end, if there is no memory: nothing is left of the response then.
+    pub(crate) fn count(&mut self, memory: &Arc<AnswerMemory>) -> Result<(), String> {
+        self.trim();
+        let bytes = self.backlog();
+        let mut share = self.share.take().unwrap_or_else(|| memory.begin());
+        if bytes > LARGE_ANSWER_BYTES && !share.set(bytes) {
+            self.bytes = Vec::new();
+            return Err(CloseReason::NoRoomForAnswer(bytes).to_string());
+        }
+        self.share = Some(share).filter(|share| share.bytes() > 0);
+        Ok(())
     }
 
     /// Lets go of memory that a short response does not need; for responses that wait behind others.
@@ -275,6 +354,44 @@ mod tests {
             );
             assert_eq!(output.backlog(), 101_000);
         }
+    }
+
+    #[test]
+    fn room_is_counted_before_it_is_made() {
+        let memory = AnswerMemory::new(8 << 20);
+        let (mut response, mut second) = (ResponseBuffer::default(), ResponseBuffer::default());
+        response.share = Some(memory.begin());
+        let piece = [7; 100_000];
+        while response.make_room(piece.len()) {
+            response.bytes.extend_from_slice(&piece);
+            let counted = memory.used() as usize;
+            let capacity = response.bytes.capacity();
+            assert!(capacity <= LARGE_ANSWER_BYTES.max(counted), "{capacity} of {counted}");
+            assert!(capacity <= response.bytes.len() * 9 / 8 + BUFFER_BYTES + piece.len());
+        }
+        assert!(response.bytes.len() > 8_200_000 && memory.is_contended());
+        assert!(response.make_room_for_refusal(200_000).is_ok(), "one that is alone may be of any size");
+        let mut other = memory.begin();
+        assert!(!other.take(1));
+        second.share = Some(other);
+        assert!(second.make_room_for_refusal(500_000).is_ok(), "small ones do not count");
+        assert!(second.make_room_for_refusal(600_000).is_err());
+        drop(response);
+        assert_eq!(memory.used(), 0);
+    }
+
+    #[test]
+    fn what_is_counted_nowhere_is_dropped_if_there_is_no_memory() {
+        let memory = AnswerMemory::new(1 << 20);
+        let mut first = response(1_000_000);
+        assert!(first.count(&memory).is_ok() && memory.used() == 1_000_000);
+        let (mut small, mut large) = (response(LARGE_ANSWER_BYTES), response(LARGE_ANSWER_BYTES + 1));
+        assert!(small.count(&memory).is_ok() && small.share.is_none());
+        assert!(large.count(&memory).is_err() && large.bytes.capacity() == 0);
+        first.append(small);
+        drop(first);
+        assert!(response(2_000_000).count(&memory).is_ok(), "one that is alone may be of any size");
+        assert_eq!(memory.used(), 0);
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use mainstem_log::FileRange;
-use mainstem_wire::{Message, frame};
+use mainstem_wire::{Element, EncodeError, ListFrame, Message, frame};
 
+use crate::net::buffers::BUFFER_BYTES;
 use crate::net::context::RequestContext;
 use crate::net::dispatch::Handled;
 use crate::net::output::ResponseBuffer;
@@ -81,6 +82,66 @@ fn encode<'a, M: Message<'a> + Throttled>(
     }
     out.mute = out.mute.max(throttle);
     Handled::Answered
+}
+
+/// An element of an answer that may be large.
+pub(crate) trait ListElement: Element {
+    /// What is answered in its place when there is no memory for it.
+    fn without_room(self) -> Self;
+}
+
+/// Encodes a response that ends in an array behind the others in `out`; `message` has none of its elements. Each is made, or let go,
+/// when the one before it is encoded: of those that are only made then the bytes are all that is there. What the bytes take is added
+/// to the share of `out` before there is room for them. An element for which there is no memory is refused; if not even refusals
+/// fit, the connection has to end.
+pub(crate) fn respond_in_elements<'a, M: Message<'a> + Throttled, E: ListElement>(
+    context: &RequestContext,
+    message: M,
+    elements: impl ExactSizeIterator<Item = E>,
+    out: &mut ResponseBuffer,
+) -> Handled {
+    let start = out.bytes.len();
+    if let Err(why) = encode_in_elements(context, message, elements, out) {
+        out.bytes.truncate(start);
+        out.unencodable = Some(why);
+    }
+    Handled::Answered
+}
+
+fn encode_in_elements<'a, M: Message<'a> + Throttled, E: ListElement>(
+    context: &RequestContext,
+    mut message: M,
+    elements: impl ExactSizeIterator<Item = E>,
+    out: &mut ResponseBuffer,
+) -> Result<(), String> {
+    let (api, version) = (context.api, context.version);
+    let unencodable =
+        |error: EncodeError| format!("the answer to {} v{version} cannot be encoded: {error}", api.name());
+    let name = (api, version, context.correlation_id);
+    let mut frame = ListFrame::begin(&mut out.bytes, name, &message, elements.len()).map_err(unencodable)?;
+    let mut encoded = Vec::new();
+    for element in elements {
+        frame.write(&mut encoded, &element).map_err(unencodable)?;
+        match out.make_room(encoded.len()) {
+            true => drop(element),
+            false => {
+                encoded.clear();
+                frame.rewrite(&mut encoded, &element.without_room()).map_err(unencodable)?;
+                out.make_room_for_refusal(encoded.len())?;
+            }
+        }
+        out.bytes.extend_from_slice(&encoded);
+        encoded.clear();
+        encoded.shrink_to(BUFFER_BYTES);
+    }
+    let throttle = context.connection.quotas.request_took(context);
+    if let Some(delay) = throttle {
+        message.set_throttle_time_ms(i32::try_from(delay.as_millis()).unwrap_or(i32::MAX));
+    }
+    frame.finish(&mut out.bytes, &message).map_err(unencodable)?;
+    out.mute = out.mute.max(throttle);
+    out.trim();
+    Ok(())
 }
 
 macro_rules! throttled {

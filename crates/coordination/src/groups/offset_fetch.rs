@@ -21,7 +21,7 @@ use super::offsets::CommittedOffset;
 /// What an offset that is not there is called.
 const INVALID_OFFSET: i64 = -1;
 /// Before this version a request has one group, without a list.
-const SEVERAL_GROUPS_SINCE: i16 = 8;
+pub const SEVERAL_GROUPS_SINCE: i16 = 8;
 /// Before this version there is no error but those of partitions.
 const GROUP_ERROR_SINCE: i16 = 2;
 

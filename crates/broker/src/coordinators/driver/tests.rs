@@ -123,7 +123,7 @@ impl Coordinator for Mistaken {
 }
 
 /// A request that some client sent.
-fn request(broker: &Broker) -> RequestContext {
+pub(crate) fn request(broker: &Broker) -> RequestContext {
     let connection = ConnectionContext {
         id: 0,
         listener: 0,
