@@ -99,7 +99,7 @@ enum Serve {
 const SERVED: &[(ApiKey, Serve)] = &[
     (ApiKey::Produce, OnLoop(produce::serve)),
     (ApiKey::Fetch, OnLoop(fetch::serve)),
-    (ApiKey::ListOffsets, OnLoopIfSmallElse(list_offsets::serve, Data, list_offsets::answer)),
+    (ApiKey::ListOffsets, OnLoopIfSmall(list_offsets::serve)),
     (ApiKey::Metadata, OnLoopIfSmall(metadata::serve)),
     (ApiKey::OffsetCommit, OnLoopIfSmall(offset_commit::serve)),
     (ApiKey::OffsetFetch, OnLoopIfSmallElse(offset_fetch::serve, Questions, offset_fetch::answer_large)),

@@ -2,13 +2,17 @@
 //! event loop up: requests and answers of many items, the matching of patterns.
 //!
 //! Each event loop has a few threads for it. What waits for a log that all of its kind wait for may take a part of them only
-//! ([`Class`]), or a directory that hangs would keep clients from reading and writing in the others.
+//! ([`Class`]), and so may what reads from one log directory ([`Classes::read`]), or a directory that hangs would keep clients from
+//! reading and writing in the others.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mainstem_log::placement::DirectoryId;
 use mainstem_wire::frame::request_decoder;
 use mainstem_wire::{DecodeError, Decoder};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::broker::Broker;
@@ -20,6 +24,8 @@ use crate::net::dispatch::Handled;
 use crate::net::event_loop::BACKGROUND_THREADS_MAX;
 use crate::net::output::ResponseBuffer;
 
+#[cfg(test)]
+mod hanging_directory;
 #[cfg(test)]
 mod tests;
 
@@ -36,10 +42,17 @@ const QUESTION_THREADS_MAX: usize = 2;
 /// Long descriptions that are made at the same time, on all event loops together: they take a processor for long.
 const DESCRIPTION_THREADS_MAX: usize = 1;
 
+/// Threads that read from one log directory at the same time, on all event loops together: as many as a disk can be kept busy with.
+pub(crate) const DIRECTORY_THREADS_MAX: usize = 4;
+
 const _: () = assert!(
-    CHANGE_THREADS_MAX + PRODUCER_ID_THREADS_MAX + QUESTION_THREADS_MAX + DESCRIPTION_THREADS_MAX
+    CHANGE_THREADS_MAX
+        + PRODUCER_ID_THREADS_MAX
+        + QUESTION_THREADS_MAX
+        + DESCRIPTION_THREADS_MAX
+        + DIRECTORY_THREADS_MAX
         < BACKGROUND_THREADS_MAX,
-    "each event loop has threads for data, whatever the others wait for"
+    "each event loop has threads for data, whatever the others wait for, and however long one directory takes"
 );
 
 /// What work in the background may have to wait for.
@@ -64,6 +77,8 @@ pub(crate) struct Classes {
     producer_ids: Arc<Semaphore>,
     questions: Arc<Semaphore>,
     descriptions: Arc<Semaphore>,
+    /// By log directory. What is in none, as attached queues are, has a share, too.
+    directories: Mutex<BTreeMap<Option<DirectoryId>, Arc<Semaphore>>>,
 }
 
 impl Classes {
@@ -74,6 +89,7 @@ impl Classes {
             producer_ids: share(PRODUCER_ID_THREADS_MAX),
             questions: share(QUESTION_THREADS_MAX),
             descriptions: share(DESCRIPTION_THREADS_MAX),
+            directories: Mutex::default(),
         }
     }
 
@@ -88,6 +104,30 @@ impl Classes {
             Class::Descriptions => &self.descriptions,
         };
         Some(share.clone().acquire_owned().await.expect("it is never closed"))
+    }
+
+    /// Reads from one log directory in the background, when it is its turn. A directory that hangs has what reads from it wait, and
+    /// takes no thread but those of its share. So work that reads from several does so by one piece for each: a turn of one is
+    /// never held while another one is waited for.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        context: &RequestContext,
+        directory: Option<DirectoryId>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> (T, Duration) {
+        let turn = self.turn_of(directory).await;
+        let in_turn = move || {
+            let _turn = turn;
+            work()
+        };
+        in_background(context, in_turn).await
+    }
+
+    /// Waits for a turn of a directory, as [`turn`](Self::turn) does for one of a class.
+    async fn turn_of(&self, directory: Option<DirectoryId>) -> OwnedSemaphorePermit {
+        let new = || Arc::new(Semaphore::new(DIRECTORY_THREADS_MAX));
+        let share = self.directories.lock().entry(directory).or_insert_with(new).clone();
+        share.acquire_owned().await.expect("it is never closed")
     }
 }
 

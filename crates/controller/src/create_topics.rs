@@ -47,6 +47,17 @@ impl MetadataStateMachine {
         permit: Permit<'_>,
     ) -> Decision<CreateTopicsResponse<'static>> {
         let config = view.config(self.ahead());
+        self.create_configured((view, &config), request, random, permit)
+    }
+
+    /// The same with the node's configuration as it is now, which is made once for a change.
+    fn create_configured(
+        &mut self,
+        (view, config): (&NodeView, &BrokerConfig),
+        request: &CreateTopicsRequest<'_>,
+        random: IdSource<'_>,
+        permit: Permit<'_>,
+    ) -> Decision<CreateTopicsResponse<'static>> {
         let too_many = wanted_partitions(request, &config.topics) > PARTITIONS_PER_REQUEST_MAX;
         let repeated = repeated_names(request.topics.iter().map(|topic| topic.name.as_ref()));
         let mut plans: Vec<Plan> = Vec::new();
@@ -62,7 +73,7 @@ impl MetadataStateMachine {
             } else if too_many {
                 Err(too_many_partitions())
             } else {
-                self.plan(topic, &plans, &config, random)
+                self.plan(topic, &plans, config, random)
             };
             let planned = planned.and_then(|plan| {
                 let more = partitions + plan.partitions.len();
@@ -101,7 +112,7 @@ impl MetadataStateMachine {
         let config = view.config(self.ahead());
         let topics = names.iter().map(|name| missing_topic(name, &config)).collect();
         let request = CreateTopicsRequest { topics, ..CreateTopicsRequest::default() };
-        self.create_topics(view, &request, random, permit)
+        self.create_configured((view, &config), &request, random, permit)
     }
 
     fn plan(

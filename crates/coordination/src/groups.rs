@@ -51,6 +51,13 @@
 //!       +-- its tombstone fails -- Dead                                              is durable
 //! ```
 //!
+//! # Work under the driver's lock
+//!
+//! What a group holds is shown from a copy that shares it ([`offset_fetch::Fetched`], [`ClassicDescription`],
+//! [`ConsumerDescription`]): taking it costs the same however many members, partitions and offsets a group has, it is the group
+//! at one moment, and what is answered is written from it without the lock. ListGroups looks at [`LISTED_AT_ONCE`] groups at a time;
+//! each is shown as it is then.
+//!
 //! # Bounds
 //!
 //! [`GroupConfig`] bounds groups, members, the metadata of a member, offsets, appends in flight, and the bytes of all
@@ -73,6 +80,7 @@ mod io;
 mod join;
 mod leave;
 mod member;
+mod members;
 mod memory;
 mod offset_commit;
 pub mod offset_fetch;
@@ -85,6 +93,7 @@ mod records;
 mod removal;
 mod replay;
 mod served;
+mod shared_map;
 mod subscription;
 mod sync;
 #[cfg(test)]
@@ -97,9 +106,11 @@ pub use api::{
     TransactionEnd, VisibleTopics,
 };
 pub use config::GroupConfig;
+pub use consumer::describe::ConsumerDescription;
 pub use consumer::patterns::{DuePatterns, MatchedPatterns};
 pub(crate) use consumer::regex::compile as compile_pattern;
 pub use coordinator::{GroupCoordinator, Stats};
+pub use describe::{ClassicDescription, LISTED_AT_ONCE, ListFilter, ListPart, ListPosition};
 pub use mainstem_config::{Assignor, ConsumerGroupConfig, GroupTimes, MigrationPolicy};
 pub use partition::partition_for;
 pub use replay::Replayed;

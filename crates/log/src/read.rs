@@ -4,6 +4,7 @@ use crate::aborted::AbortedPlan;
 use crate::dir::LogDir;
 use crate::error::ReadError;
 use crate::log::Log;
+use crate::placement::DirectoryId;
 use crate::read_mode::{ReadMode, ReadStop};
 use crate::scan::ScannedBatch;
 use crate::segment::Lookup;
@@ -44,6 +45,8 @@ pub struct FileRange {
     pub position: u64,
     /// Its length in bytes, not 0.
     pub len: usize,
+    /// The log directory that it is in; none: it is in none, as an embedded queue.
+    pub directory: Option<DirectoryId>,
     /// It begins with one of the last batches written: the page cache has it.
     pub recent: bool,
     /// Of a read with [`ReadBound::LastStable`]: the transactions that were aborted and may have records in the
@@ -90,6 +93,7 @@ enum Step {
 /// What is read, and how much of it.
 #[derive(Debug, Clone, Copy)]
 struct Request {
+    directory: DirectoryId,
     from: i64,
     /// Nothing at or behind it is given.
     bound: i64,
@@ -107,6 +111,14 @@ impl PendingRead {
         read: impl FnOnce() -> Result<ReadPlan, ReadError> + Send + Sync + 'static,
     ) -> PendingRead {
         PendingRead(Pending::Elsewhere(ElsewhereRead(Box::new(read))))
+    }
+
+    /// The log directory whose disk is waited for; none: what is read is in none.
+    pub fn directory(&self) -> Option<DirectoryId> {
+        match &self.0 {
+            Pending::Log(read) => Some(read.dir.directory_id()),
+            Pending::Elsewhere(_) => None,
+        }
     }
 
     /// Waits for the disk. A segment that ends before the offset (compaction has taken its last records) gives
@@ -212,7 +224,9 @@ impl Log {
         if from >= bound || (max_bytes == 0 && !at_least_one) {
             return Ok(ReadPlan::Empty);
         }
-        let request = Request { from, bound, whole_segment: true, max_bytes, at_least_one, committed };
+        let directory = self.dir.directory_id();
+        let request =
+            Request { directory, from, bound, whole_segment: true, max_bytes, at_least_one, committed };
         match self.recent.find(from) {
             Some(_) => self.plan_recent(request, read_mode),
             None => self.plan_lookup(request, read_mode),
@@ -231,8 +245,14 @@ impl Log {
         let Some((position, len)) = cut(&request, start, u64::from(first.size), end) else {
             return Ok(ReadPlan::Empty);
         };
-        let range =
-            FileRange { file: self.active.file.clone(), position, len, recent: true, aborted: Vec::new() };
+        let range = FileRange {
+            file: self.active.file.clone(),
+            position,
+            len,
+            directory: Some(request.directory),
+            recent: true,
+            aborted: Vec::new(),
+        };
         match request.committed {
             true => self.tell_aborted(range, self.segments.len() - 1, &request, read_mode),
             false => Ok(ReadPlan::Range(range)),
@@ -315,6 +335,7 @@ fn find_range(
         file: lookup.files.log.clone(),
         position,
         len,
+        directory: Some(request.directory),
         recent: false,
         aborted: Vec::new(),
     }))

@@ -37,10 +37,10 @@ impl Described for DescribedGroup<'static> {
     fn ask(coordinator: &Groups, broker: &Arc<Broker>, context: &RequestContext, id: &str) -> Self {
         let request = DescribeGroupsRequest { groups: vec![id.into()], ..Default::default() };
         let reply = coordinator.ask_here(broker, context, Request::DescribeGroups(request));
-        let Reply::DescribeGroups(mut response) = reply else {
+        let Reply::DescribeGroups(groups) = reply else {
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };
-        response.groups.pop().expect("one was asked for")
+        groups.first().expect("one was asked for").response()
     }
 
     fn refused(id: &str, error: ErrorCode) -> Self {

@@ -3,12 +3,14 @@
 //! Consumers only: a fetch of another node (`replica_id` 0 or above) is answered with NOT_LEADER_OR_FOLLOWER, as by a
 //! leader that does not know the replica.
 
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use mainstem_log::{FileRange, ReadBound, ReadPlan};
+use mainstem_log::placement::DirectoryId;
+use mainstem_log::{FileRange, PendingRead, ReadBound, ReadError, ReadPlan};
 use mainstem_wire::messages::fetch_request::FetchRequest;
 use mainstem_wire::messages::fetch_response::{
     AbortedTransaction, EpochEndOffset, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch,
@@ -185,19 +187,33 @@ impl Fetch {
         let context = self.context.clone();
         let work = move || {
             let reads = self.read(None);
-            if !reads.is_cold && !self.is_satisfied(&reads) {
+            if reads.is_cold || !self.is_satisfied(&reads) {
                 return Err((Box::new(self), reads));
             }
             let mut out = ResponseBuffer::default();
-            self.answer(reads.resolve(), &mut out);
+            self.answer(reads, &mut out);
             Ok(out)
         };
         let (served, took) = in_background(&context, work).await;
         let response = match served {
             Ok(response) => Ok(response),
+            Err((fetch, reads)) if reads.is_cold => fetch.answer_large_cold(reads).await,
             Err((fetch, reads)) => fetch.wait(reads, deadline).await,
         };
         response.map(|out| out.worked_for(took))
+    }
+
+    /// As [`answer_cold`](Self::answer_cold), for an answer that would hold up an event loop.
+    async fn answer_large_cold(self: Box<Self>, reads: Reads) -> Result<ResponseBuffer, String> {
+        let (reads, read_for) = self.resolve(reads).await;
+        let context = self.context.clone();
+        let answer = move || {
+            let mut out = ResponseBuffer::default();
+            self.answer(reads, &mut out);
+            out
+        };
+        let (out, answered_for) = in_background(&context, answer).await;
+        Ok(out.worked_for(read_for + answered_for))
     }
 
     /// The long poll, of a fetch for which the first look has not found enough.
@@ -242,10 +258,26 @@ impl Fetch {
     async fn answer_cold(self, mut reads: Reads) -> Result<ResponseBuffer, String> {
         let mut out = ResponseBuffer::pooled();
         if reads.is_cold {
-            (reads, out.in_background) = in_background(&self.context, move || reads.resolve()).await;
+            (reads, out.in_background) = self.resolve(reads).await;
         }
         self.answer(reads, &mut out);
         Ok(out)
+    }
+
+    /// Reads what has to come from the disk, of one log directory after the other. Returns how long it took, without the time that a
+    /// turn was waited for.
+    async fn resolve(&self, mut reads: Reads) -> (Reads, Duration) {
+        let mut took = Duration::ZERO;
+        for (directory, pending) in reads.take_pending() {
+            let work = move || {
+                let resolve = |(at, read): (usize, PendingRead)| (at, read.resolve());
+                pending.into_iter().map(resolve).collect::<Vec<_>>()
+            };
+            let (resolved, time) = self.broker.background.read(&self.context, directory, work).await;
+            took += time;
+            resolved.into_iter().for_each(|(at, plan)| reads.put(at, plan));
+        }
+        (reads, took)
     }
 
     /// Ready when there is reason to look again, or at the deadline, which is no such reason. To be polled by a connection, of which
@@ -418,20 +450,26 @@ impl Reads {
         }
     }
 
-    /// Reads what has to come from the disk. May block.
-    fn resolve(mut self) -> Reads {
-        for found in &mut self.found {
+    /// Takes out what has to come from the disk, by log directory, each with its place in the plan.
+    fn take_pending(&mut self) -> BTreeMap<Option<DirectoryId>, Vec<(usize, PendingRead)>> {
+        let mut pending = BTreeMap::<_, Vec<_>>::new();
+        for (at, found) in self.found.iter_mut().enumerate() {
             let Ok(data) = found else { continue };
-            let resolved = match std::mem::replace(&mut data.plan, ReadPlan::Empty) {
-                ReadPlan::Later(pending) => pending.resolve(),
-                known => Ok(known),
-            };
-            match resolved {
-                Ok(plan) => data.plan = plan,
-                Err(error) => *found = Err(read_error_code(&error)),
+            match std::mem::replace(&mut data.plan, ReadPlan::Empty) {
+                ReadPlan::Later(read) => pending.entry(read.directory()).or_default().push((at, read)),
+                known => data.plan = known,
             }
         }
-        self
+        pending
+    }
+
+    /// Puts in what was read for a place of the plan.
+    fn put(&mut self, at: usize, plan: Result<ReadPlan, ReadError>) {
+        let found = &mut self.found[at];
+        match plan {
+            Ok(plan) => found.as_mut().expect("it was read from there").plan = plan,
+            Err(error) => *found = Err(read_error_code(&error)),
+        }
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use mainstem_coordination::groups::{Reply, Request};
+use mainstem_coordination::groups::{ListFilter, Reply, Request};
 use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
+use mainstem_wire::messages::list_groups_response::ListGroupsResponse;
 use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
@@ -26,22 +27,44 @@ pub(crate) fn serve(
         texts.iter().map(ToString::to_string).collect()
     };
     let filters = (owned(&request.states_filter), owned(&request.types_filter));
-    let behind = broker.clone();
-    let request = (Request::ListGroups(request), Keys::All);
-    Ok(Groups::answer_confirmed_here(broker, context, request, out, move |context, reply, overtaken, out| {
-        let Reply::ListGroups(mut response) = reply else {
+    let filter = ListFilter::of(&request);
+    let (mut response, overtaken) =
+        Groups::confirmed_here(broker, Keys::All, |coordinator| list(coordinator, broker, context, &filter));
+    // Another node lists those.
+    response.groups.retain(|group| !overtaken.has(&broker.groups, &group.group_id));
+    if response.error_code == 0 {
+        tailers::list(broker, &mut response.groups, (&filters.0, &filters.1));
+    }
+    // A principal that may describe the cluster sees all groups, others those that they may describe.
+    if !permits(context, Operation::Describe, Resource::Cluster) {
+        let may = |id: &str| permits(context, Operation::Describe, Resource::Group(id));
+        response.groups.retain(|group| may(&group.group_id));
+    }
+    Ok(respond(context, response, out))
+}
+
+/// The groups of this node, part by part, so that others are served between them.
+fn list(
+    coordinator: &Groups,
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    filter: &ListFilter,
+) -> ListGroupsResponse<'static> {
+    let mut listed = ListGroupsResponse::default();
+    let mut after = None;
+    loop {
+        let request = Request::ListGroups { filter: filter.clone(), after };
+        let reply = coordinator.ask_here(broker, context, request);
+        let Reply::ListGroups(part) = reply else {
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };
-        // Another node lists those.
-        response.groups.retain(|group| !overtaken.has(&behind.groups, &group.group_id));
-        if response.error_code == 0 {
-            tailers::list(&behind, &mut response.groups, (&filters.0, &filters.1));
+        if part.response.error_code != 0 {
+            return part.response;
         }
-        // A principal that may describe the cluster sees all groups, others those that they may describe.
-        if !permits(context, Operation::Describe, Resource::Cluster) {
-            let may = |id: &str| permits(context, Operation::Describe, Resource::Group(id));
-            response.groups.retain(|group| may(&group.group_id));
+        listed.groups.extend(part.response.groups);
+        after = part.next;
+        if after.is_none() {
+            return listed;
         }
-        respond(context, response, out)
-    }))
+    }
 }

@@ -1,8 +1,10 @@
 //! ListOffsets (2), v1-11: the ends of partitions, and the offset of a time stamp.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
+use mainstem_log::placement::DirectoryId;
 use mainstem_records::LeaderEpoch;
 use mainstem_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsRequest};
 use mainstem_wire::messages::list_offsets_response::{
@@ -10,7 +12,7 @@ use mainstem_wire::messages::list_offsets_response::{
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
-use crate::background::{Class, serve_in_background};
+use crate::background::{OwnedBody, in_background};
 use crate::broker::Broker;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
@@ -58,40 +60,153 @@ pub(crate) fn serve(
     let behind = decoder.clone();
     let request: ListOffsetsRequest<'_> = body(decoder, context.version)?;
     // The ends are known; a time stamp is looked up in indexes, which may have to come from the disk.
-    let mut wanted = request.topics.iter().flat_map(|topic| &topic.partitions);
-    if wanted.any(|partition| partition.timestamp >= 0 || partition.timestamp == MAX_TIMESTAMP) {
-        return Ok(serve_in_background(broker, context, &behind, Class::Data, answer));
+    let searches = Searches::of(broker, &context, &request);
+    if searches.is_empty() {
+        return Ok(answer(broker, &context, &request, &Searched::new(), out));
     }
-    answer(broker, &context, &mut behind.clone(), out)
+    let body = OwnedBody::copy(broker, &behind);
+    let response = Box::pin(searches.answer(broker.clone(), context, body));
+    Ok(Handled::Later { response, holds: true })
 }
 
-pub(crate) fn answer(
-    broker: &Arc<Broker>,
+/// Whether a time stamp has to be looked for.
+fn is_searched(timestamp: i64) -> bool {
+    timestamp >= 0 || timestamp == MAX_TIMESTAMP
+}
+
+fn isolation(request: &ListOffsetsRequest<'_>) -> Result<bool, ErrorCode> {
+    match request.isolation_level {
+        READ_UNCOMMITTED => Ok(false),
+        READ_COMMITTED => Ok(true),
+        // As in Kafka, where no code is meant for it.
+        _ => Err(ErrorCode::UNKNOWN_SERVER_ERROR),
+    }
+}
+
+/// What was found of time stamps, by topic and partition.
+type Searched = HashMap<(String, i32), Result<Found, ErrorCode>>;
+
+/// A time stamp that is looked for in a partition.
+struct Search {
+    topic: String,
+    partition: Arc<Partition>,
+    wanted: ListOffsetsPartition<'static>,
+}
+
+/// The time stamps that a request looks for, by the log directory whose disk has the indexes.
+#[derive(Default)]
+struct Searches {
+    by_directory: BTreeMap<Option<DirectoryId>, Vec<Search>>,
+    /// Those that need no look.
+    known: Searched,
+    committed: bool,
+}
+
+impl Searches {
+    fn of(broker: &Broker, context: &RequestContext, request: &ListOffsetsRequest<'_>) -> Self {
+        let mut searches = Searches::default();
+        let Ok(committed) = isolation(request) else { return searches };
+        searches.committed = committed;
+        let may = |topic: &str| authorize(context, Operation::Describe, Resource::Topic(topic)).is_ok();
+        for topic in &request.topics {
+            let searched = || topic.partitions.iter().filter(|wanted| is_searched(wanted.timestamp));
+            if searched().next().is_none() || !may(&topic.name) {
+                continue;
+            }
+            for wanted in searched() {
+                searches.add(&topic.name, locate(broker, context, &topic.name, wanted), wanted);
+            }
+        }
+        searches
+    }
+
+    fn add(
+        &mut self,
+        topic: &str,
+        partition: Result<Arc<Partition>, ErrorCode>,
+        wanted: &ListOffsetsPartition<'_>,
+    ) {
+        match partition {
+            Ok(partition) => {
+                let wanted = ListOffsetsPartition {
+                    partition_index: wanted.partition_index,
+                    current_leader_epoch: wanted.current_leader_epoch,
+                    timestamp: wanted.timestamp,
+                    ..Default::default()
+                };
+                let search = Search { topic: topic.to_owned(), wanted, partition };
+                self.by_directory.entry(search.partition.directory()).or_default().push(search);
+            }
+            Err(error) => _ = self.known.insert((topic.to_owned(), wanted.partition_index), Err(error)),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.by_directory.is_empty() && self.known.is_empty()
+    }
+
+    /// Looks in one log directory after the other, then answers.
+    async fn answer(
+        self,
+        broker: Arc<Broker>,
+        context: RequestContext,
+        body: OwnedBody,
+    ) -> Result<ResponseBuffer, String> {
+        let (version, committed) = (context.version, self.committed);
+        let (mut searched, mut took) = (self.known, Duration::ZERO);
+        for (directory, searches) in self.by_directory {
+            let work = move || {
+                let look = |search: Search| {
+                    let found = find_in(&search.partition, &search.wanted, version, committed);
+                    ((search.topic, search.wanted.partition_index), found)
+                };
+                searches.into_iter().map(look).collect::<Vec<_>>()
+            };
+            let (found, time) = broker.background.read(&context, directory, work).await;
+            searched.extend(found);
+            took += time;
+        }
+        let of_request = context.clone();
+        let encode = move || {
+            let request = crate::net::dispatch::body(&mut body.decoder(), version);
+            let request = request.expect("it was decoded before");
+            let mut out = ResponseBuffer::default();
+            answer(&broker, &of_request, &request, &searched, &mut out);
+            out
+        };
+        let (out, encoded_for) = in_background(&context, encode).await;
+        Ok(out.worked_for(took + encoded_for))
+    }
+}
+
+fn answer(
+    broker: &Broker,
     context: &RequestContext,
-    decoder: &mut Decoder<'_>,
+    request: &ListOffsetsRequest<'_>,
+    searched: &Searched,
     out: &mut ResponseBuffer,
-) -> Result<Handled, DecodeError> {
-    let request: ListOffsetsRequest<'_> = body(decoder, context.version)?;
+) -> Handled {
     let mut asked = HashMap::new();
     for topic in &request.topics {
         for wanted in &topic.partitions {
             *asked.entry((&*topic.name, wanted.partition_index)).or_insert(0) += 1;
         }
     }
-    let isolation = match request.isolation_level {
-        READ_UNCOMMITTED => Ok(false),
-        READ_COMMITTED => Ok(true),
-        // As in Kafka, where no code is meant for it.
-        _ => Err(ErrorCode::UNKNOWN_SERVER_ERROR),
-    };
+    let isolation = isolation(request);
     let topics = request.topics.iter().filter_map(|topic| {
         let allowed = authorize(context, Operation::Describe, Resource::Topic(&topic.name));
+        let find = |wanted: &ListOffsetsPartition<'_>, committed| {
+            if is_searched(wanted.timestamp) {
+                let found = searched.get(&(topic.name.to_string(), wanted.partition_index));
+                return found.copied().unwrap_or(Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
+            }
+            let partition = locate(broker, context, &topic.name, wanted)?;
+            find_in(&partition, wanted, context.version, committed)
+        };
         let partitions = topic.partitions.iter().filter_map(|wanted| {
             let found = match asked.insert((&*topic.name, wanted.partition_index), ANSWERED) {
                 Some(ANSWERED) => return None,
-                Some(1) | None => allowed
-                    .and(isolation)
-                    .and_then(|committed| find(broker, context, &topic.name, wanted, committed)),
+                Some(1) | None => allowed.and(isolation).and_then(|committed| find(wanted, committed)),
                 Some(_) => allowed.and(Err(ErrorCode::INVALID_REQUEST)),
             };
             Some(encode(context, wanted.partition_index, found))
@@ -105,11 +220,11 @@ pub(crate) fn answer(
         })
     });
     let response = ListOffsetsResponse { topics: topics.collect(), ..Default::default() };
-    Ok(respond(context, response, out))
+    respond(context, response, out)
 }
 
 /// An offset with its time stamp and leader epoch, where there are any.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Found {
     offset: i64,
     timestamp: i64,
@@ -139,21 +254,17 @@ fn is_known(timestamp: i64, version: i16) -> bool {
     version >= needs
 }
 
-fn find(
+/// The partition in which an offset is looked for.
+fn locate(
     broker: &Broker,
     context: &RequestContext,
     topic: &str,
     wanted: &ListOffsetsPartition<'_>,
-    committed: bool,
-) -> Result<Found, ErrorCode> {
+) -> Result<Arc<Partition>, ErrorCode> {
     if !is_known(wanted.timestamp, context.version) {
         return Err(ErrorCode::UNSUPPORTED_VERSION);
     }
-    let partition = broker
-        .topics
-        .partition(topic, wanted.partition_index)
-        .ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
-    find_in(&partition, wanted, context.version, committed)
+    broker.topics.partition(topic, wanted.partition_index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)
 }
 
 fn find_in(

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use mainstem_coordination::groups::offset_fetch::{SEVERAL_GROUPS_SINCE, groups_of, refused, response};
+use mainstem_coordination::groups::offset_fetch::{
+    Fetched, SEVERAL_GROUPS_SINCE, groups_of, owned, response,
+};
 use mainstem_coordination::groups::{Reply, Request};
 use mainstem_wire::messages::offset_fetch_request::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics,
@@ -117,7 +119,7 @@ fn ask(
 ) -> Group {
     let context = context.clone();
     if let Err(error) = authorize(&context, Operation::Describe, Resource::Group(&group.group_id)) {
-        let refused = refused(&group, error, context.version);
+        let refused = Fetched::refused(owned(&group), error, context.version);
         let asked = Asked::Now(Reply::OffsetFetch(refused));
         return Group { asked, unknown: Vec::new(), tailers: Vec::new(), context };
     }
@@ -134,7 +136,9 @@ fn ask(
         tailers.retain(|tailer| topics.iter().any(|topic| *topic.name == **tailer.queue.topic()));
     }
     let lease = broker.groups.lease(broker, &group.group_id);
-    let lease = lease.map(|lease| (lease, refused(&group, ErrorCode::NOT_COORDINATOR, context.version)));
+    let group = owned(&group);
+    let lease = lease
+        .map(|lease| (lease, Fetched::refused(group.clone(), ErrorCode::NOT_COORDINATOR, context.version)));
     let mut asked = broker.groups.ask(broker, &context, Request::OffsetFetch { group, require_stable });
     if let Some((lease, refused)) = lease {
         asked = Groups::confirm(lease, asked, Reply::OffsetFetch(refused));
@@ -171,9 +175,10 @@ fn merge(
     (unknown, tailers): (Vec<OffsetFetchResponseTopics<'static>>, Vec<TailerGroup>),
     context: &RequestContext,
 ) -> OffsetFetchResponseGroup<'static> {
-    let Reply::OffsetFetch(mut group) = reply else {
+    let Reply::OffsetFetch(fetched) = reply else {
         unreachable!("the coordinator answers in kind, not {reply:?}")
     };
+    let mut group = fetched.response();
     if group.error_code == 0 || group.error_code == ErrorCode::GROUP_ID_NOT_FOUND.code() {
         tailers.iter().for_each(|tailer| put_tailer(&mut group, tailer));
     }

@@ -60,7 +60,7 @@ pub(crate) const DOOR_NICENESS: i32 = 10;
 
 /// Threads of a loop for work in the background ([`Class`](crate::background::Class)). What waits for a thread waits in the
 /// order of its arrival.
-pub(crate) const BACKGROUND_THREADS_MAX: usize = 8;
+pub(crate) const BACKGROUND_THREADS_MAX: usize = 12;
 
 enum Order {
     Run(Pin<Box<dyn Future<Output = ()> + Send>>),

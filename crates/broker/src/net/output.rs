@@ -402,7 +402,14 @@ mod tests {
         let file = crate::storage::cold_reads::tests::cold_file(1);
         response.insert_file(
             0,
-            FileRange { file, position: 0, len: 10 << 20, recent: false, aborted: Vec::new() },
+            FileRange {
+                file,
+                position: 0,
+                len: 10 << 20,
+                directory: None,
+                recent: false,
+                aborted: Vec::new(),
+            },
         );
         let resident = |response: &mut ResponseBuffer, turn| {
             let polled = poll_fn(|context| response.poll_resident(&cold_reads, turn, context));

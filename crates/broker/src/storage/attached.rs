@@ -582,7 +582,7 @@ impl Tail {
 }
 
 fn range(file: Arc<dyn StorageFile>, found: &Checked, recent: bool) -> FileRange {
-    FileRange { file, position: found.position, len: found.len, recent, aborted: Vec::new() }
+    FileRange { file, position: found.position, len: found.len, directory: None, recent, aborted: Vec::new() }
 }
 
 /// Waiting.

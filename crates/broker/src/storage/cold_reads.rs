@@ -1,12 +1,15 @@
 //! Reads from the disk, made by helper threads so that no event loop waits for one.
 //!
-//! A helper only brings a range into the page cache; the loop then reads or sends it from there.
+//! A helper only brings a range into the page cache; the loop then reads or sends it from there. Each log directory has helpers of
+//! its own: where a disk hangs, what is to be read from it waits, and the others go on.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use mainstem_log::FileRange;
+use mainstem_log::placement::DirectoryId;
 use mainstem_log::pool::Pool;
 use mainstem_log::storage::Advice;
 use parking_lot::Mutex;
@@ -16,12 +19,13 @@ use crate::net::wake::TaskWaker;
 /// Bytes that a helper reads at once.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// Helpers: reads that the disk has at the same time, so that one that is slow holds up few others.
+/// Helpers of a log directory: reads that its disk has at the same time, so that one that is slow holds up few others.
 const HELPERS: usize = 4;
 
 /// The helper threads, which are started as they are needed.
 pub(crate) struct ColdReads {
-    pool: Pool,
+    /// By log directory; what is in none has helpers, too.
+    pools: Mutex<BTreeMap<Option<DirectoryId>, Arc<Pool>>>,
 }
 
 struct Order {
@@ -41,23 +45,32 @@ pub(crate) struct ColdRead(Arc<Order>);
 impl ColdReads {
     /// Without a thread yet.
     pub(crate) fn new() -> Self {
-        ColdReads { pool: Pool::new("cold-reads".to_owned(), HELPERS) }
+        ColdReads { pools: Mutex::default() }
     }
 
     /// Asks for a range to be brought into memory. Where no thread can be made, this one does it.
     pub(crate) fn request(&self, range: FileRange) -> ColdRead {
         let order = Arc::new(Order { range, outcome: Mutex::default() });
         let own = order.clone();
-        if let Err(job) = self.pool.run(Box::new(move || serve(&own))) {
+        let pool = self.pool(order.range.directory);
+        if let Err(job) = pool.run(Box::new(move || serve(&own))) {
             job();
         }
         ColdRead(order)
+    }
+
+    /// The helpers of a directory. There are as many as directories, which a start knows.
+    fn pool(&self, directory: Option<DirectoryId>) -> Arc<Pool> {
+        let mut pools = self.pools.lock();
+        let number = pools.len();
+        let new = || Arc::new(Pool::new(format!("cold-reads-{number}"), HELPERS));
+        pools.entry(directory).or_insert_with(new).clone()
     }
 }
 
 impl Drop for ColdReads {
     fn drop(&mut self) {
-        self.pool.stop();
+        self.pools.get_mut().values().for_each(|pool| pool.stop());
     }
 }
 
@@ -112,6 +125,7 @@ pub(crate) mod tests {
     use std::future::poll_fn;
     use std::io::IoSlice;
     use std::os::fd::BorrowedFd;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use mainstem_log::storage::StorageFile;
@@ -122,14 +136,28 @@ pub(crate) mod tests {
     /// A file that is not in memory, of which so many pieces have to be read at the same time.
     #[derive(Debug)]
     struct Together {
-        pieces: usize,
+        pieces: AtomicUsize,
         begun: Mutex<usize>,
         changed: Condvar,
     }
 
     /// Such a file, as long as one wants.
     pub(crate) fn cold_file(pieces: usize) -> Arc<dyn StorageFile> {
+        together(pieces)
+    }
+
+    fn together(pieces: usize) -> Arc<Together> {
+        let pieces = AtomicUsize::new(pieces);
         Arc::new(Together { pieces, begun: Mutex::default(), changed: Condvar::new() })
+    }
+
+    impl Together {
+        /// What has begun can be read from now on.
+        fn release(&self) {
+            let _begun = self.begun.lock();
+            self.pieces.store(1, Ordering::Relaxed);
+            self.changed.notify_all();
+        }
     }
 
     impl StorageFile for Together {
@@ -137,8 +165,10 @@ pub(crate) mod tests {
             let mut begun = self.begun.lock();
             *begun += 1;
             self.changed.notify_all();
-            let all = begun.next_multiple_of(self.pieces);
-            let late = self.changed.wait_while_for(&mut begun, |begun| *begun < all, Duration::from_secs(20));
+            let own = *begun;
+            let is_short =
+                |begun: &mut usize| *begun < own.next_multiple_of(self.pieces.load(Ordering::Relaxed));
+            let late = self.changed.wait_while_for(&mut begun, is_short, Duration::from_secs(60));
             if late.timed_out() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(buf.len()) }
         }
 
@@ -185,17 +215,34 @@ pub(crate) mod tests {
     fn slow_reads_do_not_wait_for_each_other() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let cold_reads = ColdReads::new();
-        let range = FileRange {
-            file: cold_file(HELPERS),
-            position: 0,
-            len: 2 * PIECE_BYTES,
-            recent: false,
-            aborted: Vec::new(),
-        };
+        let range = range(cold_file(HELPERS), None);
         let reads: Vec<_> = (0..2 * HELPERS).map(|_| cold_reads.request(range.clone())).collect();
         for read in reads {
             runtime.block_on(poll_fn(|context| read.poll(context))).expect("the file can be read");
         }
-        assert_eq!(cold_reads.pool.threads(), HELPERS);
+        assert_eq!(cold_reads.pool(None).threads(), HELPERS);
+    }
+
+    fn range(file: Arc<dyn StorageFile>, directory: Option<DirectoryId>) -> FileRange {
+        FileRange { file, position: 0, len: 2 * PIECE_BYTES, directory, recent: false, aborted: Vec::new() }
+    }
+
+    #[test]
+    fn reads_of_a_directory_that_hangs_keep_no_other_waiting() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let cold_reads = ColdReads::new();
+        // It is read when all that will ever be asked for is.
+        let hanging = together(usize::MAX);
+        let stuck: Vec<_> =
+            (0..3 * HELPERS).map(|_| cold_reads.request(range(hanging.clone(), Some([1; 16])))).collect();
+        for _ in 0..HELPERS {
+            let read = cold_reads.request(range(cold_file(1), Some([2; 16])));
+            runtime.block_on(poll_fn(|context| read.poll(context))).expect("the file can be read");
+        }
+        assert!(*hanging.begun.lock() <= HELPERS, "no more threads wait for a directory than it has");
+        hanging.release();
+        for read in stuck {
+            runtime.block_on(poll_fn(|context| read.poll(context))).expect("the disk answers again");
+        }
     }
 }

@@ -3,32 +3,29 @@
 use mainstem_records::ProducerId;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
-use mainstem_wire::messages::consumer_group_describe_response::ConsumerGroupDescribeResponse;
 use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
 use mainstem_wire::messages::consumer_group_heartbeat_response::ConsumerGroupHeartbeatResponse;
 use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
-use mainstem_wire::messages::describe_groups_response::DescribeGroupsResponse;
 use mainstem_wire::messages::heartbeat_request::HeartbeatRequest;
 use mainstem_wire::messages::heartbeat_response::HeartbeatResponse;
 use mainstem_wire::messages::join_group_request::JoinGroupRequest;
 use mainstem_wire::messages::join_group_response::JoinGroupResponse;
 use mainstem_wire::messages::leave_group_request::LeaveGroupRequest;
 use mainstem_wire::messages::leave_group_response::LeaveGroupResponse;
-use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
-use mainstem_wire::messages::list_groups_response::ListGroupsResponse;
 use mainstem_wire::messages::offset_commit_request::OffsetCommitRequest;
 use mainstem_wire::messages::offset_commit_response::OffsetCommitResponse;
 use mainstem_wire::messages::offset_delete_request::OffsetDeleteRequest;
 use mainstem_wire::messages::offset_delete_response::OffsetDeleteResponse;
-use mainstem_wire::messages::offset_fetch_request::OffsetFetchRequestGroup;
-use mainstem_wire::messages::offset_fetch_response::OffsetFetchResponseGroup;
 use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
 use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
 use mainstem_wire::messages::txn_offset_commit_request::TxnOffsetCommitRequest;
 use mainstem_wire::messages::txn_offset_commit_response::TxnOffsetCommitResponse;
 use std::fmt;
 
+use super::consumer::describe::ConsumerDescription;
 use super::consumer::patterns::MatchedPatterns;
+use super::describe::{ClassicDescription, ListFilter, ListPart, ListPosition};
+use super::offset_fetch::{Fetch, Fetched};
 
 /// The driver's name for one request; it comes back with the one reply that the request gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -140,12 +137,17 @@ pub enum Request<'a> {
     /// Topics have names as in OffsetCommit; `topics: None` asks for all.
     OffsetFetch {
         /// The group, its topics.
-        group: OffsetFetchRequestGroup<'a>,
+        group: Fetch,
         /// KIP-447: wait for commits that are not durable yet, and refuse to say what an open transaction may change.
         require_stable: bool,
     },
-    /// ListGroups (16), v0-5.
-    ListGroups(ListGroupsRequest<'a>),
+    /// A part of a ListGroups (16), v0-5: the driver asks for the next one until there is none, and serves others between them.
+    ListGroups {
+        /// Which groups are listed.
+        filter: ListFilter,
+        /// Where the part before it ended.
+        after: Option<ListPosition>,
+    },
     /// DescribeGroups (15), v0-6. Authorised operations are left to the driver.
     DescribeGroups(DescribeGroupsRequest<'a>),
     /// One group of a DeleteGroups (42), v0-2.
@@ -166,7 +168,8 @@ pub enum Request<'a> {
     ConsumerGroupDescribe(ConsumerGroupDescribeRequest<'a>),
 }
 
-/// The answer to a [`Request`] of the same name.
+/// The answer to a [`Request`] of the same name. What may be large is shared with the coordinator and written out by who gets it, so that
+/// the coordinator does the same work whatever the size of a group.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
     /// To JoinGroup.
@@ -182,11 +185,11 @@ pub enum Reply {
     /// To TxnOffsetCommit.
     TxnOffsetCommit(TxnOffsetCommitResponse<'static>),
     /// To OffsetFetch, one group.
-    OffsetFetch(OffsetFetchResponseGroup<'static>),
-    /// To ListGroups.
-    ListGroups(ListGroupsResponse<'static>),
+    OffsetFetch(Fetched),
+    /// To a part of a ListGroups.
+    ListGroups(ListPart),
     /// To DescribeGroups.
-    DescribeGroups(DescribeGroupsResponse<'static>),
+    DescribeGroups(Vec<ClassicDescription>),
     /// To DeleteGroups, one group.
     DeleteGroup(ErrorCode),
     /// To OffsetDelete.
@@ -194,7 +197,7 @@ pub enum Reply {
     /// To ConsumerGroupHeartbeat.
     ConsumerGroupHeartbeat(ConsumerGroupHeartbeatResponse<'static>),
     /// To ConsumerGroupDescribe.
-    ConsumerGroupDescribe(ConsumerGroupDescribeResponse<'static>),
+    ConsumerGroupDescribe(Vec<ConsumerDescription>),
 }
 
 /// One record for `__consumer_offsets` or `__transaction_state`.

@@ -12,6 +12,7 @@ use mainstem_wire::ErrorCode;
 
 use super::deadlines::Timer;
 use super::member::{Member, MemberId, Protocol};
+use super::members::Members;
 use super::{memory, subscription};
 
 /// The protocol type of consumers; the coordinator reads their subscriptions to know which offsets are in use.
@@ -67,7 +68,7 @@ pub(crate) struct ClassicGroup {
     pub(crate) leader: Option<MemberId>,
     /// Wall clock milliseconds of the last change of state; None when a record of an old schema did not say.
     pub(crate) state_timestamp_ms: Option<i64>,
-    pub(crate) members: BTreeMap<MemberId, Member>,
+    pub(crate) members: Members<Member>,
     /// Instance id to member id (KIP-345).
     pub(crate) static_members: HashMap<Arc<str>, MemberId>,
     /// Given their id and not back yet (KIP-394).
@@ -107,7 +108,7 @@ impl ClassicGroup {
             protocol_name: None,
             leader: None,
             state_timestamp_ms: Some(wall_ms),
-            members: BTreeMap::new(),
+            members: Members::default(),
             static_members: HashMap::new(),
             pending_joins: BTreeMap::new(),
             pending_syncs: BTreeSet::new(),

@@ -7,18 +7,14 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
-use mainstem_wire::messages::consumer_group_describe_response::ConsumerGroupDescribeResponse;
 use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
 use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
-use mainstem_wire::messages::describe_groups_response::DescribeGroupsResponse;
 use mainstem_wire::messages::heartbeat_request::HeartbeatRequest;
 use mainstem_wire::messages::heartbeat_response::HeartbeatResponse;
 use mainstem_wire::messages::leave_group_request::LeaveGroupRequest;
-use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
 use mainstem_wire::messages::list_groups_response::ListGroupsResponse;
 use mainstem_wire::messages::offset_commit_request::OffsetCommitRequest;
 use mainstem_wire::messages::offset_delete_request::OffsetDeleteRequest;
-use mainstem_wire::messages::offset_fetch_request::OffsetFetchRequestGroup;
 use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
 use mainstem_wire::messages::txn_offset_commit_request::TxnOffsetCommitRequest;
 use mainstem_wire::{ErrorCode, Uuid};
@@ -34,9 +30,11 @@ use super::consumer::subscription::due_ahead;
 use super::consumer::topics::ClusterTopics;
 use super::consumer::{self, classic_member};
 use super::deadlines::Deadlines;
+use super::describe::{ListFilter, ListPart, ListPosition};
 use super::group::{Group, Protocol};
 use super::io::{Io, Usage, may_wait};
 use super::join::Join;
+use super::offset_fetch::{Fetch, Fetched};
 use super::offsets::TopicNames;
 use super::partition::partition_for;
 use super::replay::Replayed;
@@ -115,15 +113,13 @@ impl GroupCoordinator {
 
     /// Groups by state, as ListGroups spells them.
     pub fn count_by_state(&self) -> BTreeMap<String, usize> {
-        let mut listed = Vec::new();
-        for partition in self.partitions.values().filter(|partition| partition.service.loaded) {
-            describe::list(&partition.groups, &ListGroupsRequest::default(), &mut listed);
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        let loaded = self.partitions.values().filter(|partition| partition.service.loaded);
+        for group in loaded.flat_map(|partition| partition.groups.values()).filter(|group| group.is_stored())
+        {
+            *counts.entry(group.state_name()).or_default() += 1;
         }
-        let mut counts = BTreeMap::new();
-        for group in listed {
-            *counts.entry(group.group_state.into_owned()).or_default() += 1;
-        }
-        counts
+        counts.into_iter().map(|(state, count)| (state.to_owned(), count)).collect()
     }
 
     /// The partition of `__consumer_offsets` that a group lives in.
@@ -184,6 +180,7 @@ impl GroupCoordinator {
         if let Some(context) = self.partition_context(now, partition) {
             context.give_up();
             self.partitions.remove(&partition);
+            self.topics.release_all_late();
         }
     }
 
@@ -199,9 +196,9 @@ impl GroupCoordinator {
             Request::OffsetCommit(request) => self.offset_commit(now, token, context, &request),
             Request::TxnOffsetCommit(request) => self.txn_offset_commit(now, token, context, &request),
             Request::OffsetFetch { group, require_stable } => {
-                self.offset_fetch(now, token, context, &group, require_stable);
+                self.offset_fetch(now, token, context, group, require_stable);
             }
-            Request::ListGroups(request) => self.list_groups(token, &request),
+            Request::ListGroups { filter, after } => self.list_groups(token, &filter, after),
             Request::DescribeGroups(request) => self.describe_groups(token, context, &request),
             Request::DeleteGroup(id) => self.delete_group(now, token, id),
             Request::OffsetDelete(request) => self.offset_delete(now, token, &request),
@@ -474,39 +471,43 @@ impl GroupCoordinator {
         now: Now,
         token: Token,
         context: RequestContext<'_>,
-        request: &OffsetFetchRequestGroup<'_>,
+        request: Fetch,
         require_stable: bool,
     ) {
         let version = context.api_version;
         match self.owner(now, &request.group_id) {
             Ok(PartitionContext { groups, mut io, .. }) => {
                 if !require_stable || io.appends.is_empty() {
-                    let answer = offset_fetch::fetch(groups, request, require_stable);
+                    let answer = offset_fetch::fetch(groups, io.topics, request, require_stable);
                     io.reply(token, Reply::OffsetFetch(answer));
                 } else if !io.may_wait() {
                     let error = ErrorCode::COORDINATOR_NOT_AVAILABLE;
-                    io.reply(token, Reply::OffsetFetch(offset_fetch::refused(request, error, version)));
+                    io.reply(token, Reply::OffsetFetch(Fetched::refused(request, error, version)));
                 } else {
-                    io.wait(token, offset_fetch::owned(request));
+                    io.wait(token, request);
                 }
             }
             Err(error) => {
-                self.reply(token, Reply::OffsetFetch(offset_fetch::refused(request, error, version)));
+                self.reply(token, Reply::OffsetFetch(Fetched::refused(request, error, version)));
             }
         }
     }
 
-    fn list_groups(&mut self, token: Token, request: &ListGroupsRequest<'_>) {
-        let mut response = ListGroupsResponse::default();
-        for partition in self.partitions.values() {
-            if !partition.service.loaded {
-                let error_code = ErrorCode::COORDINATOR_LOAD_IN_PROGRESS.0;
-                response = ListGroupsResponse { error_code, ..Default::default() };
+    fn list_groups(&mut self, token: Token, filter: &ListFilter, after: Option<ListPosition>) {
+        let mut part = ListPart { response: ListGroupsResponse::default(), looked_at: 0, next: None };
+        if self.partitions.values().any(|partition| !partition.service.loaded) {
+            part.response.error_code = ErrorCode::COORDINATOR_LOAD_IN_PROGRESS.0;
+            return self.reply(token, Reply::ListGroups(part));
+        }
+        let first = after.as_ref().map_or(i32::MIN, |after| after.partition);
+        for (&partition, served) in self.partitions.range(first..) {
+            let after = after.as_ref().filter(|after| after.partition == partition).map(|after| &after.group);
+            if let Some(last) = describe::list(&served.groups, filter, after, &mut part) {
+                part.next = Some(ListPosition { partition, group: last });
                 break;
             }
-            describe::list(&partition.groups, request, &mut response.groups);
         }
-        self.reply(token, Reply::ListGroups(response));
+        self.reply(token, Reply::ListGroups(part));
     }
 
     fn describe_groups(
@@ -520,7 +521,7 @@ impl GroupCoordinator {
             Err(error) => describe::refused(id, error),
         };
         let groups = distinct(&request.groups).map(describe).collect();
-        self.reply(token, Reply::DescribeGroups(DescribeGroupsResponse { groups, ..Default::default() }));
+        self.reply(token, Reply::DescribeGroups(groups));
     }
 
     fn consumer_heartbeat(&mut self, now: Now, token: Token, beat: &Beat<'_>) {
@@ -546,8 +547,7 @@ impl GroupCoordinator {
             Err(error) => consumer::describe::refused(id, error, error.message().to_owned()),
         };
         let groups = distinct(&request.group_ids).map(describe).collect();
-        let response = ConsumerGroupDescribeResponse { groups, ..Default::default() };
-        self.reply(token, Reply::ConsumerGroupDescribe(response));
+        self.reply(token, Reply::ConsumerGroupDescribe(groups));
     }
 
     fn delete_group(&mut self, now: Now, token: Token, id: &str) {
@@ -600,6 +600,7 @@ impl GroupCoordinator {
     /// A partition's groups, and beside them everything that a handler needs.
     fn partition_context(&mut self, now: Now, partition: i32) -> Option<PartitionContext<'_>> {
         self.mono_ms = self.mono_ms.max(now.mono_ms);
+        self.topics.release_late();
         let Partition { service, groups, appends, transactions } = self.partitions.get_mut(&partition)?;
         let io = Io {
             now: Now { mono_ms: self.mono_ms, ..now },

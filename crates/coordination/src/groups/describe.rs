@@ -1,14 +1,18 @@
 //! ListGroups (16), v0-5, and DescribeGroups (15), v0-6: what administrators see.
 
 use std::borrow::Cow;
+use std::ops::Bound;
+use std::sync::Arc;
 
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::describe_groups_response::DescribedGroup;
 use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
-use mainstem_wire::messages::list_groups_response::ListedGroup;
+use mainstem_wire::messages::list_groups_response::{ListGroupsResponse, ListedGroup};
 
-use super::classic::{ClassicGroup, State};
+use super::classic::State;
 use super::group::{Group, Groups, Protocol};
+use super::member::Member;
+use super::members::Members;
 
 /// KIP-1043: from this version on a group that is not there is an error and not a dead group.
 const GROUP_ID_NOT_FOUND_SINCE: i16 = 6;
@@ -19,55 +23,147 @@ const CONSUMER: &str = "consumer";
 /// What consumer groups have for a protocol type.
 const CONSUMER_PROTOCOL_TYPE: &str = "consumer";
 
-/// The groups that pass the filters; an empty filter lets all pass, and letters' case does not matter.
-pub(crate) fn list(groups: &Groups, request: &ListGroupsRequest<'_>, listed: &mut Vec<ListedGroup<'static>>) {
-    let passes = |filter: &[Cow<'_, str>], value: &str| {
-        filter.is_empty() || filter.iter().any(|wanted| wanted.eq_ignore_ascii_case(value))
-    };
-    for (id, group) in groups.iter().filter(|(_, group)| group.is_stored()) {
-        let (kind, state, protocol_type) = match &group.protocol {
-            Protocol::Classic(group) => {
-                (CLASSIC, group.state.name(), group.protocol_type.as_deref().unwrap_or_default())
-            }
-            Protocol::Consumer(group) => (CONSUMER, group.state().name(), CONSUMER_PROTOCOL_TYPE),
-        };
-        if !passes(&request.states_filter, state) || !passes(&request.types_filter, kind) {
-            continue;
+/// The states that a group of either type may be in.
+const STATES: [&str; 7] =
+    ["Assigning", "CompletingRebalance", "Dead", "Empty", "PreparingRebalance", "Reconciling", "Stable"];
+
+/// Groups that are looked at for one part of a list, while the coordinator serves nothing else.
+pub const LISTED_AT_ONCE: usize = 500;
+
+/// Which groups ListGroups lists: what a request says, so that a look at a group costs the same whatever that is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListFilter {
+    states: Vec<&'static str>,
+    types: Vec<&'static str>,
+}
+
+impl ListFilter {
+    /// The filters of a request. An empty one lets all pass, and letters' case does not matter.
+    pub fn of(request: &ListGroupsRequest<'_>) -> Self {
+        Self {
+            states: passing(&request.states_filter, &STATES),
+            types: passing(&request.types_filter, &[CLASSIC, CONSUMER]),
         }
-        listed.push(ListedGroup {
-            group_id: id.to_string().into(),
-            protocol_type: protocol_type.to_owned().into(),
-            group_state: state.into(),
-            group_type: kind.into(),
-            ..Default::default()
-        });
     }
+}
+
+fn passing(filter: &[Cow<'_, str>], all: &[&'static str]) -> Vec<&'static str> {
+    let passes =
+        |value: &&str| filter.is_empty() || filter.iter().any(|wanted| wanted.eq_ignore_ascii_case(value));
+    all.iter().copied().filter(passes).collect()
+}
+
+/// How far a list has come: the partition of `__consumer_offsets`, and the last of its groups that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListPosition {
+    pub(crate) partition: i32,
+    pub(crate) group: Arc<str>,
+}
+
+/// A part of the list of groups.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ListPart {
+    /// The groups that pass, or an error for the whole list.
+    pub response: ListGroupsResponse<'static>,
+    /// Groups that were looked at, at most [`LISTED_AT_ONCE`].
+    pub looked_at: usize,
+    /// Where to go on; none: these were the last ones.
+    pub next: Option<ListPosition>,
+}
+
+/// Lists groups of one partition, from the one after `after` on, until `part` has looked at as many as it may. Returns the last group
+/// that was looked at if there may be more.
+pub(crate) fn list(
+    groups: &Groups,
+    filter: &ListFilter,
+    after: Option<&Arc<str>>,
+    part: &mut ListPart,
+) -> Option<Arc<str>> {
+    let from = after.map_or(Bound::Unbounded, |after| Bound::Excluded(after.clone()));
+    for (id, group) in groups.range((from, Bound::Unbounded)) {
+        part.looked_at += 1;
+        part.response.groups.extend(listed(id, group, filter));
+        if part.looked_at == LISTED_AT_ONCE {
+            return Some(id.clone());
+        }
+    }
+    None
+}
+
+fn listed(id: &Arc<str>, group: &Group, filter: &ListFilter) -> Option<ListedGroup<'static>> {
+    let kind = if let Protocol::Classic(_) = group.protocol { CLASSIC } else { CONSUMER };
+    let state = group.state_name();
+    let passes = group.is_stored() && filter.states.contains(&state) && filter.types.contains(&kind);
+    let protocol_type = match &group.protocol {
+        Protocol::Classic(group) => group.protocol_type.as_deref().unwrap_or_default(),
+        Protocol::Consumer(_) => CONSUMER_PROTOCOL_TYPE,
+    };
+    passes.then(|| ListedGroup {
+        group_id: id.to_string().into(),
+        protocol_type: protocol_type.to_owned().into(),
+        group_state: state.into(),
+        group_type: kind.into(),
+        ..Default::default()
+    })
+}
+
+/// A group as DescribeGroups shows it, at one moment. Its members are shared with the coordinator, which is not kept waiting by how
+/// many they are: [`response`](ClassicDescription::response) looks at them without it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClassicDescription(Description);
+
+#[derive(Debug, Clone, PartialEq)]
+enum Description {
+    Group {
+        id: Arc<str>,
+        state: State,
+        protocol_type: Option<Box<str>>,
+        protocol_name: Option<Box<str>>,
+        members: Members<Member>,
+    },
+    /// What is answered where there is no such group to show.
+    Other(DescribedGroup<'static>),
 }
 
 /// One group with its members.
-pub(crate) fn describe(groups: &Groups, id: &str, api_version: i16) -> DescribedGroup<'static> {
+pub(crate) fn describe(groups: &Groups, id: &str, api_version: i16) -> ClassicDescription {
     let group = groups.get(id).filter(|group| group.is_stored());
-    match group {
+    ClassicDescription(match group {
         Some(Group { protocol: Protocol::Classic(classic), .. }) if classic.state != State::Dead => {
-            described(classic)
+            Description::Group {
+                id: classic.id.clone(),
+                state: classic.state,
+                protocol_type: classic.protocol_type.clone(),
+                protocol_name: classic.protocol_name.clone(),
+                members: classic.members.clone(),
+            }
         }
         Some(Group { protocol: Protocol::Consumer(_), .. }) => {
-            not_found(id, api_version, "is not a classic group")
+            Description::Other(not_found(id, api_version, "is not a classic group"))
         }
-        _ => not_found(id, api_version, "not found"),
-    }
+        _ => Description::Other(not_found(id, api_version, "not found")),
+    })
 }
 
-fn described(group: &ClassicGroup) -> DescribedGroup<'static> {
-    let protocol = group.protocol_name.as_deref().unwrap_or_default();
-    let stable = (group.state == State::Stable).then_some(protocol);
-    DescribedGroup {
-        group_id: group.id.to_string().into(),
-        group_state: group.state.name().into(),
-        protocol_type: group.protocol_type.as_deref().unwrap_or_default().to_string().into(),
-        protocol_data: stable.unwrap_or_default().to_string().into(),
-        members: group.members.values().map(|member| member.as_described(stable)).collect(),
-        ..Default::default()
+impl ClassicDescription {
+    /// The group's part of the response.
+    pub fn response(&self) -> DescribedGroup<'static> {
+        let (id, state, protocol_type, protocol_name, members) = match &self.0 {
+            Description::Group { id, state, protocol_type, protocol_name, members } => {
+                (id, state, protocol_type, protocol_name, members)
+            }
+            Description::Other(answer) => return answer.clone(),
+        };
+        let protocol = protocol_name.as_deref().unwrap_or_default();
+        let stable = (*state == State::Stable).then_some(protocol);
+        DescribedGroup {
+            group_id: id.to_string().into(),
+            group_state: state.name().into(),
+            protocol_type: protocol_type.as_deref().unwrap_or_default().to_string().into(),
+            protocol_data: stable.unwrap_or_default().to_string().into(),
+            members: members.values().map(|member| member.as_described(stable)).collect(),
+            ..Default::default()
+        }
     }
 }
 
@@ -85,6 +181,11 @@ fn not_found(id: &str, api_version: i16, what: &str) -> DescribedGroup<'static> 
 }
 
 /// The answer for a group that cannot be looked at here.
-pub(crate) fn refused(id: &str, error: ErrorCode) -> DescribedGroup<'static> {
-    DescribedGroup { group_id: id.to_string().into(), error_code: error.0, ..Default::default() }
+pub(crate) fn refused(id: &str, error: ErrorCode) -> ClassicDescription {
+    let group_id = id.to_string().into();
+    ClassicDescription(Description::Other(DescribedGroup {
+        group_id,
+        error_code: error.0,
+        ..Default::default()
+    }))
 }

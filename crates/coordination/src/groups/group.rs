@@ -67,6 +67,14 @@ impl Group {
         }
     }
 
+    /// Its state, as the APIs spell it.
+    pub(crate) fn state_name(&self) -> &'static str {
+        match &self.protocol {
+            Protocol::Classic(group) => group.state.name(),
+            Protocol::Consumer(group) => group.state().name(),
+        }
+    }
+
     /// Whether a durable record says that the group exists.
     pub(crate) fn is_stored(&self) -> bool {
         let stored = match &self.protocol {

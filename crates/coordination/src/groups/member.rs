@@ -40,7 +40,7 @@ pub(crate) struct JoinWaiter {
 }
 
 /// A member of a group: what it said in JoinGroup, what its leader assigned, and what it waits for.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Member {
     pub(crate) id: MemberId,
     /// KIP-345: set for a static member.

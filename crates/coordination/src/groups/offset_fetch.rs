@@ -16,7 +16,9 @@ use mainstem_wire::{ErrorCode, Uuid};
 
 use super::consumer::commit::may_fetch;
 use super::group::{Group, Groups, Protocol};
-use super::offsets::CommittedOffset;
+use super::offsets::{CommittedOffset, Offsets, Reading, TopicNames};
+use super::open_transactions::OpenOffsets;
+use super::shared_map::SharedMap;
 
 /// What an offset that is not there is called.
 const INVALID_OFFSET: i64 = -1;
@@ -25,8 +27,8 @@ pub const SEVERAL_GROUPS_SINCE: i16 = 8;
 /// Before this version there is no error but those of partitions.
 const GROUP_ERROR_SINCE: i16 = 2;
 
-/// One group's request, kept while it waits for commits.
-pub(crate) type Fetch = OffsetFetchRequestGroup<'static>;
+/// One group's request, kept until it is answered.
+pub type Fetch = OffsetFetchRequestGroup<'static>;
 
 /// The groups of a request of any version, in the form that v8 and later have.
 ///
@@ -105,64 +107,101 @@ pub fn refused(
     OffsetFetchResponseGroup { group_id, topics, error_code: error.0, ..Default::default() }
 }
 
-/// What is durable now. With `require_stable` (KIP-447) the offset of a partition that an open transaction may change is
-/// UNSTABLE_OFFSET_COMMIT.
-pub(crate) fn fetch(
-    groups: &Groups,
-    fetch: &OffsetFetchRequestGroup<'_>,
-    require_stable: bool,
-) -> OffsetFetchResponseGroup<'static> {
+/// What the coordinator answers to one group's request: its offsets as they were at one moment. They are shared with the
+/// coordinator, which is not kept waiting by how many they are: [`response`](Fetched::response) looks at them without it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fetched {
+    fetch: Fetch,
+    api_version: i16,
+    found: Result<Found, ErrorCode>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Found {
+    offsets: Offsets,
+    /// With `require_stable` (KIP-447): the offset of a partition that is in here is UNSTABLE_OFFSET_COMMIT.
+    open: OpenOffsets,
+    // The last field is dropped last.
+    _reading: Reading,
+}
+
+impl Fetched {
+    /// An answer that is an error.
+    pub fn refused(fetch: Fetch, error: ErrorCode, api_version: i16) -> Self {
+        Self { fetch, api_version, found: Err(error) }
+    }
+
+    /// The group's part of the response.
+    pub fn response(&self) -> OffsetFetchResponseGroup<'static> {
+        let found = match &self.found {
+            Ok(found) => found,
+            Err(error) => return refused(&self.fetch, *error, self.api_version),
+        };
+        let topics = match &self.fetch.topics {
+            Some(topics) => topics.iter().map(|topic| found.topic(topic)).collect(),
+            None => found.all_topics(),
+        };
+        OffsetFetchResponseGroup {
+            group_id: self.fetch.group_id.to_string().into(),
+            topics,
+            ..Default::default()
+        }
+    }
+}
+
+/// What is durable now.
+pub(crate) fn fetch(groups: &Groups, names: &TopicNames, fetch: Fetch, require_stable: bool) -> Fetched {
     let group = groups.get(&*fetch.group_id);
     if let Some(Group { protocol: Protocol::Consumer(consumer), .. }) = group
         && let Err(error) = may_fetch(consumer, fetch.member_id.as_deref(), fetch.member_epoch)
     {
         // Only versions with errors for groups carry members.
-        return refused(fetch, error, i16::MAX);
+        return Fetched::refused(fetch, error, i16::MAX);
     }
-    let topics = match &fetch.topics {
-        Some(topics) => topics.iter().map(|topic| fetch_topic(group, topic, require_stable)).collect(),
-        None => group.map(|group| all_topics(group, require_stable)).unwrap_or_default(),
-    };
-    OffsetFetchResponseGroup { group_id: fetch.group_id.to_string().into(), topics, ..Default::default() }
+    let found = group.map_or_else(Found::default, |group| Found {
+        offsets: group.offsets.clone(),
+        open: if require_stable { group.open_offsets.clone() } else { OpenOffsets::default() },
+        _reading: names.reading(),
+    });
+    Fetched { fetch, api_version: i16::MAX, found: Ok(found) }
 }
 
-fn fetch_topic(
-    group: Option<&Group>,
-    topic: &OffsetFetchRequestTopics<'_>,
-    require_stable: bool,
-) -> OffsetFetchResponseTopics<'static> {
-    let same_topic = |offset: &&CommittedOffset| is_same_topic(offset.topic_id, topic.topic_id);
-    named(topic, |index| {
-        if require_stable && group.is_some_and(|group| group.open_offsets.contains(&topic.name, index)) {
-            return absent(index, ErrorCode::UNSTABLE_OFFSET_COMMIT);
-        }
-        let offset = group.and_then(|group| group.offsets.get(&topic.name, index));
-        offset
-            .filter(same_topic)
-            .map_or_else(|| absent(index, ErrorCode::NONE), |offset| present(index, offset))
-    })
+impl Found {
+    fn topic(&self, topic: &OffsetFetchRequestTopics<'_>) -> OffsetFetchResponseTopics<'static> {
+        let same_topic = |offset: &&CommittedOffset| is_same_topic(offset.topic_id, topic.topic_id);
+        named(topic, |index| {
+            if self.open.contains(&topic.name, index) {
+                return absent(index, ErrorCode::UNSTABLE_OFFSET_COMMIT);
+            }
+            let offset = self.offsets.get(&topic.name, index);
+            offset
+                .filter(same_topic)
+                .map_or_else(|| absent(index, ErrorCode::NONE), |offset| present(index, offset))
+        })
+    }
+
+    /// Every partition that has an offset. One that only an open transaction has written is not among them, as in Kafka.
+    fn all_topics(&self) -> Vec<OffsetFetchResponseTopics<'static>> {
+        let partition =
+            |topic: &str, index: i32, offset: &CommittedOffset| match self.open.contains(topic, index) {
+                true => absent(index, ErrorCode::UNSTABLE_OFFSET_COMMIT),
+                false => present(index, offset),
+            };
+        let partitions = |topic: &str, offsets: &SharedMap<i32, CommittedOffset>| {
+            offsets.iter().map(|(index, offset)| partition(topic, *index, offset)).collect()
+        };
+        let topics = self.offsets.iter().map(|(topic, offsets)| OffsetFetchResponseTopics {
+            name: topic.to_string().into(),
+            partitions: partitions(topic, offsets),
+            ..Default::default()
+        });
+        topics.collect()
+    }
 }
 
 /// Whether an offset belongs to the topic that is asked for, and not to an earlier one of the same name.
 fn is_same_topic(committed: Uuid, asked: Uuid) -> bool {
     committed.is_zero() || asked.is_zero() || committed == asked
-}
-
-/// Every partition that has an offset. One that only an open transaction has written is not among them, as in Kafka.
-fn all_topics(group: &Group, require_stable: bool) -> Vec<OffsetFetchResponseTopics<'static>> {
-    let partition = |topic: &str, index: i32, offset: &CommittedOffset| {
-        if require_stable && group.open_offsets.contains(topic, index) {
-            absent(index, ErrorCode::UNSTABLE_OFFSET_COMMIT)
-        } else {
-            present(index, offset)
-        }
-    };
-    let topics = group.offsets.iter().map(|(topic, partitions)| OffsetFetchResponseTopics {
-        name: topic.to_string().into(),
-        partitions: partitions.iter().map(|(index, offset)| partition(topic, *index, offset)).collect(),
-        ..Default::default()
-    });
-    topics.collect()
 }
 
 fn named(
@@ -198,8 +237,8 @@ fn absent(partition_index: i32, error: ErrorCode) -> OffsetFetchResponsePartitio
     }
 }
 
-/// A copy that outlives the frame.
-pub(crate) fn owned(fetch: &OffsetFetchRequestGroup<'_>) -> Fetch {
+/// A copy that outlives the frame, as the coordinator takes it.
+pub fn owned(fetch: &OffsetFetchRequestGroup<'_>) -> Fetch {
     let topic = |topic: &OffsetFetchRequestTopics<'_>| OffsetFetchRequestTopics {
         name: topic.name.to_string().into(),
         topic_id: topic.topic_id,

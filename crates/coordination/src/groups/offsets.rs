@@ -1,11 +1,12 @@
 //! The durable offsets of one group, and the pool of topic names that all groups share.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use mainstem_wire::Uuid;
 
 use super::memory;
+use super::shared_map::SharedMap;
 
 /// One committed offset as `__consumer_offsets` has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +20,7 @@ pub(crate) struct CommittedOffset {
     /// The topic's id at the commit, zero if not given.
     pub(crate) topic_id: Uuid,
     /// What few offsets have.
-    extra: Option<Box<Extra>>,
+    extra: Option<Arc<Extra>>,
 }
 
 /// The rare part of an offset, kept out of line so that the common one stays small.
@@ -38,7 +39,7 @@ impl CommittedOffset {
     /// The same with what the client wants to keep beside it, and its own time to expire (OffsetCommit v2-4).
     pub(crate) fn with(mut self, metadata: &str, expire_timestamp_ms: Option<i64>) -> Self {
         self.extra = (!metadata.is_empty() || expire_timestamp_ms.is_some())
-            .then(|| Box::new(Extra { metadata: metadata.into(), expire_timestamp_ms }));
+            .then(|| Arc::new(Extra { metadata: metadata.into(), expire_timestamp_ms }));
         self
     }
 
@@ -58,17 +59,51 @@ pub(crate) struct TopicPartition {
     pub(crate) partition: i32,
 }
 
+/// Says, while it is there, that names may be in copies of offsets that a reader has.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Reading(Arc<()>);
+
+impl PartialEq for Reading {
+    /// It says nothing of what is read.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
 /// The names of topics, each held once however many groups commit to it.
 #[derive(Debug, Default)]
 pub(crate) struct TopicNames {
     names: HashSet<Arc<str>>,
     /// What they count for, see [`memory`].
     bytes: usize,
+    /// Names that were given up under readers: those of readers that were there first, and those of readers that came later.
+    /// So names are freed however many readers there always are.
+    late: [Late; 2],
 }
+
+/// Readers, and the names of which uses were given up while they may have had them: whether a use was the last one is seen when
+/// they are gone.
+#[derive(Debug, Default)]
+struct Late {
+    reading: Reading,
+    names: BTreeSet<Arc<str>>,
+}
+
+impl Late {
+    /// Whether a reader is left: what uses of a name are counted is more than what groups hold then.
+    fn is_read(&mut self) -> bool {
+        // Unlike a look at the count, this sees all that a reader did before it ended.
+        Arc::get_mut(&mut self.reading.0).is_none()
+    }
+}
+
+/// Of the names that were given up under readers, how many are looked at whenever the coordinator does something.
+const LATE_AT_ONCE: usize = 4;
 
 impl TopicNames {
     /// The shared copy of `name`.
     pub(crate) fn intern(&mut self, name: &str) -> Arc<str> {
+        self.release_late();
         if let Some(name) = self.names.get(name) {
             return name.clone();
         }
@@ -80,9 +115,43 @@ impl TopicNames {
 
     /// Gives up one use of a name; the last one (beside the pool's own) frees it.
     pub(crate) fn release(&mut self, name: Arc<str>) {
-        if Arc::strong_count(&name) <= 2 && self.names.remove(&name) {
-            self.bytes -= memory::name(&name);
+        if self.late.iter_mut().any(Late::is_read) {
+            self.late[1].names.insert(name);
+        } else {
+            self.give_up(&name);
         }
+        self.release_late();
+    }
+
+    fn give_up(&mut self, name: &Arc<str>) {
+        if Arc::strong_count(name) <= 2 && self.names.remove(name) {
+            self.bytes -= memory::name(name);
+        }
+    }
+
+    /// To be held beside a copy of offsets, and to be dropped after it.
+    pub(crate) fn reading(&self) -> Reading {
+        self.late[1].reading.clone()
+    }
+
+    /// Gives up names that were released under readers who are gone, a few at a time. Returns true if any progress was made.
+    pub(crate) fn release_late(&mut self) -> bool {
+        if self.late.iter().all(|late| late.names.is_empty()) || self.late[0].is_read() {
+            return false;
+        }
+        for _ in 0..LATE_AT_ONCE {
+            let Some(name) = self.late[0].names.pop_first() else {
+                self.late.swap(0, 1);
+                break;
+            };
+            self.give_up(&name);
+        }
+        true
+    }
+
+    /// The same, of all of them.
+    pub(crate) fn release_all_late(&mut self) {
+        while self.release_late() {}
     }
 
     /// What all names count for, see [`memory`].
@@ -110,17 +179,11 @@ impl TopicNames {
     }
 }
 
-/// The offsets of one group: two sorted levels, so that a group of a few partitions is a few small allocations and a
-/// look-up is a binary search.
+/// The offsets of one group, by topic and partition. A clone shares all that is not changed afterwards, so that the offsets are
+/// read as they were at one moment while others are committed; who makes one holds a [`Reading`] for as long.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Offsets {
-    topics: Vec<TopicOffsets>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct TopicOffsets {
-    topic: Arc<str>,
-    partitions: Vec<(i32, CommittedOffset)>,
+    topics: SharedMap<Arc<str>, SharedMap<i32, CommittedOffset>>,
 }
 
 impl Offsets {
@@ -130,19 +193,16 @@ impl Offsets {
 
     /// Number of offsets.
     pub(crate) fn len(&self) -> usize {
-        self.topics.iter().map(|topic| topic.partitions.len()).sum()
+        self.topics.values().map(SharedMap::len).sum()
     }
 
     pub(crate) fn get(&self, topic: &str, partition: i32) -> Option<&CommittedOffset> {
-        let topic = &self.topics[self.find(topic).ok()?];
-        let at = topic.partitions.binary_search_by_key(&partition, |(index, _)| *index).ok()?;
-        Some(&topic.partitions[at].1)
+        self.topics.get(topic)?.get(&partition)
     }
 
     /// What all offsets count for, see [`memory`].
     pub(crate) fn bytes(&self) -> usize {
-        let all = self.topics.iter().flat_map(|topic| &topic.partitions);
-        all.map(|(_, offset)| memory::offset(offset)).sum()
+        self.topics.values().flat_map(SharedMap::values).map(memory::offset).sum()
     }
 
     /// Puts an offset in; the one that it replaces comes back.
@@ -152,18 +212,7 @@ impl Offsets {
         partition: i32,
         offset: CommittedOffset,
     ) -> Option<CommittedOffset> {
-        let at = self.find(topic).unwrap_or_else(|at| {
-            self.topics.insert(at, TopicOffsets { topic: topic.clone(), partitions: Vec::with_capacity(1) });
-            at
-        });
-        let partitions = &mut self.topics[at].partitions;
-        match partitions.binary_search_by_key(&partition, |(index, _)| *index) {
-            Ok(at) => Some(std::mem::replace(&mut partitions[at].1, offset)),
-            Err(at) => {
-                partitions.insert(at, (partition, offset));
-                None
-            }
-        }
+        self.topics.get_or_default(topic).insert(partition, offset)
     }
 
     /// Takes an offset out, if it is there.
@@ -173,30 +222,26 @@ impl Offsets {
         partition: i32,
         names: &mut TopicNames,
     ) -> Option<CommittedOffset> {
-        let at = self.find(topic).ok()?;
-        let partitions = &mut self.topics[at].partitions;
-        let index = partitions.binary_search_by_key(&partition, |(index, _)| *index).ok()?;
-        let (_, removed) = partitions.remove(index);
-        if partitions.is_empty() {
-            names.release(self.topics.remove(at).topic);
+        let partitions = self.topics.get_mut(topic)?;
+        let removed = partitions.remove(&partition)?;
+        if partitions.is_empty()
+            && let Some((topic, _)) = self.topics.remove_entry(topic)
+        {
+            names.release(topic);
         }
         Some(removed)
     }
 
     /// Gives up the names of all topics; the offsets are gone afterwards.
     pub(crate) fn clear(&mut self, names: &mut TopicNames) {
-        for topic in self.topics.drain(..) {
-            names.release(topic.topic);
-        }
+        let topics: Vec<Arc<str>> = self.topics.keys().cloned().collect();
+        self.topics = SharedMap::default();
+        topics.into_iter().for_each(|topic| names.release(topic));
     }
 
     /// Every topic with its partitions, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &[(i32, CommittedOffset)])> {
-        self.topics.iter().map(|topic| (&topic.topic, topic.partitions.as_slice()))
-    }
-
-    fn find(&self, topic: &str) -> Result<usize, usize> {
-        self.topics.binary_search_by(|entry| (*entry.topic).cmp(topic))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &SharedMap<i32, CommittedOffset>)> {
+        self.topics.iter()
     }
 }
 
@@ -223,6 +268,50 @@ mod tests {
         assert_eq!(a.remove("t", 0, &mut names), Some(offset(7)));
         assert_eq!((a.is_empty(), names.len()), (true, 1));
         b.clear(&mut names);
+        assert_eq!((names.len(), names.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_reader_sees_what_was_there_and_keeps_no_name_for_good() {
+        let (mut names, mut offsets) = (TopicNames::default(), Offsets::default());
+        let offset = |at| CommittedOffset::new(at, -1, 0, Uuid::ZERO);
+        for name in ["t", "u", "v"] {
+            let topic = names.intern(name);
+            offsets.insert(&topic, 0, offset(5));
+            names.release(topic);
+        }
+        let read = (offsets.clone(), names.reading());
+        assert_eq!(offsets.remove("t", 0, &mut names), Some(offset(5)));
+        let kept = names.intern("u");
+        offsets.insert(&kept, 0, offset(6));
+        names.release(kept);
+        assert_eq!(read.0.get("t", 0), Some(&offset(5)));
+        assert_eq!(read.0.get("u", 0), Some(&offset(5)));
+        assert_eq!(names.len(), 3, "the reader has the name, and who comes now gets the same");
+        drop(read);
+        offsets.remove("v", 0, &mut names);
+        names.release_all_late();
+        assert_eq!(names.len(), 1);
+        names.check();
+        offsets.clear(&mut names);
+        assert_eq!((names.len(), names.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn names_are_freed_while_there_is_always_a_reader() {
+        let (mut names, mut offsets) = (TopicNames::default(), Offsets::default());
+        let mut reader = (offsets.clone(), names.reading());
+        for number in 0..1_000 {
+            let topic = names.intern(&format!("topic-{number}"));
+            offsets.insert(&topic, 0, CommittedOffset::new(5, -1, 0, Uuid::ZERO));
+            names.release(topic);
+            // The next one comes before this one goes.
+            reader = (offsets.clone(), names.reading());
+            offsets.remove(&format!("topic-{number}"), 0, &mut names);
+            assert!(names.len() <= 20, "{} names of {number} are held", names.len());
+        }
+        drop(reader);
+        names.release_all_late();
         assert_eq!((names.len(), names.bytes()), (0, 0));
     }
 }

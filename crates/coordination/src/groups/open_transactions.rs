@@ -15,6 +15,7 @@ use super::group::{Group, Groups};
 use super::io::Io;
 use super::offset_commit::{group_of, put};
 use super::offsets::{CommittedOffset, TopicPartition};
+use super::shared_map::SharedMap;
 use super::{memory, removal};
 
 /// An offset of an open transaction.
@@ -28,10 +29,11 @@ pub(crate) struct OpenOffset {
     pub(crate) offset: CommittedOffset,
 }
 
-/// The offsets of open transactions of one group, by topic and partition; at most one of each producer.
-#[derive(Debug, Default)]
+/// The offsets of open transactions of one group, by topic and partition; at most one of each producer. Clones are as those of
+/// [`Offsets`](super::offsets::Offsets).
+#[derive(Debug, Default, Clone, PartialEq)]
 pub(crate) struct OpenOffsets {
-    topics: BTreeMap<Arc<str>, BTreeMap<i32, Vec<OpenOffset>>>,
+    topics: SharedMap<Arc<str>, SharedMap<i32, Vec<OpenOffset>>>,
 }
 
 impl OpenOffsets {
@@ -63,7 +65,7 @@ impl OpenOffsets {
 
     /// Every offset.
     fn iter(&self) -> impl Iterator<Item = &OpenOffset> {
-        self.topics.values().flat_map(BTreeMap::values).flatten()
+        self.topics.values().flat_map(SharedMap::values).flatten()
     }
 
     /// What all of them count for, see [`memory`].
@@ -78,7 +80,7 @@ impl OpenOffsets {
 
     /// A commit of a partition has taken effect: what has a number below `number` never will.
     pub(crate) fn overtake(&mut self, at: &TopicPartition, number: u64) {
-        let open = self.topics.get_mut(&at.topic).and_then(|partitions| partitions.get_mut(&at.partition));
+        let open = self.topics.get_mut(&*at.topic).and_then(|partitions| partitions.get_mut(&at.partition));
         for open in open.into_iter().flatten() {
             open.overtaken |= open.number < number;
         }
@@ -92,10 +94,10 @@ impl OpenOffsets {
 
     /// Puts an offset in; the one that the same producer wrote earlier comes back.
     fn put(&mut self, at: &TopicPartition, open: OpenOffset) -> Option<OpenOffset> {
-        let partitions = self.topics.entry(at.topic.clone()).or_default();
-        let of_partition = partitions.entry(at.partition).or_insert_with(|| Vec::with_capacity(1));
+        let of_partition = self.topics.get_or_default(&at.topic).get_or_default(&at.partition);
         let known = of_partition.iter().position(|known| known.producer_id == open.producer_id);
         let replaced = known.map(|known| of_partition.remove(known));
+        of_partition.reserve_exact(1);
         of_partition.push(open);
         replaced
     }
@@ -103,7 +105,7 @@ impl OpenOffsets {
     /// Takes the offset of one producer out. The use of the topic's name that was in here is the caller's to give up,
     /// with its own.
     fn take(&mut self, at: &TopicPartition, producer_id: ProducerId) -> Option<OpenOffset> {
-        let partitions = self.topics.get_mut(&at.topic)?;
+        let partitions = self.topics.get_mut(&*at.topic)?;
         let of_partition = partitions.get_mut(&at.partition)?;
         let known = of_partition.iter().position(|open| open.producer_id == producer_id)?;
         let taken = of_partition.remove(known);
@@ -111,7 +113,7 @@ impl OpenOffsets {
             partitions.remove(&at.partition);
         }
         if partitions.is_empty() {
-            self.topics.remove(&at.topic);
+            self.topics.remove(&*at.topic);
         }
         Some(taken)
     }
@@ -119,10 +121,10 @@ impl OpenOffsets {
     /// Takes all offsets of a partition out; with them comes a use of the topic's name to give up.
     fn take_all(&mut self, topic: &str, partition: i32) -> Option<(Arc<str>, Vec<OpenOffset>)> {
         let topic = self.topics.get_key_value(topic)?.0.clone();
-        let partitions = self.topics.get_mut(&topic)?;
+        let partitions = self.topics.get_mut(&*topic)?;
         let taken = partitions.remove(&partition)?;
         if partitions.is_empty() {
-            self.topics.remove(&topic);
+            self.topics.remove(&*topic);
         }
         Some((topic, taken))
     }

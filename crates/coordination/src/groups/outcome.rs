@@ -12,6 +12,7 @@ use super::consumer::heartbeat::{self, Refusal};
 use super::group::{Group, Groups};
 use super::io::Io;
 use super::offset_commit::{committed_offsets, not_committed, release};
+use super::offset_fetch::Fetched;
 use super::rebalance::{self, Held};
 use super::{join, leave, offset_fetch, open_transactions, removal, sync, txn_offset_commit};
 
@@ -71,8 +72,8 @@ impl Completion {
                 if let Some((token, fetch)) = waiting {
                     let answer = match outcome {
                         // Only those wait that want what is stable, which requests before v2 cannot.
-                        Ok(()) => offset_fetch::fetch(groups, &fetch, true),
-                        Err(error) => offset_fetch::refused(&fetch, error, i16::MAX),
+                        Ok(()) => offset_fetch::fetch(groups, io.topics, fetch, true),
+                        Err(error) => Fetched::refused(fetch, error, i16::MAX),
                     };
                     io.reply(token, Reply::OffsetFetch(answer));
                 }
@@ -90,7 +91,7 @@ impl Completion {
             Completion::Fetch { waiting } => {
                 let (token, fetch) = waiting.take()?;
                 // Requests before v2 have no require_stable and never wait.
-                return Some((token, Reply::OffsetFetch(offset_fetch::refused(&fetch, error, i16::MAX))));
+                return Some((token, Reply::OffsetFetch(Fetched::refused(fetch, error, i16::MAX))));
             }
             Completion::Consumer(write) => write.answer.take()?,
             Completion::Created { .. }

@@ -50,7 +50,7 @@ fn expired(group: &mut Group, io: &Io<'_>) -> Option<Removal> {
             continue;
         }
         let old = partitions.iter().filter(|(partition, offset)| {
-            has_expired(&group.protocol, offset, io) && !group.open_offsets.contains(topic, *partition)
+            has_expired(&group.protocol, offset, io) && !group.open_offsets.contains(topic, **partition)
         });
         offsets
             .extend(old.map(|(partition, _)| TopicPartition { topic: topic.clone(), partition: *partition }));

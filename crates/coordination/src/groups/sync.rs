@@ -25,7 +25,7 @@ pub(crate) fn sync(group: &mut ClassicGroup, io: &mut Io<'_>, token: Token, requ
         State::CompletingRebalance => wait_for_assignment(group, io, token, request),
         State::Stable => {
             has_synced(group, io, &request.member_id);
-            let member = group.members.get(&*request.member_id).expect("validate found the member");
+            let member = group.members.get(&request.member_id).expect("validate found the member");
             let response =
                 assigned(group.protocol_type.as_deref(), group.protocol_name.as_deref(), &member.assignment);
             io.reply(token, Reply::SyncGroup(response));
@@ -71,7 +71,7 @@ fn wait_for_assignment(
         // The leader comes back; the time to sync goes on for it.
         return io.refuse_sync(token, ErrorCode::COORDINATOR_NOT_AVAILABLE);
     }
-    let member = group.members.get_mut(&*request.member_id).expect("validate found the member");
+    let member = group.members.get_mut(&request.member_id).expect("validate found the member");
     if let Some(earlier) = member.awaiting_sync.replace(token) {
         // Kafka never answers the earlier one; here every request gets an answer, and this one means "join again".
         io.refuse_sync(earlier, ErrorCode::REBALANCE_IN_PROGRESS);

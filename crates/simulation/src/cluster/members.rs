@@ -516,7 +516,7 @@ impl Cluster {
                 member.miss(call.what, now_ms);
             }
             (What::Fetch { partition }, Ok(Reply::OffsetFetch(response))) => {
-                self.take_fetch(number, partition, &response);
+                self.take_fetch(number, partition, &response.response());
             }
             (What::Commit { partition, offset }, Ok(Reply::OffsetCommit(response))) => {
                 self.take_commit(number, (partition, offset), &response);

@@ -563,7 +563,8 @@ pub(super) fn error_of(answer: &Answer) -> Option<ErrorCode> {
             let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
             partitions.map(|partition| partition.error_code).find(|code| *code != 0).unwrap_or(0)
         }
-        Answer::Groups(groups::Reply::OffsetFetch(response)) => {
+        Answer::Groups(groups::Reply::OffsetFetch(answer)) => {
+            let response = answer.response();
             let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
             let code = partitions.map(|partition| partition.error_code).find(|code| *code != 0).unwrap_or(0);
             if response.error_code == 0 { code } else { response.error_code }
@@ -795,7 +796,8 @@ impl Cluster {
 
 impl TransactionalProducer {
     fn take_offset(&mut self, world: &mut World, answer: &Answer) {
-        let Answer::Groups(groups::Reply::OffsetFetch(response)) = answer else { return };
+        let Answer::Groups(groups::Reply::OffsetFetch(answer)) = answer else { return };
+        let response = answer.response();
         let found = response.topics.iter().flat_map(|topic| &topic.partitions).next();
         let offset = found.map_or(-1, |found| found.committed_offset);
         world.note(self.process, Operation::Committed, Outcome::Ok, At::new(SOURCE, offset, GROUP));

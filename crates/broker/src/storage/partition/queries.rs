@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mainstem_log::dir::LogDir;
+use mainstem_log::placement::DirectoryId;
 use mainstem_log::{Ends, FoundOffset, ProducerState, ReadError};
 use mainstem_records::LeaderEpoch;
 use mainstem_wire::ErrorCode;
@@ -60,6 +61,12 @@ impl Partition {
     /// That of [`NoLog`](super::NoLog): an attached queue is in no log directory.
     pub(crate) fn place(&self) -> Result<(Arc<LogDir>, PathBuf), ErrorCode> {
         self.with_log(|log| (log.dir().clone(), log.path().to_owned()))
+    }
+
+    /// The log directory whose disk a read waits for; none where no log directory has the records. It waits for nothing, and a move may
+    /// change it at any time.
+    pub(crate) fn directory(&self) -> Option<DirectoryId> {
+        self.flush.read().as_ref().map(|flush| flush.dir.directory_id())
     }
 
     /// The leader epoch of the record at an offset, where it is known.

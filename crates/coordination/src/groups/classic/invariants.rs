@@ -58,9 +58,9 @@ impl ClassicGroup {
         });
         let instances: HashMap<_, _> = instances.collect();
         assert_eq!(self.static_members, instances, "instances of {id}, and the members that have them");
-        let in_both = self.pending_joins.keys().find(|told| self.members.contains_key(*told));
+        let in_both = self.pending_joins.keys().find(|told| self.members.contains_key(told));
         assert_eq!(in_both, None, "a member of {id} is waited for although it has come");
-        let stranger = self.pending_syncs.iter().find(|member| !self.members.contains_key(*member));
+        let stranger = self.pending_syncs.iter().find(|member| !self.members.contains_key(member));
         assert_eq!(stranger, None, "{id} waits for the sync of one that is no member");
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::change::Resolved;
-use super::member::Member;
+use super::member::{Member, MemberState};
 use super::partitions::Partition;
 
 /// Who subscribes to a topic.
@@ -32,6 +32,8 @@ pub(crate) struct Counts {
     pub(crate) classic_protocols: BTreeMap<Box<str>, usize>,
     /// Members that hold a partition: one, but for the time between two records of a log that is being read.
     pub(crate) owners: BTreeMap<Partition, usize>,
+    /// Members that have all of their target, by their epoch.
+    pub(crate) stable: BTreeMap<i32, usize>,
     /// What members count for, see [`memory`](super::super::memory).
     pub(crate) bytes: usize,
 }
@@ -59,6 +61,9 @@ impl Counts {
         for partition in member.current.held() {
             *self.owners.entry(*partition).or_insert(0) += 1;
         }
+        if member.current.state == MemberState::Stable {
+            *self.stable.entry(member.current.epoch).or_insert(0) += 1;
+        }
     }
 
     /// A member that was there is not, or not as it was.
@@ -82,6 +87,9 @@ impl Counts {
         }
         for partition in member.current.held() {
             decrement(&mut self.owners, partition);
+        }
+        if member.current.state == MemberState::Stable {
+            decrement(&mut self.stable, &member.current.epoch);
         }
     }
 

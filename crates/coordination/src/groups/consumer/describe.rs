@@ -1,6 +1,7 @@
 //! ConsumerGroupDescribe (69), v0-1: what administrators see of a consumer group.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use mainstem_wire::messages::consumer_group_describe_response::{
     Assignment as Described, DescribedGroup, Member as DescribedMember, TopicPartitions,
@@ -9,9 +10,12 @@ use mainstem_wire::{ErrorCode, Uuid};
 
 use super::super::config::GroupConfig;
 use super::super::group::{Group, Groups, Protocol};
-use super::group::ConsumerGroup;
+use super::super::member::MemberId;
+use super::super::members::Members;
+use super::super::shared_map::SharedMap;
+use super::group::{ConsumerGroup, State};
 use super::member::Member;
-use super::partitions::Partition;
+use super::partitions::{Assignment as Target, Partition};
 use super::topics::ClusterTopics;
 
 /// A member of the classic protocol, as the response calls it.
@@ -19,16 +23,41 @@ const CLASSIC_MEMBER: i8 = 0;
 /// A member of the consumer protocol.
 const CONSUMER_MEMBER: i8 = 1;
 
+/// A group as ConsumerGroupDescribe shows it, at one moment. All that grows with members, partitions and topics is shared with the
+/// coordinator, which is not kept waiting by how much that is: [`response`](ConsumerDescription::response) looks at it without the
+/// coordinator.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConsumerDescription(Description);
+
+#[derive(Debug, Clone, PartialEq)]
+enum Description {
+    Group(Box<Shown>),
+    /// What is answered where there is no such group to show.
+    Other(DescribedGroup<'static>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Shown {
+    id: Arc<str>,
+    state: State,
+    epoch: i32,
+    assignment_epoch: i32,
+    assignor: String,
+    members: Members<Member>,
+    targets: SharedMap<MemberId, Target>,
+    topics: SharedMap<Uuid, Arc<str>>,
+}
+
 /// One group with its members.
 pub(crate) fn describe(
     groups: &Groups,
     topics: &ClusterTopics,
     config: &GroupConfig,
     id: &str,
-) -> DescribedGroup<'static> {
+) -> ConsumerDescription {
     match groups.get(id).filter(|group| group.is_stored()) {
         Some(Group { protocol: Protocol::Consumer(group), .. }) if !group.dead => {
-            described(group, topics, config)
+            ConsumerDescription(Description::Group(Box::new(shown(group, topics, config))))
         }
         Some(Group { protocol: Protocol::Classic(_), .. }) => {
             refused(id, ErrorCode::GROUP_ID_NOT_FOUND, format!("Group {id} is not a consumer group."))
@@ -38,61 +67,81 @@ pub(crate) fn describe(
 }
 
 /// The answer for a group that cannot be looked at here.
-pub(crate) fn refused(id: &str, error: ErrorCode, message: String) -> DescribedGroup<'static> {
-    DescribedGroup {
+pub(crate) fn refused(id: &str, error: ErrorCode, message: String) -> ConsumerDescription {
+    ConsumerDescription(Description::Other(DescribedGroup {
         group_id: id.to_owned().into(),
         error_code: error.0,
         error_message: Some(message.into()),
         ..Default::default()
-    }
+    }))
 }
 
-fn described(group: &ConsumerGroup, topics: &ClusterTopics, config: &GroupConfig) -> DescribedGroup<'static> {
+fn shown(group: &ConsumerGroup, topics: &ClusterTopics, config: &GroupConfig) -> Shown {
     let preferred = group.counts().preferred_assignor().map(str::to_owned);
-    let assignor = preferred.unwrap_or_else(|| config.consumer.default_assignor().name().to_owned());
-    DescribedGroup {
-        group_id: group.id.to_string().into(),
-        group_state: group.state().name().into(),
-        group_epoch: group.epoch(),
+    Shown {
+        id: group.id.clone(),
+        state: group.state(),
+        epoch: group.epoch(),
         assignment_epoch: group.assignment_epoch(),
-        assignor_name: assignor.into(),
-        members: group.members().values().map(|member| described_member(group, topics, member)).collect(),
-        ..Default::default()
+        assignor: preferred.unwrap_or_else(|| config.consumer.default_assignor().name().to_owned()),
+        members: group.members().clone(),
+        targets: group.targets().clone(),
+        topics: topics.names().clone(),
     }
 }
 
-fn described_member(
-    group: &ConsumerGroup,
-    topics: &ClusterTopics,
-    member: &Member,
-) -> DescribedMember<'static> {
-    let profile = &member.profile;
-    let text = |text: Option<&str>| text.map(|text| text.to_owned().into());
-    let target = group.target(&member.id).into_iter().flat_map(|target| target.iter());
-    DescribedMember {
-        member_id: member.id.to_string().into(),
-        instance_id: text(profile.instance_id.as_deref()),
-        rack_id: text(profile.rack_id.as_deref()),
-        member_epoch: member.current.epoch,
-        client_id: profile.client_id.to_string().into(),
-        client_host: profile.client_host.to_string().into(),
-        subscribed_topic_names: profile.topics.iter().map(|topic| topic.to_string().into()).collect(),
-        subscribed_topic_regex: Some(profile.regex.as_deref().unwrap_or_default().to_owned().into()),
-        assignment: partitions(member.current.held(), topics),
-        target_assignment: partitions(target, topics),
-        member_type: if member.uses_classic_protocol() { CLASSIC_MEMBER } else { CONSUMER_MEMBER },
-        ..Default::default()
+impl ConsumerDescription {
+    /// The group's part of the response.
+    pub fn response(&self) -> DescribedGroup<'static> {
+        let group = match &self.0 {
+            Description::Group(group) => group,
+            Description::Other(answer) => return answer.clone(),
+        };
+        DescribedGroup {
+            group_id: group.id.to_string().into(),
+            group_state: group.state.name().into(),
+            group_epoch: group.epoch,
+            assignment_epoch: group.assignment_epoch,
+            assignor_name: group.assignor.clone().into(),
+            members: group.members.values().map(|member| group.member(member)).collect(),
+            ..Default::default()
+        }
+    }
+}
+
+impl Shown {
+    fn member(&self, member: &Member) -> DescribedMember<'static> {
+        let profile = &member.profile;
+        let text = |text: Option<&str>| text.map(|text| text.to_owned().into());
+        let target = self.targets.get(&*member.id).into_iter().flat_map(|target| target.iter());
+        DescribedMember {
+            member_id: member.id.to_string().into(),
+            instance_id: text(profile.instance_id.as_deref()),
+            rack_id: text(profile.rack_id.as_deref()),
+            member_epoch: member.current.epoch,
+            client_id: profile.client_id.to_string().into(),
+            client_host: profile.client_host.to_string().into(),
+            subscribed_topic_names: profile.topics.iter().map(|topic| topic.to_string().into()).collect(),
+            subscribed_topic_regex: Some(profile.regex.as_deref().unwrap_or_default().to_owned().into()),
+            assignment: partitions(member.current.held(), &self.topics),
+            target_assignment: partitions(target, &self.topics),
+            member_type: if member.uses_classic_protocol() { CLASSIC_MEMBER } else { CONSUMER_MEMBER },
+            ..Default::default()
+        }
     }
 }
 
 /// Partitions of topics that are still there.
-fn partitions<'p>(held: impl Iterator<Item = &'p Partition>, topics: &ClusterTopics) -> Described<'static> {
+fn partitions<'p>(
+    held: impl Iterator<Item = &'p Partition>,
+    topics: &SharedMap<Uuid, Arc<str>>,
+) -> Described<'static> {
     let mut by_topic: BTreeMap<Uuid, Vec<i32>> = BTreeMap::new();
     for (topic, index) in held {
         by_topic.entry(*topic).or_default().push(*index);
     }
     let named = by_topic.into_iter().filter_map(|(topic_id, partitions)| {
-        let topic_name = topics.name(&topic_id)?.to_string().into();
+        let topic_name = topics.get(&topic_id)?.to_string().into();
         Some(TopicPartitions { topic_id, topic_name, partitions, ..Default::default() })
     });
     Described { topic_partitions: named.collect(), ..Default::default() }

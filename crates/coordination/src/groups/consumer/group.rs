@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::super::member::MemberId;
+use super::super::members::Members;
 use super::super::memory;
+use super::super::shared_map::SharedMap;
 use super::change::{Change, GroupEpoch, Resolved, TargetEpoch};
 use super::counts::Counts;
 use super::member::{Current, Member, Profile, Timers};
@@ -50,8 +52,8 @@ pub(crate) struct ConsumerGroup {
     epoch: Option<GroupEpoch>,
     target_epoch: Option<TargetEpoch>,
     has_partition_metadata: bool,
-    members: BTreeMap<MemberId, Box<Member>>,
-    targets: BTreeMap<MemberId, Assignment>,
+    members: Members<Member>,
+    targets: SharedMap<MemberId, Assignment>,
     regexes: BTreeMap<Arc<str>, Resolved>,
     /// Instance id to member id (KIP-345).
     static_members: BTreeMap<Arc<str>, MemberId>,
@@ -86,8 +88,8 @@ impl ConsumerGroup {
             epoch: None,
             target_epoch: None,
             has_partition_metadata: false,
-            members: BTreeMap::new(),
-            targets: BTreeMap::new(),
+            members: Members::default(),
+            targets: SharedMap::default(),
             regexes: BTreeMap::new(),
             static_members: BTreeMap::new(),
             counts: Counts::default(),
@@ -124,12 +126,12 @@ impl ConsumerGroup {
         self.has_partition_metadata
     }
 
-    pub(crate) fn members(&self) -> &BTreeMap<MemberId, Box<Member>> {
+    pub(crate) fn members(&self) -> &Members<Member> {
         &self.members
     }
 
     pub(crate) fn member(&self, id: &str) -> Option<&Member> {
-        self.members.get(id).map(|member| &**member)
+        self.members.get(id)
     }
 
     /// The time-outs of a member.
@@ -148,6 +150,11 @@ impl ConsumerGroup {
 
     pub(crate) fn regexes(&self) -> &BTreeMap<Arc<str>, Resolved> {
         &self.regexes
+    }
+
+    /// What members are to have.
+    pub(crate) fn targets(&self) -> &SharedMap<MemberId, Assignment> {
+        &self.targets
     }
 
     /// What a member is to have.
@@ -173,7 +180,7 @@ impl ConsumerGroup {
             State::Empty
         } else if self.epoch() > target {
             State::Assigning
-        } else if self.members.values().all(|member| member.current.is_reconciled_to(target)) {
+        } else if self.counts.stable.get(&target) == Some(&self.members.len()) {
             State::Stable
         } else {
             State::Reconciling
@@ -250,7 +257,7 @@ impl ConsumerGroup {
         let mut tombstones: Vec<Change> = Vec::with_capacity(3 * self.members.len() + 4);
         tombstones.extend(self.members.keys().map(|id| Change::Current(id.clone(), None)));
         tombstones.extend(self.members.keys().map(|id| Change::Target(id.clone(), None)));
-        let strays = self.targets.keys().filter(|id| !self.members.contains_key(*id));
+        let strays = self.targets.keys().filter(|id| !self.members.contains_key(id));
         tombstones.extend(strays.map(|id| Change::Target(id.clone(), None)));
         tombstones.push(Change::TargetEpoch(None));
         tombstones.extend(self.members.keys().map(|id| Change::Profile(id.clone(), None)));
@@ -268,7 +275,7 @@ impl ConsumerGroup {
             self.gone.push_back((member.id, member.timers));
             return had_profile.then_some(member.profile);
         };
-        let mut member = self.take(id).unwrap_or_else(|| Box::new(Member::new(id.clone())));
+        let mut member = self.take(id).unwrap_or_else(|| Member::new(id.clone()));
         let before = std::mem::replace(&mut member.profile, profile);
         let had_profile = std::mem::replace(&mut member.has_profile, true);
         self.put(member);
@@ -281,7 +288,7 @@ impl ConsumerGroup {
         if known.is_none() && current.is_none() {
             return None;
         }
-        let mut member = known.unwrap_or_else(|| Box::new(Member::new(id.clone())));
+        let mut member = known.unwrap_or_else(|| Member::new(id.clone()));
         let is_gone = current.is_none() && !member.has_profile;
         let before = std::mem::replace(&mut member.current, current.unwrap_or_default());
         if is_gone {
@@ -316,7 +323,7 @@ impl ConsumerGroup {
         before
     }
 
-    fn take(&mut self, id: &str) -> Option<Box<Member>> {
+    fn take(&mut self, id: &str) -> Option<Member> {
         let member = self.members.remove(id)?;
         self.counts.subtract(&member);
         if let Some(instance) = &member.profile.instance_id
@@ -327,7 +334,7 @@ impl ConsumerGroup {
         Some(member)
     }
 
-    fn put(&mut self, member: Box<Member>) {
+    fn put(&mut self, member: Member) {
         self.counts.add(&member);
         if let Some(instance) = &member.profile.instance_id {
             self.static_members.insert(instance.clone(), member.id.clone());

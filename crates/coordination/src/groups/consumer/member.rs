@@ -156,7 +156,7 @@ pub(crate) struct Timers {
 }
 
 /// A member: what it has said of itself, what it holds in which epoch, and its time-outs.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Member {
     pub(crate) id: MemberId,
     pub(crate) profile: Profile,

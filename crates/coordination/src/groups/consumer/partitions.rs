@@ -1,6 +1,8 @@
 //! Sets of partitions by topic id: what a member is to have, and what it has with the epoch at which it got it.
 //!
-//! Both are sorted lists: a group of a few partitions is one small allocation, and set operations are walks.
+//! Both are sorted lists: a group of a few partitions is one small allocation, and set operations are walks. Their clones share them.
+
+use std::sync::Arc;
 
 use mainstem_wire::Uuid;
 
@@ -9,7 +11,7 @@ pub(crate) type Partition = (Uuid, i32);
 
 /// A set of partitions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Assignment(Vec<Partition>);
+pub(crate) struct Assignment(Arc<[Partition]>);
 
 impl Assignment {
     pub(crate) fn is_empty(&self) -> bool {
@@ -55,14 +57,13 @@ impl FromIterator<Partition> for Assignment {
         let mut partitions: Vec<Partition> = partitions.into_iter().collect();
         partitions.sort_unstable();
         partitions.dedup();
-        partitions.shrink_to_fit();
-        Self(partitions)
+        Self(partitions.into())
     }
 }
 
 /// A set of partitions, each with the group's epoch at which the member got it (KIP-1251).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Owned(Vec<(Partition, i32)>);
+pub(crate) struct Owned(Arc<[(Partition, i32)]>);
 
 impl Owned {
     pub(crate) fn is_empty(&self) -> bool {
@@ -113,8 +114,7 @@ impl FromIterator<(Partition, i32)> for Owned {
         let mut partitions: Vec<(Partition, i32)> = partitions.into_iter().collect();
         partitions.sort_by_key(|(partition, _)| *partition);
         partitions.dedup_by_key(|(partition, _)| *partition);
-        partitions.shrink_to_fit();
-        Self(partitions)
+        Self(partitions.into())
     }
 }
 

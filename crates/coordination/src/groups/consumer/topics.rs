@@ -1,10 +1,12 @@
 //! The topics of the cluster as groups need them: names, ids, numbers of partitions, and a hash that changes with them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use mainstem_wire::Uuid;
 use twox_hash::XxHash3_64;
+
+use super::super::shared_map::SharedMap;
 
 /// The version of the way in which a topic is hashed (KIP-1101).
 const HASH_VERSION: u8 = 0;
@@ -22,7 +24,7 @@ pub(crate) struct Topic {
 #[derive(Debug, Default)]
 pub(crate) struct ClusterTopics {
     by_name: BTreeMap<Arc<str>, Topic>,
-    names: HashMap<Uuid, Arc<str>>,
+    names: SharedMap<Uuid, Arc<str>>,
     /// Changes with every topic that is created: patterns are matched again.
     created: u64,
     /// See [`all_names`](Self::all_names); made when it is asked for.
@@ -70,6 +72,11 @@ impl ClusterTopics {
     /// The name of an id.
     pub(crate) fn name(&self, id: &Uuid) -> Option<&Arc<str>> {
         self.names.get(id)
+    }
+
+    /// The names of all ids.
+    pub(crate) fn names(&self) -> &SharedMap<Uuid, Arc<str>> {
+        &self.names
     }
 
     /// All names in order, to be kept while topics come and go.

@@ -504,8 +504,11 @@ impl World {
             {
                 self.check_committed(&group, partition, offset);
             }
-            (Asked::Fetch { group, stable }, Reply::OffsetFetch(response)) if response.error_code == 0 => {
-                self.check_fetched(&group, stable, response);
+            (Asked::Fetch { group, stable }, Reply::OffsetFetch(answer)) => {
+                let response = answer.response();
+                if response.error_code == 0 {
+                    self.check_fetched(&group, stable, &response);
+                }
             }
             _ => {}
         }
@@ -608,7 +611,7 @@ impl World {
     fn check_offsets(&self) {
         for (id, group) in self.cluster.coordinator.groups(PARTITION) {
             let durable = self.durable(id, self.cluster.log.len());
-            let partitions = group.offsets.iter().flat_map(|(_, partitions)| partitions);
+            let partitions = group.offsets.iter().flat_map(|(_, partitions)| partitions.iter());
             let ours: Vec<(i32, i64)> = partitions.map(|(at, offset)| (*at, offset.offset)).collect();
             let theirs: Vec<_> = durable.committed.iter().map(|(at, (offset, _))| (*at, *offset)).collect();
             assert_eq!(ours, theirs, "offsets of {id}");

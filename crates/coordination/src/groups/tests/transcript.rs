@@ -35,7 +35,8 @@ use crate::groups::consumer::change::Change;
 use crate::groups::consumer::partitions::Owned;
 use crate::groups::records::{self, Record};
 use crate::groups::{
-    CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, MatchedPatterns, Reply, Request, Ticket, Token,
+    CoordinatorRecord, Effect, GroupConfig, GroupCoordinator, ListFilter, MatchedPatterns, Reply, Request,
+    Ticket, Token,
 };
 
 /// A short initial delay, so that it can be told from the other time-outs.
@@ -147,7 +148,7 @@ impl Player {
             "list" => {
                 let (states_filter, types_filter) = (names("states"), names("types"));
                 let request = ListGroupsRequest { states_filter, types_filter, ..Default::default() };
-                (version(5), Request::ListGroups(request))
+                (version(5), Request::ListGroups { filter: ListFilter::of(&request), after: None })
             }
             "describe" => {
                 let request = DescribeGroupsRequest { groups: vec![group.into()], ..Default::default() };
@@ -277,16 +278,17 @@ pub(super) fn answer(cluster: &Cluster, reply: &Reply) -> String {
         Reply::LeaveGroup(response) => left(response),
         Reply::OffsetCommit(response) => committed(response),
         Reply::TxnOffsetCommit(response) => transactionally_committed(response),
-        Reply::OffsetFetch(response) => fetched(response),
-        Reply::ListGroups(response) => listed(response),
-        Reply::DescribeGroups(response) => {
-            response.groups.iter().map(described).collect::<Vec<_>>().join("; ")
+        Reply::OffsetFetch(answer) => fetched(&answer.response()),
+        Reply::ListGroups(part) => listed(&part.response),
+        Reply::DescribeGroups(groups) => {
+            groups.iter().map(|group| described(&group.response())).collect::<Vec<_>>().join("; ")
         }
         Reply::DeleteGroup(error) => error.name().to_owned(),
         Reply::OffsetDelete(response) => deleted(response),
         Reply::ConsumerGroupHeartbeat(response) => beaten(cluster, response),
-        Reply::ConsumerGroupDescribe(response) => {
-            response.groups.iter().map(|group| consumers(cluster, group)).collect::<Vec<_>>().join("; ")
+        Reply::ConsumerGroupDescribe(groups) => {
+            let shown = groups.iter().map(|group| consumers(cluster, &group.response()));
+            shown.collect::<Vec<_>>().join("; ")
         }
     }
 }

@@ -1,0 +1,292 @@
+//! A node of two log directories, of which one hangs whenever something is read from it.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use mainstem_log::storage::{Advice, DirEntry, OpenMode, RealStorage, Storage, StorageFile, StorageLock};
+use mainstem_records::{BatchBuilder, BatchOptions};
+use mainstem_wire::messages::create_topics_request::{CreatableTopic, CreateTopicsRequest};
+use mainstem_wire::messages::list_offsets_request::{
+    ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic,
+};
+use mainstem_wire::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use mainstem_wire::{ErrorCode, Records};
+use parking_lot::{Condvar, Mutex};
+
+use super::{Classes, DIRECTORY_THREADS_MAX};
+use crate::EmbeddedBroker;
+use crate::net::authentication::tests::Peer;
+use crate::net::event_loop::BACKGROUND_THREADS_MAX;
+use crate::server::Machine;
+
+/// A test gives up after so long.
+const PATIENCE: Duration = Duration::from_secs(120);
+const TOPIC: &str = "topic";
+const PARTITIONS: i32 = 8;
+/// The time stamp of every record.
+const TIMESTAMP_MS: i64 = 1_000;
+/// Part of the path of the directory that may hang.
+const HANGING: &str = "hanging";
+
+/// Whether reads from the directory hang, and how many do.
+#[derive(Debug, Default)]
+struct Gate {
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct GateState {
+    is_closed: bool,
+    waiting: usize,
+}
+
+impl Gate {
+    fn pass(&self) {
+        let mut state = self.state.lock();
+        state.waiting += 1;
+        self.changed.wait_while(&mut state, |state| state.is_closed);
+        state.waiting -= 1;
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state.lock().is_closed
+    }
+
+    fn waiting(&self) -> usize {
+        self.state.lock().waiting
+    }
+
+    fn set_closed(&self, is_closed: bool) {
+        self.state.lock().is_closed = is_closed;
+        self.changed.notify_all();
+    }
+}
+
+/// Lets everything go on when the test is over, however it ends: the broker's threads are joined after that.
+struct Opened(Arc<Gate>);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.0.set_closed(false);
+    }
+}
+
+/// The real file system, whose reads from one directory pass a gate.
+#[derive(Debug)]
+struct Gated(Arc<Gate>);
+
+impl Storage for Gated {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StorageFile>> {
+        let file = RealStorage.open(path, mode)?;
+        let hangs = path.components().any(|part| part.as_os_str() == HANGING);
+        Ok(if hangs { Arc::new(GatedFile { file, gate: self.0.clone() }) } else { file })
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        RealStorage.list(dir)
+    }
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        RealStorage.exists(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealStorage.rename(from, to)
+    }
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        RealStorage.remove_file(path)
+    }
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        RealStorage.create_dir(path)
+    }
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        RealStorage.remove_dir_all(path)
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        RealStorage.sync_dir(dir)
+    }
+    fn lock_exclusive(&self, path: &Path) -> io::Result<Box<dyn StorageLock>> {
+        RealStorage.lock_exclusive(path)
+    }
+    fn free_space(&self, path: &Path) -> io::Result<u64> {
+        RealStorage.free_space(path)
+    }
+    fn total_space(&self, path: &Path) -> io::Result<u64> {
+        RealStorage.total_space(path)
+    }
+    fn modified_ms(&self, path: &Path) -> io::Result<Option<i64>> {
+        RealStorage.modified_ms(path)
+    }
+}
+
+#[derive(Debug)]
+struct GatedFile {
+    file: Arc<dyn StorageFile>,
+    gate: Arc<Gate>,
+}
+
+impl StorageFile for GatedFile {
+    fn write_at(&self, bufs: &[IoSlice<'_>], position: u64) -> io::Result<usize> {
+        self.file.write_at(bufs, position)
+    }
+    fn read_at(&self, buf: &mut [u8], position: u64) -> io::Result<usize> {
+        self.gate.pass();
+        self.file.read_at(buf, position)
+    }
+    fn read_at_nowait(&self, buf: &mut [u8], position: u64) -> io::Result<Option<usize>> {
+        if self.gate.is_closed() { Ok(None) } else { self.file.read_at_nowait(buf, position) }
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+    fn allocate(&self, position: u64, len: u64) -> io::Result<()> {
+        self.file.allocate(position, len)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+    fn sync_fs(&self) -> io::Result<()> {
+        self.file.sync_fs()
+    }
+    fn advise(&self, advice: Advice, position: u64, len: u64) {
+        self.file.advise(advice, position, len);
+    }
+    fn resident(&self, position: u64, len: u64) -> Option<bool> {
+        if self.gate.is_closed() { Some(false) } else { self.file.resident(position, len) }
+    }
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_fd()
+    }
+}
+
+/// Directories of this test, which go when it ends.
+struct Directories(PathBuf);
+
+impl Directories {
+    fn new() -> Self {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("mainstem-hanging-directory-{}-{number}", std::process::id()));
+        // What a killed process with the same id left there is not in use.
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("the directory for temporary files can be written");
+        Self(path)
+    }
+
+    /// As `log.dirs` has them. The metadata are in the first one.
+    fn list(&self) -> String {
+        format!("{},{}", self.0.join("healthy").display(), self.0.join(HANGING).display())
+    }
+}
+
+impl Drop for Directories {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn by_time(partition_index: i32) -> ListOffsetsRequest<'static> {
+    let partition = ListOffsetsPartition {
+        partition_index,
+        current_leader_epoch: -1,
+        timestamp: TIMESTAMP_MS,
+        ..Default::default()
+    };
+    let topic = ListOffsetsTopic { name: TOPIC.into(), partitions: vec![partition], ..Default::default() };
+    ListOffsetsRequest { replica_id: -1, topics: vec![topic], ..Default::default() }
+}
+
+/// Creates the topic, with a record in each partition.
+fn fill(peer: &mut Peer) {
+    let topic = CreatableTopic {
+        name: TOPIC.into(),
+        num_partitions: PARTITIONS,
+        replication_factor: 1,
+        ..Default::default()
+    };
+    let create = CreateTopicsRequest { topics: vec![topic], timeout_ms: 10_000, ..Default::default() };
+    assert_eq!(peer.call(&create, 5).expect("an answer").topics[0].error_code, 0);
+    let data = (0..PARTITIONS).map(|index| {
+        let mut batch = BatchBuilder::new(BatchOptions::default());
+        batch.append(TIMESTAMP_MS, None, Some(b"value"), &[]).expect("it fits");
+        let records = Records::Bytes(batch.build().expect("a batch").into());
+        PartitionProduceData { records: Some(records), index, ..Default::default() }
+    });
+    let topic = TopicProduceData { name: TOPIC.into(), partition_data: data.collect(), ..Default::default() };
+    let request =
+        ProduceRequest { acks: -1, timeout_ms: 10_000, topic_data: vec![topic], ..Default::default() };
+    let response = peer.call(&request, 9).expect("an answer");
+    let partitions = &response.responses[0].partition_responses;
+    assert!(partitions.iter().all(|partition| ErrorCode(partition.error_code) == ErrorCode::NONE));
+}
+
+/// A partition in the directory that may hang, or in the other one.
+fn partition_in(broker: &EmbeddedBroker, hanging: bool) -> i32 {
+    let is_there = |index: &i32| {
+        let partition = broker.broker().topics.partition(TOPIC, *index).expect("it was created");
+        let (dir, _) = partition.place().expect("it is open");
+        dir.path().ends_with(HANGING) == hanging
+    };
+    (0..PARTITIONS).find(is_there).expect("partitions are spread over the directories")
+}
+
+#[test]
+fn reads_from_a_directory_that_hangs_leave_threads_to_those_from_others() {
+    let (gate, directories) = (Arc::<Gate>::default(), Directories::new());
+    let machine = Machine { storage: Arc::new(Gated(gate.clone())), ..Machine::default() };
+    let dirs = directories.list();
+    let settings =
+        [("num.network.threads", "1"), ("auto.create.topics.enable", "false"), ("log.dirs", dirs.as_str())];
+    let broker = EmbeddedBroker::start_on(machine, &settings);
+    let _opened = Opened(gate.clone());
+    let mut peer = Peer::connect(&broker);
+    fill(&mut peer);
+    let (stuck, healthy) = (partition_in(&broker, true), partition_in(&broker, false));
+    gate.set_closed(true);
+    // One more than there are threads.
+    let mut asking: Vec<Peer> = (0..=BACKGROUND_THREADS_MAX).map(|_| Peer::connect(&broker)).collect();
+    for peer in &mut asking {
+        peer.send(&by_time(stuck), 7).expect("the broker reads");
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while gate.waiting() < DIRECTORY_THREADS_MAX {
+        assert!(Instant::now() < deadline, "{} reads wait for the directory", gate.waiting());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for _ in 0..BACKGROUND_THREADS_MAX {
+        let answer = peer.call(&by_time(healthy), 7).expect("an answer");
+        assert_eq!(answer.topics[0].partitions[0].offset, 0);
+    }
+    assert!(asking.iter().all(|peer| !peer.has_answer()));
+    // A client that waits for its turn goes, and its place with it.
+    drop(asking.pop());
+    gate.set_closed(false);
+    for mut peer in asking {
+        let answer = peer.answer::<ListOffsetsRequest<'_>>(7).expect("an answer");
+        assert_eq!(answer.topics[0].partitions[0].offset, 0);
+    }
+}
+
+#[test]
+fn each_directory_has_turns_of_its_own() {
+    let classes = Classes::new();
+    let mut context = Context::from_waker(Waker::noop());
+    let mut turn = |directory: u8| match pin!(classes.turn_of(Some([directory; 16]))).poll(&mut context) {
+        Poll::Ready(turn) => Some(turn),
+        Poll::Pending => None,
+    };
+    let held: Vec<_> = (0..DIRECTORY_THREADS_MAX).map(|_| turn(1).expect("one is left")).collect();
+    assert!(turn(1).is_none(), "they are all taken");
+    assert!(turn(2).is_some(), "those of another directory are not");
+    drop(held);
+    assert!(turn(1).is_some());
+}
