@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use mainstem_client::{Admin, ClientConfig, ClusterDescription, Topic};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use self::network::Network;
@@ -299,9 +300,30 @@ impl Cluster {
         self.home.as_ref().expect("it is there until the end").path()
     }
 
-    /// The log directory of a node.
+    /// Looks again until `/health` of a node says that it may be stopped.
+    ///
+    /// # Panics
+    /// When it does not say so in time, or has no operator's listener.
+    pub fn wait_until_may_stop(&self, id: i32) {
+        let deadline = Instant::now() + READY_MAX;
+        loop {
+            let health: Value = serde_json::from_str(&self.http(id, "/health")).expect("JSON");
+            if health["may_stop"] == true {
+                return;
+            }
+            assert!(Instant::now() < deadline, "node {id}: {health}, not within {READY_MAX:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// The first log directory of a node.
     pub fn log_dir(&self, id: i32) -> PathBuf {
         self.node(id).log_dir()
+    }
+
+    /// All log directories of a node.
+    pub fn log_dirs(&self, id: i32) -> Vec<PathBuf> {
+        self.node(id).log_dirs()
     }
 
     /// Nothing goes from one node to another any more, as on a network that drops all packets. Clients reach both.

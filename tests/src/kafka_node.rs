@@ -5,6 +5,7 @@
 //! test says that it is skipped; under `CI=true` it fails.
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
@@ -18,6 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::broker::binary;
+use crate::dumps;
 
 /// Writes and looks for what a directory has.
 const DATA: &str = "takeover/TakeoverData.java";
@@ -246,6 +248,17 @@ pub fn assert_kafka_finds_no_fault(log_dirs: &[PathBuf]) {
     }
 }
 
+/// The same of the log directories of each node of a cluster; and the tool says the same of all replicas of these partitions up to
+/// their ends, which are named as their directories.
+///
+/// # Panics
+/// When it finds a fault, or a difference.
+pub fn assert_kafka_finds_equal_replicas(nodes: &[Vec<PathBuf>], ends: &BTreeMap<String, i64>) {
+    if let Some(jars) = jars(&NEWEST) {
+        dumps::assert_equal(&assert_no_fault(&jars, &nodes.concat()), nodes, ends);
+    }
+}
+
 /// What one of Kafka's tools prints about a broker, by its main class; `None` where Kafka is not, which was said.
 ///
 /// # Panics
@@ -258,7 +271,8 @@ pub fn kafka_says(main: &str, address: &str, arguments: &str) -> Option<String> 
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn assert_no_fault(jars: &Path, log_dirs: &[PathBuf]) {
+/// Returns what the tool says of all files, each with the decoder of its topic.
+fn assert_no_fault(jars: &Path, log_dirs: &[PathBuf]) -> Vec<String> {
     let mut decoders = Vec::new();
     for dir in log_dirs {
         for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
@@ -275,13 +289,16 @@ fn assert_no_fault(jars: &Path, log_dirs: &[PathBuf]) {
         }
     }
     decoders.sort_by_key(|(_, decoder)| *decoder);
+    let mut dumps = Vec::new();
     for group in decoders.chunk_by(|one, other| one.1 == other.1) {
         let files: Vec<_> = group.iter().flat_map(|(dir, _)| data_files(dir)).collect();
-        files.chunks(FILES_OF_A_DUMP).for_each(|files| dump(jars, group[0].1, &files.join(",")));
+        let of_group = files.chunks(FILES_OF_A_DUMP).map(|files| dump(jars, group[0].1, &files.join(",")));
+        dumps.extend(of_group);
     }
+    dumps
 }
 
-fn dump(jars: &Path, decoder: &str, files: &str) {
+fn dump(jars: &Path, decoder: &str, files: &str) -> String {
     let mut command = java(jars);
     command.args(["org.apache.kafka.tools.DumpLogSegments", decoder, "--files", files]);
     let output = command.output().unwrap();
@@ -290,6 +307,7 @@ fn dump(jars: &Path, decoder: &str, files: &str) {
         let at = said.lines().find(|line| line.contains(fault));
         assert!(output.status.success() && at.is_none(), "{decoder}: {at:?}");
     }
+    said.into_owned()
 }
 
 /// Segments, indexes, and snapshots of producers and of metadata.

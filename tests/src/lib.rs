@@ -4,6 +4,7 @@ pub mod broker;
 pub mod client;
 pub mod cluster;
 pub mod disk_faults;
+mod dumps;
 pub mod hostile;
 pub mod kafka;
 pub mod kafka_node;

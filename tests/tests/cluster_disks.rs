@@ -4,7 +4,7 @@
 //! The load, its history and the judgement are those of `cluster_kills`. `TEST_CLUSTER_ROUNDS` says how often each fault
 //! comes: once for twenty rounds. A full disk needs root, for a file system of its own; otherwise that test says that it
 //! is skipped. Syncs are made slow, hanging and failing by a small library, which `gcc` builds. Beside our own client there
-//! are producers and members of groups by Java's (a full disk) and by librdkafka, where those are installed.
+//! are producers and members of groups by Java's and by librdkafka, where those are installed.
 #![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
 
 #[path = "cluster_kills/clients.rs"]
@@ -38,8 +38,8 @@ use mainstem_wire::sample::Rng;
 use tokio::task::JoinSet;
 
 use clients::RealClient;
-use load::{assert_no_actor_has_failed, create_topics, start_actors};
-use run::{IN, OUT, Phase, Run};
+use load::{INTERNAL, TOPICS, assert_no_actor_has_failed, create_topics, start_actors};
+use run::{IN, Run};
 
 /// The node whose disk it is.
 const NODE: i32 = 2;
@@ -65,7 +65,8 @@ const DISK_MIB: u32 = 48;
 
 fn setup(name: &str) -> Setup {
     let setup = Setup::new(name, System::Mainstem).set("replica.lag.time.max.ms", LAG_MAX.as_millis());
-    setup.set("mainstem.http.listener", "127.0.0.1:0")
+    // Leaders stay where they are, unless a fault moves them.
+    setup.set("auto.leader.rebalance.enable", false).set("mainstem.http.listener", "127.0.0.1:0")
 }
 
 fn rounds() -> u64 {
@@ -84,12 +85,13 @@ fn what_was_acknowledged_survives_a_full_disk() {
     let setup = setup("cluster-full-disk").disks(NODE, &[disk.path().join("data")]);
     let Some(cluster) = setup.start() else { return };
     block_on(async {
-        let mut load = Load::begin(cluster, RealClient::Java).await;
+        let mut load = Load::begin(cluster).await;
         for round in 0..rounds() {
             let full = || disk.fill();
             let pause = load.assert_goes_on(&format!("round {round}: full disk"), full).await;
             assert!(pause <= PAUSE_MAX, "{pause:?}");
             load.wait_until_out_of_sync().await;
+            load.wait_for_clients().await;
             let health = load.health();
             assert!(health.contains("\"degraded\"") && health.contains("is full"), "{health}");
             load.run.wait_for_appends(100, &load.cluster).await;
@@ -111,12 +113,13 @@ fn what_was_acknowledged_survives_slow_hanging_and_failing_syncs() {
     let home = tempfile::Builder::new().prefix("cluster-syncs-disks-").tempdir_in(home).unwrap();
     let dirs = ["metadata", "data"].map(|name| home.path().join(name));
     let faults = DiskFaults::build(home.path());
-    let setup = setup("cluster-syncs").disks(NODE, &dirs).environment(NODE, faults.environment());
+    let setup = setup("cluster-syncs").proxied().disks(NODE, &dirs).environment(NODE, faults.environment());
     let Some(cluster) = setup.start() else { return };
     block_on(async {
-        let mut load = Load::begin(cluster, RealClient::Confluent).await;
+        let mut load = Load::begin(cluster).await;
         for round in 0..rounds() {
             slow(&mut load, &faults, home.path(), round).await;
+            slow_and_cut_off(&mut load, &faults, home.path(), round).await;
             hanging(&mut load, &faults, home.path(), round).await;
             for (dir, is_metadata) in [(&dirs[1], false), (&dirs[0], true)] {
                 failing(&mut load, &faults, dir, is_metadata, round).await;
@@ -130,6 +133,7 @@ fn what_was_acknowledged_survives_slow_hanging_and_failing_syncs() {
 async fn slow(load: &mut Load, faults: &DiskFaults, disk: &Path, round: u64) {
     let what = format!("round {round}: slow syncs");
     load.keeps_its_place(&what, faults, disk, Syncs::Slow(SLOW_MS)).await;
+    load.wait_for_clients().await;
     // The majority that is left has to wait for the slow disk, for votes too.
     faults.set(Syncs::Slow(SLOW_VOTES_MS), disk);
     load.cluster.kill(OTHER);
@@ -144,9 +148,23 @@ async fn slow(load: &mut Load, faults: &DiskFaults, disk: &Path, round: u64) {
     load.wait_until_back().await;
 }
 
+/// The majority that is left has to wait for the slow disk, beside a node that runs and reaches nobody.
+async fn slow_and_cut_off(load: &mut Load, faults: &DiskFaults, disk: &Path, round: u64) {
+    faults.set(Syncs::Slow(SLOW_MS), disk);
+    for other in load.cluster.ids().into_iter().filter(|other| *other != OTHER) {
+        load.cluster.cut(OTHER, other);
+        load.cluster.cut(other, OTHER);
+    }
+    load.assert_goes_on(&format!("round {round}: slow syncs, node {OTHER} cut off"), || ()).await;
+    load.cluster.heal();
+    faults.set(Syncs::Work, disk);
+    load.wait_until_back().await;
+}
+
 /// The node goes on to lead what it leads: its own disk is none of those that are waited for.
 async fn hanging(load: &mut Load, faults: &DiskFaults, disk: &Path, round: u64) {
     load.keeps_its_place(&format!("round {round}: hanging syncs"), faults, disk, Syncs::Hang).await;
+    load.wait_for_clients().await;
     // No majority syncs any more: what is written waits for the disk, or for the other node.
     load.cluster.kill(OTHER);
     let begun_ms = load.run.now_ms();
@@ -194,20 +212,16 @@ struct Load {
 }
 
 impl Load {
-    async fn begin(mut cluster: Cluster, client: RealClient) -> Load {
+    async fn begin(mut cluster: Cluster) -> Load {
         create_topics(&mut cluster).await;
         let run = Arc::new(Run::new());
         let mut rng = Rng(mainstem_tests::kafka::wall_ms() as u64);
-        let mut actors = start_actors(&run, &cluster.client(), &mut rng);
-        let clients: Vec<_> = Some(client).into_iter().filter(|client| client.is_installed()).collect();
-        for client in clients.iter().copied() {
-            let (bootstrap, folder) = (cluster.bootstrap(), cluster.home().to_owned());
-            let rng = Rng(rng.next_u64());
-            actors.spawn(clients::produce(run.clone(), client, bootstrap.clone(), folder.clone(), rng));
-            actors.spawn(clients::member(run.clone(), client, bootstrap, folder));
-        }
+        let clients = RealClient::OF_ALL_FAULTS.into_iter().filter(|client| client.is_installed());
+        let clients: Vec<_> = clients.collect();
+        let actors = start_actors(&run, &cluster, &clients, &mut rng);
         run.wait_for_appends(100, &cluster).await;
-        for topic in ["__consumer_offsets", "__transaction_state"] {
+        run.wait_for_clients_after(&run.progress(), &cluster).await;
+        for topic in INTERNAL {
             cluster.wait_until_in_sync(topic).await;
         }
         Load { cluster, run, actors, clients }
@@ -223,6 +237,11 @@ impl Load {
         eprintln!("{what}: all partitions acknowledge after {pause:?}");
         assert_no_actor_has_failed(&mut self.actors).await;
         pause
+    }
+
+    /// Waits until each real client goes on in each partition.
+    async fn wait_for_clients(&self) {
+        self.run.wait_for_clients_after(&self.run.progress(), &self.cluster).await;
     }
 
     /// Lets syncs be late or hang: no acknowledgement waits for one, and the node leads what it led. The fault is there at the
@@ -305,12 +324,13 @@ impl Load {
     /// Waits until all replicas are in sync again.
     async fn wait_until_back(&mut self) {
         let begun = Instant::now();
-        for topic in [IN, OUT, "__consumer_offsets", "__transaction_state"] {
+        for topic in TOPICS {
             self.cluster.wait_until_in_sync(topic).await;
         }
         let took = begun.elapsed();
         eprintln!("in sync again after {took:?}");
         assert!(took < BACK_MAX, "{took:?}\n{}", self.cluster.tails());
+        self.wait_for_clients().await;
         assert_no_actor_has_failed(&mut self.actors).await;
     }
 
@@ -340,14 +360,6 @@ impl Load {
 
     /// Everything is read, and judged.
     async fn finish(mut self) {
-        self.run.enter(Phase::Drain);
-        outcome::read_to_the_ends(&self.run, &self.cluster, &self.clients).await;
-        self.run.enter(Phase::Stop);
-        while let Some(ended) = self.actors.join_next().await {
-            ended.expect("an actor");
-        }
-        outcome::read_replicas(&self.run, &self.cluster).await;
-        outcome::check(&self.run, &self.cluster);
-        self.cluster.ids().iter().for_each(|id| self.cluster.stop(*id));
+        outcome::finish(&self.run, &mut self.cluster, self.actors, &self.clients).await;
     }
 }

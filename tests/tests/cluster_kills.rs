@@ -1,8 +1,8 @@
-//! `kill -9` of any nodes of a cluster under load: what was acknowledged is on every replica, once, in order, at its offset,
-//! and committed offsets never go back.
+//! `kill -9`, pauses and partitions of any nodes of a cluster under load: what was acknowledged is on every replica, once, in
+//! order, at its offset, and committed offsets never go back. A rolling restart is no error to real clients.
 //!
 //! Producers with acks=all and idempotence, members of groups that commit and a transactional loop go on over all
-//! kills. What they do and see is a history, which the checker of the simulator judges. `TEST_CLUSTER_ROUNDS` is the number
+//! faults. What they do and see is a history, which the checker of the simulator judges. `TEST_CLUSTER_ROUNDS` is the number
 //! of rounds, `TEST_SEED` repeats a run's choices (not its timing), `TEST_CLUSTER_SYSTEM=kafka` runs Apache Kafka in the
 //! place of our nodes.
 
@@ -26,13 +26,12 @@ mod transactions;
 use std::sync::Arc;
 
 use mainstem_tests::cluster::{Cluster, Setup, System};
-use mainstem_tests::kafka_node::assert_kafka_finds_no_fault;
 use mainstem_wire::sample::Rng;
 
 use clients::RealClient;
 use faults::{Fault, Pauses};
-use load::{assert_no_actor_has_failed, start_actors};
-use run::{IN, OUT, Phase, Run};
+use load::{TOPICS, assert_no_actor_has_failed, start_actors};
+use run::Run;
 
 /// Rounds unless `TEST_CLUSTER_ROUNDS` says otherwise.
 const ROUNDS: u64 = 20;
@@ -40,6 +39,8 @@ const ROUNDS: u64 = 20;
 const OTHERS_FOR_ONE: u64 = 4;
 /// One with pauses and partitions, which are noticed by time-outs.
 const OTHERS_FOR_ONE_PARTITION: u64 = 2;
+/// One of each kind of them with real clients, which wait for time-outs of their own.
+const OTHERS_FOR_ONE_OF_EACH: u64 = 20;
 /// Rounds with the same cluster, all of whose history is kept in memory.
 const ROUNDS_OF_A_CLUSTER: u64 = 50;
 
@@ -48,57 +49,90 @@ fn number_from(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number, not {text}")))
 }
 
+/// A part of the rounds that are asked for.
+fn rounds(others_for_one: u64) -> u64 {
+    number_from("TEST_CLUSTER_ROUNDS").unwrap_or(ROUNDS).div_ceil(others_for_one)
+}
+
+/// Those of these clients that are installed.
+fn installed(clients: &[RealClient]) -> Vec<RealClient> {
+    clients.iter().copied().filter(|client| client.is_installed()).collect()
+}
+
 #[test]
 fn what_was_acknowledged_survives_kills_of_any_nodes() {
-    run_rounds(Setup::new("cluster-kills", System::from_environment()), &[], 1);
+    run_rounds(Setup::new("cluster-kills", System::from_environment()), &[], rounds(1));
 }
 
 #[test]
 fn what_was_acknowledged_survives_pauses_and_partitions() {
     let setup = Setup::new("cluster-partitions", System::from_environment()).proxied();
-    run_rounds(setup, &[], OTHERS_FOR_ONE_PARTITION);
+    run_rounds(setup, &[], rounds(OTHERS_FOR_ONE_PARTITION));
 }
 
 #[test]
 fn what_real_clients_had_acknowledged_survives_kills_of_any_nodes() {
-    let clients: Vec<_> = RealClient::ALL.into_iter().filter(|client| client.is_installed()).collect();
+    let clients = installed(&RealClient::ALL);
     if !clients.is_empty() {
         let setup = Setup::new("cluster-kills-clients", System::from_environment());
-        run_rounds(setup, &clients, OTHERS_FOR_ONE);
+        run_rounds(setup, &clients, rounds(OTHERS_FOR_ONE));
     }
 }
 
-/// A part of the rounds, with real clients beside our own.
-fn run_rounds(setup: Setup, clients: &[RealClient], others_for_one: u64) {
+#[test]
+fn what_real_clients_had_acknowledged_survives_pauses_and_partitions() {
+    let clients = installed(&RealClient::OF_ALL_FAULTS);
+    if !clients.is_empty() {
+        let setup = Setup::new("cluster-partitions-clients", System::from_environment()).proxied();
+        let kinds = Fault::DISTURBANCES.len() as u64;
+        run_rounds(setup, &clients, kinds * rounds(OTHERS_FOR_ONE_OF_EACH));
+    }
+}
+
+/// One node after the other stops in order and starts again, when `/health` says that it may: each record of the producers
+/// is acknowledged, and no call of the members fails.
+#[test]
+fn a_rolling_restart_is_no_error_to_real_clients() {
+    let clients = installed(&RealClient::OF_ALL_FAULTS);
+    let setup = Setup::new("cluster-rolling-clients", System::from_environment());
+    let setup = setup.set("mainstem.http.listener", "127.0.0.1:0");
+    let Some(cluster) = setup.start().filter(|_| !clients.is_empty()) else { return };
+    runtime().block_on(rolls(cluster, &clients, random()));
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime")
+}
+
+/// The choices of a run, by a seed that is printed.
+fn random() -> Rng {
     let seed = number_from("TEST_SEED").unwrap_or_else(|| mainstem_tests::kafka::wall_ms() as u64);
-    let rounds = number_from("TEST_CLUSTER_ROUNDS").unwrap_or(ROUNDS);
-    eprintln!("TEST_SEED={seed} TEST_CLUSTER_ROUNDS={rounds}");
-    let rounds = rounds.div_ceil(others_for_one);
-    let mut rng = Rng(seed);
+    eprintln!("TEST_SEED={seed}");
+    Rng(seed)
+}
+
+/// So many rounds, with real clients beside our own.
+fn run_rounds(setup: Setup, clients: &[RealClient], rounds: u64) {
+    let mut rng = random();
     for begun in (0..rounds).step_by(ROUNDS_OF_A_CLUSTER as usize) {
         let Some(cluster) = setup.clone().start() else { return };
         let rounds = (rounds - begun).min(ROUNDS_OF_A_CLUSTER);
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let of_these = Rng(rng.next_u64());
-        runtime.expect("a runtime").block_on(survives(cluster, clients, of_these, rounds));
+        runtime().block_on(survives(cluster, clients, of_these, rounds));
     }
 }
 
 async fn survives(mut cluster: Cluster, clients: &[RealClient], mut rng: Rng, rounds: u64) {
     load::create_topics(&mut cluster).await;
     let run = Arc::new(Run::new());
-    let mut actors = start_actors(&run, &cluster.client(), &mut rng);
-    for client in clients.iter().copied() {
-        let (bootstrap, folder) = (cluster.bootstrap(), cluster.home().to_owned());
-        let rng = Rng(rng.next_u64());
-        actors.spawn(clients::produce(run.clone(), client, bootstrap.clone(), folder.clone(), rng));
-        actors.spawn(clients::member(run.clone(), client, bootstrap, folder));
-    }
+    let mut actors = start_actors(&run, &cluster, clients, &mut rng);
+    run.wait_for_clients_after(&run.progress(), &cluster).await;
     let mut pauses = Pauses::default();
     for round in 0..rounds {
         run.wait_for_appends(20 + rng.below(100), &cluster).await;
         let fault = match cluster.has_proxies() {
-            true => Fault::choose(&mut rng),
+            true => Fault::choose(round, &mut rng),
             false => Fault::choose_kill(&mut rng),
         };
         let pause = fault.carry_out(&mut cluster, &run, &mut rng).await;
@@ -107,25 +141,29 @@ async fn survives(mut cluster: Cluster, clients: &[RealClient], mut rng: Rng, ro
         assert_no_actor_has_failed(&mut actors).await;
     }
     eprintln!("{pauses}");
-    for topic in [IN, OUT, "__consumer_offsets", "__transaction_state"] {
-        cluster.wait_until_in_sync(topic).await;
-    }
-    run.enter(Phase::Drain);
-    outcome::read_to_the_ends(&run, &cluster, clients).await;
-    run.enter(Phase::Stop);
-    while let Some(ended) = actors.join_next().await {
-        ended.expect("an actor");
-    }
-    outcome::read_replicas(&run, &cluster).await;
-    outcome::check(&run, &cluster);
-    // The last nodes of a cluster of Kafka wait for a controller that is gone.
-    if cluster.system() == System::Mainstem {
-        let ids = cluster.ids();
-        ids.iter().for_each(|id| cluster.stop(*id));
-        let log_dirs: Vec<_> = ids.iter().map(|id| cluster.log_dir(*id)).collect();
-        // It takes a JVM for each kind of topic.
-        if !clients.is_empty() {
-            assert_kafka_finds_no_fault(&log_dirs);
+    outcome::finish(&run, &mut cluster, actors, clients).await;
+}
+
+async fn rolls(mut cluster: Cluster, clients: &[RealClient], mut rng: Rng) {
+    load::create_topics(&mut cluster).await;
+    let run = Arc::new(Run::new());
+    let mut actors = start_actors(&run, &cluster, clients, &mut rng);
+    run.wait_for_clients_after(&run.progress(), &cluster).await;
+    for node in cluster.ids() {
+        // Apache Kafka has no such answer.
+        if cluster.system() == System::Mainstem {
+            cluster.wait_until_may_stop(node);
         }
+        let before = run.progress();
+        cluster.stop(node);
+        run.wait_for_clients_after(&before, &cluster).await;
+        cluster.start_node(node);
+        for topic in TOPICS {
+            cluster.wait_until_in_sync(topic).await;
+        }
+        run.wait_for_clients_after(&run.progress(), &cluster).await;
+        assert_no_actor_has_failed(&mut actors).await;
     }
+    outcome::finish(&run, &mut cluster, actors, clients).await;
+    assert_eq!(run.errors(), [""; 0], "see the clients' logs in {}", cluster.home().display());
 }

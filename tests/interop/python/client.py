@@ -30,7 +30,10 @@ ASSIGNORS = {"eager": "range", "cooperative": "cooperative-sticky"}
 
 
 def common(arguments):
-    return {"bootstrap.servers": arguments["bootstrap"], "reconnect.backoff.max.ms": 200}
+    settings = {"bootstrap.servers": arguments["bootstrap"], "reconnect.backoff.max.ms": 200}
+    if "request_timeout_ms" in arguments:
+        settings["socket.timeout.ms"] = int(arguments["request_timeout_ms"])
+    return settings
 
 
 def create(arguments):
@@ -215,6 +218,7 @@ class Member:
     def __init__(self, arguments, out):
         self.out = out
         self.commit_every = int(arguments["commit_every"])
+        self.commit_when_idle = "commit_when_idle" in arguments
         self.positions = {}
         self.committed = {}
         self.uncommitted = 0
@@ -245,6 +249,8 @@ class Member:
         message = self.consumer.poll(0.1)
         if message is None:
             self.out.flush()
+            if self.commit_when_idle and self.uncommitted > 0:
+                self.try_commit()
         elif message.error():
             raise KafkaException(message.error())
         else:

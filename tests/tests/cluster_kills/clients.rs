@@ -14,6 +14,10 @@ use mainstem_wire::sample::Rng;
 
 use crate::run::{IN, PARTITIONS, Phase, RESUME_MAX, Run, group_name};
 
+/// A request that is not answered for so long is given up: a node that is stopped closes no connection.
+const REQUEST_TIMEOUT_MS: u64 = 3_000;
+/// After how long a member of the classic protocol that says nothing is thrown out.
+const SESSION: &str = "session_ms=6000";
 /// How often what they write down is read.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -27,10 +31,22 @@ pub(crate) enum RealClient {
 
 impl RealClient {
     pub(crate) const ALL: [RealClient; 3] = [RealClient::Java, RealClient::Confluent, RealClient::Franz];
+    /// Those that all kinds of faults are tried with: Java's, and librdkafka.
+    pub(crate) const OF_ALL_FAULTS: [RealClient; 2] = [RealClient::Java, RealClient::Confluent];
 
     /// The group that its member is in.
     pub(crate) fn group(self) -> u64 {
         11 + self as u64
+    }
+
+    /// The name of its producer.
+    pub(crate) fn producer(self) -> String {
+        format!("{self:?}-producer")
+    }
+
+    /// The name of its member of a group; each start of it has a number behind that.
+    pub(crate) fn member(self) -> String {
+        format!("{self:?}-member")
     }
 
     /// Whether it is installed, as `cargo xtask test` does.
@@ -98,6 +114,7 @@ impl Program {
         let mut command = client.command();
         command.args(arguments).arg(format!("bootstrap={bootstrap}")).arg(format!("topic={IN}"));
         command.arg(format!("out={}", notes.display()));
+        command.arg(format!("request_timeout_ms={REQUEST_TIMEOUT_MS}"));
         let log = log.expect("a file can be written");
         command.stdin(Stdio::piped()).stdout(log.try_clone().expect("a file")).stderr(log);
         let process = command.spawn().expect("the client can be started");
@@ -152,7 +169,7 @@ pub(crate) async fn produce(
     mut rng: Rng,
 ) {
     let process = run.process();
-    let name = format!("{client:?}-producer");
+    let name = client.producer();
     let mut program = Program::start(client, &bootstrap, &folder, &name, &["append".to_owned()]);
     let mut sent_ms = std::collections::BTreeMap::new();
     while run.is_in(Phase::Load) {
@@ -167,15 +184,15 @@ pub(crate) async fn produce(
             "{name} has ended: see its log in {}",
             folder.display()
         );
-        take_appends(&run, process, &mut sent_ms, program.lines());
+        take_appends(&run, (&name, process), &mut sent_ms, program.lines());
     }
-    let is_good = program.end(|lines| take_appends(&run, process, &mut sent_ms, lines)).await;
+    let is_good = program.end(|lines| take_appends(&run, (&name, process), &mut sent_ms, lines)).await;
     assert!(is_good, "{name} failed: see its log in {}", folder.display());
 }
 
 fn take_appends(
     run: &Run,
-    process: i32,
+    (program, process): (&str, i32),
     sent_ms: &mut std::collections::BTreeMap<u64, u64>,
     lines: Vec<String>,
 ) {
@@ -192,6 +209,10 @@ fn take_appends(
         run.record(process, Operation::Append, if is_ok { Outcome::Ok } else { Outcome::Info }, place, value);
         if let (true, Some(sent_ms)) = (is_ok, sent_ms.remove(&value)) {
             run.acknowledge(partition, sent_ms);
+            run.acknowledged(program, partition, value);
+        }
+        if !is_ok {
+            run.report(format!("{program}: {value} is not acknowledged"));
         }
     }
 }
@@ -203,23 +224,28 @@ pub(crate) async fn member(run: Arc<Run>, client: RealClient, bootstrap: String,
     let rebalance = if client == RealClient::Java { "consumer" } else { "cooperative" };
     let arguments =
         ["member", &format!("group={}", group_name(client.group())), &format!("rebalance={rebalance}")];
-    // What is read last is committed too: nothing comes behind it that would have a member commit it.
-    let arguments: Vec<_> =
-        arguments.iter().map(ToString::to_string).chain(["commit_every=1".to_owned()]).collect();
+    // What is read last is committed too: nothing comes behind it that would have a member commit it. Java's and franz-go's commit
+    // what a poll has got; confluent-kafka polls record by record, and would not keep up.
+    let commits = match client {
+        RealClient::Confluent => [SESSION, "commit_every=100", "commit_when_idle=1"].as_slice(),
+        RealClient::Java | RealClient::Franz => &[SESSION, "commit_every=1"],
+    };
+    let commits = commits.iter().map(|argument| (*argument).to_owned());
+    let arguments: Vec<_> = arguments.iter().map(ToString::to_string).chain(commits).collect();
     let mut starts = 0;
     while !run.is_in(Phase::Stop) {
         starts += 1;
-        let name = format!("{client:?}-member-{starts}");
+        let name = format!("{}-{starts}", client.member());
         let mut program = Program::start(client, &bootstrap, &folder, &name, &arguments);
-        let mut notes =
-            Notes { run: run.clone(), process: run.process(), group: client.group(), begun: BTreeSet::new() };
+        let mut notes = Notes { run: run.clone(), process: run.process(), client, begun: BTreeSet::new() };
         while !run.is_in(Phase::Stop) && !program.has_ended() {
             notes.take(program.lines());
             tokio::time::sleep(LOOK_AGAIN).await;
         }
+        let is_early = !run.is_in(Phase::Stop);
         let is_good = program.end(|lines| notes.take(lines)).await;
-        if !is_good {
-            eprintln!("{name} has ended by itself");
+        if is_early || !is_good {
+            run.report(format!("{name} has ended by itself"));
         }
     }
 }
@@ -228,7 +254,7 @@ pub(crate) async fn member(run: Arc<Run>, client: RealClient, bootstrap: String,
 struct Notes {
     run: Arc<Run>,
     process: i32,
-    group: u64,
+    client: RealClient,
     /// Partitions of which a record was read since they were assigned.
     begun: BTreeSet<i32>,
 }
@@ -253,16 +279,18 @@ impl Notes {
     /// Java's consumer commits also where it begins, before it has read anything there.
     fn committed(&mut self, place: (i32, i64)) {
         let is_beginning = !self.begun.contains(&place.0);
+        self.run.committed(&self.client.member());
         let outcomes = [Outcome::Invoke, Outcome::Ok];
         for outcome in &outcomes[usize::from(!is_beginning)..] {
-            self.run.record(self.process, Operation::Commit, *outcome, place, self.group);
+            self.run.record(self.process, Operation::Commit, *outcome, place, self.client.group());
         }
     }
 
     fn read(&mut self, (partition, offset): (i32, i64), value: u64) {
         // Where a member begins, is where the group's offset was.
         if self.begun.insert(partition) {
-            self.run.record(self.process, Operation::Assign, Outcome::Ok, (partition, offset), self.group);
+            let group = self.client.group();
+            self.run.record(self.process, Operation::Assign, Outcome::Ok, (partition, offset), group);
         }
         self.run.record(self.process, Operation::Read, Outcome::Ok, (partition, offset), value);
         // It may commit it from now on, which is noted only when that is done.
@@ -271,7 +299,7 @@ impl Notes {
             Operation::Commit,
             Outcome::Invoke,
             (partition, offset + 1),
-            self.group,
+            self.client.group(),
         );
     }
 }

@@ -29,13 +29,21 @@ pub(crate) enum Fault {
     Pause,
     /// One does not reach the others, nor they it; clients reach all.
     Isolate,
-    /// One reaches the others, but they do not reach it; or the other way round.
-    OneWay,
+    /// Nothing gets from one to the others.
+    Outwards,
+    /// Nothing gets from the others to one.
+    Inwards,
     /// Two do not reach each other, the third one reaches both.
     Pair,
+    /// One is stopped while another one is killed and started again.
+    PauseAndKill,
 }
 
 impl Fault {
+    /// All that is no kill alone.
+    pub(crate) const DISTURBANCES: [Fault; 6] =
+        [Fault::Pause, Fault::Isolate, Fault::Outwards, Fault::Inwards, Fault::Pair, Fault::PauseAndKill];
+
     /// Kills alone.
     pub(crate) fn choose_kill(rng: &mut Rng) -> Fault {
         match rng.below(10) {
@@ -48,13 +56,18 @@ impl Fault {
         }
     }
 
-    /// Pauses and partitions, and kills between them.
-    pub(crate) fn choose(rng: &mut Rng) -> Fault {
+    /// Each pause and partition once in the first rounds; then any, and kills between them.
+    pub(crate) fn choose(round: u64, rng: &mut Rng) -> Fault {
+        if let Some(fault) = Fault::DISTURBANCES.get(round as usize) {
+            return *fault;
+        }
         match rng.below(10) {
-            0..=2 => Fault::Pause,
-            3 | 4 => Fault::Isolate,
-            5 | 6 => Fault::OneWay,
-            7 => Fault::Pair,
+            0 | 1 => Fault::Pause,
+            2 | 3 => Fault::Isolate,
+            4 => Fault::Outwards,
+            5 => Fault::Inwards,
+            6 => Fault::Pair,
+            7 => Fault::PauseAndKill,
             _ => Fault::choose_kill(rng),
         }
     }
@@ -62,27 +75,29 @@ impl Fault {
     /// Does it and undoes it; returns how long it took until all partitions acknowledged again.
     pub(crate) async fn carry_out(self, cluster: &mut Cluster, run: &Run, rng: &mut Rng) -> Duration {
         match self {
-            Fault::Pause | Fault::Isolate | Fault::OneWay | Fault::Pair => {
-                self.disturb(cluster, run, rng).await
-            }
+            _ if Fault::DISTURBANCES.contains(&self) => self.disturb(cluster, run, rng).await,
             _ => self.kill(cluster, run, rng).await,
         }
     }
 
-    async fn disturb(self, cluster: &Cluster, run: &Run, rng: &mut Rng) -> Duration {
+    async fn disturb(self, cluster: &mut Cluster, run: &Run, rng: &mut Rng) -> Duration {
         let node = 1 + rng.below(3) as i32;
         let others: Vec<_> = cluster.ids().into_iter().filter(|other| *other != node).collect();
-        let begun_ms = run.now_ms();
-        let is_out = rng.below(2) == 0;
-        eprintln!("{self:?} of node {node} (of what it sends: {is_out}; of a pair with node {})", others[0]);
+        let (begun_ms, before) = (run.now_ms(), run.progress());
+        eprintln!("{self:?} of node {node} (and node {})", others[0]);
         match self {
             Fault::Pause => cluster.pause(node),
+            Fault::PauseAndKill => {
+                cluster.pause(node);
+                cluster.kill(others[0]);
+                cluster.start_node(others[0]);
+            }
             Fault::Isolate => others.iter().for_each(|other| {
                 cluster.cut(node, *other);
                 cluster.cut(*other, node);
             }),
-            Fault::OneWay if is_out => others.iter().for_each(|other| cluster.cut(node, *other)),
-            Fault::OneWay => others.iter().for_each(|other| cluster.cut(*other, node)),
+            Fault::Outwards => others.iter().for_each(|other| cluster.cut(node, *other)),
+            Fault::Inwards => others.iter().for_each(|other| cluster.cut(*other, node)),
             _ => {
                 cluster.cut(node, others[0]);
                 cluster.cut(others[0], node);
@@ -92,9 +107,15 @@ impl Fault {
         run.wait_until_acknowledged_after(begun_ms, cluster).await;
         let pause = Duration::from_millis(run.now_ms() - begun_ms);
         match self {
-            Fault::Pause => cluster.resume(node),
+            Fault::Pause | Fault::PauseAndKill => {
+                // A node that answers nothing is given up by real clients after a time.
+                run.wait_for_clients_after(&before, cluster).await;
+                cluster.resume(node);
+            }
+            // librdkafka goes on asking the node that it has asked last, which may be the one that knows of no leader.
             _ => cluster.heal(),
         }
+        run.wait_for_clients_after(&run.progress(), cluster).await;
         pause
     }
 
@@ -133,9 +154,9 @@ impl Fault {
             }
             Fault::Coordinator => admin.coordinator(&group_name(1 + rng.below(3))).await.ok(),
             Fault::MetadataLeader => admin.quorum().await.ok().map(|quorum| quorum.leader),
-            Fault::Any | Fault::Pause | Fault::Isolate | Fault::OneWay | Fault::Pair => Some(any),
             Fault::Two => return (1..=3).filter(|node| *node != any).collect(),
             Fault::All => return vec![1, 2, 3],
+            _ => Some(any),
         };
         vec![one.unwrap_or(any)]
     }

@@ -7,10 +7,15 @@ use mainstem_tests::cluster::Cluster;
 use mainstem_wire::sample::Rng;
 use tokio::task::JoinSet;
 
+use crate::clients::RealClient;
 use crate::members::{self, Member};
 use crate::run::{GROUPS, IN, OUT, PARTITIONS, Run};
-use crate::{producers, transactions};
+use crate::{clients, producers, transactions};
 
+/// Topics of the coordinators.
+pub(crate) const INTERNAL: [&str; 2] = ["__consumer_offsets", "__transaction_state"];
+/// All topics of a run.
+pub(crate) const TOPICS: [&str; 4] = [IN, OUT, INTERNAL[0], INTERNAL[1]];
 /// Of each run.
 const PRODUCERS: usize = 3;
 
@@ -31,8 +36,25 @@ pub(crate) async fn create_topics(cluster: &mut Cluster) {
     }
 }
 
-/// Starts all that go on over the faults of a run.
-pub(crate) fn start_actors(run: &Arc<Run>, client: &ClientConfig, rng: &mut Rng) -> JoinSet<()> {
+/// Starts all that go on over the faults of a run: those of our own client, and a producer and a member of each real client.
+pub(crate) fn start_actors(
+    run: &Arc<Run>,
+    cluster: &Cluster,
+    clients: &[RealClient],
+    rng: &mut Rng,
+) -> JoinSet<()> {
+    let mut actors = start_own(run, &cluster.client(), rng);
+    for client in clients.iter().copied() {
+        run.expect_progress(client.producer(), client.member());
+        let (bootstrap, folder) = (cluster.bootstrap(), cluster.home().to_owned());
+        let rng = Rng(rng.next_u64());
+        actors.spawn(clients::produce(run.clone(), client, bootstrap.clone(), folder.clone(), rng));
+        actors.spawn(clients::member(run.clone(), client, bootstrap, folder));
+    }
+    actors
+}
+
+fn start_own(run: &Arc<Run>, client: &ClientConfig, rng: &mut Rng) -> JoinSet<()> {
     let mut actors = JoinSet::new();
     for _ in 0..PRODUCERS {
         actors.spawn(producers::produce(run.clone(), client.clone(), Rng(rng.next_u64())));

@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 
 use mainstem_client::{Admin, Consumer, ConsumerConfig, Isolation, Position, TopicPartition};
 use mainstem_replication::history::{self, CONTROL, Operation, Outcome, assertions};
-use mainstem_tests::cluster::Cluster;
 use mainstem_tests::cluster::replica::ReplicaBatch;
+use mainstem_tests::cluster::{Cluster, System};
+use mainstem_tests::kafka_node::assert_kafka_finds_equal_replicas;
+use tokio::task::JoinSet;
 
 use crate::clients::RealClient;
-use crate::load::isolation_of;
+use crate::load::{INTERNAL, TOPICS, isolation_of};
 use crate::members::{groups, look_at_commits};
-use crate::run::{IN, OUT, RESUME_MAX, Run, group_name, number, partitions, value_of};
+use crate::run::{IN, OUT, Phase, RESUME_MAX, Run, group_name, number, partitions, value_of};
 
 /// The group, in the history, of what reads everything in the end.
 const LAST_READERS: u64 = 9;
@@ -23,8 +25,38 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// Violations that a failure shows.
 const SHOWN_MAX: usize = 20;
 
+/// Ends the load; reads everything, and judges it. Then the nodes stop, and Kafka looks at their files where real clients
+/// took part: it takes a JVM for each kind of topic.
+pub(crate) async fn finish(
+    run: &Run,
+    cluster: &mut Cluster,
+    mut actors: JoinSet<()>,
+    clients: &[RealClient],
+) {
+    for topic in TOPICS {
+        cluster.wait_until_in_sync(topic).await;
+    }
+    run.enter(Phase::Drain);
+    read_to_the_ends(run, cluster, clients).await;
+    run.enter(Phase::Stop);
+    while let Some(ended) = actors.join_next().await {
+        ended.expect("an actor");
+    }
+    let ends = read_replicas(run, cluster).await;
+    check(run, cluster);
+    // The last nodes of a cluster of Kafka wait for a controller that is gone.
+    if cluster.system() == System::Mainstem {
+        let ids = cluster.ids();
+        ids.iter().for_each(|id| cluster.stop(*id));
+        if !clients.is_empty() {
+            let log_dirs: Vec<_> = ids.iter().map(|id| cluster.log_dirs(*id)).collect();
+            assert_kafka_finds_equal_replicas(&log_dirs, &ends);
+        }
+    }
+}
+
 /// Reads each topic from its beginning to its end, and waits until the groups have done so.
-pub(crate) async fn read_to_the_ends(run: &Run, cluster: &Cluster, clients: &[RealClient]) {
+async fn read_to_the_ends(run: &Run, cluster: &Cluster, clients: &[RealClient]) {
     let admin = Admin::new(cluster.client());
     // The loop has to be through with what producers wrote before the end of what it writes is known.
     for topic in [IN, OUT] {
@@ -139,14 +171,34 @@ async fn read_all(
     seen
 }
 
-/// Waits until the replicas of each partition have the same files, batch by batch, and writes down what is in them.
-pub(crate) async fn read_replicas(run: &Run, cluster: &Cluster) {
+/// Waits until the replicas of each partition have the same files, batch by batch, and writes down what is in those of the
+/// run's own topics. Returns the ends of all by the names of their directories.
+async fn read_replicas(run: &Run, cluster: &Cluster) -> BTreeMap<String, i64> {
+    let mut ends = BTreeMap::new();
     for partition in partitions(IN).chain(partitions(OUT)) {
         let replicas = equal_replicas(cluster, &partition).await;
         for (node, batches) in &replicas {
             batches.iter().for_each(|batch| record_final(run, *node, &partition, batch));
         }
+        ends.insert(partition.to_string(), end_of(&replicas));
     }
+    for topic in INTERNAL {
+        let found = Admin::new(cluster.client()).topic(topic).await.expect("a topic");
+        let mut end = 0;
+        for partition in &found.partitions {
+            let partition = TopicPartition::new(topic, partition.index);
+            let replicas = equal_replicas(cluster, &partition).await;
+            end += end_of(&replicas);
+            ends.insert(partition.to_string(), end_of(&replicas));
+        }
+        assert!(end > 0, "{topic} has no records");
+    }
+    ends
+}
+
+/// The end of replicas that are equal.
+fn end_of(replicas: &[(i32, Vec<ReplicaBatch>)]) -> i64 {
+    replicas[0].1.last().map_or(0, |batch| batch.last_offset + 1)
 }
 
 fn record_final(run: &Run, node: i32, partition: &TopicPartition, batch: &ReplicaBatch) {
@@ -158,7 +210,7 @@ fn record_final(run: &Run, node: i32, partition: &TopicPartition, batch: &Replic
 }
 
 async fn equal_replicas(cluster: &Cluster, partition: &TopicPartition) -> Vec<(i32, Vec<ReplicaBatch>)> {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + RESUME_MAX;
     loop {
         let of_node = |id: i32| (id, cluster.replica(&partition.topic, partition.partition, id));
         let replicas: Vec<_> = cluster.ids().into_iter().map(of_node).collect();
@@ -178,13 +230,14 @@ async fn equal_replicas(cluster: &Cluster, partition: &TopicPartition) -> Vec<(i
 }
 
 /// Judges everything; a history with a fault is kept as a file.
-pub(crate) fn check(run: &Run, cluster: &Cluster) {
+fn check(run: &Run, cluster: &Cluster) {
     let events = run.history();
     let violations = violations_of(&events);
     let (appends, transactions) = run.counts();
     eprintln!(
-        "{appends} appends acknowledged, {transactions} transactions committed, {} events",
-        events.len()
+        "{appends} appends acknowledged, {transactions} transactions committed, {} events; errors of real clients: {:?}",
+        events.len(),
+        run.errors()
     );
     for id in cluster.ids() {
         let log = cluster.log(id);

@@ -1,5 +1,6 @@
 //! What all actors of a run share: the history, and how far it is.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -27,6 +28,8 @@ pub(crate) fn group_name(group: u64) -> String {
 
 /// Longer than any cluster should need to go on.
 pub(crate) const RESUME_MAX: Duration = Duration::from_secs(90);
+/// A member goes on that has committed so many offsets: those of all partitions may have been on their way.
+const COMMITS: u64 = 2 * PARTITIONS as u64;
 /// How often something is looked at that is not announced.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
@@ -37,6 +40,27 @@ pub(crate) enum Phase {
     /// Nothing is written any more; what there is, is read.
     Drain,
     Stop,
+}
+
+/// How far programs of real clients are, by their names.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Progress {
+    /// The newest value that there was.
+    value: u64,
+    /// Of producers, the newest value that was acknowledged in each partition.
+    acknowledged: BTreeMap<String, [u64; PARTITIONS as usize]>,
+    /// Of members of groups, how many offsets they have committed.
+    commits: BTreeMap<String, u64>,
+}
+
+impl Progress {
+    /// Returns true if each producer has been acknowledged in each partition what is newer than all that there was, and
+    /// each member has committed more than may have been on its way.
+    fn is_beyond(&self, before: &Progress) -> bool {
+        let mut acknowledged = self.acknowledged.values().flatten();
+        acknowledged.all(|value| *value > before.value)
+            && self.commits.iter().all(|(member, commits)| *commits >= before.commits[member] + COMMITS)
+    }
 }
 
 /// The history and what has come of it so far.
@@ -51,6 +75,9 @@ pub(crate) struct Run {
     transactions: AtomicU64,
     /// For each partition that producers write to, when the newest record was sent that is acknowledged, in ms.
     acknowledged_ms: [AtomicU64; PARTITIONS as usize],
+    clients: Mutex<Progress>,
+    /// What programs of real clients were told that is an error to them.
+    errors: Mutex<Vec<String>>,
 }
 
 impl Run {
@@ -64,6 +91,8 @@ impl Run {
             appends: AtomicU64::new(0),
             transactions: AtomicU64::new(0),
             acknowledged_ms: Default::default(),
+            clients: Mutex::default(),
+            errors: Mutex::default(),
         }
     }
 
@@ -123,6 +152,44 @@ impl Run {
         self.acknowledged_ms[partition as usize].fetch_max(sent_ms, Ordering::SeqCst);
     }
 
+    /// A real client begins, whose producer and member are waited for from now on.
+    pub(crate) fn expect_progress(&self, producer: String, member: String) {
+        let mut clients = self.clients.lock().expect("no actor panics with it");
+        clients.acknowledged.insert(producer, Default::default());
+        clients.commits.insert(member, 0);
+    }
+
+    /// A value was acknowledged to a producer that is a real client.
+    pub(crate) fn acknowledged(&self, producer: &str, partition: i32, value: u64) {
+        let mut clients = self.clients.lock().expect("no actor panics with it");
+        let newest = clients.acknowledged.get_mut(producer).expect("its progress is expected");
+        let newest = &mut newest[partition as usize];
+        *newest = value.max(*newest);
+    }
+
+    /// A member that is a real client has committed.
+    pub(crate) fn committed(&self, member: &str) {
+        let mut clients = self.clients.lock().expect("no actor panics with it");
+        *clients.commits.get_mut(member).expect("its progress is expected") += 1;
+    }
+
+    /// How far real clients are.
+    pub(crate) fn progress(&self) -> Progress {
+        let value = self.value();
+        Progress { value, ..self.clients.lock().expect("no actor panics with it").clone() }
+    }
+
+    /// A program of a real client was told of an error.
+    pub(crate) fn report(&self, error: String) {
+        eprintln!("{error}");
+        self.errors.lock().expect("no actor panics with it").push(error);
+    }
+
+    /// All errors that programs of real clients were told of.
+    pub(crate) fn errors(&self) -> Vec<String> {
+        self.errors.lock().expect("no actor panics with it").clone()
+    }
+
     /// What a consumer got.
     pub(crate) fn record_batch(
         &self,
@@ -156,14 +223,21 @@ impl Run {
         self.wait_for("acknowledgements in all partitions", cluster, all).await;
     }
 
+    /// Waits until real clients have gone on since then.
+    pub(crate) async fn wait_for_clients_after(&self, before: &Progress, cluster: &Cluster) {
+        let has_gone_on = || self.clients.lock().expect("no actor panics with it").is_beyond(before);
+        self.wait_for(&format!("progress of real clients since {before:?}"), cluster, has_gone_on).await;
+    }
+
     async fn wait_for(&self, what: &str, cluster: &Cluster, has_come: impl Fn() -> bool) {
         let deadline = Instant::now() + RESUME_MAX;
         while !has_come() {
             let ages = self.acknowledged_ms.each_ref().map(|sent| sent.load(Ordering::SeqCst));
             assert!(
                 Instant::now() < deadline,
-                "no {what} within {RESUME_MAX:?}; the newest of each partition were sent at {ages:?} of {} ms\n{}",
+                "no {what} within {RESUME_MAX:?}; the newest of each partition were sent at {ages:?} of {} ms\n{:?}\n{}",
                 self.now_ms(),
+                self.clients.lock().expect("no actor panics with it"),
                 cluster.tails()
             );
             tokio::time::sleep(LOOK_AGAIN).await;

@@ -92,6 +92,9 @@ public final class Client {
         Properties properties = new Properties();
         properties.put("bootstrap.servers", get("bootstrap"));
         properties.put("reconnect.backoff.max.ms", "200");
+        if (arguments.containsKey("request_timeout_ms")) {
+            properties.put("request.timeout.ms", get("request_timeout_ms"));
+        }
         return properties;
     }
 
