@@ -192,6 +192,8 @@ async fn failing(load: &mut Load, faults: &DiskFaults, dir: &Path, is_metadata: 
     } else {
         load.wait_until_out_of_sync().await;
         let health = load.health();
+        // Others lead what was in the directory, the coordinators' partitions too, and this node says so.
+        load.wait_for_clients().await;
         assert!(health.contains("\"failed\"") && health.contains(&*dir.to_string_lossy()), "{health}");
         load.cluster.kill(NODE);
     }

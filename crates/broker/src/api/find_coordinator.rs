@@ -110,14 +110,22 @@ fn coordinator(
     }
 }
 
-/// The node that coordinates what is in a partition, and where the client reaches it.
+/// The node that coordinates what is in a partition, and where the client reaches it. One on which the partition is offline does
+/// not; that says nothing of another one, which may lead it.
 fn endpoint_of(
     broker: &Broker,
     context: &RequestContext,
     topic: &str,
     index: i32,
 ) -> Result<(i32, String, i32), Refused> {
+    let is_offline_here =
+        broker.topics.partition(topic, index).is_some_and(|partition| partition.is_offline());
+    let not_available = |message: String| Refused { error: ErrorCode::COORDINATOR_NOT_AVAILABLE, message };
     let Some(cluster) = &broker.cluster else {
+        if is_offline_here {
+            let message = format!("the partition {topic}-{index}, which has this key, is offline");
+            return Err(not_available(message));
+        }
         let (host, port) = broker.node.endpoint(context.connection.listener);
         return Ok((broker.node.id, host.to_owned(), port));
     };
@@ -127,24 +135,14 @@ fn endpoint_of(
         cluster.leader_of_partition(broker, topic.id, index, partition)
     });
     let image = broker.controller.image();
-    let node = leader.filter(|leader| cluster.is_reachable(leader.node)).and_then(|leader| {
+    let may_lead = |node: i32| cluster.is_reachable(node) && !(is_offline_here && node == broker.node.id);
+    let node = leader.filter(|leader| may_lead(leader.node)).and_then(|leader| {
         let mut nodes = cluster::nodes(broker, context, &image);
         nodes.find(|node| node.id == leader.node)
     });
-    node.map(|node| (node.id, node.host.to_owned(), node.port)).ok_or_else(|| Refused {
-        error: ErrorCode::COORDINATOR_NOT_AVAILABLE,
-        message: format!("the partition {topic}-{index}, which has this key, has no leader now"),
-    })
-}
-
-/// What is in a partition that is offline has no coordinator.
-fn is_online(broker: &Broker, topic: &str, index: i32) -> Result<(), Refused> {
-    let partition = broker.topics.partition(topic, index);
-    if partition.is_some_and(|partition| partition.is_offline()) {
-        let message = format!("the partition {topic}-{index}, which has this key, is offline");
-        return Err(Refused { error: ErrorCode::COORDINATOR_NOT_AVAILABLE, message });
-    }
-    Ok(())
+    let no_leader =
+        || not_available(format!("the partition {topic}-{index}, which has this key, has no leader now"));
+    node.map(|node| (node.id, node.host.to_owned(), node.port)).ok_or_else(no_leader)
 }
 
 fn may_coordinate(
@@ -158,13 +156,13 @@ fn may_coordinate(
             authorize(context, Operation::Describe, Resource::Group(key))?;
             broker.controller.ensure_internal_topic(broker, OFFSETS_TOPIC)?;
             let index = broker.groups.partition_for(key);
-            is_online(broker, OFFSETS_TOPIC, index).map(|()| (OFFSETS_TOPIC, index))
+            Ok((OFFSETS_TOPIC, index))
         }
         TRANSACTION => {
             authorize(context, Operation::Describe, Resource::TransactionalId(key))?;
             broker.controller.ensure_internal_topic(broker, TRANSACTIONS_TOPIC)?;
             let index = broker.transactions.partition_for(key);
-            is_online(broker, TRANSACTIONS_TOPIC, index).map(|()| (TRANSACTIONS_TOPIC, index))
+            Ok((TRANSACTIONS_TOPIC, index))
         }
         other => {
             let message = format!("there is no coordinator of type {other} here");
