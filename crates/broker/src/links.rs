@@ -127,6 +127,7 @@ pub(crate) struct Links {
 #[derive(Debug, Default)]
 struct Counters {
     too_far_behind: AtomicU64,
+    lost: AtomicU64,
     refused: AtomicU64,
     dropped: AtomicU64,
 }
@@ -457,10 +458,20 @@ impl Links {
         self.counters.too_far_behind.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Committed records of a partition are gone.
+    pub(crate) fn note_lost(&self, records: i64) {
+        self.counters.lost.fetch_add(records.unsigned_abs(), Ordering::Relaxed);
+    }
+
+    /// Committed records that were found to be gone since the start.
+    pub(crate) fn records_lost(&self) -> u64 {
+        self.counters.lost.load(Ordering::Relaxed)
+    }
+
     /// Replicas that were found too far behind, links that were refused, and messages that were dropped, since the start.
     pub(crate) fn counts(&self) -> (u64, u64, u64) {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Counters { too_far_behind, refused, dropped } = &self.counters;
+        let Counters { too_far_behind, refused, dropped, .. } = &self.counters;
         (load(too_far_behind), load(refused), load(dropped))
     }
 

@@ -172,6 +172,9 @@ pub(crate) fn exposition(broker: &Broker) -> String {
             |name: &str, help: &str, value: u64| text.one(name, Kind::Counter, help, value as f64);
         let name = "mainstem_replicas_too_far_behind_total";
         counter(name, "Replicas that needed records which retention has removed here.", behind);
+        let name = "mainstem_replica_records_lost_total";
+        let help = "Committed records, known to this node, that power cuts have taken from a majority (write.caching).";
+        counter(name, help, cluster.links.records_lost());
         let name = "mainstem_links_refused_total";
         counter(name, "Links of other nodes that were refused or ended because of what they sent.", refused);
         let name = "mainstem_link_messages_dropped_total";

@@ -48,10 +48,12 @@ pub enum Operation {
     AbortTransaction,
     /// After the run, when no transaction is open, a replica has its last stable offset at the offset and its high watermark at the value.
     LastStable,
+    /// A replica says that committed records are gone, from the offset on, so many as the value (`write.caching`).
+    Lost,
 }
 
 /// The names of operations in a line.
-const OPERATIONS: [(Operation, &str); 12] = [
+const OPERATIONS: [(Operation, &str); 13] = [
     (Operation::Append, "append"),
     (Operation::Read, "read"),
     (Operation::ReadCommitted, "read-committed"),
@@ -64,6 +66,7 @@ const OPERATIONS: [(Operation, &str); 12] = [
     (Operation::CommitTransaction, "commit-transaction"),
     (Operation::AbortTransaction, "abort-transaction"),
     (Operation::LastStable, "last-stable"),
+    (Operation::Lost, "lost"),
 ];
 
 /// What comes of it.

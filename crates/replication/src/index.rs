@@ -241,6 +241,11 @@ impl EntryIndex {
         Some(before.checked_sub(1).map_or(self.start.term, |last| self.internal[last].term))
     }
 
+    /// The internal entries, by index.
+    pub fn internal_entries(&self) -> &[InternalEntry] {
+        &self.internal
+    }
+
     /// The internal entry of this index.
     pub fn internal(&self, index: u64) -> Option<&InternalEntry> {
         let at = self.internal.binary_search_by_key(&index, |entry| entry.index).ok()?;

@@ -34,6 +34,8 @@ pub use error::{LeaderAppendError, MessageError, ReplicaError};
 pub use group::{Configuration, GroupId, ReplicaId};
 pub use index::{EntryIndex, Position, RECENT_MAX, RECENT_MIN};
 pub use raft::eraftpb;
-pub use replica::{Effects, Outgoing, Replica, ReplicaOptions, Role, RoleState, StepError, TICK_MS, found};
+pub use replica::{
+    Effects, Lost, Outgoing, Replica, ReplicaOptions, Role, RoleState, StepError, TICK_MS, found,
+};
 pub use standing::{Repeat, RepeatAnswer, Repeated, Standing};
 pub use store::MESSAGE_BYTES_MAX;

@@ -24,6 +24,7 @@ use crate::logger::logger;
 use crate::snapshots::SnapshotOffer;
 use crate::store::{Store, from_raft, is_stub, stub};
 use crate::unsynced::{Durable, Unsynced, Writes};
+use losses::Losses;
 use mainstem_log::{AppendError, Appended, Log, Origin, Prepared, prepare};
 use mainstem_records::{LeaderEpoch, Scratch};
 use offers::begin_log_anew;
@@ -35,10 +36,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
+mod losses;
 mod offers;
 mod room;
 #[cfg(test)]
 mod traps;
+
+pub use losses::Lost;
 
 /// The library's clock: milliseconds between two ticks.
 pub const TICK_MS: u64 = 50;
@@ -135,6 +139,8 @@ pub struct Effects {
     pub restored: Option<Start>,
     /// Questions that were answered ([`Replica::confirm`]): it has led since they were asked.
     pub confirmed: Vec<u64>,
+    /// Committed records that are gone, which this replica has known.
+    pub lost: Vec<Lost>,
 }
 
 impl Effects {
@@ -150,6 +156,7 @@ impl Effects {
             && self.offered.is_none()
             && self.restored.is_none()
             && self.confirmed.is_empty()
+            && self.lost.is_empty()
     }
 }
 
@@ -219,6 +226,7 @@ pub struct Replica {
     make_way: (u64, u64),
     /// The term in which this replica's vote was split with that of another candidate, for as long as it may ask again early; 0: none.
     split_term: u64,
+    losses: Losses,
 }
 
 impl std::fmt::Debug for Replica {
@@ -262,6 +270,7 @@ impl Replica {
         log.hold_high_watermark(options.high_watermark);
         let index = EntryIndex::open(&state, &mut log, now_ms)?;
         sync_log(&mut log)?;
+        let losses = Losses::of(&log, &state, &options, now_ms);
         let mut node = new_node(own, &state, index)?;
         node.skip_bcast_commit(!options.broadcast_commit);
         let configuration = state.configuration;
@@ -298,6 +307,7 @@ impl Replica {
             waits_for_room: false,
             make_way: (0, 0),
             split_term: 0,
+            losses,
         };
         replica.choose_election_timeout();
         replica.note_committed()?;
@@ -423,7 +433,7 @@ impl Replica {
 
     /// Takes a message of another replica, with the bytes of its batches, and what follows from it is carried out:
     /// [`Replica::drive`] returns it. Where it cuts the log ([`Replica::would_cut`]), this waits for the disk.
-    pub fn step(&mut self, message: Message, offset: i64, batches: &[u8]) -> Result<(), StepError> {
+    pub fn step(&mut self, mut message: Message, offset: i64, batches: &[u8]) -> Result<(), StepError> {
         self.check_running()?;
         if message.get_msg_type() == MessageType::MsgPropose {
             return Err(MessageError::Type.into());
@@ -435,15 +445,25 @@ impl Replica {
         }
         // What was appended has its place before anything else can take it.
         self.drive_into()?;
-        if self.waits_for_room || self.has_no_room_for(&message) {
+        if self.waits_for_room || self.has_no_room_for(&message) || self.is_for_one_without_doubt(&message) {
             return Ok(());
         }
+        let incoming = Incoming::of(&message, offset, batches)?;
+        let lacks = match self.allow_for_losses(&mut message) {
+            Ok(lacks) => lacks,
+            Err(error) => return Ok(self.make_do(error)?),
+        };
         self.check_promises(&message)?;
-        self.incoming = Incoming::of(&message, offset, batches)?;
+        self.incoming = incoming;
         let is_for_us_to_win = self.could_win_instead_of(&message);
         let (is_split, message_term) = (self.has_the_same_term_as_candidate(&message), message.term);
+        let (kind, from, committed) = (message.get_msg_type(), message.from, message.commit);
         // Messages from replicas that are not in the group, or not any more, are of no consequence.
         let _ = self.node.step(message);
+        if let Some(index) = lacks {
+            self.say_end(from, index);
+        }
+        self.end_doubt(kind, from, committed);
         if is_for_us_to_win {
             self.succeed();
         }
@@ -500,7 +520,8 @@ impl Replica {
     }
 
     /// A leader that counts on entries which are not here, or denies committed ones, speaks to a replica that has lost its
-    /// disk and kept its name. The library would end the process.
+    /// disk and kept its name. The library would end the process. With `write.caching` a power cut is enough, and is allowed for
+    /// ([`Replica::allow_for_losses`]).
     fn check_promises(&self, message: &Message) -> Result<(), MessageError> {
         let (store, committed) = (self.node.store(), self.node.raft.raft_log.committed);
         let last = store.index.last();
@@ -543,7 +564,7 @@ impl Replica {
         let mut ticks = if self.rested { (late_ms / TICK_MS).min(self.rest_ticks()) } else { 1 };
         let given_ms = ticks * TICK_MS;
         self.ticked_ms = if late_ms < given_ms + TICK_MS { self.ticked_ms + given_ms } else { now_ms };
-        if self.waits_alone() {
+        if self.waits_alone() || self.doubts() {
             return;
         }
         if std::mem::take(&mut self.is_heard) {
@@ -695,7 +716,7 @@ impl Replica {
 
     /// Asks for votes now, not when the time-out ends: the leader is known to be gone.
     pub fn campaign(&mut self) {
-        if self.is_taking_part() && !self.waits_alone() {
+        if self.is_taking_part() && !self.waits_alone() && !self.doubts() {
             // A replica that must not campaign does not.
             let _ = self.node.campaign();
         }
@@ -832,6 +853,7 @@ impl Replica {
             }
             self.apply(committed)?;
             self.note_committed()?;
+            self.note_what_is_lost();
             self.settle();
             if let Some(start) = restored {
                 // The library has just heard that all of it is on disk.

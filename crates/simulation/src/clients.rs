@@ -7,6 +7,11 @@ use mainstem_replication::history::{CONTROL, Event, Operation, Outcome};
 
 /// A producer gives up waiting for an answer after so long, and asks again.
 const ANSWER_MAX_MS: u64 = 1_500;
+/// Where records may be lost, a producer whose batches were refused so often has lost its place among those of its leader, and begins
+/// anew: under another id, and without the batch.
+const REFUSALS_MAX: usize = 100;
+/// Ids of producers that have begun anew are so far apart.
+const LIFE_IDS: i64 = 1_000_000;
 /// Bytes of a record's value, so that segments fill.
 const VALUE_BYTES: usize = 60;
 
@@ -17,6 +22,9 @@ pub(crate) struct Producer {
     sequence: i32,
     current: Option<Sending>,
     stopped: bool,
+    /// How often it has begun anew.
+    lives: i64,
+    refusals: usize,
 }
 
 /// A batch whose fate is not known.
@@ -38,7 +46,7 @@ struct Waits {
 
 impl Producer {
     pub(crate) fn new(process: i32, partition: usize) -> Producer {
-        Producer { process, partition, sequence: 0, current: None, stopped: false }
+        Producer { process, partition, sequence: 0, current: None, stopped: false, lives: 0, refusals: 0 }
     }
 
     /// It sends what it has begun, and no more.
@@ -46,8 +54,16 @@ impl Producer {
         self.stopped = true;
     }
 
+    fn note_refusal(&mut self) {
+        self.refusals += 1;
+        if self.refusals >= REFUSALS_MAX {
+            (self.sequence, self.current, self.refusals) = (0, None, 0);
+            self.lives += 1;
+        }
+    }
+
     fn batch(&self, values: &[u64]) -> Vec<u8> {
-        let producer_id = i64::from(self.process) + 1;
+        let producer_id = i64::from(self.process) + 1 + LIFE_IDS * self.lives;
         let producer = ProducerFields { producer_id, producer_epoch: 0, base_sequence: self.sequence };
         batch_of(BatchOptions { producer, ..BatchOptions::default() }, values)
     }
@@ -147,7 +163,9 @@ impl World {
                     next_offset: appended.last_offset + 1,
                     until_ms: self.now_ms + ANSWER_MAX_MS,
                 });
+                self.producers[number].refusals = 0;
             }
+            Produced::Failed if self.nodes[node].write_caching() => self.producers[number].note_refusal(),
             Produced::NotLeader | Produced::Failed => {}
         }
     }

@@ -3,7 +3,7 @@
 //! A run draws from a mixture: a kind, the node that it begins at, and how long it is at most. Now and then everything is
 //! repaired instead, and leadership moves.
 
-use crate::world::{QUIET_DELAY_MS, QUIET_SYNC_MS, Stop, World};
+use crate::world::{Added, QUIET_DELAY_MS, QUIET_SYNC_MS, Stop, World};
 use mainstem_log::sim::Random;
 use std::fmt;
 use std::str::FromStr;
@@ -104,9 +104,13 @@ impl FaultKind {
         }
     }
 
-    /// Whether it takes what was not synced. With `write.caching` that may be what was acknowledged, so it is left out there.
-    pub(crate) fn takes_unsynced(self) -> bool {
-        matches!(self, PowerCutOne | PowerCutTwo | PowerCutAll | FailingSync)
+    /// Whether it may take acknowledged records for good, where writes count as persisted (`write.caching`).
+    pub(crate) fn takes_acknowledged(self) -> bool {
+        matches!(self, PowerCutTwo | PowerCutAll | FailingSync)
+    }
+
+    fn is_power_cut(self) -> bool {
+        matches!(self, PowerCutOne | PowerCutTwo | PowerCutAll)
     }
 }
 
@@ -265,9 +269,19 @@ impl World {
         let node = self.random.below(self.nodes.len() as u64) as usize;
         let until_ms = self.now_ms + 50 + self.random.below(4_000);
         let kind = self.kinds.draw(&mut self.random);
-        match kind.filter(|kind| !(kind.takes_unsynced() && self.nodes[node].write_caching())) {
+        match kind.filter(|kind| !self.nodes[node].write_caching() || self.may_happen_with_caching(*kind)) {
             Some(kind) => self.begin_fault(kind, node, until_ms),
             None => self.repair_and_move(node),
+        }
+    }
+
+    /// Where writes count as persisted (`write.caching`), power cuts take what was acknowledged. Of records alone it is known what
+    /// was lost; what coordinators and snapshots have made of it is not.
+    fn may_happen_with_caching(&self, kind: FaultKind) -> bool {
+        match self.adds_up() {
+            Added::Nothing => kind != FailingSync,
+            Added::ByCoordinators => !kind.takes_acknowledged(),
+            Added::InSnapshots => !kind.is_power_cut() && kind != FailingSync,
         }
     }
 

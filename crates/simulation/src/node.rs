@@ -11,8 +11,8 @@ use mainstem_replication::eraftpb::Message;
 use mainstem_replication::history::CONTROL;
 use mainstem_replication::journal::{Journal, JournalSync, Start};
 use mainstem_replication::{
-    Configuration, GroupId, LeaderAppendError, MessageError, Outgoing, Replica, ReplicaId, ReplicaOptions,
-    RoleState, StepError, found,
+    Configuration, GroupId, LeaderAppendError, Lost, MessageError, Outgoing, Replica, ReplicaId,
+    ReplicaOptions, RoleState, StepError, found,
 };
 use parking_lot::Mutex;
 use std::io;
@@ -67,6 +67,11 @@ pub(crate) struct Node {
     clock_ms: i64,
     has_snapshots: bool,
     timestamp_type: TimestampType,
+    /// High watermarks by partition, as on disk, where a power cut may take what was committed. A broker notes them every 5 s; here
+    /// it is done at once, so that of all that was acknowledged somebody can say that it is gone.
+    checkpoint: Vec<i64>,
+    /// Committed records that it has found to be gone, by partition.
+    lost: Vec<(usize, Lost)>,
 }
 
 /// What is wrong with a disk.
@@ -135,6 +140,8 @@ impl Node {
             clock_ms: 0,
             has_snapshots,
             timestamp_type,
+            checkpoint: Vec::new(),
+            lost: Vec::new(),
         };
         let dir = node.open_dir();
         let (mut journal, _) = Journal::open(Arc::new(node.storage.clone()), dir.path()).expect("a journal");
@@ -143,6 +150,7 @@ impl Node {
             let group = group_of(partition);
             found(&mut journal, group, id, &configuration, Start::default()).expect("a founding");
         }
+        node.checkpoint = vec![0; node.partitions.len()];
         node.start(dir, journal, 0);
         node
     }
@@ -172,12 +180,12 @@ impl Node {
         dir.recovered().expect("the recovery is noted");
         let journal = Arc::new(Mutex::new(journal));
         let mut replicas = Vec::new();
-        for (log, identity) in logs.into_iter().zip(self.partitions.iter()) {
+        for (partition, (log, identity)) in logs.into_iter().zip(self.partitions.iter()).enumerate() {
             self.seed = self.seed.wrapping_add(1);
             let options = ReplicaOptions {
                 write_caching: self.write_caching,
                 seed: self.seed,
-                high_watermark: 0,
+                high_watermark: self.checkpoint.get(partition).copied().unwrap_or(0),
                 broadcast_commit: self.seed.is_multiple_of(2),
             };
             let replica = Replica::open(log, group_of(identity), journal.clone(), options, now_ms);
@@ -387,6 +395,11 @@ impl Node {
         }
     }
 
+    /// Committed records that it has found to be gone since the last question, by partition.
+    pub(crate) fn take_lost(&mut self) -> Vec<(usize, Lost)> {
+        std::mem::take(&mut self.lost)
+    }
+
     /// Log start, log end and index of the last entry, while it runs.
     #[cfg(test)]
     pub(crate) fn extent(&self) -> Option<(i64, i64, u64)> {
@@ -499,6 +512,12 @@ impl Node {
                 applier.note(&mut effects, replica);
             }
             flush |= effects.flush;
+            self.lost.extend(effects.lost.drain(..).map(|lost| (partition, lost)));
+            if self.write_caching
+                && let Some(high_watermark) = replica.high_watermark_to_note()
+            {
+                self.checkpoint[partition] = high_watermark;
+            }
             running.confirmed.extend(effects.confirmed.iter().map(|number| (partition, *number)));
             messages.extend(effects.messages.into_iter().map(|message| (partition, message)));
         }

@@ -5,14 +5,14 @@
 //! of [`mainstem_replication::history::check`].
 
 use crate::applier::{Asked, Range};
-use crate::clients::{Consumer, Producer};
+use crate::clients::{At, Consumer, Producer};
 use crate::faults::FaultKinds;
 use crate::node::{Node, NodeOptions};
 use mainstem_log::PartitionIdentity;
 use mainstem_log::sim::Random;
 use mainstem_replication::eraftpb::Message;
 use mainstem_replication::history::{Event, Operation, Outcome, Violation, check};
-use mainstem_replication::{Outgoing, Repeat, RepeatAnswer, Repeated, ReplicaId, Standing};
+use mainstem_replication::{Lost, Outgoing, Repeat, RepeatAnswer, Repeated, ReplicaId, Standing};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -75,6 +75,9 @@ pub struct Verdict {
     pub agreed: bool,
     /// Snapshots of the leader that took the place of a replica's log.
     pub restored: usize,
+    /// Whether writes count as persisted (`write.caching`): after a power cut of all, elections wait until replicas vote that may
+    /// have lost something.
+    pub write_caching: bool,
 }
 
 impl Verdict {
@@ -119,6 +122,8 @@ pub(crate) struct World {
     pub(crate) now_ms: u64,
     pub(crate) random: Random,
     pub(crate) nodes: Vec<Node>,
+    /// Whether nodes write snapshots.
+    has_snapshots: bool,
     /// How many partitions there are; producers and consumers have the first ones.
     partitions: usize,
     data_partitions: usize,
@@ -209,6 +214,7 @@ impl World {
         World {
             now_ms: 0,
             nodes,
+            has_snapshots,
             partitions: count,
             data_partitions,
             packets: BTreeMap::new(),
@@ -340,6 +346,10 @@ impl World {
     fn drive(&mut self, number: usize) {
         let outgoing = self.nodes[number].drive(self.now_ms, self.sync_max_ms, &mut self.random);
         self.restored += self.nodes[number].take_restored();
+        for (partition, Lost { offset, records }) in self.nodes[number].take_lost() {
+            let at = At::new(partition, offset, records.unsigned_abs());
+            self.note(number as i32 + 1, Operation::Lost, Outcome::Ok, at);
+        }
         for (partition, outgoing) in outgoing {
             self.send(number, partition, outgoing);
         }
@@ -363,6 +373,15 @@ impl World {
         *last = arrival.max(*last);
         self.sent += 1;
         self.packets.insert((*last, self.sent), Packet { from, to, frame });
+    }
+
+    /// What nodes make of their logs.
+    pub(crate) fn adds_up(&self) -> Added {
+        match (self.has_snapshots, self.partitions > self.data_partitions) {
+            (true, _) => Added::InSnapshots,
+            (_, true) => Added::ByCoordinators,
+            _ => Added::Nothing,
+        }
     }
 
     pub(crate) fn count_fault(&mut self, name: &'static str) {
@@ -461,10 +480,33 @@ impl World {
         }
         let violations = check(&self.history);
         let acknowledged = self.acknowledged().count();
+        let write_caching = self.nodes.iter().any(Node::write_caching);
         let World { history, faults, restored, .. } = self;
         let done = BTreeMap::new();
-        Verdict { seed, history, violations, acknowledged, faults, done, resumed_after_ms, agreed, restored }
+        Verdict {
+            seed,
+            history,
+            violations,
+            acknowledged,
+            faults,
+            done,
+            resumed_after_ms,
+            agreed,
+            restored,
+            write_caching,
+        }
     }
+}
+
+/// What nodes make of their logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Added {
+    /// Consumers read them.
+    Nothing,
+    /// Coordinators have groups and transactions in them.
+    ByCoordinators,
+    /// Snapshots take the place of their beginnings.
+    InSnapshots,
 }
 
 /// How a node goes down.

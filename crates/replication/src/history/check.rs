@@ -1,11 +1,14 @@
 //! The checker: reads a history once for what is known of transactions, then each partition for itself.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CONTROL, Event, Fault, NO_PARTITION, Operation, Outcome, Violation};
 
 /// Everything that durable logs cannot have done, sorted.
 pub fn check(events: &[Event]) -> Vec<Violation> {
+    let events = without_what_was_lost(events);
+    let events = &*events;
     let transactions = Transactions::of(events);
     let mut by_partition: BTreeMap<i32, Vec<&Event>> = BTreeMap::new();
     for event in events.iter().filter(|event| event.partition != NO_PARTITION) {
@@ -20,6 +23,35 @@ pub fn check(events: &[Event]) -> Vec<Violation> {
     check_cycles(&transactions, &mut violations);
     check_commits(events, &transactions, &mut violations);
     violations.into_iter().collect()
+}
+
+/// The events without what replicas have said to be lost since, and is: the fate of such an append is not known, and who has read
+/// such a record goes on anywhere. What is lost and was not said to be stays.
+fn without_what_was_lost(events: &[Event]) -> Cow<'_, [Event]> {
+    let is_report = |event: &Event| event.operation == Operation::Lost;
+    let reports: Vec<_> = events.iter().enumerate().filter(|(_, event)| is_report(event)).collect();
+    if reports.is_empty() {
+        return Cow::Borrowed(events);
+    }
+    let finals = events.iter().filter(|event| event.operation == Operation::Final);
+    let kept: BTreeSet<_> = finals.map(|event| (event.partition, event.offset, event.value)).collect();
+    let is_lost = |rank: usize, event: &Event| {
+        let covers = |(at, report): &(usize, &Event)| {
+            let end = report.offset.saturating_add_unsigned(report.value);
+            *at > rank && report.partition == event.partition && (report.offset..end).contains(&event.offset)
+        };
+        !kept.contains(&(event.partition, event.offset, event.value)) && reports.iter().any(covers)
+    };
+    let known = |(rank, event): (usize, &Event)| match event.operation {
+        Operation::Append if is_placed(&&event) && is_lost(rank, event) => {
+            Event { outcome: Outcome::Info, offset: -1, ..*event }
+        }
+        Operation::Read | Operation::ReadCommitted if is_placed(&&event) && is_lost(rank, event) => {
+            Event { operation: Operation::Assign, offset: -1, value: 0, ..*event }
+        }
+        _ => *event,
+    };
+    Cow::Owned(events.iter().enumerate().map(known).collect())
 }
 
 fn is_placed(event: &&&Event) -> bool {

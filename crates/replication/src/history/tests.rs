@@ -1,7 +1,7 @@
 use super::*;
 use Operation::{
     AbortTransaction, Append, Assign, Begin, Commit, CommitTransaction, Committed, End, Final, LastStable,
-    Read, ReadCommitted,
+    Lost, Read, ReadCommitted,
 };
 use Outcome::{Fail, Info, Invoke, Ok};
 
@@ -73,6 +73,34 @@ fn what_a_replica_does_not_have_is_lost() {
         (3, Final, Ok, 0, 3, 9),
     ];
     assert_eq!(after_two(&lines), [hole]);
+}
+
+/// What a replica has said to be lost may be, and others may be in its place; nothing else.
+#[test]
+fn what_was_said_to_be_lost_may_be() {
+    let others = [(2, Append, Invoke, 0, -1, 9), (2, Append, Ok, 0, 1, 9)];
+    let goes_on = [(5, Read, Ok, 0, 2, 10), (2, Append, Invoke, 0, -1, 10)];
+    let has = [(3, Final, Ok, 0, 0, 7), (3, Final, Ok, 0, 1, 9), (3, Final, Ok, 0, 2, 10)];
+    let reads = [(5, Read, Ok, 0, 0, 7), (5, Read, Ok, 0, 1, 8)];
+    let with = |report: Line| after_two(&[&reads[..], &[report], &others, &goes_on, &has].concat());
+    assert_eq!(with((3, Lost, Ok, 0, 1, 1)), []);
+    let inconsistent = Fault::Inconsistent { offset: 1, value: 8, other: 9 };
+    let lost = Fault::Lost { process: 3, offset: 1, value: 8 };
+    // Of another partition, before it, behind it, of nothing.
+    for report in
+        [(3, Lost, Ok, 1, 1, 1), (3, Lost, Ok, 0, 0, 1), (3, Lost, Ok, 0, 2, 5), (3, Lost, Ok, 0, 1, 0)]
+    {
+        assert_eq!(with(report), [lost.clone(), inconsistent.clone()], "{report:?}");
+    }
+    // What is acknowledged after that is not excused, nor what is read.
+    assert_eq!(faults(&[&[(3, Lost, Ok, 0, 0, 2)], &TWO[..], &has[..1]].concat()), [lost]);
+    let read = [(1, Append, Invoke, 0, -1, 8), (3, Lost, Ok, 0, 0, 2), (5, Read, Ok, 0, 1, 8)];
+    assert_eq!(faults(&[&read[..], &others, &has[1..2]].concat()), [inconsistent]);
+    // What is still there has to be everywhere.
+    let lost = Fault::Lost { process: 4, offset: 1, value: 8 };
+    let lines =
+        [(3, Lost, Ok, 0, 1, 1), (3, Final, Ok, 0, 0, 7), (3, Final, Ok, 0, 1, 8), (4, Final, Ok, 0, 0, 7)];
+    assert_eq!(after_two(&lines), [lost]);
 }
 
 #[test]

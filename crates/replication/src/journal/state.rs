@@ -65,7 +65,10 @@ impl GroupState {
         }
     }
 
+    /// Entries are gone from an index on: of those that come in their place, none is known to be committed.
     fn cut(&mut self, index: u64) {
+        let last = index.saturating_sub(1);
+        (self.committed, self.applied) = (self.committed.min(last), self.applied.min(last));
         self.entries.retain(|entry| entry.index < index);
         self.marks.retain(|mark| mark.index < index);
     }

@@ -305,6 +305,25 @@ fn a_journal_that_has_grown_is_written_anew_with_the_same_content() {
     assert_eq!(open(&storage).group(group(0)).unwrap().vote.term, 9_999);
 }
 
+/// What comes in the place of committed entries that are gone is not committed for that.
+#[test]
+fn a_cut_before_the_commit_takes_that_along() {
+    let storage = disk();
+    let mut journal = open(&storage);
+    journal.append(group(0), &frames()).unwrap();
+    let noted = |journal: &Journal| journal.group(group(0)).map(|state| (state.committed, state.applied));
+    assert_eq!(noted(&journal), Some((7, 6)));
+    journal.append(group(0), &[Frame::Cut { index: 8 }, entry(8, 3, 40)]).unwrap();
+    assert_eq!(noted(&journal), Some((7, 6)));
+    journal.append(group(0), &[Frame::Cut { index: 6 }]).unwrap();
+    assert_eq!(noted(&journal), Some((5, 5)));
+    journal.append(group(0), &[entry(6, 3, 30), entry(7, 3, 30), entry(8, 3, 30)]).unwrap();
+    journal.rewrite().unwrap();
+    drop(journal);
+    storage.kill();
+    assert_eq!(noted(&open(&storage)), Some((5, 5)));
+}
+
 /// A sync of the file that was replaced meanwhile makes nothing durable that is not.
 #[test]
 fn a_sync_of_the_file_before_a_rewrite_says_nothing_of_the_next() {

@@ -58,7 +58,7 @@ impl Replica {
 
     /// Begins with what is in log and journal, as at a start: what the library has wanted written is not all there. What is
     /// there and not durable is not taken for persisted.
-    fn begin_anew(&mut self) -> Result<(), ReplicaError> {
+    pub(super) fn begin_anew(&mut self) -> Result<(), ReplicaError> {
         let before = &self.node.raft.raft_log;
         let persisted = before.persisted;
         let mut state = self.journal.lock().group(self.group).cloned().ok_or(ReplicaError::Unknown)?;

@@ -523,8 +523,7 @@ impl Partition {
             return;
         }
         if let Ok(Stored::Replicated(member)) = &self.lock().log {
-            let log = member.replica.log();
-            log.dir().checkpoints().replication.set(log.partition(), log.ends().high_watermark);
+            member.note_high_watermark();
         }
     }
 
@@ -584,7 +583,9 @@ impl Partition {
             offered,
             restored,
             confirmed,
+            lost,
         } = effects;
+        lost.into_iter().for_each(|lost| replication.links.note_lost(lost.records));
         aftermath.flush = flush;
         if !messages.is_empty() {
             let links = &replication.links;
@@ -853,11 +854,18 @@ impl Member {
     pub(super) fn prepare_close(&mut self) -> Result<(), ReplicaError> {
         if self.is_running() {
             self.is_closing = true;
-            let log = self.replica.log();
-            log.dir().checkpoints().replication.set(log.partition(), log.ends().high_watermark);
+            self.note_high_watermark();
             self.replica.prepare_close()?;
         }
         Ok(())
+    }
+
+    /// Notes the high watermark where a restart begins with it.
+    fn note_high_watermark(&self) {
+        if let Some(offset) = self.replica.high_watermark_to_note() {
+            let log = self.replica.log();
+            log.dir().checkpoints().replication.set(log.partition(), offset);
+        }
     }
 }
 

@@ -1,0 +1,269 @@
+//! What a power cut takes from a log whose batches count as persisted when they are written (`write.caching`).
+//!
+//! A replica then starts with less than it has acknowledged. To the first leader that it hears it says where its log ends; the
+//! leader takes back what it has counted on, and sends the rest again. Until the replica has caught up, or for [`DOUBT_MS`], it
+//! gives no vote and asks for none: those that have lost nothing elect one of them, if they are a majority.
+//!
+//! Where too many have lost the same committed records, a leader is elected that does not have them, and others come in their
+//! place. A replica that has them cuts them off, and each that has known them to be committed says so in the log and to its
+//! driver ([`Lost`]) when it takes what is in their place. What was committed after the last checkpoint of the high watermark,
+//! and is known to no replica that ran on, nobody can say.
+
+use super::{ELECTION_TICKS, Replica, ReplicaOptions, TICK_MS};
+use crate::error::ReplicaError;
+use crate::journal::{EntryKind, GroupState, InternalEntry};
+use mainstem_log::Log;
+use mainstem_log::dir::LastStop;
+use raft::StateRole;
+use raft::eraftpb::{Message, MessageType};
+
+/// So long a replica that may have lost what it has acknowledged leaves elections to the others: twice the longest time-out, 4 s.
+pub(super) const DOUBT_MS: u64 = 4 * ELECTION_TICKS as u64 * TICK_MS;
+
+/// Committed records that are in no log of the group any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lost {
+    /// The offset of the first one.
+    pub offset: i64,
+    /// How many offsets are gone that this replica has known to be committed.
+    pub records: i64,
+}
+
+/// What a replica knows that may be lost.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    /// What was committed, until it is certain that it is here, or gone.
+    known: Option<Known>,
+    /// A leader is to be told where the log ends.
+    is_to_say_end: bool,
+    /// It takes no part in elections before.
+    doubts_until_ms: u64,
+}
+
+/// What was committed: the records before an offset, and the entries that their terms begin with, which say what came in the
+/// place of records that are gone.
+#[derive(Debug)]
+struct Known {
+    offset: i64,
+    begins: Vec<Begin>,
+}
+
+/// The first entry of a term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Begin {
+    index: u64,
+    term: u64,
+    offset: i64,
+}
+
+impl Known {
+    /// All records before an offset, of a group with these internal entries.
+    fn of(offset: i64, entries: &[InternalEntry]) -> Known {
+        Known { offset, begins: begins_before(offset, entries).collect() }
+    }
+
+    /// Where records are gone from, as far as these internal entries say, in a group with entries from the `first` to the `last`
+    /// index; `None`: nowhere.
+    fn gone_from(&self, entries: &[InternalEntry], (first, last): (u64, u64)) -> Option<i64> {
+        let here: Vec<_> = begins_before(self.offset, entries).collect();
+        let is_here = |begin: &&Begin| (first..=last).contains(&begin.index);
+        let missing = self.begins.iter().filter(is_here).filter(|begin| !here.contains(begin));
+        let others = here.iter().filter(|begin| !self.begins.contains(begin));
+        missing.chain(others).map(|begin| begin.offset).min()
+    }
+}
+
+/// The beginnings of terms of which there are records before an offset.
+fn begins_before(offset: i64, entries: &[InternalEntry]) -> impl Iterator<Item = Begin> {
+    let is_before = move |entry: &&InternalEntry| entry.kind == EntryKind::NoOp && entry.offset < offset;
+    entries.iter().filter(is_before).map(|entry| Begin {
+        index: entry.index,
+        term: entry.term,
+        offset: entry.offset,
+    })
+}
+
+impl Losses {
+    /// What a log that was just opened may have lost.
+    pub(super) fn of(log: &Log, state: &GroupState, options: &ReplicaOptions, now_ms: u64) -> Losses {
+        // A group that begins has nothing to lose.
+        if !options.write_caching || state.vote.term <= state.start.term {
+            return Losses::default();
+        }
+        let (end, offset) = (log.ends().log_end, options.high_watermark);
+        if end < offset {
+            let (partition, records) = (log.partition(), offset - end);
+            tracing::warn!(
+                %partition,
+                offset = end,
+                records,
+                "{records} committed records from {end} on are not here any more (write.caching): they come from the other \
+                 replicas, if those have them"
+            );
+        }
+        let is_doubtful =
+            log.dir().last_stop() == LastStop::UncleanOtherBoot && state.configuration.voters.len() > 1;
+        Losses {
+            known: (offset > 0).then(|| Known::of(offset, &state.entries)),
+            is_to_say_end: is_doubtful,
+            doubts_until_ms: if is_doubtful { now_ms + DOUBT_MS } else { 0 },
+        }
+    }
+}
+
+impl Replica {
+    /// The high watermark, where it is to be noted for the next start ([`ReplicaOptions::high_watermark`]). `None`: what was noted
+    /// before stays. With `write.caching` it is what a power cut leaves of what this replica has known: that has to be resolved
+    /// first, and the journal has to have the terms of the records durably.
+    pub fn high_watermark_to_note(&self) -> Option<i64> {
+        let is_certain = || {
+            let durable = self.journal.lock().durable();
+            self.losses.known.is_none() && self.unsynced.journal_upto() <= durable
+        };
+        (!self.options.write_caching || is_certain()).then(|| self.log.ends().high_watermark)
+    }
+
+    /// Whether it may lack what it has acknowledged, and so takes no part in elections.
+    pub(super) fn doubts(&self) -> bool {
+        self.now_ms < self.losses.doubts_until_ms
+    }
+
+    /// Whether a message asks for what a replica in doubt does not do.
+    pub(super) fn is_for_one_without_doubt(&self, message: &Message) -> bool {
+        self.doubts()
+            && matches!(
+                message.get_msg_type(),
+                MessageType::MsgRequestPreVote | MessageType::MsgRequestVote | MessageType::MsgTimeoutNow
+            )
+    }
+
+    /// An append of the leader was taken. A replica that has the beginning of the leader's term has all that was committed before
+    /// it; with what the leader has committed since, there is no doubt any more.
+    pub(super) fn end_doubt(&mut self, kind: MessageType, from: u64, committed: u64) {
+        let (raft, log) = (&self.node.raft, &self.node.raft.raft_log);
+        let has_all = log.last_term() == raft.term && log.committed >= committed;
+        if kind == MessageType::MsgAppend && raft.leader_id == from && has_all {
+            self.losses.doubts_until_ms = 0;
+        }
+    }
+
+    /// Has the library hear nothing of entries that a power cut has taken from this replica or from another one. Returns the
+    /// index that the leader is to be told is not here ([`Replica::say_end`]), if it is.
+    pub(super) fn allow_for_losses(&mut self, message: &mut Message) -> Result<Option<u64>, ReplicaError> {
+        let is_of_group = || self.configuration.replicas().any(|replica| replica.0 == message.from);
+        if !self.options.write_caching || message.term < self.node.raft.term || !is_of_group() {
+            return Ok(None);
+        }
+        match message.get_msg_type() {
+            MessageType::MsgHeartbeat => return Ok(self.allow_for_own_loss(message)),
+            MessageType::MsgAppend => self.cut_what_the_leader_lacks(message)?,
+            MessageType::MsgAppendResponse => self.forget_what_was_matched(message),
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    /// A leader may count on entries that are not here.
+    fn allow_for_own_loss(&self, message: &mut Message) -> Option<u64> {
+        let log = &self.node.raft.raft_log;
+        let (last, counted_on) = (log.last_index(), message.commit);
+        if counted_on > last {
+            message.commit = log.committed;
+        }
+        (counted_on > last || self.losses.is_to_say_end).then(|| counted_on.max(last))
+    }
+
+    /// Says to a leader where the log ends, as if it had sent entries behind `index`.
+    pub(super) fn say_end(&mut self, to: u64, index: u64) {
+        let raft = &mut self.node.raft;
+        if raft.leader_id != to || raft.state != StateRole::Follower {
+            return;
+        }
+        let mut message =
+            Message { msg_type: MessageType::MsgAppendResponse, reject: true, index, ..Message::default() };
+        (message.from, message.to, message.term) = (self.own.0, to, raft.term);
+        (message.reject_hint, message.log_term) = (raft.raft_log.last_index(), raft.raft_log.last_term());
+        message.commit = raft.raft_log.committed;
+        raft.msgs.push(message);
+        self.losses.is_to_say_end = false;
+    }
+
+    /// Of a leader: a replica refuses entries behind what it has acknowledged, which it does where it has lost that. What it has is
+    /// asked anew.
+    fn forget_what_was_matched(&mut self, message: &mut Message) {
+        let (own, raft) = (self.own.0, &mut self.node.raft);
+        let is_refusal = message.reject && message.request_snapshot == 0;
+        if !is_refusal || raft.state != StateRole::Leader || raft.term != message.term || message.from == own
+        {
+            return;
+        }
+        let last = raft.raft_log.last_index();
+        let Some(progress) = raft.mut_prs().get_mut(message.from) else { return };
+        let (matched, end) = (progress.matched, message.reject_hint);
+        if matched <= end {
+            return;
+        }
+        // The library takes the refusal for an answer to what it has just asked.
+        message.index = message.index.min(last);
+        progress.matched = 0;
+        progress.become_probe();
+        progress.next_idx = message.index + 1;
+        self.standing.retain(|(id, _)| *id != message.from);
+        self.asked.retain(|(id, ..)| *id != message.from);
+        let (partition, node) = (self.log.partition(), crate::ReplicaId(message.from).node());
+        tracing::warn!(%partition, node, matched, end, "a replica has lost entries that it had acknowledged: they are sent again");
+    }
+
+    /// A leader without entries that are committed here was elected by replicas that have lost them: they are gone.
+    fn cut_what_the_leader_lacks(&mut self, message: &Message) -> Result<(), ReplicaError> {
+        let (index, committed) = (&self.node.store().index, self.node.raft.raft_log.committed);
+        let is_gone = |entry: &&raft::eraftpb::Entry| {
+            let is_committed = entry.index > index.start().index && entry.index <= committed;
+            is_committed && index.term(entry.index) != Some(entry.term)
+        };
+        let Some(first) = message.get_entries().iter().find(is_gone).map(|entry| entry.index) else {
+            return Ok(());
+        };
+        let offset = index.offset_behind(first - 1, &self.log)?;
+        let offset = offset.ok_or_else(|| ReplicaError::Damaged(format!("no entry precedes {first}")))?;
+        let known = self.committed_offset.1;
+        if self.losses.known.as_ref().is_none_or(|before| before.offset < known) {
+            self.losses.known = Some(Known::of(known, index.internal_entries()));
+        }
+        let mut frames = Vec::new();
+        self.cut(first, &mut frames)?;
+        self.write_frames(&mut frames)?;
+        self.committed_offset = self.committed_offset.min((first - 1, offset));
+        // Of what was to be sent, that is not here any more.
+        self.effects.messages.retain(|outgoing| outgoing.offsets.end <= offset);
+        self.effects.high_watermark =
+            self.effects.high_watermark.map(|before| before.min(self.log.ends().high_watermark));
+        self.begin_anew()
+    }
+
+    /// Entries were written, or more is committed: says what is gone of that which was known to be committed.
+    pub(super) fn note_what_is_lost(&mut self) {
+        let Some(known) = &self.losses.known else { return };
+        let known_to = known.offset;
+        let index = &self.node.store().index;
+        let Some(offset) = known.gone_from(index.internal_entries(), (index.first(), index.last())) else {
+            if self.committed_offset.1 >= known_to {
+                self.losses.known = None;
+            }
+            return;
+        };
+        self.losses.known = None;
+        let (partition, records) = (self.log.partition(), known_to - offset);
+        tracing::warn!(
+            %partition,
+            offset,
+            records,
+            "{records} committed records from {offset} on are lost: power cuts have taken them from a majority of the replicas \
+             (write.caching)"
+        );
+        self.effects.lost.push(Lost { offset, records });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,343 @@
+//! Three replicas whose messages are handed over one by one, and logs that come back shorter than they were.
+
+use super::super::{TICK_MS, found, sync_log};
+use super::*;
+use crate::error::MessageError;
+use crate::journal::{Journal, Start};
+use crate::{Configuration, GroupId, ReplicaId, RoleState, StepError};
+use mainstem_log::dir::{LogDir, NodeIdentity};
+use mainstem_log::sim::SimStorage;
+use mainstem_log::{LogConfig, Origin, PartitionIdentity, ReadBound, prepare};
+use mainstem_records::{Batch, BatchBuilder, BatchOptions, Scratch};
+use parking_lot::Mutex;
+use std::path::Path;
+use std::sync::Arc;
+
+const GROUP: GroupId = GroupId { topic_id: [7; 16], partition: 0 };
+
+struct Group {
+    caching: bool,
+    now_ms: u64,
+    disks: Vec<SimStorage>,
+    /// How often each machine has started.
+    boots: Vec<u64>,
+    replicas: Vec<Option<Replica>>,
+    /// Replicas that get nothing and are not heard.
+    cut_off: Vec<usize>,
+    lost: Vec<(usize, Lost)>,
+}
+
+fn id(node: usize) -> ReplicaId {
+    ReplicaId::new(node as i32 + 1, 1)
+}
+
+fn message(kind: MessageType, from: usize, to: usize, term: u64) -> Message {
+    Message { msg_type: kind, from: id(from).0, to: id(to).0, term, ..Message::default() }
+}
+
+impl Group {
+    /// Three replicas, of which the first one leads.
+    fn led_by_first(caching: bool) -> Group {
+        let mut group = Group {
+            caching,
+            now_ms: 0,
+            disks: vec![SimStorage::new(), SimStorage::new(), SimStorage::new()],
+            boots: vec![0; 3],
+            replicas: vec![None, None, None],
+            cut_off: Vec::new(),
+            lost: Vec::new(),
+        };
+        (0..3).for_each(|node| group.open(node, i64::MAX, 0));
+        group.replica(0).campaign();
+        group.exchange();
+        assert_eq!(group.replica(0).role().state, RoleState::Leader);
+        group
+    }
+
+    fn replica(&mut self, node: usize) -> &mut Replica {
+        self.replicas[node].as_mut().expect("it is open")
+    }
+
+    /// Starts a replica, under another boot, with what its log has before an offset.
+    fn open(&mut self, node: usize, keep: i64, high_watermark: i64) {
+        self.replicas[node] = None;
+        self.disks[node].kill();
+        self.boots[node] += 1;
+        let storage = Arc::new(self.disks[node].clone());
+        let identity = NodeIdentity { cluster_id: Some("cluster".into()), node_id: node as i32 + 1 };
+        let boot = format!("boot-{}", self.boots[node]);
+        let dir = LogDir::open(storage.clone(), Path::new("/data"), &identity, &boot).expect("a directory");
+        let (mut journal, _) = Journal::open(storage, dir.path()).expect("a journal");
+        if journal.group(GROUP).is_none() {
+            let voters = Configuration::of_voters(&[id(0), id(1), id(2)]);
+            found(&mut journal, GROUP, id(node), &voters, Start::default()).expect("a founding");
+        }
+        let partition = PartitionIdentity { topic: "t".into(), topic_id: GROUP.topic_id, partition: 0 };
+        let config = Arc::new(LogConfig { retention_ms: None, ..LogConfig::default() });
+        let (mut log, _) = Log::open(&dir, &partition, config, self.now_ms).expect("a log");
+        log.truncate_suffix(keep, self.now_ms).expect("a cut");
+        dir.recovered().expect("the recovery is noted");
+        let options = ReplicaOptions {
+            write_caching: self.caching,
+            seed: node as u64,
+            high_watermark,
+            broadcast_commit: true,
+        };
+        let journal = Arc::new(Mutex::new(journal));
+        let replica = Replica::open(log, GROUP, journal, options, self.now_ms).expect("a replica");
+        self.replicas[node] = Some(replica);
+    }
+
+    fn end(&mut self, node: usize) -> i64 {
+        self.replica(node).log().ends().log_end
+    }
+
+    /// Appends batches of one record at the leader.
+    fn append(&mut self, leader: usize, count: usize) {
+        for _ in 0..count {
+            let mut builder = BatchBuilder::new(BatchOptions::default());
+            builder.append(0, None, Some(b"value"), &[]).expect("a record");
+            let bytes = builder.build().expect("a batch");
+            let now_ms = self.now_ms;
+            let replica = self.replica(leader);
+            let config = replica.log().config().clone();
+            let mut out = Vec::new();
+            let batch = prepare(&bytes, &config, 0, Origin::Client, &mut Scratch::new(), &mut out);
+            replica.append(&batch.expect("a batch of ours"), now_ms).expect("it leads");
+        }
+    }
+
+    /// Hands over all messages until there are none, with all syncs done at once.
+    fn exchange(&mut self) {
+        loop {
+            let mut on_their_way = Vec::new();
+            for node in 0..3 {
+                let Some(replica) = &mut self.replicas[node] else { continue };
+                if replica.failed().is_some() {
+                    continue;
+                }
+                replica.journal().lock().sync().expect("a sync");
+                sync_log(&mut replica.log).expect("a sync");
+                replica.persisted();
+                let effects = replica.drive().expect("it works");
+                replica.check();
+                self.lost.extend(effects.lost.iter().map(|lost| (node, *lost)));
+                for outgoing in effects.messages {
+                    let bytes = read(replica.log(), outgoing.offsets.clone());
+                    on_their_way.push((node, outgoing, bytes));
+                }
+            }
+            if on_their_way.is_empty() {
+                return;
+            }
+            for (from, outgoing, bytes) in on_their_way {
+                let to = outgoing.to.node() as usize - 1;
+                if let Some(sender) = self.replicas[from].as_mut().filter(|_| outgoing.stands) {
+                    // Nobody repeats it here: it is said in full each time.
+                    sender.note_refusal(outgoing.to);
+                }
+                let arrives = !self.cut_off.contains(&from) && !self.cut_off.contains(&to);
+                if let Some(replica) = self.replicas[to].as_mut().filter(|_| arrives) {
+                    replica.step(outgoing.message, outgoing.offset, &bytes).expect("a message");
+                }
+            }
+        }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        for _ in 0..ms / TICK_MS {
+            self.now_ms += TICK_MS;
+            let now_ms = self.now_ms;
+            self.replicas.iter_mut().flatten().for_each(|replica| replica.tick(now_ms));
+            self.exchange();
+        }
+    }
+}
+
+fn read(log: &Log, offsets: std::ops::Range<i64>) -> Vec<u8> {
+    let (mut bytes, mut next) = (Vec::new(), offsets.start);
+    while next < offsets.end {
+        let range =
+            log.read_waiting(next, ReadBound::LogEnd, 1 << 20, true).expect("a read").expect("records");
+        let some = range.to_vec().expect("a read");
+        let mut rest = &some[..];
+        while next < offsets.end
+            && let Ok((batch, behind)) = Batch::split_first(rest)
+        {
+            bytes.extend_from_slice(batch.bytes());
+            (next, rest) = (batch.next_offset(), behind);
+        }
+    }
+    bytes
+}
+
+#[test]
+fn a_leader_takes_back_what_it_has_counted_on_and_sends_it_again() {
+    let mut group = Group::led_by_first(true);
+    group.append(0, 10);
+    group.exchange();
+    assert_eq!(group.end(1), 10);
+    group.open(1, 6, 10);
+    assert_eq!(group.end(1), 6);
+    group.replica(0).report_unreachable(id(1));
+    group.pass(1_000);
+    assert_eq!((group.end(1), group.replica(1).failed()), (10, None));
+    assert_eq!(group.replica(0).role().state, RoleState::Leader);
+    // And what comes then.
+    group.append(0, 3);
+    group.exchange();
+    let matched = group.replica(0).matched();
+    assert!(matched.iter().all(|(_, index)| *index == matched[0].1), "{matched:?}");
+    assert_eq!((group.end(1), group.lost.len()), (13, 0));
+}
+
+/// A refusal that does not contradict an acknowledgement leaves it as it is, and so does any where no caching is.
+#[test]
+fn only_a_refusal_behind_what_was_acknowledged_is_one_of_a_loss() {
+    for caching in [true, false] {
+        let mut group = Group::led_by_first(caching);
+        group.append(0, 5);
+        group.exchange();
+        let (last, term, _) = group.replica(0).last_and_committed();
+        let refusal = |hint| {
+            let mut refusal = message(MessageType::MsgAppendResponse, 1, 0, term);
+            (refusal.reject, refusal.index, refusal.reject_hint, refusal.log_term) = (true, last, hint, term);
+            refusal
+        };
+        let matched = |group: &mut Group| group.replica(0).matched()[1].1;
+        group.replica(0).step(refusal(last), 0, &[]).expect("a message");
+        assert_eq!(matched(&mut group), last);
+        group.replica(0).step(refusal(last - 2), 0, &[]).expect("a message");
+        assert_eq!(matched(&mut group), if caching { 0 } else { last });
+    }
+}
+
+#[test]
+fn without_caching_a_leader_that_counts_on_more_is_a_lost_promise() {
+    for caching in [true, false] {
+        let mut group = Group::led_by_first(caching);
+        group.append(0, 10);
+        group.exchange();
+        let (last, term, _) = group.replica(0).last_and_committed();
+        group.open(1, 6, 10);
+        let mut heartbeat = message(MessageType::MsgHeartbeat, 0, 1, term);
+        heartbeat.commit = last;
+        let stepped = group.replica(1).step(heartbeat, 0, &[]);
+        match stepped {
+            Ok(()) => assert!(caching),
+            Err(StepError::Message(error)) => assert!(!caching && error == MessageError::LostPromise),
+            Err(StepError::Replica(error)) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_replica_in_doubt_gives_no_vote_until_its_time_is_over_or_it_has_caught_up() {
+    for catches_up in [false, true] {
+        let mut group = Group::led_by_first(true);
+        group.append(0, 10);
+        group.exchange();
+        group.open(1, 6, 10);
+        assert!(group.replica(1).doubts());
+        if catches_up {
+            group.replica(0).report_unreachable(id(1));
+            group.pass(1_000);
+            assert!(!group.replica(1).doubts());
+            continue;
+        }
+        // The third one lacks nothing but what the second one has lost: with its vote it would lead.
+        group.replicas[0] = None;
+        group.open(2, 7, 0);
+        group.replica(2).losses.doubts_until_ms = 0;
+        group.pass(DOUBT_MS - 2 * TICK_MS);
+        assert_ne!(group.replica(2).role().state, RoleState::Leader);
+        group.pass(DOUBT_MS);
+        let leads = |group: &mut Group, node: usize| group.replica(node).role().state == RoleState::Leader;
+        assert!(leads(&mut group, 1) || leads(&mut group, 2));
+    }
+}
+
+#[test]
+fn a_replica_cuts_off_what_its_new_leader_has_lost_and_counts_it() {
+    let mut group = Group::led_by_first(true);
+    group.append(0, 10);
+    group.exchange();
+    group.cut_off = vec![0];
+    // Without what they had noted as committed they do not know that it is gone.
+    group.open(1, 6, 0);
+    group.open(2, 4, 8);
+    group.pass(3 * DOUBT_MS);
+    assert_eq!(group.replica(1).role().state, RoleState::Leader, "it has more than the other one");
+    assert_eq!(group.lost, [(2, Lost { offset: 6, records: 2 })]);
+    group.append(1, 1);
+    group.exchange();
+    group.cut_off.clear();
+    group.replica(1).report_unreachable(id(0));
+    group.pass(4_000);
+    assert_eq!(group.lost[1..], [(0, Lost { offset: 6, records: 4 })]);
+    assert_eq!((0..3).map(|node| group.end(node)).collect::<Vec<_>>(), [7, 7, 7]);
+    assert!(group.replicas.iter().flatten().all(|replica| replica.failed().is_none()));
+}
+
+/// What was noted as committed stays noted until it is certain that it is here or gone: it may take more than one start.
+#[test]
+fn what_is_known_to_be_committed_outlives_another_start() {
+    let mut group = Group::led_by_first(true);
+    group.append(0, 10);
+    group.exchange();
+    assert_eq!(group.replica(1).high_watermark_to_note(), Some(10));
+    group.cut_off = vec![0];
+    group.open(1, 6, 10);
+    assert_eq!(group.replica(1).high_watermark_to_note(), None);
+    group.open(1, 5, 10);
+    group.open(2, 4, 0);
+    group.pass(3 * DOUBT_MS);
+    assert_eq!(group.replica(1).role().state, RoleState::Leader, "it has more than the other one");
+    assert_eq!(group.lost, [(1, Lost { offset: 5, records: 5 })]);
+    assert_eq!(group.replica(1).high_watermark_to_note(), Some(5));
+    // What is in the place of the lost records is not known to be committed.
+    group.append(1, 7);
+    group.exchange();
+    group.open(1, 12, 12);
+    group.cut_off.clear();
+    group.pass(3 * DOUBT_MS);
+    assert_eq!(group.lost[1..], [(0, Lost { offset: 5, records: 5 })]);
+    assert_eq!((0..3).map(|node| group.end(node)).collect::<Vec<_>>(), [12, 12, 12]);
+}
+
+/// The entry that a term begins with may be in no log any more: others are in the place of the records behind it.
+#[test]
+fn records_are_gone_from_where_their_term_began() {
+    let begin =
+        |index, term, offset| InternalEntry { index, term, offset, kind: EntryKind::NoOp, data: Vec::new() };
+    let gone_from = |before: &[InternalEntry], here: &[InternalEntry], last| {
+        Known::of(100, before).gone_from(here, (1, last))
+    };
+    let before = [begin(1, 1, 0), begin(52, 3, 50), begin(153, 4, 150)];
+    assert_eq!(gone_from(&before, &before[..1], 40), None, "it has less");
+    assert_eq!(gone_from(&before, &before[..2], 90), None);
+    assert_eq!(gone_from(&before, &[before[0].clone(), before[1].clone(), begin(130, 5, 127)], 140), None);
+    assert_eq!(gone_from(&before, &[before[0].clone(), before[1].clone(), begin(92, 5, 90)], 140), Some(90));
+    assert_eq!(gone_from(&before, &[before[0].clone(), begin(32, 5, 30)], 32), Some(30));
+    // The next leader had records of the first term there.
+    assert_eq!(gone_from(&before, &[before[0].clone(), begin(62, 5, 60)], 62), Some(50));
+    assert_eq!(gone_from(&before, &before[..1], 52), Some(50));
+    // What retention has removed is not gone.
+    assert_eq!(Known::of(100, &before).gone_from(&before[1..2], (60, 101)), None);
+}
+
+/// What was known to be committed is here again, whoever leads.
+#[test]
+fn what_others_have_is_not_lost() {
+    let mut group = Group::led_by_first(true);
+    group.append(0, 10);
+    group.exchange();
+    group.open(1, 0, 10);
+    group.replicas[0] = None;
+    group.pass(3 * DOUBT_MS);
+    assert_eq!(group.replica(2).role().state, RoleState::Leader);
+    assert_eq!((group.end(1), group.lost.len()), (10, 0));
+    group.open(0, 3, 10);
+    group.pass(3 * DOUBT_MS);
+    assert_eq!((group.end(0), group.lost.len()), (10, 0));
+}

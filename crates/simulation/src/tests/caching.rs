@@ -1,0 +1,154 @@
+//! Power cuts of nodes whose writes count as persisted (`write.caching`): of one, nothing acknowledged is lost; of a majority, what
+//! the replicas say, and nothing else.
+
+use super::seeds;
+use crate::clients::Producer;
+use crate::faults::FaultKinds;
+use crate::node::Node;
+use crate::world::{SimulationOptions, Stop, TURN_MS, World};
+use mainstem_replication::history::{Event, Operation};
+
+/// So long at most until all replicas agree: a replica in doubt votes after 4 s.
+const AGREE_MAX_MS: u64 = 20_000;
+
+/// Worlds with caching, which is drawn from the seed: of some seven seeds one has it.
+fn worlds(runs: u64) -> impl Iterator<Item = (u64, World)> {
+    let options = SimulationOptions { faults: FaultKinds::NONE, ..SimulationOptions::default() };
+    let worlds = seeds(runs).map(move |seed| (seed, World::new(seed, options)));
+    worlds.filter(|(_, world)| world.nodes.iter().all(Node::write_caching))
+}
+
+fn run(world: &mut World, ms: u64) {
+    (0..ms / TURN_MS).for_each(|_| world.turn());
+}
+
+fn end(world: &World, node: usize) -> i64 {
+    world.nodes[node].extent().expect("it runs").1
+}
+
+/// What replicas have said to be lost.
+fn reports(world: &World) -> impl Iterator<Item = &Event> {
+    world.history.iter().filter(|event| event.operation == Operation::Lost)
+}
+
+/// Records are acknowledged again, and all replicas have the same.
+fn recover(world: &mut World, case: &str) {
+    world.heal();
+    let (since, healed_ms) = (world.history.len(), world.now_ms);
+    while world.acknowledged_since(since).next().is_none() {
+        assert!(world.now_ms < healed_ms + AGREE_MAX_MS, "{case}: nothing is acknowledged");
+        world.turn();
+    }
+    world.producers.iter_mut().for_each(Producer::stop);
+    let stopped_ms = world.now_ms;
+    while !world.agrees() {
+        assert!(world.now_ms < stopped_ms + AGREE_MAX_MS, "{case}: no agreement");
+        world.turn();
+    }
+}
+
+fn assert_good(world: World, seed: u64, case: &str) {
+    let verdict = world.finish(seed, Some(0));
+    assert!(verdict.is_good(), "{case}: {:?}", verdict.violations);
+}
+
+/// The leader has counted on what a follower has lost; it sends that again, and leads on.
+#[test]
+fn a_follower_that_has_lost_what_it_acknowledged_is_caught_up() {
+    let (mut cases, mut lost) = (0, 0);
+    for (seed, mut world) in worlds(160) {
+        let case = format!("seed {seed}");
+        run(&mut world, 4_000);
+        // Nothing new comes that would show what is missing: the leader has to hear of it.
+        let producers = std::mem::take(&mut world.producers);
+        while !world.agrees() {
+            assert!(world.now_ms < AGREE_MAX_MS, "{case}: no agreement");
+            world.turn();
+        }
+        let leader = world.leader(0).expect("a leader");
+        let term = world.nodes[leader].leads(0);
+        let node = (leader + 1 + seed as usize % 2) % 3;
+        let before = end(&world, node);
+        world.take_down(node, Stop::PowerCut, u64::MAX);
+        run(&mut world, 300);
+        world.nodes[node].come_back(world.now_ms);
+        cases += 1;
+        lost += usize::from(end(&world, node) < before);
+        let back_ms = world.now_ms;
+        while end(&world, node) < before {
+            assert!(world.now_ms < back_ms + 2_000, "{case}: it is not caught up");
+            world.turn();
+        }
+        world.producers = producers;
+        recover(&mut world, &case);
+        assert_eq!(world.nodes[leader].leads(0), term, "{case}: it leads on");
+        assert_eq!(reports(&world).count(), 0, "{case}: nothing was lost");
+        assert_good(world, seed, &case);
+    }
+    let is_one_seed = seeds(2).count() == 1;
+    assert!(lost > 0 || is_one_seed, "of {cases} power cuts none took anything");
+}
+
+/// Whichever node it is, under load, and however soon it comes back: the two others have all that was acknowledged, and elect one
+/// of them.
+#[test]
+fn a_power_cut_of_one_node_with_caching_loses_nothing() {
+    for (seed, mut world) in worlds(320) {
+        let case = format!("seed {seed}");
+        let before_ms = 3_000 + world.random.below(2_000);
+        run(&mut world, before_ms);
+        let leader = world.leader(0).expect("a leader");
+        let node = (leader + seed as usize % 3) % 3;
+        let back_ms = world.now_ms + 5 + world.random.below(3_000);
+        world.take_down(node, Stop::PowerCut, back_ms);
+        run(&mut world, 8_000);
+        recover(&mut world, &case);
+        assert_eq!(reports(&world).count(), 0, "{case}: nothing was lost");
+        assert_good(world, seed, &case);
+    }
+}
+
+/// Who loses its power at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    /// The leader runs on, and is cut off until the others have elected one of them.
+    Followers,
+    LeaderAndOne,
+    All,
+}
+
+/// What is gone is what was said to be. Returns how many records the node that knew of most has counted.
+fn check_cut_of_majority(seed: u64, mut world: World, cut: Cut) -> u64 {
+    let case = format!("seed {seed}, {cut:?}");
+    let before_ms = 3_000 + world.random.below(2_000);
+    run(&mut world, before_ms);
+    let leader = world.leader(0).expect("a leader");
+    let (one, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    let nodes = match cut {
+        Cut::Followers => vec![one, other],
+        Cut::LeaderAndOne => vec![leader, one],
+        Cut::All => vec![leader, one, other],
+    };
+    let back_ms = world.now_ms + 5 + world.random.below(3_000);
+    nodes.iter().for_each(|node| world.take_down(*node, Stop::PowerCut, back_ms));
+    if cut == Cut::Followers {
+        world.cut.extend(nodes.iter().flat_map(|node| [(leader, *node), (*node, leader)]));
+    }
+    run(&mut world, 14_000);
+    recover(&mut world, &case);
+    let of_node =
+        |node: i32| reports(&world).filter(|report| report.process == node).map(|report| report.value).sum();
+    let counted = (1..=3).map(of_node).max().unwrap_or(0);
+    assert_good(world, seed, &case);
+    counted
+}
+
+#[test]
+fn what_power_cuts_of_a_majority_with_caching_take_is_counted() {
+    for cut in [Cut::Followers, Cut::LeaderAndOne, Cut::All] {
+        let counted: u64 = worlds(240).map(|(seed, world)| check_cut_of_majority(seed, world, cut)).sum();
+        println!("{cut:?}: {counted} counted");
+        let is_one_seed = seeds(2).count() == 1;
+        assert!(counted > 0 || is_one_seed, "{cut:?}: nothing was lost in any run");
+    }
+}
