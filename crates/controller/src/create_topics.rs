@@ -19,7 +19,7 @@ use super::error::ApiError;
 use super::image::{BrokerImage, ResourceKind};
 use super::names;
 use super::node_view::NodeView;
-use super::placement::{NodeInRack, Placement};
+use super::placement::{NodeInRack, Placement, majority};
 use super::state_machine::{Decision, IdSource, MetadataStateMachine, PARTITIONS_PER_REQUEST_MAX, Permit};
 use mainstem_config::alter::validate_new_topic;
 use mainstem_config::describe::describe_topic;
@@ -189,16 +189,22 @@ impl MetadataStateMachine {
         let takes_partitions = |broker: &&BrokerImage| broker.takes_partitions();
         let nodes: Vec<_> = self.ahead().brokers().filter(takes_partitions).map(NodeInRack::of).collect();
         let factor = usize::try_from(factor).unwrap_or(0);
-        let (can_lead, count) = (nodes.iter().any(NodeInRack::can_lead), nodes.len());
-        if !can_lead || factor > count {
-            let why = match can_lead {
-                false => "All brokers are currently fenced, or have all their log directories cordoned."
-                    .to_string(),
-                true => format!(
-                    "The target replication factor of {factor} cannot be reached because only {count} broker(s) are \
-                     registered or some brokers have all their log directories cordoned."
-                ),
-            };
+        let (up, count) = (nodes.iter().filter(|node| node.can_lead()).count(), nodes.len());
+        let wanted = majority(factor);
+        let why = match (up, count) {
+            (0, _) => {
+                "All brokers are currently fenced, or have all their log directories cordoned.".to_string()
+            }
+            _ if factor > count => format!(
+                "The target replication factor of {factor} cannot be reached because only {count} broker(s) are \
+                 registered or some brokers have all their log directories cordoned."
+            ),
+            _ if wanted > up => {
+                format!("Only {up} broker(s) are not fenced, and {wanted} are needed to elect a leader.")
+            }
+            _ => String::new(),
+        };
+        if !why.is_empty() {
             let message = format!("Unable to replicate the partition {factor} time(s): {why}");
             return Err(ApiError::new(ErrorCode::INVALID_REPLICATION_FACTOR, message));
         }

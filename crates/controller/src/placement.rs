@@ -1,6 +1,7 @@
 //! Where the replicas of new partitions go: leaders take turns, replicas are in different racks as far as there are racks. A
 //! node that is fenced leads none, and has a replica where the others are too few or in the same racks, as Kafka's
-//! `StripedReplicaPlacer` has it: a topic can be created while a node is away.
+//! `StripedReplicaPlacer` has it: a topic can be created while a node is away. Other than there, a majority of the replicas is on
+//! nodes that are not fenced, whatever their racks: fewer elect no leader.
 
 use super::image::BrokerImage;
 
@@ -42,7 +43,8 @@ impl<'a> Placement<'a> {
         self.order.iter().position(|node| node.id == id)
     }
 
-    /// The replicas of a partition, the preferred leader first. There are at least `factor` nodes. With each round over
+    /// The replicas of a partition, the preferred leader first. There are at least `factor` nodes, of which a [`majority`] of that is
+    /// not fenced. With each round over
     /// the nodes the followers move on by one, so that the work of a leader that is gone is shared by all others.
     pub(super) fn replicas(&self, start: usize, partition: usize, factor: usize) -> Vec<i32> {
         let count = self.order.len();
@@ -53,18 +55,25 @@ impl<'a> Placement<'a> {
         let mut others: Vec<_> = if count > 1 { others.collect() } else { Vec::new() };
         others.extend(&self.fenced);
         let mut chosen = vec![self.order[first]];
+        let mut fenced_left = factor - majority(factor);
         // First those in racks that have none of the replicas, then whichever are left.
         for any_rack in [false, true] {
             for node in &others {
                 let is_apart = |other: &&NodeInRack| other.rack.is_none() || other.rack != node.rack;
                 let fits = if any_rack { !chosen.contains(node) } else { chosen.iter().all(is_apart) };
-                if chosen.len() < factor && fits {
+                if chosen.len() < factor && fits && (node.can_lead() || fenced_left > 0) {
+                    fenced_left -= usize::from(node.fenced);
                     chosen.push(node);
                 }
             }
         }
         chosen.iter().map(|node| node.id).collect()
     }
+}
+
+/// How many of so many replicas elect a leader.
+pub(super) fn majority(factor: usize) -> usize {
+    factor / 2 + 1
 }
 
 fn racks_in_turn(mut left: Vec<&NodeInRack>) -> Vec<&NodeInRack> {
@@ -149,6 +158,23 @@ mod tests {
             assert!(replicas[0] <= 3 && replicas.contains(&5), "{replicas:?}: a rack counts for more");
             assert!(replicas.contains(&3) && !replicas.contains(&4), "{replicas:?}: node 3 has its rack");
         }
+    }
+
+    #[test]
+    fn a_majority_of_the_replicas_is_not_fenced_whatever_the_racks() {
+        let fenced_of = |racks: &[Option<&str>], away: &[i32], factor: usize| -> Vec<usize> {
+            let mut nodes = nodes(racks);
+            nodes.iter_mut().for_each(|node| node.fenced = away.contains(&node.id));
+            let placement = Placement::new(&nodes);
+            let count = |replicas: Vec<i32>| replicas.iter().filter(|id| away.contains(id)).count();
+            (0..12).map(|partition| count(placement.replicas(0, partition, factor))).collect()
+        };
+        let (a, b, c) = (Some("a"), Some("b"), Some("c"));
+        assert_eq!(fenced_of(&[a, a, a, b, b], &[4, 5], 2), [0; 12]);
+        assert_eq!(fenced_of(&[a, a, a, b, b], &[4, 5], 3), [1; 12], "the other rack has one of three");
+        assert_eq!(fenced_of(&[a, a, a, b, c], &[4, 5], 3), [1; 12], "and not both of the others");
+        assert_eq!(fenced_of(&[a, a, b], &[3], 2), [0; 12]);
+        assert_eq!(fenced_of(&[a, a, a, b, c], &[4, 5], 5), [2; 12]);
     }
 
     #[test]

@@ -694,6 +694,24 @@ fn a_topic_is_created_while_a_node_is_fenced() {
 }
 
 #[test]
+fn nothing_is_created_that_could_elect_no_leader() {
+    let mut session = cluster();
+    for node in [2, 3] {
+        let epoch = epoch(&session, node);
+        fence(&mut session, node, epoch, true);
+    }
+    assert_eq!(session.create(topic("one", 1, 1)), "ok 1x1");
+    for factor in [2, 3] {
+        let refused = session.create(topic("a", 1, factor));
+        let expected = format!(
+            "INVALID_REPLICATION_FACTOR: Unable to replicate the partition {factor} time(s): Only 1 broker(s) are not \
+             fenced, and 2 are needed to elect a leader."
+        );
+        assert_eq!(refused, expected);
+    }
+}
+
+#[test]
 fn nothing_is_created_where_all_nodes_are_fenced() {
     let mut session = cluster();
     session.create(topic("there", 1, 1));

@@ -326,7 +326,7 @@ impl Fetch {
         let partitions = self.plan.partitions.iter().zip(&self.targets).zip(&mut reads.found);
         for (rank, (((key, _), target), found)) in partitions.enumerate() {
             self.count(target, found);
-            if !self.plan.note_answer(rank, told(found)) {
+            if !self.plan.note_answer(rank, answer_of(found)) {
                 continue;
             }
             let mut data = describe(self.context.version, key.1, found);
@@ -410,8 +410,8 @@ impl Fetch {
     }
 }
 
-/// What the answer would tell a session of a partition.
-fn told(found: &Result<partition::PartitionData, ErrorCode>) -> Answer {
+/// What the answer would say of a partition to its session.
+fn answer_of(found: &Result<partition::PartitionData, ErrorCode>) -> Answer {
     match found {
         Ok(data) => Answer {
             has_records: !matches!(data.plan, ReadPlan::Empty),

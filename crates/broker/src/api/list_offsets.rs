@@ -39,6 +39,9 @@ const READ_UNCOMMITTED: i8 = 0;
 /// `isolation_level` of a reader of no open transactions.
 const READ_COMMITTED: i8 = 1;
 
+/// So many time stamps are looked for at a turn of their log directory: others have theirs between.
+const SEARCHES_OF_A_TURN: usize = 64;
+
 /// In place of how often a partition is asked for: its answer is made. What is named more than once is refused, once.
 const ANSWERED: u32 = 0;
 
@@ -83,38 +86,57 @@ fn isolation(request: &ListOffsetsRequest<'_>) -> Result<bool, ErrorCode> {
     }
 }
 
-/// What was found of time stamps, by topic and partition.
-type Searched = HashMap<(String, i32), Result<Found, ErrorCode>>;
+/// Where a partition is named in a request: the number of its topic there, and its own in that.
+type Place = (usize, usize);
+
+/// What was found of time stamps.
+type Searched = HashMap<Place, Result<Found, ErrorCode>>;
 
 /// A time stamp that is looked for in a partition.
 struct Search {
-    topic: String,
+    place: Place,
     partition: Arc<Partition>,
     wanted: ListOffsetsPartition<'static>,
 }
 
-/// The time stamps that a request looks for, by the log directory whose disk has the indexes.
+/// The time stamps that a request looks for, by the log directory whose disk has the indexes. What is named more than once is
+/// refused, and not looked for.
 #[derive(Default)]
 struct Searches {
     by_directory: BTreeMap<Option<DirectoryId>, Vec<Search>>,
-    /// Those that need no look.
-    known: Searched,
     committed: bool,
+}
+
+/// How often each partition is named.
+fn asked<'r>(request: &'r ListOffsetsRequest<'_>) -> HashMap<(&'r str, i32), u32> {
+    let mut asked = HashMap::new();
+    for topic in &request.topics {
+        for wanted in &topic.partitions {
+            *asked.entry((&*topic.name, wanted.partition_index)).or_insert(0) += 1;
+        }
+    }
+    asked
 }
 
 impl Searches {
     fn of(broker: &Broker, context: &RequestContext, request: &ListOffsetsRequest<'_>) -> Self {
         let mut searches = Searches::default();
+        let mut partitions = request.topics.iter().flat_map(|topic| &topic.partitions);
         let Ok(committed) = isolation(request) else { return searches };
+        if !partitions.any(|wanted| is_searched(wanted.timestamp)) {
+            return searches;
+        }
         searches.committed = committed;
-        let may = |topic: &str| authorize(context, Operation::Describe, Resource::Topic(topic)).is_ok();
-        for topic in &request.topics {
-            let searched = || topic.partitions.iter().filter(|wanted| is_searched(wanted.timestamp));
-            if searched().next().is_none() || !may(&topic.name) {
+        let asked = asked(request);
+        for (topic_at, topic) in request.topics.iter().enumerate() {
+            if authorize(context, Operation::Describe, Resource::Topic(&topic.name)).is_err() {
                 continue;
             }
-            for wanted in searched() {
-                searches.add(&topic.name, locate(broker, context, &topic.name, wanted), wanted);
+            for (at, wanted) in topic.partitions.iter().enumerate() {
+                let is_once = asked[&(&*topic.name, wanted.partition_index)] == 1;
+                if is_once && is_searched(wanted.timestamp) {
+                    searches.add((topic_at, at), locate(broker, context, &topic.name, wanted), wanted);
+                }
             }
         }
         searches
@@ -122,30 +144,31 @@ impl Searches {
 
     fn add(
         &mut self,
-        topic: &str,
+        place: Place,
         partition: Result<Arc<Partition>, ErrorCode>,
         wanted: &ListOffsetsPartition<'_>,
     ) {
-        match partition {
-            Ok(partition) => {
-                let wanted = ListOffsetsPartition {
-                    partition_index: wanted.partition_index,
-                    current_leader_epoch: wanted.current_leader_epoch,
-                    timestamp: wanted.timestamp,
-                    ..Default::default()
-                };
-                let search = Search { topic: topic.to_owned(), wanted, partition };
-                self.by_directory.entry(search.partition.directory()).or_default().push(search);
-            }
-            Err(error) => _ = self.known.insert((topic.to_owned(), wanted.partition_index), Err(error)),
-        }
+        let Ok(partition) = partition else { return };
+        let wanted = ListOffsetsPartition {
+            partition_index: wanted.partition_index,
+            current_leader_epoch: wanted.current_leader_epoch,
+            timestamp: wanted.timestamp,
+            ..Default::default()
+        };
+        let of_directory = self.by_directory.entry(partition.directory()).or_default();
+        of_directory.push(Search { place, partition, wanted });
     }
 
     fn is_empty(&self) -> bool {
-        self.by_directory.is_empty() && self.known.is_empty()
+        self.by_directory.is_empty()
     }
 
-    /// Looks in one log directory after the other, then answers.
+    /// Bytes that they take while they wait.
+    fn bytes(&self) -> usize {
+        self.by_directory.values().map(|searches| size_of_val(searches.as_slice())).sum()
+    }
+
+    /// Looks in one log directory after the other, a few partitions at a turn, then answers.
     async fn answer(
         self,
         broker: Arc<Broker>,
@@ -153,25 +176,30 @@ impl Searches {
         body: OwnedBody,
     ) -> Result<ResponseBuffer, String> {
         let (version, committed) = (context.version, self.committed);
-        let (mut searched, mut took) = (self.known, Duration::ZERO);
+        let _memory = broker.request_memory.take(self.bytes());
+        let (mut searched, mut took) = (Searched::new(), Duration::ZERO);
         for (directory, searches) in self.by_directory {
-            let work = move || {
-                let look = |search: Search| {
-                    let found = find_in(&search.partition, &search.wanted, version, committed);
-                    ((search.topic, search.wanted.partition_index), found)
+            let mut searches = searches.into_iter();
+            while searches.len() > 0 {
+                let of_turn: Vec<_> = searches.by_ref().take(SEARCHES_OF_A_TURN).collect();
+                let work = move || {
+                    let look = |search: Search| {
+                        let found = find_in(&search.partition, &search.wanted, version, committed);
+                        (search.place, found)
+                    };
+                    of_turn.into_iter().map(look).collect::<Vec<_>>()
                 };
-                searches.into_iter().map(look).collect::<Vec<_>>()
-            };
-            let (found, time) = broker.background.read(&context, directory, work).await;
-            searched.extend(found);
-            took += time;
+                let (found, time) = broker.background.read(&context, directory, work).await;
+                searched.extend(found);
+                took += time;
+            }
         }
-        let of_request = context.clone();
+        let (of_request, of_broker) = (context.clone(), broker.clone());
         let encode = move || {
             let request = crate::net::dispatch::body(&mut body.decoder(), version);
             let request = request.expect("it was decoded before");
             let mut out = ResponseBuffer::default();
-            answer(&broker, &of_request, &request, &searched, &mut out);
+            answer(&of_broker, &of_request, &request, &searched, &mut out);
             out
         };
         let (out, encoded_for) = in_background(&context, encode).await;
@@ -186,27 +214,25 @@ fn answer(
     searched: &Searched,
     out: &mut ResponseBuffer,
 ) -> Handled {
-    let mut asked = HashMap::new();
-    for topic in &request.topics {
-        for wanted in &topic.partitions {
-            *asked.entry((&*topic.name, wanted.partition_index)).or_insert(0) += 1;
-        }
-    }
+    let mut asked = asked(request);
     let isolation = isolation(request);
-    let topics = request.topics.iter().filter_map(|topic| {
+    let topics = request.topics.iter().enumerate().filter_map(|(topic_at, topic)| {
         let allowed = authorize(context, Operation::Describe, Resource::Topic(&topic.name));
-        let find = |wanted: &ListOffsetsPartition<'_>, committed| {
-            if is_searched(wanted.timestamp) {
-                let found = searched.get(&(topic.name.to_string(), wanted.partition_index));
-                return found.copied().unwrap_or(Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
+        let find = |at, wanted: &ListOffsetsPartition<'_>, committed| {
+            if let Some(found) = searched.get(&(topic_at, at)) {
+                return *found;
             }
             let partition = locate(broker, context, &topic.name, wanted)?;
-            find_in(&partition, wanted, context.version, committed)
+            match is_searched(wanted.timestamp) {
+                // It was not there when it was to be searched.
+                true => Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
+                false => find_in(&partition, wanted, context.version, committed),
+            }
         };
-        let partitions = topic.partitions.iter().filter_map(|wanted| {
+        let partitions = topic.partitions.iter().enumerate().filter_map(|(at, wanted)| {
             let found = match asked.insert((&*topic.name, wanted.partition_index), ANSWERED) {
                 Some(ANSWERED) => return None,
-                Some(1) | None => allowed.and(isolation).and_then(|committed| find(wanted, committed)),
+                Some(1) | None => allowed.and(isolation).and_then(|committed| find(at, wanted, committed)),
                 Some(_) => allowed.and(Err(ErrorCode::INVALID_REQUEST)),
             };
             Some(encode(context, wanted.partition_index, found))

@@ -290,3 +290,23 @@ fn each_directory_has_turns_of_its_own() {
     drop(held);
     assert!(turn(1).is_some());
 }
+
+#[test]
+fn what_is_named_again_and_again_is_not_looked_for() {
+    let (gate, directories) = (Arc::<Gate>::default(), Directories::new());
+    let machine = Machine { storage: Arc::new(Gated(gate.clone())), ..Machine::default() };
+    let dirs = directories.list();
+    let broker = EmbeddedBroker::start_on(machine, &[("log.dirs", dirs.as_str())]);
+    let _opened = Opened(gate.clone());
+    let mut peer = Peer::connect(&broker);
+    fill(&mut peer);
+    let stuck = partition_in(&broker, true);
+    gate.set_closed(true);
+    let mut request = by_time(stuck);
+    let partitions = &mut request.topics[0].partitions;
+    *partitions = vec![partitions[0].clone(); 5_000];
+    // It would wait for the directory.
+    let answer = peer.call(&request, 7).expect("an answer");
+    let codes: Vec<_> = answer.topics[0].partitions.iter().map(|one| ErrorCode(one.error_code)).collect();
+    assert_eq!((codes, gate.waiting()), (vec![ErrorCode::INVALID_REQUEST], 0));
+}

@@ -515,6 +515,7 @@ async fn what_is_there_after_a_lost_answer_was_created() {
         (&[Some(ErrorCode::NOT_CONTROLLER), THERE], wanted, false),
     ];
     table.extend(others.map(|other| (LOST, other, false)));
+    table.push((LOST, NewTopic { validate_only: true, ..NewTopic::new("t") }, false));
     for (codes, topic, is_created) in table {
         let broker = creates_topics(codes);
         // Long enough for what has an answer.

@@ -222,10 +222,11 @@ impl Admin {
             Err(error) if error.code() == Some(ErrorCode::TOPIC_ALREADY_EXISTS) => error,
             outcome => return outcome,
         };
-        if !may_be_done.into_inner() {
+        if topic.validate_only || !may_be_done.into_inner() {
             return Err(refused);
         }
-        self.found_as_wanted(topic).await?.ok_or(refused)
+        // Whatever keeps it from being found, such as that it may not be described, that is what the cluster has answered.
+        self.found_as_wanted(topic).await.ok().flatten().ok_or(refused)
     }
 
     /// One attempt of it.
@@ -247,6 +248,7 @@ impl Admin {
 
     /// The topic of this name, if it is what was to be created.
     async fn found_as_wanted(&self, wanted: &NewTopic) -> Result<Option<CreatedTopic>, Error> {
+        // The node that is asked may not know it yet.
         let found = self.topic(&wanted.name).await?;
         let partitions = i32::try_from(found.partitions.len()).unwrap_or(i32::MAX);
         let factor = found.partitions.first().map(|partition| partition.replicas.len());
