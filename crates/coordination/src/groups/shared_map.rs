@@ -104,7 +104,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
             (self.root, self.len) = (Some(Arc::new(Node::Leaf(vec![(key, value)]))), 1);
             return None;
         };
-        let split = match Arc::make_mut(root).insert(key, value) {
+        let split = match Arc::make_mut(root).insert(key, value, true) {
             Inserted::Replaced(before) => return Some(before),
             Inserted::Added(split) => split,
         };
@@ -215,22 +215,24 @@ impl<K, V> Node<K, V> {
 }
 
 impl<K: Ord + Clone, V: Clone> Node<K, V> {
-    fn insert(&mut self, key: K, value: V) -> Inserted<K, V> {
+    /// Puts an entry in its place. `is_last` says that no node of the level is behind this one.
+    fn insert(&mut self, key: K, value: V, is_last: bool) -> Inserted<K, V> {
         match self {
             Node::Leaf(entries) => match search(entries, &key) {
                 Ok(at) => Inserted::Replaced(std::mem::replace(&mut entries[at].1, value)),
                 Err(at) => {
-                    let right = put(entries, at, (key, value));
+                    let right = put(entries, at, (key, value), is_last);
                     Inserted::Added(right.map(|right| Arc::new(Node::Leaf(right))))
                 }
             },
             Node::Branch(children) => {
                 let at = child_of(children, &key);
-                let split = match Arc::make_mut(&mut children[at]).insert(key, value) {
+                let is_last_child = is_last && at + 1 == children.len();
+                let split = match Arc::make_mut(&mut children[at]).insert(key, value, is_last_child) {
                     Inserted::Added(Some(split)) => split,
                     done => return done,
                 };
-                let right = put(children, at + 1, split);
+                let right = put(children, at + 1, split, is_last);
                 Inserted::Added(right.map(|right| Arc::new(Node::Branch(right))))
             }
         }
@@ -276,13 +278,13 @@ fn child_of<K: Borrow<Q>, V, Q: Ord + ?Sized>(children: &[Arc<Node<K, V>>], key:
 }
 
 /// Puts an item into a node. What the node has no place for any more comes back, as the node behind it: half of it, but of what
-/// comes in order the last item alone, so that nodes are full.
-fn put<T>(items: &mut Vec<T>, at: usize, item: T) -> Option<Vec<T>> {
+/// comes in order behind all others the last item alone, so that nodes are full.
+fn put<T>(items: &mut Vec<T>, at: usize, item: T, is_last: bool) -> Option<Vec<T>> {
     if items.len() < FANOUT {
         items.insert(at, item);
         return None;
     }
-    let middle = if at == FANOUT { FANOUT } else { FANOUT / 2 };
+    let middle = if is_last && at == FANOUT { FANOUT } else { FANOUT / 2 };
     let mut right = items.split_off(middle);
     match at.checked_sub(middle) {
         Some(at) => right.insert(at, item),
@@ -465,6 +467,7 @@ mod tests {
         Remove(u16),
         /// Runs of keys, as offsets come and groups go.
         InsertAll(u16, u16),
+        InsertAllDownwards(u16, u16),
         RemoveAll(u16, u16),
         Change(u16),
         ChangeAll,
@@ -477,6 +480,7 @@ mod tests {
             4 => key.clone().prop_map(Step::Insert),
             4 => key.clone().prop_map(Step::Remove),
             2 => (key.clone(), 1..800_u16).prop_map(|(first, count)| Step::InsertAll(first, count)),
+            2 => (key.clone(), 1..800_u16).prop_map(|(first, count)| Step::InsertAllDownwards(first, count)),
             2 => (key.clone(), 1..800_u16).prop_map(|(first, count)| Step::RemoveAll(first, count)),
             3 => key.prop_map(Step::Change),
             1 => Just(Step::ChangeAll),
@@ -495,6 +499,9 @@ mod tests {
                     Step::Insert(key) => assert_eq!(map.insert(key, number), model.insert(key, number)),
                     Step::Remove(key) => assert_eq!(map.remove(&key), model.remove(&key)),
                     Step::InsertAll(first, count) => (first..first + count).for_each(|key| {
+                        assert_eq!(map.insert(key, number), model.insert(key, number));
+                    }),
+                    Step::InsertAllDownwards(first, count) => (first..first + count).rev().for_each(|key| {
                         assert_eq!(map.insert(key, number), model.insert(key, number));
                     }),
                     Step::RemoveAll(first, count) => (first..first + count).for_each(|key| {
@@ -530,6 +537,15 @@ mod tests {
             self.0.set(self.0.get() + 1);
             Self(self.0.clone())
         }
+    }
+
+    /// What comes downwards behind a full leaf has no leaf for each.
+    #[test]
+    fn leaves_are_filled_in_whatever_order_entries_come() {
+        let mut map = SharedMap::default();
+        (0..FANOUT).for_each(|key| _ = map.insert(key, ()));
+        (FANOUT..20 * FANOUT).rev().for_each(|key| _ = map.insert(key, ()));
+        map.check();
     }
 
     #[test]

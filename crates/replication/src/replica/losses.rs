@@ -86,8 +86,8 @@ fn begins_before(offset: i64, entries: &[InternalEntry]) -> impl Iterator<Item =
 impl Losses {
     /// What a log that was just opened may have lost.
     pub(super) fn of(log: &Log, state: &GroupState, options: &ReplicaOptions, now_ms: u64) -> Losses {
-        // A group that begins has nothing to lose.
-        if !options.write_caching || state.vote.term <= state.start.term {
+        // A group that has had no leader yet has nothing to lose.
+        if !options.write_caching || state.vote.term == 0 {
             return Losses::default();
         }
         let (end, offset) = (log.ends().log_end, options.high_watermark);

@@ -257,6 +257,24 @@ fn a_replica_in_doubt_gives_no_vote_until_its_time_is_over_or_it_has_caught_up()
     }
 }
 
+/// Retention moves the start of the log into the present term.
+#[test]
+fn a_replica_whose_log_begins_in_the_present_term_is_in_doubt_too() {
+    let mut group = Group::led_by_first(true);
+    group.append(0, 10);
+    group.exchange();
+    group.pass(1_000);
+    let replica = group.replica(1);
+    replica.log_mut().delete_records_before(4).expect("they are committed");
+    replica.follow_log_start().expect("it is noted");
+    let (_, term, _) = replica.last_and_committed();
+    assert_eq!((replica.start().offset, replica.start().term), (4, term));
+    group.exchange();
+    group.open(1, 6, 10);
+    assert_eq!(group.replica(1).start().term, term);
+    assert!(group.replica(1).doubts());
+}
+
 #[test]
 fn a_replica_cuts_off_what_its_new_leader_has_lost_and_counts_it() {
     let mut group = Group::led_by_first(true);
