@@ -177,7 +177,7 @@ fn a_marker_that_is_written_again_into_the_next_transaction_is_found() {
 /// Who was thrown out of a classic group commits as if it were still in it.
 #[test]
 fn a_commit_of_an_earlier_generation_is_found() {
-    assert_finds(Defect::CommitsForAnyGeneration, 60, |fault| matches!(fault, Fault::CommitWentBack { .. }));
+    assert_finds(Defect::CommitsForAnyGeneration, 400, |fault| matches!(fault, Fault::CommitWentBack { .. }));
 }
 
 #[test]
