@@ -22,7 +22,7 @@ const TOPIC: &str = "t";
 const SAID_MAX: Duration = Duration::from_secs(60);
 /// Connections that bring garbage.
 const STRANGERS: u64 = 60;
-/// A node that gets no turn for as long as an election takes loses its place, whoever connects. One that loses it to strangers does
+/// A node that gets no turn for as long as an election takes loses its place, with strangers or without. One that loses it to strangers does
 /// so each time.
 const ATTEMPTS: usize = 3;
 /// The API key of the first request on a link, and the version of links.

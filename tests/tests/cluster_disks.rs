@@ -148,7 +148,7 @@ async fn slow(load: &mut Load, faults: &DiskFaults, disk: &Path, round: u64) {
     load.wait_until_back().await;
 }
 
-/// The majority that is left has to wait for the slow disk, beside a node that runs and reaches nobody.
+/// The majority that is left has to wait for the slow disk, beside a node that runs and reaches no other.
 async fn slow_and_cut_off(load: &mut Load, faults: &DiskFaults, disk: &Path, round: u64) {
     faults.set(Syncs::Slow(SLOW_MS), disk);
     for other in load.cluster.ids().into_iter().filter(|other| *other != OTHER) {

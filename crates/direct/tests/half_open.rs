@@ -157,7 +157,7 @@ async fn wait_until_committed(at: SocketAddr, offset: i64) {
         if streams.iter().flat_map(|stream| &stream.consumers).any(|consumer| consumer.offset >= offset) {
             return;
         }
-        assert!(began.elapsed() < DEADLINE, "the publisher is told of what is handled: {streams:?}");
+        assert!(began.elapsed() < DEADLINE, "the publisher knows what is handled: {streams:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -7,7 +7,7 @@
 //! Where too many have lost the same committed records, a leader is elected that does not have them, and others come in their
 //! place. A replica that has them cuts them off, and each that has known them to be committed says so in the log and to its
 //! driver ([`Lost`]) when it takes what is in their place. What was committed after the last checkpoint of the high watermark,
-//! and is known to no replica that ran on, nobody can say.
+//! and is known to no replica that ran on, is not counted.
 
 use super::{ELECTION_TICKS, Replica, ReplicaOptions, TICK_MS};
 use crate::error::ReplicaError;

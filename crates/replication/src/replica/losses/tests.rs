@@ -133,7 +133,7 @@ impl Group {
             for (from, outgoing, bytes) in on_their_way {
                 let to = outgoing.to.node() as usize - 1;
                 if let Some(sender) = self.replicas[from].as_mut().filter(|_| outgoing.stands) {
-                    // Nobody repeats it here: it is said in full each time.
+                    // It is not repeated here: it is said in full each time.
                     sender.note_refusal(outgoing.to);
                 }
                 let arrives = !self.cut_off.contains(&from) && !self.cut_off.contains(&to);
@@ -347,7 +347,7 @@ fn records_are_gone_from_where_their_term_began() {
     assert_eq!(Known::of(100, &before).gone_from(&before[1..2], (60, 101)), None);
 }
 
-/// What was known to be committed is here again, whoever leads.
+/// What was known to be committed is here again, under any leader.
 #[test]
 fn what_others_have_is_not_lost() {
     let mut group = Group::led_by_first(true);
