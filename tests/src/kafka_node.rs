@@ -28,6 +28,8 @@ const TRANSACTIONS: &str = "takeover/Transactions.java";
 
 /// Files that one argument of a program has room to name.
 const FILES_OF_A_DUMP: usize = 1000;
+/// What Kafka's dump tool says where a file has a fault.
+const FAULTS: [&str; 5] = ["isvalid: false", "Exception", "Mismatch", "corrupt", "Found"];
 /// What a program says after each step that it was asked for.
 const DONE: &str = "done";
 /// A JVM on a busy machine takes its time.
@@ -271,20 +273,14 @@ pub fn kafka_says(main: &str, address: &str, arguments: &str) -> Option<String> 
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Returns what the tool says of all files, each with the decoder of its topic.
+/// Returns what the tool says of all files, each with the decoder of its topic. A directory of a deleted partition is removed file by
+/// file, and the node may have ended meanwhile: none has to be whole, and none is looked at.
 fn assert_no_fault(jars: &Path, log_dirs: &[PathBuf]) -> Vec<String> {
     let mut decoders = Vec::new();
     for dir in log_dirs {
         for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let decoder = match name.rsplit_once('-').map_or("", |(topic, _)| topic) {
-                "__transaction_state" => "--transaction-log-decoder",
-                "__consumer_offsets" => "--offsets-decoder",
-                "__cluster_metadata" => "--cluster-metadata-decoder",
-                _ => "--deep-iteration",
-            };
-            if entry.path().is_dir() {
-                decoders.push((entry.path(), decoder));
+            if let Some(topic) = topic_of(&entry.file_name().to_string_lossy()) {
+                decoders.push((entry.path(), decoder(topic)));
             }
         }
     }
@@ -298,16 +294,38 @@ fn assert_no_fault(jars: &Path, log_dirs: &[PathBuf]) -> Vec<String> {
     dumps
 }
 
+/// The topic of a directory in a log directory; `None` where it is no partition, or one that was deleted, set aside or is on its way.
+fn topic_of(name: &str) -> Option<&str> {
+    let (topic, partition) = name.rsplit_once('-')?;
+    partition.parse::<u32>().is_ok().then_some(topic)
+}
+
+fn decoder(topic: &str) -> &'static str {
+    match topic {
+        "__transaction_state" => "--transaction-log-decoder",
+        "__consumer_offsets" => "--offsets-decoder",
+        "__cluster_metadata" => "--cluster-metadata-decoder",
+        _ => "--deep-iteration",
+    }
+}
+
 fn dump(jars: &Path, decoder: &str, files: &str) -> String {
     let mut command = java(jars);
     command.args(["org.apache.kafka.tools.DumpLogSegments", decoder, "--files", files]);
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    for fault in ["isvalid: false", "Exception", "Mismatch", "corrupt", "Found"] {
-        let at = said.lines().find(|line| line.contains(fault));
-        assert!(output.status.success() && at.is_none(), "{decoder}: {at:?}");
+    if let Some(at) = said.lines().position(|line| FAULTS.iter().any(|fault| line.contains(fault))) {
+        panic!("{decoder}, {}:\n{}", output.status, lines_around(&said, at));
     }
+    assert!(output.status.success(), "{decoder}, {}:\n{}", output.status, lines_around(&said, usize::MAX));
     said.into_owned()
+}
+
+/// Some lines before this one, and after it; the last ones where there is none.
+fn lines_around(text: &str, at: usize) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    let at = at.min(lines.len());
+    lines[at.saturating_sub(5)..lines.len().min(at + 10)].join("\n")
 }
 
 /// Segments, indexes, and snapshots of producers and of metadata.
@@ -490,4 +508,32 @@ pub(crate) fn jars(release: &Release) -> Option<PathBuf> {
     );
     eprintln!("skipped: no JVM, or no jars of Kafka {} in {}", release.version, jars.display());
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_partitions_are_looked_at() {
+        assert_eq!(topic_of("a-b-3"), Some("a-b"));
+        assert_eq!(topic_of("__cluster_metadata-0"), Some("__cluster_metadata"));
+        for name in
+            ["t-0.5d41402abc4b2a76b9719d911017c592-delete", "t-0.5d41-stray", "t-0.5d41-future", "lost+found"]
+        {
+            assert_eq!(topic_of(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_around_a_line_ends_with_the_text() {
+        let text = (0..30).map(|line| line.to_string()).collect::<Vec<_>>().join("\n");
+        assert_eq!(lines_around(&text, 1).lines().next(), Some("0"));
+        assert_eq!(lines_around(&text, 28).lines().last(), Some("29"));
+        assert_eq!(
+            lines_around(&text, usize::MAX).lines().collect::<Vec<_>>(),
+            ["25", "26", "27", "28", "29"]
+        );
+        assert_eq!(lines_around("", usize::MAX), "");
+    }
 }
