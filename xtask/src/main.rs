@@ -5,6 +5,7 @@
 // A tool for the terminal: printing is what it does.
 #![allow(clippy::print_stdout)]
 
+mod compile;
 mod counts;
 mod faults;
 mod fuzz;

@@ -9,16 +9,16 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::interop::report::Counts;
 use crate::interop::{self, install};
-use crate::{counts, faults, fuzz, readme, schemas, unit, workspace};
+use crate::{compile, counts, faults, fuzz, readme, schemas, unit, workspace};
 
 const USAGE: &str = "\
 usage: cargo xtask test [--long] [--only STAGE]...
 
   --long  with depth: more kills, more cases, longer soaks, fuzzing where a nightly toolchain is
-  --only  only this stage, of: fmt, clippy, schemas, unit, interop, readme, counts, fuzz (the last only with --long)
+  --only  only this stage, of: fmt, clippy, build, schemas, unit, interop, readme, counts, fuzz (the last with --long)
 
-A stage that fails does not keep the following ones from running. What needs a toolchain that is missing is skipped by
-name; under CI=true it is an error.";
+With `unit`, clippy runs beside the tests and is counted there. A stage that fails does not keep the following ones from
+running. What needs a toolchain that is missing is skipped by name; under CI=true it is an error.";
 
 /// What `--long` sets, unless it is set already; CONTRIBUTING.md says what each means.
 const DEPTH: &[(&str, &str)] = &[
@@ -50,6 +50,7 @@ struct Stage {
 const STAGES: &[Stage] = &[
     Stage { name: "fmt", run: |_| cargo_check(&["fmt", "--all", "--check"]) },
     Stage { name: "clippy", run: |_| cargo_check(CLIPPY) },
+    Stage { name: "build", run: |_| build_tests() },
     Stage { name: "schemas", run: |_| check_schemas() },
     Stage { name: "unit", run: cargo_test },
     Stage { name: "interop", run: run_interop },
@@ -57,6 +58,9 @@ const STAGES: &[Stage] = &[
     Stage { name: "counts", run: |_| counts::check() },
     Stage { name: "fuzz", run: |_| fuzz::run() },
 ];
+
+/// Stages that use no clients.
+const WITHOUT_CLIENTS: &[&str] = &["fmt", "clippy", "build", "counts", "fuzz"];
 
 const CLIPPY: &[&str] = &["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"];
 
@@ -81,9 +85,19 @@ impl Options {
         Ok(options)
     }
 
-    fn wants(&self, stage: &Stage) -> bool {
-        self.only.is_empty() && (self.long || stage.name != "fuzz")
-            || self.only.iter().any(|only| only == stage.name)
+    fn wants(&self, stage: &str) -> bool {
+        self.only.is_empty() && (self.long || stage != "fuzz") || self.only.iter().any(|only| only == stage)
+    }
+
+    /// Whether clippy runs beside the tests, and not as a stage.
+    fn lints_beside_tests(&self) -> bool {
+        self.wants("clippy") && self.wants("unit")
+    }
+
+    /// The stages in their order.
+    fn stages(&self) -> Vec<&'static Stage> {
+        let is_beside = |stage: &Stage| stage.name == "clippy" && self.lints_beside_tests();
+        STAGES.iter().filter(|stage| self.wants(stage.name) && !is_beside(stage)).collect()
     }
 }
 
@@ -94,20 +108,20 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         return Ok(());
     }
     let options = Options::parse(arguments)?;
-    let stages: Vec<&Stage> = STAGES.iter().filter(|stage| options.wants(stage)).collect();
+    let stages = options.stages();
     // Package managers wait for the network while compilers work. An error comes up again where a client is used.
-    let needs_clients = stages.iter().any(|stage| !["fmt", "clippy", "counts", "fuzz"].contains(&stage.name));
+    let needs_clients = stages.iter().any(|stage| !WITHOUT_CLIENTS.contains(&stage.name));
     let mut installation = needs_clients.then(|| thread::spawn(interop::prefetch));
     let mut total = Counts::default();
     let mut times = Vec::new();
     for stage in stages {
-        if !["fmt", "clippy"].contains(&stage.name)
+        if !WITHOUT_CLIENTS.contains(&stage.name)
             && let Some(installation) = installation.take()
         {
             // Its errors are not lost: they come up again, with a name, where a client is used.
             let _ = installation.join();
         }
-        let (counts, took) = run_stage(stage, &options);
+        let (counts, took) = run_stage(stage.name, || (stage.run)(&options));
         total += counts;
         times.push((stage.name, counts, took));
     }
@@ -122,16 +136,16 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 }
 
 /// Runs a stage; an error that is none of a single test's counts as one failure.
-fn run_stage(stage: &Stage, options: &Options) -> (Counts, Duration) {
-    println!("== {}", stage.name);
+fn run_stage(name: &str, run: impl FnOnce() -> Result<Counts>) -> (Counts, Duration) {
+    println!("== {name}");
     let begin = Instant::now();
-    let counts = (stage.run)(options).unwrap_or_else(|error| {
-        println!("{}: {error:#}", stage.name);
-        faults::keep(stage.name, &format!("{error:#}"));
+    let counts = run().unwrap_or_else(|error| {
+        println!("{name}: {error:#}");
+        faults::keep(name, &format!("{error:#}"));
         Counts { failed: 1, ..Counts::default() }
     });
     let took = begin.elapsed();
-    println!("== {}: {counts} in {:.0} s", stage.name, took.as_secs_f64());
+    println!("== {name}: {counts} in {:.0} s", took.as_secs_f64());
     (counts, took)
 }
 
@@ -166,15 +180,38 @@ fn check_schemas() -> Result<Counts> {
     Ok(one_passed())
 }
 
+/// The test programs: what they are built in is a time of its own.
+fn build_tests() -> Result<Counts> {
+    let programs = unit::build_programs()?;
+    println!("{programs} test programs are built");
+    Ok(one_passed())
+}
+
 /// Unit, property, fuzz-body, integration and documentation tests.
 fn cargo_test(options: &Options) -> Result<Counts> {
     // Tests that compare with Kafka's own classes find them there.
     let mut variables = vec![("KAFKA_LIB", install::kafka_lib().display().to_string())];
     let deeper = DEPTH.iter().filter(|(name, _)| options.long && std::env::var_os(name).is_none());
     variables.extend(deeper.map(|(name, value)| (*name, (*value).to_owned())));
-    let mut counts = unit::run(&variables)?;
+    let mut counts = unit::run(&variables, || compile_beside(options))?;
     counts += documentation_tests(&variables)?;
     Ok(counts)
+}
+
+/// What other stages would compile while nothing else runs.
+fn compile_beside(options: &Options) -> Counts {
+    let mut counts = Counts::default();
+    if options.lints_beside_tests() {
+        let lint = || compile::run("clippy", CLIPPY, &[]).map(|()| one_passed());
+        counts += run_stage("clippy", lint).0;
+    }
+    if options.wants("readme")
+        && let Err(error) = compile::product()
+    {
+        // No failure by itself: the example that starts it builds it again, and fails.
+        println!("the broker of README.md: {error:#}");
+    }
+    counts
 }
 
 /// Examples in the documentation. Their output is passed on line by line.
@@ -241,6 +278,22 @@ mod tests {
         let line = "test result: FAILED. 12 passed; 1 failed; 3 ignored; 0 measured; 0 filtered out; finished in 0.02s";
         assert_eq!(count_results(line), Counts { passed: 12, failed: 1, skipped: 3 });
         assert_eq!(count_results("test a::b ... ok"), Counts::default());
+    }
+
+    #[test]
+    fn clippy_is_a_stage_where_no_tests_run_beside_it() {
+        let stages = |only: &[&str]| -> Vec<&str> {
+            let only = only.iter().map(ToString::to_string).collect();
+            Options { long: false, only }.stages().iter().map(|stage| stage.name).collect()
+        };
+        assert_eq!(
+            stages(&[]),
+            ["fmt", "build", "schemas", "unit", "interop", "readme", "counts"],
+            "it is part of `unit`"
+        );
+        assert_eq!(stages(&["clippy", "fmt"]), ["fmt", "clippy"]);
+        assert_eq!(stages(&["unit", "clippy"]), ["unit"]);
+        assert_eq!(stages(&["unit"]), ["unit"]);
     }
 
     #[test]

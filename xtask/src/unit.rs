@@ -1,8 +1,9 @@
 //! The stage `unit`: every test of the workspace is built at once, and run program by program.
 //!
-//! Some programs do little but wait, for kills, for JVMs, for a slow network. They run one after the other beside all others, at a
-//! priority so low that these do not feel it. Programs that run clusters of processes or judge times come last, when all others are
-//! through, and run one test at a time: a process that gets no turn for seconds is fenced, or loses its place, as it should.
+//! Some programs do little but wait, for kills, for JVMs, for a slow network, and some compute in simulated time. They run one after the
+//! other beside all others, at a priority so low that these do not feel it, and compilers at a lower one. Programs that run clusters
+//! of processes or judge times come last, when all others are through, and run one test at a time: a process that gets no turn for
+//! seconds is fenced, or loses its place, as it should.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,8 +18,18 @@ use serde_json::Value;
 use crate::interop::report::Counts;
 use crate::{faults, workspace};
 
-/// Targets that mostly wait, for kills and timeouts or for JVMs; the longest come first.
-const WAITING: &[&str] = &["takeover", "streams", "half_open", "app", "kills"];
+/// Targets that mostly wait, for kills and timeouts or for JVMs, or to which time is nothing; the longest come first.
+const WAITING: &[&str] = &[
+    "takeover",
+    "streams",
+    "kills",
+    "mainstem_simulation",
+    "crash",
+    "app",
+    "half_open",
+    "network",
+    "codec_differential",
+];
 /// Targets whose tests start several nodes, or a node with bounds on its times.
 const CLUSTERS: &[&str] = &[
     "scenarios",
@@ -36,6 +47,8 @@ const CLUSTERS: &[&str] = &[
 ];
 /// Targets that judge how long something takes, or what is resident meanwhile.
 const JUDGES: &[&str] = &["bench", "hostile_connections", "hostile_loads", "stop", "allocations", "memory"];
+/// Examples that tests run.
+const EXAMPLES: &[&str] = &["stream_lag"];
 /// What a waiting program's niceness is raised by.
 const NICENESS: &str = "10";
 /// So many programs are named with their times at the end.
@@ -58,11 +71,10 @@ struct Ended {
     counts: Counts,
 }
 
-/// Builds all tests, runs them with these variables, prints what they print, and counts the outcomes.
-pub(crate) fn run(variables: &[(&str, String)]) -> Result<Counts> {
-    let begin = Instant::now();
+/// Builds all tests, runs them with these variables, prints what they print, and counts the outcomes; with those of `compile`, which
+/// runs beside the programs that bear company.
+pub(crate) fn run(variables: &[(&str, String)], compile: impl FnOnce() -> Counts + Send) -> Result<Counts> {
     let programs = build()?;
-    println!("{} test programs were built in {:.0} s", programs.len(), begin.elapsed().as_secs_f64());
     let logs = workspace::root().join("target").join("test-logs");
     fs::create_dir_all(&logs)?;
     let Lanes { beside, rest, alone } = lanes(programs);
@@ -74,14 +86,15 @@ pub(crate) fn run(variables: &[(&str, String)]) -> Result<Counts> {
         }
         Ok(())
     };
-    thread::scope(|scope| {
+    let mut counts = thread::scope(|scope| {
+        let compiling = scope.spawn(compile);
         let waiting = scope.spawn(|| lane(&beside, true));
         lane(&rest, false)?;
-        waiting.join().expect("a lane does not panic")
+        waiting.join().expect("a lane does not panic")?;
+        Ok::<_, anyhow::Error>(compiling.join().expect("what compiles does not panic"))
     })?;
     lane(&alone, false)?;
     let mut ended = ended.into_inner().expect("no thread panicked with it");
-    let mut counts = Counts::default();
     ended.iter().for_each(|one| counts += one.counts);
     ended.sort_by_key(|one| std::cmp::Reverse(one.took));
     println!("the slowest test programs:");
@@ -91,10 +104,17 @@ pub(crate) fn run(variables: &[(&str, String)]) -> Result<Counts> {
     Ok(counts)
 }
 
-/// Builds everything that `cargo test` builds.
+/// Builds everything that [`run`] runs, and returns the number of programs.
+pub(crate) fn build_programs() -> Result<usize> {
+    build().map(|programs| programs.len())
+}
+
+/// Builds what `cargo test` builds, but for examples that no test runs, which clippy checks like all others.
 fn build() -> Result<Vec<Program>> {
     let mut command = Command::new(workspace::cargo());
-    command.args(["test", "--release", "--workspace", "--no-run"]);
+    // Of `cargo test`, an example would be a test program.
+    command.args(["build", "--release", "--workspace", "--tests"]);
+    command.args(EXAMPLES.iter().flat_map(|name| ["--example", name]));
     command.arg("--message-format=json-render-diagnostics").current_dir(workspace::root());
     let output = command.stderr(Stdio::inherit()).output().context("start cargo")?;
     ensure!(output.status.success(), "building the tests ended with {}", output.status);
@@ -198,6 +218,7 @@ fn counts_of(said: &str, status: ExitStatus) -> Counts {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
     use std::os::unix::process::ExitStatusExt as _;
 
     use super::*;
@@ -247,6 +268,7 @@ mod tests {
             let mut folders: Vec<_> = fs::read_dir(workspace::root().join(root)).unwrap().collect();
             folders.extend(fs::read_dir(workspace::root()).unwrap());
             for folder in folders.into_iter().map(Result::unwrap) {
+                found.push(OsString::from(format!("mainstem_{}", folder.file_name().display())));
                 let Ok(tests) = fs::read_dir(folder.path().join("tests")) else { continue };
                 found.extend(tests.map(|test| test.unwrap().path().file_stem().unwrap().to_owned()));
             }

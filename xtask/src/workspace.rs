@@ -9,10 +9,14 @@ pub(crate) fn root() -> PathBuf {
     xtask.parent().expect("xtask is a folder of the repository").to_path_buf()
 }
 
+/// Where cargo builds.
+pub(crate) fn target_dir() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
 /// A binary of the workspace, as the release profile builds it.
 pub(crate) fn release_binary(name: &str) -> PathBuf {
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    target.join("release").join(name)
+    target_dir().join("release").join(name)
 }
 
 /// Where third-party clients are installed and their runs leave logs and results.
