@@ -23,8 +23,12 @@ pub(crate) use scripted::{Answered, Asked, ScriptedBroker, answer, versions};
 
 use crate::{Admin, ClientConfig, Compression, GroupProtocol, NewTopic, TopicPartition};
 
-/// Settings of both brokers: what groups and transactions wait for is short.
+/// Settings of both brokers: what groups and transactions wait for is short. Records stay, whatever their timestamps are:
+/// Kafka's broker looks for those that are too old half a minute after its start, in the midst of the tests, and those of
+/// 1970 would be gone. It looks every second, so that a test that depends on what retention leaves fails each time.
 const SETTINGS: &[(&str, &str)] = &[
+    ("log.retention.ms", "-1"),
+    ("log.retention.check.interval.ms", "1000"),
     ("group.initial.rebalance.delay.ms", "0"),
     ("group.min.session.timeout.ms", "100"),
     ("group.consumer.min.heartbeat.interval.ms", "50"),

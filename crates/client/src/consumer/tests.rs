@@ -19,6 +19,7 @@ on_both_brokers!(
     lag_counts_what_is_left,
     little_memory_reads_as_much,
     a_seek_goes_where_it_says,
+    retention_leaves_records_of_any_age,
     a_paused_partition_keeps_its_place,
     an_offset_that_is_not_there_is_reported_or_passed,
     positions_have_offsets,
@@ -79,8 +80,11 @@ async fn fill(producer: &Producer, to: &TopicPartition, numbers: std::ops::Range
 async fn take(consumer: &mut Consumer, count: usize) -> Vec<i64> {
     let mut numbers = Vec::new();
     while numbers.len() < count {
-        let next = tokio::time::timeout(PATIENCE, consumer.next());
-        let batch = next.await.unwrap_or_else(|_| panic!("only {} of {count} came", numbers.len())).unwrap();
+        let next = tokio::time::timeout(PATIENCE, consumer.next()).await;
+        let batch = match next {
+            Ok(batch) => batch.unwrap(),
+            Err(_) => panic!("only {} of {count} came: {:?}", numbers.len(), consumer.shared),
+        };
         for record in batch.records() {
             let value = std::str::from_utf8(record.unwrap().value.unwrap()).unwrap().to_owned();
             numbers.push(value.parse().unwrap());
@@ -162,6 +166,24 @@ async fn a_seek_goes_where_it_says(world: World) {
         unassigned.to_string(),
         format!("{} is not assigned to this consumer; assign it first", fixture.t(7))
     );
+}
+
+/// The tests rely on that: their timestamps are those of 1970.
+async fn retention_leaves_records_of_any_age(world: World) {
+    let fixture = Fixture::new(world, 1).await;
+    fixture.fill(0, 0..10).await;
+    let short = TopicPartition::new(fixture.world.name("short"), 0);
+    let topic = fixture.world.new_topic(short.topic.clone(), 1).config("retention.ms", "1");
+    fixture.world.admin().create_topic(&topic).await.unwrap();
+    let consumer = fixture.consumer();
+    let beginning =
+        async |of: &TopicPartition| consumer.offsets([(of.clone(), Position::Beginning)]).await.unwrap()[of];
+    // When the second one goes, the look at all partitions in which the first one went is over.
+    for number in 0..2 {
+        fill(&fixture.producer, &short, number..number + 1).await;
+        eventually("what is too old goes", async || beginning(&short).await == Some(number + 1)).await;
+    }
+    assert_eq!(beginning(&fixture.t(0)).await, Some(0));
 }
 
 async fn a_paused_partition_keeps_its_place(world: World) {

@@ -195,6 +195,7 @@ impl KafkaPeer {
              transaction.state.log.replication.factor=1\n\
              transaction.state.log.min.isr=1\n\
              transaction.state.log.num.partitions=1\n\
+             log.initial.task.delay.ms=100\n\
              {settings}\
              {of_secured}",
             data.display()

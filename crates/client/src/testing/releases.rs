@@ -75,6 +75,7 @@ const NEEDS: &[Need] = &[
         "static members and OffsetDelete (KIP-345, KIP-496)",
     ),
     need("copies_are_placed_as_asked", (1, 0), "CreatePartitions (KIP-195)"),
+    need("retention_leaves_records_of_any_age", (3, 7), "log.initial.task.delay.ms"),
     need("groups_are_listed_by_state_and_type", (3, 7), "types of groups in ListGroups (KIP-848)"),
     need("static_members_are_removed", (2, 4), "members in LeaveGroup (KIP-345)"),
     need("a_member_shares_with_one_of_java", (2, 4), "cooperative-sticky in Java's client (KIP-429)"),
