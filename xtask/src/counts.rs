@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use self::callgrind::Callgrind;
 use self::record::{Record, Verdict};
 use crate::interop::report;
-use crate::{faults, workspace};
+use crate::{compile, faults, workspace};
 
 const USAGE: &str = "\
 usage: cargo xtask counts [--update] [--only TEXT]
@@ -70,6 +70,11 @@ pub(crate) fn check() -> Result<report::Counts> {
         return Ok(report::Counts { skipped: 1, ..Default::default() });
     }
     compare(&count(&callgrind, "")?, "")
+}
+
+/// Builds what is counted at the lowest priority, but for the broker, which tests run meanwhile.
+pub(crate) fn build_beside() -> Result<()> {
+    compile::run("counts", micro::BUILD, &[])
 }
 
 /// Builds all that is counted, and the broker.

@@ -198,18 +198,23 @@ fn cargo_test(options: &Options) -> Result<Counts> {
     Ok(counts)
 }
 
-/// What other stages would compile while nothing else runs.
+/// What other stages would compile by themselves.
 fn compile_beside(options: &Options) -> Counts {
     let mut counts = Counts::default();
     if options.lints_beside_tests() {
         let lint = || compile::run("clippy", CLIPPY, &[]).map(|()| one_passed());
         counts += run_stage("clippy", lint).0;
     }
+    // What fails here is no failure by itself: who needs it builds it again, and fails.
     if options.wants("readme")
         && let Err(error) = compile::product()
     {
-        // No failure by itself: the example that starts it builds it again, and fails.
         println!("the broker of README.md: {error:#}");
+    }
+    if ["interop", "counts"].into_iter().any(|stage| options.wants(stage))
+        && let Err(error) = counts::build_beside()
+    {
+        println!("what is counted: {error:#}");
     }
     counts
 }

@@ -34,11 +34,14 @@ pub(super) fn count(callgrind: &Callgrind, benches: &[PathBuf], only: &str) -> R
     Ok(counted)
 }
 
-/// Builds all that is counted, as the tests build it: nothing is compiled twice. Returns the programs of the benches.
+/// What builds the cases, and the program that loads the broker, as the tests build it: nothing is compiled twice.
+pub(super) const BUILD: &[&str] =
+    &["build", "--release", "--workspace", "--bench", "micro", "--example", message::LOAD];
+
+/// Builds all that is counted. Returns the programs of the benches.
 pub(super) fn build() -> Result<Vec<PathBuf>> {
     let mut command = Command::new(workspace::cargo());
-    command.args(["build", "--release", "--workspace", "--bench", "micro", "--bin", "mainstem"]);
-    command.args(["--example", message::LOAD]);
+    command.args(BUILD).args(["--bin", "mainstem"]);
     command.arg("--message-format=json-render-diagnostics").current_dir(workspace::root());
     let output = command.stderr(std::process::Stdio::inherit()).output().context("start cargo")?;
     ensure!(output.status.success(), "building what is counted ended with {}", output.status);
