@@ -99,15 +99,21 @@ impl Log {
         FlushWork { files, directories, shared: None, upto: self.log_end }
     }
 
-    /// The work handed out last is done; `upto` is its own.
-    pub fn flushed(&mut self, upto: i64) {
+    /// The work handed out last is done; `upto` is its own. Returns true if a log start was noted in the directory's checkpoint
+    /// that has waited for it.
+    pub fn flushed(&mut self, upto: i64) -> bool {
         if self.flush.failed {
             // Another sync has failed meanwhile, and may have taken the error that this one should have got.
-            return;
+            return false;
         }
         let upto = self.flush.cut.take().map_or(upto, |cut| cut.min(upto));
         self.flush.in_flight = None;
+        let start_waits = !self.follow_log_end && self.durable_end < self.log_start;
         self.durable_end = self.durable_end.max(upto.min(self.log_end));
+        if start_waits {
+            self.note_log_start(self.segments[0].base_offset);
+        }
+        start_waits
     }
 
     /// The work handed out last failed. The partition stops for good: the kernel may have dropped the pages, so

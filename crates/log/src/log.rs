@@ -383,8 +383,30 @@ impl Log {
         if self.log_start > self.segments[0].base_offset
             || checkpoints.log_start.get(&self.partition).is_some()
         {
-            checkpoints.log_start.set(&self.partition, self.log_start);
+            self.note_log_start(self.segments[0].base_offset);
         }
+    }
+
+    /// Notes the log start in the directory's checkpoint, where segments are kept from `first` on. That of a replica is noted as
+    /// far as the log is durable: after a power cut it would begin anew behind that, at an offset of which its group has no
+    /// entry. The group moves it on once more.
+    pub(crate) fn note_log_start(&self, first: i64) {
+        let noted = match self.follow_log_end {
+            true => self.log_start,
+            false => self.lasting_start(first),
+        };
+        self.dir.checkpoints().log_start.set(&self.partition, noted);
+    }
+
+    /// The log start, or what precedes it up to which the log is durable: wherever a power cut leaves the log end, it is not
+    /// before this offset.
+    pub fn lasting_log_start(&self) -> i64 {
+        self.lasting_start(self.segments[0].base_offset)
+    }
+
+    fn lasting_start(&self, first: i64) -> i64 {
+        let noted = self.dir.checkpoints().log_start.get(&self.partition).unwrap_or(0);
+        self.durable_end.max(first).max(noted).min(self.log_start)
     }
 }
 

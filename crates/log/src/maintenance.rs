@@ -211,7 +211,7 @@ impl Log {
         }
         let next = self.segments[count].base_offset;
         done.log_start_moved = self.raise_log_start(next);
-        self.dir.checkpoints().log_start.set(&self.partition, self.log_start);
+        self.note_log_start(next);
         Ok(Some(next))
     }
 

@@ -20,7 +20,7 @@ pub enum ReadBound {
     HighWatermark,
     /// Consumers with `isolation.level=read_committed`.
     LastStable,
-    /// Replicas and the broker itself.
+    /// Replicas and the broker itself, also of deleted records whose segment is still there.
     LogEnd,
 }
 
@@ -211,8 +211,13 @@ impl Log {
         if let Some(reason) = &self.stopped {
             return Err(ReadError::Stopped(reason.clone()));
         }
-        if from < self.log_start || from > self.log_end {
-            let (log_start, log_end) = (self.log_start, self.log_end);
+        let log_start = match bound {
+            ReadBound::HighWatermark | ReadBound::LastStable => self.log_start,
+            // A replica that lacks what was deleted needs it all the same, up to what follows.
+            ReadBound::LogEnd => self.segments[0].base_offset,
+        };
+        if from < log_start || from > self.log_end {
+            let log_end = self.log_end;
             return Err(ReadError::OffsetOutOfRange { offset: from, log_start, log_end });
         }
         let committed = bound == ReadBound::LastStable;

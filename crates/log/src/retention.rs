@@ -35,7 +35,8 @@ impl Log {
     /// it go with the next [`Log::maintain`].
     ///
     /// The new start is noted in the directory's checkpoint. It survives a restart once that is durable, so the
-    /// request is answered only after [`LogDir::commit`](crate::dir::LogDir::commit) of `checkpoints().log_start`.
+    /// request is answered only after [`LogDir::commit`](crate::dir::LogDir::commit) of `checkpoints().log_start`. That of a
+    /// replica is noted only as far as its log is durable, of which a sync is due: its group remembers the rest.
     pub fn delete_records_before(&mut self, offset: i64) -> Result<i64, DeleteRecordsError> {
         self.check_running()?;
         let high_watermark = self.high_watermark;
@@ -44,7 +45,10 @@ impl Log {
             return Err(DeleteRecordsError::OffsetOutOfRange { offset, high_watermark });
         }
         self.raise_log_start(target);
-        self.dir.checkpoints().log_start.set(&self.partition, self.log_start);
+        self.note_log_start(self.segments[0].base_offset);
+        if !self.follow_log_end && self.log_start > self.durable_end {
+            self.flush.note_due();
+        }
         Ok(self.log_start)
     }
 

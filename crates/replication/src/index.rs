@@ -78,7 +78,10 @@ impl EntryIndex {
             log.truncate_suffix(offset, mono_ms)?;
             index.forget_behind(log.ends().log_end);
         }
-        index.follow_log_start(log);
+        index.follow_log_start(log.ends().log_start);
+        if state.configuration.voters.len() > 1 {
+            index.end_where_entries_do(log, mono_ms)?;
+        }
         index.count(log)?;
         Ok(index)
     }
@@ -113,6 +116,18 @@ impl EntryIndex {
             term == self.start.term || self.internal.iter().any(noop)
         };
         behind.find(|entry| !begins(entry.epoch, entry.start_offset)).map(|entry| entry.start_offset)
+    }
+
+    /// An empty log that begins behind the last entry which is known goes back there: its end was lost in a power cut, and with
+    /// it the entries up to the log start, which was noted all the same. The others have them.
+    fn end_where_entries_do(&self, log: &mut Log, mono_ms: u64) -> Result<(), ReplicaError> {
+        let (ends, offset) = (log.ends(), self.anchor(u64::MAX).offset);
+        if log.size() == 0 && offset < ends.log_end {
+            let (partition, log_start) = (log.partition(), ends.log_start);
+            tracing::warn!(%partition, log_start, offset, "the log is empty and begins behind its entries: it begins with them");
+            log.truncate_fully_and_start_at(offset, mono_ms)?;
+        }
+        Ok(())
     }
 
     /// Counts on from the last mark or internal entry.
@@ -159,12 +174,11 @@ impl EntryIndex {
         counted
     }
 
-    /// Moves the start behind what retention has removed; returns the new one. It is known at marks, which segments
-    /// begin with and snapshots end with, and at internal entries.
+    /// Moves the start behind what retention has removed, up to the log start; returns the new one. It is known at marks,
+    /// which segments begin with and snapshots end with, and at internal entries.
     ///
     /// What precedes the log start is committed. Of internal entries at that very offset this is not known: they stay.
-    pub fn follow_log_start(&mut self, log: &Log) -> Option<Start> {
-        let log_start = log.ends().log_start;
+    pub fn follow_log_start(&mut self, log_start: i64) -> Option<Start> {
         let is_behind = |&(_, offset): &(u64, i64)| offset <= log_start && offset > self.start.offset;
         let (_, offset) = self.places().filter(is_behind).max_by_key(|(_, offset)| *offset)?;
         let start = self.known_at(offset)?;

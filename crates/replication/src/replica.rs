@@ -1190,13 +1190,15 @@ impl Replica {
         Ok(true)
     }
 
-    /// Retention has removed segments: the group begins behind them.
+    /// Retention has removed segments: the group begins behind them, as far as the log lasts. It must not begin behind what a power
+    /// cut leaves.
     pub fn follow_log_start(&mut self) -> Result<(), ReplicaError> {
         self.check_running()?;
         if self.waits_for_room {
             return Ok(());
         }
-        let Some(start) = self.node.mut_store().index.follow_log_start(&self.log) else { return Ok(()) };
+        let log_start = self.log.lasting_log_start();
+        let Some(start) = self.node.mut_store().index.follow_log_start(log_start) else { return Ok(()) };
         self.journal.lock().append(self.group, &[Frame::Start(start)])?;
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! Maintenance in its parts, with power cuts and other work in between.
 
-use super::testing::{Bench, TestBatch, WALL_MS, flush, read_from, small_segments};
+use super::testing::{Bench, TestBatch, WALL_MS, flush, read_from, resolve, small_segments};
 use crate::sim::{Random, SimStorage};
-use crate::{AppendError, Log, LogConfig};
+use crate::{AppendError, Log, LogConfig, ReadBound, ReadError};
 use mainstem_records::ProducerId;
 use std::sync::Arc;
 
@@ -260,5 +260,58 @@ fn what_is_acknowledged_after_a_kill_survives_a_refused_batch_in_the_segment_bef
         let (log, _) = bench.open("b");
         let values: Vec<_> = read_from(&log, 0).into_iter().map(|(_, value)| value).collect();
         assert_eq!(values, [b"durable".to_vec(), b"next".to_vec()], "seed {seed}");
+    }
+}
+
+/// The group of a replica decides on a log start whether or not what precedes it is durable here. A log that ended before its start would
+/// begin anew, without the records that were not to be deleted, and at an offset of which the group has no entry.
+#[test]
+fn the_start_of_a_replicas_log_is_noted_when_the_log_is_durable_up_to_it() {
+    for seed in 0..100 {
+        let mut random = Random::new(seed);
+        let (storage, bench) = simulated(small_segments());
+        let (mut log, _) = bench.open("a");
+        log.hold_high_watermark(0);
+        bench.append_numbers(&mut log, 0..60);
+        flush(&mut log);
+        bench.append_numbers(&mut log, 60..120);
+        log.set_high_watermark(120);
+        assert_eq!(log.delete_records_before(90).unwrap(), 90);
+        assert_eq!((log.ends().log_start, log.lasting_log_start()), (90, 60));
+        assert!(log.flush_due(0), "it is asked for what it waits for");
+        let is_synced = random.chance(50);
+        if is_synced {
+            flush(&mut log);
+        }
+        log.dir().checkpoints().log_start.commit().unwrap();
+        drop(log);
+        storage.power_cut(&mut random);
+        let (log, _) = bench.open("b");
+        let ends = log.ends();
+        let expected = if is_synced { (90, 120) } else { (60, 60.max(ends.log_end)) };
+        assert_eq!((ends.log_start, ends.log_end), expected, "seed {seed}");
+    }
+}
+
+/// Another replica may lack them, and get the deletion with what follows.
+#[test]
+fn replicas_read_deleted_records_whose_segment_is_there() {
+    let bench = Bench::real(small_segments());
+    let (mut log, _) = bench.open("a");
+    log.hold_high_watermark(0);
+    bench.append_numbers(&mut log, 0..100);
+    log.set_high_watermark(100);
+    flush(&mut log);
+    let first = log.segments[log.segments.len() - 2].base_offset;
+    log.delete_records_before(first + 1).unwrap();
+    assert!(log.maintain(WALL_MS, 0).unwrap().segments_deleted > 0);
+    let read = |from, bound| log.read(from, bound, 100, true);
+    let range = resolve(read(first, ReadBound::LogEnd).unwrap()).unwrap();
+    assert_eq!(
+        mainstem_records::Batch::split_first(&range.to_vec().unwrap()).unwrap().0.base_offset(),
+        first
+    );
+    for (from, bound) in [(first, ReadBound::HighWatermark), (first - 1, ReadBound::LogEnd)] {
+        assert!(matches!(read(from, bound), Err(ReadError::OffsetOutOfRange { .. })), "{from}");
     }
 }

@@ -766,12 +766,15 @@ impl Partition {
         let journal_upto = member.journal_upto.take();
         let mut aftermath = match result {
             Ok(()) => {
-                member.replica.log_mut().flushed(upto);
+                let log = member.replica.log_mut();
+                let moved = log.flushed(upto).then(|| log.dir().clone());
                 if let Some(upto) = journal_upto {
                     note_synced(&member.replica, upto);
                 }
                 member.replica.persisted();
-                self.drive_locked(replication, &mut state)
+                let mut aftermath = self.drive_locked(replication, &mut state);
+                aftermath.log_start = aftermath.log_start.or(moved);
+                aftermath
             }
             Err(error) => {
                 member.replica.log_mut().failed(error);

@@ -277,7 +277,7 @@ impl Simulation {
             synced = synced.and_then(|()| self.storage.sync_dir(dir));
         }
         match synced {
-            Ok(()) => self.log().flushed(work.upto),
+            Ok(()) => _ = self.log().flushed(work.upto),
             Err(error) => self.log().failed(&error),
         }
         self.durable = self.durable.max(self.log().ends().durable_end);

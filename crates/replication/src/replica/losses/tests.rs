@@ -6,7 +6,7 @@ use crate::error::MessageError;
 use crate::journal::{Journal, Start};
 use crate::{Configuration, GroupId, ReplicaId, RoleState, StepError};
 use mainstem_log::dir::{LogDir, NodeIdentity};
-use mainstem_log::sim::SimStorage;
+use mainstem_log::sim::{Random, SimStorage};
 use mainstem_log::{LogConfig, Origin, PartitionIdentity, ReadBound, prepare};
 use mainstem_records::{Batch, BatchBuilder, BatchOptions, Scratch};
 use parking_lot::Mutex;
@@ -24,6 +24,8 @@ struct Group {
     replicas: Vec<Option<Replica>>,
     /// Replicas that get nothing and are not heard.
     cut_off: Vec<usize>,
+    /// Logs are synced whenever messages are exchanged, as journals are.
+    syncs_logs: bool,
     lost: Vec<(usize, Lost)>,
 }
 
@@ -45,6 +47,7 @@ impl Group {
             boots: vec![0; 3],
             replicas: vec![None, None, None],
             cut_off: Vec::new(),
+            syncs_logs: true,
             lost: Vec::new(),
         };
         (0..3).for_each(|node| group.open(node, i64::MAX, 0));
@@ -62,6 +65,17 @@ impl Group {
     fn open(&mut self, node: usize, keep: i64, high_watermark: i64) {
         self.replicas[node] = None;
         self.disks[node].kill();
+        self.start(node, keep, high_watermark);
+    }
+
+    /// Its machine loses its power, and starts with what the disk has.
+    fn lose_power(&mut self, node: usize, random: &mut Random, high_watermark: i64) {
+        self.replicas[node] = None;
+        self.disks[node].power_cut(random);
+        self.start(node, i64::MAX, high_watermark);
+    }
+
+    fn start(&mut self, node: usize, keep: i64, high_watermark: i64) {
         self.boots[node] += 1;
         let storage = Arc::new(self.disks[node].clone());
         let identity = NodeIdentity { cluster_id: Some("cluster".into()), node_id: node as i32 + 1 };
@@ -117,7 +131,9 @@ impl Group {
                     continue;
                 }
                 replica.journal().lock().sync().expect("a sync");
-                sync_log(&mut replica.log).expect("a sync");
+                if self.syncs_logs {
+                    sync_log(&mut replica.log).expect("a sync");
+                }
                 replica.persisted();
                 let effects = replica.drive().expect("it works");
                 replica.check();
@@ -142,6 +158,14 @@ impl Group {
                 }
             }
         }
+    }
+
+    /// Moves the start of a replica's log, as a committed entry has it do, and notes it.
+    fn delete_before(&mut self, node: usize, offset: i64) {
+        let replica = self.replica(node);
+        replica.log_mut().delete_records_before(offset).expect("they are committed");
+        replica.follow_log_start().expect("it is noted");
+        replica.log().dir().checkpoints().log_start.commit().expect("a checkpoint");
     }
 
     fn pass(&mut self, ms: u64) {
@@ -276,6 +300,52 @@ fn a_replica_whose_log_begins_in_the_present_term_is_in_doubt_too() {
     group.open(1, 6, 10);
     assert_eq!(group.replica(1).start().term, term);
     assert!(group.replica(1).doubts());
+}
+
+/// The start of a log may be behind what of it is durable, where records were deleted that nobody has synced.
+#[test]
+fn a_log_whose_start_was_not_durable_is_caught_up_after_a_power_cut() {
+    for seed in 0..20 {
+        let mut random = Random::new(seed);
+        let mut group = Group::led_by_first(true);
+        group.append(0, 6);
+        group.exchange();
+        group.syncs_logs = false;
+        group.append(0, 6);
+        group.exchange();
+        (0..3).for_each(|node| group.delete_before(node, 10));
+        let ends = group.replica(1).log().ends();
+        assert_eq!((ends.log_start, ends.durable_end, ends.log_end), (10, 6, 12));
+        let is_of_another_release = seed % 2 == 1;
+        if is_of_another_release {
+            // It has noted the start as it was.
+            let log = group.replica(1).log();
+            let log_start = &log.dir().checkpoints().log_start;
+            log_start.set(log.partition(), 10);
+            log_start.commit().expect("a checkpoint");
+        }
+        group.lose_power(1, &mut random, 12);
+        let ends = group.replica(1).log().ends();
+        assert!(is_of_another_release || (ends.log_start == 6 && ends.log_end >= 6), "seed {seed}: {ends:?}");
+        group.replica(0).report_unreachable(id(1));
+        group.pass(1_000);
+        assert_eq!((group.end(1), group.replica(1).failed()), (12, None), "seed {seed}");
+        assert_eq!((group.replica(0).role().state, group.lost.len()), (RoleState::Leader, 0), "seed {seed}");
+    }
+}
+
+/// Its records are deleted, and still there: it is not one that was emptied.
+#[test]
+fn a_log_whose_records_are_all_deleted_stays_as_it_is_at_the_next_start() {
+    let mut group = Group::led_by_first(true);
+    group.append(0, 10);
+    group.exchange();
+    group.delete_before(1, 10);
+    let (last, ..) = group.replica(1).last_and_committed();
+    group.open(1, i64::MAX, 10);
+    let ends = group.replica(1).log().ends();
+    assert_eq!((ends.log_start, ends.log_end), (10, 10));
+    assert_eq!(group.replica(1).last_and_committed().0, last);
 }
 
 #[test]
