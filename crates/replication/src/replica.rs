@@ -448,9 +448,13 @@ impl Replica {
         if self.waits_for_room || self.has_no_room_for(&message) || self.is_for_one_without_doubt(&message) {
             return Ok(());
         }
+        if self.acknowledges_too_much(&message) {
+            self.note_answer(ReplicaId(message.from));
+            return Ok(());
+        }
         let incoming = Incoming::of(&message, offset, batches)?;
-        let lacks = match self.allow_for_losses(&mut message) {
-            Ok(lacks) => lacks,
+        let refusal = match self.allow_for_losses(&mut message, offset) {
+            Ok(refusal) => refusal,
             Err(error) => return Ok(self.make_do(error)?),
         };
         self.check_promises(&message)?;
@@ -460,8 +464,8 @@ impl Replica {
         let (kind, from, committed) = (message.get_msg_type(), message.from, message.commit);
         // Messages from replicas that are not in the group, or not any more, are of no consequence.
         let _ = self.node.step(message);
-        if let Some(index) = lacks {
-            self.say_end(from, index);
+        if let Some(refusal) = refusal {
+            self.refuse(from, refusal);
         }
         self.end_doubt(kind, from, committed);
         if is_for_us_to_win {
@@ -528,10 +532,13 @@ impl Replica {
         let is_lost = match message.get_msg_type() {
             _ if message.term < self.node.raft.term => false,
             MessageType::MsgHeartbeat => message.commit > last,
-            MessageType::MsgAppend => message.get_entries().iter().any(|entry| {
-                let term = store.index.term(entry.index);
-                entry.index <= committed && term.is_some_and(|term| term != entry.term)
-            }),
+            MessageType::MsgAppend => {
+                let differs = |entry: &Entry| {
+                    let term = store.index.term(entry.index);
+                    entry.index <= committed && term.is_some_and(|term| term != entry.term)
+                };
+                self.denies_start(message) || message.get_entries().iter().any(differs)
+            }
             _ => false,
         };
         if is_lost { Err(MessageError::LostPromise) } else { Ok(()) }

@@ -395,6 +395,24 @@ impl Node {
         }
     }
 
+    /// Has the log of the first partition begin at the high watermark, as if all before had been deleted, with all on disk. Returns
+    /// where.
+    #[cfg(test)]
+    pub(crate) fn begin_at_high_watermark(&mut self, now_ms: u64) -> i64 {
+        let running = self.running.as_mut().expect("it runs");
+        running.end_sync();
+        running.begin_sync(now_ms);
+        running.end_sync();
+        let replica = &mut running.replicas[0];
+        let offset = replica.log().ends().high_watermark;
+        let at = replica.entry_before(offset).expect("it is one of the last");
+        replica.remember(at).expect("a mark");
+        replica.log_mut().delete_records_before(offset).expect("they are committed");
+        replica.follow_log_start().expect("it is noted");
+        assert_eq!(replica.start().offset, offset);
+        offset
+    }
+
     /// Committed records that it has found to be gone since the last question, by partition.
     pub(crate) fn take_lost(&mut self) -> Vec<(usize, Lost)> {
         std::mem::take(&mut self.lost)

@@ -465,19 +465,31 @@ impl World {
         self.history[rank..].iter().filter(is_acknowledged)
     }
 
+    /// All records of a replica; what its log has not any more because it was deleted is what others have.
+    fn records_of(&self, node: &Node, partition: usize) -> Vec<(i64, u64)> {
+        let records = node.records(partition, 0, true);
+        let log_start = node.log(partition).map_or(0, |log| log.ends().log_start);
+        let first = records.first().map_or(log_start, |(offset, _)| log_start.min(*offset));
+        let others = self.nodes.iter().map(|other| other.records(partition, 0, true));
+        let deleted = if first > 0 { others.max_by_key(Vec::len).unwrap_or_default() } else { Vec::new() };
+        deleted.into_iter().take_while(|(offset, _)| *offset < first).chain(records).collect()
+    }
+
     pub(crate) fn finish(mut self, seed: u64, resumed_after_ms: Option<u64>) -> Verdict {
         let agreed = self.agrees();
+        let mut finals = Vec::new();
         for (number, node) in self.nodes.iter().enumerate() {
             for partition in 0..self.data_partitions {
-                for (offset, value) in node.records(partition, 0, true) {
+                for (offset, value) in self.records_of(node, partition) {
                     let (operation, outcome) = (Operation::Final, Outcome::Ok);
                     let (process, partition) = (number as i32 + 1, partition as i32);
                     let event =
                         Event { at_ms: self.now_ms, process, operation, outcome, partition, offset, value };
-                    self.history.push(event);
+                    finals.push(event);
                 }
             }
         }
+        self.history.extend(finals);
         let violations = check(&self.history);
         let acknowledged = self.acknowledged().count();
         let write_caching = self.nodes.iter().any(Node::write_caching);

@@ -5,17 +5,21 @@
 //! gives no vote and asks for none: those that have lost nothing elect one of them, if they are a majority.
 //!
 //! Where too many have lost the same committed records, a leader is elected that does not have them, and others come in their
-//! place. A replica that has them cuts them off, and each that has known them to be committed says so in the log and to its
+//! place. A replica that has them cuts them off; one whose log begins behind them, since what precedes was deleted, begins anew where
+//! its log and the leader's were the same. Each that has known them to be committed says so in the log and to its
 //! driver ([`Lost`]) when it takes what is in their place. What was committed after the last checkpoint of the high watermark,
 //! and is known to no replica that ran on, is not counted.
 
+use super::offers::begin_log_anew;
 use super::{ELECTION_TICKS, Replica, ReplicaOptions, TICK_MS};
 use crate::error::ReplicaError;
-use crate::journal::{EntryKind, GroupState, InternalEntry};
+use crate::group::ReplicaId;
+use crate::journal::{EntryKind, Frame, GroupState, InternalEntry, Journal, Start};
 use mainstem_log::Log;
 use mainstem_log::dir::LastStop;
 use raft::StateRole;
 use raft::eraftpb::{Message, MessageType};
+use std::cmp::Ordering;
 
 /// So long a replica that may have lost what it has acknowledged leaves elections to the others: twice the longest time-out, 4 s.
 pub(super) const DOUBT_MS: u64 = 4 * ELECTION_TICKS as u64 * TICK_MS;
@@ -45,6 +49,8 @@ pub(super) struct Losses {
 #[derive(Debug)]
 struct Known {
     offset: i64,
+    /// Where the entries began: which terms begin before is not known.
+    start: Start,
     begins: Vec<Begin>,
 }
 
@@ -56,10 +62,19 @@ struct Begin {
     offset: i64,
 }
 
+/// What a leader is told that has sent entries behind `index`: it may find what both have at `hint` or before, where terms are
+/// no higher than `term`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Refusal {
+    index: u64,
+    hint: u64,
+    term: u64,
+}
+
 impl Known {
-    /// All records before an offset, of a group with these internal entries.
-    fn of(offset: i64, entries: &[InternalEntry]) -> Known {
-        Known { offset, begins: begins_before(offset, entries).collect() }
+    /// All records before an offset, of a group that begins at `start` and has these internal entries.
+    fn of(offset: i64, start: Start, entries: &[InternalEntry]) -> Known {
+        Known { offset, start, begins: begins_before(offset, entries).collect() }
     }
 
     /// Where records are gone from, as far as these internal entries say, in a group with entries from the `first` to the `last`
@@ -68,7 +83,8 @@ impl Known {
         let here: Vec<_> = begins_before(self.offset, entries).collect();
         let is_here = |begin: &&Begin| (first..=last).contains(&begin.index);
         let missing = self.begins.iter().filter(is_here).filter(|begin| !here.contains(begin));
-        let others = here.iter().filter(|begin| !self.begins.contains(begin));
+        let may_precede = |begin: &Begin| begin.index <= self.start.index && begin.term <= self.start.term;
+        let others = here.iter().filter(|begin| !self.begins.contains(begin) && !may_precede(begin));
         missing.chain(others).map(|begin| begin.offset).min()
     }
 }
@@ -81,6 +97,12 @@ fn begins_before(offset: i64, entries: &[InternalEntry]) -> impl Iterator<Item =
         term: entry.term,
         offset: entry.offset,
     })
+}
+
+/// Index and term of what an append says of its leader's log: of the entry that precedes its own ones, and of these.
+fn places(message: &Message) -> impl Iterator<Item = (u64, u64)> {
+    let entries = message.get_entries().iter().map(|entry| (entry.index, entry.term));
+    std::iter::once((message.index, message.log_term)).chain(entries)
 }
 
 impl Losses {
@@ -104,7 +126,7 @@ impl Losses {
         let is_doubtful =
             log.dir().last_stop() == LastStop::UncleanOtherBoot && state.configuration.voters.len() > 1;
         Losses {
-            known: (offset > 0).then(|| Known::of(offset, &state.entries)),
+            known: (offset > 0).then(|| Known::of(offset, state.start, &state.entries)),
             is_to_say_end: is_doubtful,
             doubts_until_ms: if is_doubtful { now_ms + DOUBT_MS } else { 0 },
         }
@@ -147,15 +169,22 @@ impl Replica {
         }
     }
 
-    /// Has the library hear nothing of entries that a power cut has taken from this replica or from another one. Returns the
-    /// index that the leader is to be told is not here ([`Replica::say_end`]), if it is.
-    pub(super) fn allow_for_losses(&mut self, message: &mut Message) -> Result<Option<u64>, ReplicaError> {
+    /// Has the library hear nothing of entries that a power cut has taken from this replica or from another one. Returns what the
+    /// leader is to be told then ([`Replica::refuse`]), if it is. `offset` is that behind the entry that precedes those of an append.
+    pub(super) fn allow_for_losses(
+        &mut self,
+        message: &mut Message,
+        offset: i64,
+    ) -> Result<Option<Refusal>, ReplicaError> {
         let is_of_group = || self.configuration.replicas().any(|replica| replica.0 == message.from);
         if !self.options.write_caching || message.term < self.node.raft.term || !is_of_group() {
             return Ok(None);
         }
         match message.get_msg_type() {
             MessageType::MsgHeartbeat => return Ok(self.allow_for_own_loss(message)),
+            MessageType::MsgAppend if self.denies_start(message) => {
+                return self.begin_before_start(message, offset);
+            }
             MessageType::MsgAppend => self.cut_what_the_leader_lacks(message)?,
             MessageType::MsgAppendResponse => self.forget_what_was_matched(message),
             _ => {}
@@ -164,25 +193,28 @@ impl Replica {
     }
 
     /// A leader may count on entries that are not here.
-    fn allow_for_own_loss(&self, message: &mut Message) -> Option<u64> {
+    fn allow_for_own_loss(&self, message: &mut Message) -> Option<Refusal> {
         let log = &self.node.raft.raft_log;
         let (last, counted_on) = (log.last_index(), message.commit);
         if counted_on > last {
             message.commit = log.committed;
         }
-        (counted_on > last || self.losses.is_to_say_end).then(|| counted_on.max(last))
+        let index = counted_on.max(last);
+        let is_to_say_end = counted_on > last || self.losses.is_to_say_end;
+        is_to_say_end.then(|| Refusal { index, hint: last, term: log.last_term() })
     }
 
-    /// Says to a leader where the log ends, as if it had sent entries behind `index`.
-    pub(super) fn say_end(&mut self, to: u64, index: u64) {
+    /// Says to a leader where it may find what is here.
+    pub(super) fn refuse(&mut self, to: u64, refusal: Refusal) {
         let raft = &mut self.node.raft;
         if raft.leader_id != to || raft.state != StateRole::Follower {
             return;
         }
+        let Refusal { index, hint, term } = refusal;
         let mut message =
             Message { msg_type: MessageType::MsgAppendResponse, reject: true, index, ..Message::default() };
         (message.from, message.to, message.term) = (self.own.0, to, raft.term);
-        (message.reject_hint, message.log_term) = (raft.raft_log.last_index(), raft.raft_log.last_term());
+        (message.reject_hint, message.log_term) = (hint, term);
         message.commit = raft.raft_log.committed;
         raft.msgs.push(message);
         self.losses.is_to_say_end = false;
@@ -210,35 +242,96 @@ impl Replica {
         progress.next_idx = message.index + 1;
         self.standing.retain(|(id, _)| *id != message.from);
         self.asked.retain(|(id, ..)| *id != message.from);
-        let (partition, node) = (self.log.partition(), crate::ReplicaId(message.from).node());
+        let (partition, node) = (self.log.partition(), ReplicaId(message.from).node());
         tracing::warn!(%partition, node, matched, end, "a replica has lost entries that it had acknowledged: they are sent again");
+    }
+
+    /// Whether a leader is told that entries are on another disk which it has not itself: by a replica that took it for one that
+    /// has all that is committed. It is not counted; what the replica has shows when the leader asks again.
+    pub(super) fn acknowledges_too_much(&self, message: &Message) -> bool {
+        let raft = &self.node.raft;
+        message.get_msg_type() == MessageType::MsgAppendResponse
+            && !message.reject
+            && raft.state == StateRole::Leader
+            && message.term == raft.term
+            && message.index > raft.raft_log.last_index()
     }
 
     /// A leader without entries that are committed here was elected by replicas that have lost them: they are gone.
     fn cut_what_the_leader_lacks(&mut self, message: &Message) -> Result<(), ReplicaError> {
         let (index, committed) = (&self.node.store().index, self.node.raft.raft_log.committed);
-        let is_gone = |entry: &&raft::eraftpb::Entry| {
-            let is_committed = entry.index > index.start().index && entry.index <= committed;
-            is_committed && index.term(entry.index) != Some(entry.term)
+        let is_gone = |(at, term): &(u64, u64)| {
+            let is_committed = *at > index.start().index && *at <= committed;
+            is_committed && index.term(*at) != Some(*term)
         };
-        let Some(first) = message.get_entries().iter().find(is_gone).map(|entry| entry.index) else {
-            return Ok(());
-        };
+        let Some((first, _)) = places(message).find(is_gone) else { return Ok(()) };
         let offset = index.offset_behind(first - 1, &self.log)?;
         let offset = offset.ok_or_else(|| ReplicaError::Damaged(format!("no entry precedes {first}")))?;
-        let known = self.committed_offset.1;
-        if self.losses.known.as_ref().is_none_or(|before| before.offset < known) {
-            self.losses.known = Some(Known::of(known, index.internal_entries()));
-        }
+        self.take_back(first - 1, offset);
         let mut frames = Vec::new();
         self.cut(first, &mut frames)?;
         self.write_frames(&mut frames)?;
-        self.committed_offset = self.committed_offset.min((first - 1, offset));
+        self.begin_anew()
+    }
+
+    /// Whether a leader cannot have the entry that precedes those of this log, which is committed: terms ascend.
+    pub(super) fn denies_start(&self, message: &Message) -> bool {
+        let start = self.start();
+        places(message).any(|(index, term)| match index.cmp(&start.index) {
+            Ordering::Less => term > start.term,
+            Ordering::Equal => term != start.term,
+            Ordering::Greater => term < start.term,
+        })
+    }
+
+    /// A leader lacks what precedes the entries here. Of that it is not remembered which entries they were, so where the leader's log
+    /// is the same has to be found: a term has one leader, so it is where an entry has the term of the one that precedes the start.
+    /// The log begins anew there. Where the leader has none of that term, it begins without any entry.
+    fn begin_before_start(
+        &mut self,
+        message: &mut Message,
+        offset: i64,
+    ) -> Result<Option<Refusal>, ReplicaError> {
+        let (start, index, term) = (self.start(), message.index, message.log_term);
+        if index >= start.index || term > start.term {
+            // What precedes is not here either: the leader looks for it further in front.
+            let hint = index.min(start.index).saturating_sub(1);
+            let (from, to, term) = (message.from, message.to, message.term);
+            *message = Message { msg_type: MessageType::MsgHeartbeat, from, to, term, ..Message::default() };
+            return Ok(Some(Refusal { index, hint, term: start.term }));
+        }
+        let begin = if term == start.term { Start { index, term, offset } } else { Start::default() };
+        let (partition, begins_at) = (self.log.partition(), begin.offset);
+        let before = start.offset;
+        tracing::warn!(
+            %partition,
+            before,
+            begins_at,
+            "the leader lacks what precedes this log, which begins anew at {begins_at} (write.caching)"
+        );
+        self.take_back(begin.index, begin.offset);
+        // Of the entries that come, none is known to be committed.
+        let cut = Frame::Cut { index: begin.index + 1 };
+        let configuration = self.configuration.clone();
+        let restore = Frame::Restore { start: begin, own: self.own, configuration };
+        self.write_frames(&mut vec![cut, restore])?;
+        Journal::sync_beside_others(&self.journal)?;
+        begin_log_anew(&mut self.log, self.group, &self.journal, begin, self.now_ms)?;
+        self.unsynced.cut(begin.offset);
+        self.begin_anew()?;
+        Ok(None)
+    }
+
+    /// What is behind an entry, and an offset, is committed no more. Remembers what was known to be.
+    fn take_back(&mut self, index: u64, offset: i64) {
+        let (entries, known) = (&self.node.store().index, self.committed_offset.1);
+        if self.losses.known.as_ref().is_none_or(|before| before.offset < known) {
+            self.losses.known = Some(Known::of(known, entries.start(), entries.internal_entries()));
+        }
+        self.committed_offset = self.committed_offset.min((index, offset));
         // Of what was to be sent, that is not here any more.
         self.effects.messages.retain(|outgoing| outgoing.offsets.end <= offset);
-        self.effects.high_watermark =
-            self.effects.high_watermark.map(|before| before.min(self.log.ends().high_watermark));
-        self.begin_anew()
+        self.effects.high_watermark = self.effects.high_watermark.map(|before| before.min(offset));
     }
 
     /// Entries were written, or more is committed: says what is gone of that which was known to be committed.

@@ -152,3 +152,32 @@ fn what_power_cuts_of_a_majority_with_caching_take_is_counted() {
         assert!(counted > 0 || is_one_seed, "{cut:?}: nothing was lost in any run");
     }
 }
+
+/// The leader's log begins within what the others have lost. It cannot have their entries in the place of what it has acknowledged,
+/// unless they send it these.
+#[test]
+fn a_log_that_begins_within_what_power_cuts_take_begins_anew() {
+    let (mut cases, mut begun) = (0, 0);
+    for (seed, mut world) in worlds(240) {
+        let case = format!("seed {seed}");
+        let before_ms = 3_000 + world.random.below(2_000);
+        run(&mut world, before_ms);
+        let leader = world.leader(0).expect("a leader");
+        let others = [(leader + 1) % 3, (leader + 2) % 3];
+        let back_ms = world.now_ms + 5 + world.random.below(3_000);
+        others.iter().for_each(|node| world.take_down(*node, Stop::PowerCut, back_ms));
+        world.cut.extend(others.iter().flat_map(|node| [(leader, *node), (*node, leader)]));
+        // Nobody reads from it when it leads no more.
+        run(&mut world, 2_500);
+        let now_ms = world.now_ms;
+        let before = world.nodes[leader].begin_at_high_watermark(now_ms);
+        run(&mut world, 12_000);
+        recover(&mut world, &case);
+        let (start, ..) = world.nodes[leader].extent().expect("it runs");
+        cases += 1;
+        begun += usize::from(start < before);
+        assert_good(world, seed, &case);
+    }
+    let is_one_seed = seeds(2).count() == 1;
+    assert!(begun > 0 || is_one_seed, "none of {cases} logs began anew");
+}

@@ -102,6 +102,15 @@ impl Group {
         self.replicas[node] = Some(replica);
     }
 
+    /// Who leads in the highest term.
+    fn leader(&self) -> usize {
+        let leads = |node: &usize| {
+            let role = self.replicas[*node].as_ref()?.role();
+            (role.state == RoleState::Leader).then_some((role.term, *node))
+        };
+        (0..3).filter_map(|node| leads(&node)).max().expect("a leader").1
+    }
+
     fn end(&mut self, node: usize) -> i64 {
         self.replica(node).log().ends().log_end
     }
@@ -370,6 +379,125 @@ fn a_replica_cuts_off_what_its_new_leader_has_lost_and_counts_it() {
     assert!(group.replicas.iter().flatten().all(|replica| replica.failed().is_none()));
 }
 
+impl Group {
+    /// The first replica, whose log begins within what the two others have lost, and all that it can know of the new leaders.
+    fn without_what_precedes(&mut self, keep: i64, leaders: &[usize]) {
+        assert!(self.replica(0).start().offset > keep);
+        self.cut_off = vec![0];
+        self.open(1, keep, 0);
+        self.open(2, keep, 0);
+        self.pass(3 * DOUBT_MS);
+        for next in leaders {
+            let leader = self.leader();
+            self.replica(leader).transfer(id(*next));
+            self.exchange();
+            assert_eq!(self.leader(), *next);
+        }
+        let leader = self.leader();
+        self.append(leader, 1);
+        self.exchange();
+        self.cut_off.clear();
+        self.replica(leader).report_unreachable(id(0));
+        for _ in 0..4_000 / TICK_MS {
+            self.pass(TICK_MS);
+            let (last, ..) = self.replica(leader).last_and_committed();
+            let matched = self.replica(leader).matched();
+            assert!(matched.iter().all(|(_, index)| *index <= last), "{matched:?} of {last}");
+        }
+    }
+}
+
+/// Deleted records, and retention, move the start of a log into what the others lose. What they have in its place has to come from them.
+#[test]
+fn a_replica_begins_anew_where_its_new_leader_lacks_what_precedes_its_log() {
+    for leaders in [&[][..], &[1], &[2], &[1, 2, 1]] {
+        let mut group = Group::led_by_first(true);
+        group.append(0, 8);
+        group.exchange();
+        group.replica(0).prepare_close().expect("it is noted");
+        group.append(0, 2);
+        group.exchange();
+        group.delete_before(0, 8);
+        group.without_what_precedes(6, leaders);
+        let start = group.replica(0).start();
+        assert_eq!(start, Start { index: 7, term: 1, offset: 6 }, "{leaders:?}: behind what all have");
+        assert_eq!((0..3).map(|node| group.end(node)).collect::<Vec<_>>(), [7, 7, 7], "{leaders:?}");
+        assert_eq!(group.lost, [(0, Lost { offset: 6, records: 4 })], "{leaders:?}");
+        assert!(group.replicas.iter().flatten().all(|replica| replica.failed().is_none()), "{leaders:?}");
+        // As it is at the next start.
+        group.open(0, i64::MAX, 0);
+        assert_eq!(group.replica(0).start(), start);
+        group.pass(2 * DOUBT_MS);
+        let leader = group.leader();
+        let matched = group.replica(leader).matched();
+        assert!(matched.iter().all(|(_, index)| *index == matched[0].1), "{matched:?}");
+    }
+}
+
+/// Where the leader has nothing of the term in which the replica's log began, it is not known what precedes: it gets everything.
+#[test]
+fn a_replica_begins_without_any_entry_where_its_leader_has_nothing_of_its_term() {
+    let mut group = Group::led_by_first(true);
+    group.append(0, 6);
+    group.exchange();
+    group.replica(1).expect_no_leader();
+    group.replica(2).expect_no_leader();
+    group.replica(1).campaign();
+    group.exchange();
+    assert_eq!(group.replica(1).role().state, RoleState::Leader);
+    group.append(1, 3);
+    group.exchange();
+    group.replica(0).prepare_close().expect("it is noted");
+    group.append(1, 1);
+    group.exchange();
+    group.delete_before(0, 9);
+    assert_eq!(group.replica(0).start().term, group.replica(1).role().term);
+    group.without_what_precedes(5, &[]);
+    assert_eq!(group.replica(0).start(), Start::default());
+    assert_eq!((0..3).map(|node| group.end(node)).collect::<Vec<_>>(), [6, 6, 6]);
+    assert_eq!(group.lost, [(0, Lost { offset: 5, records: 5 })]);
+    assert_eq!(read(group.replica(0).log(), 0..6), read(group.replica(1).log(), 0..6));
+}
+
+/// An append may deny what precedes the log also behind it, with lower terms, where the library would end the process.
+#[test]
+fn a_leader_that_denies_the_start_of_a_log_is_a_lost_promise_without_caching() {
+    for (index, log_term) in [(4, 3), (9, 2), (9, 3), (20, 0)] {
+        let mut group = Group::led_by_first(false);
+        group.append(0, 8);
+        group.exchange();
+        group.replica(1).prepare_close().expect("it is noted");
+        group.delete_before(1, 8);
+        assert_eq!(group.replica(1).start(), Start { index: 9, term: 1, offset: 8 });
+        let mut append = message(MessageType::MsgAppend, 0, 1, 3);
+        (append.index, append.log_term) = (index, log_term);
+        let stepped = group.replica(1).step(append, 3, &[]);
+        assert!(
+            matches!(stepped, Err(StepError::Message(MessageError::LostPromise))),
+            "({index}, {log_term}): {stepped:?}"
+        );
+    }
+}
+
+#[test]
+fn what_a_leader_has_not_is_not_acknowledged_to_it() {
+    for caching in [true, false] {
+        let mut group = Group::led_by_first(caching);
+        group.append(0, 5);
+        group.exchange();
+        let (last, term, _) = group.replica(0).last_and_committed();
+        let before = group.replica(0).matched();
+        let mut answer = message(MessageType::MsgAppendResponse, 1, 0, term);
+        answer.index = last + 5;
+        group.replica(0).step(answer, 0, &[]).expect("a message");
+        assert_eq!(group.replica(0).matched(), before);
+        group.cut_off = vec![1, 2];
+        group.append(0, 3);
+        group.exchange();
+        assert_eq!(group.replica(0).last_and_committed().2, last, "nobody has the rest");
+    }
+}
+
 /// What was noted as committed stays noted until it is certain that it is here or gone: it may take more than one start.
 #[test]
 fn what_is_known_to_be_committed_outlives_another_start() {
@@ -402,7 +530,7 @@ fn records_are_gone_from_where_their_term_began() {
     let begin =
         |index, term, offset| InternalEntry { index, term, offset, kind: EntryKind::NoOp, data: Vec::new() };
     let gone_from = |before: &[InternalEntry], here: &[InternalEntry], last| {
-        Known::of(100, before).gone_from(here, (1, last))
+        Known::of(100, Start::default(), before).gone_from(here, (1, last))
     };
     let before = [begin(1, 1, 0), begin(52, 3, 50), begin(153, 4, 150)];
     assert_eq!(gone_from(&before, &before[..1], 40), None, "it has less");
@@ -414,7 +542,12 @@ fn records_are_gone_from_where_their_term_began() {
     assert_eq!(gone_from(&before, &[before[0].clone(), begin(62, 5, 60)], 62), Some(50));
     assert_eq!(gone_from(&before, &before[..1], 52), Some(50));
     // What retention has removed is not gone.
-    assert_eq!(Known::of(100, &before).gone_from(&before[1..2], (60, 101)), None);
+    assert_eq!(Known::of(100, Start::default(), &before).gone_from(&before[1..2], (60, 101)), None);
+    // Nor do terms that came before what was here say anything, where all is sent anew.
+    let start = Start { index: 160, term: 4, offset: 157 };
+    let of_start = |here: &[InternalEntry]| Known::of(190, start, &[]).gone_from(here, (1, 200));
+    assert_eq!(of_start(&before), None);
+    assert_eq!(of_start(&[before[0].clone(), begin(92, 5, 90)]), Some(90));
 }
 
 /// What was known to be committed is here again, under any leader.
