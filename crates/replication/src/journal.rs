@@ -16,7 +16,8 @@ mod frame;
 mod state;
 
 pub use frame::{
-    ENTRY_DATA_BYTES_MAX, EntryKind, FRAME_BYTES_MAX, Frame, InternalEntry, Mark, REPLICAS_MAX, Start, Vote,
+    ENTRY_DATA_BYTES_MAX, EntryKind, FRAME_BYTES_MAX, Frame, InternalEntry, Mark, REPLICAS_MAX, Start, Tail,
+    Vote,
 };
 pub use state::GroupState;
 

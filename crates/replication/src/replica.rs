@@ -163,7 +163,8 @@ impl Effects {
 /// How a replica works.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplicaOptions {
-    /// Batches count as persisted when they are written (`write.caching`); terms and votes never do.
+    /// Batches count as persisted when they are written (`write.caching`); terms and votes never do. It can be changed
+    /// ([`Replica::set_write_caching`]).
     pub write_caching: bool,
     /// Spreads elections; equal seeds and equal events give equal replicas.
     pub seed: u64,
@@ -270,7 +271,7 @@ impl Replica {
         log.hold_high_watermark(options.high_watermark);
         let index = EntryIndex::open(&state, &mut log, now_ms)?;
         sync_log(&mut log)?;
-        let losses = Losses::of(&log, &state, &options, now_ms);
+        let losses = Losses::of(&log, &state, &options);
         let mut node = new_node(own, &state, index)?;
         node.skip_bcast_commit(!options.broadcast_commit);
         let configuration = state.configuration;
@@ -311,6 +312,7 @@ impl Replica {
         };
         replica.choose_election_timeout();
         replica.note_committed()?;
+        replica.note_tail();
         Ok(replica)
     }
 
@@ -524,8 +526,8 @@ impl Replica {
     }
 
     /// A leader that counts on entries which are not here, or denies committed ones, speaks to a replica that has lost its
-    /// disk and kept its name. The library would end the process. With `write.caching` a power cut is enough, and is allowed for
-    /// ([`Replica::allow_for_losses`]).
+    /// disk and kept its name. The library would end the process. Where `write.caching` counts, or has, a power cut is enough, and
+    /// is allowed for ([`Replica::allow_for_losses`]).
     fn check_promises(&self, message: &Message) -> Result<(), MessageError> {
         let (store, committed) = (self.node.store(), self.node.raft.raft_log.committed);
         let last = store.index.last();
@@ -559,6 +561,7 @@ impl Replica {
     /// asks before it campaigns.
     pub fn tick(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
+        self.begin_doubt();
         let late_ms = now_ms.saturating_sub(self.ticked_ms);
         if late_ms < TICK_MS || self.failed.is_some() {
             return;
@@ -574,6 +577,7 @@ impl Replica {
         if self.waits_alone() || self.doubts() {
             return;
         }
+        self.note_tail();
         if std::mem::take(&mut self.is_heard) {
             self.node.raft.election_elapsed = 0;
             ticks = ticks.min(now_ms.saturating_sub(self.heard_ms) / TICK_MS);
@@ -783,7 +787,8 @@ impl Replica {
     /// The sync of the journal that something of this replica waits for; `None`: nothing does.
     pub fn journal_sync(&self) -> Option<JournalSync> {
         let journal = self.journal.lock();
-        journal.sync_work().filter(|_| self.unsynced.journal_upto() > journal.durable())
+        let upto = self.unsynced.journal_upto().max(self.caching_upto());
+        journal.sync_work().filter(|_| upto > journal.durable())
     }
 
     /// The journal of its log directory, which it has in common with others.
@@ -813,7 +818,7 @@ impl Replica {
             self.lag.note(self.now_ms, &self.node);
             let behind = self.node.mut_store().take_behind();
             self.effects.too_far_behind = behind.into_iter().map(ReplicaId).collect();
-            self.effects.flush = !self.unsynced.is_empty();
+            self.effects.flush = !self.unsynced.is_empty() || self.has_cached_tail();
         }
         Ok(std::mem::take(&mut self.effects))
     }
@@ -1084,8 +1089,8 @@ impl Replica {
 
     /// Notifies the library of what is durable, and lets the messages leave that waited for it.
     fn settle(&mut self) {
-        let ends = self.log.ends();
-        let log = if self.options.write_caching { ends.log_end } else { ends.durable_end };
+        self.note_tail();
+        let log = self.persisted_end();
         let durable = Durable { journal: self.journal.lock().durable(), log };
         let mut out = Vec::new();
         let settled = self.unsynced.settle(durable, &mut out);

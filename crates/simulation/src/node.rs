@@ -54,6 +54,8 @@ pub(crate) struct Node {
     partitions: Arc<[PartitionIdentity]>,
     storage: SimStorage,
     write_caching: bool,
+    /// The setting at present, where it is altered.
+    caches_now: bool,
     seed: u64,
     boot: u64,
     /// How often it was started.
@@ -130,6 +132,7 @@ impl Node {
             partitions,
             storage,
             write_caching,
+            caches_now: write_caching,
             seed,
             boot: 1,
             starts: 0,
@@ -183,7 +186,7 @@ impl Node {
         for (partition, (log, identity)) in logs.into_iter().zip(self.partitions.iter()).enumerate() {
             self.seed = self.seed.wrapping_add(1);
             let options = ReplicaOptions {
-                write_caching: self.write_caching,
+                write_caching: self.caches_now,
                 seed: self.seed,
                 high_watermark: self.checkpoint.get(partition).copied().unwrap_or(0),
                 broadcast_commit: self.seed.is_multiple_of(2),
@@ -208,6 +211,14 @@ impl Node {
 
     pub(crate) fn write_caching(&self) -> bool {
         self.write_caching
+    }
+
+    /// Alters the setting, while it runs or not.
+    #[cfg(test)]
+    pub(crate) fn alter_write_caching(&mut self, write_caching: bool) {
+        self.caches_now = write_caching;
+        let replicas = self.running.iter_mut().flat_map(|running| &mut running.replicas);
+        replicas.for_each(|replica| replica.set_write_caching(write_caching));
     }
 
     pub(crate) fn stop(&mut self, stop: Stop, until_ms: u64, random: &mut Random) {

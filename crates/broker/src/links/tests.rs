@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 
 use super::hello::{Hello, Welcome, read_frame};
 use super::*;
+use crate::settings::TopicSettings;
 use crate::storage::partition::Partition;
 use cluster::{Cluster, Random};
 
@@ -169,6 +170,29 @@ fn records_are_deleted_on_all_replicas() {
     let (wait, _done) = cluster::waiter();
     let follower = cluster.partition((cluster.leader() + 1) % 3);
     assert_eq!(follower.delete_records_before(11, wait), Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
+}
+
+/// Where records are acknowledged from the page cache, nothing asks for their sync until that is switched off.
+#[test]
+fn what_was_acknowledged_in_the_page_cache_is_synced_when_that_is_switched_off() {
+    let mut cluster = Cluster::with_wires(6, true);
+    for value in 0..20 {
+        cluster.acknowledge_anywhere(value);
+    }
+    cluster.check_acknowledged();
+    for node in 0..3 {
+        let partition = cluster.partition(node);
+        let settings = TopicSettings::of_log(partition.settings().log.clone(), false, 2);
+        partition.set_settings(Arc::new(settings));
+        let ends = || partition.ends().expect("it runs");
+        wait_for("its sync", || (ends().durable_end == ends().log_end).then_some(()));
+    }
+    cluster.acknowledge_anywhere(20);
+    let ends = |node: usize| cluster.partition(node).ends().expect("it runs");
+    let committed = ends(cluster.leader()).high_watermark;
+    let durable = (0..3).filter(|node| ends(*node).durable_end >= committed);
+    assert!(durable.count() >= 2, "it is on a majority of the disks before it is acknowledged");
+    cluster.check_acknowledged();
 }
 
 #[test]

@@ -325,12 +325,22 @@ impl Partition {
         self.settings.read().clone()
     }
 
-    /// Puts changed settings into force.
+    /// Puts changed settings into force. What has counted as persisted in the page cache is synced where it does no more.
     pub(crate) fn set_settings(&self, settings: Arc<TopicSettings>) {
-        if let Ok(log) = &mut self.lock().log {
+        let before = std::mem::replace(&mut *self.settings.write(), settings.clone());
+        let mut state = self.lock();
+        if let Ok(log) = &mut state.log {
             log.set_config(settings.log.clone());
         }
-        *self.settings.write() = settings;
+        if before.write_caching == settings.write_caching {
+            return;
+        }
+        if let Ok(Stored::Replicated(member)) = &mut state.log {
+            member.replica.set_write_caching(settings.write_caching);
+            return self.drive(state);
+        }
+        drop(state);
+        self.request_flush();
     }
 
     /// This node leads in another epoch from now on.

@@ -114,5 +114,6 @@ pub(super) const TOPIC: &[ConfigKey] = &[
     topic("write.caching", Bool).default("false").falls_back(&[Fallback::same("write.caching.default")])
         .ours()
         .doc("true: acks=all is answered from the page cache of a majority of replicas, as Kafka does. \
-             false: only when the batch is on disk (fdatasync, shared between all that wait)."),
+             false: only when the batch is on disk (fdatasync, shared between all that wait). It counts when it is altered; \
+             what was answered from page caches is then synced at once."),
 ];

@@ -76,6 +76,27 @@ pub struct Mark {
     pub offset: i64,
 }
 
+/// What a power cut may take of a log, or has taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tail {
+    /// Batches may have been acknowledged that are not durable (`write.caching`), or it is not certain yet that all are here which
+    /// were.
+    pub is_cached: bool,
+    /// A power cut may have taken what was acknowledged: no vote before the replica has caught up with a leader.
+    pub is_doubtful: bool,
+}
+
+impl Tail {
+    /// As bits: 1 cached, 2 doubtful.
+    fn bits(self) -> u8 {
+        u8::from(self.is_cached) | u8::from(self.is_doubtful) << 1
+    }
+
+    fn of_bits(bits: u8) -> Option<Tail> {
+        (bits < 4).then_some(Tail { is_cached: bits & 1 != 0, is_doubtful: bits & 2 != 0 })
+    }
+}
+
 /// One fact about a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
@@ -120,6 +141,8 @@ pub enum Frame {
         /// Who is in the group from there on.
         configuration: Configuration,
     },
+    /// What a power cut may take, or has taken.
+    Tail(Tail),
 }
 
 impl Frame {
@@ -134,6 +157,7 @@ impl Frame {
             Frame::Commit { .. } => 7,
             Frame::Removed => 8,
             Frame::Restore { .. } => 9,
+            Frame::Tail(_) => 10,
         }
     }
 
@@ -147,6 +171,7 @@ impl Frame {
             Frame::Restore { configuration, .. } => 41 + 8 * configuration.replicas().count(),
             Frame::Start(_) => 24,
             Frame::Removed => 0,
+            Frame::Tail(_) => 1,
         };
         (HEAD_BYTES + fields).next_multiple_of(ALIGNMENT)
     }
@@ -192,6 +217,7 @@ impl Frame {
             Frame::Mark(mark) => put_u64(out, &[mark.index, mark.offset.cast_unsigned()]),
             Frame::Commit { committed, applied } => put_u64(out, &[*committed, *applied]),
             Frame::Removed => {}
+            Frame::Tail(tail) => out.push(tail.bits()),
         }
     }
 }
@@ -249,6 +275,7 @@ fn decode_fields(kind: u8, fields: &mut Fields<'_>) -> Option<Frame> {
         7 => Frame::Commit { committed: fields.u64()?, applied: fields.u64()? },
         8 => Frame::Removed,
         9 => decode_restore(fields)?,
+        10 => Frame::Tail(Tail::of_bits(fields.u8()?)?),
         _ => return None,
     })
 }

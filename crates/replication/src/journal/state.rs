@@ -1,6 +1,6 @@
 //! What the frames of a group come to.
 
-use super::frame::{Frame, InternalEntry, Mark, Start, Vote};
+use super::frame::{Frame, InternalEntry, Mark, Start, Tail, Vote};
 use crate::group::{Configuration, ReplicaId};
 
 /// All that the journal says of one group.
@@ -26,6 +26,8 @@ pub struct GroupState {
     pub committed: u64,
     /// A lower bound of what is applied.
     pub applied: u64,
+    /// What a power cut may take of the log, or has taken.
+    pub tail: Tail,
 }
 
 impl GroupState {
@@ -61,6 +63,7 @@ impl GroupState {
             Frame::Commit { committed, applied } => {
                 (self.committed, self.applied) = (*committed, *applied);
             }
+            Frame::Tail(tail) => self.tail = *tail,
             Frame::Removed => *self = GroupState::default(),
         }
     }
@@ -96,6 +99,9 @@ impl GroupState {
         }
         frames.extend(marks.map(|mark| Frame::Mark(*mark)));
         frames.push(Frame::Commit { committed: self.committed, applied: self.applied });
+        if self.tail != Tail::default() {
+            frames.push(Frame::Tail(self.tail));
+        }
         frames
     }
 

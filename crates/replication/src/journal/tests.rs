@@ -50,6 +50,7 @@ fn frames() -> Vec<Frame> {
         Frame::Mark(Mark { index: 6, offset: 30 }),
         Frame::Entry(data),
         Frame::Commit { committed: 7, applied: 6 },
+        Frame::Tail(Tail { is_cached: true, is_doubtful: true }),
     ]
 }
 
@@ -176,6 +177,7 @@ fn what_is_written_is_read_after_a_kill() {
     assert_eq!(journal.group(group(2)), None);
     assert_eq!((before.start.index, before.entries.len(), before.marks.len()), (3, 2, 1));
     assert_eq!((before.vote.term, before.committed, before.own), (2, 7, Some(ReplicaId::new(1, 1))));
+    assert!(before.tail.is_cached && before.tail.is_doubtful);
 }
 
 #[test]
@@ -324,6 +326,22 @@ fn a_cut_before_the_commit_takes_that_along() {
     assert_eq!(noted(&open(&storage)), Some((5, 5)));
 }
 
+/// Each of the two is for itself, and outlives a journal that is written anew.
+#[test]
+fn what_a_power_cut_may_take_is_remembered_until_it_is_taken_back() {
+    let storage = disk();
+    let mut journal = open(&storage);
+    for bits in [1, 3, 2, 0, 1] {
+        let tail = Tail { is_cached: bits & 1 != 0, is_doubtful: bits & 2 != 0 };
+        journal.append(group(0), &[vote(bits), Frame::Tail(tail)]).unwrap();
+        journal.rewrite().unwrap();
+        journal = open(&storage);
+        assert_eq!(journal.group(group(0)).unwrap().tail, tail);
+    }
+    journal.append(group(0), &[Frame::Removed, vote(5)]).unwrap();
+    assert_eq!(journal.group(group(0)).unwrap().tail, Tail::default());
+}
+
 /// A sync of the file that was replaced meanwhile makes nothing durable that is not.
 #[test]
 fn a_sync_of_the_file_before_a_rewrite_says_nothing_of_the_next() {
@@ -359,7 +377,7 @@ proptest! {
 
     #[test]
     fn whole_frames_with_any_bytes_behind_are_read(
-        picks in prop::collection::vec(0usize..7, 0..12),
+        picks in prop::collection::vec(0usize..8, 0..12),
         rest in prop::collection::vec(any::<u8>(), 0..100),
     ) {
         let mut data = Vec::new();

@@ -2,7 +2,9 @@
 //!
 //! A replica then starts with less than it has acknowledged. To the first leader that it hears it says where its log ends; the
 //! leader takes back what it has counted on, and sends the rest again. Until the replica has caught up, or for [`DOUBT_MS`], it
-//! gives no vote and asks for none: those that have lost nothing elect one of them, if they are a majority.
+//! gives no vote and asks for none: those that have lost nothing elect one of them, if they are a majority. That a log has such a
+//! tail, and that a replica is in doubt, stands in the journal ([`Tail`]): it counts whatever the setting is at the next start, and how
+//! often it starts until then.
 //!
 //! Where too many have lost the same committed records, a leader is elected that does not have them, and others come in their
 //! place. A replica that has them cuts them off; one whose log begins behind them, since what precedes was deleted, begins anew where
@@ -14,7 +16,7 @@ use super::offers::begin_log_anew;
 use super::{ELECTION_TICKS, Replica, ReplicaOptions, TICK_MS};
 use crate::error::ReplicaError;
 use crate::group::ReplicaId;
-use crate::journal::{EntryKind, Frame, GroupState, InternalEntry, Journal, Start};
+use crate::journal::{EntryKind, Frame, GroupState, InternalEntry, Journal, Start, Tail};
 use mainstem_log::Log;
 use mainstem_log::dir::LastStop;
 use raft::StateRole;
@@ -36,13 +38,24 @@ pub struct Lost {
 /// What a replica knows that may be lost.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
+    /// Batches count as persisted when they are written, or have: a power cut may have taken some, here or elsewhere.
+    is_possible: bool,
     /// What was committed, until it is certain that it is here, or gone.
     known: Option<Known>,
     /// A leader is to be told where the log ends.
     is_to_say_end: bool,
-    /// It takes no part in elections before.
+    /// It takes no part in elections before; [`DOUBT_BEGINS`]: no time has passed yet.
     doubts_until_ms: u64,
+    /// What the journal says of it for the next start.
+    noted: Tail,
+    /// The journal has that when it is durable so far.
+    noted_upto: u64,
+    /// Batches before this offset may have counted as persisted when they were written, where they do no more.
+    cached_end: i64,
 }
+
+/// No time of a doubt has passed: it does from the first tick on, when the replica takes part. Its node may open others for long before.
+const DOUBT_BEGINS: u64 = u64::MAX;
 
 /// What was committed: the records before an offset, and the entries that their terms begin with, which say what came in the
 /// place of records that are gone.
@@ -62,8 +75,8 @@ struct Begin {
     offset: i64,
 }
 
-/// What a leader is told that has sent entries behind `index`: it may find what both have at `hint` or before, where terms are
-/// no higher than `term`.
+/// What a leader is told that has sent entries behind `index`: what both have is at `hint` or before, where terms are no higher
+/// than `term`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Refusal {
     index: u64,
@@ -107,10 +120,13 @@ fn places(message: &Message) -> impl Iterator<Item = (u64, u64)> {
 
 impl Losses {
     /// What a log that was just opened may have lost.
-    pub(super) fn of(log: &Log, state: &GroupState, options: &ReplicaOptions, now_ms: u64) -> Losses {
+    pub(super) fn of(log: &Log, state: &GroupState, options: &ReplicaOptions) -> Losses {
+        // Directories of earlier releases do not remember it.
+        let is_possible = options.write_caching || state.tail != Tail::default();
+        let losses = Losses { is_possible, noted: state.tail, ..Losses::default() };
         // A group that has had no leader yet has nothing to lose.
-        if !options.write_caching || state.vote.term == 0 {
-            return Losses::default();
+        if !is_possible || state.vote.term == 0 {
+            return losses;
         }
         let (end, offset) = (log.ends().log_end, options.high_watermark);
         if end < offset {
@@ -123,12 +139,13 @@ impl Losses {
                  replicas, if those have them"
             );
         }
-        let is_doubtful =
-            log.dir().last_stop() == LastStop::UncleanOtherBoot && state.configuration.voters.len() > 1;
+        let is_cut = log.dir().last_stop() == LastStop::UncleanOtherBoot || state.tail.is_doubtful;
+        let is_doubtful = is_cut && state.configuration.voters.len() > 1;
         Losses {
             known: (offset > 0).then(|| Known::of(offset, state.start, &state.entries)),
             is_to_say_end: is_doubtful,
-            doubts_until_ms: if is_doubtful { now_ms + DOUBT_MS } else { 0 },
+            doubts_until_ms: if is_doubtful { DOUBT_BEGINS } else { 0 },
+            ..losses
         }
     }
 }
@@ -142,7 +159,66 @@ impl Replica {
             let durable = self.journal.lock().durable();
             self.losses.known.is_none() && self.unsynced.journal_upto() <= durable
         };
-        (!self.options.write_caching || is_certain()).then(|| self.log.ends().high_watermark)
+        (!self.losses.is_possible || is_certain()).then(|| self.log.ends().high_watermark)
+    }
+
+    /// Has batches count as persisted when they are written (`write.caching`), or when they are durable. What has counted until then
+    /// is to be synced: [`Replica::drive`] follows, and asks for it.
+    pub fn set_write_caching(&mut self, write_caching: bool) {
+        if std::mem::replace(&mut self.options.write_caching, write_caching) == write_caching {
+            return;
+        }
+        self.losses.is_possible |= write_caching;
+        if !write_caching {
+            self.losses.cached_end = self.log.ends().log_end;
+        }
+        self.note_tail();
+    }
+
+    /// The offset before which batches count as persisted. Of those that are not durable, none does before the journal says so
+    /// durably: the next start has to know what a power cut may have taken, also if caching is switched off by then.
+    pub(super) fn persisted_end(&self) -> i64 {
+        let (ends, losses) = (self.log.ends(), &self.losses);
+        let may_count = self.options.write_caching && losses.noted.is_cached;
+        match may_count && losses.noted_upto <= self.journal.lock().durable() {
+            true => ends.log_end,
+            false => ends.durable_end,
+        }
+    }
+
+    /// Up to where the journal has to be durable for batches to count as persisted when they are written.
+    pub(super) fn caching_upto(&self) -> u64 {
+        if self.options.write_caching { self.losses.noted_upto } else { 0 }
+    }
+
+    /// Whether batches have counted as persisted that are not durable, where such batches do no more.
+    pub(super) fn has_cached_tail(&self) -> bool {
+        if !self.losses.noted.is_cached || self.options.write_caching {
+            return false;
+        }
+        let ends = self.log.ends();
+        ends.durable_end < self.losses.cached_end.min(ends.log_end)
+    }
+
+    /// Notes in the journal what the next start has to know. Where there is no room for that, it is tried again with whatever comes
+    /// next, and caching does not count before.
+    pub(super) fn note_tail(&mut self) {
+        let is_open = || self.has_cached_tail() || self.losses.known.is_some() || self.doubts();
+        let is_cached = self.options.write_caching || (self.losses.noted.is_cached && is_open());
+        let tail = Tail { is_cached, is_doubtful: self.doubts() };
+        if tail == self.losses.noted || !self.is_taking_part() || self.log.dir().is_full() {
+            return;
+        }
+        if let Ok(upto) = self.journal.lock().append(self.group, &[Frame::Tail(tail)]) {
+            (self.losses.noted, self.losses.noted_upto) = (tail, upto);
+        }
+    }
+
+    /// The time of a doubt begins with the first tick.
+    pub(super) fn begin_doubt(&mut self) {
+        if self.losses.doubts_until_ms == DOUBT_BEGINS {
+            self.losses.doubts_until_ms = self.now_ms + DOUBT_MS;
+        }
     }
 
     /// Whether it may lack what it has acknowledged, and so takes no part in elections.
@@ -177,16 +253,18 @@ impl Replica {
         offset: i64,
     ) -> Result<Option<Refusal>, ReplicaError> {
         let is_of_group = || self.configuration.replicas().any(|replica| replica.0 == message.from);
-        if !self.options.write_caching || message.term < self.node.raft.term || !is_of_group() {
+        if message.term < self.node.raft.term || !is_of_group() {
             return Ok(None);
         }
         match message.get_msg_type() {
+            // Whatever counts here: the other replica says what it has.
+            MessageType::MsgAppendResponse => self.forget_what_was_matched(message),
+            _ if !self.losses.is_possible => {}
             MessageType::MsgHeartbeat => return Ok(self.allow_for_own_loss(message)),
             MessageType::MsgAppend if self.denies_start(message) => {
                 return self.begin_before_start(message, offset);
             }
             MessageType::MsgAppend => self.cut_what_the_leader_lacks(message)?,
-            MessageType::MsgAppendResponse => self.forget_what_was_matched(message),
             _ => {}
         }
         Ok(None)

@@ -181,7 +181,7 @@ impl Replica {
         if !self.node.store().has_offer() {
             return ends.log_start;
         }
-        let durable = if self.options.write_caching { ends.log_end } else { ends.durable_end };
+        let durable = self.persisted_end();
         let index = &self.node.store().index;
         let applied = index.offset_before(self.node.raft.raft_log.applied);
         applied.map_or(ends.log_start, |offset| offset.min(durable))

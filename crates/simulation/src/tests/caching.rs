@@ -108,6 +108,57 @@ fn a_power_cut_of_one_node_with_caching_loses_nothing() {
     }
 }
 
+/// The setting is altered while records are written, on each node when it hears of it, and one of them loses its power thereabouts: what
+/// it has acknowledged under the one setting or the other is with the others.
+#[test]
+fn a_power_cut_of_one_node_loses_nothing_while_the_setting_is_altered() {
+    for (seed, mut world) in worlds(320) {
+        let case = format!("seed {seed}");
+        run(&mut world, 3_000);
+        let node = seed as usize % 3;
+        let cut_in_ms = world.random.below(600);
+        let alter_in_ms: Vec<_> = (0..3).map(|_| world.random.below(600)).collect();
+        let since_ms = world.now_ms;
+        let mut is_cut = false;
+        while world.now_ms < since_ms + 600 {
+            let passed_ms = world.now_ms - since_ms;
+            for (node, at_ms) in alter_in_ms.iter().enumerate() {
+                // And back, on a node where that comes late.
+                let caches = passed_ms < *at_ms || (seed.is_multiple_of(3) && passed_ms > at_ms + 200);
+                world.nodes[node].alter_write_caching(caches);
+            }
+            if !is_cut && passed_ms >= cut_in_ms {
+                is_cut = true;
+                let back_ms = world.now_ms + 5 + world.random.below(3_000);
+                world.take_down(node, Stop::PowerCut, back_ms);
+            }
+            world.turn();
+        }
+        run(&mut world, 8_000);
+        recover(&mut world, &case);
+        assert_eq!(reports(&world).count(), 0, "{case}: nothing was lost");
+        assert_good(world, seed, &case);
+    }
+}
+
+/// What was acknowledged while the setting was on is synced when it is off, and what comes then is before it is acknowledged.
+#[test]
+fn without_the_setting_power_cuts_of_all_nodes_lose_nothing_any_more() {
+    for (seed, mut world) in worlds(240) {
+        let case = format!("seed {seed}");
+        run(&mut world, 3_000);
+        world.nodes.iter_mut().for_each(|node| node.alter_write_caching(false));
+        // The longest sync, and one that was under way.
+        run(&mut world, 2_000);
+        let back_ms = world.now_ms + 5 + world.random.below(3_000);
+        (0..3).for_each(|node| world.take_down(node, Stop::PowerCut, back_ms));
+        run(&mut world, 8_000);
+        recover(&mut world, &case);
+        assert_eq!(reports(&world).count(), 0, "{case}: nothing was lost");
+        assert_good(world, seed, &case);
+    }
+}
+
 /// Who loses its power at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {

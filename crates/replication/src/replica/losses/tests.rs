@@ -16,7 +16,8 @@ use std::sync::Arc;
 const GROUP: GroupId = GroupId { topic_id: [7; 16], partition: 0 };
 
 struct Group {
-    caching: bool,
+    /// What each replica is opened with.
+    caching: [bool; 3],
     now_ms: u64,
     disks: Vec<SimStorage>,
     /// How often each machine has started.
@@ -40,6 +41,10 @@ fn message(kind: MessageType, from: usize, to: usize, term: u64) -> Message {
 impl Group {
     /// Three replicas, of which the first one leads.
     fn led_by_first(caching: bool) -> Group {
+        Group::with_settings([caching; 3])
+    }
+
+    fn with_settings(caching: [bool; 3]) -> Group {
         let mut group = Group {
             caching,
             now_ms: 0,
@@ -68,6 +73,24 @@ impl Group {
         self.start(node, keep, high_watermark);
     }
 
+    /// Its process ends, in order or not, and another one begins under the same boot.
+    fn restart(&mut self, node: usize, is_clean: bool) {
+        let mut replica = self.replicas[node].take().expect("it is open");
+        if is_clean {
+            replica.prepare_close().expect("it is noted");
+            replica.journal().lock().sync().expect("a sync");
+            let log = replica.into_log();
+            let dir = log.dir().clone();
+            log.close().expect("the log closes");
+            assert!(dir.stop_clean().expect("the directory closes"));
+        } else {
+            drop(replica);
+        }
+        self.disks[node].kill();
+        self.boots[node] -= 1;
+        self.start(node, i64::MAX, 0);
+    }
+
     /// Its machine loses its power, and starts with what the disk has.
     fn lose_power(&mut self, node: usize, random: &mut Random, high_watermark: i64) {
         self.replicas[node] = None;
@@ -92,7 +115,7 @@ impl Group {
         log.truncate_suffix(keep, self.now_ms).expect("a cut");
         dir.recovered().expect("the recovery is noted");
         let options = ReplicaOptions {
-            write_caching: self.caching,
+            write_caching: self.caching[node],
             seed: node as u64,
             high_watermark,
             broadcast_commit: true,
@@ -224,7 +247,7 @@ fn a_leader_takes_back_what_it_has_counted_on_and_sends_it_again() {
     assert_eq!((group.end(1), group.lost.len()), (13, 0));
 }
 
-/// A refusal that does not contradict an acknowledgement leaves it as it is, and so does any where no caching is.
+/// A refusal that does not contradict an acknowledgement leaves it as it is. The setting of the leader is of no account.
 #[test]
 fn only_a_refusal_behind_what_was_acknowledged_is_one_of_a_loss() {
     for caching in [true, false] {
@@ -241,7 +264,7 @@ fn only_a_refusal_behind_what_was_acknowledged_is_one_of_a_loss() {
         group.replica(0).step(refusal(last), 0, &[]).expect("a message");
         assert_eq!(matched(&mut group), last);
         group.replica(0).step(refusal(last - 2), 0, &[]).expect("a message");
-        assert_eq!(matched(&mut group), if caching { 0 } else { last });
+        assert_eq!(matched(&mut group), 0);
     }
 }
 
@@ -309,6 +332,119 @@ fn a_replica_whose_log_begins_in_the_present_term_is_in_doubt_too() {
     group.open(1, 6, 10);
     assert_eq!(group.replica(1).start().term, term);
     assert!(group.replica(1).doubts());
+}
+
+#[test]
+fn a_leader_without_caching_sends_again_what_a_follower_with_it_has_lost() {
+    let mut group = Group::with_settings([false, true, true]);
+    group.append(0, 10);
+    group.exchange();
+    group.open(1, 6, 10);
+    group.replica(0).report_unreachable(id(1));
+    group.pass(1_000);
+    assert_eq!((group.end(1), group.replica(1).failed()), (10, None));
+    let matched = group.replica(0).matched();
+    assert!(matched.iter().all(|(_, index)| *index == matched[0].1), "{matched:?}");
+}
+
+#[test]
+fn what_counts_as_persisted_is_what_the_setting_says_since_it_was_altered() {
+    for caching in [true, false] {
+        let mut group = Group::led_by_first(caching);
+        group.syncs_logs = false;
+        group.append(0, 3);
+        group.exchange();
+        let committed = |group: &mut Group| group.replica(0).log().ends().high_watermark;
+        assert_eq!(committed(&mut group), if caching { 3 } else { 0 });
+        (0..3).for_each(|node| group.replica(node).set_write_caching(!caching));
+        group.append(0, 3);
+        group.exchange();
+        assert_eq!(committed(&mut group), if caching { 3 } else { 6 });
+        group.syncs_logs = true;
+        group.exchange();
+        assert_eq!(committed(&mut group), 6);
+    }
+}
+
+/// No batch counts as persisted before the journal remembers that one may.
+#[test]
+fn caching_counts_when_the_next_start_will_know_of_it() {
+    let mut group = Group::led_by_first(false);
+    group.syncs_logs = false;
+    group.append(0, 3);
+    group.exchange();
+    let replica = group.replica(1);
+    replica.set_write_caching(true);
+    assert_eq!((replica.log().ends().log_end, replica.persisted_end()), (3, 0));
+    assert!(replica.journal_sync().is_some(), "it is asked for");
+    group.exchange();
+    let replica = group.replica(1);
+    assert_eq!((replica.log().ends().durable_end, replica.persisted_end()), (0, 3));
+    let noted = |group: &mut Group| group.replica(1).journal().lock().group(GROUP).expect("it is known").tail;
+    assert_eq!(noted(&mut group), Tail { is_cached: true, is_doubtful: false });
+    group.replica(1).set_write_caching(false);
+    assert!(group.replica(1).drive().expect("it works").flush, "what has counted is to be synced");
+    assert_eq!(noted(&mut group), Tail { is_cached: true, is_doubtful: false });
+    group.syncs_logs = true;
+    group.exchange();
+    assert!(!group.replica(1).drive().expect("it works").flush);
+    assert_eq!(noted(&mut group), Tail::default());
+}
+
+/// What a power cut has taken was acknowledged under the setting of then.
+#[test]
+fn a_tail_is_lost_whatever_the_setting_is_at_the_next_start() {
+    for is_synced in [false, true] {
+        let mut group = Group::led_by_first(true);
+        group.append(0, 6);
+        group.exchange();
+        group.syncs_logs = false;
+        group.append(0, 4);
+        group.exchange();
+        let (last, term, committed) = group.replica(0).last_and_committed();
+        assert_eq!(committed, last);
+        group.replica(1).set_write_caching(false);
+        group.caching[1] = false;
+        group.syncs_logs = is_synced;
+        group.exchange();
+        group.open(1, 6, 10);
+        if is_synced {
+            // Of what was synced a power cut takes nothing: it is another disk.
+            let mut heartbeat = message(MessageType::MsgHeartbeat, 0, 1, term);
+            heartbeat.commit = last;
+            let stepped = group.replica(1).step(heartbeat, 0, &[]);
+            assert!(matches!(stepped, Err(StepError::Message(MessageError::LostPromise))), "{stepped:?}");
+            continue;
+        }
+        assert!(group.replica(1).doubts());
+        group.replica(0).report_unreachable(id(1));
+        group.pass(1_000);
+        assert_eq!((group.end(1), group.replica(1).failed()), (10, None));
+        let noted = group.replica(1).journal().lock().group(GROUP).expect("it is known").tail;
+        assert_eq!(noted, Tail::default(), "all is here again");
+    }
+}
+
+#[test]
+fn a_doubt_outlives_what_is_no_end_of_it() {
+    for is_clean in [true, false] {
+        let mut group = Group::led_by_first(true);
+        group.append(0, 10);
+        group.exchange();
+        group.cut_off = vec![1];
+        group.open(1, 6, 10);
+        group.pass(1_000);
+        group.restart(1, is_clean);
+        assert!(group.replica(1).doubts());
+        // It begins when the replica takes part, however long its node has opened others.
+        group.now_ms += 2 * DOUBT_MS;
+        group.pass(DOUBT_MS - 2 * TICK_MS);
+        assert!(group.replica(1).doubts());
+        group.pass(3 * TICK_MS);
+        assert!(!group.replica(1).doubts());
+        group.restart(1, is_clean);
+        assert!(!group.replica(1).doubts(), "its time is over");
+    }
 }
 
 /// The start of a log may be behind what of it is durable, where records were deleted that nobody has synced.
