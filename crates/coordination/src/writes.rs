@@ -11,10 +11,9 @@ use crate::groups::{CoordinatorRecord, Producer};
 
 /// The header of a batch of a producer's transaction, or of none. A coordinator's sequence numbers are 0, and are not checked.
 pub fn options_of(producer: Option<Producer>) -> BatchOptions {
-    let Some(Producer { id: producer_id, epoch: producer_epoch }) = producer else {
-        return BatchOptions::default();
-    };
-    let producer = ProducerFields { producer_id: producer_id.get(), producer_epoch, base_sequence: 0 };
+    let Some(Producer { id, epoch }) = producer else { return BatchOptions::default() };
+    let (producer_id, producer_epoch) = (id.get(), epoch.get());
+    let producer = ProducerFields { producer_id, producer_epoch, base_sequence: 0 };
     BatchOptions { producer, is_transactional: true, ..BatchOptions::default() }
 }
 

@@ -16,9 +16,9 @@ use crate::storage::{StorageFile, is_out_of_space, is_short_of_handles};
 use crate::time_index::{TimeEntry, TimestampOffset};
 use crate::verification::VerificationGuard;
 use mainstem_records::{
-    Batch, BatchError, EndTransactionMarker, HEADER_BYTES, InvalidBatch, LeaderEpoch, Origin, ProducerId,
-    RecompressError, Recompression, Rewrite, STAMP_BYTES, Scratch, TimestampType, ValidationRules,
-    recompress, restamped_header, stamp_header, validate,
+    Batch, BatchError, EndTransactionMarker, HEADER_BYTES, InvalidBatch, LeaderEpoch, Origin, ProducerEpoch,
+    ProducerId, RecompressError, Recompression, Rewrite, STAMP_BYTES, Scratch, TimestampType,
+    ValidationRules, recompress, restamped_header, stamp_header, validate,
 };
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -171,7 +171,7 @@ fn prepared<'a>(batch: Batch<'a>, rewrite: Rewrite, max_timestamp: i64, origin: 
         origin,
         producer: ProducerBatch {
             producer_id: ProducerId::new(batch.producer_id()),
-            producer_epoch: batch.producer_epoch(),
+            producer_epoch: ProducerEpoch::new(batch.producer_epoch()),
             base_sequence: batch.base_sequence(),
             last_offset_delta: batch.last_offset_delta(),
             max_timestamp,

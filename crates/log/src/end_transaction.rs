@@ -12,7 +12,7 @@ use crate::storage::{OpenMode, write_all_at};
 use crate::transaction_index::position_of;
 use crate::verification::{VERIFICATIONS_MAX, VerificationGuard, VerificationRequest};
 use mainstem_records::{
-    Batch, EndTransactionMarker, LeaderEpoch, ProducerId, TimestampType, end_transaction_batch,
+    Batch, EndTransactionMarker, LeaderEpoch, ProducerEpoch, ProducerId, TimestampType, end_transaction_batch,
 };
 use std::io;
 
@@ -26,7 +26,7 @@ pub struct TransactionMarker {
     /// The producer.
     pub producer_id: ProducerId,
     /// The epoch that the marker has: the producer's, or a newer one, which fences it.
-    pub producer_epoch: i16,
+    pub producer_epoch: ProducerEpoch,
     /// The epoch of the coordinator.
     pub coordinator_epoch: i32,
     /// Commit, or abort.
@@ -51,7 +51,7 @@ impl Log {
     ) -> Result<Appended, AppendError> {
         let TransactionMarker { producer_id, producer_epoch, coordinator_epoch, committed, .. } = *marker;
         let end = EndTransactionMarker { committed, coordinator_epoch };
-        let bytes = end_transaction_batch(producer_id.get(), producer_epoch, end, wall_ms);
+        let bytes = end_transaction_batch(producer_id.get(), producer_epoch.get(), end, wall_ms);
         let (batch, _) = Batch::split_first(&bytes).expect("what was just built is a batch");
         let log_append_time = (self.config.timestamp_type == TimestampType::LogAppendTime).then_some(wall_ms);
         let prepared = Prepared::marker(batch, log_append_time, marker.transaction_version);

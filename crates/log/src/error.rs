@@ -1,7 +1,7 @@
 //! What can go wrong with a log, one enum per operation. The broker maps each variant to Kafka's error code.
 
 use crate::storage::is_out_of_space;
-use mainstem_records::{InvalidBatch, ProducerId};
+use mainstem_records::{InvalidBatch, ProducerEpoch, ProducerId};
 use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -109,9 +109,9 @@ pub enum AppendError {
         /// The producer.
         producer_id: ProducerId,
         /// The epoch of the batch.
-        epoch: i16,
+        epoch: ProducerEpoch,
         /// The newest one seen.
-        current: i16,
+        current: ProducerEpoch,
     },
     /// INVALID_TXN_STATE: a plain batch from a producer with an open transaction.
     #[error("producer {producer_id} has an open transaction and wrote outside of it")]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use mainstem_records::{BatchHeader, ProducerId};
+use mainstem_records::{BatchHeader, ProducerEpoch, ProducerId};
 
 use crate::append::{Appended, Prepared};
 use crate::error::AppendError;
@@ -100,7 +100,7 @@ impl ProducerLedger {
         }
         let batch = ProducerBatch {
             producer_id: ProducerId::new(header.producer_id),
-            producer_epoch: header.producer_epoch,
+            producer_epoch: ProducerEpoch::new(header.producer_epoch),
             base_sequence: header.base_sequence,
             last_offset_delta: header.last_offset_delta,
             max_timestamp: header.max_timestamp,

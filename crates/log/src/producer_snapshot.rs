@@ -14,7 +14,7 @@
 
 use crate::producer_state::{BatchMetadata, ProducerEntry, ProducerState};
 use crc32c::crc32c;
-use mainstem_records::ProducerId;
+use mainstem_records::{ProducerEpoch, ProducerId};
 use thiserror::Error;
 
 const VERSION: i16 = 1;
@@ -67,7 +67,7 @@ fn encode_producer(id: ProducerId, entry: &ProducerEntry, bytes: &mut Vec<u8>) {
     let batches = if entry.batches().is_empty() { &none } else { entry.batches() };
     for batch in batches {
         bytes.extend_from_slice(&id.get().to_be_bytes());
-        bytes.extend_from_slice(&entry.epoch.to_be_bytes());
+        bytes.extend_from_slice(&entry.epoch.get().to_be_bytes());
         bytes.extend_from_slice(&batch.last_sequence.to_be_bytes());
         bytes.extend_from_slice(&batch.last_offset.to_be_bytes());
         bytes.extend_from_slice(&batch.offset_delta.to_be_bytes());
@@ -99,7 +99,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<ProducerState, SnapshotFault> {
 }
 
 fn decode_entry(mut fields: Fields<'_>, state: &mut ProducerState) {
-    let (id, epoch, last_sequence) = (ProducerId::new(fields.i64()), fields.i16(), fields.i32());
+    let (id, epoch) = (ProducerId::new(fields.i64()), ProducerEpoch::new(fields.i16()));
+    let last_sequence = fields.i32();
     let (last_offset, offset_delta, timestamp) = (fields.i64(), fields.i32(), fields.i64());
     let (coordinator_epoch, first_offset) = (fields.i32(), fields.i64());
     let known = state.get(id).filter(|known| known.epoch == epoch);
@@ -155,7 +156,7 @@ mod tests {
         let state = decode(&golden("five-and-one")).unwrap();
         let five = state.get(ProducerId::new(5)).unwrap();
         let sequences: Vec<_> = five.batches().iter().map(|batch| batch.last_sequence).collect();
-        assert_eq!((five.epoch, sequences), (1, vec![0, 1, 2, 3, 4]));
+        assert_eq!((five.epoch.get(), sequences), (1, vec![0, 1, 2, 3, 4]));
         let open = state.get(ProducerId::new(6)).unwrap();
         assert_eq!(
             (open.batches().len(), open.transaction_first_offset, open.coordinator_epoch),

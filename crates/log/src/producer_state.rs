@@ -8,9 +8,7 @@ use crate::scan::ScannedBatch;
 use crate::transaction_index::AbortedTransaction;
 use crate::unstable::Unstable;
 use crate::verification::Verification;
-use mainstem_records::{
-    EndTransactionMarker, NO_PRODUCER_EPOCH, NO_SEQUENCE, ProducerId, increment_sequence,
-};
+use mainstem_records::{EndTransactionMarker, NO_SEQUENCE, ProducerEpoch, ProducerId, increment_sequence};
 use std::collections::HashMap;
 use thiserror::Error;
 
@@ -50,7 +48,7 @@ impl BatchMetadata {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProducerEntry {
     /// Its newest epoch.
-    pub epoch: i16,
+    pub epoch: ProducerEpoch,
     /// Epoch of the transaction coordinator that wrote the last marker; -1: none.
     pub coordinator_epoch: i32,
     /// First offset of its open transaction.
@@ -64,7 +62,7 @@ pub struct ProducerEntry {
 }
 
 impl ProducerEntry {
-    pub(crate) fn new(epoch: i16) -> ProducerEntry {
+    pub(crate) fn new(epoch: ProducerEpoch) -> ProducerEntry {
         ProducerEntry {
             epoch,
             coordinator_epoch: -1,
@@ -96,7 +94,7 @@ impl ProducerEntry {
         self.last_timestamp = batch.timestamp;
     }
 
-    fn set_epoch(&mut self, epoch: i16) {
+    fn set_epoch(&mut self, epoch: ProducerEpoch) {
         if self.epoch != epoch {
             self.epoch = epoch;
             self.count = 0;
@@ -104,7 +102,7 @@ impl ProducerEntry {
     }
 
     /// Whether its transaction is open in an epoch: in a later one it has ended, or will without what is written.
-    pub(crate) fn is_open_in(&self, epoch: i16) -> bool {
+    pub(crate) fn is_open_in(&self, epoch: ProducerEpoch) -> bool {
         self.transaction_first_offset.is_some() && self.epoch == epoch
     }
 
@@ -127,7 +125,7 @@ impl ProducerEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProducerBatch {
     pub(crate) producer_id: ProducerId,
-    pub(crate) producer_epoch: i16,
+    pub(crate) producer_epoch: ProducerEpoch,
     pub(crate) base_sequence: i32,
     pub(crate) last_offset_delta: i32,
     pub(crate) max_timestamp: i64,
@@ -190,7 +188,7 @@ pub(crate) enum ProducerFault {
     #[error("out of order sequence number, the last one is {last_sequence}")]
     OutOfOrderSequence { last_sequence: i32 },
     #[error("epoch older than {current}")]
-    InvalidEpoch { current: i16 },
+    InvalidEpoch { current: ProducerEpoch },
     #[error("a plain batch within a transaction")]
     InvalidTransactionState,
     #[error("a transaction that the coordinator has not confirmed")]
@@ -434,7 +432,7 @@ fn check_sequence_follows(entry: &ProducerEntry, batch: &ProducerBatch) -> Resul
     let fault = ProducerFault::OutOfOrderSequence { last_sequence: entry.last_sequence() };
     if batch.producer_epoch != entry.epoch {
         // KIP-360: a bumped epoch starts its sequence anew.
-        let fits = batch.base_sequence == 0 || entry.epoch == NO_PRODUCER_EPOCH;
+        let fits = batch.base_sequence == 0 || entry.epoch == ProducerEpoch::NONE;
         return if fits { Ok(()) } else { Err(fault) };
     }
     let last = entry.last_sequence();
@@ -442,7 +440,7 @@ fn check_sequence_follows(entry: &ProducerEntry, batch: &ProducerBatch) -> Resul
         NO_SEQUENCE => batch.base_sequence == 0,
         last => batch.base_sequence == increment_sequence(last, 1),
     };
-    if follows || entry.epoch == NO_PRODUCER_EPOCH { Ok(()) } else { Err(fault) }
+    if follows || entry.epoch == ProducerEpoch::NONE { Ok(()) } else { Err(fault) }
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use crate::read_mode::{ReadMode, ReadStop};
 use crate::storage::StorageFile;
 use mainstem_records::{
-    Attributes, Batch, EndTransactionMarker, HEADER_BYTES, LOG_OVERHEAD_BYTES, LeaderEpoch, ProducerId,
-    STAMP_BYTES,
+    Attributes, Batch, EndTransactionMarker, HEADER_BYTES, LOG_OVERHEAD_BYTES, LeaderEpoch, ProducerEpoch,
+    ProducerId, STAMP_BYTES,
 };
 
 /// Bytes read at once by a lookup: an index interval, mostly.
@@ -25,7 +25,7 @@ pub(crate) struct ScannedBatch {
     pub(crate) max_timestamp: i64,
     pub(crate) attributes: Attributes,
     pub(crate) producer_id: ProducerId,
-    pub(crate) producer_epoch: i16,
+    pub(crate) producer_epoch: ProducerEpoch,
     pub(crate) base_sequence: i32,
     pub(crate) last_sequence: i32,
     /// 0 for what stands in for a batch that a compaction has emptied.
@@ -43,7 +43,7 @@ impl ScannedBatch {
             max_timestamp: batch.max_timestamp(),
             attributes: batch.attributes(),
             producer_id: ProducerId::new(batch.producer_id()),
-            producer_epoch: batch.producer_epoch(),
+            producer_epoch: ProducerEpoch::new(batch.producer_epoch()),
             base_sequence: batch.base_sequence(),
             last_sequence: batch.last_sequence(),
             record_count: batch.record_count(),

@@ -5,7 +5,7 @@
 //! appends with the guard. A marker that comes in between voids it, and so does the first batch: an answer of the
 //! coordinator that was long on its way opens nothing. Nothing of it is on disk.
 
-use mainstem_records::ProducerId;
+use mainstem_records::{ProducerEpoch, ProducerId};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,7 +29,7 @@ pub struct VerificationRequest {
     /// The producer.
     pub producer_id: ProducerId,
     /// Its epoch.
-    pub producer_epoch: i16,
+    pub producer_epoch: ProducerEpoch,
     /// First sequence number of the batch; `NO_SEQUENCE` of one that a coordinator writes.
     pub base_sequence: i32,
     /// The producer's epoch grows with every transaction (`transaction.version` 2): where nothing is known of it, it
@@ -45,7 +45,7 @@ pub(crate) struct Verification {
     /// one would be out of order for ever.
     pub(crate) lowest_sequence: i32,
     pub(crate) supports_epoch_bump: bool,
-    epoch: i16,
+    epoch: ProducerEpoch,
     begun_ms: u64,
 }
 
@@ -129,8 +129,8 @@ fn longest_idle(mut ages: Vec<(u64, ProducerId)>, count: usize) -> impl Iterator
 mod tests {
     use super::*;
 
-    fn request(producer_epoch: i16, base_sequence: i32) -> VerificationRequest {
-        let producer_id = ProducerId::new(7);
+    fn request(epoch: i16, base_sequence: i32) -> VerificationRequest {
+        let (producer_id, producer_epoch) = (ProducerId::new(7), ProducerEpoch::new(epoch));
         VerificationRequest { producer_id, producer_epoch, base_sequence, supports_epoch_bump: false }
     }
 

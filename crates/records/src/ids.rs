@@ -1,4 +1,4 @@
-//! Numbers that are easily taken for others: the id of a producer, and the epoch of a partition's leader.
+//! Numbers that are easily taken for others: id and epoch of a producer, and the epoch of a partition's leader.
 //!
 //! Batches and messages hold them as plain integers; the reader of one makes it what it is.
 
@@ -25,6 +25,57 @@ impl ProducerId {
 }
 
 impl fmt::Display for ProducerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The epoch of a producer (KIP-98): what comes with an older one of the same id is refused. Neither a version nor the
+/// epoch of a partition's leader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct ProducerEpoch(i16);
+
+impl ProducerEpoch {
+    /// That of a batch without idempotence, of a client that has none yet, and where none is known.
+    pub const NONE: ProducerEpoch = ProducerEpoch(-1);
+
+    /// The first one.
+    pub const ZERO: ProducerEpoch = ProducerEpoch(0);
+
+    /// The last one that a coordinator gives to a producer: the one above it only fences.
+    pub const LAST: ProducerEpoch = ProducerEpoch(i16::MAX - 1);
+
+    /// As it is on the wire and on disk.
+    pub const fn new(epoch: i16) -> ProducerEpoch {
+        ProducerEpoch(epoch)
+    }
+
+    /// As it is on the wire and on disk.
+    pub const fn get(self) -> i16 {
+        self.0
+    }
+
+    /// Returns true if no producer gets an epoch above this one, so that it needs another id: from [`LAST`](Self::LAST) on.
+    pub const fn is_exhausted(self) -> bool {
+        self.0 >= ProducerEpoch::LAST.0
+    }
+
+    /// The next one. `None`: there is no number above it.
+    pub const fn checked_next(self) -> Option<ProducerEpoch> {
+        match self.0.checked_add(1) {
+            Some(next) => Some(ProducerEpoch(next)),
+            None => None,
+        }
+    }
+
+    /// The next one, or the same where there is no number above it.
+    pub const fn saturating_next(self) -> ProducerEpoch {
+        ProducerEpoch(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for ProducerEpoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -61,5 +112,24 @@ impl LeaderEpoch {
 impl fmt::Display for LeaderEpoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_producers_epochs_end_below_the_one_that_fences() {
+        let next = |epoch: i16| ProducerEpoch::new(epoch).checked_next().map(ProducerEpoch::get);
+        assert_eq!(
+            [next(-1), next(0), next(i16::MAX - 1), next(i16::MAX)],
+            [Some(0), Some(1), Some(i16::MAX), None]
+        );
+        assert_eq!(ProducerEpoch::NONE.saturating_next(), ProducerEpoch::ZERO);
+        assert_eq!(ProducerEpoch::new(i16::MAX).saturating_next().get(), i16::MAX);
+        let exhausted = [-1, 0, i16::MAX - 2, i16::MAX - 1, i16::MAX]
+            .map(|epoch| ProducerEpoch::new(epoch).is_exhausted());
+        assert_eq!(exhausted, [false, false, false, true, true]);
     }
 }

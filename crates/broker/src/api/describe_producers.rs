@@ -77,7 +77,7 @@ fn producers(
         }
         let states = known.iter().map(|(producer_id, producer)| ProducerState {
             producer_id: producer_id.get(),
-            producer_epoch: producer.epoch.into(),
+            producer_epoch: producer.epoch.get().into(),
             last_sequence: producer.last_sequence(),
             last_timestamp: producer.last_timestamp,
             coordinator_epoch: producer.coordinator_epoch,

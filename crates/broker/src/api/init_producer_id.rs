@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use mainstem_coordination::transactions::{Reply, Request};
+use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
 use mainstem_wire::messages::init_producer_id_response::InitProducerIdResponse;
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
@@ -16,9 +17,6 @@ use crate::net::context::{Operation, RequestContext, Resource, authorize, permit
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
-
-/// Producer id and epoch of a request that has none.
-const NONE: i64 = -1;
 
 /// Version from which clients know PRODUCER_FENCED (KIP-588).
 const FENCED_SINCE: i16 = 4;
@@ -56,14 +54,18 @@ fn serve_idempotent(
 ) -> Result<Handled, DecodeError> {
     let request: InitProducerIdRequest<'_> = body(decoder, context.version)?;
     let response = match producer_id(broker, context, &request) {
-        Ok(producer_id) => InitProducerIdResponse { producer_id, producer_epoch: 0, ..Default::default() },
+        Ok(producer_id) => {
+            let producer_epoch = ProducerEpoch::ZERO.get();
+            InitProducerIdResponse { producer_id, producer_epoch, ..Default::default() }
+        }
         Err(error) => refused(error),
     };
     Ok(respond(context, response, out))
 }
 
 fn refused(error: ErrorCode) -> InitProducerIdResponse<'static> {
-    InitProducerIdResponse { error_code: error.code(), producer_epoch: -1, ..Default::default() }
+    let producer_epoch = ProducerEpoch::NONE.get();
+    InitProducerIdResponse { error_code: error.code(), producer_epoch, ..Default::default() }
 }
 
 fn producer_id(
@@ -75,7 +77,8 @@ fn producer_id(
         authorize(context, Operation::IdempotentWrite, Resource::Cluster)?;
     }
     // KIP-360: a producer names the id and the epoch that it has, or neither.
-    if (request.producer_id == NONE) != (i64::from(request.producer_epoch) == NONE) {
+    let has_id = request.producer_id != ProducerId::NONE.get();
+    if has_id != (request.producer_epoch != ProducerEpoch::NONE.get()) {
         return Err(ErrorCode::INVALID_REQUEST);
     }
     broker.controller.next_producer_id(broker)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use mainstem_coordination::groups::Producer;
 use mainstem_log::{Origin, VerificationGuard, VerificationRequest};
-use mainstem_records::{Batch, Compression, LeaderEpoch, ProducerId};
+use mainstem_records::{Batch, Compression, LeaderEpoch, ProducerEpoch, ProducerId};
 use mainstem_wire::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use mainstem_wire::messages::produce_response::{
     BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceResponse,
@@ -542,6 +542,11 @@ fn transactional(
     verify(broker, context, request)
 }
 
+/// The producer that the header of a batch names.
+fn producer_of(batch: &Batch<'_>) -> Producer {
+    Producer { id: ProducerId::new(batch.producer_id()), epoch: ProducerEpoch::new(batch.producer_epoch()) }
+}
+
 fn verify(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -559,7 +564,7 @@ fn verify(
         }
     }
     let (.., first) = batches.first()?;
-    let producer = Producer { id: ProducerId::new(first.producer_id()), epoch: first.producer_epoch() };
+    let producer = producer_of(first);
     // Kafka goes by the records too, and asks who may use the transactional id for all of them.
     let error = ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
     let Some(id) = request.transactional_id.as_deref() else {
@@ -568,10 +573,7 @@ fn verify(
     if authorize(context, Operation::Write, Resource::TransactionalId(id)).is_err() {
         return Some(Transactional::refuse_all(request, error));
     }
-    let is_of_producer = |batch: &Batch<'_>| {
-        (ProducerId::new(batch.producer_id()), batch.producer_epoch()) == (producer.id, producer.epoch)
-    };
-    if !batches.iter().all(|(.., batch)| is_of_producer(batch)) {
+    if !batches.iter().all(|(.., batch)| producer_of(batch) == producer) {
         return Some(Transactional::refuse_all(request, ErrorCode::INVALID_PRODUCER_ID_MAPPING));
     }
     let terms = Terms::of_produce(context.version);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mainstem_coordination::groups::{Producer, Reply, Request, txn_offset_commit};
 use mainstem_log::{VerificationGuard, VerificationRequest};
-use mainstem_records::{NO_SEQUENCE, ProducerId};
+use mainstem_records::{NO_SEQUENCE, ProducerEpoch, ProducerId};
 use mainstem_wire::messages::txn_offset_commit_request::{
     TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic,
 };
@@ -113,9 +113,13 @@ fn ask(
     // Without it the groups' coordinator says why.
     let Some(partition) = broker.topics.partition(OFFSETS_TOPIC, index) else { return Ok(None) };
     let terms = Terms::of_offset_commit(context.version);
+    let producer = Producer {
+        id: ProducerId::new(request.producer_id),
+        epoch: ProducerEpoch::new(request.producer_epoch),
+    };
     let first = VerificationRequest {
-        producer_id: ProducerId::new(request.producer_id),
-        producer_epoch: request.producer_epoch,
+        producer_id: producer.id,
+        producer_epoch: producer.epoch,
         base_sequence: NO_SEQUENCE,
         supports_epoch_bump: terms.adds,
     };
@@ -126,7 +130,6 @@ fn ask(
             other => other,
         })?;
     let Some(guard) = guard else { return Ok(None) };
-    let producer = Producer { id: ProducerId::new(request.producer_id), epoch: request.producer_epoch };
     let wanted = Wanted::from([(OFFSETS_TOPIC.into(), vec![index])]);
     let guarded = Guarded { partition, producer_id: producer.id, guard };
     Ok(Some((guarded, Verification::ask(broker, context, terms, (id, producer), &wanted))))

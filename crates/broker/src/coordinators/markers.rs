@@ -82,7 +82,7 @@ fn hand_on(
     let Some(cluster) = &broker.cluster else { return };
     let note = MarkersNote {
         producer_id: marker.producer_id.get(),
-        producer_epoch: marker.producer_epoch,
+        producer_epoch: marker.producer_epoch.get(),
         coordinator_epoch: marker.coordinator_epoch,
         committed: marker.committed,
         transaction_version: marker.transaction_version,

@@ -101,7 +101,7 @@ impl Verification {
             who: Who::of(broker, context),
             transactional_id: transactional_id.to_owned(),
             producer_id: producer.id.get(),
-            producer_epoch: producer.epoch,
+            producer_epoch: producer.epoch.get(),
             verify_only: !terms.adds,
             topics: topics.clone().collect(),
         }) {
@@ -110,7 +110,7 @@ impl Verification {
         let request = AddPartitionsToTxnTransaction {
             transactional_id: transactional_id.into(),
             producer_id: producer.id.get(),
-            producer_epoch: producer.epoch,
+            producer_epoch: producer.epoch.get(),
             verify_only: !terms.adds,
             topics: topics.map(topic_of).collect(),
             ..Default::default()

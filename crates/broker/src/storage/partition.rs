@@ -1134,7 +1134,7 @@ mod tests {
     use mainstem_log::dir::NodeIdentity;
     use mainstem_log::storage::RealStorage;
     use mainstem_log::{LogConfig, PartitionIdentity};
-    use mainstem_records::{BatchBuilder, BatchOptions, ProducerFields, ProducerId};
+    use mainstem_records::{BatchBuilder, BatchOptions, ProducerEpoch, ProducerFields, ProducerId};
 
     use super::*;
 
@@ -1216,7 +1216,7 @@ mod tests {
         let (clock, mut scratch) = (Clock::start(), Scratch::new());
         let marker = TransactionMarker {
             producer_id: ProducerId::new(1),
-            producer_epoch: 0,
+            producer_epoch: ProducerEpoch::ZERO,
             coordinator_epoch: 0,
             committed: true,
             transaction_version: 0,
@@ -1274,7 +1274,7 @@ mod tests {
         assert!(committed.poll(&context).is_pending());
         let marker = TransactionMarker {
             producer_id: ProducerId::new(7),
-            producer_epoch: 0,
+            producer_epoch: ProducerEpoch::ZERO,
             coordinator_epoch: 0,
             committed: true,
             transaction_version: 0,

@@ -5,7 +5,8 @@ use std::ops::Range;
 use mainstem_coordination::groups::{LogEntry, Producer, TransactionEnd};
 use mainstem_log::{Log, ReadBound, ReadError};
 use mainstem_records::{
-    Batch, BatchError, ControlRecordType, EndTransactionMarker, InvalidBatch, ProducerId, Record, Scratch,
+    Batch, BatchError, ControlRecordType, EndTransactionMarker, InvalidBatch, ProducerEpoch, ProducerId,
+    Record, Scratch,
 };
 
 /// Bytes that are read at once.
@@ -163,7 +164,8 @@ fn entry_of<'r>(batch: &Batch<'_>, record: Record<'r>, producer: Option<Producer
 
 /// Whose transaction a batch belongs to.
 fn producer_of(batch: &Batch<'_>) -> Option<Producer> {
-    let is_transactional = batch.attributes().is_transactional();
-    is_transactional
-        .then(|| Producer { id: ProducerId::new(batch.producer_id()), epoch: batch.producer_epoch() })
+    batch.attributes().is_transactional().then(|| Producer {
+        id: ProducerId::new(batch.producer_id()),
+        epoch: ProducerEpoch::new(batch.producer_epoch()),
+    })
 }

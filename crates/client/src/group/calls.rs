@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::messages::consumer_group_heartbeat_request::{
     ConsumerGroupHeartbeatRequest, TopicPartitions,
 };
@@ -52,8 +53,8 @@ const TRANSACTIONS_V1_UNTIL: i16 = 4;
 /// The transaction that offsets are committed with.
 pub(crate) struct Transaction<'a> {
     pub(crate) id: &'a str,
-    pub(crate) producer_id: i64,
-    pub(crate) producer_epoch: i16,
+    pub(crate) producer_id: ProducerId,
+    pub(crate) producer_epoch: ProducerEpoch,
     pub(crate) is_v2: bool,
 }
 
@@ -387,8 +388,8 @@ impl Calls {
         let request = TxnOffsetCommitRequest {
             transactional_id: Cow::Borrowed(transaction.id),
             group_id: self.group(),
-            producer_id: transaction.producer_id,
-            producer_epoch: transaction.producer_epoch,
+            producer_id: transaction.producer_id.get(),
+            producer_epoch: transaction.producer_epoch.get(),
             generation_id: identity.generation,
             member_id: Cow::Borrowed(&identity.member_id),
             group_instance_id: self.instance(),

@@ -5,6 +5,7 @@ mod scripted;
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt};
+use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 
 use super::*;
@@ -221,7 +222,8 @@ async fn who_has_not_joined_commits_nothing(world: World) {
     let consumer = GroupConsumer::new(config(&world)).unwrap();
     let offsets = BTreeMap::from([(world.t(0), 1)]);
     // The member is a task that has not been polled yet.
-    let in_transaction = Transaction { id: "t", producer_id: 1, producer_epoch: 0, is_v2: true };
+    let (producer_id, producer_epoch) = (ProducerId::new(1), ProducerEpoch::ZERO);
+    let in_transaction = Transaction { id: "t", producer_id, producer_epoch, is_v2: true };
     let refusals = [
         consumer.offsets().commit(&offsets).await.unwrap_err(),
         consumer.offsets().commit_in_transaction(&offsets, &in_transaction).await.unwrap_err(),

@@ -5,11 +5,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use mainstem_records::{ProducerEpoch, ProducerId};
+
 use super::batch::record_bytes;
 use super::delivery::{Delivery, Promise};
 use super::partitioner::{Sticky, next_partition, partition_of_key};
 use super::queue::{BatchIds, PartitionQueue, QueueConfig};
 use super::record::Record;
+use super::transaction::Name;
 use crate::cluster::Topic;
 use crate::error::Error;
 use crate::topic_partition::TopicPartition;
@@ -40,7 +43,7 @@ pub(crate) struct Accumulator {
     /// Places whose queues were forgotten.
     free: Vec<usize>,
     /// Producer ids under which forgotten queues have used numbers, with the newest epochs of these.
-    forgotten: HashMap<i64, i16>,
+    forgotten: HashMap<ProducerId, ProducerEpoch>,
     /// When to look for what is idle.
     idle_look_ms: u64,
     /// Why a batch was given up, for its transaction.
@@ -167,7 +170,7 @@ impl Accumulator {
 
     /// Forgets partitions to which nothing was written for some minutes, and topics of which that is all. `current`: the
     /// producer id and epoch of transactions.
-    pub(crate) fn forget_idle(&mut self, now_ms: u64, current: Option<(i64, i16)>) {
+    pub(crate) fn forget_idle(&mut self, now_ms: u64, current: Option<Name>) {
         if now_ms < self.idle_look_ms {
             return;
         }
@@ -235,7 +238,7 @@ impl Accumulator {
     }
 
     /// Whether a queue has used up the epochs of this producer id.
-    pub(crate) fn has_used_up(&self, producer_id: i64) -> bool {
+    pub(crate) fn has_used_up(&self, producer_id: ProducerId) -> bool {
         self.active.iter().any(|place| self.queues[*place].has_used_up(producer_id))
     }
 
@@ -275,6 +278,7 @@ mod tests {
     use mainstem_records::ProducerFields;
     use mainstem_wire::Uuid;
 
+    use super::super::transaction::name_of;
     use super::*;
     use crate::ProducerConfig;
     use crate::cluster::Partition;
@@ -335,7 +339,7 @@ mod tests {
     }
 
     /// Sends what waits at a partition and has it written; the numbers that it went under.
-    fn send(accumulator: &mut Accumulator, partition: i32, producer: (i64, i16)) -> ProducerFields {
+    fn send(accumulator: &mut Accumulator, partition: i32, producer: Name) -> ProducerFields {
         let place = accumulator.topics["t"].places[&partition];
         let (queue, config, _) = accumulator.queue_mut(place);
         let batch = queue.take(Some(producer), config);
@@ -360,7 +364,7 @@ mod tests {
         for partition in 0..3 {
             append(&mut accumulator, &topic, &record(partition), 0);
         }
-        let (idle, used) = ([0, 1].map(|one| send(&mut accumulator, one, (7, 0))), 2);
+        let (idle, used) = ([0, 1].map(|one| send(&mut accumulator, one, name_of(7, 0))), 2);
         assert!(idle.iter().all(|one| (one.producer_epoch, one.base_sequence) == (0, 0)));
         accumulator.forget_idle(IDLE_MS, None);
         assert_eq!(accumulator.topics["t"].places.len(), 3, "they were used since the last look");
@@ -369,23 +373,31 @@ mod tests {
         accumulator.forget_idle(2 * IDLE_MS, None);
         assert_eq!(accumulator.topics["t"].places.keys().collect::<Vec<_>>(), [&used], "the one that waits");
         append(&mut accumulator, &topic, &record(0), 0);
-        let again = send(&mut accumulator, 0, (7, 0));
+        let again = send(&mut accumulator, 0, name_of(7, 0));
         assert_eq!((again.producer_epoch, again.base_sequence), (1, 0));
         assert_eq!(accumulator.queues.len(), 3, "its place is used again");
-        send(&mut accumulator, used, (7, 0));
+        send(&mut accumulator, used, name_of(7, 0));
         append(&mut accumulator, &topic, &record(used), 0);
-        assert_eq!(send(&mut accumulator, used, (7, 0)).base_sequence, 1, "what was not forgotten goes on");
+        assert_eq!(
+            send(&mut accumulator, used, name_of(7, 0)).base_sequence,
+            1,
+            "what was not forgotten goes on"
+        );
         for look in 3..5 {
             accumulator.forget_idle(look * IDLE_MS, None);
         }
         assert!(accumulator.topics.is_empty() && accumulator.queues.is_empty());
         append(&mut accumulator, &topic, &record(1), 0);
-        assert_eq!(send(&mut accumulator, 1, (7, 0)).producer_epoch, 2);
+        assert_eq!(send(&mut accumulator, 1, name_of(7, 0)).producer_epoch, 2);
         for look in 5..7 {
             accumulator.forget_idle(look * IDLE_MS, None);
         }
         append(&mut accumulator, &topic, &record(1), 0);
-        assert_eq!(send(&mut accumulator, 1, (8, 0)).producer_epoch, 0, "another producer id begins anew");
+        assert_eq!(
+            send(&mut accumulator, 1, name_of(8, 0)).producer_epoch,
+            0,
+            "another producer id begins anew"
+        );
     }
 
     #[test]
@@ -393,12 +405,12 @@ mod tests {
         let (topic, mut accumulator) = (topic(1), accumulator());
         (accumulator.config.idempotent, accumulator.config.is_transactional) = (true, true);
         append(&mut accumulator, &topic, &Record::new("t", "x").partition(0), 0);
-        send(&mut accumulator, 0, (7, 3));
+        send(&mut accumulator, 0, name_of(7, 3));
         for look in 1..4 {
-            accumulator.forget_idle(look * IDLE_MS, Some((7, 3)));
+            accumulator.forget_idle(look * IDLE_MS, Some(name_of(7, 3)));
             assert_eq!(accumulator.topics.len(), 1);
         }
-        accumulator.forget_idle(4 * IDLE_MS, Some((7, 4)));
+        accumulator.forget_idle(4 * IDLE_MS, Some(name_of(7, 4)));
         assert!(accumulator.topics.is_empty());
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::messages::add_offsets_to_txn_request::AddOffsetsToTxnRequest;
 use mainstem_wire::messages::add_partitions_to_txn_request::{
     AddPartitionsToTxnRequest, AddPartitionsToTxnTopic,
@@ -13,7 +14,7 @@ use mainstem_wire::messages::end_txn_request::EndTxnRequest;
 use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
 use mainstem_wire::{ErrorCode, Request};
 
-use super::transaction::Name;
+use super::transaction::{Name, name_of};
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::reply::Reply;
@@ -75,14 +76,14 @@ impl Coordinator {
     /// producer of this transactional id has left open are aborted, and that producer is fenced. Also whether version 2
     /// of the protocol is spoken.
     pub(crate) async fn init(&self, current: Option<Name>) -> Result<(Name, bool), Error> {
-        let (producer_id, producer_epoch) = current.unwrap_or((-1, -1));
+        let (id, epoch) = current.unwrap_or((ProducerId::NONE, ProducerEpoch::NONE));
         self.retried("initializing the transactions", || async {
             let request = InitProducerIdRequest {
                 transactional_id: Some(Cow::Borrowed(&self.transactional_id)),
                 transaction_timeout_ms: i32::try_from(self.transaction_timeout.as_millis())
                     .expect("the configuration was checked"),
-                producer_id,
-                producer_epoch,
+                producer_id: id.get(),
+                producer_epoch: epoch.get(),
                 ..Default::default()
             };
             let coordinator = self.cluster.transaction_coordinator(&self.transactional_id).await?;
@@ -95,7 +96,7 @@ impl Coordinator {
             let reply = coordinator.call(&request).await?;
             let response = reply.read()?;
             reply.check(response.error_code, None, || self.failed("initialize the transactions"))?;
-            Ok(((response.producer_id, response.producer_epoch), is_v2))
+            Ok((name_of(response.producer_id, response.producer_epoch), is_v2))
         })
         .await
     }
@@ -114,8 +115,8 @@ impl Coordinator {
             });
             let request = AddPartitionsToTxnRequest {
                 v3_and_below_transactional_id: Cow::Borrowed(&self.transactional_id),
-                v3_and_below_producer_id: name.0,
-                v3_and_below_producer_epoch: name.1,
+                v3_and_below_producer_id: name.0.get(),
+                v3_and_below_producer_epoch: name.1.get(),
                 v3_and_below_topics: topics.collect(),
                 ..Default::default()
             };
@@ -137,8 +138,8 @@ impl Coordinator {
         self.retried("adding offsets to a transaction", || async {
             let request = AddOffsetsToTxnRequest {
                 transactional_id: Cow::Borrowed(&self.transactional_id),
-                producer_id: name.0,
-                producer_epoch: name.1,
+                producer_id: name.0.get(),
+                producer_epoch: name.1.get(),
                 group_id: Cow::Borrowed(group),
                 ..Default::default()
             };
@@ -158,16 +159,16 @@ impl Coordinator {
         self.retried(doing, || async {
             let request = EndTxnRequest {
                 transactional_id: Cow::Borrowed(&self.transactional_id),
-                producer_id: name.0,
-                producer_epoch: name.1,
+                producer_id: name.0.get(),
+                producer_epoch: name.1.get(),
                 committed,
                 ..Default::default()
             };
             let reply = self.call(&request, if is_v2 { i16::MAX } else { END_V1_UNTIL }).await?;
             let response = reply.read()?;
             reply.check(response.error_code, None, || self.failed(what))?;
-            let next = (response.producer_id, response.producer_epoch);
-            Ok((is_v2 && next.0 >= 0).then_some(next))
+            let next = name_of(response.producer_id, response.producer_epoch);
+            Ok((is_v2 && next.0 > ProducerId::NONE).then_some(next))
         })
         .await
     }

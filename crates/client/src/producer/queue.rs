@@ -16,13 +16,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mainstem_records::{BatchOptions, BuildError, ProducerFields};
+use mainstem_records::{BatchOptions, BuildError, ProducerEpoch, ProducerFields, ProducerId};
 use mainstem_wire::ErrorCode;
 
 use super::batch::{Batch, Unbuilt, record_bytes};
 use super::delivery::{Delivery, Outcome, Promise};
 use super::record::Record;
-use super::transaction;
+use super::transaction::{self, Name, name_of};
 use crate::error::Error;
 use crate::topic_partition::TopicPartition;
 
@@ -103,7 +103,7 @@ pub(crate) struct PartitionQueue {
     is_used: bool,
     /// Producer ids, with their newest epochs, under which numbers may have been used here before, in a queue that was
     /// forgotten.
-    used_before: Vec<(i64, i16)>,
+    used_before: Vec<Name>,
 }
 
 impl PartitionQueue {
@@ -123,23 +123,23 @@ impl PartitionQueue {
     }
 
     /// The queue of a partition that may have been forgotten before, with numbers up to these epochs of producer ids.
-    pub(crate) fn anew(topic: Arc<str>, partition: i32, used_before: Vec<(i64, i16)>) -> PartitionQueue {
+    pub(crate) fn anew(topic: Arc<str>, partition: i32, used_before: Vec<Name>) -> PartitionQueue {
         PartitionQueue { used_before, ..PartitionQueue::new(topic, partition) }
     }
 
     /// Returns true if nothing was appended since this was asked last, and nothing is lost with this queue. `current`: the
     /// producer id and epoch of transactions, whose numbers go on here.
-    pub(crate) fn is_idle(&mut self, current: Option<(i64, i16)>) -> bool {
+    pub(crate) fn is_idle(&mut self, current: Option<Name>) -> bool {
         let is_used = std::mem::take(&mut self.is_used);
         let name = self.epoch();
         // There has to be an epoch that follows.
-        let can_follow = name.is_none_or(|(_, epoch)| epoch < i16::MAX);
+        let can_follow = name.is_none_or(|(_, epoch)| epoch.checked_next().is_some());
         !is_used && self.is_empty() && can_follow && (current.is_none() || name != current)
     }
 
     /// The producer id and epoch of the last number, if there is one.
-    pub(crate) fn epoch(&self) -> Option<(i64, i16)> {
-        self.sequence.map(|place| (place.producer_id, place.producer_epoch))
+    pub(crate) fn epoch(&self) -> Option<Name> {
+        self.sequence.map(|place| name_of(place.producer_id, place.producer_epoch))
     }
 
     /// Name of the topic, and the partition.
@@ -228,7 +228,7 @@ impl PartitionQueue {
 
     /// Takes the first batch for sending; the caller has seen that it is ready. `producer_id` and its first epoch are
     /// needed with idempotence. It counts as under way; [`PartitionQueue::built`] or [`PartitionQueue::unbuildable`] is due.
-    pub(crate) fn take(&mut self, producer: Option<(i64, i16)>, config: &QueueConfig) -> Unsent {
+    pub(crate) fn take(&mut self, producer: Option<Name>, config: &QueueConfig) -> Unsent {
         self.begin_epoch(producer, config);
         let mut batch = self.waiting.pop_front().expect("the caller has seen that it is ready");
         if config.idempotent && batch.sequence.is_none() {
@@ -261,33 +261,35 @@ impl PartitionQueue {
     }
 
     /// Takes the first place in the sequence, or after a break the first of the next epoch.
-    fn begin_epoch(&mut self, producer: Option<(i64, i16)>, config: &QueueConfig) {
-        let Some((producer_id, first_epoch)) = producer else { return };
+    fn begin_epoch(&mut self, producer: Option<Name>, config: &QueueConfig) {
+        let Some((id, first_epoch)) = producer else { return };
+        let (producer_id, producer_epoch) = (id.get(), first_epoch.get());
+        let first = ProducerFields { producer_id, producer_epoch, base_sequence: 0 };
         let may_renumber =
             self.in_flight.is_empty() && !self.waiting.front().is_some_and(|batch| batch.maybe_written);
         let mut next = match self.sequence {
             None => {
                 // After numbers that are forgotten only another epoch begins from zero (KIP-360).
                 let before =
-                    self.used_before.iter().find(|(id, _)| *id == producer_id && !config.is_transactional);
-                let epoch = before.map_or(first_epoch, |(_, epoch)| first_epoch.max(epoch + 1));
-                ProducerFields { producer_id, producer_epoch: epoch, base_sequence: 0 }
+                    self.used_before.iter().find(|(used, _)| *used == id && !config.is_transactional);
+                let epoch = before.map_or(first_epoch, |(_, used)| first_epoch.max(used.saturating_next()));
+                ProducerFields { producer_epoch: epoch.get(), ..first }
             }
             Some(place) if config.is_transactional => {
                 // Between two transactions nothing waits or is under way.
-                if (place.producer_id, place.producer_epoch) == (producer_id, first_epoch) {
+                if self.epoch() == producer {
                     return;
                 }
                 self.is_known &= place.producer_id == producer_id;
-                ProducerFields { producer_id, producer_epoch: first_epoch, base_sequence: 0 }
+                first
             }
             Some(place) if self.broken && may_renumber && place.producer_id == producer_id => {
-                let Some(producer_epoch) = place.producer_epoch.checked_add(1) else { return };
-                ProducerFields { producer_epoch, base_sequence: 0, ..place }
+                let Some(epoch) = ProducerEpoch::new(place.producer_epoch).checked_next() else { return };
+                ProducerFields { producer_epoch: epoch.get(), ..first }
             }
             Some(place) if place.producer_id != producer_id && may_renumber => {
                 self.is_known = false;
-                ProducerFields { producer_id, producer_epoch: first_epoch, base_sequence: 0 }
+                first
             }
             Some(_) => return,
         };
@@ -301,10 +303,9 @@ impl PartitionQueue {
 
     /// Whether the epochs of a producer id are used up here: another one is needed before the next epoch can begin. It is
     /// another one for the whole producer, as in Java's; what may be written already still goes under the old one first.
-    pub(crate) fn has_used_up(&self, producer_id: i64) -> bool {
-        let is_last =
-            |place: ProducerFields| place.producer_id == producer_id && place.producer_epoch == i16::MAX;
-        self.broken && self.sequence.is_some_and(is_last)
+    pub(crate) fn has_used_up(&self, producer_id: ProducerId) -> bool {
+        let is_last = |(id, epoch): Name| id == producer_id && epoch.checked_next().is_none();
+        self.broken && self.epoch().is_some_and(is_last)
     }
 
     /// A broker wrote a batch. The bytes of memory that are free now.

@@ -20,7 +20,7 @@ use super::accumulator::{Accumulator, Due};
 use super::config::Acks;
 use super::queue::{Unsent, Written};
 use super::request::{self, Load};
-use super::transaction::Transactions;
+use super::transaction::{Name, Transactions, name_of};
 use super::{Shared, State};
 use crate::backoff::Backoff;
 use crate::cluster::{Cluster, Topic};
@@ -38,7 +38,7 @@ pub(crate) struct Sender {
     shared: Arc<Shared>,
     tasks: JoinSet<Event>,
     nodes: HashMap<i32, Node>,
-    producer: ProducerId,
+    producer: ProducerIdentity,
     questions: Questions,
     /// Topics that the cluster refused when it was asked last.
     refused: HashMap<Arc<str>, Error>,
@@ -68,11 +68,11 @@ enum Link {
 }
 
 /// The name under which batches are numbered.
-enum ProducerId {
+enum ProducerIdentity {
     NotIdempotent,
     Unknown,
     Asked,
-    Known(i64, i16),
+    Known(Name),
 }
 
 /// A request that is not built yet.
@@ -101,15 +101,18 @@ enum Event {
     Connected(i32, Result<Connection, Error>),
     Answered(i32, Vec<Load>, Result<Vec<Result<Written, Error>>, Error>),
     Refreshed(Answer),
-    Named(Result<(i64, i16), Error>),
+    Named(Result<Name, Error>),
     /// A transaction's coordinator was asked to add partitions.
     Added,
 }
 
 impl Sender {
     pub(crate) fn new(shared: Arc<Shared>) -> Sender {
-        let producer =
-            if shared.config.idempotence { ProducerId::Unknown } else { ProducerId::NotIdempotent };
+        let producer = if shared.config.idempotence {
+            ProducerIdentity::Unknown
+        } else {
+            ProducerIdentity::NotIdempotent
+        };
         let questions = Questions::new(&shared.cluster);
         Sender {
             shared,
@@ -199,20 +202,20 @@ impl Sender {
     /// Whether batches can be numbered, if they have to be; otherwise a number is asked for.
     fn has_producer_id(&mut self, queues: &Accumulator, transactions: Option<&Transactions>) -> bool {
         if let Some(transactions) = transactions {
-            let Some((id, epoch)) = transactions.name() else { return false };
-            self.producer = ProducerId::Known(id, epoch);
+            let Some(name) = transactions.name() else { return false };
+            self.producer = ProducerIdentity::Known(name);
             self.newest = if transactions.is_v2() { i16::MAX } else { request::TRANSACTIONS_V1_UNTIL };
             return true;
         }
-        if matches!(self.producer, ProducerId::Known(id, _) if queues.has_used_up(id)) {
-            self.producer = ProducerId::Unknown;
+        if matches!(self.producer, ProducerIdentity::Known((id, _)) if queues.has_used_up(id)) {
+            self.producer = ProducerIdentity::Unknown;
         }
-        if matches!(self.producer, ProducerId::Unknown) {
-            self.producer = ProducerId::Asked;
+        if matches!(self.producer, ProducerIdentity::Unknown) {
+            self.producer = ProducerIdentity::Asked;
             let cluster = self.shared.cluster.clone();
             self.tasks.spawn(async move { Event::Named(init_producer_id(&cluster).await) });
         }
-        matches!(self.producer, ProducerId::Known(..) | ProducerId::NotIdempotent)
+        matches!(self.producer, ProducerIdentity::Known(..) | ProducerIdentity::NotIdempotent)
     }
 
     /// The ready queues by the node that leads them, and topics of which has to be asked.
@@ -313,7 +316,7 @@ impl Sender {
     /// Takes one batch of each queue, up to the size of a request.
     fn load(&self, places: &[usize], queues: &mut Accumulator) -> Vec<Part> {
         let named = match self.producer {
-            ProducerId::Known(id, epoch) => Some((id, epoch)),
+            ProducerIdentity::Known(name) => Some(name),
             _ => None,
         };
         let mut parts = Vec::new();
@@ -366,11 +369,11 @@ impl Sender {
             }
             Event::Added => {}
             Event::Refreshed(answer) => self.refreshed(answer),
-            Event::Named(Ok((id, epoch))) => self.producer = ProducerId::Known(id, epoch),
+            Event::Named(Ok(name)) => self.producer = ProducerIdentity::Known(name),
             // What waits has its own time limit; until then it is tried.
             Event::Named(Err(error @ (Error::TimedOut { .. } | Error::Closed))) => {
                 tracing::warn!("no producer id yet: {error}");
-                self.producer = ProducerId::Unknown;
+                self.producer = ProducerIdentity::Unknown;
             }
             // Asking again would be answered alike.
             Event::Named(Err(error)) => {
@@ -492,7 +495,7 @@ fn doubt_if_moved(cluster: &Cluster, key: &TopicPartition, error: &Error) {
     }
 }
 
-async fn init_producer_id(cluster: &Cluster) -> Result<(i64, i16), Error> {
+async fn init_producer_id(cluster: &Cluster) -> Result<Name, Error> {
     let config = cluster.config();
     retrying(config, config.operation_timeout, "getting a producer id", || async {
         let request = InitProducerIdRequest {
@@ -504,7 +507,7 @@ async fn init_producer_id(cluster: &Cluster) -> Result<(i64, i16), Error> {
         let reply = cluster.call_any(&request).await?;
         let response = reply.read()?;
         reply.check(response.error_code, None, || "cannot get a producer id".to_owned())?;
-        Ok((response.producer_id, response.producer_epoch))
+        Ok(name_of(response.producer_id, response.producer_epoch))
     })
     .await
 }

@@ -5,13 +5,19 @@
 
 use std::collections::BTreeSet;
 
+use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 
 use crate::error::{Error, ErrorClass};
 use crate::topic_partition::TopicPartition;
 
 /// Producer id and epoch.
-pub(crate) type Name = (i64, i16);
+pub(crate) type Name = (ProducerId, ProducerEpoch);
+
+/// The name in an answer.
+pub(crate) fn name_of(producer_id: i64, producer_epoch: i16) -> Name {
+    (ProducerId::new(producer_id), ProducerEpoch::new(producer_epoch))
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {

@@ -1,6 +1,6 @@
 //! What goes into the coordinator and what comes out of it.
 
-use mainstem_records::ProducerId;
+use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
 use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
@@ -46,7 +46,7 @@ pub struct Producer {
     /// The producer id, not negative.
     pub id: ProducerId,
     /// Its epoch, not negative.
-    pub epoch: i16,
+    pub epoch: ProducerEpoch,
 }
 
 /// The end of a transaction, as its marker in a partition of `__consumer_offsets` says it (KIP-98).

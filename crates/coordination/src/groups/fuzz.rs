@@ -1,6 +1,6 @@
 //! Bodies for fuzzing: each takes any bytes and asserts what must hold for all of them.
 
-use mainstem_records::ProducerId;
+use mainstem_records::{ProducerEpoch, ProducerId};
 
 use super::{Effect, GroupConfig, GroupCoordinator, LogEntry, Producer, TransactionEnd};
 use crate::time::Now;
@@ -29,7 +29,7 @@ pub fn group_records(data: &[u8]) {
     // The last producer's transaction is open when the partition is given up.
     for id in 1..PRODUCERS {
         let end = TransactionEnd {
-            producer: Producer { id: ProducerId::new(id), epoch: 0 },
+            producer: Producer { id: ProducerId::new(id), epoch: ProducerEpoch::ZERO },
             committed: id % 2 == 0,
         };
         let ticket = coordinator.transaction_ended(later, PARTITION, end).expect("it is served");
@@ -65,7 +65,8 @@ fn entries(mut data: &[u8]) -> Vec<LogEntry<'_>> {
 }
 
 fn entry<'a>(word: u16, data: &mut &'a [u8]) -> LogEntry<'a> {
-    let producer = Producer { id: ProducerId::new(i64::from((word >> 12) & 3) + 1), epoch: 0 };
+    let id = ProducerId::new(i64::from((word >> 12) & 3) + 1);
+    let producer = Producer { id, epoch: ProducerEpoch::ZERO };
     let (len, producer) = match word >> 14 {
         1 => (word & 0x0fff, Some(producer)),
         2 => return LogEntry::End(TransactionEnd { producer, committed: word % 2 == 1 }),

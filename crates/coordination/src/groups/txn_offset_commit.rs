@@ -3,7 +3,7 @@
 //! The request is answered when its records are durable. They are of the producer's transaction, and take effect with
 //! its marker: see [`open_transactions`](super::open_transactions).
 
-use mainstem_records::ProducerId;
+use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::messages::txn_offset_commit_request::{
     TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
 };
@@ -38,7 +38,8 @@ pub(crate) fn commit(
         return io.reply(token, Reply::TxnOffsetCommit(refused(request, error, api_version)));
     }
     let (response, offsets) = checked_offsets(io, request);
-    let producer = Producer { id: ProducerId::new(request.producer_id), epoch: request.producer_epoch };
+    let epoch = ProducerEpoch::new(request.producer_epoch);
+    let producer = Producer { id: ProducerId::new(request.producer_id), epoch };
     let commit = Commit {
         group: &request.group_id,
         producer: Some(producer),

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use mainstem_records::ProducerId;
+use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::add_offsets_to_txn_request::AddOffsetsToTxnRequest;
 use mainstem_wire::messages::add_offsets_to_txn_response::AddOffsetsToTxnResponse;
@@ -77,7 +77,7 @@ pub(crate) struct Adding {
     token: Token,
     api: Api,
     producer_id: ProducerId,
-    producer_epoch: i16,
+    producer_epoch: ProducerEpoch,
     /// The version of transactions that the client speaks.
     client_version: i16,
     /// No topic of it is without partitions.
@@ -101,7 +101,7 @@ impl Adding {
             token,
             api: Api::Partitions,
             producer_id: ProducerId::new(request.producer_id),
-            producer_epoch: request.producer_epoch,
+            producer_epoch: ProducerEpoch::new(request.producer_epoch),
             client_version: if api_version >= FROM_LEADERS_SINCE { EPOCH_BUMP_VERSION } else { 0 },
             partitions: partitions_of(&request.topics),
         }
@@ -119,7 +119,7 @@ impl Adding {
             token,
             api: Api::Offsets,
             producer_id: ProducerId::new(request.producer_id),
-            producer_epoch: request.producer_epoch,
+            producer_epoch: ProducerEpoch::new(request.producer_epoch),
             client_version: 0,
             partitions: Partitions::from([(OFFSETS_TOPIC.into(), BTreeSet::from([partition]))]),
         }
@@ -243,7 +243,7 @@ pub(crate) fn verify(
     if image.producer_id.get() != request.producer_id {
         return refused(request, ErrorCode::INVALID_PRODUCER_ID_MAPPING);
     }
-    if image.producer_epoch != request.producer_epoch {
+    if image.producer_epoch.get() != request.producer_epoch {
         return refused(request, ErrorCode::PRODUCER_FENCED);
     }
     // A change that is on its way does not matter: the leader looks at its own state again when it appends.

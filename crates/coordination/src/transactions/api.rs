@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mainstem_records::ProducerId;
+use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::add_offsets_to_txn_request::AddOffsetsToTxnRequest;
 use mainstem_wire::messages::add_offsets_to_txn_response::AddOffsetsToTxnResponse;
@@ -93,7 +93,7 @@ pub struct Markers {
     /// The producer id that wrote the transaction.
     pub producer_id: ProducerId,
     /// The epoch that the markers carry: that of the transaction, or the one after it (KIP-890).
-    pub producer_epoch: i16,
+    pub producer_epoch: ProducerEpoch,
     /// The coordinator's epoch: partitions refuse the markers of older coordinators.
     pub coordinator_epoch: i32,
     /// Commit, or abort.

@@ -4,7 +4,7 @@ mod invariants;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use mainstem_records::{LeaderEpoch, ProducerId};
+use mainstem_records::{LeaderEpoch, ProducerEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::add_offsets_to_txn_request::AddOffsetsToTxnRequest;
 use mainstem_wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTransaction;
@@ -235,7 +235,7 @@ impl TransactionCoordinator {
             Some(Asked::Idempotent(token)) => {
                 self.usage.bytes -= memory::PRODUCER_ID;
                 let reply = match outcome {
-                    Ok(producer_id) => init_producer_id::initialised(producer_id, 0),
+                    Ok(producer_id) => init_producer_id::initialised(producer_id, ProducerEpoch::ZERO),
                     Err(error) => init_producer_id::refused(error),
                 };
                 self.reply(token, reply);

@@ -27,7 +27,7 @@ pub(crate) fn describe(transactions: &Transactions, id: &str) -> Described<'stat
         transaction_timeout_ms: image.timeout_ms,
         transaction_start_time_ms: image.started_ms,
         producer_id: image.producer_id.get(),
-        producer_epoch: image.producer_epoch,
+        producer_epoch: image.producer_epoch.get(),
         topics: topics(&image.partitions),
         ..Default::default()
     }

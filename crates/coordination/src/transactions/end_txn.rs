@@ -1,13 +1,13 @@
 //! EndTxn (26), v0-5: a producer commits or aborts its transaction.
 
-use mainstem_records::ProducerId;
+use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::end_txn_request::EndTxnRequest;
 use mainstem_wire::messages::end_txn_response::EndTxnResponse;
 
 use super::Token;
 use super::api::Reply;
-use super::image::{EPOCH_BUMP_VERSION, End, Image, NO_EPOCH, is_exhausted};
+use super::image::{EPOCH_BUMP_VERSION, End, Image};
 use super::io::Io;
 use super::state::State;
 use super::transaction::{Plan, Transaction, Transactions};
@@ -44,14 +44,15 @@ pub(crate) fn serve(
     match decision {
         Decision::Refuse(error) => io.reply(token, refused(error)),
         Decision::Done => {
+            let nothing = (ProducerId::NONE, ProducerEpoch::NONE);
             let identity = (image.producer_id, image.producer_epoch);
-            io.reply(token, ended(if tells_identity { identity } else { (ProducerId::NONE, NO_EPOCH) }));
+            io.reply(token, ended(if tells_identity { identity } else { nothing }));
         }
         Decision::End => {
             let client_version = if tells_identity { EPOCH_BUMP_VERSION } else { 0 };
             let end = End { committed: request.committed, client_version };
             let waiter = Waiter::End { token, tells_identity };
-            if tells_identity && is_exhausted(image.producer_epoch) {
+            if tells_identity && image.producer_epoch.is_exhausted() {
                 return io.ask(transaction, Plan::End(end), waiter);
             }
             let target = image.ended(end, ProducerId::NONE, io.now.wall_ms);
@@ -66,7 +67,7 @@ fn decide_v1(transaction: &Transaction, request: &EndTxnRequest<'_>) -> Decision
     if image.producer_id.get() != request.producer_id {
         return Decision::Refuse(ErrorCode::INVALID_PRODUCER_ID_MAPPING);
     }
-    if image.producer_epoch != request.producer_epoch {
+    if image.producer_epoch.get() != request.producer_epoch {
         return Decision::Refuse(ErrorCode::PRODUCER_FENCED);
     }
     if transaction.is_busy() {
@@ -91,7 +92,7 @@ fn decide_v1(transaction: &Transaction, request: &EndTxnRequest<'_>) -> Decision
 /// ```
 fn decide(transaction: &Transaction, request: &EndTxnRequest<'_>) -> Decision {
     let image = &transaction.image;
-    let said = (ProducerId::new(request.producer_id), request.producer_epoch);
+    let said = (ProducerId::new(request.producer_id), ProducerEpoch::new(request.producer_epoch));
     let is_current = (image.producer_id, image.producer_epoch) == said;
     let is_retry = is_retry(image, request);
     if image.state.is_ending() && image.identity_afterwards() == said {
@@ -123,7 +124,7 @@ fn decide(transaction: &Transaction, request: &EndTxnRequest<'_>) -> Decision {
 /// Whether the producer has not heard yet that its epoch, or its id, has moved with the end of its transaction. One of
 /// version 1 moves neither: then the epoch before is that of a producer which was fenced.
 fn is_retry(image: &Image, request: &EndTxnRequest<'_>) -> bool {
-    let has_risen = i32::from(image.producer_epoch) == i32::from(request.producer_epoch) + 1;
+    let has_risen = ProducerEpoch::new(request.producer_epoch).checked_next() == Some(image.producer_epoch);
     let bumps = image.client_version >= EPOCH_BUMP_VERSION;
     bumps && (has_risen || is_overflow_retry(image, request))
 }
@@ -131,13 +132,14 @@ fn is_retry(image: &Image, request: &EndTxnRequest<'_>) -> bool {
 /// Whether the transaction used up the last epoch, so that the producer has another id now.
 fn is_overflow_retry(image: &Image, request: &EndTxnRequest<'_>) -> bool {
     image.previous_producer_id.get() == request.producer_id
-        && request.producer_epoch == i16::MAX - 1
-        && image.producer_epoch == 0
+        && request.producer_epoch == ProducerEpoch::LAST.get()
+        && image.producer_epoch == ProducerEpoch::ZERO
 }
 
 /// The answer to a transaction that is decided, with the producer's next id and epoch.
-pub(crate) fn ended((producer_id, producer_epoch): (ProducerId, i16)) -> Reply {
-    Reply::EndTxn(EndTxnResponse { producer_id: producer_id.get(), producer_epoch, ..Default::default() })
+pub(crate) fn ended((id, epoch): (ProducerId, ProducerEpoch)) -> Reply {
+    let (producer_id, producer_epoch) = (id.get(), epoch.get());
+    Reply::EndTxn(EndTxnResponse { producer_id, producer_epoch, ..Default::default() })
 }
 
 /// The answer with an error.

@@ -6,12 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use mainstem_records::ProducerId;
+use mainstem_records::{ProducerEpoch, ProducerId};
 
 use super::state::State;
 
-/// "No epoch" in records and on the wire.
-pub(crate) const NO_EPOCH: i16 = -1;
 /// "No time" in records.
 const NO_TIMESTAMP: i64 = -1;
 /// From this version of transactions on each of them ends with a risen epoch (KIP-890).
@@ -32,9 +30,9 @@ pub(crate) struct Image {
     /// While a transaction ends: the id that the producer goes on with, if its epochs are used up.
     pub(crate) next_producer_id: ProducerId,
     /// The producer's epoch.
-    pub(crate) producer_epoch: i16,
+    pub(crate) producer_epoch: ProducerEpoch,
     /// The epoch before, as far as a producer may come back with it (KIP-360). No record of Kafka 4.3 has it.
-    pub(crate) last_producer_epoch: i16,
+    pub(crate) last_producer_epoch: ProducerEpoch,
     /// How long a transaction may take.
     pub(crate) timeout_ms: i32,
     pub(crate) state: State,
@@ -48,11 +46,6 @@ pub(crate) struct Image {
     pub(crate) client_version: i16,
 }
 
-/// Whether no producer gets an epoch above this one: the last one is kept for fencing.
-pub(crate) const fn is_exhausted(epoch: i16) -> bool {
-    epoch >= i16::MAX - 1
-}
-
 impl Image {
     /// What a transactional id is before its first record.
     pub(crate) fn unwritten() -> Self {
@@ -60,8 +53,8 @@ impl Image {
             producer_id: ProducerId::NONE,
             previous_producer_id: ProducerId::NONE,
             next_producer_id: ProducerId::NONE,
-            producer_epoch: NO_EPOCH,
-            last_producer_epoch: NO_EPOCH,
+            producer_epoch: ProducerEpoch::NONE,
+            last_producer_epoch: ProducerEpoch::NONE,
             timeout_ms: 0,
             state: State::Empty,
             partitions: Partitions::new(),
@@ -78,7 +71,13 @@ impl Image {
     }
 
     /// A producer begins with this epoch and has no transaction.
-    pub(crate) fn initialised(&self, epoch: i16, last_epoch: i16, timeout_ms: i32, wall_ms: i64) -> Self {
+    pub(crate) fn initialised(
+        &self,
+        epoch: ProducerEpoch,
+        last_epoch: ProducerEpoch,
+        timeout_ms: i32,
+        wall_ms: i64,
+    ) -> Self {
         Self {
             producer_epoch: epoch,
             last_producer_epoch: last_epoch,
@@ -95,7 +94,7 @@ impl Image {
         Self {
             producer_id,
             previous_producer_id: producer_id,
-            ..self.initialised(0, NO_EPOCH, timeout_ms, wall_ms)
+            ..self.initialised(ProducerEpoch::ZERO, ProducerEpoch::NONE, timeout_ms, wall_ms)
         }
     }
 
@@ -107,8 +106,8 @@ impl Image {
         timeout_ms: i32,
         wall_ms: i64,
     ) -> Self {
-        let last_epoch = if keeps_epoch { self.producer_epoch } else { NO_EPOCH };
-        Self { producer_id, ..self.initialised(0, last_epoch, timeout_ms, wall_ms) }
+        let last_epoch = if keeps_epoch { self.producer_epoch } else { ProducerEpoch::NONE };
+        Self { producer_id, ..self.initialised(ProducerEpoch::ZERO, last_epoch, timeout_ms, wall_ms) }
     }
 
     /// Partitions join the transaction; the first ones begin it.
@@ -134,7 +133,7 @@ impl Image {
         let bumps = end.client_version >= EPOCH_BUMP_VERSION;
         let (producer_epoch, last_producer_epoch) = if bumps {
             // The last epoch of all has been used for fencing; it stays where it is and the id changes.
-            (self.producer_epoch.saturating_add(1), self.producer_epoch)
+            (self.producer_epoch.saturating_next(), self.producer_epoch)
         } else {
             (self.producer_epoch, self.last_producer_epoch)
         };
@@ -159,8 +158,8 @@ impl Image {
             // Ending it raises the epoch already.
             return self.ended(abort, next_producer_id, wall_ms);
         }
-        let producer_epoch = self.producer_epoch.saturating_add(1);
-        let risen = Self { producer_epoch, last_producer_epoch: NO_EPOCH, ..self.clone() };
+        let producer_epoch = self.producer_epoch.saturating_next();
+        let risen = Self { producer_epoch, last_producer_epoch: ProducerEpoch::NONE, ..self.clone() };
         risen.ended(abort, next_producer_id, wall_ms)
     }
 
@@ -179,9 +178,9 @@ impl Image {
     }
 
     /// The id and epoch that the producer has when the transaction that is ending has ended.
-    pub(crate) fn identity_afterwards(&self) -> (ProducerId, i16) {
+    pub(crate) fn identity_afterwards(&self) -> (ProducerId, ProducerEpoch) {
         if self.client_version >= EPOCH_BUMP_VERSION && self.next_producer_id != ProducerId::NONE {
-            (self.next_producer_id, 0)
+            (self.next_producer_id, ProducerEpoch::ZERO)
         } else {
             (self.producer_id, self.producer_epoch)
         }

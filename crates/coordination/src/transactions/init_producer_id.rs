@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use mainstem_records::ProducerId;
+use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
 use mainstem_wire::messages::init_producer_id_response::InitProducerIdResponse;
 
 use super::api::Reply;
 use super::config::TransactionConfig;
-use super::image::{Image, NO_EPOCH, is_exhausted};
+use super::image::Image;
 use super::io::Io;
 use super::records::fits;
 use super::state::State;
@@ -24,7 +24,7 @@ pub(crate) struct Init<'a> {
     pub(crate) id: &'a str,
     pub(crate) timeout_ms: i32,
     /// KIP-360: the id and epoch that the producer has and wants to go on with.
-    pub(crate) expected: Option<(ProducerId, i16)>,
+    pub(crate) expected: Option<(ProducerId, ProducerEpoch)>,
 }
 
 impl<'a> Init<'a> {
@@ -55,10 +55,12 @@ impl<'a> Init<'a> {
 }
 
 /// The id and epoch that a producer says it has: both or none.
-pub(crate) fn expected(request: &InitProducerIdRequest<'_>) -> Result<Option<(ProducerId, i16)>, ErrorCode> {
-    match (ProducerId::new(request.producer_id), request.producer_epoch) {
-        (ProducerId::NONE, NO_EPOCH) => Ok(None),
-        (ProducerId::NONE, _) | (_, NO_EPOCH) => Err(ErrorCode::INVALID_REQUEST),
+pub(crate) fn expected(
+    request: &InitProducerIdRequest<'_>,
+) -> Result<Option<(ProducerId, ProducerEpoch)>, ErrorCode> {
+    match (ProducerId::new(request.producer_id), ProducerEpoch::new(request.producer_epoch)) {
+        (ProducerId::NONE, ProducerEpoch::NONE) => Ok(None),
+        (ProducerId::NONE, _) | (_, ProducerEpoch::NONE) => Err(ErrorCode::INVALID_REQUEST),
         identity => Ok(Some(identity)),
     }
 }
@@ -93,7 +95,7 @@ fn again(transaction: &mut Transaction, io: &mut Io<'_>, init: &Init<'_>) {
         return time_outs::fence(transaction, io, Waiter::Fence(init.token));
     }
     let epoch = init.expected.map(|(_, epoch)| epoch);
-    if is_exhausted(image.producer_epoch) && epoch.is_none_or(|epoch| epoch == image.producer_epoch) {
+    if image.producer_epoch.is_exhausted() && epoch.is_none_or(|epoch| epoch == image.producer_epoch) {
         let plan = Plan::Rotate { timeout_ms, keeps_epoch: epoch.is_some() };
         return io.ask(transaction, plan, Waiter::Init(init.token));
     }
@@ -108,26 +110,26 @@ fn again(transaction: &mut Transaction, io: &mut Io<'_>, init: &Init<'_>) {
 
 /// Whether a producer that says who it is may be the current one: it has the current id, or the one before it and an
 /// epoch that was its last, so that it may not have heard of the new id.
-fn is_known(image: &Image, (producer_id, epoch): (ProducerId, i16)) -> bool {
-    let is_late = producer_id == image.previous_producer_id && is_exhausted(epoch);
+fn is_known(image: &Image, (producer_id, epoch): (ProducerId, ProducerEpoch)) -> bool {
+    let is_late = producer_id == image.previous_producer_id && epoch.is_exhausted();
     producer_id == image.producer_id || is_late
 }
 
 /// The next epoch and the last one; none if the producer is fenced. The last one is kept only where its owner may ask
 /// again: a producer that does not say who it is fences all others.
-fn epochs(image: &Image, expected: Option<i16>) -> Option<(i16, i16)> {
+fn epochs(image: &Image, expected: Option<ProducerEpoch>) -> Option<(ProducerEpoch, ProducerEpoch)> {
     let (current, last) = (image.producer_epoch, image.last_producer_epoch);
     match expected {
-        None => Some((current.saturating_add(1), NO_EPOCH)),
-        Some(expected) if expected == current => Some((current.saturating_add(1), current)),
+        None => Some((current.saturating_next(), ProducerEpoch::NONE)),
+        Some(expected) if expected == current => Some((current.saturating_next(), current)),
         Some(expected) if expected == last => Some((current, last)),
         Some(_) => None,
     }
 }
 
 /// The answer with an id and an epoch.
-pub(crate) fn initialised(producer_id: ProducerId, producer_epoch: i16) -> Reply {
-    let producer_id = producer_id.get();
+pub(crate) fn initialised(id: ProducerId, epoch: ProducerEpoch) -> Reply {
+    let (producer_id, producer_epoch) = (id.get(), epoch.get());
     Reply::InitProducerId(InitProducerIdResponse { producer_id, producer_epoch, ..Default::default() })
 }
 
@@ -136,7 +138,7 @@ pub(crate) fn refused(error: ErrorCode) -> Reply {
     Reply::InitProducerId(InitProducerIdResponse {
         error_code: error.0,
         producer_id: ProducerId::NONE.get(),
-        producer_epoch: NO_EPOCH,
+        producer_epoch: ProducerEpoch::NONE.get(),
         ..Default::default()
     })
 }

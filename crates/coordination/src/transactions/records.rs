@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use mainstem_records::ProducerId;
+use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::coordinator::{
     CoordinatorKey, decode_key, decode_with_version, encode_key, encode_with_version, record_type,
 };
@@ -16,7 +16,7 @@ use mainstem_wire::messages::transaction_log_value::{PartitionsSchema, Transacti
 use mainstem_wire::{DecodeError, EncodeError};
 
 use super::CoordinatorRecord;
-use super::image::{Image, NO_EPOCH, Partitions};
+use super::image::{Image, Partitions};
 use super::state::State;
 
 /// A record of `__transaction_state`, decoded.
@@ -66,8 +66,8 @@ fn read(value: &TransactionLogValue<'_>) -> Option<Image> {
         producer_id: ProducerId::new(value.producer_id),
         previous_producer_id: ProducerId::new(value.previous_producer_id).max(ProducerId::NONE),
         next_producer_id: ProducerId::new(value.next_producer_id).max(ProducerId::NONE),
-        producer_epoch: value.producer_epoch,
-        last_producer_epoch: NO_EPOCH,
+        producer_epoch: ProducerEpoch::new(value.producer_epoch),
+        last_producer_epoch: ProducerEpoch::NONE,
         timeout_ms: value.transaction_timeout_ms,
         state,
         partitions,
@@ -87,7 +87,7 @@ pub(crate) fn image(id: &str, image: &Image, transaction_version: i16) -> Coordi
     let partitions = || image.partitions.iter().map(topic).collect();
     let mut value = TransactionLogValue {
         producer_id: image.producer_id.get(),
-        producer_epoch: image.producer_epoch,
+        producer_epoch: image.producer_epoch.get(),
         transaction_timeout_ms: image.timeout_ms,
         transaction_status: image.state.code(),
         // Kafka has no list in this state, and an empty one in others.

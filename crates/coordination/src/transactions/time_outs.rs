@@ -2,7 +2,7 @@
 
 use mainstem_records::ProducerId;
 
-use super::image::{EPOCH_BUMP_VERSION, is_exhausted};
+use super::image::EPOCH_BUMP_VERSION;
 use super::io::Io;
 use super::state::State;
 use super::transaction::{Plan, Transaction, Transactions};
@@ -36,7 +36,7 @@ pub(crate) fn fence(transaction: &mut Transaction, io: &mut Io<'_>, waiter: Wait
     let client_version = io.config.transaction_version;
     let image = &transaction.image;
     // KIP-890: the end raises the epoch, also that of a fence, so there must be one to go on with.
-    if client_version >= EPOCH_BUMP_VERSION && is_exhausted(image.producer_epoch) {
+    if client_version >= EPOCH_BUMP_VERSION && image.producer_epoch.is_exhausted() {
         return io.ask(transaction, Plan::Fence { client_version }, waiter);
     }
     let target = image.fenced(client_version, ProducerId::NONE, io.now.wall_ms);

@@ -1,11 +1,11 @@
 //! Who waits for a record, and what the answer is when its outcome is there.
 
-use mainstem_records::ProducerId;
+use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 
 use super::add_partitions::Adding;
 use super::api::Reply;
-use super::image::{Image, NO_EPOCH};
+use super::image::Image;
 use super::{Token, end_txn, init_producer_id};
 
 /// The request behind a change of a transactional id.
@@ -40,7 +40,7 @@ impl Waiter {
             (Waiter::Add(adding), Ok(_)) => Some(adding.reply(id, ErrorCode::NONE)),
             (Waiter::Add(adding), Err(error)) => Some(adding.reply(id, error)),
             (Waiter::End { token, tells_identity }, Ok(image)) => {
-                let nothing = (ProducerId::NONE, NO_EPOCH);
+                let nothing = (ProducerId::NONE, ProducerEpoch::NONE);
                 let identity = if tells_identity { image.identity_afterwards() } else { nothing };
                 Some((token, end_txn::ended(identity)))
             }

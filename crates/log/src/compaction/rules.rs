@@ -2,7 +2,7 @@
 
 use super::offset_map::OffsetMap;
 use crate::producer_state::ProducerState;
-use mainstem_records::{BatchHeader, KeyedRecord, ProducerId};
+use mainstem_records::{BatchHeader, KeyedRecord, ProducerEpoch, ProducerId};
 use std::collections::HashMap;
 
 /// The last thing that a producer which is still remembered has written.
@@ -13,7 +13,7 @@ pub(crate) struct LastOfProducer {
     /// The same of what is on disk: a power cut may make it the last one.
     pub(crate) durable_offset: Option<i64>,
     /// Its epoch.
-    pub(crate) epoch: i16,
+    pub(crate) epoch: ProducerEpoch,
 }
 
 /// By producer, what its state is known by.
@@ -96,7 +96,7 @@ impl Rules<'_> {
                 batch.last_offset() == *offset || Some(batch.last_offset()) == *durable_offset
             }
             Some(LastOfProducer { data_offset: None, epoch, .. }) => {
-                batch.attributes.is_control() && batch.producer_epoch == *epoch
+                batch.attributes.is_control() && batch.producer_epoch == epoch.get()
             }
             None => false,
         }
@@ -228,7 +228,10 @@ mod tests {
         let by =
             |producer_id, attributes| BatchHeader { producer_id, producer_epoch: 2, ..batch(attributes, 5) };
         let (data, control) = (Attributes::default(), Attributes::default().with_control(true));
-        let last = |data_offset, epoch| LastOfProducer { data_offset, durable_offset: None, epoch };
+        let last = |data_offset, epoch| {
+            let epoch = ProducerEpoch::new(epoch);
+            LastOfProducer { data_offset, durable_offset: None, epoch }
+        };
         check(last(Some(14), 2), by(7, data), WhenEmpty::Stays);
         let on_disk = LastOfProducer { durable_offset: Some(14), ..last(Some(15), 2) };
         check(on_disk, by(7, data), WhenEmpty::Stays);

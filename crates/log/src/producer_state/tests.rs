@@ -5,7 +5,7 @@ use super::*;
 fn batch(epoch: i16, base_sequence: i32, count: i32) -> ProducerBatch {
     ProducerBatch {
         producer_id: ProducerId::new(7),
-        producer_epoch: epoch,
+        producer_epoch: ProducerEpoch::new(epoch),
         base_sequence,
         last_offset_delta: count - 1,
         max_timestamp: 1000,
@@ -103,7 +103,7 @@ fn idle_producers_expire_by_the_monotonic_clock() {
 #[test]
 fn producers_from_before_the_log_was_opened_expire_by_their_timestamps() {
     let mut state = ProducerState::default();
-    let mut entry = ProducerEntry::new(0);
+    let mut entry = ProducerEntry::new(ProducerEpoch::ZERO);
     entry.push(BatchMetadata { timestamp: 5_000, ..Default::default() });
     state.insert(ProducerId::new(1), entry.clone());
     state.insert(ProducerId::new(2), ProducerEntry { transaction_first_offset: Some(3), ..entry });
@@ -287,7 +287,7 @@ fn while_the_coordinator_is_asked_the_lowest_sequence_number_comes_first() {
         let mut verifications = crate::verification::Verifications::default();
         let request = crate::VerificationRequest {
             producer_id: ProducerId::new(7),
-            producer_epoch: 0,
+            producer_epoch: ProducerEpoch::ZERO,
             base_sequence: asked,
             supports_epoch_bump,
         };

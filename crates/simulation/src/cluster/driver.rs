@@ -16,7 +16,9 @@ use mainstem_coordination::transactions::{MarkerOutcome, Markers, ProducerIdTick
 use mainstem_coordination::writes::{self, Consequence};
 use mainstem_log::sim::Random;
 use mainstem_log::{AppendError, Log, Origin, TransactionMarker, VerificationGuard, prepare};
-use mainstem_records::{Batch, BatchOptions, EndTransactionMarker, LeaderEpoch, ProducerId, Scratch};
+use mainstem_records::{
+    Batch, BatchOptions, EndTransactionMarker, LeaderEpoch, ProducerEpoch, ProducerId, Scratch,
+};
 use mainstem_replication::LeaderAppendError;
 use mainstem_wire::ErrorCode;
 use std::collections::{BTreeSet, VecDeque};
@@ -518,7 +520,10 @@ fn replay(log: &Log, mut each: impl FnMut(LogEntry<'_>)) {
     let mut rest = &bytes[..];
     while let Ok((batch, behind)) = Batch::split_first(rest) {
         let attributes = batch.attributes();
-        let producer = Producer { id: ProducerId::new(batch.producer_id()), epoch: batch.producer_epoch() };
+        let producer = Producer {
+            id: ProducerId::new(batch.producer_id()),
+            epoch: ProducerEpoch::new(batch.producer_epoch()),
+        };
         if let Some(EndTransactionMarker { committed, .. }) = EndTransactionMarker::of_batch(&batch) {
             each(LogEntry::End(TransactionEnd { producer, committed }));
         } else {

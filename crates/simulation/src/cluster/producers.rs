@@ -10,7 +10,7 @@ use crate::world::World;
 use mainstem_coordination::groups::{self, Token};
 use mainstem_coordination::transactions;
 use mainstem_log::{Origin, VerificationGuard, VerificationRequest, prepare};
-use mainstem_records::{BatchOptions, NO_SEQUENCE, ProducerFields, ProducerId, Scratch};
+use mainstem_records::{BatchOptions, NO_SEQUENCE, ProducerEpoch, ProducerFields, ProducerId, Scratch};
 use mainstem_replication::history::{NO_PARTITION, Operation, Outcome};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::add_offsets_to_txn_request::AddOffsetsToTxnRequest;
@@ -451,7 +451,7 @@ impl TransactionalProducer {
         let start = world.nodes[node].started()?;
         let first = VerificationRequest {
             producer_id: ProducerId::new(self.identity.0),
-            producer_epoch: self.identity.1,
+            producer_epoch: ProducerEpoch::new(self.identity.1),
             base_sequence,
             supports_epoch_bump: self.is_new,
         };

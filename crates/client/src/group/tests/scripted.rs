@@ -138,7 +138,8 @@ async fn a_commit_of_what_another_member_has_is_refused_at_once() {
     // A worker is done with what it was given before.
     let done = BTreeMap::from([(t(0), 7), (t(1), 7)]);
     let expected = Error::CommitFailed { group: "g".into(), partition: t(0) };
-    let in_transaction = Transaction { id: "t", producer_id: 1, producer_epoch: 0, is_v2: true };
+    let (producer_id, producer_epoch) = (ProducerId::new(1), ProducerEpoch::ZERO);
+    let in_transaction = Transaction { id: "t", producer_id, producer_epoch, is_v2: true };
     let offsets = member.offsets();
     assert_eq!(offsets.commit(&done).await, Err(expected.clone()));
     assert_eq!(offsets.commit_in_transaction(&done, &in_transaction).await, Err(expected));

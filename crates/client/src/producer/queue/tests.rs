@@ -34,13 +34,13 @@ struct Fixture {
     ids: BatchIds,
     now_ms: u64,
     /// The producer id and its first epoch.
-    producer: (i64, i16),
+    producer: Name,
 }
 
 impl Fixture {
     fn new() -> Fixture {
         let queue = PartitionQueue::new("t".into(), 0);
-        Fixture { queue, config: config(), ids: BatchIds::default(), now_ms: 0, producer: (7, 0) }
+        Fixture { queue, config: config(), ids: BatchIds::default(), now_ms: 0, producer: name_of(7, 0) }
     }
 
     /// With a broker that knows the producer.
@@ -174,14 +174,14 @@ fn a_broker_that_has_forgotten_the_producer_gets_the_first_batch_alone() {
 #[test]
 fn behind_the_last_epoch_comes_another_producer_id() {
     let mut fixture = Fixture::known();
-    fixture.producer = (7, i16::MAX);
+    fixture.producer = name_of(7, i16::MAX);
     let (_, first) = fixture.send("a");
     let (_, second) = fixture.send("b");
     fixture.fail(&first, broker_error(ErrorCode::INVALID_RECORD));
     fixture.fail(&second, lost());
-    assert!(fixture.queue.has_used_up(7));
-    fixture.producer = (8, 0);
-    assert!(!fixture.queue.has_used_up(8), "one is enough");
+    assert!(fixture.queue.has_used_up(ProducerId::new(7)));
+    fixture.producer = name_of(8, 0);
+    assert!(!fixture.queue.has_used_up(ProducerId::new(8)), "one is enough");
     fixture.now_ms = 10;
     let probe = fixture.take().unwrap();
     assert_eq!(place(&probe), (i16::MAX, 1), "it may be written under the old one");

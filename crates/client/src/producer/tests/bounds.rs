@@ -11,6 +11,7 @@ use mainstem_wire::messages::produce_response::{
 };
 use mainstem_wire::{ApiKey, Uuid};
 
+use super::super::transaction::name_of;
 use super::*;
 use crate::testing::{Answered, Asked, ScriptedBroker, answer};
 
@@ -158,7 +159,7 @@ async fn a_transaction_is_neither_ended_nor_waited_for_when_another_clone_closes
         });
         let config = ProducerConfig::new(broker.client()).transactional_id("id").linger(Duration::ZERO);
         let producer = Producer::new(config).unwrap();
-        producer.owner.shared.state.lock().transactions.as_mut().unwrap().initialized((7, 0), true);
+        producer.owner.shared.state.lock().transactions.as_mut().unwrap().initialized(name_of(7, 0), true);
         producer.begin_transaction().unwrap();
         let _ = producer.send(record(0, 1)).await.unwrap();
         eventually("it is under way", async || !asked.lock().is_empty()).await;
@@ -200,7 +201,7 @@ fn ends_transactions() -> (ScriptedBroker, Arc<Mutex<Vec<bool>>>) {
 async fn in_transaction(broker: &ScriptedBroker) -> Producer {
     let config = ProducerConfig::new(broker.client()).transactional_id("id").linger(Duration::from_secs(60));
     let producer = Producer::new(config).unwrap();
-    producer.owner.shared.state.lock().transactions.as_mut().unwrap().initialized((7, 0), true);
+    producer.owner.shared.state.lock().transactions.as_mut().unwrap().initialized(name_of(7, 0), true);
     producer.begin_transaction().unwrap();
     let first = producer.send(record(0, 1)).await.unwrap();
     producer.flush().await;

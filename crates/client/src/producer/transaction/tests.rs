@@ -12,7 +12,7 @@ fn refusal(code: ErrorCode) -> Error {
 
 fn ready(is_v2: bool) -> Transactions {
     let mut transactions = Transactions::new();
-    transactions.initialized((7, 0), is_v2);
+    transactions.initialized(name_of(7, 0), is_v2);
     transactions
 }
 
@@ -65,7 +65,7 @@ fn with_version_1_the_coordinator_hears_of_partitions_first() {
     assert!(transactions.may_send(&t(0)));
     assert_eq!(transactions.begin_adding(), Some(BTreeSet::from([t(2)])));
     transactions.begin_commit().unwrap();
-    assert_eq!(transactions.end(true), Ok(End::Ask((7, 0))));
+    assert_eq!(transactions.end(true), Ok(End::Ask(name_of(7, 0))));
     transactions.end_answered(Ok(None)).unwrap();
     assert_eq!(transactions.end(true), Ok(End::Nothing));
     transactions.ended(None).unwrap();
@@ -81,11 +81,11 @@ fn with_version_2_each_end_gives_a_new_epoch() {
     transactions.begin_commit().unwrap();
     assert!(transactions.may_send(&t(0)), "what waits is sent first");
     assert!(transactions.check_open().is_err(), "but nothing more is taken");
-    assert_eq!(transactions.end(true), Ok(End::Ask((7, 0))));
-    transactions.end_answered(Ok(Some((7, 1)))).unwrap();
+    assert_eq!(transactions.end(true), Ok(End::Ask(name_of(7, 0))));
+    transactions.end_answered(Ok(Some(name_of(7, 1)))).unwrap();
     assert_eq!(transactions.end(true), Ok(End::Nothing));
     transactions.ended(None).unwrap();
-    assert_eq!(transactions.name(), Some((7, 1)));
+    assert_eq!(transactions.name(), Some(name_of(7, 1)));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_transaction_of_which_no_broker_has_heard_needs_no_end() {
 
 #[test]
 fn after_a_failure_it_can_only_be_aborted() {
-    for (is_v2, next) in [(false, End::NextEpoch((7, 0))), (true, End::Nothing)] {
+    for (is_v2, next) in [(false, End::NextEpoch(name_of(7, 0))), (true, End::Nothing)] {
         let mut transactions = open(is_v2);
         transactions.touch();
         transactions.batch_failed(&refusal(ErrorCode::INVALID_RECORD));
@@ -112,10 +112,10 @@ fn after_a_failure_it_can_only_be_aborted() {
         let refused = transactions.begin_commit().unwrap_err();
         assert_eq!(refused.class(), ErrorClass::Abortable);
         transactions.begin_abort().unwrap();
-        assert_eq!(transactions.end(false), Ok(End::Ask((7, 0))));
+        assert_eq!(transactions.end(false), Ok(End::Ask(name_of(7, 0))));
         transactions.end_answered(Ok(None)).unwrap();
         assert_eq!(transactions.end(false), Ok(next));
-        transactions.ended(Some((7, 1))).unwrap();
+        transactions.ended(Some(name_of(7, 1))).unwrap();
         transactions.begin().unwrap();
         assert_eq!(transactions.check_open(), Ok(()));
     }
@@ -164,7 +164,7 @@ fn what_was_refused_before_anything_began_can_be_aborted() {
         transactions.begin_abort().unwrap();
         assert_eq!(
             transactions.end(false),
-            Ok(End::Ask((7, 0))),
+            Ok(End::Ask(name_of(7, 0))),
             "the answer may have been another before it was lost"
         );
         transactions.end_answered(unheard_of()).unwrap();
@@ -181,7 +181,7 @@ fn a_transaction_that_has_begun_cannot_be_unheard_of() {
     let partitions = transactions.begin_adding().unwrap();
     transactions.was_added(partitions, Ok(()));
     transactions.begin_commit().unwrap();
-    assert_eq!(transactions.end(true), Ok(End::Ask((7, 0))));
+    assert_eq!(transactions.end(true), Ok(End::Ask(name_of(7, 0))));
     let unheard_of = refusal(ErrorCode::INVALID_TXN_STATE);
     let told = Error::ProducerFailed { reason: Box::new(unheard_of.clone()) };
     assert_eq!(transactions.end_answered(Err(unheard_of)), Err(told.clone()));
@@ -194,7 +194,7 @@ fn whether_it_is_committed_is_asked_until_it_is_known() {
         let mut transactions = open(true);
         transactions.may_send(&t(0));
         transactions.begin_commit().unwrap();
-        assert_eq!(transactions.end(true), Ok(End::Ask((7, 0))));
+        assert_eq!(transactions.end(true), Ok(End::Ask(name_of(7, 0))));
         // None: the caller has dropped the future.
         if let Some(answer) = answer {
             transactions.end_answered(answer).unwrap_err();
@@ -202,8 +202,8 @@ fn whether_it_is_committed_is_asked_until_it_is_known() {
         let misused = transactions.begin_abort().unwrap_err();
         assert!(misused.to_string().contains("call commit_transaction again"), "{misused}");
         transactions.begin_commit().unwrap();
-        assert_eq!(transactions.end(true), Ok(End::Ask((7, 0))));
-        transactions.end_answered(Ok(Some((7, 1)))).unwrap();
+        assert_eq!(transactions.end(true), Ok(End::Ask(name_of(7, 0))));
+        transactions.end_answered(Ok(Some(name_of(7, 1)))).unwrap();
         transactions.ended(None).unwrap();
         transactions.begin().unwrap();
     }
@@ -220,10 +220,10 @@ fn a_commit_that_asked_for_nothing_yet_can_be_aborted_and_so_can_one_that_was_re
     let mut transactions = open(true);
     transactions.may_send(&t(0));
     transactions.begin_commit().unwrap();
-    assert_eq!(transactions.end(true), Ok(End::Ask((7, 0))));
+    assert_eq!(transactions.end(true), Ok(End::Ask(name_of(7, 0))));
     transactions.end_answered(Err(refusal(ErrorCode::TRANSACTION_ABORTABLE))).unwrap_err();
     transactions.begin_abort().unwrap();
-    assert_eq!(transactions.end(false), Ok(End::Ask((7, 0))));
+    assert_eq!(transactions.end(false), Ok(End::Ask(name_of(7, 0))));
 }
 
 #[test]
@@ -235,8 +235,8 @@ fn what_another_call_aborts_is_not_taken_for_committed() {
     transactions.begin_abort().unwrap();
     let lost = transactions.end(true).unwrap_err();
     assert!(lost.to_string().contains("another call"), "{lost}");
-    assert_eq!(transactions.end(false), Ok(End::Ask((7, 0))));
-    transactions.end_answered(Ok(Some((7, 1)))).unwrap();
+    assert_eq!(transactions.end(false), Ok(End::Ask(name_of(7, 0))));
+    transactions.end_answered(Ok(Some(name_of(7, 1)))).unwrap();
     transactions.ended(None).unwrap();
     assert_eq!(transactions.end(true), Err(lost.clone()), "it is over");
     assert_eq!(transactions.ended_since(term, true), Some(Err(lost.clone())));
@@ -257,7 +257,7 @@ fn an_abort_that_is_refused_has_nothing_left_to_try() {
     let mut transactions = open(true);
     transactions.may_send(&t(0));
     transactions.begin_abort().unwrap();
-    assert_eq!(transactions.end(false), Ok(End::Ask((7, 0))));
+    assert_eq!(transactions.end(false), Ok(End::Ask(name_of(7, 0))));
     let told = transactions.end_answered(Err(refusal(ErrorCode::TRANSACTION_ABORTABLE))).unwrap_err();
     check_class(&mut transactions, &told, ErrorClass::Fatal, false);
 }
@@ -268,13 +268,13 @@ fn the_next_epoch_is_asked_for_again_after_the_end() {
     transactions.touch();
     transactions.batch_failed(&refusal(ErrorCode::INVALID_RECORD));
     transactions.begin_abort().unwrap();
-    assert_eq!(transactions.end(false), Ok(End::Ask((7, 0))));
+    assert_eq!(transactions.end(false), Ok(End::Ask(name_of(7, 0))));
     transactions.end_answered(Ok(None)).unwrap();
-    assert_eq!(transactions.end(false), Ok(End::NextEpoch((7, 0))));
+    assert_eq!(transactions.end(false), Ok(End::NextEpoch(name_of(7, 0))));
     transactions.begin_abort().unwrap();
     assert_eq!(
         transactions.end(false),
-        Ok(End::NextEpoch((7, 0))),
+        Ok(End::NextEpoch(name_of(7, 0))),
         "the coordinator does not know the old name any more"
     );
 }

@@ -1,6 +1,6 @@
 //! A body for fuzzing: any requests to consumer groups, by members of both protocols, with transactions among them.
 
-use mainstem_records::ProducerId;
+use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::Uuid;
 use mainstem_wire::messages::consumer_group_heartbeat_request::{
     ConsumerGroupHeartbeatRequest, TopicPartitions,
@@ -119,7 +119,7 @@ fn transactional_commit(member_id: &str, step: &[u8; STEP]) -> Request<'static> 
 
 /// The marker of a producer's transaction is in the log, and durable.
 fn end_transaction(coordinator: &mut GroupCoordinator, now: Now, step: &[u8; STEP]) {
-    let producer = Producer { id: ProducerId::new(i64::from(step[4] >> 6)), epoch: 0 };
+    let producer = Producer { id: ProducerId::new(i64::from(step[4] >> 6)), epoch: ProducerEpoch::ZERO };
     let end = TransactionEnd { producer, committed: step[3] & 1 == 0 };
     assert_eq!(coordinator.may_end_transaction(PARTITION), Ok(()), "nothing is in flight between steps");
     let ticket = coordinator.transaction_ended(now, PARTITION, end).expect("the partition is served");

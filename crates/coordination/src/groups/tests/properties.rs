@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use mainstem_records::ProducerId;
+use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::heartbeat_request::HeartbeatRequest;
 use mainstem_wire::messages::join_group_request::{JoinGroupRequest, JoinGroupRequestProtocol};
@@ -393,8 +393,8 @@ impl World {
     }
 
     fn end(&mut self, producer: i64, committed: bool) {
-        let end =
-            TransactionEnd { producer: Producer { id: ProducerId::new(producer), epoch: 0 }, committed };
+        let producer = Producer { id: ProducerId::new(producer), epoch: ProducerEpoch::ZERO };
+        let end = TransactionEnd { producer, committed };
         if let Err(error) = self.cluster.end_transaction(end) {
             assert_eq!(error, ErrorCode::COORDINATOR_NOT_AVAILABLE, "the partition is served");
         }

@@ -1,6 +1,6 @@
 //! Records: the versions that Kafka writes, and all those that it reads.
 
-use mainstem_records::ProducerId;
+use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::coordinator::encode_with_version;
 use mainstem_wire::messages::group_metadata_value::{GroupMetadataValue, MemberMetadata};
 use mainstem_wire::messages::offset_commit_value::OffsetCommitValue;
@@ -57,7 +57,7 @@ fn an_offset_is_written_in_version_4_and_with_an_expiry_in_version_1() {
 #[test]
 fn an_offset_of_a_transaction_is_written_as_any_other_one_and_by_its_producer() {
     let (producer, records) = append_of("txn A pid=7 t-3=5:m");
-    assert_eq!(producer, Some(Producer { id: ProducerId::new(7), epoch: 3 }));
+    assert_eq!(producer, Some(Producer { id: ProducerId::new(7), epoch: ProducerEpoch::new(3) }));
     assert_eq!(records, records_of("commit A t-3=5:m"));
     assert_eq!(append_of("commit A t-3=5:m").0, None);
 }
@@ -187,16 +187,14 @@ fn records_of_transactions_count_with_the_end_of_theirs() {
             encode_with_version(&value, 4).expect("a version that exists")
         })
         .collect();
-    let producer = |id| Producer { id: ProducerId::new(id), epoch: 3 };
+    let producer = |id, epoch| Producer { id: ProducerId::new(id), epoch: ProducerEpoch::new(epoch) };
     let record = |at: usize, id: Option<i64>| LogEntry::Record {
         key,
         value: Some(&values[at]),
-        producer: id.map(producer),
+        producer: id.map(|id| producer(id, 3)),
     };
     // From the second version of the protocol on, a marker has the epoch after that of the records (KIP-890).
-    let end = |id, committed| {
-        LogEntry::End(TransactionEnd { producer: Producer { id: ProducerId::new(id), epoch: 4 }, committed })
-    };
+    let end = |id, committed| LogEntry::End(TransactionEnd { producer: producer(id, 4), committed });
     let after = |entries: &[LogEntry<'_>]| {
         let (mut cluster, replayed) = loaded_entries(entries);
         assert_eq!(replayed.applied, entries.len() as u64);

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use mainstem_records::ProducerId;
+use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::coordinator::{decode_with_version, encode_with_version};
 use mainstem_wire::messages::consumer_group_heartbeat_request::{
     ConsumerGroupHeartbeatRequest, TopicPartitions,
@@ -293,7 +293,8 @@ pub(super) fn transactional_commit(words: &Words<'_>) -> TxnOffsetCommitRequest<
 
 /// `1 commit`, `1 abort`: the end of the transaction of producer 1.
 pub(super) fn end(words: &Words<'_>) -> TransactionEnd {
-    let producer = Producer { id: ProducerId::new(words.label.parse().expect("a producer id")), epoch: 0 };
+    let id = ProducerId::new(words.label.parse().expect("a producer id"));
+    let producer = Producer { id, epoch: ProducerEpoch::ZERO };
     TransactionEnd { producer, committed: words.rest == ["commit"] }
 }
 

@@ -191,6 +191,8 @@ fn check_time_out(transaction: &Transaction) {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
+    use mainstem_records::ProducerEpoch;
+
     use super::*;
     use crate::transactions::tests::transcript::played;
     use crate::transactions::transaction::Transactions;
@@ -330,7 +332,7 @@ mod tests {
             let image = Image::unwritten();
             let target = target(coordinator);
             target.producer_id = image.producer_id;
-            target.producer_epoch = image.producer_epoch - 1;
+            target.producer_epoch = ProducerEpoch::new(image.producer_epoch.get() - 1);
         });
     }
 

@@ -1,6 +1,6 @@
 //! Records: the bytes that Kafka writes, and all versions that it reads.
 
-use mainstem_records::ProducerId;
+use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::coordinator::encode_with_version;
 use mainstem_wire::messages::transaction_log_value::{PartitionsSchema, TransactionLogValue};
 
@@ -17,8 +17,8 @@ fn image() -> Image {
         producer_id: ProducerId::new(5),
         previous_producer_id: ProducerId::new(4),
         next_producer_id: ProducerId::new(6),
-        producer_epoch: 7,
-        last_producer_epoch: -1,
+        producer_epoch: ProducerEpoch::new(7),
+        last_producer_epoch: ProducerEpoch::NONE,
         timeout_ms: 60_000,
         state: State::Ongoing,
         partitions,

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use expect_test::Expect;
-use mainstem_records::{LeaderEpoch, ProducerId};
+use mainstem_records::{LeaderEpoch, ProducerEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::add_partitions_to_txn_response::AddPartitionsToTxnResult;
 use mainstem_wire::messages::describe_transactions_response::TransactionState;
@@ -74,7 +74,7 @@ pub(super) fn stored(id: &str, state: State, producer: (i64, i16), partitions: &
     let mut image = Image {
         producer_id: ProducerId::new(producer.0),
         previous_producer_id: ProducerId::new(producer.0),
-        producer_epoch: producer.1,
+        producer_epoch: ProducerEpoch::new(producer.1),
         timeout_ms: 60_000,
         state,
         updated_ms: WALL_MS,

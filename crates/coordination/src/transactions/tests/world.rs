@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use mainstem_records::ProducerId;
+use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::add_offsets_to_txn_request::AddOffsetsToTxnRequest;
 use mainstem_wire::messages::add_partitions_to_txn_request::{
@@ -25,7 +25,7 @@ use crate::transactions::{
 pub(super) struct Producer {
     pub(super) id: String,
     /// The producer id and epoch that it was given.
-    pub(super) identity: (ProducerId, i16),
+    pub(super) identity: (ProducerId, ProducerEpoch),
     /// How long the log was when another producer got the transactional id.
     fenced: Option<usize>,
     /// Its transactions have version 2.
@@ -36,7 +36,7 @@ pub(super) struct Producer {
 #[derive(Debug, Clone)]
 enum Asked {
     Init { id: String, producer: Option<usize>, is_new: bool },
-    Add { producer: usize, identity: (ProducerId, i16), partitions: Partitions },
+    Add { producer: usize, identity: (ProducerId, ProducerEpoch), partitions: Partitions },
     End { producer: usize, committed: bool },
     List,
 }
@@ -46,7 +46,7 @@ pub(super) struct World {
     pub(super) producers: Vec<Producer>,
     asked: HashMap<Token, Asked>,
     /// Whom each producer id and epoch was given to.
-    given: HashMap<(ProducerId, i16), usize>,
+    given: HashMap<(ProducerId, ProducerEpoch), usize>,
     /// Partitions that have the marker of the transaction that the record at this place in the log decides.
     marked: HashSet<(usize, String, i32)>,
 }
@@ -94,12 +94,13 @@ impl World {
         let producer = producer.and_then(|index| self.producer(index));
         let known = producer.map(|index| self.producers[index].clone());
         let id = known.as_ref().map_or(id, |known| known.id.as_str()).to_owned();
-        let (producer_id, producer_epoch) = known.map_or((ProducerId::NONE, -1), |known| known.identity);
+        let (producer_id, producer_epoch) =
+            known.map_or((ProducerId::NONE, ProducerEpoch::NONE), |known| known.identity);
         let request = InitProducerIdRequest {
             transactional_id: Some(id.clone().into()),
             transaction_timeout_ms: timeout_ms,
             producer_id: producer_id.get(),
-            producer_epoch,
+            producer_epoch: producer_epoch.get(),
             ..Default::default()
         };
         let is_new = is_new && self.cluster.config.transaction_version >= EPOCH_BUMP_VERSION;
@@ -122,7 +123,7 @@ impl World {
         let request = AddPartitionsToTxnTransaction {
             transactional_id: id.into(),
             producer_id: identity.0.get(),
-            producer_epoch: identity.1,
+            producer_epoch: identity.1.get(),
             verify_only,
             topics: topics.collect(),
             ..Default::default()
@@ -137,7 +138,7 @@ impl World {
         let request = AddOffsetsToTxnRequest {
             transactional_id: id.into(),
             producer_id: identity.0.get(),
-            producer_epoch: identity.1,
+            producer_epoch: identity.1.get(),
             group_id: "g".into(),
             ..Default::default()
         };
@@ -152,7 +153,7 @@ impl World {
         let request = EndTxnRequest {
             transactional_id: id.into(),
             producer_id: identity.0.get(),
-            producer_epoch: (identity.1 - i16::from(late)).max(0),
+            producer_epoch: (identity.1.get() - i16::from(late)).max(0),
             committed,
             ..Default::default()
         };
@@ -266,7 +267,7 @@ impl World {
             (Asked::Init { id, producer, is_new }, Reply::InitProducerId(response))
                 if response.error_code == 0 =>
             {
-                let identity = (ProducerId::new(response.producer_id), response.producer_epoch);
+                let identity = identity_of(response.producer_id, response.producer_epoch);
                 let durable = self.durable();
                 let image = &durable[&id].1;
                 let said = (image.state, (image.producer_id, image.producer_epoch));
@@ -287,7 +288,7 @@ impl World {
                 self.added(producer, identity, &partitions);
             }
             (Asked::End { producer, committed }, Reply::EndTxn(response)) if response.error_code == 0 => {
-                let told = (ProducerId::new(response.producer_id), response.producer_epoch);
+                let told = identity_of(response.producer_id, response.producer_epoch);
                 self.ended(producer, committed, told);
             }
             (Asked::List, Reply::ListTransactions(response)) => {
@@ -308,7 +309,7 @@ impl World {
         id: String,
         producer: Option<usize>,
         is_new: bool,
-        identity: (ProducerId, i16),
+        identity: (ProducerId, ProducerEpoch),
     ) {
         let index = producer.unwrap_or(self.producers.len());
         match producer {
@@ -332,12 +333,12 @@ impl World {
     }
 
     /// No other producer has ever had this id and epoch.
-    fn give(&mut self, producer: usize, identity: (ProducerId, i16)) {
+    fn give(&mut self, producer: usize, identity: (ProducerId, ProducerEpoch)) {
         let owner = *self.given.entry(identity).or_insert(producer);
         assert_eq!(owner, producer, "two producers are {identity:?}");
     }
 
-    fn added(&self, producer: usize, identity: (ProducerId, i16), partitions: &Partitions) {
+    fn added(&self, producer: usize, identity: (ProducerId, ProducerEpoch), partitions: &Partitions) {
         let producer = &self.producers[producer];
         assert_eq!(producer.fenced, None, "{producer:?} is fenced and adds");
         let durable = self.durable();
@@ -347,7 +348,7 @@ impl World {
         assert!(image.has(partitions), "{producer:?}: {partitions:?} are not durable in {image:?}");
     }
 
-    fn ended(&mut self, index: usize, committed: bool, told: (ProducerId, i16)) {
+    fn ended(&mut self, index: usize, committed: bool, told: (ProducerId, ProducerEpoch)) {
         let producer = &self.producers[index];
         assert_eq!(producer.fenced, None, "{producer:?} is fenced and ends");
         let durable = self.durable();
@@ -363,7 +364,7 @@ impl World {
             self.producers[index].identity = told;
             self.give(index, told);
         } else {
-            assert_eq!(told, (ProducerId::NONE, -1));
+            assert_eq!(told, (ProducerId::NONE, ProducerEpoch::NONE));
         }
     }
 
@@ -464,6 +465,11 @@ impl World {
             (Default::default(), (0, 0))
         );
     }
+}
+
+/// What an answer says.
+fn identity_of(producer_id: i64, producer_epoch: i16) -> (ProducerId, ProducerEpoch) {
+    (ProducerId::new(producer_id), ProducerEpoch::new(producer_epoch))
 }
 
 fn decoded(record: &CoordinatorRecord) -> (String, Option<Image>) {

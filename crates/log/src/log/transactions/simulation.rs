@@ -173,7 +173,8 @@ impl Simulation {
     }
 
     fn epoch(&mut self, producer_id: i64) -> i16 {
-        self.log().producer_state().get(ProducerId::new(producer_id)).map_or(0, |known| known.epoch)
+        let known = self.log().producer_state().get(ProducerId::new(producer_id));
+        known.map_or(0, |known| known.epoch.get())
     }
 
     fn is_open(&mut self, producer_id: i64) -> bool {

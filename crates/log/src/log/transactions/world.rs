@@ -6,8 +6,8 @@ use crate::{
     VerificationRequest, prepare,
 };
 use mainstem_records::{
-    Batch, BatchBuilder, BatchOptions, EndTransactionMarker, LeaderEpoch, NO_PRODUCER_ID, ProducerFields,
-    ProducerId, Scratch,
+    Batch, BatchBuilder, BatchOptions, EndTransactionMarker, LeaderEpoch, NO_PRODUCER_ID, ProducerEpoch,
+    ProducerFields, ProducerId, Scratch,
 };
 use std::collections::HashSet;
 
@@ -41,8 +41,8 @@ impl Sending {
 
 /// The sequence number with which a producer goes on.
 fn next_sequence(log: &Log, producer_id: i64, producer_epoch: i16) -> i32 {
-    let known =
-        log.producer_state().get(ProducerId::new(producer_id)).filter(|known| known.epoch == producer_epoch);
+    let known = log.producer_state().get(ProducerId::new(producer_id));
+    let known = known.filter(|known| known.epoch.get() == producer_epoch);
     known.map_or(0, |known| known.last_sequence() + 1)
 }
 
@@ -55,7 +55,7 @@ pub(super) fn send(bench: &Bench, log: &mut Log, sending: &Sending) -> Result<Ap
         Some((producer_id, producer_epoch)) => log.begin_verification(
             &VerificationRequest {
                 producer_id: ProducerId::new(producer_id),
-                producer_epoch,
+                producer_epoch: ProducerEpoch::new(producer_epoch),
                 base_sequence: next_sequence(log, producer_id, producer_epoch),
                 supports_epoch_bump: true,
             },
@@ -80,7 +80,7 @@ pub(super) fn end(
 ) -> Result<Appended, AppendError> {
     let marker = TransactionMarker {
         producer_id: ProducerId::new(producer_id),
-        producer_epoch,
+        producer_epoch: ProducerEpoch::new(producer_epoch),
         coordinator_epoch: 3,
         committed,
         transaction_version,
