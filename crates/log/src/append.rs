@@ -16,9 +16,9 @@ use crate::storage::{StorageFile, is_out_of_space, is_short_of_handles};
 use crate::time_index::{TimeEntry, TimestampOffset};
 use crate::verification::VerificationGuard;
 use mainstem_records::{
-    Batch, BatchError, EndTransactionMarker, HEADER_BYTES, InvalidBatch, LeaderEpoch, Origin, ProducerEpoch,
-    ProducerId, RecompressError, Recompression, Rewrite, STAMP_BYTES, Scratch, TimestampType,
-    ValidationRules, recompress, restamped_header, stamp_header, validate,
+    Batch, BatchError, CoordinatorEpoch, EndTransactionMarker, HEADER_BYTES, InvalidBatch, LeaderEpoch,
+    Origin, ProducerEpoch, ProducerId, RecompressError, Recompression, Rewrite, STAMP_BYTES, Scratch,
+    TimestampType, ValidationRules, recompress, restamped_header, stamp_header, validate,
 };
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -319,7 +319,8 @@ impl Log {
             }
             Err(ProducerFault::NotVerified) => Err(AppendError::TransactionNotVerified { producer_id }),
             Err(ProducerFault::CoordinatorFenced { current }) => {
-                let coordinator_epoch = producer.marker.map_or(-1, |marker| marker.coordinator_epoch);
+                let coordinator_epoch =
+                    producer.marker.map_or(CoordinatorEpoch::NONE, |marker| marker.coordinator_epoch);
                 Err(AppendError::CoordinatorFenced { producer_id, coordinator_epoch, current })
             }
         }

@@ -12,7 +12,8 @@ use crate::storage::{OpenMode, write_all_at};
 use crate::transaction_index::position_of;
 use crate::verification::{VERIFICATIONS_MAX, VerificationGuard, VerificationRequest};
 use mainstem_records::{
-    Batch, EndTransactionMarker, LeaderEpoch, ProducerEpoch, ProducerId, TimestampType, end_transaction_batch,
+    Batch, CoordinatorEpoch, EndTransactionMarker, LeaderEpoch, ProducerEpoch, ProducerId, TimestampType,
+    end_transaction_batch,
 };
 use std::io;
 
@@ -28,7 +29,7 @@ pub struct TransactionMarker {
     /// The epoch that the marker has: the producer's, or a newer one, which fences it.
     pub producer_epoch: ProducerEpoch,
     /// The epoch of the coordinator.
-    pub coordinator_epoch: i32,
+    pub coordinator_epoch: CoordinatorEpoch,
     /// Commit, or abort.
     pub committed: bool,
     /// `transaction.version` of the transaction: from 2 on the marker has a newer epoch than all of its batches.

@@ -1,7 +1,7 @@
 //! What can go wrong with a log, one enum per operation. The broker maps each variant to Kafka's error code.
 
 use crate::storage::is_out_of_space;
-use mainstem_records::{InvalidBatch, ProducerEpoch, ProducerId};
+use mainstem_records::{CoordinatorEpoch, InvalidBatch, ProducerEpoch, ProducerId};
 use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -154,9 +154,9 @@ pub enum AppendError {
         /// The producer.
         producer_id: ProducerId,
         /// The epoch of the coordinator that sent the marker.
-        coordinator_epoch: i32,
+        coordinator_epoch: CoordinatorEpoch,
         /// The newest one seen.
-        current: i32,
+        current: CoordinatorEpoch,
     },
     /// A replicated batch that does not follow the log end.
     #[error("a replicated batch starts at offset {base_offset}, the log ends at {log_end}")]

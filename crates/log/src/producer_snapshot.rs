@@ -14,7 +14,7 @@
 
 use crate::producer_state::{BatchMetadata, ProducerEntry, ProducerState};
 use crc32c::crc32c;
-use mainstem_records::{ProducerEpoch, ProducerId};
+use mainstem_records::{CoordinatorEpoch, ProducerEpoch, ProducerId};
 use thiserror::Error;
 
 const VERSION: i16 = 1;
@@ -72,7 +72,7 @@ fn encode_producer(id: ProducerId, entry: &ProducerEntry, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(&batch.last_offset.to_be_bytes());
         bytes.extend_from_slice(&batch.offset_delta.to_be_bytes());
         bytes.extend_from_slice(&batch.timestamp.to_be_bytes());
-        bytes.extend_from_slice(&entry.coordinator_epoch.to_be_bytes());
+        bytes.extend_from_slice(&entry.coordinator_epoch.get().to_be_bytes());
         bytes.extend_from_slice(&entry.transaction_first_offset.unwrap_or(-1).to_be_bytes());
     }
 }
@@ -102,7 +102,7 @@ fn decode_entry(mut fields: Fields<'_>, state: &mut ProducerState) {
     let (id, epoch) = (ProducerId::new(fields.i64()), ProducerEpoch::new(fields.i16()));
     let last_sequence = fields.i32();
     let (last_offset, offset_delta, timestamp) = (fields.i64(), fields.i32(), fields.i64());
-    let (coordinator_epoch, first_offset) = (fields.i32(), fields.i64());
+    let (coordinator_epoch, first_offset) = (CoordinatorEpoch::new(fields.i32()), fields.i64());
     let known = state.get(id).filter(|known| known.epoch == epoch);
     let mut entry = known.cloned().unwrap_or_else(|| ProducerEntry::new(epoch));
     entry.coordinator_epoch = coordinator_epoch;
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!((five.epoch.get(), sequences), (1, vec![0, 1, 2, 3, 4]));
         let open = state.get(ProducerId::new(6)).unwrap();
         assert_eq!(
-            (open.batches().len(), open.transaction_first_offset, open.coordinator_epoch),
+            (open.batches().len(), open.transaction_first_offset, open.coordinator_epoch.get()),
             (0, Some(40), 2)
         );
         assert_eq!(encode(&state), golden("five-and-one"));

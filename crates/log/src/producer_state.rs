@@ -8,7 +8,9 @@ use crate::scan::ScannedBatch;
 use crate::transaction_index::AbortedTransaction;
 use crate::unstable::Unstable;
 use crate::verification::Verification;
-use mainstem_records::{EndTransactionMarker, NO_SEQUENCE, ProducerEpoch, ProducerId, increment_sequence};
+use mainstem_records::{
+    CoordinatorEpoch, EndTransactionMarker, NO_SEQUENCE, ProducerEpoch, ProducerId, increment_sequence,
+};
 use std::collections::HashMap;
 use thiserror::Error;
 
@@ -49,8 +51,8 @@ impl BatchMetadata {
 pub struct ProducerEntry {
     /// Its newest epoch.
     pub epoch: ProducerEpoch,
-    /// Epoch of the transaction coordinator that wrote the last marker; -1: none.
-    pub coordinator_epoch: i32,
+    /// Epoch of the transaction coordinator that wrote the last marker, or [`CoordinatorEpoch::NONE`].
+    pub coordinator_epoch: CoordinatorEpoch,
     /// First offset of its open transaction.
     pub transaction_first_offset: Option<i64>,
     /// Largest timestamp of its last batch, in ms.
@@ -65,7 +67,7 @@ impl ProducerEntry {
     pub(crate) fn new(epoch: ProducerEpoch) -> ProducerEntry {
         ProducerEntry {
             epoch,
-            coordinator_epoch: -1,
+            coordinator_epoch: CoordinatorEpoch::NONE,
             transaction_first_offset: None,
             last_timestamp: -1,
             last_seen_ms: None,
@@ -198,7 +200,7 @@ pub(crate) enum ProducerFault {
     #[error("there is no room for one more open transaction")]
     TooManyTransactions,
     #[error("coordinator epoch older than {current}")]
-    CoordinatorFenced { current: i32 },
+    CoordinatorFenced { current: CoordinatorEpoch },
 }
 
 /// The producers of one partition.

@@ -5,6 +5,7 @@
 
 use crate::batch::{Batch, NO_SEQUENCE, NO_TIMESTAMP};
 use crate::builder::{BatchBuilder, BatchOptions, ProducerFields};
+use crate::ids::CoordinatorEpoch;
 use crate::scratch::Scratch;
 use thiserror::Error;
 
@@ -86,7 +87,7 @@ pub struct EndTransactionMarker {
     /// Commit, or abort.
     pub committed: bool,
     /// The epoch of the transaction coordinator that decided it; older ones are fenced.
-    pub coordinator_epoch: i32,
+    pub coordinator_epoch: CoordinatorEpoch,
 }
 
 impl EndTransactionMarker {
@@ -108,7 +109,7 @@ impl EndTransactionMarker {
         if version < 0 {
             return Err(MarkerError::Version(version));
         }
-        let coordinator_epoch = i32::from_be_bytes([e0, e1, e2, e3]);
+        let coordinator_epoch = CoordinatorEpoch::new(i32::from_be_bytes([e0, e1, e2, e3]));
         Ok(Some(EndTransactionMarker { committed, coordinator_epoch }))
     }
 
@@ -128,7 +129,7 @@ impl EndTransactionMarker {
     pub fn value(&self) -> [u8; 6] {
         let mut value = [0; 6];
         value[..2].copy_from_slice(&VALUE_VERSION.to_be_bytes());
-        value[2..].copy_from_slice(&self.coordinator_epoch.to_be_bytes());
+        value[2..].copy_from_slice(&self.coordinator_epoch.get().to_be_bytes());
         value
     }
 
@@ -190,7 +191,7 @@ mod tests {
     fn a_marker_is_found_in_its_batch_and_nowhere_else() {
         let of = |bytes: &[u8]| EndTransactionMarker::of_batch(&Batch::split_first(bytes).unwrap().0);
         for committed in [true, false] {
-            let marker = EndTransactionMarker { committed, coordinator_epoch: 9 };
+            let marker = EndTransactionMarker { committed, coordinator_epoch: CoordinatorEpoch::new(9) };
             let bytes = end_transaction_batch(7, 3, marker, 1000);
             assert_eq!(of(&bytes), Some(marker));
             assert_eq!(of(&empty_batch(&Batch::split_first(&bytes).unwrap().0)), None);
@@ -200,7 +201,8 @@ mod tests {
             builder.append(5, Some(key), Some(value), &[]).unwrap();
             of(&builder.build().unwrap())
         };
-        let value = EndTransactionMarker { committed: true, coordinator_epoch: 1 }.value();
+        let value =
+            EndTransactionMarker { committed: true, coordinator_epoch: CoordinatorEpoch::new(1) }.value();
         assert!(with(true, &ControlRecordType::Commit.key(), &value).is_some());
         assert_eq!(with(false, &ControlRecordType::Commit.key(), &value), None);
         assert_eq!(with(true, &ControlRecordType::LeaderChange.key(), &value), None);

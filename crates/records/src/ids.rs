@@ -1,4 +1,4 @@
-//! Numbers that are easily taken for others: id and epoch of a producer, and the epoch of a partition's leader.
+//! Numbers that are easily taken for others: id and epoch of a producer, and the epochs of partitions' leaders and of coordinators.
 //!
 //! Batches and messages hold them as plain integers; the reader of one makes it what it is.
 
@@ -110,6 +110,42 @@ impl LeaderEpoch {
 }
 
 impl fmt::Display for LeaderEpoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The epoch of a coordinator of transactions, which its markers carry (KIP-98): a partition refuses those of an older one. It is
+/// the leader epoch of the partition of `__transaction_state` that the coordinator serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct CoordinatorEpoch(i32);
+
+impl CoordinatorEpoch {
+    /// Of a producer for which no coordinator has written a marker.
+    pub const NONE: CoordinatorEpoch = CoordinatorEpoch(-1);
+
+    /// The first one.
+    pub const ZERO: CoordinatorEpoch = CoordinatorEpoch(0);
+
+    /// As it is on the wire and on disk.
+    pub const fn new(epoch: i32) -> CoordinatorEpoch {
+        CoordinatorEpoch(epoch)
+    }
+
+    /// As it is on the wire and on disk.
+    pub const fn get(self) -> i32 {
+        self.0
+    }
+}
+
+impl From<LeaderEpoch> for CoordinatorEpoch {
+    fn from(epoch: LeaderEpoch) -> CoordinatorEpoch {
+        CoordinatorEpoch(epoch.0)
+    }
+}
+
+impl fmt::Display for CoordinatorEpoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

@@ -37,7 +37,7 @@ pub use builder::{BatchBuilder, BatchOptions, BuildError, ProducerFields};
 pub use control::{ControlRecordType, EndTransactionMarker, MarkerError, end_transaction_batch};
 pub use error::{BatchError, InvalidBatch, KafkaError, RecordError};
 pub use filter::{KeyedRecord, RecordFilter, Selection, empty_batch};
-pub use ids::{LeaderEpoch, ProducerEpoch, ProducerId};
+pub use ids::{CoordinatorEpoch, LeaderEpoch, ProducerEpoch, ProducerId};
 pub use in_place::{SingleRecord, SingleRecordHeader};
 pub use record::{Header, Headers, Record, RecordCursor, RecordIter};
 pub use rewrite::{RecompressError, Recompression, recompress};

@@ -101,7 +101,7 @@ fn plain_bytes_are_those_of_java() {
 #[test]
 fn markers_are_those_of_java() {
     for (name, committed) in [("marker-abort", false), ("marker-commit", true)] {
-        let marker = EndTransactionMarker { committed, coordinator_epoch: 99 };
+        let marker = EndTransactionMarker { committed, coordinator_epoch: CoordinatorEpoch::new(99) };
         let mut bytes = end_transaction_batch(4242, 7, marker, NOW);
         let stamp = stamp_header(&Batch::split_first(&bytes).unwrap().0, 0, 11);
         bytes[..STAMP_BYTES].copy_from_slice(&stamp);

@@ -104,7 +104,7 @@ fn log_append_time_stands_for_every_record() {
 #[test]
 fn end_transaction_markers_round_trip() {
     for committed in [false, true] {
-        let marker = EndTransactionMarker { committed, coordinator_epoch: 17 };
+        let marker = EndTransactionMarker { committed, coordinator_epoch: CoordinatorEpoch::new(17) };
         let bytes = end_transaction_batch(99, 4, marker, NOW);
         let (batch, _) = Batch::split_first(&bytes).unwrap();
         assert!(batch.attributes().is_control() && batch.attributes().is_transactional());

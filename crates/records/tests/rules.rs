@@ -132,7 +132,7 @@ fn producer_fields() {
 
 #[test]
 fn only_brokers_write_control_records() {
-    let marker = EndTransactionMarker { committed: true, coordinator_epoch: 1 };
+    let marker = EndTransactionMarker { committed: true, coordinator_epoch: CoordinatorEpoch::new(1) };
     let bytes = end_transaction_batch(7, 0, marker, NOW);
     check(&bytes, &rules(), Err((KafkaError::InvalidRecord, "control records")));
     for origin in [Origin::Coordinator, Origin::Replication] {

@@ -80,7 +80,7 @@ fn producers(
             producer_epoch: producer.epoch.get().into(),
             last_sequence: producer.last_sequence(),
             last_timestamp: producer.last_timestamp,
-            coordinator_epoch: producer.coordinator_epoch,
+            coordinator_epoch: producer.coordinator_epoch.get(),
             current_txn_start_offset: producer.transaction_first_offset.unwrap_or(-1),
             ..Default::default()
         });

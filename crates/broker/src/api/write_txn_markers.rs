@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mainstem_coordination::transactions::MarkerOutcome;
 use mainstem_log::TransactionMarker;
-use mainstem_records::{ProducerEpoch, ProducerId};
+use mainstem_records::{CoordinatorEpoch, ProducerEpoch, ProducerId};
 use mainstem_wire::messages::write_txn_markers_request::{WritableTxnMarker, WriteTxnMarkersRequest};
 use mainstem_wire::messages::write_txn_markers_response::{
     WritableTxnMarkerPartitionResult, WritableTxnMarkerResult, WritableTxnMarkerTopicResult,
@@ -75,7 +75,7 @@ fn write(
     let marker = TransactionMarker {
         producer_id: marked.producer_id,
         producer_epoch: ProducerEpoch::new(asked.producer_epoch),
-        coordinator_epoch: asked.coordinator_epoch,
+        coordinator_epoch: CoordinatorEpoch::new(asked.coordinator_epoch),
         committed: asked.transaction_result,
         transaction_version: asked.transaction_version.into(),
     };

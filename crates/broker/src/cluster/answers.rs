@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mainstem_coordination::transactions::MarkerOutcome;
 use mainstem_log::TransactionMarker;
-use mainstem_records::{ProducerEpoch, ProducerId};
+use mainstem_records::{CoordinatorEpoch, ProducerEpoch, ProducerId};
 use mainstem_wire::{ErrorCode, Uuid};
 
 use super::calls::{Answer, Answered, Ask, Who, assignments_of, decode_forwarded, encode};
@@ -74,7 +74,7 @@ pub(super) fn answer(broker: &Arc<Broker>, cluster: &Cluster, from: i32, ask: As
             let marker = TransactionMarker {
                 producer_id: ProducerId::new(note.producer_id),
                 producer_epoch: ProducerEpoch::new(note.producer_epoch),
-                coordinator_epoch: note.coordinator_epoch,
+                coordinator_epoch: CoordinatorEpoch::new(note.coordinator_epoch),
                 committed: note.committed,
                 transaction_version: note.transaction_version,
             };
@@ -244,7 +244,7 @@ mod tests {
         let marker = TransactionMarker {
             producer_id: ProducerId::new(1),
             producer_epoch: ProducerEpoch::new(2),
-            coordinator_epoch: 3,
+            coordinator_epoch: CoordinatorEpoch::new(3),
             committed: true,
             transaction_version: 2,
         };

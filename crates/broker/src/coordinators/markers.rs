@@ -83,7 +83,7 @@ fn hand_on(
     let note = MarkersNote {
         producer_id: marker.producer_id.get(),
         producer_epoch: marker.producer_epoch.get(),
-        coordinator_epoch: marker.coordinator_epoch,
+        coordinator_epoch: marker.coordinator_epoch.get(),
         committed: marker.committed,
         transaction_version: marker.transaction_version,
         partitions: there.iter().map(|(topic, index, _)| (topic.clone(), *index)).collect(),

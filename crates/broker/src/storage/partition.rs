@@ -1134,7 +1134,9 @@ mod tests {
     use mainstem_log::dir::NodeIdentity;
     use mainstem_log::storage::RealStorage;
     use mainstem_log::{LogConfig, PartitionIdentity};
-    use mainstem_records::{BatchBuilder, BatchOptions, ProducerEpoch, ProducerFields, ProducerId};
+    use mainstem_records::{
+        BatchBuilder, BatchOptions, CoordinatorEpoch, ProducerEpoch, ProducerFields, ProducerId,
+    };
 
     use super::*;
 
@@ -1217,7 +1219,7 @@ mod tests {
         let marker = TransactionMarker {
             producer_id: ProducerId::new(1),
             producer_epoch: ProducerEpoch::ZERO,
-            coordinator_epoch: 0,
+            coordinator_epoch: CoordinatorEpoch::ZERO,
             committed: true,
             transaction_version: 0,
         };
@@ -1275,7 +1277,7 @@ mod tests {
         let marker = TransactionMarker {
             producer_id: ProducerId::new(7),
             producer_epoch: ProducerEpoch::ZERO,
-            coordinator_epoch: 0,
+            coordinator_epoch: CoordinatorEpoch::ZERO,
             committed: true,
             transaction_version: 0,
         };

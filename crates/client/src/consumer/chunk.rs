@@ -137,7 +137,7 @@ fn complete(bytes: &Bytes) -> Result<Option<(usize, FetchPosition)>, BatchError>
 
 #[cfg(test)]
 mod tests {
-    use mainstem_records::{BatchBuilder, BatchOptions, ProducerFields};
+    use mainstem_records::{BatchBuilder, BatchOptions, CoordinatorEpoch, ProducerFields};
 
     use super::*;
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     fn marker(offset: i64, producer: i64, committed: bool) -> Vec<u8> {
-        let value = EndTransactionMarker { committed, coordinator_epoch: 0 };
+        let value = EndTransactionMarker { committed, coordinator_epoch: CoordinatorEpoch::ZERO };
         let options = BatchOptions {
             base_offset: offset,
             producer: ProducerFields { producer_id: producer, producer_epoch: 0, base_sequence: -1 },

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mainstem_records::{ProducerEpoch, ProducerId};
+use mainstem_records::{CoordinatorEpoch, ProducerEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::add_offsets_to_txn_request::AddOffsetsToTxnRequest;
 use mainstem_wire::messages::add_offsets_to_txn_response::AddOffsetsToTxnResponse;
@@ -95,7 +95,7 @@ pub struct Markers {
     /// The epoch that the markers carry: that of the transaction, or the one after it (KIP-890).
     pub producer_epoch: ProducerEpoch,
     /// The coordinator's epoch: partitions refuse the markers of older coordinators.
-    pub coordinator_epoch: i32,
+    pub coordinator_epoch: CoordinatorEpoch,
     /// Commit, or abort.
     pub committed: bool,
     /// The version of the transaction (KIP-1228): from 2 on the epoch must be above that of the transaction's records.

@@ -22,7 +22,7 @@ use super::deadlines::Deadlines;
 use super::describe::{self, Filter};
 use super::init_producer_id::{self, Init};
 use super::io::{Asked, Io, Usage, Written};
-use super::served::{Partition, PartitionContext, Service};
+use super::served::{Partition, PartitionContext};
 use super::state::State;
 use super::{Replayed, Token, end_txn, expiry, markers, memory, outcome, replay};
 use crate::groups::{append_error, partition_for};
@@ -132,8 +132,7 @@ impl TransactionCoordinator {
     /// # Panics
     /// If it is served or being loaded already.
     pub fn begin_load(&mut self, partition: i32, leader_epoch: LeaderEpoch) {
-        let service = Service { coordinator_epoch: leader_epoch.get(), ..Service::default() };
-        let before = self.partitions.insert(partition, Partition { service, ..Partition::default() });
+        let before = self.partitions.insert(partition, Partition::new(leader_epoch.into()));
         assert!(before.is_none(), "partition {partition} is loaded twice");
     }
 

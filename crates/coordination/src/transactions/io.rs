@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use mainstem_records::CoordinatorEpoch;
 use mainstem_wire::ErrorCode;
 
 use super::api::{Effect, ProducerIdTicket, Reply, Ticket};
@@ -53,7 +54,7 @@ pub(crate) struct Outstanding {
 pub(crate) struct Io<'a> {
     pub(crate) now: Now,
     pub(crate) partition: i32,
-    pub(crate) coordinator_epoch: i32,
+    pub(crate) coordinator_epoch: CoordinatorEpoch,
     pub(crate) config: &'a TransactionConfig,
     pub(crate) effects: &'a mut VecDeque<Effect>,
     pub(crate) deadlines: &'a mut Deadlines,

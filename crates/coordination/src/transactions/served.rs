@@ -1,5 +1,6 @@
 //! One partition of `__transaction_state` with its transactional ids, and what time and its loss do to all of them.
 
+use mainstem_records::CoordinatorEpoch;
 use mainstem_wire::ErrorCode;
 
 use super::deadlines::Due;
@@ -8,23 +9,34 @@ use super::transaction::{Pending, Transactions};
 use super::{add_partitions, expiry, markers, time_outs};
 
 /// One partition of `__transaction_state` that this node serves.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Partition {
     pub(super) service: Service,
     pub(super) transactions: Transactions,
     pub(super) outstanding: Outstanding,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Service {
-    /// The leader epoch of the partition under which it is served.
-    pub(super) coordinator_epoch: i32,
+    /// The one under which it is served.
+    pub(super) coordinator_epoch: CoordinatorEpoch,
     /// All records are in.
     pub(super) loaded: bool,
     /// The next look for transactions that have timed out, monotonic milliseconds.
     pub(super) time_outs_ms: Option<u64>,
     /// The next look for transactional ids that have expired, monotonic milliseconds.
     pub(super) expiry_ms: Option<u64>,
+}
+
+impl Partition {
+    /// One whose records are to be replayed.
+    pub(super) fn new(coordinator_epoch: CoordinatorEpoch) -> Partition {
+        Partition {
+            service: Service { coordinator_epoch, loaded: false, time_outs_ms: None, expiry_ms: None },
+            transactions: Transactions::default(),
+            outstanding: Outstanding::default(),
+        }
+    }
 }
 
 /// A partition with what its handlers may touch.

@@ -13,7 +13,8 @@ use crate::{
     VerificationGuard, VerificationRequest, prepare,
 };
 use mainstem_records::{
-    LeaderEpoch, NO_SEQUENCE, ProducerEpoch, ProducerId, Scratch, TimestampType, end_transaction_batch,
+    CoordinatorEpoch, LeaderEpoch, NO_SEQUENCE, ProducerEpoch, ProducerId, Scratch, TimestampType,
+    end_transaction_batch,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -340,7 +341,7 @@ fn late_markers_are_refused_and_leave_nothing() {
         let marker = TransactionMarker {
             producer_id: ProducerId::new(1),
             producer_epoch: ProducerEpoch::new(producer_epoch),
-            coordinator_epoch,
+            coordinator_epoch: CoordinatorEpoch::new(coordinator_epoch),
             committed: true,
             transaction_version,
         };
@@ -355,10 +356,10 @@ fn late_markers_are_refused_and_leave_nothing() {
     assert_eq!(append(1, 7, 2).unwrap(), 2, "a retry");
     assert_eq!(epochs(&append(0, 7, 1).unwrap_err()), Some((0, 1)));
     let fenced = append(1, 6, 1).unwrap_err();
-    assert!(
-        matches!(fenced, AppendError::CoordinatorFenced { coordinator_epoch: 6, current: 7, .. }),
-        "{fenced}"
-    );
+    let AppendError::CoordinatorFenced { coordinator_epoch, current, .. } = fenced else {
+        panic!("{fenced}");
+    };
+    assert_eq!((coordinator_epoch.get(), current.get()), (6, 7));
 }
 
 #[test]
@@ -366,7 +367,7 @@ fn clients_write_no_markers() {
     let bytes = end_transaction_batch(
         1,
         0,
-        mainstem_records::EndTransactionMarker { committed: true, coordinator_epoch: 0 },
+        mainstem_records::EndTransactionMarker { committed: true, coordinator_epoch: CoordinatorEpoch::ZERO },
         WALL_MS,
     );
     let (config, mut out) = (LogConfig::default(), Vec::new());
@@ -400,7 +401,7 @@ fn what_describes_a_transaction_is_known() {
     run(&bench, &mut log, "1+ 2+");
     assert!(!late(&log, 10 * limit));
     let entry = log.producer_state().get(ProducerId::new(1)).unwrap();
-    assert_eq!((entry.transaction_first_offset, entry.coordinator_epoch), (None, 3));
+    assert_eq!((entry.transaction_first_offset, entry.coordinator_epoch.get()), (None, 3));
     assert_eq!(entry.last_timestamp, WALL_MS);
 }
 

@@ -195,7 +195,7 @@ fn transactional(kind: &str, rest: &str) -> (ProducerBatch, Terms<'static>) {
     if "CAE".contains(kind) {
         let (rest, version) = rest.split_once('v').unwrap_or((rest, "0"));
         let (epoch, coordinator) = rest.split_once('@').unwrap_or((rest, "0"));
-        let coordinator_epoch = coordinator.parse().unwrap();
+        let coordinator_epoch = CoordinatorEpoch::new(coordinator.parse().unwrap());
         let marker = EndTransactionMarker { committed: kind == "C", coordinator_epoch };
         let batch = ProducerBatch {
             producer_id,

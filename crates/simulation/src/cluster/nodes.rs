@@ -11,7 +11,7 @@ use mainstem_coordination::transactions::{
 };
 use mainstem_log::sim::Random;
 use mainstem_log::{TransactionMarker, VerificationGuard};
-use mainstem_records::ProducerId;
+use mainstem_records::{CoordinatorEpoch, ProducerId};
 use mainstem_wire::{ErrorCode, Uuid};
 
 /// Of a member that says nothing; clients rely on it ([`super::members`]).
@@ -316,7 +316,7 @@ impl Cluster {
             let Some(log) = self.world.nodes[leader].log(partition) else { continue };
             let Some(known) = log.producer_state().get(call.marker.producer_id) else { continue };
             (call.marker.producer_epoch, call.marker.transaction_version) = (known.epoch, 0);
-            call.marker.coordinator_epoch = known.coordinator_epoch.max(0);
+            call.marker.coordinator_epoch = known.coordinator_epoch.max(CoordinatorEpoch::ZERO);
             self.with(leader, |_, context| _ = context.append_marker(partition, &call.marker));
         }
     }

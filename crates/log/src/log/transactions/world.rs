@@ -6,8 +6,8 @@ use crate::{
     VerificationRequest, prepare,
 };
 use mainstem_records::{
-    Batch, BatchBuilder, BatchOptions, EndTransactionMarker, LeaderEpoch, NO_PRODUCER_ID, ProducerEpoch,
-    ProducerFields, ProducerId, Scratch,
+    Batch, BatchBuilder, BatchOptions, CoordinatorEpoch, EndTransactionMarker, LeaderEpoch, NO_PRODUCER_ID,
+    ProducerEpoch, ProducerFields, ProducerId, Scratch,
 };
 use std::collections::HashSet;
 
@@ -81,7 +81,7 @@ pub(super) fn end(
     let marker = TransactionMarker {
         producer_id: ProducerId::new(producer_id),
         producer_epoch: ProducerEpoch::new(producer_epoch),
-        coordinator_epoch: 3,
+        coordinator_epoch: CoordinatorEpoch::new(3),
         committed,
         transaction_version,
     };
