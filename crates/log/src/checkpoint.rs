@@ -22,11 +22,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 
 /// Name of the file with the offsets up to which everything is known to be on disk.
-pub const RECOVERY_POINT_CHECKPOINT: &str = "recovery-point-offset-checkpoint";
+pub(crate) const RECOVERY_POINT_CHECKPOINT: &str = "recovery-point-offset-checkpoint";
 /// Name of the file with the log start offsets.
-pub const LOG_START_CHECKPOINT: &str = "log-start-offset-checkpoint";
+pub(crate) const LOG_START_CHECKPOINT: &str = "log-start-offset-checkpoint";
 /// Name of the file with the high watermarks.
-pub const REPLICATION_CHECKPOINT: &str = "replication-offset-checkpoint";
+pub(crate) const REPLICATION_CHECKPOINT: &str = "replication-offset-checkpoint";
 
 /// Name of the file with the offsets up to which logs are compacted.
 pub const CLEANER_CHECKPOINT: &str = "cleaner-offset-checkpoint";

@@ -274,7 +274,7 @@ impl LogDir {
     }
 
     /// The directory of a partition, existing or not.
-    pub fn partition_path(&self, partition: &TopicPartition) -> PathBuf {
+    pub(crate) fn partition_path(&self, partition: &TopicPartition) -> PathBuf {
         self.path.join(partition.to_string())
     }
 
@@ -299,7 +299,7 @@ impl LogDir {
     /// Creates the directory of a new partition and writes its topic id. What comes back has to be part of the first
     /// [`FlushWork`] of the partition: with many new partitions in a round the log directory itself is synced once,
     /// and all of them by one `syncfs`.
-    pub fn create_partition(
+    pub(crate) fn create_partition(
         &self,
         partition: &TopicPartition,
         topic_id: &[u8; 16],
@@ -431,7 +431,7 @@ impl LogDir {
     }
 
     /// As [`Self::note_error`], of what a log reports.
-    pub fn note_failure(&self, error: &LogError) {
+    pub(crate) fn note_failure(&self, error: &LogError) {
         if let LogError::Io { source, .. } = error {
             self.note_error(source);
         }

@@ -72,7 +72,7 @@ impl LeaderEpochs {
 
     /// Where an epoch ends, as OffsetForLeaderEpoch answers it: the start of the first larger epoch, or the log end
     /// for the latest one.
-    pub fn end_offset_for(&self, epoch: LeaderEpoch, log_end: i64) -> EpochEnd {
+    pub(crate) fn end_offset_for(&self, epoch: LeaderEpoch, log_end: i64) -> EpochEnd {
         if !epoch.is_known() {
             return EpochEnd::UNKNOWN;
         }
@@ -91,7 +91,7 @@ impl LeaderEpochs {
     }
 
     /// Forgets epochs that begin at or behind the log end. `true`: something changed.
-    pub fn truncate_from_end(&mut self, log_end: i64) -> bool {
+    pub(crate) fn truncate_from_end(&mut self, log_end: i64) -> bool {
         let keep = self.entries.partition_point(|entry| entry.start_offset < log_end);
         let changed = keep < self.entries.len();
         self.entries.truncate(keep);
@@ -99,7 +99,7 @@ impl LeaderEpochs {
     }
 
     /// Lets the epoch that holds `log_start` begin there, and forgets those before. `true`: something changed.
-    pub fn truncate_from_start(&mut self, log_start: i64) -> bool {
+    pub(crate) fn truncate_from_start(&mut self, log_start: i64) -> bool {
         let count = self.entries.partition_point(|entry| entry.start_offset <= log_start);
         let Some(first) = count.checked_sub(1) else { return false };
         let changed = first > 0 || self.entries[first].start_offset != log_start;

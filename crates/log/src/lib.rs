@@ -17,7 +17,6 @@ pub mod flusher;
 pub mod fuzz;
 #[doc(hidden)]
 pub mod fuzz_texts;
-pub mod marker;
 pub mod meta_properties;
 pub mod partition_dir;
 pub mod partition_metadata;
@@ -27,7 +26,6 @@ pub mod segment_record;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod storage;
-pub mod uuid;
 
 mod aborted;
 mod append;
@@ -44,6 +42,7 @@ mod inventory;
 mod leader_epochs;
 mod log;
 mod maintenance;
+mod marker;
 mod offset_index;
 mod producer_budget;
 mod producer_ledger;
@@ -63,6 +62,7 @@ mod timestamps;
 mod transaction_index;
 mod truncate;
 mod unstable;
+mod uuid;
 mod verification;
 mod walk;
 
@@ -79,7 +79,7 @@ pub use mainstem_records::Origin;
 pub use maintenance::{Maintained, Maintenance};
 pub use producer_budget::ProducerBudget;
 pub use producer_ledger::ProducerLedger;
-pub use producer_state::{BATCHES_PER_PRODUCER, BatchMetadata, ProducerEntry, ProducerState};
+pub use producer_state::{BatchMetadata, ProducerEntry, ProducerState};
 pub use read::{FileRange, PendingRead, ReadBound, ReadPlan};
 pub use recovery::Recovery;
 pub use recovery_watch::RecoveryWatch;

@@ -21,13 +21,13 @@ pub(crate) const BROKER_EPOCH_UNKNOWN: i64 = -1;
 
 /// What a marker says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CleanShutdown {
+pub(crate) struct CleanShutdown {
     /// Epoch of the broker's registration when it stopped (KIP-966); -1 when not known.
-    pub broker_epoch: i64,
+    pub(crate) broker_epoch: i64,
     /// The boot under which the directory was stopped; absent in a marker written by Kafka, whose reader ignores it.
-    pub boot_id: Option<String>,
+    pub(crate) boot_id: Option<String>,
     /// CRC-32C of the record of closed segments that goes with it; absent in a marker written by Kafka.
-    pub segments_crc: Option<u32>,
+    pub(crate) segments_crc: Option<u32>,
 }
 
 impl CleanShutdown {

@@ -8,13 +8,13 @@ use std::io;
 use std::path::Path;
 
 /// Name of the file in the log directory.
-pub const META_PROPERTIES: &str = "meta.properties";
+pub(crate) const META_PROPERTIES: &str = "meta.properties";
 
 /// The newest format on disk that this release reads and writes (docs/format.md).
-pub const FORMAT_VERSION: u32 = 2;
+pub(crate) const FORMAT_VERSION: u32 = 2;
 
 /// The format of a directory without groups, which is what each begins with.
-pub const FIRST_FORMAT_VERSION: u32 = 1;
+pub(crate) const FIRST_FORMAT_VERSION: u32 = 1;
 
 /// The format from the first Raft group on: a release that does not know `mainstem.groups` would serve the partitions
 /// without it.

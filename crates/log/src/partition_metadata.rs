@@ -26,7 +26,7 @@ pub fn read_topic_id(storage: &dyn Storage, partition_dir: &Path) -> io::Result<
 
 /// Writes the topic id. The file comes back, so that it can be synced with the first data of the partition, and
 /// the partition's directory with it.
-pub fn write_topic_id(
+pub(crate) fn write_topic_id(
     storage: &dyn Storage,
     partition_dir: &Path,
     topic_id: &[u8; 16],

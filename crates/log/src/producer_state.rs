@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use thiserror::Error;
 
 /// Batches remembered per producer: as many as a Java producer has in flight at most.
-pub const BATCHES_PER_PRODUCER: usize = 5;
+pub(crate) const BATCHES_PER_PRODUCER: usize = 5;
 
 /// Transactions that may be open in one partition: consumers of committed records wait for the oldest of them.
 pub(crate) const OPEN_TRANSACTIONS_MAX: usize = 10_000;
@@ -35,7 +35,7 @@ pub struct BatchMetadata {
 
 impl BatchMetadata {
     /// Sequence number of its first record.
-    pub fn first_sequence(&self) -> i32 {
+    pub(crate) fn first_sequence(&self) -> i32 {
         // Counted backwards over the wrap from i32::MAX to 0.
         self.last_sequence.wrapping_sub(self.offset_delta) & i32::MAX
     }

@@ -23,7 +23,7 @@ use std::io;
 use std::path::Path;
 
 /// Name of the record in the log directory.
-pub const SEGMENT_RECORD: &str = ".mainstem-segments";
+pub(crate) const SEGMENT_RECORD: &str = ".mainstem-segments";
 
 /// Name of the file in a partition's directory by which an operator accepts that segments are missing or shorter.
 pub const ACCEPT_LOSS: &str = "accept-loss";

@@ -222,7 +222,7 @@ pub fn is_out_of_space(error: &io::Error) -> bool {
 
 /// Whether an error is the medium's and not that of one file: of a device that fails or is gone, of a file system that
 /// is damaged or was made read-only.
-pub fn is_medium_failure(error: &io::Error) -> bool {
+pub(crate) fn is_medium_failure(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let known = [
         Errno::IO,

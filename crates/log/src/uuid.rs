@@ -16,7 +16,7 @@ const BASE64URL: GeneralPurpose = GeneralPurpose::new(
 
 /// A random id as Kafka makes them: none whose text starts with `-` (tools would take it for an option), none of
 /// the first hundred (reserved for directories by KIP-858).
-pub fn random() -> [u8; 16] {
+pub(crate) fn random() -> [u8; 16] {
     loop {
         let id = random_bytes();
         if id[..15] != [0; 15] && !to_base64url(&id).starts_with('-') {
@@ -36,12 +36,12 @@ fn random_bytes() -> [u8; 16] {
 }
 
 /// Kafka's text form of an id.
-pub fn to_base64url(id: &[u8; 16]) -> String {
+pub(crate) fn to_base64url(id: &[u8; 16]) -> String {
     BASE64URL.encode(id)
 }
 
 /// An id from Kafka's text form; padding (`==`) is accepted as Java's decoder does.
-pub fn from_base64url(text: &str) -> Option<[u8; 16]> {
+pub(crate) fn from_base64url(text: &str) -> Option<[u8; 16]> {
     let text = text.strip_suffix("==").unwrap_or(text);
     BASE64URL.decode(text).ok()?.try_into().ok()
 }
