@@ -199,7 +199,12 @@ impl Consumer {
     /// Verifies and decompresses a batch while the fetcher goes on.
     fn open(&mut self, unopened: Unopened) -> Option<Result<FetchedBatch, Error>> {
         let outcome = unopened.open(&self.shared.config, &mut self.scratch);
-        self.shared.state.lock().assignment.opened(unopened, outcome)
+        let opened = self.shared.state.lock().assignment.opened(unopened, outcome);
+        if let Some(Err(_)) = opened {
+            // What else had arrived of the partition is forgotten, which makes room for the others.
+            self.shared.work.notify_one();
+        }
+        opened
     }
 
     /// The records of all batches from now on, one by one.

@@ -221,7 +221,10 @@ impl Assignment {
 
     fn restart(&mut self, key: &TopicPartition, start: Start) -> Result<(), Error> {
         let anew = self.begin(start);
-        self.progress_mut(key)?.replace(anew);
+        let progress = self.progress_mut(key)?;
+        // It is the partition's, not the position's: a broker whose session has sent it before does not send it again (KIP-227).
+        let end_offset = progress.end_offset;
+        progress.replace(Progress { end_offset, ..anew });
         self.drop_stale();
         Ok(())
     }
@@ -505,15 +508,15 @@ impl Assignment {
             if !topic_id.is_zero() {
                 let before = std::mem::replace(&mut one.topic_id, topic_id);
                 if before != topic_id && !before.is_zero() {
+                    one.end_offset = None;
                     recreated.push((key.clone(), fetch.offset));
                     continue;
                 }
             }
             if newer > one.leader_epoch {
                 one.leader_epoch = newer;
-                if fetch.epoch != UNKNOWN_EPOCH {
-                    one.check = Check::Due;
-                }
+                // An answer to what was asked under the epoch before does not count any more.
+                one.check = if fetch.epoch == UNKNOWN_EPOCH { Check::NotNeeded } else { Check::Due };
             }
         }
         let has_any = !recreated.is_empty();
@@ -598,7 +601,10 @@ impl Assignment {
     ) {
         let Some(progress) = self.current(key, asked.generation) else { return };
         let State::Reading { fetch, .. } = &mut progress.state else { return };
-        let is_of_another_topic = !progress.topic_id.is_zero() && asked.topic_id != progress.topic_id;
+        // An older broker tells no ids, in the midst of an upgrade. What is pending may be that the topic is another one.
+        let tells_none = asked.topic_id.is_zero() && progress.pending.is_none();
+        let is_of_another_topic =
+            !progress.topic_id.is_zero() && asked.topic_id != progress.topic_id && !tells_none;
         if fetch.offset != asked.offset || is_of_another_topic {
             return;
         }

@@ -33,19 +33,23 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Puts what is wanted into a request.
+    /// Puts what is wanted into a request. A topic that has another id than before begins a new session: a broker that knows
+    /// topics by name alone would add its partitions, and then forget them, as it forgets last.
     pub(crate) fn request(
         &mut self,
         wanted: BTreeMap<TopicPartition, Wanted>,
         partition_max_bytes: i32,
         request: &mut FetchRequest<'static>,
     ) {
+        let is_replaced = |(key, wanted): (&TopicPartition, &Wanted)| {
+            self.asked.get(key).is_some_and(|asked| asked.topic_id != wanted.topic_id)
+        };
+        if wanted.iter().any(is_replaced) {
+            self.epoch = 0;
+        }
         (request.session_id, request.session_epoch) = (self.id, self.epoch);
         let known = if self.epoch == 0 { BTreeMap::new() } else { std::mem::take(&mut self.asked) };
-        let is_gone = |(key, asked): &(&TopicPartition, &Wanted)| {
-            wanted.get(*key).is_none_or(|wanted| wanted.topic_id != asked.topic_id)
-        };
-        for (key, asked) in known.iter().filter(is_gone) {
+        for (key, asked) in known.iter().filter(|(key, _)| !wanted.contains_key(*key)) {
             forgotten(&mut request.forgotten_topics_data, &key.topic, asked.topic_id)
                 .partitions
                 .push(key.partition);
@@ -180,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_that_was_made_anew_replaces_the_old_one() {
+    fn a_topic_that_was_made_anew_begins_a_new_session() {
         let mut session = Session::default();
         let _ = ask(&mut session, &[("a", 0, 5)]);
         session.answered(42);
@@ -188,7 +192,9 @@ mod tests {
         anew.values_mut().for_each(|wanted| wanted.topic_id = Uuid::from_u128(7));
         let mut request = FetchRequest::default();
         session.request(anew, 1, &mut request);
-        assert_eq!(request.forgotten_topics_data[0].topic_id, Uuid::default());
+        assert_eq!((request.session_id, request.session_epoch), (42, 0), "the old one is closed");
         assert_eq!(request.topics[0].topic_id, Uuid::from_u128(7));
+        // Kafka's broker forgets after it has added, and without ids both are the same partition.
+        assert!(request.forgotten_topics_data.is_empty());
     }
 }

@@ -1,11 +1,12 @@
 //! The consumer against brokers.
 
-use mainstem_wire::messages::fetch_response::FetchResponse;
+use mainstem_records::{BatchBuilder, BatchOptions};
+use mainstem_wire::messages::fetch_response::{FetchResponse, FetchableTopicResponse, PartitionData};
 use mainstem_wire::messages::list_offsets_request::{ListOffsetsRequest, ListOffsetsTopic};
 use mainstem_wire::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse,
 };
-use mainstem_wire::{ApiKey, ErrorCode};
+use mainstem_wire::{ApiKey, ErrorCode, Records, Uuid};
 
 use super::*;
 use crate::testing::{
@@ -125,6 +126,8 @@ async fn lag_counts_what_is_left(world: World) {
     eventually("what comes later counts", async || consumer.lag(&t) == Ok(Some(30))).await;
     consumer.seek(&t, Position::Offset(40)).unwrap();
     eventually("it is counted anew", async || consumer.lag(&t) == Ok(Some(90))).await;
+    consumer.seek(&t, Position::End).unwrap();
+    eventually("there is nothing behind the end", async || consumer.lag(&t) == Ok(Some(0))).await;
     assert!(consumer.lag(&fixture.t(1)).is_err(), "it is not assigned");
 }
 
@@ -379,6 +382,35 @@ async fn a_fetch_whose_answer_is_none_is_reported() {
     consumer.assign([(TopicPartition::new("t", 0), Position::Offset(5))]);
     let told = told(&mut consumer).await;
     assert!(matches!(told, Error::Malformed { .. }), "{told}");
+}
+
+/// A fetch is answered with one record of one partition.
+fn fetched(asked: &Asked<'_>, partition_index: i32, is_damaged: bool) -> Answered {
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    builder.append(0, None, Some(b"1"), &[]).unwrap();
+    let mut bytes = builder.build().unwrap();
+    *bytes.last_mut().unwrap() ^= u8::from(is_damaged);
+    let records = Some(Records::Bytes(bytes.into()));
+    let partition = PartitionData { partition_index, high_watermark: 1, records, ..Default::default() };
+    let (topic_id, partitions) = (Uuid::from_u128(7), vec![partition]);
+    let topic = FetchableTopicResponse { topic_id, partitions, ..Default::default() };
+    answer(asked, &FetchResponse { responses: vec![topic], ..Default::default() })
+}
+
+#[tokio::test]
+async fn a_damaged_batch_that_filled_the_room_holds_up_no_other_partition() {
+    let mut answers = [(0, true), (1, false)].into_iter();
+    let broker = ScriptedBroker::start(2, move |asked| {
+        let (partition, is_damaged) = (asked.api_key == ApiKey::Fetch).then(|| answers.next()).flatten()?;
+        fetched(asked, partition, is_damaged)
+    });
+    let config = ConsumerConfig { prefetch_bytes: 1, ..ConsumerConfig::new(broker.client()) };
+    let mut consumer = Consumer::new(config).unwrap();
+    let keys = [0, 1].map(|partition| TopicPartition::new("t", partition));
+    consumer.assign(keys.map(|key| (key, Position::Offset(0))));
+    let told = told(&mut consumer).await;
+    assert!(matches!(&told, Error::Damaged { partition, .. } if partition.partition == 0), "{told}");
+    assert_eq!(take(&mut consumer, 1).await, [1]);
 }
 
 #[tokio::test]

@@ -460,6 +460,50 @@ fn records_that_were_taken_and_are_gone_are_reported_or_passed() {
 }
 
 #[test]
+fn a_second_leader_that_is_asked_nothing_ends_the_question_to_the_first() {
+    let mut assignment = at(0);
+    lead(&mut assignment, 0);
+    let first = asked(&assignment).unwrap();
+    answer(&mut assignment, &first, 0);
+    // Asked of the old leader, which answers late, with a batch that names no epoch.
+    let late = asked(&assignment).unwrap();
+    lead(&mut assignment, 1);
+    let doubts = in_doubt(&mut assignment);
+    answer_bytes(&mut assignment, &late, batch_at(2));
+    lead(&mut assignment, 2);
+    assert_eq!(in_doubt(&mut assignment), [], "there is no epoch to ask for");
+    assignment.settled(&doubts[0], end(0, 2), OutOfRange::Fail);
+    assert_eq!(asked(&assignment).map(|asked| asked.offset), Some(3), "reading goes on");
+}
+
+#[test]
+fn an_answer_of_a_broker_that_tells_no_ids_counts() {
+    let mut assignment = at(0);
+    assignment.lead(|_| Some((Uuid::from_u128(1), 0)), OutOfRange::Fail);
+    // The next metadata come from an older broker, in the midst of an upgrade.
+    assignment.lead(|_| Some((Uuid::ZERO, 0)), OutOfRange::Fail);
+    let wanted = asked(&assignment).unwrap();
+    assert!(wanted.topic_id.is_zero());
+    answer(&mut assignment, &wanted, 0);
+    assert_eq!(take(&mut assignment), Some(Ok(vec![0, 1])));
+}
+
+#[test]
+fn the_end_of_a_partition_is_known_after_a_seek() {
+    let mut assignment = at(0);
+    assignment.lead(|_| Some((Uuid::from_u128(1), 0)), OutOfRange::End);
+    let first = asked(&assignment).unwrap();
+    answer(&mut assignment, &first, 0);
+    assignment.seek(&key(), Position::Offset(40)).unwrap();
+    assert_eq!(assignment.lag(&key()), Ok(Some(60)), "a broker does not send it again");
+    assignment.lead(|_| Some((Uuid::from_u128(1), 0)), OutOfRange::End);
+    assignment.lead(|_| Some((Uuid::from_u128(2), 0)), OutOfRange::End);
+    let sought = locate(&mut assignment);
+    assignment.located(&sought[0], Some(7));
+    assert_eq!(assignment.lag(&key()), Ok(None), "it was that of another topic");
+}
+
+#[test]
 fn a_pause_does_not_swallow_the_question_whether_offsets_hold() {
     let (mut assignment, doubts) = led_anew(1);
     assignment.set_paused(&key(), true).unwrap();
