@@ -10,6 +10,7 @@
 use crate::error::ReplicaError;
 use crate::journal::{EntryKind, GroupState, InternalEntry, Mark, Start};
 use mainstem_log::Log;
+use mainstem_log::dir::LastStop;
 use mainstem_records::LeaderEpoch;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -54,6 +55,12 @@ pub struct EntryIndex {
     recent: VecDeque<Position>,
     last: u64,
     end_offset: i64,
+}
+
+/// Whether what an empty log has lost may not have been durable.
+fn is_explained_by_power_cut(log: &Log) -> bool {
+    let noted = log.dir().checkpoints().recovery_point.get(log.partition());
+    log.dir().last_stop() == LastStop::UncleanOtherBoot && noted.unwrap_or(0) < log.ends().log_end
 }
 
 impl EntryIndex {
@@ -119,10 +126,11 @@ impl EntryIndex {
     }
 
     /// An empty log that begins behind the last entry which is known goes back there: its end was lost in a power cut, and with
-    /// it the entries up to the log start, which was noted all the same. The others have them.
+    /// it the entries up to the log start, which was noted all the same. The others have them. Where records were known to be durable
+    /// up to the log end, it is another log that has gone: nothing explains that, and it is not believed.
     fn end_where_entries_do(&self, log: &mut Log, mono_ms: u64) -> Result<(), ReplicaError> {
         let (ends, offset) = (log.ends(), self.anchor(u64::MAX).offset);
-        if log.size() == 0 && offset < ends.log_end {
+        if log.size() == 0 && offset < ends.log_end && is_explained_by_power_cut(log) {
             let (partition, log_start) = (log.partition(), ends.log_start);
             tracing::warn!(%partition, log_start, offset, "the log is empty and begins behind its entries: it begins with them");
             log.truncate_fully_and_start_at(offset, mono_ms)?;

@@ -7,6 +7,7 @@ use crate::journal::{Journal, Start};
 use crate::{Configuration, GroupId, ReplicaId, RoleState, StepError};
 use mainstem_log::dir::{LogDir, NodeIdentity};
 use mainstem_log::sim::{Random, SimStorage};
+use mainstem_log::storage::Storage;
 use mainstem_log::{LogConfig, Origin, PartitionIdentity, ReadBound, prepare};
 use mainstem_records::{Batch, BatchBuilder, BatchOptions, Scratch};
 use parking_lot::Mutex;
@@ -99,6 +100,11 @@ impl Group {
     }
 
     fn start(&mut self, node: usize, keep: i64, high_watermark: i64) {
+        let replica = self.try_start(node, keep, high_watermark).expect("a replica");
+        self.replicas[node] = Some(replica);
+    }
+
+    fn try_start(&mut self, node: usize, keep: i64, high_watermark: i64) -> Result<Replica, ReplicaError> {
         self.boots[node] += 1;
         let storage = Arc::new(self.disks[node].clone());
         let identity = NodeIdentity { cluster_id: Some("cluster".into()), node_id: node as i32 + 1 };
@@ -121,8 +127,7 @@ impl Group {
             broadcast_commit: true,
         };
         let journal = Arc::new(Mutex::new(journal));
-        let replica = Replica::open(log, GROUP, journal, options, self.now_ms).expect("a replica");
-        self.replicas[node] = Some(replica);
+        Replica::open(log, GROUP, journal, options, self.now_ms)
     }
 
     /// Who leads in the highest term.
@@ -476,6 +481,31 @@ fn a_log_whose_start_was_not_durable_is_caught_up_after_a_power_cut() {
         group.pass(1_000);
         assert_eq!((group.end(1), group.replica(1).failed()), (12, None), "seed {seed}");
         assert_eq!((group.replica(0).role().state, group.lost.len()), (RoleState::Leader, 0), "seed {seed}");
+    }
+}
+
+/// Its records were durable, and are gone with their files: that is no deletion, whether the machine ran on or not.
+#[test]
+fn a_replica_whose_files_are_gone_is_refused() {
+    for is_another_boot in [false, true] {
+        let mut group = Group::led_by_first(false);
+        group.append(0, 6);
+        group.exchange();
+        let log = group.replica(1).log();
+        let (path, partition) = (log.dir().path().join(log.partition().to_string()), log.partition().clone());
+        let recovery_point = log.dir().checkpoints().recovery_point.clone();
+        recovery_point.set(&partition, 6);
+        recovery_point.commit().expect("a checkpoint");
+        group.replicas[1] = None;
+        group.disks[1].kill();
+        for entry in group.disks[1].list(&path).expect("it is there") {
+            if entry.name != "partition.metadata" {
+                group.disks[1].remove_file(&path.join(entry.name)).expect("it is there");
+            }
+        }
+        group.boots[1] -= u64::from(!is_another_boot);
+        let refused = group.try_start(1, i64::MAX, 0).expect_err("its records are gone");
+        assert!(matches!(refused, ReplicaError::Damaged(_)), "{refused}");
     }
 }
 
