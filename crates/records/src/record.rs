@@ -284,7 +284,9 @@ impl<'a> Iterator for RecordIter<'a> {
 }
 
 /// A varint of one to three bytes, in which a varlong is the same.
-#[inline]
+// Always, as what follows: whether the compiler does it by itself depends on what else the crate has that reads records. A call costs a
+// tenth of a record.
+#[inline(always)]
 fn usual_varint(rest: &mut &[u8]) -> Option<i32> {
     let seven = |byte: u8| u32::from(byte & 0x7f);
     let (value, behind) = match *rest {
@@ -298,7 +300,6 @@ fn usual_varint(rest: &mut &[u8]) -> Option<i32> {
 }
 
 /// What has its length in front, or null.
-// Always: whether the compiler does it by itself depends on what else the crate has that reads records. A call costs a tenth of a record.
 #[inline(always)]
 fn usual_nullable<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
     let Ok(length) = usize::try_from(usual_varint(rest)?) else { return Some(None) };
