@@ -601,7 +601,7 @@ impl Assignment {
     ) {
         let Some(progress) = self.current(key, asked.generation) else { return };
         let State::Reading { fetch, .. } = &mut progress.state else { return };
-        // An older broker tells no ids, in the midst of an upgrade. What is pending may be that the topic is another one.
+        // An older broker sends no ids, in the midst of an upgrade. What is pending may be that the topic is another one.
         let tells_none = asked.topic_id.is_zero() && progress.pending.is_none();
         let is_of_another_topic =
             !progress.topic_id.is_zero() && asked.topic_id != progress.topic_id && !tells_none;

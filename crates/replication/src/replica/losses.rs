@@ -75,7 +75,7 @@ struct Begin {
     offset: i64,
 }
 
-/// What a leader is told that has sent entries behind `index`: what both have is at `hint` or before, where terms are no higher
+/// What a leader gets as an answer that has sent entries behind `index`: what both have is at `hint` or before, where terms are no higher
 /// than `term`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Refusal {
@@ -245,8 +245,8 @@ impl Replica {
         }
     }
 
-    /// Has the library hear nothing of entries that a power cut has taken from this replica or from another one. Returns what the
-    /// leader is to be told then ([`Replica::refuse`]), if it is. `offset` is that behind the entry that precedes those of an append.
+    /// Has the library hear nothing of entries that a power cut has taken from this replica or from another one. Returns the
+    /// answer that the leader then gets ([`Replica::refuse`]), if it gets one. `offset` is that behind the entry that precedes those of an append.
     pub(super) fn allow_for_losses(
         &mut self,
         message: &mut Message,
@@ -324,7 +324,7 @@ impl Replica {
         tracing::warn!(%partition, node, matched, end, "a replica has lost entries that it had acknowledged: they are sent again");
     }
 
-    /// Whether a leader is told that entries are on another disk which it has not itself: by a replica that took it for one that
+    /// Whether a message says to a leader that entries are on another disk which it has not itself: by a replica that took it for one that
     /// has all that is committed. It is not counted; what the replica has shows when the leader asks again.
     pub(super) fn acknowledges_too_much(&self, message: &Message) -> bool {
         let raft = &self.node.raft;

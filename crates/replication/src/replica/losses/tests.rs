@@ -452,7 +452,7 @@ fn a_doubt_outlives_what_is_no_end_of_it() {
     }
 }
 
-/// The start of a log may be behind what of it is durable, where records were deleted that nobody has synced.
+/// The start of a log may be behind what of it is durable, where records were deleted that were not synced.
 #[test]
 fn a_log_whose_start_was_not_durable_is_caught_up_after_a_power_cut() {
     for seed in 0..20 {
@@ -660,7 +660,7 @@ fn what_a_leader_has_not_is_not_acknowledged_to_it() {
         group.cut_off = vec![1, 2];
         group.append(0, 3);
         group.exchange();
-        assert_eq!(group.replica(0).last_and_committed().2, last, "nobody has the rest");
+        assert_eq!(group.replica(0).last_and_committed().2, last, "no replica has the rest");
     }
 }
 
