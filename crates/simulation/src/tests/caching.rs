@@ -218,7 +218,7 @@ fn a_log_that_begins_within_what_power_cuts_take_begins_anew() {
         let back_ms = world.now_ms + 5 + world.random.below(3_000);
         others.iter().for_each(|node| world.take_down(*node, Stop::PowerCut, back_ms));
         world.cut.extend(others.iter().flat_map(|node| [(leader, *node), (*node, leader)]));
-        // Nobody reads from it when it leads no more.
+        // No client reads from it when it leads no more.
         run(&mut world, 2_500);
         let now_ms = world.now_ms;
         let before = world.nodes[leader].begin_at_high_watermark(now_ms);
