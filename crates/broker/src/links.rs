@@ -38,7 +38,7 @@ pub(crate) use gate::{Arrived, NodeGate, read_frame};
 pub(crate) use hello::is_hello;
 
 use crate::clock::Clock;
-use crate::storage::partition::{Partition, Pulse, is_append};
+use crate::storage::partition::{EarlierTicks, Partition, Pulse, is_append};
 use crate::supervised;
 use accept::Incoming;
 use calls::{Callers, OnAnswer};
@@ -113,6 +113,8 @@ pub(crate) struct Links {
     options: LinksOptions,
     peers: Vec<Arc<PeerLink>>,
     groups: RwLock<Groups>,
+    /// Of all partitions that are registered.
+    pub(crate) earlier_ticks: Arc<EarlierTicks>,
     handler: OnceLock<Arc<dyn CallHandler>>,
     callers: Callers,
     counters: Counters,
@@ -190,6 +192,7 @@ impl Links {
             options,
             peers,
             groups: RwLock::default(),
+            earlier_ticks: Arc::default(),
             handler: OnceLock::new(),
             callers: Callers::default(),
             counters: Counters::default(),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mainstem_replication::TICK_MS;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::links::Links;
+use crate::links::{Links, Registered};
 use crate::supervised;
 
 /// Between two repeats of the heartbeats that stand: as between two heartbeats of a replica.
@@ -43,20 +43,57 @@ impl Ticker {
     }
 }
 
+/// When the time of each partition is to pass next. Most looks find few: so much memory as these times take is all that they touch.
+#[derive(Default)]
+struct Schedule {
+    of: Option<Arc<[Registered]>>,
+    next_ms: Vec<u64>,
+}
+
+impl Schedule {
+    /// Calls `tick` with each partition whose time is to pass at `now_ms`. `has_earlier` says that one may have an earlier time than it
+    /// had at the last call.
+    fn pass(
+        &mut self,
+        partitions: &Arc<[Registered]>,
+        has_earlier: bool,
+        now_ms: u64,
+        tick: impl Fn(&Registered),
+    ) {
+        if has_earlier || self.of.as_ref().is_none_or(|of| !Arc::ptr_eq(of, partitions)) {
+            self.next_ms.clear();
+            self.next_ms.extend(partitions.iter().map(|one| one.pulse.next_tick_ms()));
+            self.of = Some(partitions.clone());
+        }
+        for (one, next_ms) in partitions.iter().zip(&mut self.next_ms) {
+            if now_ms >= *next_ms {
+                // It may have become later since.
+                if now_ms >= one.pulse.next_tick_ms() {
+                    tick(one);
+                }
+                *next_ms = one.pulse.next_tick_ms();
+            }
+        }
+    }
+}
+
 fn run(links: &Links, (stopped, changed): &(Mutex<bool>, Condvar)) {
     let tick = Duration::from_millis(TICK_MS);
     let mut due = Instant::now() + tick;
     let mut stopped = stopped.lock();
-    let mut passes = 0;
+    let (mut passes, mut schedule) = (0, Schedule::default());
     while !*stopped {
         if !changed.wait_until(&mut stopped, due).timed_out() {
             continue;
         }
         MutexGuard::unlocked(&mut stopped, || {
             let now_ms = links.now_ms();
-            let partitions = links.partitions();
-            let due = partitions.iter().filter(|one| one.pulse.is_due(now_ms));
-            due.filter_map(|one| one.partition.upgrade()).for_each(|partition| partition.tick(now_ms));
+            let has_earlier = links.earlier_ticks.take();
+            schedule.pass(&links.partitions(), has_earlier, now_ms, |one| {
+                if let Some(partition) = one.partition.upgrade() {
+                    partition.tick(now_ms);
+                }
+            });
             passes += 1;
             if passes % REPEAT_TICKS == 0 {
                 links.repeat(now_ms);
@@ -64,5 +101,83 @@ fn run(links: &Links, (stopped, changed): &(Mutex<bool>, Condvar)) {
         });
         // Ticks that were missed are not made up for: replicas see by the clock how late it is.
         due = (due + tick).max(Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::sync::Weak;
+
+    use super::*;
+    use crate::storage::partition::{EarlierTicks, Pulse};
+
+    struct Node {
+        earlier: Arc<EarlierTicks>,
+        pulses: Vec<Arc<Pulse>>,
+        partitions: Arc<[Registered]>,
+        schedule: Schedule,
+    }
+
+    impl Node {
+        fn new(next_ms: &[u64]) -> Node {
+            let earlier = Arc::<EarlierTicks>::default();
+            let pulse = |next_ms: &u64| {
+                let pulse = Arc::new(Pulse::new(earlier.clone()));
+                pulse.set_next_tick_ms(*next_ms);
+                pulse
+            };
+            let pulses: Vec<_> = next_ms.iter().map(pulse).collect();
+            let partitions = registered(&pulses);
+            Node { earlier, pulses, partitions, schedule: Schedule::default() }
+        }
+
+        /// Who has a tick, by number; each is due again 500 ms later.
+        fn pass(&mut self, now_ms: u64) -> Vec<usize> {
+            let ticked = RefCell::default();
+            let earlier = self.earlier.take();
+            self.schedule.pass(&self.partitions, earlier, now_ms, |one| {
+                one.pulse.set_next_tick_ms(now_ms + 500);
+                let is_it = |pulse| Arc::ptr_eq(pulse, &one.pulse);
+                RefCell::borrow_mut(&ticked).extend(self.pulses.iter().position(is_it));
+            });
+            ticked.into_inner()
+        }
+    }
+
+    fn registered(pulses: &[Arc<Pulse>]) -> Arc<[Registered]> {
+        pulses.iter().map(|pulse| Registered { pulse: pulse.clone(), partition: Weak::new() }).collect()
+    }
+
+    #[test]
+    fn each_has_its_tick_when_it_is_due() {
+        let mut node = Node::new(&[100, 0, 150]);
+        assert_eq!(node.pass(50), [1]);
+        assert_eq!(node.pass(100), [0]);
+        assert_eq!(node.pass(549), [2]);
+        assert_eq!(node.pass(550), [1]);
+        assert_eq!(node.pass(1_500), [0, 1, 2]);
+    }
+
+    #[test]
+    fn one_that_has_something_to_do_sooner_is_seen_at_the_next_look() {
+        let mut node = Node::new(&[0, 0, 0]);
+        assert_eq!(node.pass(50), [0, 1, 2]);
+        node.pulses[2].set_next_tick_ms(100);
+        assert_eq!(node.pass(100), [2]);
+        node.pulses[0].set_next_tick_ms(700);
+        assert_eq!(node.pass(600), [1, 2], "one of which the time has become later waits for it");
+        assert_eq!((node.pass(699), node.pass(700)), (vec![], vec![0]));
+    }
+
+    #[test]
+    fn partitions_that_come_and_go_are_looked_at() {
+        let mut node = Node::new(&[0, 0]);
+        assert_eq!(node.pass(50), [0, 1]);
+        node.pulses.remove(0);
+        node.pulses.push(Arc::new(Pulse::new(node.earlier.clone())));
+        node.partitions = registered(&node.pulses);
+        assert_eq!(node.pass(100), [1], "the new one");
+        assert_eq!(node.pass(550), [0]);
     }
 }

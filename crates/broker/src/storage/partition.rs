@@ -37,7 +37,7 @@ mod take_over;
 mod waiters;
 
 pub(crate) use queries::{Extent, TimeSearch};
-pub(crate) use replicated::{Pulse, ReplicaEvents, ReplicationHealth, is_append};
+pub(crate) use replicated::{EarlierTicks, Pulse, ReplicaEvents, ReplicationHealth, is_append};
 pub(crate) use snapshots::SnapshotStepError;
 use take_over::Held;
 pub(crate) use take_over::TakeOver;

@@ -30,7 +30,7 @@ use crate::settings::TopicSettings;
 mod pulse;
 mod waits;
 
-pub(crate) use pulse::Pulse;
+pub(crate) use pulse::{EarlierTicks, Pulse};
 use waits::{CommitWait, Confirmations};
 
 /// No node has this id.
@@ -272,7 +272,8 @@ impl Partition {
         links: Arc<Links>,
     ) -> Arc<Partition> {
         let (group, own, epoch) = (replica.group(), replica.own(), epoch_of(replica.role()));
-        let (notices, pulse, failure) = (Mutex::default(), Arc::default(), OnceLock::new());
+        let pulse = Arc::new(Pulse::new(links.earlier_ticks.clone()));
+        let (notices, failure) = (Mutex::default(), OnceLock::new());
         let replication = Replication { group, own, links, events, notices, pulse, failure };
         let stored = Stored::Replicated(Box::new(Member::new(replica)));
         Self::with_log_or_not(topic, index, settings, Ok((dir, stored)), epoch, Some(replication))

@@ -1,7 +1,7 @@
 //! What is known of a replica without its partition's lock, how its time passes, and the heartbeats that stand.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mainstem_replication::ReplicaId;
 
@@ -12,11 +12,27 @@ use super::{Member, Replication};
 /// A leader whose turn has not come for so long is not repeated to be one: something has its lock.
 const TURN_MAX_MS: u64 = 800;
 
+/// Whether a replica of the node has its next tick earlier than it had said, so that who keeps the times of all has to ask again.
+#[derive(Debug, Default)]
+pub(crate) struct EarlierTicks(AtomicBool);
+
+impl EarlierTicks {
+    fn note(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Whether one has since the last call. What replicas said before is seen by who gets `true`.
+    pub(crate) fn take(&self) -> bool {
+        self.0.swap(false, Ordering::Acquire)
+    }
+}
+
 /// What is known of a replica without its lock.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
-    /// When its time is to pass next.
+    /// When its time is to pass next. Written under the partition's lock only.
     next_tick_ms: AtomicU64,
+    earlier: Arc<EarlierTicks>,
     /// When it has passed last.
     ticked_ms: AtomicU64,
     /// The term in which it leads; 0: it does not.
@@ -30,9 +46,22 @@ pub(crate) struct Pulse {
 }
 
 impl Pulse {
-    /// Whether time has to pass for it.
-    pub(crate) fn is_due(&self, now_ms: u64) -> bool {
-        now_ms >= self.next_tick_ms.load(Ordering::Relaxed)
+    /// Of a replica whose first tick is due at once.
+    pub(crate) fn new(earlier: Arc<EarlierTicks>) -> Pulse {
+        Pulse { earlier, ..Pulse::default() }
+    }
+
+    /// When time has to pass for it.
+    pub(crate) fn next_tick_ms(&self) -> u64 {
+        self.next_tick_ms.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_next_tick_ms(&self, next_ms: u64) {
+        let is_earlier = next_ms < self.next_tick_ms();
+        self.next_tick_ms.store(next_ms, Ordering::Relaxed);
+        if is_earlier {
+            self.earlier.note();
+        }
     }
 
     pub(super) fn note(&self, member: &Member) {
@@ -42,7 +71,7 @@ impl Pulse {
         // Who waits for something that only time brings has every tick.
         let is_waiting = member.succession.is_some() || !member.commit_waits.is_empty();
         let next_tick_ms = if is_waiting { 0 } else { member.replica.next_tick_ms() };
-        self.next_tick_ms.store(next_tick_ms, Ordering::Relaxed);
+        self.set_next_tick_ms(next_tick_ms);
     }
 }
 
