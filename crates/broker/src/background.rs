@@ -259,7 +259,7 @@ fn in_turn(
         };
         let ((handled, out), took) = in_background(&context, work).await;
         match handled {
-            Ok(Handled::Answered) => out.map(|out| out.worked_for(took)),
+            Ok(Handled::Answered | Handled::AnsweredLast(_)) => out.map(|out| out.worked_for(took)),
             Ok(Handled::Later { response, .. }) => response.await.map(|out| out.worked_for(took)),
             Ok(Handled::Close(reason)) => Err(reason.to_string()),
             Ok(Handled::Silent | Handled::Last { .. }) => {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ mod registration;
 
 use calls::{Answer, Answered, Ask, Led, Who, encode};
 use leaders::{Leader, LeaderTable, PartitionKey};
-use members::{Members, SignsOfLife};
+use members::{LeaderlessLooks, Members, SignsOfLife};
 
 /// A small question, as JSON.
 pub(crate) const ASK: CallKind = CallKind(2);
@@ -91,6 +91,8 @@ pub(crate) struct Cluster {
     members: Mutex<Members>,
     /// Held while this node registers again, since the metadata leader did not know its registration.
     registering_again: Mutex<()>,
+    /// See [`Self::is_cut_off`].
+    is_cut_off: AtomicBool,
     roles: Arc<RoleNews>,
     news: Mutex<Option<mpsc::Receiver<News>>>,
     /// Leaders that changed and are not noted in the metadata yet.
@@ -166,6 +168,7 @@ impl Cluster {
             registered: Mutex::default(),
             members: Mutex::default(),
             registering_again: Mutex::default(),
+            is_cut_off: AtomicBool::new(false),
             roles: Arc::new(RoleNews(sender)),
             news: Mutex::new(Some(news)),
             unnoted: Mutex::default(),
@@ -503,11 +506,13 @@ impl Cluster {
 
     fn follow_members(self: &Arc<Self>, broker: &Arc<Broker>) {
         let (mut noted, mut balanced) = (Instant::now(), Instant::now());
-        let mut signs = SignsOfLife::default();
+        let (mut signs, mut alone) = (SignsOfLife::default(), LeaderlessLooks::default());
         while !broker.stopping.is_stopping() {
             let times = broker.config().replication.clone();
             let registered = self.registered.lock().as_ref().map(|(epoch, _)| *epoch);
-            if let Some((epoch, leader)) = registered.zip(broker.controller.leader(self.own))
+            let leader = broker.controller.leader(self.own);
+            self.note_cut_off(alone.look(leader.is_some()));
+            if let Some((epoch, leader)) = registered.zip(leader)
                 && signs.is_due(leader, broker.clock.mono_ms(), times.heartbeat_interval_ms)
             {
                 self.give_sign_of_life(broker, leader, epoch);
@@ -525,6 +530,17 @@ impl Cluster {
                 }
             }
             std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn note_cut_off(&self, is_cut_off: bool) {
+        if self.is_cut_off.swap(is_cut_off, Ordering::Relaxed) != is_cut_off {
+            match is_cut_off {
+                true => tracing::warn!(
+                    "this node knows of no metadata leader: it may be cut off from the others, and sends clients to them"
+                ),
+                false => tracing::info!("this node knows of a metadata leader again"),
+            }
         }
     }
 
@@ -636,6 +652,11 @@ impl Cluster {
                 self.leader_of((topic, index), Some(partition))
             }
         }
+    }
+
+    /// Whether this node has known of no metadata leader for longer than an election takes: what it says of others is of the past.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.is_cut_off.load(Ordering::Relaxed)
     }
 
     /// Whether a node can be reached from here.

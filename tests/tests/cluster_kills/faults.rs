@@ -112,8 +112,12 @@ impl Fault {
                 run.wait_for_clients_after(&before, cluster).await;
                 cluster.resume(node);
             }
-            // librdkafka goes on asking the node that it has asked last, which may be the one that knows of no leader.
-            _ => cluster.heal(),
+            _ => {
+                // librdkafka goes on asking the node that it has asked last, which may be the one that knows of no leader, until that
+                // ends its connection.
+                run.wait_for_clients_after(&before, cluster).await;
+                cluster.heal();
+            }
         }
         run.wait_for_clients_after(&run.progress(), cluster).await;
         pause

@@ -13,6 +13,7 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 use crate::background::{Class, serve_in_background};
 use crate::broker::Broker;
 use crate::controller::cluster::{self, Leaders};
+use crate::net::connection::CloseReason;
 use crate::net::context::{
     Operation, RequestContext, Resource, authorize, authorized_operations, cluster_operations, permits,
 };
@@ -180,7 +181,12 @@ fn answer(
         cluster_authorized_operations,
         ..Default::default()
     };
-    respond(context, response, out)
+    let handled = respond(context, response, out);
+    match broker.cluster.as_ref().is_some_and(|cluster| cluster.is_cut_off()) {
+        // librdkafka asks the node again that it has asked last, for as long as that connection stands.
+        true if matches!(handled, Handled::Answered) => Handled::AnsweredLast(CloseReason::CutOff),
+        _ => handled,
+    }
 }
 
 fn find<'i>(

@@ -53,6 +53,22 @@ impl Members {
     }
 }
 
+/// Looks in a row at which no metadata leader was known, after which this node counts as cut off: 5 s, longer than elections take. Looks
+/// count and not time, since a node that stood still could hear of nobody meanwhile.
+const LOOKS_ALONE: u32 = 50;
+
+/// Whether this node is cut off from those that lead.
+#[derive(Debug, Default)]
+pub(super) struct LeaderlessLooks(u32);
+
+impl LeaderlessLooks {
+    /// Takes one look, 100 ms after the last one or later. Returns whether the node counts as cut off.
+    pub(super) fn look(&mut self, knows_leader: bool) -> bool {
+        self.0 = if knows_leader { 0 } else { (self.0 + 1).min(LOOKS_ALONE) };
+        self.0 == LOOKS_ALONE
+    }
+}
+
 /// When this node has to give its next sign of life.
 #[derive(Debug, Default)]
 pub(super) struct SignsOfLife {
@@ -122,5 +138,13 @@ mod tests {
         assert!(!members.is_silent(2, 29_000, 9_000), "a new leader has not listened before");
         members.left(2);
         assert!(members.is_silent(2, 20_000, 9_000));
+    }
+
+    #[test]
+    fn who_knows_of_no_leader_for_long_is_cut_off() {
+        let mut looks = LeaderlessLooks::default();
+        assert!((1..LOOKS_ALONE).all(|_| !looks.look(false)), "an election takes its time");
+        assert!(looks.look(false) && looks.look(false));
+        assert!(!looks.look(true) && !looks.look(false), "it counts anew");
     }
 }

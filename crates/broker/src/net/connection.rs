@@ -134,6 +134,9 @@ pub(crate) enum CloseReason {
     /// The broker stops.
     #[error("the broker stops")]
     Stopping,
+    /// The node knows of no leader of anything: the client is to ask another one.
+    #[error("this node is cut off from the others")]
+    CutOff,
     /// The loop is overloaded and the connection moves to another; not an end.
     #[error("the connection moves to another event loop")]
     Moves,
@@ -159,7 +162,10 @@ impl CloseReason {
 
     /// Whether an operator should read about it: it is neither ordinary nor the broker's own doing.
     fn is_noteworthy(&self) -> bool {
-        !matches!(self, Self::PeerClosed | Self::Stopping | Self::Moves | Self::Idle(_) | Self::Io(_))
+        !matches!(
+            self,
+            Self::PeerClosed | Self::Stopping | Self::CutOff | Self::Moves | Self::Idle(_) | Self::Io(_)
+        )
     }
 }
 
@@ -483,7 +489,7 @@ impl Connection {
                     let handled = self.gate.handle(&self.broker, frame);
                     // At once, not when those before it are answered.
                     self.output.mute = self.output.mute.max(response.mute.take());
-                    if let Handled::Answered = handled {
+                    if let Handled::Answered | Handled::AnsweredLast(_) = handled {
                         response.settle();
                         self.answers.absorb(response.share.take());
                         self.finished_bytes += response.backlog();
@@ -561,12 +567,14 @@ impl Connection {
     fn note(&mut self, handled: Handled, since: Instant) {
         let (api, local) = (self.client.api, self.now - since);
         self.apply_mute(api);
+        if let Handled::Answered | Handled::AnsweredLast(_) = handled
+            && let Some(api) = api
+        {
+            self.broker.metrics.latencies.answered_at_once(api, local);
+        }
         match handled {
-            Handled::Answered => {
-                if let Some(api) = api {
-                    self.broker.metrics.latencies.answered_at_once(api, local);
-                }
-            }
+            Handled::Answered => {}
+            Handled::AnsweredLast(reason) => self.drain(reason),
             Handled::Silent => {}
             Handled::Later { response, holds } => {
                 self.blocked |= holds;

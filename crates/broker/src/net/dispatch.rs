@@ -20,6 +20,8 @@ pub(crate) type Later = Pin<Box<dyn Future<Output = Result<ResponseBuffer, Strin
 pub(crate) enum Handled {
     /// The response is in the buffer.
     Answered,
+    /// The response is in the buffer, and the connection has to end when it is sent.
+    AnsweredLast(CloseReason),
     /// There is no response (acks=0).
     Silent,
     /// The response comes later.
