@@ -39,3 +39,47 @@ pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
 pub(crate) fn cargo() -> PathBuf {
     env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+
+    use super::*;
+
+    /// What a crate of the workspace needs to run, by the names in its manifest.
+    fn dependencies(name: &str) -> Vec<String> {
+        let folder = name.strip_prefix("mainstem-").unwrap_or(name);
+        let path = root().join("crates").join(folder).join("Cargo.toml");
+        let manifest =
+            fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let lines = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
+        let lines = lines.take_while(|line| !line.starts_with('['));
+        let name = |line: &str| line.split(['.', ' ', '=']).next().map(str::to_owned);
+        lines.filter_map(name).filter(|name| !name.is_empty()).collect()
+    }
+
+    /// All that a crate of the workspace needs of the workspace, and what these need of others.
+    fn closure(name: &str) -> BTreeSet<String> {
+        let (mut found, mut open) = (BTreeSet::new(), vec![name.to_owned()]);
+        while let Some(name) = open.pop() {
+            let new = dependencies(&name).into_iter().filter(|name| found.insert(name.clone()));
+            open.extend(new.collect::<Vec<_>>().into_iter().filter(|name| name.starts_with("mainstem-")));
+        }
+        found
+    }
+
+    /// The broker's start and memory do not depend on what streams between services need.
+    #[test]
+    fn the_broker_is_made_without_the_streams_of_services() {
+        let broker = closure("mainstem-broker");
+        let of_streams = closure("mainstem-direct");
+        assert!(
+            broker.contains("mainstem-replication") && of_streams.contains("tonic"),
+            "the manifests are read"
+        );
+        for name in ["mainstem-direct", "mainstem-flow", "tonic", "tonic-prost"] {
+            assert!(!broker.contains(name), "the broker needs {name}");
+        }
+    }
+}
