@@ -141,6 +141,15 @@ impl Losses {
         }
         let is_cut = log.dir().last_stop() == LastStop::UncleanOtherBoot || state.tail.is_doubtful;
         let is_doubtful = is_cut && state.configuration.voters.len() > 1;
+        if is_cut {
+            let partition = log.partition();
+            tracing::warn!(
+                %partition,
+                known_to_be_committed = offset,
+                "the power was cut while records counted as persisted from the page cache (write.caching): of those from {offset} on \
+                 it is not known here which had been committed: what no replica has any more cannot be counted"
+            );
+        }
         Losses {
             known: (offset > 0).then(|| Known::of(offset, state.start, &state.entries)),
             is_to_say_end: is_doubtful,
