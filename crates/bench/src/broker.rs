@@ -175,6 +175,7 @@ impl DataDir {
                 .with_context(|| format!("{} has to be removed", directory.display()))?;
         }
         fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))?;
+        disk::settle(&directory)?;
         Ok(Self(directory))
     }
 

@@ -19,6 +19,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use crate::broker::{Java, newest_java, resolve_pom};
+use crate::disk;
 use crate::environment::{self, free_port};
 use crate::handlers::{said, table};
 use crate::results::{ABOUT, Run, write_json};
@@ -294,6 +295,7 @@ impl Stage<'_> {
             fs::remove_dir_all(&directory)?;
         }
         fs::create_dir_all(&directory)?;
+        disk::settle(&directory)?;
         let figures = self.measured_in(&directory);
         fs::remove_dir_all(&directory)?;
         figures
