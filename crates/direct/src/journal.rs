@@ -6,10 +6,12 @@
 //! append (any thread, any process) ──▶ queue ──wakes──▶ sync ──▶ chunk for all streams ──▶ appends return
 //! ```
 //!
-//! What is appended during a sync is in the next one, so that many appends share each. Readers see what was synced and nothing
+//! What is appended during a sync is in the next one, so that many appends share each; where several did, the next sync lets those that come
+//! with its first one share it. Readers see what was synced and nothing
 //! else, unless [`Visibility::Mapped`] is chosen.
 
 mod appending;
+mod gathering;
 mod identity;
 mod older;
 
@@ -18,13 +20,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mainstem_queue::{Appender, Options, Queue, Start, Tailer, Wait};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 pub use appending::{NewEvent, ToEvent};
+use gathering::Gathering;
 pub(crate) use identity::{Identity, ServingLock};
 pub(crate) use older::OlderReader;
 
@@ -176,6 +179,7 @@ impl Journal {
             queue: queue.clone(),
             shared: shared.clone(),
             visibility: options.visibility,
+            gathering: Gathering::new(end),
         };
         let thread = thread::Builder::new().name(format!("direct-{name}")).spawn(move || worker.run());
         let thread = thread.map_err(|error| DirectError::io("starting a thread for", directory, error))?;
@@ -306,6 +310,7 @@ struct Worker {
     tailer: Tailer,
     shared: Arc<Shared>,
     visibility: Visibility,
+    gathering: Gathering,
 }
 
 impl Worker {
@@ -328,11 +333,23 @@ impl Worker {
         if self.visibility == Visibility::Mapped {
             self.show(self.queue.ends().next)?;
         }
+        self.gather();
         let synced = self.queue.sync()?;
+        self.gathering.synced(synced);
         crate::stages::synced(synced);
         self.show(synced)?;
         self.complete(synced);
         Ok(())
+    }
+
+    /// Lets appends that come now share the sync.
+    fn gather(&self) {
+        let Some(mut arrivals) = self.gathering.begin(self.queue.ends().next) else { return };
+        let begun = Instant::now();
+        while self.gathering.goes_on(&mut arrivals, begun.elapsed(), self.queue.ends().next) {
+            // Who appends may need this core.
+            std::thread::yield_now();
+        }
     }
 
     /// Makes events before `end` visible.
