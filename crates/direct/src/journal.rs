@@ -10,6 +10,7 @@
 //! else, unless [`Visibility::Mapped`] is chosen.
 
 mod appending;
+mod blocks;
 mod identity;
 mod older;
 
@@ -25,6 +26,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 pub use appending::{NewEvent, ToEvent};
+use blocks::Blocks;
 pub(crate) use identity::{Identity, ServingLock};
 pub(crate) use older::OlderReader;
 
@@ -34,6 +36,8 @@ use crate::resume::{JournalId, JournalView};
 
 /// What is sent at once, and so an event with its key and headers, has at most so many bytes.
 pub const FRAME_BYTES_MAX: usize = 4 << 20;
+/// The newest events are in memory anyway: of its mapped segments a journal keeps no more resident than what is read at once.
+const RESIDENT_BYTES: usize = CHUNK_BYTES;
 /// The journal's thread looks so often whether it is to end.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -58,7 +62,8 @@ pub struct JournalOptions {
 impl JournalOptions {
     /// What [`Journal::open`] takes: kept for ever, visible when synced, named as its directory.
     pub fn new() -> JournalOptions {
-        JournalOptions { queue: Options::new().segment_bytes(16 << 20), ..JournalOptions::default() }
+        let queue = Options::new().segment_bytes(16 << 20).resident_bytes(RESIDENT_BYTES);
+        JournalOptions { queue, ..JournalOptions::default() }
     }
 
     /// The queue's own options, such as retention, which count when the journal is made.
@@ -176,6 +181,7 @@ impl Journal {
             queue: queue.clone(),
             shared: shared.clone(),
             visibility: options.visibility,
+            blocks: Blocks::default(),
         };
         let thread = thread::Builder::new().name(format!("direct-{name}")).spawn(move || worker.run());
         let thread = thread.map_err(|error| DirectError::io("starting a thread for", directory, error))?;
@@ -306,6 +312,8 @@ struct Worker {
     tailer: Tailer,
     shared: Arc<Shared>,
     visibility: Visibility,
+    /// Of the ring's chunks.
+    blocks: Blocks,
 }
 
 impl Worker {
@@ -338,10 +346,9 @@ impl Worker {
     /// Makes events before `end` visible.
     fn show(&mut self, end: i64) -> Result<()> {
         while self.tailer.position() < end {
-            let mut bytes = Vec::new();
-            let read = self.tailer.read_batches(end, CHUNK_BYTES, &mut bytes)?;
-            bytes.shrink_to_fit();
-            self.shared.ring.push(Chunk::new(read.start, read.end, bytes.into(), &self.shared.counters));
+            let read = self.tailer.read_batches(end, CHUNK_BYTES, self.blocks.buffer())?;
+            let bytes = self.blocks.keep();
+            self.shared.ring.push(Chunk::new(read.start, read.end, bytes, &self.shared.counters));
         }
         Ok(())
     }
