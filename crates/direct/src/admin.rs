@@ -1,5 +1,7 @@
 //! Looks at a publisher's streams and consumers, and changes them.
 
+use std::sync::Arc;
+
 use tonic::transport::Channel;
 
 use crate::consumer::Address;
@@ -69,7 +71,7 @@ impl LocalAdmin {
         let options = crate::JournalOptions::new().queue(|queue| queue.create(false));
         let journal = options.open(directory)?;
         let name = journal.name().to_owned();
-        Ok(LocalAdmin { stream: crate::stream::Stream::new(journal, name, None)? })
+        Ok(LocalAdmin { stream: crate::stream::Stream::new(journal, name, None, Arc::default())? })
     }
 
     /// The stream with its consumers.

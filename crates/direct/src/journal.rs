@@ -12,6 +12,7 @@
 
 mod appending;
 mod gathering;
+mod blocks;
 mod identity;
 mod older;
 
@@ -28,6 +29,7 @@ use tokio::sync::oneshot;
 
 pub use appending::{NewEvent, ToEvent};
 use gathering::Gathering;
+use blocks::Blocks;
 pub(crate) use identity::{Identity, ServingLock};
 pub(crate) use older::OlderReader;
 
@@ -37,6 +39,8 @@ use crate::resume::{JournalId, JournalView};
 
 /// What is sent at once, and so an event with its key and headers, has at most so many bytes.
 pub const FRAME_BYTES_MAX: usize = 4 << 20;
+/// The newest events are in memory anyway: of its mapped segments a journal keeps no more resident than what is read at once.
+const RESIDENT_BYTES: usize = CHUNK_BYTES;
 /// The journal's thread looks so often whether it is to end.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -61,7 +65,8 @@ pub struct JournalOptions {
 impl JournalOptions {
     /// What [`Journal::open`] takes: kept for ever, visible when synced, named as its directory.
     pub fn new() -> JournalOptions {
-        JournalOptions { queue: Options::new().segment_bytes(16 << 20), ..JournalOptions::default() }
+        let queue = Options::new().segment_bytes(16 << 20).resident_bytes(RESIDENT_BYTES);
+        JournalOptions { queue, ..JournalOptions::default() }
     }
 
     /// The queue's own options, such as retention, which count when the journal is made.
@@ -180,6 +185,7 @@ impl Journal {
             shared: shared.clone(),
             visibility: options.visibility,
             gathering: Gathering::new(end),
+            blocks: Blocks::default(),
         };
         let thread = thread::Builder::new().name(format!("direct-{name}")).spawn(move || worker.run());
         let thread = thread.map_err(|error| DirectError::io("starting a thread for", directory, error))?;
@@ -311,6 +317,8 @@ struct Worker {
     shared: Arc<Shared>,
     visibility: Visibility,
     gathering: Gathering,
+    /// Of the ring's chunks.
+    blocks: Blocks,
 }
 
 impl Worker {
@@ -355,10 +363,9 @@ impl Worker {
     /// Makes events before `end` visible.
     fn show(&mut self, end: i64) -> Result<()> {
         while self.tailer.position() < end {
-            let mut bytes = Vec::new();
-            let read = self.tailer.read_batches(end, CHUNK_BYTES, &mut bytes)?;
-            bytes.shrink_to_fit();
-            self.shared.ring.push(Chunk::new(read.start, read.end, bytes.into(), &self.shared.counters));
+            let read = self.tailer.read_batches(end, CHUNK_BYTES, self.blocks.buffer())?;
+            let bytes = self.blocks.keep();
+            self.shared.ring.push(Chunk::new(read.start, read.end, bytes, &self.shared.counters));
         }
         Ok(())
     }

@@ -23,6 +23,7 @@
 //! | [`Filter`] | which events pass |
 //! | [`Credit`] | when the next frame may be sent |
 //! | [`Sequence`] | whether a frame is the one that is due |
+//! | `pace.rs` | when the past may be read further while others are sent new events |
 //! | `cursor.rs` | which frame an instance is sent next, and through which filters |
 //! | `subscription.rs` | from which offset another filter holds, and what is kept before an instance learns it |
 //! | `consumer/inbox.rs` | what a consumer takes, says, and keeps over a reconnection |
@@ -44,6 +45,8 @@ mod journal;
 mod kept;
 mod lens_cache;
 mod member;
+mod pace;
+mod past;
 pub mod proto;
 mod publisher;
 mod resume;

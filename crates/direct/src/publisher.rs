@@ -21,6 +21,7 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::chunk::{Transform, Transformed};
 use crate::error::{DirectError, Result, causes};
 use crate::journal::Journal;
+use crate::past::Past;
 use crate::proto::publisher_server::{Publisher as Service, PublisherServer};
 use crate::proto::{self, FromConsumer, from_consumer};
 use crate::session::{ALIVE_EVERY, DEAD_AFTER, Session};
@@ -295,6 +296,7 @@ impl Publisher {
                 "the publisher has no stream; add one (Publisher::stream)".to_owned(),
             ));
         }
+        let past = Arc::<Past>::default();
         let mut streams: Vec<Arc<Stream>> = Vec::new();
         for (journal, name, transform) in &self.streams {
             let name = name.clone().unwrap_or_else(|| journal.name().to_owned());
@@ -309,7 +311,7 @@ impl Publisher {
                     "{directory} is served by two streams, which one can have"
                 )));
             }
-            streams.push(Arc::new(Stream::new(journal.clone(), name, transform.clone())?));
+            streams.push(Arc::new(Stream::new(journal.clone(), name, transform.clone(), past.clone())?));
         }
         Ok(streams)
     }

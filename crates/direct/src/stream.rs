@@ -13,6 +13,7 @@ use crate::chunk::Transform;
 use crate::error::{DirectError, Result};
 use crate::journal::Journal;
 use crate::lens_cache::LensCache;
+use crate::past::Past;
 use crate::proto::{self, manage_request::Action, reset::To};
 use crate::slices::SliceRange;
 use crate::subscription::Subscription;
@@ -28,6 +29,7 @@ pub(crate) struct Stream {
     name: String,
     subscriptions: Mutex<BTreeMap<String, Arc<Subscription>>>,
     lenses: Arc<LensCache>,
+    past: Arc<Past>,
 }
 
 impl std::fmt::Debug for Stream {
@@ -37,8 +39,13 @@ impl std::fmt::Debug for Stream {
 }
 
 impl Stream {
-    /// Opens all that is kept of its consumers.
-    pub(crate) fn new(journal: Journal, name: String, transform: Option<Arc<Transform>>) -> Result<Stream> {
+    /// Opens all that is kept of its consumers. The streams of a publisher share what is known of reads of the past.
+    pub(crate) fn new(
+        journal: Journal,
+        name: String,
+        transform: Option<Arc<Transform>>,
+        past: Arc<Past>,
+    ) -> Result<Stream> {
         let mut subscriptions = BTreeMap::new();
         let view = journal.view();
         for consumer in Subscription::names(journal.directory())? {
@@ -46,7 +53,7 @@ impl Stream {
             subscriptions.insert(consumer, Arc::new(opened));
         }
         let (subscriptions, lenses) = (Mutex::new(subscriptions), Arc::new(LensCache::new(transform)));
-        Ok(Stream { journal, name, subscriptions, lenses })
+        Ok(Stream { journal, name, subscriptions, lenses, past })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -86,6 +93,10 @@ impl Stream {
 
     pub(crate) fn lenses(&self) -> &Arc<LensCache> {
         &self.lenses
+    }
+
+    pub(crate) fn past(&self) -> &Arc<Past> {
+        &self.past
     }
 
     pub(crate) fn describe(&self) -> proto::StreamInfo {

@@ -6,10 +6,11 @@ mod support;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use mainstem_direct::proto::manage_request::Action;
 use mainstem_direct::proto::{self, reset::To};
-use mainstem_direct::{ConsumerEvent, Done, NewEvent, Publisher, Transformed, criteria};
-use support::{Reader, admin, config, open, serve, serve_at, until};
+use mainstem_direct::{ConsumerConfig, ConsumerEvent, Done, NewEvent, Publisher, Transformed, criteria};
+use support::{DEADLINE, Reader, address, admin, config, open, serve, serve_at, until};
 
 fn reset(to: To) -> Action {
     Action::Reset(proto::Reset { to: Some(to) })
@@ -491,4 +492,45 @@ async fn a_stream_shows_what_its_transformation_makes() {
     let mut reader = Reader::new(config(serving.address(), "public"));
     let seen = reader.read(2).await;
     assert_eq!(seen, [(0, "public one".to_owned()), (2, "public three".to_owned())]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_past_is_read_in_small_pieces_while_another_consumer_is_sent_new_events() {
+    const PIECE_BYTES: usize = 64 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(&dir.path().join("cart"));
+    let serving = serve(&journal).await;
+    // 8 MiB in batches of 16 KiB, of which the newest 4 MiB are in memory.
+    let (batches, end) = (512, 512 * 16);
+    let events = || (0..16).map(|_| NewEvent::new("x".repeat(1_000)));
+    for appended in join_all((0..batches).map(|_| journal.append_many(events()))).await {
+        appended.unwrap();
+    }
+    let mut readers = 0;
+    let mut first_frame = async || {
+        readers += 1;
+        let name = format!("reader {readers}");
+        let mut reader = Reader::new(ConsumerConfig::new(address(serving.address()), "cart", name));
+        loop {
+            let event =
+                tokio::time::timeout(DEADLINE, reader.consumer.next()).await.expect("something comes");
+            if let ConsumerEvent::Records { from: 0, batches, .. } = event.unwrap() {
+                return batches.len();
+            }
+        }
+    };
+    assert!(first_frame().await > 2 * PIECE_BYTES, "there is no other consumer");
+    let mut live = Reader::new(config(serving.address(), "cart"));
+    live.read_to(end).await;
+    // A machine that stands still may take the time between both.
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    for new in 1.. {
+        journal.append("key", "a new one").await.unwrap();
+        live.read_to(end + new).await;
+        let bytes = first_frame().await;
+        if bytes <= PIECE_BYTES {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{bytes} bytes at once");
+    }
 }
