@@ -368,6 +368,7 @@ impl Consumer {
     }
 
     /// Has another filter kept at the publisher, for all instances; [`ConsumerEvent::FilteredFrom`] says from where on it holds.
+    /// Where the publisher judges calls, it is [`Call::Manage`](crate::Call::Manage); refused, the subscription ends.
     pub fn keep_filter(&mut self, filter: proto::Filter) {
         self.inbox.keep_filter(filter);
     }

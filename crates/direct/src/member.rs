@@ -19,6 +19,34 @@ use crate::slices::{Done, SliceRange};
 use crate::stream::check_name;
 use crate::subscription::{Control, Settings, Subscription};
 
+/// What an instance was granted.
+#[derive(Default)]
+pub(crate) struct Granted {
+    /// What it may see; none for everything.
+    pub(crate) filter: Option<proto::Filter>,
+    /// Whether it may change what is kept for all instances, by the time that it does; none if all may.
+    pub(crate) manage: Option<Box<AskManage>>,
+}
+
+/// Returns why a consumer may not be changed.
+pub(crate) type AskManage = dyn Fn() -> Result<(), Status> + Send + Sync;
+
+impl Granted {
+    fn check_manage(&self) -> Result<(), Status> {
+        let Some(ask) = &self.manage else { return Ok(()) };
+        ask().map_err(|refused| {
+            let words = refused.message();
+            Status::new(refused.code(), format!("the filter is not changed for all instances: {words}"))
+        })
+    }
+}
+
+impl std::fmt::Debug for Granted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Granted").field("filter", &self.filter).finish_non_exhaustive()
+    }
+}
+
 /// What an instance asks for when it comes.
 #[derive(Debug)]
 pub(crate) struct Opening {
@@ -26,6 +54,7 @@ pub(crate) struct Opening {
     pub(crate) instance: String,
     pub(crate) start: proto::Start,
     attempt: Option<Attempt>,
+    granted: Granted,
     /// What it may see and wants to see, beside the filter that is kept.
     filters: Vec<proto::Filter>,
     pinned: Option<SliceRange>,
@@ -35,11 +64,11 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// Reads `Open`, with the filter that the instance was granted.
+    /// Reads `Open`, with what the instance was granted.
     ///
     /// # Errors
     /// What of it makes no sense.
-    pub(crate) fn of(open: proto::Open, granted: Option<proto::Filter>) -> Result<Opening, Status> {
+    pub(crate) fn of(open: proto::Open, granted: Granted) -> Result<Opening, Status> {
         check_name("instance", &open.instance)?;
         let start = proto::Start::try_from(open.start)
             .map_err(|_| Status::invalid_argument("the start is of a later version of the protocol"))?;
@@ -57,7 +86,8 @@ impl Opening {
             instance: open.instance,
             start,
             attempt: open.attempt.as_ref().map(attempt_of),
-            filters: granted.into_iter().chain(open.filter).collect(),
+            filters: granted.filter.clone().into_iter().chain(open.filter).collect(),
+            granted,
             pinned,
             received,
             held,
@@ -112,6 +142,7 @@ pub(crate) struct Member {
     mailbox: mpsc::UnboundedReceiver<Control>,
     settings: watch::Receiver<Settings>,
     lenses: Arc<LensCache>,
+    granted: Granted,
     filters: Vec<proto::Filter>,
     cursor: Cursor,
 }
@@ -128,7 +159,7 @@ impl Member {
         view: &JournalView,
     ) -> Result<Member, Status> {
         subscription.check(view).map_err(|refused| refused.to_status())?;
-        let Opening { instance, attempt, filters, pinned, held, credit_bytes, .. } = opening;
+        let Opening { instance, attempt, granted, filters, pinned, held, credit_bytes, .. } = opening;
         let mut settings = subscription.settings();
         let (seen_through, is_paused) = {
             let settings = settings.borrow_and_update();
@@ -150,7 +181,8 @@ impl Member {
             resumed: matches!(first, Some(Control::Assign { is_resumed: true, .. })),
         };
         let cursor = Cursor::new(opened, credit_bytes, seen_through, is_paused);
-        let mut member = Member { subscription, connection, mailbox, settings, lenses, filters, cursor };
+        let mut member =
+            Member { subscription, connection, mailbox, settings, lenses, granted, filters, cursor };
         if let Some(first) = first {
             member.cursor.obey(first)?;
         }
@@ -175,7 +207,10 @@ impl Member {
         match self.cursor.take(frame, time)? {
             Some(Change::Done(done)) => self.subscription.done(self.connection, &done),
             Some(Change::Released(done)) => self.subscription.released(self.connection, &done),
-            Some(Change::Filter(filter)) => self.subscription.keep_filter(&filter)?,
+            Some(Change::Filter(filter)) => {
+                self.granted.check_manage()?;
+                self.subscription.keep_filter(&filter)?;
+            }
             None => {}
         }
         Ok(())
