@@ -13,7 +13,7 @@ use crate::chunk::{Chunk, Counters};
 use crate::cursor::{Change, Cursor, Lenses, Next, Now};
 use crate::handover::{Attempt, Connection, Held, JoinError, Joining};
 use crate::lens_cache::LensCache;
-use crate::proto::{self, from_publisher::Frame};
+use crate::proto::{self, from_consumer, from_publisher::Frame};
 use crate::resume::{Epoch, JournalId, JournalView, RUNS_MAX, Received};
 use crate::slices::{Done, SliceRange};
 use crate::stream::check_name;
@@ -199,8 +199,8 @@ impl Member {
         time: Duration,
     ) -> Result<(), Status> {
         let frame = match message {
-            // A later version of the protocol may say more.
-            Some(proto::FromConsumer { frame: None }) => return Ok(()),
+            // A later version of the protocol may say more: it is there, by that.
+            Some(proto::FromConsumer { frame: None }) => Some(from_consumer::Frame::Alive(proto::Alive {})),
             Some(proto::FromConsumer { frame }) => frame,
             None => None,
         };
@@ -289,4 +289,34 @@ fn lenses_of(cache: &LensCache, filters: &[proto::Filter], settings: &Settings) 
         from: settings.filtered_from,
         version: settings.version,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cursor::DEAD_AFTER;
+
+    #[test]
+    fn an_instance_of_a_later_version_is_heard_by_frames_that_are_not_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let queue = mainstem_queue::Queue::open(dir.path()).unwrap();
+        let epochs = [Epoch { epoch: 0, start: 0, run: 1 }].into();
+        let view = JournalView { id: JournalId([1; 16]), epochs, start: 0, end: 0 };
+        let subscription = Arc::new(Subscription::open(&queue, &view, "analytics", 0).unwrap());
+        let open = proto::Open { instance: "one".to_owned(), ..proto::Open::default() };
+        let opening = Opening::of(open, Granted::default()).unwrap();
+        let mut member = Member::join(subscription, Arc::default(), opening, &view).unwrap();
+        let mut until_silence = |time| loop {
+            match member.next(Now { time, end: 0, is_stopping: false }) {
+                Ok(Next::Frame(_)) => {}
+                other => break other.map(drop),
+            }
+        };
+        assert!(until_silence(DEAD_AFTER - Duration::from_millis(1)).is_ok());
+        let silent = until_silence(DEAD_AFTER).unwrap_err();
+        assert!(silent.message().contains("was not heard of"), "{silent:?}");
+        member.take(Some(proto::FromConsumer { frame: None }), DEAD_AFTER).unwrap();
+        let is_heard = member.next(Now { time: DEAD_AFTER, end: 0, is_stopping: false });
+        assert!(is_heard.is_ok(), "{is_heard:?}");
+    }
 }
