@@ -521,6 +521,10 @@ async fn by_tls_both_ends_know_each_other() {
         assert!(error.contains(words) || error.contains("alert"), "{words}: {error}");
         until_logged(before, &["has ended without a request", logged]).await;
     }
+    // A consumer that never had a connection says so, and one that has waits for another certificate (certificates.rs).
+    let error = error_of(read(address.clone().tls(&other.authority))).await;
+    assert!(matches!(error, DirectError::Tls { .. }), "{error:?}");
+    assert!(error.to_string().contains("invalid peer certificate"), "{error}");
     let serving_plain = serve(&open(&dir.path().join("plain"))).await;
     let before = log().lines().count();
     let by_tls = Address::new(&format!("grpc://localhost:{}", serving_plain.address().port())).unwrap();
