@@ -20,7 +20,7 @@ impl Admin {
     /// Connects.
     ///
     /// # Errors
-    /// [`DirectError::Unreachable`].
+    /// [`DirectError::Unreachable`], or [`DirectError::Tls`].
     pub async fn connect(address: Address) -> Result<Admin> {
         let client = address.connect().await?;
         Ok(Admin { address, client })

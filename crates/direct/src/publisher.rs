@@ -22,6 +22,7 @@ use crate::chunk::{Transform, Transformed};
 use crate::error::{DirectError, Result, causes};
 use crate::journal::Journal;
 use crate::past::Past;
+use crate::member::{AskManage, Granted};
 use crate::proto::publisher_server::{Publisher as Service, PublisherServer};
 use crate::proto::{self, FromConsumer, from_consumer};
 use crate::session::{ALIVE_EVERY, DEAD_AFTER, Session};
@@ -68,7 +69,7 @@ pub enum Call {
     Subscribe,
     /// It asks for streams and consumers.
     Describe,
-    /// It changes a consumer.
+    /// It changes a consumer, from outside or as one of its instances ([`Consumer::keep_filter`](crate::Consumer::keep_filter)).
     Manage,
 }
 
@@ -375,6 +376,11 @@ impl Drop for Serving {
     }
 }
 
+/// The certificates that the client of a request has shown.
+fn certificates_of<T>(request: &Request<T>) -> Vec<Vec<u8>> {
+    request.extensions().get::<PeerInfo>().map(PeerInfo::certificates).unwrap_or_default()
+}
+
 struct Shared {
     streams: Vec<Arc<Stream>>,
     judge: Option<Arc<Judge>>,
@@ -414,10 +420,22 @@ impl Shared {
         consumer: &str,
     ) -> Result<Grant, Status> {
         let Some(judge) = &self.judge else { return Ok(Grant::Everything) };
-        let certificates =
-            request.extensions().get::<PeerInfo>().map(PeerInfo::certificates).unwrap_or_default();
-        let access = Access { call, stream, consumer, metadata: request.metadata(), certificates };
+        let (metadata, certificates) = (request.metadata(), certificates_of(request));
+        let access = Access { call, stream, consumer, metadata, certificates };
         judge(&access).map_err(Status::permission_denied)
+    }
+
+    /// Judges changes of a consumer by one of its instances when they come; none if nobody judges.
+    fn judge_changes<T>(&self, request: &Request<T>, stream: &str, consumer: &str) -> Option<Box<AskManage>> {
+        let judge = self.judge.clone()?;
+        let (metadata, certificates) = (request.metadata().clone(), certificates_of(request));
+        let (stream, consumer) = (stream.to_owned(), consumer.to_owned());
+        Some(Box::new(move || {
+            let (call, certificates) = (Call::Manage, certificates.clone());
+            let (stream, consumer) = (stream.as_str(), consumer.as_str());
+            let access = Access { call, stream, consumer, metadata: &metadata, certificates };
+            judge(&access).map(drop).map_err(Status::permission_denied)
+        }))
     }
 
     async fn open_session(
@@ -431,10 +449,12 @@ impl Shared {
             return Err(Status::invalid_argument("the first frame has to be Open"));
         };
         (asked.stream, asked.consumer) = (open.stream.clone(), open.consumer.clone());
-        let granted = match self.judge(&request, Call::Subscribe, &open.stream, &open.consumer)? {
+        let filter = match self.judge(&request, Call::Subscribe, &open.stream, &open.consumer)? {
             Grant::Everything => None,
             Grant::Only(filter) => Some(filter),
         };
+        let manage = self.judge_changes(&request, &open.stream, &open.consumer);
+        let granted = Granted { filter, manage };
         let stream = self.stream(&open.stream)?.clone();
         Session::open(stream, open, request.into_inner(), granted, self.stops.clone())
     }

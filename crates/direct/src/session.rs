@@ -15,7 +15,7 @@ use crate::chunk::Found;
 pub(crate) use crate::cursor::{ALIVE_EVERY, DEAD_AFTER};
 use crate::cursor::{Next, Now};
 use crate::journal::OlderReader;
-use crate::member::{Member, Opening};
+use crate::member::{Granted, Member, Opening};
 use crate::proto::{self, from_publisher::Frame};
 use crate::stream::Stream;
 
@@ -44,7 +44,7 @@ impl Session {
         stream: Arc<Stream>,
         open: proto::Open,
         inbound: Streaming<proto::FromConsumer>,
-        granted: Option<proto::Filter>,
+        granted: Granted,
         stops: watch::Receiver<bool>,
     ) -> Result<Session, Status> {
         let opening = Opening::of(open, granted)?;

@@ -165,21 +165,27 @@ impl Stream {
             }
             Action::Filter(filter) => subscription.keep_filter(filter)?,
             Action::Forget(_) => {
-                let name = subscription.name();
-                // No instance of a new one comes meanwhile.
-                let mut subscriptions = self.subscriptions.lock();
-                let forgotten = subscription.forget();
-                if matches!(forgotten, Ok(false)) {
-                    let reason = format!("consumer {name} has instances that are connected; stop them first");
-                    return Err(Status::failed_precondition(reason));
-                }
-                subscriptions.remove(name);
-                forgotten.map_err(internal)?;
+                self.forget(&subscription)?;
                 return Ok(proto::ManageReply { consumer: None });
             }
         }
         let end = self.journal.end();
         Ok(proto::ManageReply { consumer: Some(self.describe_consumer(&subscription, end)) })
+    }
+
+    /// Forgets a consumer; one of its name that has come since it was forgotten by another call stays.
+    fn forget(&self, subscription: &Arc<Subscription>) -> Result<(), Status> {
+        let name = subscription.name();
+        // No instance of a new one comes meanwhile.
+        let mut subscriptions = self.subscriptions.lock();
+        if !subscription.forget().map_err(internal)? {
+            let reason = format!("consumer {name} has instances that are connected; stop them first");
+            return Err(Status::failed_precondition(reason));
+        }
+        if subscriptions.get(name).is_some_and(|known| Arc::ptr_eq(known, subscription)) {
+            subscriptions.remove(name);
+        }
+        Ok(())
     }
 
     fn offset_of(&self, reset: &proto::Reset) -> Result<i64, Status> {
@@ -221,4 +227,26 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Status> {
 pub(crate) fn internal(error: DirectError) -> Status {
     tracing::error!("{error}");
     Status::internal(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_that_is_forgotten_twice_takes_none_of_its_name_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Journal::open(dir.path().join("cart")).unwrap();
+        let stream = Stream::new(journal, "cart".to_owned(), None).unwrap();
+        let consumer = || stream.subscription("analytics", proto::Start::Earliest).unwrap();
+        let known = consumer();
+        stream.forget(&known).unwrap();
+        // It comes anew between two calls that have found the same one.
+        let anew = consumer();
+        assert!(!Arc::ptr_eq(&known, &anew));
+        stream.forget(&known).unwrap();
+        assert!(Arc::ptr_eq(&anew, &consumer()), "another one has the same file");
+        stream.forget(&anew).unwrap();
+        assert!(stream.subscriptions().is_empty());
+    }
 }

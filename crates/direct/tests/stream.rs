@@ -9,7 +9,9 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use mainstem_direct::proto::manage_request::Action;
 use mainstem_direct::proto::{self, reset::To};
-use mainstem_direct::{ConsumerConfig, ConsumerEvent, Done, NewEvent, Publisher, Transformed, criteria};
+use mainstem_direct::{
+    Call, ConsumerConfig, ConsumerEvent, DirectError, Done, Grant, NewEvent, Publisher, Transformed, criteria,
+};
 use support::{DEADLINE, Reader, address, admin, config, open, serve, serve_at, until};
 
 fn reset(to: To) -> Action {
@@ -381,6 +383,49 @@ async fn what_a_client_sends_with_its_calls_is_seen_where_they_are_judged() {
     assert!(refused.to_string().contains("none of ours"), "{refused}");
     let mut admin = mainstem_direct::Admin::connect(with("Bearer tea")).await.unwrap();
     assert_eq!(admin.describe("").await.unwrap().len(), 1);
+}
+
+/// Who may read and not manage changes nothing for other instances, neither by a call nor as an instance.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_that_an_instance_keeps_for_all_is_judged_as_a_change_of_its_consumer() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(&dir.path().join("cart"));
+    let publisher = Publisher::new().stream(&journal).authorize(|access| {
+        let token = access.metadata.get("authorization").and_then(|token| token.to_str().ok());
+        match access.call {
+            Call::Manage if token != Some("manager") => Err("only managers change consumers".to_owned()),
+            _ => Ok(Grant::Everything),
+        }
+    });
+    let serving = publisher.start("127.0.0.1:0").await.unwrap();
+    journal.append("1", "value").await.unwrap();
+    let of = |token: &str| {
+        let address = support::address(serving.address()).metadata("Authorization", token);
+        ConsumerConfig::new(address, "cart", "analytics")
+    };
+    let filter = criteria::only([criteria::key("2")]);
+    let mut reader = Reader::new(of("reader"));
+    reader.read(1).await;
+    reader.consumer.keep_filter(filter.clone());
+    let refused = loop {
+        if let Err(error) = reader.step().await {
+            break error;
+        }
+    };
+    assert!(
+        matches!(refused, DirectError::Status { code: tonic::Code::PermissionDenied, .. }),
+        "{refused:?}"
+    );
+    assert!(refused.to_string().contains("only managers change consumers"), "{refused}");
+    let kept = async || {
+        let info = admin(serving.address()).await.describe("cart").await.unwrap().remove(0);
+        info.consumers[0].filter.clone()
+    };
+    assert_eq!((kept().await, reader.others.as_slice()), (None, &[][..]));
+    let mut manager = Reader::new(of("manager"));
+    manager.consumer.keep_filter(filter.clone());
+    assert!(filtered_from(&mut manager).await >= 1);
+    assert_eq!(kept().await, Some(filter));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,6 +26,8 @@ const FILTERED_MAX: usize = 1_024;
 pub(crate) enum Fault {
     /// Another one may do.
     Lost { was_opened: bool, reason: String },
+    /// Another one may do once certificates or the address are others.
+    Tls(DirectError),
     /// None will.
     Fatal(DirectError),
 }
@@ -242,6 +244,12 @@ impl Inbox {
         self.state.lock().is_leaving
     }
 
+    /// The instance leaves, and there is nothing that the publisher has to hear of it before.
+    pub(crate) fn has_left(&self) -> bool {
+        let state = self.state.lock();
+        state.is_leaving && !state.owes()
+    }
+
     /// Done when the instance leaves.
     pub(crate) async fn left(&self) {
         while !self.is_leaving() {
@@ -384,6 +392,11 @@ impl State {
         let bytes = std::mem::take(&mut self.credit_due);
         self.room = self.room.saturating_add_unsigned(bytes);
         Some(Frame::Credit(proto::Credit { bytes }))
+    }
+
+    /// Returns true if the instance has anything of which the publisher is to hear that it is given back or done, or to be kept.
+    fn owes(&self) -> bool {
+        self.assigned.is_some() || self.outgoing.released.is_some() || self.outgoing.filter.is_some()
     }
 
     /// What the application has given back is to be said.
