@@ -4,6 +4,7 @@
 //! time, so that a partition comes and goes as those do.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,10 +70,62 @@ struct Reading {
     partition: TopicPartition,
     address: Address,
     consumer: Consumer,
+    /// What has come and was not handed on.
+    frame: Frame,
+    is_held: bool,
     /// It is being given up: a next assignment waits until that is done.
     is_revoking: bool,
     next_assigned: Option<Queued>,
     end: Option<i64>,
+}
+
+impl Reading {
+    fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+        match is_held {
+            true => self.consumer.hold(),
+            false => self.consumer.resume(),
+        }
+    }
+
+    /// The next batch that may be handed on.
+    fn batch(&mut self) -> Option<Result<FetchedBatch>> {
+        match self.is_held {
+            true => None,
+            false => self.frame.take(&self.partition),
+        }
+    }
+}
+
+/// What has come in one frame. A batch is opened when it is handed on: a compressed one may become very much larger by that, and a frame
+/// may have many.
+#[derive(Default)]
+struct Frame {
+    batches: Bytes,
+    /// Those that were not handed on.
+    ranges: std::vec::IntoIter<Range<usize>>,
+    /// The offset behind what was handed on.
+    behind: i64,
+    /// The offset where the frame ends.
+    next: i64,
+}
+
+impl Frame {
+    /// The next batch; behind the last one, that there is nothing up to the frame's end.
+    fn take(&mut self, partition: &TopicPartition) -> Option<Result<FetchedBatch>> {
+        if let Some(range) = self.ranges.next() {
+            let (bytes, bytes_max) = (self.batches.slice(range), DECOMPRESSED_BYTES_MAX);
+            let batch = FetchedBatch::from_bytes_within(partition.clone(), bytes, bytes_max);
+            self.behind = batch.as_ref().map_or(self.next, FetchedBatch::next_offset);
+            return Some(batch.map_err(Error::from));
+        }
+        let Frame { behind, next, .. } = std::mem::take(self);
+        (behind < next).then(|| nothing(partition, behind, next))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.behind >= self.next
+    }
 }
 
 /// What is handed on next.
@@ -87,6 +140,7 @@ pub(crate) struct DirectSource {
     readings: Vec<Reading>,
     /// Of these the one that was asked first last time.
     turn: usize,
+    /// What is handed on before batches.
     events: VecDeque<(TopicPartition, Queued)>,
     revoking: HashMap<u64, usize>,
     revocations: u64,
@@ -121,6 +175,8 @@ impl DirectSource {
                     partition: TopicPartition::new(stream.as_str(), number),
                     address: address.clone(),
                     consumer: Consumer::new(config),
+                    frame: Frame::default(),
+                    is_held: false,
                     is_revoking: false,
                     next_assigned: None,
                     end: None,
@@ -137,7 +193,22 @@ impl DirectSource {
         })
     }
 
-    fn take(&mut self, index: usize, event: ConsumerEvent) -> Result<()> {
+    /// What is handed on next, of what has come.
+    fn ready(&mut self) -> Result<Option<Event>> {
+        match self.events.pop_front() {
+            Some((_, Queued::Event(event))) => return Ok(Some(event)),
+            Some((partition, Queued::Assigned(current, committed))) => {
+                self.current.lock().insert(partition.clone(), current);
+                return Ok(Some(Event::Assigned(BTreeMap::from([(partition, Some(committed))]))));
+            }
+            None => {}
+        }
+        let (before, after) = self.readings.split_at_mut(self.turn);
+        let batch = after.iter_mut().chain(before).find_map(Reading::batch);
+        Ok(batch.transpose()?.map(Event::Batch))
+    }
+
+    fn take(&mut self, index: usize, event: ConsumerEvent) {
         let reading = &mut self.readings[index];
         let partition = reading.partition.clone();
         match event {
@@ -148,6 +219,8 @@ impl DirectSource {
                 let committed =
                     CommittedOffset { leader_epoch: Some(epoch), ..CommittedOffset::from(offset) };
                 let assigned = Queued::Assigned(Current { positions, done }, committed);
+                // Who held it had it before.
+                reading.hold(false);
                 match reading.is_revoking {
                     true => reading.next_assigned = Some(assigned),
                     false => self.events.push_back((partition, assigned)),
@@ -155,26 +228,20 @@ impl DirectSource {
             }
             ConsumerEvent::Records { from, next, batches, ranges, .. } => {
                 reading.end = Some(next);
-                let mut behind = from;
-                for range in ranges {
-                    let (bytes, bytes_max) = (batches.slice(range), DECOMPRESSED_BYTES_MAX);
-                    let batch = FetchedBatch::from_bytes_within(partition.clone(), bytes, bytes_max)?;
-                    behind = batch.next_offset();
-                    self.events.push_back((partition.clone(), Queued::Event(Event::Batch(batch))));
-                }
-                if behind < next {
-                    let nothing = Event::Batch(nothing(&partition, behind, next)?);
-                    self.events.push_back((partition, Queued::Event(nothing)));
-                }
+                assert!(reading.frame.is_empty(), "{partition}: a frame comes while one waits");
+                reading.frame = Frame { batches, ranges: ranges.into_iter(), behind: from, next };
             }
             ConsumerEvent::Revoking { .. } => {
                 self.revocations += 1;
                 reading.is_revoking = true;
+                // What was not handed on is for the next one that has the slices.
+                reading.frame = Frame::default();
                 self.revoking.insert(self.revocations, index);
                 let event = Event::Revoking(self.revocations, BTreeSet::from([partition.clone()]));
                 self.events.push_back((partition, Queued::Event(event)));
             }
             ConsumerEvent::Lost { .. } => {
+                reading.frame = Frame::default();
                 // One that the driver does not know of yet cannot be lost to it.
                 if reading.next_assigned.take().is_none() {
                     let event = Event::Lost(BTreeSet::from([partition.clone()]));
@@ -185,7 +252,10 @@ impl DirectSource {
                 tracing::info!("from offset {offset} on {partition} goes through another filter");
             }
         }
-        Ok(())
+    }
+
+    fn reading(&mut self, partition: &TopicPartition) -> Option<&mut Reading> {
+        self.readings.iter_mut().find(|one| one.partition == *partition)
     }
 }
 
@@ -202,13 +272,8 @@ fn nothing(partition: &TopicPartition, from: i64, next: i64) -> Result<FetchedBa
 impl Source for DirectSource {
     async fn next(&mut self) -> Result<Event> {
         loop {
-            match self.events.pop_front() {
-                Some((_, Queued::Event(event))) => return Ok(event),
-                Some((partition, Queued::Assigned(current, committed))) => {
-                    self.current.lock().insert(partition.clone(), current);
-                    return Ok(Event::Assigned(BTreeMap::from([(partition, Some(committed))])));
-                }
-                None => {}
+            if let Some(event) = self.ready()? {
+                return Ok(event);
             }
             // None that always has something keeps the others waiting.
             self.turn = (self.turn + 1) % self.readings.len();
@@ -216,20 +281,19 @@ impl Source for DirectSource {
             let all = after.iter_mut().chain(before).map(|one| Box::pin(one.consumer.next()));
             let (event, index, _) = futures_util::future::select_all(all).await;
             let index = (self.turn + index) % self.readings.len();
-            self.take(index, event?)?;
+            self.take(index, event?);
         }
     }
 
     fn hold(&mut self, partition: &TopicPartition) {
-        // What has been unpacked comes all the same: one frame at most.
-        if let Some(reading) = self.readings.iter_mut().find(|one| one.partition == *partition) {
-            reading.consumer.hold();
+        if let Some(reading) = self.reading(partition) {
+            reading.hold(true);
         }
     }
 
     fn release(&mut self, partition: &TopicPartition) {
-        if let Some(reading) = self.readings.iter_mut().find(|one| one.partition == *partition) {
-            reading.consumer.resume();
+        if let Some(reading) = self.reading(partition) {
+            reading.hold(false);
         }
     }
 
@@ -394,4 +458,106 @@ impl ToEvent for Raw {
 #[cfg(feature = "proto")]
 impl<T: prost::Message> ToEvent for crate::payload::Proto<T> {
     to_event!();
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use mainstem_direct::SliceRange;
+    use mainstem_records::Compression;
+
+    use super::*;
+
+    /// Of a publisher that is away: what comes is said by the test.
+    fn source() -> DirectSource {
+        let publishers = Publishers::of_url("grpc://127.0.0.1:1").unwrap().unwrap();
+        DirectSource::new("analytics", &publishers, &["cart".to_owned()], Position::Beginning).unwrap()
+    }
+
+    fn cart() -> TopicPartition {
+        TopicPartition::new("cart", 0)
+    }
+
+    /// A frame with so many batches, each of which has a megabyte when it is opened.
+    fn frame(count: i64) -> (Vec<u8>, Vec<Range<usize>>) {
+        let (mut bytes, mut ranges) = (Vec::new(), Vec::new());
+        for base_offset in 0..count {
+            let compression = Compression::Gzip;
+            let options = BatchOptions { base_offset, compression, ..BatchOptions::default() };
+            let mut builder = BatchBuilder::new(options);
+            builder.append(1, None, Some(&vec![0; 1 << 20]), &[]).unwrap();
+            let start = bytes.len();
+            builder.finish(&mut bytes).unwrap();
+            ranges.push(start..bytes.len());
+        }
+        (bytes, ranges)
+    }
+
+    fn records(batches: Vec<u8>, ranges: Vec<Range<usize>>) -> ConsumerEvent {
+        let next = 1 + ranges.len() as i64;
+        ConsumerEvent::Records { assignment: 1, from: 0, next, batches: batches.into(), ranges }
+    }
+
+    fn assigned(assignment: u64) -> ConsumerEvent {
+        ConsumerEvent::Assigned { assignment, slices: SliceRange::ALL, offset: 0, epoch: 0 }
+    }
+
+    /// What comes without waiting.
+    fn next(source: &mut DirectSource) -> Option<Result<Event>> {
+        source.next().now_or_never()
+    }
+
+    fn next_offset(source: &mut DirectSource) -> i64 {
+        match next(source) {
+            Some(Ok(Event::Batch(batch))) => batch.next_offset(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn batches_of_a_frame_are_opened_when_they_are_taken() {
+        let mut source = source();
+        source.take(0, assigned(1));
+        assert!(matches!(next(&mut source), Some(Ok(Event::Assigned(_)))));
+        let (mut batches, ranges) = frame(8);
+        // Who opens the sixth one learns that it is damaged.
+        batches[ranges[5].end - 1] ^= 1;
+        source.take(0, records(batches, ranges));
+        assert_eq!((next_offset(&mut source), next_offset(&mut source)), (1, 2));
+        source.hold(&cart());
+        assert!(next(&mut source).is_none(), "it is held");
+        source.release(&cart());
+        for offset in 3..=5 {
+            assert_eq!(next_offset(&mut source), offset);
+        }
+        assert!(matches!(next(&mut source), Some(Err(Error::Client(ClientError::Damaged { .. })))));
+    }
+
+    #[tokio::test]
+    async fn what_was_not_taken_goes_with_its_assignment_and_so_does_the_hold() {
+        let mut source = source();
+        let lost = ConsumerEvent::Lost { assignment: 1 };
+        for end in [ConsumerEvent::Revoking { assignment: 1 }, lost] {
+            let (batches, ranges) = frame(3);
+            source.take(0, assigned(1));
+            source.take(0, records(batches.clone(), ranges.clone()));
+            assert!(matches!(next(&mut source), Some(Ok(Event::Assigned(_)))));
+            assert_eq!(next_offset(&mut source), 1);
+            source.hold(&cart());
+            source.take(0, end);
+            match next(&mut source) {
+                Some(Ok(Event::Revoking(number, _))) => source.finish_revocation(number),
+                other => assert!(matches!(other, Some(Ok(Event::Lost(..)))), "{other:?}"),
+            }
+            assert!(next(&mut source).is_none());
+            source.take(0, assigned(2));
+            source.take(0, records(batches, ranges));
+            assert!(matches!(next(&mut source), Some(Ok(Event::Assigned(_)))));
+            // The last says that there is nothing up to the frame's end.
+            for offset in 1..=4 {
+                assert_eq!(next_offset(&mut source), offset);
+            }
+            assert!(next(&mut source).is_none());
+        }
+    }
 }
