@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use mainstem_records::{Batch, BatchBuilder, BatchOptions, Header, Record, RecordFilter, Scratch, slice_of};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::filter::Filter;
 use crate::handover::Part;
@@ -78,6 +78,8 @@ pub(crate) struct Lens {
     number: ViewKey,
     transform: Option<Arc<Transform>>,
     filters: Vec<Filter>,
+    /// That its patterns count among those of all.
+    _patterns: Option<OwnedSemaphorePermit>,
 }
 
 /// Makes the event that others see, or leaves it out.
@@ -114,7 +116,13 @@ impl std::fmt::Debug for Lens {
 impl Lens {
     pub(crate) fn new(transform: Option<Arc<Transform>>, filters: Vec<Filter>) -> Lens {
         static NUMBERS: AtomicU64 = AtomicU64::new(TRANSFORMED + 1);
-        Lens { number: NUMBERS.fetch_add(1, Ordering::Relaxed), transform, filters }
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        Lens { number, transform, filters, _patterns: None }
+    }
+
+    /// The same, whose patterns are counted until it is dropped.
+    pub(crate) fn counted(self, patterns: OwnedSemaphorePermit) -> Lens {
+        Lens { _patterns: Some(patterns), ..self }
     }
 
     /// Returns true if it shows everything as it is.
