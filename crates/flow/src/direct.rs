@@ -29,6 +29,14 @@ use crate::transport::{BoxFuture, Commit, Event, Sink, Source};
 
 /// Positions go to the publisher so often.
 pub(crate) const COMMIT_EVERY: Duration = Duration::from_millis(100);
+/// A seek that its publisher could not take is tried again so long later.
+const SEEK_AGAIN: Duration = Duration::from_secs(1);
+/// When the application ends, a seek has so long.
+const SEEK_AT_END_WITHIN: Duration = Duration::from_secs(5);
+/// Why a partition is lost.
+const LOST: &str =
+    "its publisher has not heard of this process for too long, and may have given them to others";
+const SOUGHT: &str = "a handler has asked to go on elsewhere, where they begin anew";
 
 /// Changes how an application reads its streams.
 pub(crate) type ChangeConfig = Arc<dyn Fn(ConsumerConfig) -> ConsumerConfig + Send + Sync>;
@@ -61,6 +69,8 @@ struct Current {
     positions: Positions,
     /// What was committed last.
     done: Done,
+    /// The offset behind what was handed on.
+    handed_to: i64,
 }
 
 type Currents = Arc<Mutex<HashMap<TopicPartition, Current>>>;
@@ -69,7 +79,11 @@ type Currents = Arc<Mutex<HashMap<TopicPartition, Current>>>;
 struct Reading {
     partition: TopicPartition,
     address: Address,
-    consumer: Consumer,
+    config: ConsumerConfig,
+    /// None while it goes elsewhere.
+    consumer: Option<Consumer>,
+    /// Moves the consumer's position. Only a connection that is made behind that brings nothing of before.
+    seek: Option<BoxFuture<'static, Result>>,
     /// What has come and was not handed on.
     frame: Frame,
     is_held: bool,
@@ -80,11 +94,52 @@ struct Reading {
 }
 
 impl Reading {
+    /// What comes next of it. The future may be dropped at will, and loses nothing.
+    async fn next(&mut self) -> Result<ConsumerEvent> {
+        if let Some(seek) = &mut self.seek {
+            let sought = seek.await;
+            self.seek = None;
+            sought?;
+            self.consumer = Some(Consumer::new(self.config.clone()));
+        }
+        match &mut self.consumer {
+            Some(consumer) => Ok(consumer.next().await?),
+            // Its seek has failed, by which the application ends.
+            None => std::future::pending().await,
+        }
+    }
+
     fn hold(&mut self, is_held: bool) {
         self.is_held = is_held;
-        match is_held {
-            true => self.consumer.hold(),
-            false => self.consumer.resume(),
+        match &mut self.consumer {
+            Some(consumer) if is_held => consumer.hold(),
+            Some(consumer) => consumer.resume(),
+            None => {}
+        }
+    }
+
+    /// Goes on at an offset, under the name that this instance has.
+    fn seek(&mut self, consumer: &str, offset: i64) {
+        (self.frame, self.is_held) = (Frame::default(), false);
+        (self.is_revoking, self.next_assigned) = (false, None);
+        self.consumer = None;
+        let (address, partition) = (self.address.clone(), self.partition.clone());
+        self.seek = Some(Box::pin(reset(address, partition, consumer.to_owned(), offset)));
+    }
+
+    async fn leave(self) {
+        if let Some(seek) = self.seek {
+            match tokio::time::timeout(SEEK_AT_END_WITHIN, seek).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!("{error}"),
+                Err(_) => tracing::warn!(
+                    "{}: its publisher is away, so that it does not go on where a handler has asked to",
+                    self.partition
+                ),
+            }
+        }
+        if let Some(consumer) = self.consumer {
+            consumer.leave().await;
         }
     }
 
@@ -94,6 +149,25 @@ impl Reading {
             true => None,
             false => self.frame.take(&self.partition),
         }
+    }
+}
+
+/// Moves the position of a consumer at its publisher, however long that is away.
+async fn reset(address: Address, partition: TopicPartition, consumer: String, offset: i64) -> Result {
+    loop {
+        let done = async {
+            let to = Action::Reset(proto::Reset { to: Some(To::Offset(offset)) });
+            Admin::connect(address.clone()).await?.manage(&partition.topic, &consumer, to).await
+        };
+        match done.await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.may_pass() => tracing::warn!(
+                "{partition} does not go on at offset {offset} yet: {error}; again in {} ms",
+                SEEK_AGAIN.as_millis()
+            ),
+            Err(source) => return Err(Error::Seek { partition, offset, source }),
+        }
+        tokio::time::sleep(SEEK_AGAIN).await;
     }
 }
 
@@ -137,6 +211,8 @@ enum Queued {
 
 /// An instance of a consumer of all streams of an application.
 pub(crate) struct DirectSource {
+    /// The consumer's.
+    name: String,
     readings: Vec<Reading>,
     /// Of these the one that was asked first last time.
     turn: usize,
@@ -174,7 +250,9 @@ impl DirectSource {
                 readings.push(Reading {
                     partition: TopicPartition::new(stream.as_str(), number),
                     address: address.clone(),
-                    consumer: Consumer::new(config),
+                    consumer: Some(Consumer::new(config.clone())),
+                    config,
+                    seek: None,
                     frame: Frame::default(),
                     is_held: false,
                     is_revoking: false,
@@ -184,6 +262,7 @@ impl DirectSource {
             }
         }
         Ok(DirectSource {
+            name: name.to_owned(),
             readings,
             turn: 0,
             events: VecDeque::new(),
@@ -204,8 +283,13 @@ impl DirectSource {
             None => {}
         }
         let (before, after) = self.readings.split_at_mut(self.turn);
-        let batch = after.iter_mut().chain(before).find_map(Reading::batch);
-        Ok(batch.transpose()?.map(Event::Batch))
+        let Some(batch) = after.iter_mut().chain(before).find_map(Reading::batch).transpose()? else {
+            return Ok(None);
+        };
+        if let Some(current) = self.current.lock().get_mut(batch.partition()) {
+            current.handed_to = batch.next_offset();
+        }
+        Ok(Some(Event::Batch(batch)))
     }
 
     fn take(&mut self, index: usize, event: ConsumerEvent) {
@@ -214,11 +298,13 @@ impl DirectSource {
         match event {
             ConsumerEvent::Assigned { assignment, slices, offset, epoch } => {
                 tracing::info!("slices {slices} of {partition} are this instance's");
+                // What comes, comes by it.
+                let Some(consumer) = &reading.consumer else { return };
                 let (positions, done) =
-                    (reading.consumer.positions(), Done { assignment, offset, finished: Vec::new() });
+                    (consumer.positions(), Done { assignment, offset, finished: Vec::new() });
                 let committed =
                     CommittedOffset { leader_epoch: Some(epoch), ..CommittedOffset::from(offset) };
-                let assigned = Queued::Assigned(Current { positions, done }, committed);
+                let assigned = Queued::Assigned(Current { positions, done, handed_to: offset }, committed);
                 // Who held it had it before.
                 reading.hold(false);
                 match reading.is_revoking {
@@ -244,7 +330,7 @@ impl DirectSource {
                 reading.frame = Frame::default();
                 // One that the driver does not know of yet cannot be lost to it.
                 if reading.next_assigned.take().is_none() {
-                    let event = Event::Lost(BTreeSet::from([partition.clone()]));
+                    let event = Event::Lost(BTreeSet::from([partition.clone()]), LOST);
                     self.events.push_back((partition, Queued::Event(event)));
                 }
             }
@@ -278,7 +364,7 @@ impl Source for DirectSource {
             // None that always has something keeps the others waiting.
             self.turn = (self.turn + 1) % self.readings.len();
             let (before, after) = self.readings.split_at_mut(self.turn);
-            let all = after.iter_mut().chain(before).map(|one| Box::pin(one.consumer.next()));
+            let all = after.iter_mut().chain(before).map(|one| Box::pin(one.next()));
             let (event, index, _) = futures_util::future::select_all(all).await;
             let index = (self.turn + index) % self.readings.len();
             self.take(index, event?);
@@ -302,17 +388,15 @@ impl Source for DirectSource {
     }
 
     fn seek(&mut self, partition: &TopicPartition, offset: i64) {
-        let Some(reading) = self.readings.iter().find(|one| one.partition == *partition) else { return };
+        let Some(index) = self.readings.iter().position(|one| one.partition == *partition) else { return };
         tracing::warn!("{partition} goes on at offset {offset}, for all instances");
-        let (address, partition) = (reading.address.clone(), partition.clone());
-        let consumer = reading.consumer.name().to_owned();
-        // It is lost by that, and comes anew.
-        tokio::spawn(async move {
-            let reset = Action::Reset(proto::Reset { to: Some(To::Offset(offset)) });
-            let mut admin = Admin::connect(address).await?;
-            let done = admin.manage(&partition.topic, &consumer, reset).await;
-            done.inspect_err(|error| tracing::error!("{partition} cannot go on at offset {offset}: {error}"))
-        });
+        // Nothing that was, or is, under way counts any more.
+        self.current.lock().remove(partition);
+        self.events.retain(|(one, _)| one != partition);
+        self.revoking.retain(|_, revoked| *revoked != index);
+        self.readings[index].seek(&self.name, offset);
+        let lost = Event::Lost(BTreeSet::from([partition.clone()]), SOUGHT);
+        self.events.push_back((partition.clone(), Queued::Event(lost)));
     }
 
     fn committer(&self) -> Arc<dyn Commit> {
@@ -323,8 +407,10 @@ impl Source for DirectSource {
         let Some(reading) = self.revoking.remove(&number).map(|index| &mut self.readings[index]) else {
             return;
         };
-        if let Some(current) = self.current.lock().remove(&reading.partition) {
-            reading.consumer.release(current.done);
+        if let Some(current) = self.current.lock().remove(&reading.partition)
+            && let Some(consumer) = &mut reading.consumer
+        {
+            consumer.release(current.done);
         }
         reading.is_revoking = false;
         let partition = reading.partition.clone();
@@ -332,7 +418,7 @@ impl Source for DirectSource {
     }
 
     async fn leave(self) {
-        futures_util::future::join_all(self.readings.into_iter().map(|one| one.consumer.leave())).await;
+        futures_util::future::join_all(self.readings.into_iter().map(Reading::leave)).await;
     }
 }
 
@@ -345,7 +431,10 @@ impl Commit for DirectCommit {
     ) -> BoxFuture<'static, Result<BTreeSet<TopicPartition>, ClientError>> {
         let mut currents = self.0.lock();
         for (partition, committed) in positions {
-            if let Some(current) = currents.get_mut(&partition) {
+            // A position that is elsewhere is where a handler seeks to, which is done by a reset.
+            if let Some(current) = currents.get_mut(&partition)
+                && (current.done.offset..=current.handed_to).contains(&committed.offset)
+            {
                 // It was encoded by this process.
                 current.done.finished =
                     metadata::decode(committed.offset, &committed.metadata).unwrap_or_default();
@@ -531,6 +620,35 @@ mod tests {
             assert_eq!(next_offset(&mut source), offset);
         }
         assert!(matches!(next(&mut source), Some(Err(Error::Client(ClientError::Damaged { .. })))));
+    }
+
+    /// What the publisher is told is done.
+    fn done(source: &DirectSource) -> Option<i64> {
+        source.current.lock().get(&cart()).map(|current| current.done.offset)
+    }
+
+    #[tokio::test]
+    async fn a_seek_voids_all_that_came_before_and_counts_as_nothing_done() {
+        let mut source = source();
+        let (batches, ranges) = frame(5);
+        source.take(0, assigned(1));
+        source.take(0, records(batches, ranges));
+        assert!(matches!(next(&mut source), Some(Ok(Event::Assigned(_)))));
+        assert_eq!((next_offset(&mut source), next_offset(&mut source)), (1, 2));
+        let committer = source.committer();
+        // Where it seeks to, it may say before it does: of that nothing was sent, or it was done long ago.
+        for (committed, is_done) in [(1, 1), (50, 1), (0, 1), (2, 2)] {
+            let position = BTreeMap::from([(cart(), CommittedOffset::from(committed))]);
+            committer.commit(position).await.unwrap();
+            assert_eq!(done(&source), Some(is_done), "{committed}");
+        }
+        // It was to be given back as well, of which the driver does not know.
+        source.take(0, ConsumerEvent::Revoking { assignment: 1 });
+        source.seek(&cart(), 50);
+        assert!(matches!(next(&mut source), Some(Ok(Event::Lost(_, SOUGHT)))));
+        assert!(next(&mut source).is_none(), "the publisher is away");
+        assert_eq!((done(&source), source.revoking.len()), (None, 0));
+        assert!(source.readings[0].consumer.is_none(), "the connection of before brings nothing");
     }
 
     #[tokio::test]
