@@ -36,6 +36,7 @@ const SEEK_AT_END_WITHIN: Duration = Duration::from_secs(5);
 /// Why a partition is lost.
 const LOST: &str =
     "its publisher has not heard of this process for too long, and may have given them to others";
+const RESET: &str = "the consumer was reset, so that they begin anew where it goes on";
 const SOUGHT: &str = "a handler has asked to go on elsewhere, where they begin anew";
 
 /// Changes how an application reads its streams.
@@ -90,7 +91,6 @@ struct Reading {
     /// It is being given up: a next assignment waits until that is done.
     is_revoking: bool,
     next_assigned: Option<Queued>,
-    end: Option<i64>,
 }
 
 impl Reading {
@@ -257,7 +257,6 @@ impl DirectSource {
                     is_held: false,
                     is_revoking: false,
                     next_assigned: None,
-                    end: None,
                 });
             }
         }
@@ -313,7 +312,6 @@ impl DirectSource {
                 }
             }
             ConsumerEvent::Records { from, next, batches, ranges, .. } => {
-                reading.end = Some(next);
                 assert!(reading.frame.is_empty(), "{partition}: a frame comes while one waits");
                 reading.frame = Frame { batches, ranges: ranges.into_iter(), behind: from, next };
             }
@@ -326,11 +324,12 @@ impl DirectSource {
                 let event = Event::Revoking(self.revocations, BTreeSet::from([partition.clone()]));
                 self.events.push_back((partition, Queued::Event(event)));
             }
-            ConsumerEvent::Lost { .. } => {
+            ConsumerEvent::Lost { by_reset, .. } => {
                 reading.frame = Frame::default();
                 // One that the driver does not know of yet cannot be lost to it.
                 if reading.next_assigned.take().is_none() {
-                    let event = Event::Lost(BTreeSet::from([partition.clone()]), LOST);
+                    let why = if by_reset { RESET } else { LOST };
+                    let event = Event::Lost(BTreeSet::from([partition.clone()]), why);
                     self.events.push_back((partition, Queued::Event(event)));
                 }
             }
@@ -384,7 +383,7 @@ impl Source for DirectSource {
     }
 
     fn end(&self, partition: &TopicPartition) -> Option<i64> {
-        self.readings.iter().find(|one| one.partition == *partition)?.end
+        self.readings.iter().find(|one| one.partition == *partition)?.consumer.as_ref()?.end()
     }
 
     fn seek(&mut self, partition: &TopicPartition, offset: i64) {
@@ -654,7 +653,7 @@ mod tests {
     #[tokio::test]
     async fn what_was_not_taken_goes_with_its_assignment_and_so_does_the_hold() {
         let mut source = source();
-        let lost = ConsumerEvent::Lost { assignment: 1 };
+        let lost = ConsumerEvent::Lost { assignment: 1, by_reset: false };
         for end in [ConsumerEvent::Revoking { assignment: 1 }, lost] {
             let (batches, ranges) = frame(3);
             source.take(0, assigned(1));

@@ -3,6 +3,8 @@
 
 #[path = "brokerless/consumer.rs"]
 mod consumer;
+#[path = "support/logs.rs"]
+mod logs;
 #[path = "brokerless/publisher.rs"]
 mod publisher;
 
@@ -14,6 +16,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use logs::Logs;
+use mainstem_direct::proto::{self, manage_request::Action, reset::To};
 use mainstem_direct::{Address, Admin, Journal, Publisher, Serving};
 use mainstem_flow::{App, Cx, Fault, Handler, Msg, Route, Running, Text};
 use mainstem_queue::Queue;
@@ -211,6 +215,47 @@ async fn a_handler_goes_elsewhere_and_nothing_of_before_comes_between() {
     assert_eq!(*handled.lock(), [wanted, vec![20]].concat());
     let info = Admin::connect(Address::new(&url).unwrap()).await.unwrap().describe("cart").await.unwrap();
     assert_eq!((info[0].consumers[0].offset, info[0].consumers[0].lag), (21, 0));
+}
+
+/// What the metrics say of the lag of the only partition.
+fn lag(running: &Running) -> Option<f64> {
+    let metrics = running.status().metrics();
+    let line = metrics.lines().find(|line| line.starts_with("mainstem_flow_lag{"))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lag_counts_what_the_publisher_has_not_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, _serving, url) = serve(dir.path()).await;
+    append(&journal, 1).await;
+    let (running, handled) = jumping(&url, &[]);
+    until("the first is handled", || handled.lock().len() == 1).await;
+    let mut admin = Admin::connect(Address::new(&url).unwrap()).await.unwrap();
+    admin.manage("cart", "analytics", Action::Pause(proto::Pause {})).await.unwrap();
+    append(&journal, 50).await;
+    until("the publisher has said so", || lag(&running) == Some(50.0)).await;
+    admin.manage("cart", "analytics", Action::Resume(proto::Resume {})).await.unwrap();
+    until("all is handled", || lag(&running) == Some(0.0)).await;
+    assert_eq!(handled.lock().len(), 51);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reset_from_outside_is_said_to_be_one() {
+    let logs = Logs::capture();
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, _serving, url) = serve(dir.path()).await;
+    append(&journal, 2).await;
+    let (running, handled) = jumping(&url, &[]);
+    until("all is handled", || handled.lock().len() == 2).await;
+    let mut admin = Admin::connect(Address::new(&url).unwrap()).await.unwrap();
+    let to = Some(To::Earliest(proto::Everything {}));
+    admin.manage("cart", "analytics", Action::Reset(proto::Reset { to })).await.unwrap();
+    until("all is handled again", || handled.lock().len() == 4).await;
+    running.stop().await.unwrap();
+    assert_eq!(logs.lines("partitions are lost: the consumer was reset").len(), 1);
+    assert_eq!(logs.lines("partitions are lost").len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
