@@ -300,6 +300,8 @@ pub enum ConsumerEvent {
     Lost {
         /// Which assignment.
         assignment: u64,
+        /// The consumer was reset. Otherwise the publisher has not heard of this instance for too long.
+        by_reset: bool,
     },
     /// Events from here on have gone through the kept filter as it is now.
     FilteredFrom {
@@ -358,6 +360,12 @@ impl Consumer {
     /// Brings them again.
     pub fn resume(&mut self) {
         self.inbox.hold(false);
+    }
+
+    /// The offset behind the last event of the stream, as its publisher said last, which it does every 5 s at least; none before the first
+    /// connection.
+    pub fn end(&self) -> Option<i64> {
+        self.inbox.end()
     }
 
     /// What can say how far the instance is.
@@ -496,7 +504,7 @@ async fn connected(config: &ConsumerConfig, inbox: &Arc<Inbox>) -> Result<(), Fa
         let message =
             message.map_err(|_| Fault::Lost { was_opened, reason: "nothing came for 15 s".to_owned() })?;
         match message.map_err(|status| fault_of(config, &status, was_opened))? {
-            Some(proto::FromPublisher { frame: Some(frame) }) => {
+            Some(proto::FromPublisher { frame: Some(frame), end }) => {
                 match &frame {
                     from_publisher::Frame::Opened(_) => was_opened = true,
                     from_publisher::Frame::Records(records) => {
@@ -512,9 +520,10 @@ async fn connected(config: &ConsumerConfig, inbox: &Arc<Inbox>) -> Result<(), Fa
                         Fault::Lost { was_opened: false, reason }
                     }
                 })?;
+                inbox.note_end(end);
             }
             // A later version of the protocol may say more.
-            Some(_) => {}
+            Some(proto::FromPublisher { frame: None, end }) => inbox.note_end(end),
             None if inbox.is_leaving() => return Ok(()),
             None => {
                 return Err(Fault::Lost {

@@ -158,6 +158,27 @@ impl DirectError {
     pub(crate) fn io(what: &'static str, path: &std::path::Path, source: io::Error) -> DirectError {
         DirectError::Io { what, path: path.to_owned(), source }
     }
+
+    /// Returns true if the same may succeed later: the publisher is away, or has too much to do.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            DirectError::Status { code, .. } => matches!(
+                code,
+                Code::Unavailable | Code::ResourceExhausted | Code::DeadlineExceeded | Code::Cancelled
+            ),
+            DirectError::Queue(_)
+            | DirectError::Io { .. }
+            | DirectError::Damaged { .. }
+            | DirectError::TooLarge { .. }
+            | DirectError::Invalid(_)
+            | DirectError::Bind { .. }
+            | DirectError::Refused { .. }
+            | DirectError::Fault { .. }
+            | DirectError::Closed => false,
+            // Certificates may be replaced, too.
+            _ => true,
+        }
+    }
 }
 
 /// What a status says that is no [`Refused`], in words; the second is true if no publisher has said it, but the connection ended.

@@ -66,8 +66,8 @@ pub use consumer::{Address, Consumer, ConsumerConfig, ConsumerEvent, Positions, 
 pub use credit::{CREDIT_BYTES_MAX, Credit};
 pub use error::{DirectError, Refused, Result};
 pub use filter::{
-    FILTER_BYTES_MAX, Filter, FilterError, PATTERN_BYTES_MAX, PATTERNS_MAX, TAG_HEADER, TOPIC_HEADER,
-    TopicPattern, criteria,
+    FILTER_BYTES_MAX, Filter, FilterError, PATTERN_BYTES_MAX, PATTERNS_IN_ALL_MAX, PATTERNS_MAX, TAG_HEADER,
+    TOPIC_HEADER, TopicPattern, criteria,
 };
 pub use handover::{
     Attempt, CLAIM_GRACE_MS, Connection, Effect, Handover, Held, Holder, INSTANCES_MAX, JoinError, Joining,

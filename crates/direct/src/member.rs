@@ -100,7 +100,7 @@ impl Opening {
     /// # Errors
     /// [`Refused`](crate::Refused), or what is wrong with a filter.
     pub(crate) fn check(&self, view: &JournalView, lenses: &LensCache) -> Result<(), Status> {
-        lenses.lens(&self.filters).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        lenses.lens(&self.filters).map_err(|error| error.to_status())?;
         let checked = self.received.as_ref().map_or(Ok(()), |received| view.check_received(received));
         checked.map_err(|refused| refused.to_status())
     }
@@ -278,8 +278,7 @@ impl Drop for Member {
 
 fn lenses_of(cache: &LensCache, filters: &[proto::Filter], settings: &Settings) -> Result<Lenses, Status> {
     let lens = |kept: &Option<proto::Filter>| {
-        let lens = cache.lens(filters.iter().chain(kept));
-        lens.map_err(|error| Status::invalid_argument(error.to_string()))
+        cache.lens(filters.iter().chain(kept)).map_err(|error| error.to_status())
     };
     let earlier = settings.earlier.iter().map(|one| Ok((one.until, lens(&one.filter)?)));
     let earlier = earlier.collect::<Result<_, Status>>()?;

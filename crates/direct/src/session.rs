@@ -77,7 +77,10 @@ impl Session {
             return None;
         }
         match self.next().await {
-            Ok(Some(frame)) => Some(Ok(proto::FromPublisher { frame: Some(frame) })),
+            Ok(Some(frame)) => {
+                let end = *self.ends.borrow();
+                Some(Ok(proto::FromPublisher { frame: Some(frame), end }))
+            }
             Ok(None) => {
                 self.is_over = true;
                 None

@@ -163,7 +163,11 @@ impl Stream {
                 let offset = self.offset_of(reset)?;
                 subscription.reset(offset).map_err(internal)?;
             }
-            Action::Filter(filter) => subscription.keep_filter(filter)?,
+            Action::Filter(filter) => {
+                // Where there are too many patterns with it, nothing is kept that no instance could go by.
+                let _lens = self.lenses.lens([filter]).map_err(|error| error.to_status())?;
+                subscription.keep_filter(filter)?;
+            }
             Action::Forget(_) => {
                 self.forget(&subscription)?;
                 return Ok(proto::ManageReply { consumer: None });

@@ -274,7 +274,7 @@ async fn consumers_are_managed_while_they_run_and_while_nothing_does() {
     admin.manage("cart", "analytics", reset(To::Offset(4))).await.unwrap();
     reader.read(18).await;
     assert_eq!(reader.offsets()[11..], [4, 5, 6, 7, 8, 9, 10]);
-    assert_eq!(reader.others, [ConsumerEvent::Lost { assignment: before }]);
+    assert_eq!(reader.others, [ConsumerEvent::Lost { assignment: before, by_reset: true }]);
     let refused = admin.manage("cart", "analytics", Action::Forget(proto::Forget {})).await.unwrap_err();
     assert!(refused.to_string().contains("are connected"), "{refused}");
     let unknown = admin.manage("cart", "missing", Action::Pause(proto::Pause {})).await.unwrap_err();

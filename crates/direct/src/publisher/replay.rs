@@ -62,8 +62,7 @@ impl Replaying {
             .chain(kept)
             .chain([of_keys(request)?])
             .collect();
-        let lens =
-            stream.lenses().lens(&filters).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let lens = stream.lenses().lens(&filters).map_err(|error| error.to_status())?;
         let view = stream.journal().view();
         check(&view, request)?;
         // Nothing before the start was there when the consumer came by it, or retention has taken it.
