@@ -11,8 +11,8 @@
 //! else, unless [`Visibility::Mapped`] is chosen.
 
 mod appending;
-mod gathering;
 mod blocks;
+mod gathering;
 mod identity;
 mod older;
 
@@ -28,8 +28,8 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 pub use appending::{NewEvent, ToEvent};
-use gathering::Gathering;
 use blocks::Blocks;
+use gathering::Gathering;
 pub(crate) use identity::{Identity, ServingLock};
 pub(crate) use older::OlderReader;
 

@@ -241,7 +241,7 @@ mod tests {
     async fn one_that_is_forgotten_twice_takes_none_of_its_name_with_it() {
         let dir = tempfile::tempdir().unwrap();
         let journal = Journal::open(dir.path().join("cart")).unwrap();
-        let stream = Stream::new(journal, "cart".to_owned(), None).unwrap();
+        let stream = Stream::new(journal, "cart".to_owned(), None, Arc::default()).unwrap();
         let consumer = || stream.subscription("analytics", proto::Start::Earliest).unwrap();
         let known = consumer();
         stream.forget(&known).unwrap();

@@ -481,7 +481,9 @@ fn nothing_counts_as_lost_any_more_when_the_setting_is_off_and_all_is_durable() 
         group.exchange();
         let stepped = denied(&mut group, 1);
         match is_synced {
-            true => assert!(matches!(stepped, Err(StepError::Message(MessageError::LostPromise))), "{stepped:?}"),
+            true => {
+                assert!(matches!(stepped, Err(StepError::Message(MessageError::LostPromise))), "{stepped:?}")
+            }
             false => stepped.expect("a power cut may have taken it elsewhere"),
         }
         assert_eq!(group.end(1), if is_synced { 6 } else { 5 });
