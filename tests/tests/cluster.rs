@@ -171,13 +171,16 @@ impl Load {
 fn what_was_acknowledged_survives_a_kill_of_each_node() {
     let mut nodes = Nodes::new();
     let started: Vec<_> = [3, 1, 2].map(|id| (id, nodes.start(id))).into();
-    for (id, ready) in &started {
-        let line = nodes.await_ready(*id, ready);
+    let lines: Vec<_> = started.iter().map(|(id, ready)| nodes.await_ready(*id, ready)).collect();
+    let cluster = &lines[0]["cluster_id"];
+    assert_eq!(cluster.as_str().map(str::len), Some(22), "16 bytes in base64: {}", lines[0]);
+    for (line, (id, _)) in lines.iter().zip(&started) {
         assert_eq!(
             (line["node_id"].as_u64(), line["voters"].as_array().map(Vec::len)),
             (Some(u64::from(*id)), Some(3))
         );
         assert_eq!(line["acks_all_waits_for"], "disks of a majority of a partition's replicas");
+        assert_eq!(line["cluster_id"], *cluster, "node {id} is in another cluster");
     }
     nodes.run(&["topic", "create", "t", "--partitions", "3", "--replication-factor", "3"]);
     let load = Load::start(&nodes, "t");
@@ -186,7 +189,7 @@ fn what_was_acknowledged_survives_a_kill_of_each_node() {
         nodes.kill(id);
         std::thread::sleep(BETWEEN);
         let ready = nodes.start(id);
-        nodes.await_ready(id, &ready);
+        assert_eq!(nodes.await_ready(id, &ready)["cluster_id"], *cluster);
     }
     let count = load.end();
     assert!(count > 1_000, "{count} lines were written");
@@ -203,6 +206,37 @@ fn what_was_acknowledged_survives_a_kill_of_each_node() {
         let described: Value = serde_json::from_str(&described).expect("JSON");
         (described[0]["partitions"][0]["leader"] == to).then_some(())
     });
-    let status = nodes.status();
-    assert_eq!(status["nodes"].as_array().map(Vec::len), Some(3), "{status}");
+    assert_eq!(nodes.status()["id"], *cluster);
+    a_node_that_is_away_votes_and_lags(&mut nodes);
+}
+
+/// `cluster status` while a node is away, whose vote counts and who lacks what the metadata log has got since; and when it is back.
+fn a_node_that_is_away_votes_and_lags(nodes: &mut Nodes) {
+    let is_even = |status: &Value| lags(status).iter().all(|(_, lag)| *lag == Some(0));
+    eventually("no node lags", || is_even(&nodes.status()).then_some(()));
+    nodes.kill(3);
+    nodes.status();
+    nodes.run(&["topic", "create", "without-3", "--partitions", "1", "--replication-factor", "3"]);
+    eventually("the node that is away lags, and no other", || {
+        let lags = lags(&nodes.status());
+        let away = lags.iter().find(|(id, _)| *id == 3)?.1?;
+        let is_other_even = lags.iter().all(|(id, lag)| *id == 3 || *lag == Some(0));
+        (lags.len() == 3 && away > 0 && is_other_even).then_some(())
+    });
+    let ready = nodes.start(3);
+    nodes.await_ready(3, &ready);
+    eventually("no node lags any more", || is_even(&nodes.status()).then_some(()));
+}
+
+/// Of each node that has a vote, how far it is behind the metadata log's end, as the status says.
+///
+/// # Panics
+/// When not all of the three have one.
+fn lags(status: &Value) -> Vec<(u64, Option<i64>)> {
+    let nodes = status["nodes"].as_array().expect("a list of nodes");
+    let voters = nodes.iter().filter(|node| node["votes"] == true);
+    let lags: Vec<_> =
+        voters.map(|node| (node["id"].as_u64().expect("an id"), node["metadata_lag"].as_i64())).collect();
+    assert_eq!(lags.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 2, 3], "{status}");
+    lags
 }

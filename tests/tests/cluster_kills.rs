@@ -35,11 +35,9 @@ use run::Run;
 
 /// Rounds unless `TEST_CLUSTER_ROUNDS` says otherwise.
 const ROUNDS: u64 = 20;
-/// One with real clients, whose programs take their time to start, for so many of the others.
-const OTHERS_FOR_ONE: u64 = 4;
 /// One with pauses and partitions, which are noticed by time-outs.
 const OTHERS_FOR_ONE_PARTITION: u64 = 2;
-/// One of each kind of them with real clients, which wait for time-outs of their own.
+/// One of each kind of fault with real clients, whose programs take their time to start and wait for time-outs of their own.
 const OTHERS_FOR_ONE_OF_EACH: u64 = 20;
 /// Rounds with the same cluster, all of whose history is kept in memory.
 const ROUNDS_OF_A_CLUSTER: u64 = 50;
@@ -52,6 +50,11 @@ fn number_from(variable: &str) -> Option<u64> {
 /// A part of the rounds that are asked for.
 fn rounds(others_for_one: u64) -> u64 {
     number_from("TEST_CLUSTER_ROUNDS").unwrap_or(ROUNDS).div_ceil(others_for_one)
+}
+
+/// So many rounds with real clients that each of these kinds comes once at least.
+fn rounds_of_each(kinds: &[Fault]) -> u64 {
+    kinds.len() as u64 * rounds(OTHERS_FOR_ONE_OF_EACH)
 }
 
 /// Those of these clients that are installed.
@@ -75,7 +78,7 @@ fn what_real_clients_had_acknowledged_survives_kills_of_any_nodes() {
     let clients = installed(&RealClient::ALL);
     if !clients.is_empty() {
         let setup = Setup::new("cluster-kills-clients", System::from_environment());
-        run_rounds(setup, &clients, rounds(OTHERS_FOR_ONE));
+        run_rounds(setup, &clients, rounds_of_each(&Fault::KILLS));
     }
 }
 
@@ -84,8 +87,7 @@ fn what_real_clients_had_acknowledged_survives_pauses_and_partitions() {
     let clients = installed(&RealClient::OF_ALL_FAULTS);
     if !clients.is_empty() {
         let setup = Setup::new("cluster-partitions-clients", System::from_environment()).proxied();
-        let kinds = Fault::DISTURBANCES.len() as u64;
-        run_rounds(setup, &clients, kinds * rounds(OTHERS_FOR_ONE_OF_EACH));
+        run_rounds(setup, &clients, rounds_of_each(&Fault::DISTURBANCES));
     }
 }
 
@@ -133,7 +135,7 @@ async fn survives(mut cluster: Cluster, clients: &[RealClient], mut rng: Rng, ro
         run.wait_for_appends(20 + rng.below(100), &cluster).await;
         let fault = match cluster.has_proxies() {
             true => Fault::choose(round, &mut rng),
-            false => Fault::choose_kill(&mut rng),
+            false => Fault::choose_kill(round, &mut rng),
         };
         let pause = fault.carry_out(&mut cluster, &run, &mut rng).await;
         eprintln!("round {round}: {fault:?}, acknowledgements pause for {pause:?}");

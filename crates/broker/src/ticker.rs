@@ -134,12 +134,12 @@ mod tests {
 
         /// Who has a tick, by number; each is due again 500 ms later.
         fn pass(&mut self, now_ms: u64) -> Vec<usize> {
-            let ticked = RefCell::default();
+            let ticked = RefCell::new(Vec::new());
             let earlier = self.earlier.take();
             self.schedule.pass(&self.partitions, earlier, now_ms, |one| {
                 one.pulse.set_next_tick_ms(now_ms + 500);
                 let is_it = |pulse| Arc::ptr_eq(pulse, &one.pulse);
-                RefCell::borrow_mut(&ticked).extend(self.pulses.iter().position(is_it));
+                ticked.borrow_mut().extend(self.pulses.iter().position(is_it));
             });
             ticked.into_inner()
         }

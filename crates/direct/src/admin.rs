@@ -1,5 +1,7 @@
 //! Looks at a publisher's streams and consumers, and changes them.
 
+use std::sync::Arc;
+
 use tonic::transport::Channel;
 
 use crate::consumer::Address;
@@ -18,7 +20,7 @@ impl Admin {
     /// Connects.
     ///
     /// # Errors
-    /// [`DirectError::Unreachable`].
+    /// [`DirectError::Unreachable`], or [`DirectError::Tls`].
     pub async fn connect(address: Address) -> Result<Admin> {
         let client = address.connect().await?;
         Ok(Admin { address, client })
@@ -69,7 +71,7 @@ impl LocalAdmin {
         let options = crate::JournalOptions::new().queue(|queue| queue.create(false));
         let journal = options.open(directory)?;
         let name = journal.name().to_owned();
-        Ok(LocalAdmin { stream: crate::stream::Stream::new(journal, name, None)? })
+        Ok(LocalAdmin { stream: crate::stream::Stream::new(journal, name, None, Arc::default())? })
     }
 
     /// The stream with its consumers.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use mainstem_records::{Batch, BatchBuilder, BatchOptions, Header, Record, RecordFilter, Scratch, slice_of};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::filter::Filter;
 use crate::handover::Part;
@@ -45,18 +45,24 @@ pub(crate) struct Chunk {
 struct Views {
     /// Newer chunks have taken the room for it: nothing more is kept.
     is_retired: bool,
-    kept: Vec<(ViewKey, Bytes)>,
+    kept: Vec<(ViewKey, Arc<View>)>,
 }
 
-impl Views {
-    fn get(&self, key: ViewKey) -> Option<Bytes> {
-        self.kept.iter().find(|(one, _)| *one == key).map(|(_, view)| view.clone())
-    }
+/// What one lens shows, once it was computed. Who computes it has it locked, so that others that look through the same lens wait for that
+/// instead of computing it too; those of other lenses do not.
+type View = Mutex<Option<Bytes>>;
 
-    fn keep(&mut self, key: ViewKey, view: &Bytes) {
+impl Views {
+    /// That of a lens, which comes to be by that.
+    fn view(&mut self, key: ViewKey) -> Arc<View> {
+        if let Some((_, known)) = self.kept.iter().find(|(one, _)| *one == key) {
+            return known.clone();
+        }
+        let view = Arc::<View>::default();
         if !self.is_retired {
             self.kept.push((key, view.clone()));
         }
+        view
     }
 
     fn retire(&mut self) {
@@ -78,6 +84,8 @@ pub(crate) struct Lens {
     number: ViewKey,
     transform: Option<Arc<Transform>>,
     filters: Vec<Filter>,
+    /// That its patterns count among those of all.
+    _patterns: Option<OwnedSemaphorePermit>,
 }
 
 /// Makes the event that others see, or leaves it out.
@@ -114,7 +122,13 @@ impl std::fmt::Debug for Lens {
 impl Lens {
     pub(crate) fn new(transform: Option<Arc<Transform>>, filters: Vec<Filter>) -> Lens {
         static NUMBERS: AtomicU64 = AtomicU64::new(TRANSFORMED + 1);
-        Lens { number: NUMBERS.fetch_add(1, Ordering::Relaxed), transform, filters }
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        Lens { number, transform, filters, _patterns: None }
+    }
+
+    /// The same, whose patterns are counted until it is dropped.
+    pub(crate) fn counted(self, patterns: OwnedSemaphorePermit) -> Lens {
+        Lens { _patterns: Some(patterns), ..self }
     }
 
     /// Returns true if it shows everything as it is.
@@ -144,36 +158,38 @@ impl Chunk {
         if lens.is_clear() {
             return Ok(self.bytes.clone());
         }
-        let key = lens.number;
-        // Under the lock, so that others wait for the result instead of computing it too.
-        let mut views = self.views.lock();
-        if let Some(view) = views.get(key) {
-            return Ok(view);
+        if lens.shows_all() {
+            return self.transformed(lens, counters);
         }
-        let mut evaluated = 0;
-        let shown = match &lens.transform {
-            None => self.bytes.clone(),
-            Some(transform) => match views.get(TRANSFORMED) {
-                Some(shown) => shown,
-                None => {
-                    let shown = transformed(&self.bytes, &**transform, &mut evaluated)?;
-                    views.keep(TRANSFORMED, &shown);
-                    shown
-                }
-            },
-        };
-        let view = match lens.shows_all() {
-            true => shown,
-            false => kept(&shown, |record| {
+        self.view(lens.number, || {
+            let mut evaluated = 0;
+            let view = kept(&self.transformed(lens, counters)?, |record| {
                 evaluated += 1;
                 lens.passes(record)
-            })?,
-        };
-        counters.evaluated.fetch_add(evaluated, Ordering::Relaxed);
-        if !lens.shows_all() {
-            views.keep(key, &view);
+            })?;
+            counters.evaluated.fetch_add(evaluated, Ordering::Relaxed);
+            Ok(view)
+        })
+    }
+
+    /// What the stream's transformation makes of it.
+    fn transformed(&self, lens: &Lens, counters: &Counters) -> Result<Bytes, String> {
+        let Some(transform) = &lens.transform else { return Ok(self.bytes.clone()) };
+        self.view(TRANSFORMED, || {
+            let mut evaluated = 0;
+            let shown = transformed(&self.bytes, &**transform, &mut evaluated)?;
+            counters.evaluated.fetch_add(evaluated, Ordering::Relaxed);
+            Ok(shown)
+        })
+    }
+
+    fn view(&self, key: ViewKey, compute: impl FnOnce() -> Result<Bytes, String>) -> Result<Bytes, String> {
+        let view = self.views.lock().view(key);
+        let mut view = view.lock();
+        if let Some(known) = view.as_ref() {
+            return Ok(known.clone());
         }
-        Ok(view)
+        Ok(view.insert(compute()?).clone())
     }
 }
 
@@ -485,6 +501,36 @@ mod tests {
         }
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         assert_eq!((count(&counters.read), count(&counters.evaluated)), (9, 9));
+    }
+
+    /// How long a filter takes is for its own consumers to wait.
+    #[test]
+    fn who_looks_through_a_lens_that_takes_long_holds_up_no_other_lens() {
+        let chunk = Arc::new(Chunk::new(0, 9, journal(&[3, 1, 5]), &Counters::default()));
+        let (begins, has_begun) = std::sync::mpsc::channel();
+        let (ends, may_end) = std::sync::mpsc::channel::<()>();
+        let (begins, may_end) = (Mutex::new(begins), Mutex::new(may_end));
+        let slow: Arc<Transform> = Arc::new(move |_: &Record<'_>| {
+            // Each event waits, until nothing is to be waited for any more.
+            begins.lock().send(()).unwrap();
+            let _ = may_end.lock().recv();
+            None
+        });
+        let of_slow = chunk.clone();
+        let slow = std::thread::spawn(move || {
+            of_slow.seen_through(&Lens::new(Some(slow), Vec::new()), &Counters::default())
+        });
+        has_begun.recv().unwrap();
+        let (seen, is_seen) = std::sync::mpsc::channel();
+        let of_other = chunk.clone();
+        std::thread::spawn(move || {
+            let filter = Filter::compile(&criteria::only([criteria::key("4")])).unwrap();
+            seen.send(of_other.seen_through(&Lens::new(None, vec![filter]), &Counters::default()))
+        });
+        let seen = is_seen.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits for no other");
+        assert_eq!(offsets(&seen.unwrap()), [4]);
+        drop(ends);
+        assert!(slow.join().unwrap().unwrap().is_empty());
     }
 
     /// A transformation that counts its events and makes them `bytes` large.

@@ -26,7 +26,7 @@ use tonic::metadata::{Ascii, MetadataKey, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
-use crate::error::{DirectError, Refused, Result, causes, words_of};
+use crate::error::{DirectError, Refused, Result, causes, is_of_tls, words_of};
 use crate::journal::FRAME_BYTES_MAX;
 use crate::proto::publisher_client::PublisherClient;
 use crate::proto::{self, from_publisher};
@@ -122,9 +122,12 @@ impl Address {
     }
 
     pub(crate) async fn connect(&self) -> Result<PublisherClient<Channel>> {
-        let unreachable = |error: tonic::transport::Error| DirectError::Unreachable {
-            address: self.at.clone(),
-            reason: causes(&error),
+        let unreachable = |error: tonic::transport::Error| {
+            let (address, reason) = (self.at.clone(), causes(&error));
+            match is_of_tls(&error) {
+                true => DirectError::Tls { address, reason },
+                false => DirectError::Unreachable { address, reason },
+            }
         };
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let endpoint = Endpoint::from_shared(format!("{scheme}://{}", self.at)).map_err(unreachable)?;
@@ -137,7 +140,7 @@ impl Address {
             .initial_stream_window_size(4 << 20)
             .initial_connection_window_size(8 << 20);
         if let Some(tls) = &self.tls {
-            let of_tls = |reason| DirectError::Unreachable { address: self.at.clone(), reason };
+            let of_tls = |reason| DirectError::Tls { address: self.at.clone(), reason };
             endpoint = tls.of(&endpoint).map_err(of_tls)?;
         }
         // The time limit of the endpoint ends with TCP; TLS may stall behind it.
@@ -297,6 +300,8 @@ pub enum ConsumerEvent {
     Lost {
         /// Which assignment.
         assignment: u64,
+        /// The consumer was reset. Otherwise the publisher has not heard of this instance for too long.
+        by_reset: bool,
     },
     /// Events from here on have gone through the kept filter as it is now.
     FilteredFrom {
@@ -334,7 +339,8 @@ impl Consumer {
     /// What happens next. The future may be dropped at will, and loses nothing.
     ///
     /// # Errors
-    /// Why the subscription cannot go on; a connection that was lost is none.
+    /// Why the subscription cannot go on. A publisher that is away is no such reason, nor a connection that was lost: each attempt
+    /// that fails is a warning in the log (`tracing`), which says why. [`DirectError::Tls`] is one before the first connection.
     pub async fn next(&mut self) -> Result<ConsumerEvent> {
         let event = self.inbox.next().await?;
         match event {
@@ -356,6 +362,12 @@ impl Consumer {
         self.inbox.hold(false);
     }
 
+    /// The offset behind the last event of the stream, as its publisher said last, which it does every 5 s at least; none before the first
+    /// connection.
+    pub fn end(&self) -> Option<i64> {
+        self.inbox.end()
+    }
+
     /// What can say how far the instance is.
     pub fn positions(&self) -> Positions {
         Positions(self.inbox.clone())
@@ -368,11 +380,12 @@ impl Consumer {
     }
 
     /// Has another filter kept at the publisher, for all instances; [`ConsumerEvent::FilteredFrom`] says from where on it holds.
+    /// Where the publisher judges calls, it is [`Call::Manage`](crate::Call::Manage); refused, the subscription ends.
     pub fn keep_filter(&mut self, filter: proto::Filter) {
         self.inbox.keep_filter(filter);
     }
 
-    /// Goes, after the publisher has confirmed what was done, for which it has 5 s.
+    /// Goes, after the publisher has confirmed what was done, for which it has 5 s; it is connected to again where it is away.
     pub async fn leave(mut self) {
         self.inbox.leave();
         if tokio::time::timeout(LEAVE_WITHIN, &mut self.task).await.is_err() {
@@ -405,34 +418,54 @@ impl Positions {
     }
 }
 
-/// Connects again and again until the instance leaves or cannot go on.
+/// Connects again and again until the instance has left or cannot go on.
 async fn run(config: ConsumerConfig, inbox: Arc<Inbox>) {
+    keep_connected(&config, &inbox, || connected(&config, &inbox)).await;
+}
+
+/// The same, by connections of `connect`, each until it ends; `Ok` if the instance has left by that.
+///
+/// What cannot be right without a change of certificates or of the address fails before the first connection; later it is tried
+/// again, as certificates are replaced one after the other.
+async fn keep_connected<F>(config: &ConsumerConfig, inbox: &Inbox, mut connect: impl FnMut() -> F)
+where
+    F: Future<Output = Result<(), Fault>>,
+{
     let mut wait = RETRY_FIRST;
     loop {
         let began = Instant::now();
-        let Err(fault) = connected(&config, &inbox).await else { return };
-        if inbox.is_leaving() {
+        let Err(fault) = connect().await else { return };
+        if inbox.has_left() {
             return;
         }
-        let (stream, at) = (&config.stream, &config.address.at);
-        match fault {
-            Fault::Fatal(error) => {
-                tracing::error!("{error}");
-                return inbox.fail(error);
-            }
+        let reason = match fault {
+            Fault::Fatal(error) => return fail(inbox, error),
+            Fault::Tls(error) if inbox.journal().is_none() => return fail(inbox, error),
+            Fault::Tls(error) => error.to_string(),
             Fault::Lost { was_opened, reason } => {
                 if was_opened || began.elapsed() > RETRY_MAX {
                     wait = RETRY_FIRST;
                 }
-                tracing::warn!("stream {stream} of {at}: {reason}; again in {} ms", wait.as_millis());
+                reason
             }
-        }
+        };
+        let (stream, at) = (&config.stream, &config.address.at);
+        tracing::warn!("stream {stream} of {at}: {reason}; again in {} ms", wait.as_millis());
         tokio::select! {
             () = tokio::time::sleep(jittered(wait)) => {}
-            () = inbox.left() => return,
+            // What it has done is said at once.
+            () = inbox.left(), if !inbox.is_leaving() => {}
         }
-        wait = longer(&config, wait);
+        if inbox.has_left() {
+            return;
+        }
+        wait = longer(config, wait);
     }
+}
+
+fn fail(inbox: &Inbox, error: DirectError) {
+    tracing::error!("{error}");
+    inbox.fail(error);
 }
 
 /// A number that no other process, and no other call, is likely to have.
@@ -455,7 +488,10 @@ fn longer(config: &ConsumerConfig, wait: Duration) -> Duration {
 /// One connection, until it ends; `Ok` if the instance has left.
 async fn connected(config: &ConsumerConfig, inbox: &Arc<Inbox>) -> Result<(), Fault> {
     let lost = |reason: String| Fault::Lost { was_opened: false, reason };
-    let mut client = config.address.connect().await.map_err(|error| lost(error.to_string()))?;
+    let mut client = config.address.connect().await.map_err(|error| match error {
+        DirectError::Tls { .. } => Fault::Tls(error),
+        _ => lost(error.to_string()),
+    })?;
     let open = inbox.open(config);
     let outbound = inbox.clone().outbound(open);
     let request = config.address.request(outbound).map_err(Fault::Fatal)?;
@@ -468,7 +504,7 @@ async fn connected(config: &ConsumerConfig, inbox: &Arc<Inbox>) -> Result<(), Fa
         let message =
             message.map_err(|_| Fault::Lost { was_opened, reason: "nothing came for 15 s".to_owned() })?;
         match message.map_err(|status| fault_of(config, &status, was_opened))? {
-            Some(proto::FromPublisher { frame: Some(frame) }) => {
+            Some(proto::FromPublisher { frame: Some(frame), end }) => {
                 match &frame {
                     from_publisher::Frame::Opened(_) => was_opened = true,
                     from_publisher::Frame::Records(records) => {
@@ -484,9 +520,10 @@ async fn connected(config: &ConsumerConfig, inbox: &Arc<Inbox>) -> Result<(), Fa
                         Fault::Lost { was_opened: false, reason }
                     }
                 })?;
+                inbox.note_end(end);
             }
             // A later version of the protocol may say more.
-            Some(_) => {}
+            Some(proto::FromPublisher { frame: None, end }) => inbox.note_end(end),
             None if inbox.is_leaving() => return Ok(()),
             None => {
                 return Err(Fault::Lost {
@@ -524,3 +561,6 @@ pub(crate) fn fault_of(config: &ConsumerConfig, status: &Status, was_opened: boo
         _ => Fault::Lost { was_opened, reason: config.address.reason(status, was_opened) },
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -107,6 +107,15 @@ pub enum DirectError {
         /// Why.
         reason: String,
     },
+    /// By TLS, as it was asked for, no connection can be made with what is at the address: a certificate is not accepted, or cannot be
+    /// read, or the other end speaks no TLS. Another attempt alone changes nothing of that.
+    #[error("cannot reach the publisher at {address} by TLS: {reason}")]
+    Tls {
+        /// The address.
+        address: String,
+        /// Why.
+        reason: String,
+    },
     /// The publisher refuses the call.
     #[error("the publisher at {address} refuses: {message}")]
     Status {
@@ -149,6 +158,27 @@ impl DirectError {
     pub(crate) fn io(what: &'static str, path: &std::path::Path, source: io::Error) -> DirectError {
         DirectError::Io { what, path: path.to_owned(), source }
     }
+
+    /// Returns true if the same may succeed later: the publisher is away, or has too much to do.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            DirectError::Status { code, .. } => matches!(
+                code,
+                Code::Unavailable | Code::ResourceExhausted | Code::DeadlineExceeded | Code::Cancelled
+            ),
+            DirectError::Queue(_)
+            | DirectError::Io { .. }
+            | DirectError::Damaged { .. }
+            | DirectError::TooLarge { .. }
+            | DirectError::Invalid(_)
+            | DirectError::Bind { .. }
+            | DirectError::Refused { .. }
+            | DirectError::Fault { .. }
+            | DirectError::Closed => false,
+            // Certificates may be replaced, too.
+            _ => true,
+        }
+    }
 }
 
 /// What a status says that is no [`Refused`], in words; the second is true if no publisher has said it, but the connection ended.
@@ -163,6 +193,22 @@ pub(crate) fn words_of(status: &Status) -> (String, bool) {
         message => message.to_owned(),
     };
     (words, is_of_connection)
+}
+
+/// Returns true if it comes from TLS, which both ends do not agree on.
+pub(crate) fn is_of_tls(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if error.is::<rustls::Error>() {
+            return true;
+        }
+        // The source of such an error is that of the inner one, which is to be looked at too.
+        next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    false
 }
 
 /// An error with what it comes from.
@@ -240,5 +286,15 @@ mod tests {
         assert!(another.contains("another service is there") && !is_of_connection, "{another}");
         assert_eq!(words(Status::new(Code::NotFound, "no stream")), ("no stream".to_owned(), false));
         assert!(!words(Status::new(Code::ResourceExhausted, "")).0.is_empty());
+    }
+
+    #[test]
+    fn what_comes_from_tls_is_found_behind_other_errors() {
+        let of_tls = || io::Error::new(io::ErrorKind::InvalidData, rustls::Error::DecryptError);
+        assert!(is_of_tls(&of_tls()));
+        assert!(is_of_tls(&tonic::ConnectError(Box::new(io::Error::other(of_tls())))));
+        assert!(!is_of_tls(&tonic::ConnectError(Box::new(io::Error::from(
+            io::ErrorKind::ConnectionRefused
+        )))));
     }
 }

@@ -8,6 +8,7 @@ mod topic;
 use mainstem_records::{Record, slice_of};
 use prost::Message as _;
 use regex::bytes::{Regex, RegexBuilder};
+use tonic::Status;
 
 use crate::proto::{self, criterion::Matches};
 use crate::slices::SliceRange;
@@ -23,6 +24,8 @@ pub const FILTER_BYTES_MAX: usize = 32 << 10;
 pub const PATTERN_BYTES_MAX: usize = 4 << 10;
 /// A filter has at most this many patterns.
 pub const PATTERNS_MAX: usize = 32;
+/// All filters that are in use at a publisher have at most this many patterns, equal filters once.
+pub const PATTERNS_IN_ALL_MAX: usize = 1_024;
 /// What a compiled pattern and its lazy automaton may take each.
 const COMPILED_BYTES_MAX: usize = 256 << 10;
 const NESTING_MAX: u32 = 64;
@@ -39,6 +42,12 @@ pub enum FilterError {
     /// It has too many patterns.
     #[error("the filter has more than {PATTERNS_MAX} patterns; join some by |")]
     TooManyPatterns,
+    /// The filters that are in use at a publisher have too many with it.
+    #[error(
+        "the filters that are in use at this publisher would have more than {PATTERNS_IN_ALL_MAX} patterns with this one; join some by |, \
+         or use prefixes"
+    )]
+    TooManyInAll,
     /// A pattern is too long.
     #[error("a pattern of the filter has {bytes} bytes, and {PATTERN_BYTES_MAX} are the most")]
     PatternTooLong {
@@ -64,6 +73,17 @@ pub enum FilterError {
     /// A criterion says nothing, which a later version of the protocol may.
     #[error("a criterion of the filter is empty, or of a later version of the protocol")]
     Empty,
+}
+
+impl FilterError {
+    /// The status of gRPC that says so.
+    pub(crate) fn to_status(&self) -> Status {
+        match self {
+            // Where others end, it may be possible.
+            FilterError::TooManyInAll => Status::resource_exhausted(self.to_string()),
+            _ => Status::invalid_argument(self.to_string()),
+        }
+    }
 }
 
 /// A compiled filter.
@@ -101,6 +121,19 @@ impl Filter {
         };
         let (exclude, include) = (compile(&filter.exclude)?, compile(&filter.include)?);
         Ok(Filter { exclude, include })
+    }
+
+    /// How many patterns a filter has that is to be compiled.
+    ///
+    /// # Errors
+    /// [`FilterError::TooManyPatterns`].
+    pub(crate) fn patterns_of(filter: &proto::Filter) -> Result<usize, FilterError> {
+        let of = |criterion: &proto::Criterion| match &criterion.matches {
+            Some(Matches::KeyPatterns(texts)) => texts.any.len(),
+            _ => 0,
+        };
+        let patterns: usize = filter.exclude.iter().chain(&filter.include).map(of).sum();
+        if patterns > PATTERNS_MAX { Err(FilterError::TooManyPatterns) } else { Ok(patterns) }
     }
 
     /// Returns true if it lets everything pass.

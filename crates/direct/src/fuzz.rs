@@ -115,7 +115,8 @@ pub fn from_publisher(data: &[u8]) {
     inbox.open(&config);
     let mut due = None;
     for (frame, number) in frames(data).into_iter().zip(0..) {
-        let Ok(FromPublisher { frame: Some(frame) }) = FromPublisher::decode(frame) else { continue };
+        let Ok(FromPublisher { frame: Some(frame), end }) = FromPublisher::decode(frame) else { continue };
+        inbox.note_end(end);
         let is_opened = matches!(frame, from_publisher::Frame::Opened(_));
         if inbox.take(frame).is_err() {
             inbox.open(&config);

@@ -174,7 +174,7 @@ impl Holding {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Instance {
     connection: Connection,
     name: String,
@@ -184,7 +184,7 @@ struct Instance {
 }
 
 /// The slices of one consumer.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Handover {
     generation: u64,
     parts: Vec<Part>,
@@ -218,7 +218,7 @@ impl Holder {
 }
 
 /// An instance was lost, and may come back.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Lost {
     holder: Holder,
     assignment: u64,

@@ -6,10 +6,13 @@
 //! append (any thread, any process) ──▶ queue ──wakes──▶ sync ──▶ chunk for all streams ──▶ appends return
 //! ```
 //!
-//! What is appended during a sync is in the next one, so that many appends share each. Readers see what was synced and nothing
+//! What is appended during a sync is in the next one, so that many appends share each; where several did, the next sync lets those that come
+//! with its first one share it. Readers see what was synced and nothing
 //! else, unless [`Visibility::Mapped`] is chosen.
 
 mod appending;
+mod blocks;
+mod gathering;
 mod identity;
 mod older;
 
@@ -18,13 +21,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mainstem_queue::{Appender, Options, Queue, Start, Tailer, Wait};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 pub use appending::{NewEvent, ToEvent};
+use blocks::Blocks;
+use gathering::Gathering;
 pub(crate) use identity::{Identity, ServingLock};
 pub(crate) use older::OlderReader;
 
@@ -34,6 +39,8 @@ use crate::resume::{JournalId, JournalView};
 
 /// What is sent at once, and so an event with its key and headers, has at most so many bytes.
 pub const FRAME_BYTES_MAX: usize = 4 << 20;
+/// The newest events are in memory anyway: of its mapped segments a journal keeps no more resident than what is read at once.
+const RESIDENT_BYTES: usize = CHUNK_BYTES;
 /// The journal's thread looks so often whether it is to end.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -58,7 +65,8 @@ pub struct JournalOptions {
 impl JournalOptions {
     /// What [`Journal::open`] takes: kept for ever, visible when synced, named as its directory.
     pub fn new() -> JournalOptions {
-        JournalOptions { queue: Options::new().segment_bytes(16 << 20), ..JournalOptions::default() }
+        let queue = Options::new().segment_bytes(16 << 20).resident_bytes(RESIDENT_BYTES);
+        JournalOptions { queue, ..JournalOptions::default() }
     }
 
     /// The queue's own options, such as retention, which count when the journal is made.
@@ -176,6 +184,8 @@ impl Journal {
             queue: queue.clone(),
             shared: shared.clone(),
             visibility: options.visibility,
+            gathering: Gathering::new(end),
+            blocks: Blocks::default(),
         };
         let thread = thread::Builder::new().name(format!("direct-{name}")).spawn(move || worker.run());
         let thread = thread.map_err(|error| DirectError::io("starting a thread for", directory, error))?;
@@ -306,6 +316,9 @@ struct Worker {
     tailer: Tailer,
     shared: Arc<Shared>,
     visibility: Visibility,
+    gathering: Gathering,
+    /// Of the ring's chunks.
+    blocks: Blocks,
 }
 
 impl Worker {
@@ -328,20 +341,31 @@ impl Worker {
         if self.visibility == Visibility::Mapped {
             self.show(self.queue.ends().next)?;
         }
+        self.gather();
         let synced = self.queue.sync()?;
+        self.gathering.synced(synced);
         crate::stages::synced(synced);
         self.show(synced)?;
         self.complete(synced);
         Ok(())
     }
 
+    /// Lets appends that come now share the sync.
+    fn gather(&self) {
+        let Some(mut arrivals) = self.gathering.begin(self.queue.ends().next) else { return };
+        let begun = Instant::now();
+        while self.gathering.goes_on(&mut arrivals, begun.elapsed(), self.queue.ends().next) {
+            // Who appends may need this core.
+            std::thread::yield_now();
+        }
+    }
+
     /// Makes events before `end` visible.
     fn show(&mut self, end: i64) -> Result<()> {
         while self.tailer.position() < end {
-            let mut bytes = Vec::new();
-            let read = self.tailer.read_batches(end, CHUNK_BYTES, &mut bytes)?;
-            bytes.shrink_to_fit();
-            self.shared.ring.push(Chunk::new(read.start, read.end, bytes.into(), &self.shared.counters));
+            let read = self.tailer.read_batches(end, CHUNK_BYTES, self.blocks.buffer())?;
+            let bytes = self.blocks.keep();
+            self.shared.ring.push(Chunk::new(read.start, read.end, bytes, &self.shared.counters));
         }
         Ok(())
     }

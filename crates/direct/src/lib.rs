@@ -23,6 +23,7 @@
 //! | [`Filter`] | which events pass |
 //! | [`Credit`] | when the next frame may be sent |
 //! | [`Sequence`] | whether a frame is the one that is due |
+//! | `pace.rs` | when the past may be read further while others are sent new events |
 //! | `cursor.rs` | which frame an instance is sent next, and through which filters |
 //! | `subscription.rs` | from which offset another filter holds, and what is kept before an instance learns it |
 //! | `consumer/inbox.rs` | what a consumer takes, says, and keeps over a reconnection |
@@ -44,6 +45,8 @@ mod journal;
 mod kept;
 mod lens_cache;
 mod member;
+mod pace;
+mod past;
 pub mod proto;
 mod publisher;
 mod resume;
@@ -63,8 +66,8 @@ pub use consumer::{Address, Consumer, ConsumerConfig, ConsumerEvent, Positions, 
 pub use credit::{CREDIT_BYTES_MAX, Credit};
 pub use error::{DirectError, Refused, Result};
 pub use filter::{
-    FILTER_BYTES_MAX, Filter, FilterError, PATTERN_BYTES_MAX, PATTERNS_MAX, TAG_HEADER, TOPIC_HEADER,
-    TopicPattern, criteria,
+    FILTER_BYTES_MAX, Filter, FilterError, PATTERN_BYTES_MAX, PATTERNS_IN_ALL_MAX, PATTERNS_MAX, TAG_HEADER,
+    TOPIC_HEADER, TopicPattern, criteria,
 };
 pub use handover::{
     Attempt, CLAIM_GRACE_MS, Connection, Effect, Handover, Held, Holder, INSTANCES_MAX, JoinError, Joining,

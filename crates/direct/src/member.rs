@@ -13,11 +13,39 @@ use crate::chunk::{Chunk, Counters};
 use crate::cursor::{Change, Cursor, Lenses, Next, Now};
 use crate::handover::{Attempt, Connection, Held, JoinError, Joining};
 use crate::lens_cache::LensCache;
-use crate::proto::{self, from_publisher::Frame};
+use crate::proto::{self, from_consumer, from_publisher::Frame};
 use crate::resume::{Epoch, JournalId, JournalView, RUNS_MAX, Received};
 use crate::slices::{Done, SliceRange};
 use crate::stream::check_name;
 use crate::subscription::{Control, Settings, Subscription};
+
+/// What an instance was granted.
+#[derive(Default)]
+pub(crate) struct Granted {
+    /// What it may see; none for everything.
+    pub(crate) filter: Option<proto::Filter>,
+    /// Whether it may change what is kept for all instances, by the time that it does; none if all may.
+    pub(crate) manage: Option<Box<AskManage>>,
+}
+
+/// Returns why a consumer may not be changed.
+pub(crate) type AskManage = dyn Fn() -> Result<(), Status> + Send + Sync;
+
+impl Granted {
+    fn check_manage(&self) -> Result<(), Status> {
+        let Some(ask) = &self.manage else { return Ok(()) };
+        ask().map_err(|refused| {
+            let words = refused.message();
+            Status::new(refused.code(), format!("the filter is not changed for all instances: {words}"))
+        })
+    }
+}
+
+impl std::fmt::Debug for Granted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Granted").field("filter", &self.filter).finish_non_exhaustive()
+    }
+}
 
 /// What an instance asks for when it comes.
 #[derive(Debug)]
@@ -26,6 +54,7 @@ pub(crate) struct Opening {
     pub(crate) instance: String,
     pub(crate) start: proto::Start,
     attempt: Option<Attempt>,
+    granted: Granted,
     /// What it may see and wants to see, beside the filter that is kept.
     filters: Vec<proto::Filter>,
     pinned: Option<SliceRange>,
@@ -35,11 +64,11 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// Reads `Open`, with the filter that the instance was granted.
+    /// Reads `Open`, with what the instance was granted.
     ///
     /// # Errors
     /// What of it makes no sense.
-    pub(crate) fn of(open: proto::Open, granted: Option<proto::Filter>) -> Result<Opening, Status> {
+    pub(crate) fn of(open: proto::Open, granted: Granted) -> Result<Opening, Status> {
         check_name("instance", &open.instance)?;
         let start = proto::Start::try_from(open.start)
             .map_err(|_| Status::invalid_argument("the start is of a later version of the protocol"))?;
@@ -57,7 +86,8 @@ impl Opening {
             instance: open.instance,
             start,
             attempt: open.attempt.as_ref().map(attempt_of),
-            filters: granted.into_iter().chain(open.filter).collect(),
+            filters: granted.filter.clone().into_iter().chain(open.filter).collect(),
+            granted,
             pinned,
             received,
             held,
@@ -70,7 +100,7 @@ impl Opening {
     /// # Errors
     /// [`Refused`](crate::Refused), or what is wrong with a filter.
     pub(crate) fn check(&self, view: &JournalView, lenses: &LensCache) -> Result<(), Status> {
-        lenses.lens(&self.filters).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        lenses.lens(&self.filters).map_err(|error| error.to_status())?;
         let checked = self.received.as_ref().map_or(Ok(()), |received| view.check_received(received));
         checked.map_err(|refused| refused.to_status())
     }
@@ -112,6 +142,7 @@ pub(crate) struct Member {
     mailbox: mpsc::UnboundedReceiver<Control>,
     settings: watch::Receiver<Settings>,
     lenses: Arc<LensCache>,
+    granted: Granted,
     filters: Vec<proto::Filter>,
     cursor: Cursor,
 }
@@ -128,7 +159,7 @@ impl Member {
         view: &JournalView,
     ) -> Result<Member, Status> {
         subscription.check(view).map_err(|refused| refused.to_status())?;
-        let Opening { instance, attempt, filters, pinned, held, credit_bytes, .. } = opening;
+        let Opening { instance, attempt, granted, filters, pinned, held, credit_bytes, .. } = opening;
         let mut settings = subscription.settings();
         let (seen_through, is_paused) = {
             let settings = settings.borrow_and_update();
@@ -150,7 +181,8 @@ impl Member {
             resumed: matches!(first, Some(Control::Assign { is_resumed: true, .. })),
         };
         let cursor = Cursor::new(opened, credit_bytes, seen_through, is_paused);
-        let mut member = Member { subscription, connection, mailbox, settings, lenses, filters, cursor };
+        let mut member =
+            Member { subscription, connection, mailbox, settings, lenses, granted, filters, cursor };
         if let Some(first) = first {
             member.cursor.obey(first)?;
         }
@@ -167,15 +199,18 @@ impl Member {
         time: Duration,
     ) -> Result<(), Status> {
         let frame = match message {
-            // A later version of the protocol may say more.
-            Some(proto::FromConsumer { frame: None }) => return Ok(()),
+            // A later version of the protocol may say more: it is there, by that.
+            Some(proto::FromConsumer { frame: None }) => Some(from_consumer::Frame::Alive(proto::Alive {})),
             Some(proto::FromConsumer { frame }) => frame,
             None => None,
         };
         match self.cursor.take(frame, time)? {
             Some(Change::Done(done)) => self.subscription.done(self.connection, &done),
             Some(Change::Released(done)) => self.subscription.released(self.connection, &done),
-            Some(Change::Filter(filter)) => self.subscription.keep_filter(&filter)?,
+            Some(Change::Filter(filter)) => {
+                self.granted.check_manage()?;
+                self.subscription.keep_filter(&filter)?;
+            }
             None => {}
         }
         Ok(())
@@ -243,8 +278,7 @@ impl Drop for Member {
 
 fn lenses_of(cache: &LensCache, filters: &[proto::Filter], settings: &Settings) -> Result<Lenses, Status> {
     let lens = |kept: &Option<proto::Filter>| {
-        let lens = cache.lens(filters.iter().chain(kept));
-        lens.map_err(|error| Status::invalid_argument(error.to_string()))
+        cache.lens(filters.iter().chain(kept)).map_err(|error| error.to_status())
     };
     let earlier = settings.earlier.iter().map(|one| Ok((one.until, lens(&one.filter)?)));
     let earlier = earlier.collect::<Result<_, Status>>()?;
@@ -254,4 +288,34 @@ fn lenses_of(cache: &LensCache, filters: &[proto::Filter], settings: &Settings) 
         from: settings.filtered_from,
         version: settings.version,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cursor::DEAD_AFTER;
+
+    #[test]
+    fn an_instance_of_a_later_version_is_heard_by_frames_that_are_not_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let queue = mainstem_queue::Queue::open(dir.path()).unwrap();
+        let epochs = [Epoch { epoch: 0, start: 0, run: 1 }].into();
+        let view = JournalView { id: JournalId([1; 16]), epochs, start: 0, end: 0 };
+        let subscription = Arc::new(Subscription::open(&queue, &view, "analytics", 0).unwrap());
+        let open = proto::Open { instance: "one".to_owned(), ..proto::Open::default() };
+        let opening = Opening::of(open, Granted::default()).unwrap();
+        let mut member = Member::join(subscription, Arc::default(), opening, &view).unwrap();
+        let mut until_silence = |time| loop {
+            match member.next(Now { time, end: 0, is_stopping: false }) {
+                Ok(Next::Frame(_)) => {}
+                other => break other.map(drop),
+            }
+        };
+        assert!(until_silence(DEAD_AFTER - Duration::from_millis(1)).is_ok());
+        let silent = until_silence(DEAD_AFTER).unwrap_err();
+        assert!(silent.message().contains("was not heard of"), "{silent:?}");
+        member.take(Some(proto::FromConsumer { frame: None }), DEAD_AFTER).unwrap();
+        let is_heard = member.next(Now { time: DEAD_AFTER, end: 0, is_stopping: false });
+        assert!(is_heard.is_ok(), "{is_heard:?}");
+    }
 }

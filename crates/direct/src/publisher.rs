@@ -2,6 +2,7 @@
 
 mod connections;
 mod link;
+mod places;
 mod replay;
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
@@ -21,6 +22,8 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::chunk::{Transform, Transformed};
 use crate::error::{DirectError, Result, causes};
 use crate::journal::Journal;
+use crate::member::{AskManage, Granted};
+use crate::past::Past;
 use crate::proto::publisher_server::{Publisher as Service, PublisherServer};
 use crate::proto::{self, FromConsumer, from_consumer};
 use crate::session::{ALIVE_EVERY, DEAD_AFTER, Session};
@@ -28,10 +31,15 @@ use crate::stages::Frames;
 use crate::stream::Stream;
 use crate::tls::{Pem, ServerPem, ServerTls};
 use connections::{Connections, PeerInfo};
+use places::{Bounded, CALL_WITHIN, CALLS_MAX, Places, SESSIONS_MAX};
 use replay::{REPLAYS_MAX, Replaying};
 
 /// Frames of consumers are small: a filter, or finished ranges.
 const INBOUND_BYTES_MAX: usize = 128 << 10;
+/// What a client may have sent that is not read yet, of a call and of a connection: the windows of HTTP/2 towards the publisher. Those
+/// towards consumers are the consumers' own.
+const CALL_WINDOW_BYTES: u32 = 64 << 10;
+const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 /// Subscriptions of one connection.
 const STREAMS_OF_CONNECTION_MAX: u32 = 1_024;
 /// Consumers' positions are kept so often.
@@ -67,7 +75,7 @@ pub enum Call {
     Subscribe,
     /// It asks for streams and consumers.
     Describe,
-    /// It changes a consumer.
+    /// It changes a consumer, from outside or as one of its instances ([`Consumer::keep_filter`](crate::Consumer::keep_filter)).
     Manage,
 }
 
@@ -101,6 +109,7 @@ pub struct Publisher {
     client_authorities: Option<Pem>,
     is_insecure: bool,
     judge: Option<Arc<Judge>>,
+    sessions_max: Option<usize>,
 }
 
 impl std::fmt::Debug for Publisher {
@@ -175,6 +184,13 @@ impl Publisher {
         self
     }
 
+    /// Serves so many instances at one time, of all streams together: 4,096 by default, 1 at least. Others are refused until one goes, and
+    /// try again.
+    pub fn sessions_max(mut self, sessions_max: usize) -> Publisher {
+        self.sessions_max = Some(sessions_max.max(1));
+        self
+    }
+
     /// Serves at `HOST:PORT` until the future is dropped or it fails.
     ///
     /// # Errors
@@ -195,6 +211,7 @@ impl Publisher {
         let tls = self.server_tls()?;
         let streams = self.open_streams()?;
         let judge = self.judge;
+        let sessions_max = self.sessions_max.unwrap_or(SESSIONS_MAX);
         let at = resolve(address)?;
         if !at.ip().is_loopback() && tls.is_none() && !self.is_insecure {
             return Err(DirectError::Invalid(format!(
@@ -209,6 +226,7 @@ impl Publisher {
         let shared = Arc::new(Shared {
             streams,
             judge,
+            sessions: Places::new(sessions_max, "instances are connected to this publisher"),
             replays: Arc::new(Semaphore::new(REPLAYS_MAX)),
             stops: stops.clone(),
         });
@@ -216,10 +234,11 @@ impl Publisher {
             .http2_keepalive_interval(Some(ALIVE_EVERY))
             .http2_keepalive_timeout(Some(DEAD_AFTER - ALIVE_EVERY))
             .max_concurrent_streams(STREAMS_OF_CONNECTION_MAX)
-            .initial_stream_window_size(1 << 20)
-            .initial_connection_window_size(4 << 20);
+            .initial_stream_window_size(CALL_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
         let connections = Connections::new(tls.clone());
         let service = PublisherServer::from_arc(shared.clone()).max_decoding_message_size(INBOUND_BYTES_MAX);
+        let service = Bounded::new(service, CALLS_MAX, CALL_WITHIN);
         let (incoming, mut is_stopped) = (connections.clone().accept(listener), stops.clone());
         let stopping = connections.clone();
         let served = server.serve_with_incoming_shutdown(service, incoming, async move {
@@ -295,6 +314,7 @@ impl Publisher {
                 "the publisher has no stream; add one (Publisher::stream)".to_owned(),
             ));
         }
+        let past = Arc::<Past>::default();
         let mut streams: Vec<Arc<Stream>> = Vec::new();
         for (journal, name, transform) in &self.streams {
             let name = name.clone().unwrap_or_else(|| journal.name().to_owned());
@@ -309,8 +329,10 @@ impl Publisher {
                     "{directory} is served by two streams, which one can have"
                 )));
             }
-            streams.push(Arc::new(Stream::new(journal.clone(), name, transform.clone())?));
+            streams.push(Arc::new(Stream::new(journal.clone(), name, transform.clone(), past.clone())?));
         }
+        let patterns = crate::lens_cache::Patterns::default();
+        streams.iter().for_each(|stream| stream.lenses().count_among(&patterns));
         Ok(streams)
     }
 }
@@ -373,9 +395,16 @@ impl Drop for Serving {
     }
 }
 
+/// The certificates that the client of a request has shown.
+fn certificates_of<T>(request: &Request<T>) -> Vec<Vec<u8>> {
+    request.extensions().get::<PeerInfo>().map(PeerInfo::certificates).unwrap_or_default()
+}
+
 struct Shared {
     streams: Vec<Arc<Stream>>,
     judge: Option<Arc<Judge>>,
+    /// Places for instances.
+    sessions: Places,
     /// Places for replays.
     replays: Arc<Semaphore>,
     stops: watch::Receiver<bool>,
@@ -412,10 +441,22 @@ impl Shared {
         consumer: &str,
     ) -> Result<Grant, Status> {
         let Some(judge) = &self.judge else { return Ok(Grant::Everything) };
-        let certificates =
-            request.extensions().get::<PeerInfo>().map(PeerInfo::certificates).unwrap_or_default();
-        let access = Access { call, stream, consumer, metadata: request.metadata(), certificates };
+        let (metadata, certificates) = (request.metadata(), certificates_of(request));
+        let access = Access { call, stream, consumer, metadata, certificates };
         judge(&access).map_err(Status::permission_denied)
+    }
+
+    /// Judges changes of a consumer by one of its instances when they come; none if nobody judges.
+    fn judge_changes<T>(&self, request: &Request<T>, stream: &str, consumer: &str) -> Option<Box<AskManage>> {
+        let judge = self.judge.clone()?;
+        let (metadata, certificates) = (request.metadata().clone(), certificates_of(request));
+        let (stream, consumer) = (stream.to_owned(), consumer.to_owned());
+        Some(Box::new(move || {
+            let (call, certificates) = (Call::Manage, certificates.clone());
+            let (stream, consumer) = (stream.as_str(), consumer.as_str());
+            let access = Access { call, stream, consumer, metadata: &metadata, certificates };
+            judge(&access).map(drop).map_err(Status::permission_denied)
+        }))
     }
 
     async fn open_session(
@@ -429,10 +470,12 @@ impl Shared {
             return Err(Status::invalid_argument("the first frame has to be Open"));
         };
         (asked.stream, asked.consumer) = (open.stream.clone(), open.consumer.clone());
-        let granted = match self.judge(&request, Call::Subscribe, &open.stream, &open.consumer)? {
+        let filter = match self.judge(&request, Call::Subscribe, &open.stream, &open.consumer)? {
             Grant::Everything => None,
             Grant::Only(filter) => Some(filter),
         };
+        let manage = self.judge_changes(&request, &open.stream, &open.consumer);
+        let granted = Granted { filter, manage };
         let stream = self.stream(&open.stream)?.clone();
         Session::open(stream, open, request.into_inner(), granted, self.stops.clone())
     }
@@ -514,10 +557,12 @@ impl Service for Shared {
         request: Request<Streaming<FromConsumer>>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
         let mut asked = Asked::new(&request, Call::Subscribe, "", "");
+        // Before anything of it is read. What is refused here is not in the log each time.
+        let place = self.sessions.take()?;
         let session = self.open_session(request, &mut asked).await;
         let session = asked.log(session)?;
-        let frames = futures_util::stream::unfold(session, |mut session| async {
-            session.next_frame().await.map(|frame| (frame, session))
+        let frames = futures_util::stream::unfold((session, place), |(mut session, place)| async {
+            session.next_frame().await.map(|frame| (frame, (session, place)))
         });
         Ok(Response::new(Frames { frames: Box::pin(frames), consumer: asked.consumer, peer: asked.peer }))
     }

@@ -15,7 +15,7 @@ use crate::chunk::Found;
 pub(crate) use crate::cursor::{ALIVE_EVERY, DEAD_AFTER};
 use crate::cursor::{Next, Now};
 use crate::journal::OlderReader;
-use crate::member::{Member, Opening};
+use crate::member::{Granted, Member, Opening};
 use crate::proto::{self, from_publisher::Frame};
 use crate::stream::Stream;
 
@@ -44,7 +44,7 @@ impl Session {
         stream: Arc<Stream>,
         open: proto::Open,
         inbound: Streaming<proto::FromConsumer>,
-        granted: Option<proto::Filter>,
+        granted: Granted,
         stops: watch::Receiver<bool>,
     ) -> Result<Session, Status> {
         let opening = Opening::of(open, granted)?;
@@ -55,7 +55,7 @@ impl Session {
         let subscription = stream.subscription(&opening.consumer, opening.start)?;
         let (consumer, instance) = (opening.consumer.clone(), opening.instance.clone());
         let member = Member::join(subscription, stream.lenses().clone(), opening, &view)?;
-        let older = OlderReader::new(stream.journal().clone());
+        let older = OlderReader::new(stream.journal().clone(), stream.past().clone());
         tracing::debug!("instance {instance} of consumer {consumer} reads stream {}", stream.name());
         Ok(Session {
             stream,
@@ -77,7 +77,10 @@ impl Session {
             return None;
         }
         match self.next().await {
-            Ok(Some(frame)) => Some(Ok(proto::FromPublisher { frame: Some(frame) })),
+            Ok(Some(frame)) => {
+                let end = *self.ends.borrow();
+                Some(Ok(proto::FromPublisher { frame: Some(frame), end }))
+            }
             Ok(None) => {
                 self.is_over = true;
                 None
@@ -154,11 +157,22 @@ impl Session {
             Found::End => return Ok(None),
             Found::Chunk(chunk) => {
                 self.older.close();
+                self.stream.past().sends_live();
                 chunk
             }
             Found::Older => Arc::new(self.older.read(offset).await?),
         };
-        let time = self.time();
-        self.member.read(&chunk, self.stream.journal().counters(), time)
+        let (began, time) = (Instant::now(), self.time());
+        let frame = self.member.read(&chunk, self.stream.journal().counters(), time)?;
+        self.older.end_turn(began.elapsed(), bytes_of(frame.as_ref()));
+        Ok(frame)
+    }
+}
+
+/// What events take of a frame.
+fn bytes_of(frame: Option<&Frame>) -> usize {
+    match frame {
+        Some(Frame::Records(records)) => records.batches.len(),
+        _ => 0,
     }
 }

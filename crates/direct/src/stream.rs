@@ -13,6 +13,7 @@ use crate::chunk::Transform;
 use crate::error::{DirectError, Result};
 use crate::journal::Journal;
 use crate::lens_cache::LensCache;
+use crate::past::Past;
 use crate::proto::{self, manage_request::Action, reset::To};
 use crate::slices::SliceRange;
 use crate::subscription::Subscription;
@@ -28,6 +29,7 @@ pub(crate) struct Stream {
     name: String,
     subscriptions: Mutex<BTreeMap<String, Arc<Subscription>>>,
     lenses: Arc<LensCache>,
+    past: Arc<Past>,
 }
 
 impl std::fmt::Debug for Stream {
@@ -37,8 +39,13 @@ impl std::fmt::Debug for Stream {
 }
 
 impl Stream {
-    /// Opens all that is kept of its consumers.
-    pub(crate) fn new(journal: Journal, name: String, transform: Option<Arc<Transform>>) -> Result<Stream> {
+    /// Opens all that is kept of its consumers. The streams of a publisher share what is known of reads of the past.
+    pub(crate) fn new(
+        journal: Journal,
+        name: String,
+        transform: Option<Arc<Transform>>,
+        past: Arc<Past>,
+    ) -> Result<Stream> {
         let mut subscriptions = BTreeMap::new();
         let view = journal.view();
         for consumer in Subscription::names(journal.directory())? {
@@ -46,7 +53,7 @@ impl Stream {
             subscriptions.insert(consumer, Arc::new(opened));
         }
         let (subscriptions, lenses) = (Mutex::new(subscriptions), Arc::new(LensCache::new(transform)));
-        Ok(Stream { journal, name, subscriptions, lenses })
+        Ok(Stream { journal, name, subscriptions, lenses, past })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -86,6 +93,10 @@ impl Stream {
 
     pub(crate) fn lenses(&self) -> &Arc<LensCache> {
         &self.lenses
+    }
+
+    pub(crate) fn past(&self) -> &Arc<Past> {
+        &self.past
     }
 
     pub(crate) fn describe(&self) -> proto::StreamInfo {
@@ -152,23 +163,33 @@ impl Stream {
                 let offset = self.offset_of(reset)?;
                 subscription.reset(offset).map_err(internal)?;
             }
-            Action::Filter(filter) => subscription.keep_filter(filter)?,
+            Action::Filter(filter) => {
+                // Where there are too many patterns with it, nothing is kept that no instance could go by.
+                let _lens = self.lenses.lens([filter]).map_err(|error| error.to_status())?;
+                subscription.keep_filter(filter)?;
+            }
             Action::Forget(_) => {
-                let name = subscription.name();
-                // No instance of a new one comes meanwhile.
-                let mut subscriptions = self.subscriptions.lock();
-                let forgotten = subscription.forget();
-                if matches!(forgotten, Ok(false)) {
-                    let reason = format!("consumer {name} has instances that are connected; stop them first");
-                    return Err(Status::failed_precondition(reason));
-                }
-                subscriptions.remove(name);
-                forgotten.map_err(internal)?;
+                self.forget(&subscription)?;
                 return Ok(proto::ManageReply { consumer: None });
             }
         }
         let end = self.journal.end();
         Ok(proto::ManageReply { consumer: Some(self.describe_consumer(&subscription, end)) })
+    }
+
+    /// Forgets a consumer; one of its name that has come since it was forgotten by another call stays.
+    fn forget(&self, subscription: &Arc<Subscription>) -> Result<(), Status> {
+        let name = subscription.name();
+        // No instance of a new one comes meanwhile.
+        let mut subscriptions = self.subscriptions.lock();
+        if !subscription.forget().map_err(internal)? {
+            let reason = format!("consumer {name} has instances that are connected; stop them first");
+            return Err(Status::failed_precondition(reason));
+        }
+        if subscriptions.get(name).is_some_and(|known| Arc::ptr_eq(known, subscription)) {
+            subscriptions.remove(name);
+        }
+        Ok(())
     }
 
     fn offset_of(&self, reset: &proto::Reset) -> Result<i64, Status> {
@@ -210,4 +231,26 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Status> {
 pub(crate) fn internal(error: DirectError) -> Status {
     tracing::error!("{error}");
     Status::internal(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_that_is_forgotten_twice_takes_none_of_its_name_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Journal::open(dir.path().join("cart")).unwrap();
+        let stream = Stream::new(journal, "cart".to_owned(), None, Arc::default()).unwrap();
+        let consumer = || stream.subscription("analytics", proto::Start::Earliest).unwrap();
+        let known = consumer();
+        stream.forget(&known).unwrap();
+        // It comes anew between two calls that have found the same one.
+        let anew = consumer();
+        assert!(!Arc::ptr_eq(&known, &anew));
+        stream.forget(&known).unwrap();
+        assert!(Arc::ptr_eq(&anew, &consumer()), "another one has the same file");
+        stream.forget(&anew).unwrap();
+        assert!(stream.subscriptions().is_empty());
+    }
 }

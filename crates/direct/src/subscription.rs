@@ -266,23 +266,28 @@ impl Subscription {
         }
     }
 
+    /// Has all instances go on at an offset, through the present filter alone. It is on the disk before any of them hears of it, and
+    /// the filter holds before any of them is assigned slices: none is sent events from there on through filters of before.
+    ///
+    /// # Errors
+    /// If it cannot be kept; then all is as it was.
     pub(crate) fn reset(&self, offset: i64) -> Result<()> {
         let mut state = self.state.lock();
-        let effects = state.handover.reset(offset, self.now_ms());
-        (state.is_dirty, state.diverged) = (true, None);
-        self.carry_out(&mut state, effects);
         let mut settings = self.settings.borrow().clone();
         settings.forget_earlier();
-        // An assignment may have been kept meanwhile, not on the disk.
-        state.is_dirty = true;
-        state.keep(&settings, Kept::OnDisk)?;
+        let effects = state.reset(offset, self.now_ms(), &settings)?;
         let mut sent = self.sent.lock();
         *sent = Sent { version: settings.version, to: 0 };
         self.settings.send_replace(settings);
+        drop(sent);
+        self.hand_out(&state, effects);
         Ok(())
     }
 
     /// Keeps other settings, and has all sessions follow them.
+    ///
+    /// # Errors
+    /// If they cannot be kept; then those of before hold.
     pub(crate) fn set(&self, change: impl FnOnce(&mut Settings)) -> Result<()> {
         let mut state = self.state.lock();
         let mut settings = self.settings.borrow().clone();
@@ -304,6 +309,9 @@ impl Subscription {
     }
 
     /// Has another filter hold for all instances, from an offset on that none of them was sent; returns that.
+    ///
+    /// # Errors
+    /// If it cannot be kept; then that of before holds.
     pub(crate) fn set_filter(&self, filter: Option<proto::Filter>) -> Result<i64> {
         let mut state = self.state.lock();
         let mut settings = self.settings.borrow().clone();
@@ -333,15 +341,19 @@ impl Subscription {
     }
 
     /// Deletes what is kept of it, if no instance is connected; false if one is.
+    ///
+    /// # Errors
+    /// If it cannot be deleted; then it is as it was.
     pub(crate) fn forget(&self) -> Result<bool> {
         let mut state = self.state.lock();
         if state.handover.instances().next().is_some() {
             return Ok(false);
         }
-        match state.keeper.take() {
-            Some(keeper) => keeper.delete().map(|()| true),
-            None => Ok(true),
+        if let Some(keeper) = &mut state.keeper {
+            keeper.delete()?;
         }
+        state.keeper = None;
+        Ok(true)
     }
 
     fn carry_out(&self, state: &mut State, effects: Vec<Effect>) {
@@ -350,6 +362,11 @@ impl Subscription {
             state.is_dirty = true;
             self.keep(state, Kept::Written);
         }
+        self.hand_out(state, effects);
+    }
+
+    /// Has instances hear of what was decided.
+    fn hand_out(&self, state: &State, effects: Vec<Effect>) {
         for effect in effects {
             let (connection, control) = match effect {
                 Effect::Assign { connection, assignment, slices, offset, is_resumed, parts } => {
@@ -400,6 +417,21 @@ impl Drop for Subscription {
 }
 
 impl State {
+    /// Has all slices go on at an offset; returns what instances are to hear of that once it counts.
+    ///
+    /// # Errors
+    /// If it cannot be kept; then nothing has changed, and what was kept before is written again.
+    fn reset(&mut self, offset: i64, now_ms: u64, settings: &Settings) -> Result<Vec<Effect>> {
+        let (handover, diverged) = (self.handover.clone(), self.diverged);
+        let effects = self.handover.reset(offset, now_ms);
+        (self.is_dirty, self.diverged) = (true, None);
+        let kept = self.keep(settings, Kept::OnDisk);
+        if kept.is_err() {
+            (self.handover, self.diverged) = (handover, diverged);
+        }
+        kept.map(|()| effects)
+    }
+
     fn keep(&mut self, settings: &Settings, kept: Kept) -> Result<()> {
         let Some(keeper) = &mut self.keeper else { return Ok(()) };
         if !std::mem::take(&mut self.is_dirty) {
@@ -424,6 +456,66 @@ mod tests {
     fn view(epoch: i32, runs: &[(u64, i64)], end: i64) -> JournalView {
         let run = |&(run, start): &(u64, i64)| Epoch { epoch, start, run };
         JournalView { id: JournalId([1; 16]), epochs: runs.iter().map(run).collect(), start: 0, end }
+    }
+
+    /// A disk in memory. What is to be on it can be looked at meanwhile, or fails.
+    #[derive(Clone, Default)]
+    struct Disk(Arc<Mutex<Contents>>);
+
+    #[derive(Default)]
+    struct Contents {
+        kept: Vec<u8>,
+        on_sync: Option<Box<OnSync>>,
+    }
+
+    type OnSync = dyn FnMut() -> Result<()> + Send;
+
+    impl Disk {
+        fn on_sync(&self, on_sync: impl FnMut() -> Result<()> + Send + 'static) {
+            self.0.lock().on_sync = Some(Box::new(on_sync));
+        }
+
+        fn is_sound(&self) {
+            let before = self.0.lock().on_sync.take();
+            drop(before);
+        }
+    }
+
+    impl std::fmt::Debug for Disk {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("Disk")
+        }
+    }
+
+    impl Keeper for Disk {
+        fn write(&mut self, bytes: &[u8], is_synced: bool) -> Result<()> {
+            let mut contents = self.0.lock();
+            // Where a sync fails, it may be there all the same.
+            bytes.clone_into(&mut contents.kept);
+            let on_sync = contents.on_sync.as_mut().filter(|_| is_synced);
+            on_sync.map_or(Ok(()), |on_sync| on_sync())
+        }
+
+        fn seek(&mut self, _: i64) {}
+
+        fn to_sync(&self) -> Option<crate::kept::Syncing> {
+            None
+        }
+
+        fn synced(&mut self, _: u64) {}
+
+        fn delete(&mut self) -> Result<()> {
+            let mut contents = self.0.lock();
+            contents.on_sync.as_mut().map_or(Ok(()), |on_sync| on_sync())
+        }
+    }
+
+    /// A consumer of a journal of 100 events, and where it is kept.
+    fn on_disk() -> (Arc<Subscription>, Disk) {
+        let disk = Disk::default();
+        let surroundings = Surroundings { keeper: Box::new(disk.clone()), clock: Box::new(|| 0) };
+        let restored = Restored::new(&view(0, &[(1, 0)], 100), 0, 7);
+        (Arc::new(Subscription::new("analytics", restored, surroundings).unwrap()), disk)
     }
 
     fn joined(subscription: &Subscription) -> Joined {
@@ -477,6 +569,72 @@ mod tests {
         assert_eq!(subscription.check(&longer), Ok(()));
         drop(subscription);
         assert_eq!(open(&longer).check(&longer), Ok(()));
+    }
+
+    #[test]
+    fn what_a_reset_decides_is_on_the_disk_before_an_instance_hears_of_it() {
+        let (subscription, disk) = on_disk();
+        let mut joined = joined(&subscription);
+        let before = assigned(&mut joined);
+        assert!(subscription.send(50, 0));
+        let filter = Some(criteria::only([criteria::tag("vip")]));
+        assert_eq!(subscription.set_filter(filter).unwrap(), 50);
+        let mailbox = Arc::new(Mutex::new(joined.mailbox));
+        let (meanwhile, heard) = (subscription.clone(), mailbox.clone());
+        disk.on_sync(move || {
+            assert!(heard.lock().try_recv().is_err(), "an instance hears of what is not on the disk");
+            assert!(meanwhile.send(60, 1), "what it has goes on");
+            Ok(())
+        });
+        subscription.reset(0).unwrap();
+        disk.is_sound();
+        let mut mailbox = mailbox.lock();
+        let revoked = mailbox.try_recv();
+        assert!(
+            matches!(revoked, Ok(Control::Revoke { assignment, is_lost: true }) if assignment == before),
+            "{revoked:?}"
+        );
+        assert!(matches!(mailbox.try_recv(), Ok(Control::Assign { offset: 0, is_resumed: false, .. })));
+        assert!(!subscription.send(10, 1), "the filters of before hold for nothing of it");
+        assert!(subscription.send(10, 2));
+        assert_eq!(subscription.set_filter(None).unwrap(), 10);
+    }
+
+    #[test]
+    fn what_cannot_be_kept_changes_nothing() {
+        let (subscription, disk) = on_disk();
+        let mut joined = joined(&subscription);
+        let assignment = assigned(&mut joined);
+        assert!(subscription.send(50, 0));
+        subscription.done(joined.connection, &Done { assignment, offset: 40, finished: Vec::new() });
+        let seen = || {
+            let snapshot = subscription.snapshot();
+            (snapshot.offset, snapshot.generation, snapshot.settings)
+        };
+        assert_eq!(seen(), (40, assignment, Settings::default()));
+        disk.on_sync(|| Err(DirectError::Closed));
+        let filter = Some(criteria::only([criteria::tag("vip")]));
+        let changes: [(&str, &dyn Fn() -> bool); 3] = [
+            ("reset", &|| subscription.reset(0).is_err()),
+            ("pause", &|| subscription.set(|settings| settings.is_paused = true).is_err()),
+            ("filter", &|| subscription.set_filter(filter.clone()).is_err()),
+        ];
+        for (change, fails) in changes {
+            assert!(fails(), "{change}");
+            assert_eq!(seen(), (40, assignment, Settings::default()), "{change}");
+            assert!(subscription.send(50, 0), "{change}: sessions go on");
+            // What is written next is what holds.
+            subscription.tick();
+            let kept = Restored::of(&disk.0.lock().kept, &view(0, &[(1, 0)], 100)).unwrap();
+            assert_eq!((kept.handover.frontier(), kept.settings), (40, Settings::default()), "{change}");
+        }
+        assert!(joined.mailbox.try_recv().is_err(), "instances have heard of nothing");
+        subscription.leave(joined.connection, false);
+        assert!(subscription.forget().is_err());
+        disk.is_sound();
+        // It is known still, and goes on.
+        assigned(&mut joined_as(&subscription, "one", None));
+        assert_eq!(subscription.snapshot().offset, 40);
     }
 
     #[test]

@@ -178,6 +178,31 @@ async fn a_consumer_shows_the_certificate_that_is_there_when_it_connects() {
     assert_eq!(shown, [known.client.clone(), second].map(|(certificate, _)| der(&certificate)));
 }
 
+/// Certificates are replaced one after the other, so that both ends do not agree for a while.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_that_had_a_connection_waits_for_a_certificate_that_it_accepts() {
+    let _ = log();
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(&dir.path().join("cart"));
+    let (known, other) = (certificates(), certificates());
+    let publisher =
+        |shown: &(String, String)| Publisher::new().stream(&journal).tls(shown.0.clone(), shown.1.clone());
+    let serving = publisher(&known.server).start("127.0.0.1:0").await.unwrap();
+    let place = serving.address();
+    let mut reader = Reader::new(ConsumerConfig::new(at(&serving).tls(&known.authority), "cart", "waits"));
+    journal.append("key", "1").await.unwrap();
+    reader.read(1).await;
+    serving.stop().await.unwrap();
+    let before = log().lines().count();
+    let serving = start_at(place, || publisher(&other.server)).await;
+    until_logged(before, &["WARN", "stream cart", "invalid peer certificate", "again in"]).await;
+    serving.stop().await.unwrap();
+    let _serving = start_at(place, || publisher(&known.server)).await;
+    journal.append("key", "2").await.unwrap();
+    reader.read(2).await;
+    assert_eq!(reader.offsets(), [0, 1]);
+}
+
 #[tokio::test]
 async fn keys_are_not_printed() {
     let known = certificates();

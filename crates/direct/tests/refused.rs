@@ -158,45 +158,54 @@ async fn two_unclean_histories_with_one_number_are_told_apart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_retention_has_taken_stops_the_consumer() {
+    let _ = log();
     let dir = tempfile::tempdir().unwrap();
     let options = mainstem_direct::JournalOptions::new();
     let journal = options
         .queue(|queue| queue.segment_bytes(64 << 10).retention_bytes(100_000))
-        .open(dir.path().join("cart"))
+        .open(dir.path().join("retained"))
         .unwrap();
     let serving = serve(&journal).await;
-    let mut reader = Reader::new(config(serving.address(), "cart"));
+    let mut reader = Reader::new(config(serving.address(), "retained"));
     journal.append("key", "first").await.unwrap();
     reader.read(1).await;
     reader.consumer.leave().await;
     for _ in 0..100 {
         journal.append("key", &[b'x'; 5_000]).await.unwrap();
     }
-    let refused = refusal(error_of(config(serving.address(), "cart")).await);
+    let refused = refusal(error_of(config(serving.address(), "retained")).await);
     assert!(matches!(refused, Refused::OutOfRange { offset: 1, end: 101, .. }), "{refused:?}");
     assert!(refused.to_string().contains("mainstem direct reset --to-earliest"));
+    let words =
+        ["Subscribe by 127.0.0.1:", "\"retained\"", "\"analytics\"", "offset 1 is not in the journal"];
+    until_logged(0, &words).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_instance_of_a_name_fences_the_first() {
+    let _ = log();
     let dir = tempfile::tempdir().unwrap();
-    let journal = open(&dir.path().join("cart"));
+    let journal = open(&dir.path().join("fenced"));
     let serving = serve(&journal).await;
-    let mut first = Reader::new(config(serving.address(), "cart").instance("one"));
+    let of_name = || config(serving.address(), "fenced").instance("one");
+    let mut first = Reader::new(of_name());
     while first.assigned.is_none() {
         first.step().await.unwrap();
     }
-    let mut second = Reader::new(config(serving.address(), "cart").instance("one"));
+    let mut second = Reader::new(of_name());
     journal.append("key", "value").await.unwrap();
     second.read(1).await;
     assert_eq!(until_refused(first).await, Refused::Fenced);
-    let pinned = |from, to| config(serving.address(), "cart").pinned(SliceRange::new(from, to).unwrap());
+    let ended = "instance one of consumer analytics of stream fenced ends: another connection has the place";
+    until_logged(0, &[ended]).await;
+    let pinned = |from, to| config(serving.address(), "fenced").pinned(SliceRange::new(from, to).unwrap());
     let mixed = error_of(pinned(0, 512)).await.to_string();
     assert!(mixed.contains("pin those of all, or of none"), "{mixed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_makes_no_sense_is_refused_and_the_publisher_lives() {
+    let _ = log();
     let dir = tempfile::tempdir().unwrap();
     let journal = open(&dir.path().join("cart"));
     let serving = serve(&journal).await;
@@ -212,8 +221,12 @@ async fn what_makes_no_sense_is_refused_and_the_publisher_lives() {
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00", &[0xff; 5_000]]
     {
         let mut socket = TcpStream::connect(address).await.unwrap();
+        let peer = format!("the connection of {} ", socket.local_addr().unwrap());
         // The other end may be faster with closing it.
         let _ = socket.write_all(bytes).await;
+        let _ = socket.shutdown().await;
+        assert!(tokio::time::timeout(support::DEADLINE, is_ended(&mut socket)).await.expect("it ends"));
+        until_logged(0, &[&peer, "has ended without a request"]).await;
     }
     journal.append("key", "value").await.unwrap();
     Reader::new(config(address, "cart")).read(1).await;
@@ -508,6 +521,10 @@ async fn by_tls_both_ends_know_each_other() {
         assert!(error.contains(words) || error.contains("alert"), "{words}: {error}");
         until_logged(before, &["has ended without a request", logged]).await;
     }
+    // A consumer that never had a connection says so, and one that has waits for another certificate (certificates.rs).
+    let error = error_of(read(address.clone().tls(&other.authority))).await;
+    assert!(matches!(error, DirectError::Tls { .. }), "{error:?}");
+    assert!(error.to_string().contains("invalid peer certificate"), "{error}");
     let serving_plain = serve(&open(&dir.path().join("plain"))).await;
     let before = log().lines().count();
     let by_tls = Address::new(&format!("grpc://localhost:{}", serving_plain.address().port())).unwrap();

@@ -6,10 +6,13 @@ mod support;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use mainstem_direct::proto::manage_request::Action;
 use mainstem_direct::proto::{self, reset::To};
-use mainstem_direct::{ConsumerEvent, Done, NewEvent, Publisher, Transformed, criteria};
-use support::{Reader, admin, config, open, serve, serve_at, until};
+use mainstem_direct::{
+    Call, ConsumerConfig, ConsumerEvent, DirectError, Done, Grant, NewEvent, Publisher, Transformed, criteria,
+};
+use support::{DEADLINE, Reader, address, admin, config, open, serve, serve_at, until};
 
 fn reset(to: To) -> Action {
     Action::Reset(proto::Reset { to: Some(to) })
@@ -271,7 +274,7 @@ async fn consumers_are_managed_while_they_run_and_while_nothing_does() {
     admin.manage("cart", "analytics", reset(To::Offset(4))).await.unwrap();
     reader.read(18).await;
     assert_eq!(reader.offsets()[11..], [4, 5, 6, 7, 8, 9, 10]);
-    assert_eq!(reader.others, [ConsumerEvent::Lost { assignment: before }]);
+    assert_eq!(reader.others, [ConsumerEvent::Lost { assignment: before, by_reset: true }]);
     let refused = admin.manage("cart", "analytics", Action::Forget(proto::Forget {})).await.unwrap_err();
     assert!(refused.to_string().contains("are connected"), "{refused}");
     let unknown = admin.manage("cart", "missing", Action::Pause(proto::Pause {})).await.unwrap_err();
@@ -380,6 +383,49 @@ async fn what_a_client_sends_with_its_calls_is_seen_where_they_are_judged() {
     assert!(refused.to_string().contains("none of ours"), "{refused}");
     let mut admin = mainstem_direct::Admin::connect(with("Bearer tea")).await.unwrap();
     assert_eq!(admin.describe("").await.unwrap().len(), 1);
+}
+
+/// Who may read and not manage changes nothing for other instances, neither by a call nor as an instance.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_that_an_instance_keeps_for_all_is_judged_as_a_change_of_its_consumer() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(&dir.path().join("cart"));
+    let publisher = Publisher::new().stream(&journal).authorize(|access| {
+        let token = access.metadata.get("authorization").and_then(|token| token.to_str().ok());
+        match access.call {
+            Call::Manage if token != Some("manager") => Err("only managers change consumers".to_owned()),
+            _ => Ok(Grant::Everything),
+        }
+    });
+    let serving = publisher.start("127.0.0.1:0").await.unwrap();
+    journal.append("1", "value").await.unwrap();
+    let of = |token: &str| {
+        let address = support::address(serving.address()).metadata("Authorization", token);
+        ConsumerConfig::new(address, "cart", "analytics")
+    };
+    let filter = criteria::only([criteria::key("2")]);
+    let mut reader = Reader::new(of("reader"));
+    reader.read(1).await;
+    reader.consumer.keep_filter(filter.clone());
+    let refused = loop {
+        if let Err(error) = reader.step().await {
+            break error;
+        }
+    };
+    assert!(
+        matches!(refused, DirectError::Status { code: tonic::Code::PermissionDenied, .. }),
+        "{refused:?}"
+    );
+    assert!(refused.to_string().contains("only managers change consumers"), "{refused}");
+    let kept = async || {
+        let info = admin(serving.address()).await.describe("cart").await.unwrap().remove(0);
+        info.consumers[0].filter.clone()
+    };
+    assert_eq!((kept().await, reader.others.as_slice()), (None, &[][..]));
+    let mut manager = Reader::new(of("manager"));
+    manager.consumer.keep_filter(filter.clone());
+    assert!(filtered_from(&mut manager).await >= 1);
+    assert_eq!(kept().await, Some(filter));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -491,4 +537,45 @@ async fn a_stream_shows_what_its_transformation_makes() {
     let mut reader = Reader::new(config(serving.address(), "public"));
     let seen = reader.read(2).await;
     assert_eq!(seen, [(0, "public one".to_owned()), (2, "public three".to_owned())]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_past_is_read_in_small_pieces_while_another_consumer_is_sent_new_events() {
+    const PIECE_BYTES: usize = 64 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(&dir.path().join("cart"));
+    let serving = serve(&journal).await;
+    // 8 MiB in batches of 16 KiB, of which the newest 4 MiB are in memory.
+    let (batches, end) = (512, 512 * 16);
+    let events = || (0..16).map(|_| NewEvent::new("x".repeat(1_000)));
+    for appended in join_all((0..batches).map(|_| journal.append_many(events()))).await {
+        appended.unwrap();
+    }
+    let mut readers = 0;
+    let mut first_frame = async || {
+        readers += 1;
+        let name = format!("reader {readers}");
+        let mut reader = Reader::new(ConsumerConfig::new(address(serving.address()), "cart", name));
+        loop {
+            let event =
+                tokio::time::timeout(DEADLINE, reader.consumer.next()).await.expect("something comes");
+            if let ConsumerEvent::Records { from: 0, batches, .. } = event.unwrap() {
+                return batches.len();
+            }
+        }
+    };
+    assert!(first_frame().await > 2 * PIECE_BYTES, "there is no other consumer");
+    let mut live = Reader::new(config(serving.address(), "cart"));
+    live.read_to(end).await;
+    // A machine that stands still may take the time between both.
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    for new in 1.. {
+        journal.append("key", "a new one").await.unwrap();
+        live.read_to(end + new).await;
+        let bytes = first_frame().await;
+        if bytes <= PIECE_BYTES {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{bytes} bytes at once");
+    }
 }

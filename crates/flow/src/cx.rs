@@ -116,6 +116,10 @@ impl Cx {
     /// Goes on elsewhere in this partition when this attempt has returned `Ok`: all other messages that were read count as
     /// unread, and the committed offset follows.
     ///
+    /// Of a stream of a publisher (`grpc://`) this is a reset of the consumer, as by `mainstem direct reset`: all of its instances go on
+    /// there. Nothing of the partition is handled until the publisher has done it, also if that is away. If it refuses, such as an offset
+    /// that is not there, the application ends.
+    ///
     /// # Errors
     /// [`Fault::failed`] after the end of the attempt.
     pub fn seek(&self, offset: i64) -> Result<(), Fault> {

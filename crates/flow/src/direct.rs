@@ -4,6 +4,7 @@
 //! time, so that a partition comes and goes as those do.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,15 @@ use crate::transport::{BoxFuture, Commit, Event, Sink, Source};
 
 /// Positions go to the publisher so often.
 pub(crate) const COMMIT_EVERY: Duration = Duration::from_millis(100);
+/// A seek that its publisher could not take is tried again so long later.
+const SEEK_AGAIN: Duration = Duration::from_secs(1);
+/// When the application ends, a seek has so long.
+const SEEK_AT_END_WITHIN: Duration = Duration::from_secs(5);
+/// Why a partition is lost.
+const LOST: &str =
+    "its publisher has not heard of this process for too long, and may have given them to others";
+const RESET: &str = "the consumer was reset, so that they begin anew where it goes on";
+const SOUGHT: &str = "a handler has asked to go on elsewhere, where they begin anew";
 
 /// Changes how an application reads its streams.
 pub(crate) type ChangeConfig = Arc<dyn Fn(ConsumerConfig) -> ConsumerConfig + Send + Sync>;
@@ -60,6 +70,8 @@ struct Current {
     positions: Positions,
     /// What was committed last.
     done: Done,
+    /// The offset behind what was handed on.
+    handed_to: i64,
 }
 
 type Currents = Arc<Mutex<HashMap<TopicPartition, Current>>>;
@@ -68,11 +80,126 @@ type Currents = Arc<Mutex<HashMap<TopicPartition, Current>>>;
 struct Reading {
     partition: TopicPartition,
     address: Address,
-    consumer: Consumer,
+    config: ConsumerConfig,
+    /// None while it goes elsewhere.
+    consumer: Option<Consumer>,
+    /// Moves the consumer's position. Only a connection that is made behind that brings nothing of before.
+    seek: Option<BoxFuture<'static, Result>>,
+    /// What has come and was not handed on.
+    frame: Frame,
+    is_held: bool,
     /// It is being given up: a next assignment waits until that is done.
     is_revoking: bool,
     next_assigned: Option<Queued>,
-    end: Option<i64>,
+}
+
+impl Reading {
+    /// What comes next of it. The future may be dropped at will, and loses nothing.
+    async fn next(&mut self) -> Result<ConsumerEvent> {
+        if let Some(seek) = &mut self.seek {
+            let sought = seek.await;
+            self.seek = None;
+            sought?;
+            self.consumer = Some(Consumer::new(self.config.clone()));
+        }
+        match &mut self.consumer {
+            Some(consumer) => Ok(consumer.next().await?),
+            // Its seek has failed, by which the application ends.
+            None => std::future::pending().await,
+        }
+    }
+
+    fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+        match &mut self.consumer {
+            Some(consumer) if is_held => consumer.hold(),
+            Some(consumer) => consumer.resume(),
+            None => {}
+        }
+    }
+
+    /// Goes on at an offset, under the name that this instance has.
+    fn seek(&mut self, consumer: &str, offset: i64) {
+        (self.frame, self.is_held) = (Frame::default(), false);
+        (self.is_revoking, self.next_assigned) = (false, None);
+        self.consumer = None;
+        let (address, partition) = (self.address.clone(), self.partition.clone());
+        self.seek = Some(Box::pin(reset(address, partition, consumer.to_owned(), offset)));
+    }
+
+    async fn leave(self) {
+        if let Some(seek) = self.seek {
+            match tokio::time::timeout(SEEK_AT_END_WITHIN, seek).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!("{error}"),
+                Err(_) => tracing::warn!(
+                    "{}: its publisher is away, so that it does not go on where a handler has asked to",
+                    self.partition
+                ),
+            }
+        }
+        if let Some(consumer) = self.consumer {
+            consumer.leave().await;
+        }
+    }
+
+    /// The next batch that may be handed on.
+    fn batch(&mut self) -> Option<Result<FetchedBatch>> {
+        match self.is_held {
+            true => None,
+            false => self.frame.take(&self.partition),
+        }
+    }
+}
+
+/// Moves the position of a consumer at its publisher, however long that is away.
+async fn reset(address: Address, partition: TopicPartition, consumer: String, offset: i64) -> Result {
+    loop {
+        let done = async {
+            let to = Action::Reset(proto::Reset { to: Some(To::Offset(offset)) });
+            Admin::connect(address.clone()).await?.manage(&partition.topic, &consumer, to).await
+        };
+        match done.await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.may_pass() => tracing::warn!(
+                "{partition} does not go on at offset {offset} yet: {error}; again in {} ms",
+                SEEK_AGAIN.as_millis()
+            ),
+            Err(source) => return Err(Error::Seek { partition, offset, source }),
+        }
+        tokio::time::sleep(SEEK_AGAIN).await;
+    }
+}
+
+/// What has come in one frame. A batch is opened when it is handed on: a compressed one may become very much larger by that, and a frame
+/// may have many.
+#[derive(Default)]
+struct Frame {
+    batches: Bytes,
+    /// Those that were not handed on.
+    ranges: std::vec::IntoIter<Range<usize>>,
+    /// The offset behind what was handed on.
+    behind: i64,
+    /// The offset where the frame ends.
+    next: i64,
+}
+
+impl Frame {
+    /// The next batch; behind the last one, that there is nothing up to the frame's end.
+    fn take(&mut self, partition: &TopicPartition) -> Option<Result<FetchedBatch>> {
+        if let Some(range) = self.ranges.next() {
+            let (bytes, bytes_max) = (self.batches.slice(range), DECOMPRESSED_BYTES_MAX);
+            let batch = FetchedBatch::from_bytes_within(partition.clone(), bytes, bytes_max);
+            self.behind = batch.as_ref().map_or(self.next, FetchedBatch::next_offset);
+            return Some(batch.map_err(Error::from));
+        }
+        let Frame { behind, next, .. } = std::mem::take(self);
+        (behind < next).then(|| nothing(partition, behind, next))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.behind >= self.next
+    }
 }
 
 /// What is handed on next.
@@ -84,9 +211,12 @@ enum Queued {
 
 /// An instance of a consumer of all streams of an application.
 pub(crate) struct DirectSource {
+    /// The consumer's.
+    name: String,
     readings: Vec<Reading>,
     /// Of these the one that was asked first last time.
     turn: usize,
+    /// What is handed on before batches.
     events: VecDeque<(TopicPartition, Queued)>,
     revoking: HashMap<u64, usize>,
     revocations: u64,
@@ -120,14 +250,18 @@ impl DirectSource {
                 readings.push(Reading {
                     partition: TopicPartition::new(stream.as_str(), number),
                     address: address.clone(),
-                    consumer: Consumer::new(config),
+                    consumer: Some(Consumer::new(config.clone())),
+                    config,
+                    seek: None,
+                    frame: Frame::default(),
+                    is_held: false,
                     is_revoking: false,
                     next_assigned: None,
-                    end: None,
                 });
             }
         }
         Ok(DirectSource {
+            name: name.to_owned(),
             readings,
             turn: 0,
             events: VecDeque::new(),
@@ -137,47 +271,65 @@ impl DirectSource {
         })
     }
 
-    fn take(&mut self, index: usize, event: ConsumerEvent) -> Result<()> {
+    /// What is handed on next, of what has come.
+    fn ready(&mut self) -> Result<Option<Event>> {
+        match self.events.pop_front() {
+            Some((_, Queued::Event(event))) => return Ok(Some(event)),
+            Some((partition, Queued::Assigned(current, committed))) => {
+                self.current.lock().insert(partition.clone(), current);
+                return Ok(Some(Event::Assigned(BTreeMap::from([(partition, Some(committed))]))));
+            }
+            None => {}
+        }
+        let (before, after) = self.readings.split_at_mut(self.turn);
+        let Some(batch) = after.iter_mut().chain(before).find_map(Reading::batch).transpose()? else {
+            return Ok(None);
+        };
+        if let Some(current) = self.current.lock().get_mut(batch.partition()) {
+            current.handed_to = batch.next_offset();
+        }
+        Ok(Some(Event::Batch(batch)))
+    }
+
+    fn take(&mut self, index: usize, event: ConsumerEvent) {
         let reading = &mut self.readings[index];
         let partition = reading.partition.clone();
         match event {
             ConsumerEvent::Assigned { assignment, slices, offset, epoch } => {
                 tracing::info!("slices {slices} of {partition} are this instance's");
+                // What comes, comes by it.
+                let Some(consumer) = &reading.consumer else { return };
                 let (positions, done) =
-                    (reading.consumer.positions(), Done { assignment, offset, finished: Vec::new() });
+                    (consumer.positions(), Done { assignment, offset, finished: Vec::new() });
                 let committed =
                     CommittedOffset { leader_epoch: Some(epoch), ..CommittedOffset::from(offset) };
-                let assigned = Queued::Assigned(Current { positions, done }, committed);
+                let assigned = Queued::Assigned(Current { positions, done, handed_to: offset }, committed);
+                // Who held it had it before.
+                reading.hold(false);
                 match reading.is_revoking {
                     true => reading.next_assigned = Some(assigned),
                     false => self.events.push_back((partition, assigned)),
                 }
             }
             ConsumerEvent::Records { from, next, batches, ranges, .. } => {
-                reading.end = Some(next);
-                let mut behind = from;
-                for range in ranges {
-                    let (bytes, bytes_max) = (batches.slice(range), DECOMPRESSED_BYTES_MAX);
-                    let batch = FetchedBatch::from_bytes_within(partition.clone(), bytes, bytes_max)?;
-                    behind = batch.next_offset();
-                    self.events.push_back((partition.clone(), Queued::Event(Event::Batch(batch))));
-                }
-                if behind < next {
-                    let nothing = Event::Batch(nothing(&partition, behind, next)?);
-                    self.events.push_back((partition, Queued::Event(nothing)));
-                }
+                assert!(reading.frame.is_empty(), "{partition}: a frame comes while one waits");
+                reading.frame = Frame { batches, ranges: ranges.into_iter(), behind: from, next };
             }
             ConsumerEvent::Revoking { .. } => {
                 self.revocations += 1;
                 reading.is_revoking = true;
+                // What was not handed on is for the next one that has the slices.
+                reading.frame = Frame::default();
                 self.revoking.insert(self.revocations, index);
                 let event = Event::Revoking(self.revocations, BTreeSet::from([partition.clone()]));
                 self.events.push_back((partition, Queued::Event(event)));
             }
-            ConsumerEvent::Lost { .. } => {
+            ConsumerEvent::Lost { by_reset, .. } => {
+                reading.frame = Frame::default();
                 // One that the driver does not know of yet cannot be lost to it.
                 if reading.next_assigned.take().is_none() {
-                    let event = Event::Lost(BTreeSet::from([partition.clone()]));
+                    let why = if by_reset { RESET } else { LOST };
+                    let event = Event::Lost(BTreeSet::from([partition.clone()]), why);
                     self.events.push_back((partition, Queued::Event(event)));
                 }
             }
@@ -185,7 +337,10 @@ impl DirectSource {
                 tracing::info!("from offset {offset} on {partition} goes through another filter");
             }
         }
-        Ok(())
+    }
+
+    fn reading(&mut self, partition: &TopicPartition) -> Option<&mut Reading> {
+        self.readings.iter_mut().find(|one| one.partition == *partition)
     }
 }
 
@@ -202,53 +357,45 @@ fn nothing(partition: &TopicPartition, from: i64, next: i64) -> Result<FetchedBa
 impl Source for DirectSource {
     async fn next(&mut self) -> Result<Event> {
         loop {
-            match self.events.pop_front() {
-                Some((_, Queued::Event(event))) => return Ok(event),
-                Some((partition, Queued::Assigned(current, committed))) => {
-                    self.current.lock().insert(partition.clone(), current);
-                    return Ok(Event::Assigned(BTreeMap::from([(partition, Some(committed))])));
-                }
-                None => {}
+            if let Some(event) = self.ready()? {
+                return Ok(event);
             }
             // None that always has something keeps the others waiting.
             self.turn = (self.turn + 1) % self.readings.len();
             let (before, after) = self.readings.split_at_mut(self.turn);
-            let all = after.iter_mut().chain(before).map(|one| Box::pin(one.consumer.next()));
+            let all = after.iter_mut().chain(before).map(|one| Box::pin(one.next()));
             let (event, index, _) = futures_util::future::select_all(all).await;
             let index = (self.turn + index) % self.readings.len();
-            self.take(index, event?)?;
+            self.take(index, event?);
         }
     }
 
     fn hold(&mut self, partition: &TopicPartition) {
-        // What has been unpacked comes all the same: one frame at most.
-        if let Some(reading) = self.readings.iter_mut().find(|one| one.partition == *partition) {
-            reading.consumer.hold();
+        if let Some(reading) = self.reading(partition) {
+            reading.hold(true);
         }
     }
 
     fn release(&mut self, partition: &TopicPartition) {
-        if let Some(reading) = self.readings.iter_mut().find(|one| one.partition == *partition) {
-            reading.consumer.resume();
+        if let Some(reading) = self.reading(partition) {
+            reading.hold(false);
         }
     }
 
     fn end(&self, partition: &TopicPartition) -> Option<i64> {
-        self.readings.iter().find(|one| one.partition == *partition)?.end
+        self.readings.iter().find(|one| one.partition == *partition)?.consumer.as_ref()?.end()
     }
 
     fn seek(&mut self, partition: &TopicPartition, offset: i64) {
-        let Some(reading) = self.readings.iter().find(|one| one.partition == *partition) else { return };
+        let Some(index) = self.readings.iter().position(|one| one.partition == *partition) else { return };
         tracing::warn!("{partition} goes on at offset {offset}, for all instances");
-        let (address, partition) = (reading.address.clone(), partition.clone());
-        let consumer = reading.consumer.name().to_owned();
-        // It is lost by that, and comes anew.
-        tokio::spawn(async move {
-            let reset = Action::Reset(proto::Reset { to: Some(To::Offset(offset)) });
-            let mut admin = Admin::connect(address).await?;
-            let done = admin.manage(&partition.topic, &consumer, reset).await;
-            done.inspect_err(|error| tracing::error!("{partition} cannot go on at offset {offset}: {error}"))
-        });
+        // Nothing that was, or is, under way counts any more.
+        self.current.lock().remove(partition);
+        self.events.retain(|(one, _)| one != partition);
+        self.revoking.retain(|_, revoked| *revoked != index);
+        self.readings[index].seek(&self.name, offset);
+        let lost = Event::Lost(BTreeSet::from([partition.clone()]), SOUGHT);
+        self.events.push_back((partition.clone(), Queued::Event(lost)));
     }
 
     fn committer(&self) -> Arc<dyn Commit> {
@@ -259,8 +406,10 @@ impl Source for DirectSource {
         let Some(reading) = self.revoking.remove(&number).map(|index| &mut self.readings[index]) else {
             return;
         };
-        if let Some(current) = self.current.lock().remove(&reading.partition) {
-            reading.consumer.release(current.done);
+        if let Some(current) = self.current.lock().remove(&reading.partition)
+            && let Some(consumer) = &mut reading.consumer
+        {
+            consumer.release(current.done);
         }
         reading.is_revoking = false;
         let partition = reading.partition.clone();
@@ -268,7 +417,7 @@ impl Source for DirectSource {
     }
 
     async fn leave(self) {
-        futures_util::future::join_all(self.readings.into_iter().map(|one| one.consumer.leave())).await;
+        futures_util::future::join_all(self.readings.into_iter().map(Reading::leave)).await;
     }
 }
 
@@ -281,7 +430,10 @@ impl Commit for DirectCommit {
     ) -> BoxFuture<'static, Result<BTreeSet<TopicPartition>, ClientError>> {
         let mut currents = self.0.lock();
         for (partition, committed) in positions {
-            if let Some(current) = currents.get_mut(&partition) {
+            // A position that is elsewhere is where a handler seeks to, which is done by a reset.
+            if let Some(current) = currents.get_mut(&partition)
+                && (current.done.offset..=current.handed_to).contains(&committed.offset)
+            {
                 // It was encoded by this process.
                 current.done.finished =
                     metadata::decode(committed.offset, &committed.metadata).unwrap_or_default();
@@ -394,4 +546,135 @@ impl ToEvent for Raw {
 #[cfg(feature = "proto")]
 impl<T: prost::Message> ToEvent for crate::payload::Proto<T> {
     to_event!();
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use mainstem_direct::SliceRange;
+    use mainstem_records::Compression;
+
+    use super::*;
+
+    /// Of a publisher that is away: what comes is said by the test.
+    fn source() -> DirectSource {
+        let publishers = Publishers::of_url("grpc://127.0.0.1:1").unwrap().unwrap();
+        DirectSource::new("analytics", &publishers, &["cart".to_owned()], Position::Beginning).unwrap()
+    }
+
+    fn cart() -> TopicPartition {
+        TopicPartition::new("cart", 0)
+    }
+
+    /// A frame with so many batches, each of which has a megabyte when it is opened.
+    fn frame(count: i64) -> (Vec<u8>, Vec<Range<usize>>) {
+        let (mut bytes, mut ranges) = (Vec::new(), Vec::new());
+        for base_offset in 0..count {
+            let compression = Compression::Gzip;
+            let options = BatchOptions { base_offset, compression, ..BatchOptions::default() };
+            let mut builder = BatchBuilder::new(options);
+            builder.append(1, None, Some(&vec![0; 1 << 20]), &[]).unwrap();
+            let start = bytes.len();
+            builder.finish(&mut bytes).unwrap();
+            ranges.push(start..bytes.len());
+        }
+        (bytes, ranges)
+    }
+
+    fn records(batches: Vec<u8>, ranges: Vec<Range<usize>>) -> ConsumerEvent {
+        let next = 1 + ranges.len() as i64;
+        ConsumerEvent::Records { assignment: 1, from: 0, next, batches: batches.into(), ranges }
+    }
+
+    fn assigned(assignment: u64) -> ConsumerEvent {
+        ConsumerEvent::Assigned { assignment, slices: SliceRange::ALL, offset: 0, epoch: 0 }
+    }
+
+    /// What comes without waiting.
+    fn next(source: &mut DirectSource) -> Option<Result<Event>> {
+        source.next().now_or_never()
+    }
+
+    fn next_offset(source: &mut DirectSource) -> i64 {
+        match next(source) {
+            Some(Ok(Event::Batch(batch))) => batch.next_offset(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn batches_of_a_frame_are_opened_when_they_are_taken() {
+        let mut source = source();
+        source.take(0, assigned(1));
+        assert!(matches!(next(&mut source), Some(Ok(Event::Assigned(_)))));
+        let (mut batches, ranges) = frame(8);
+        // Who opens the sixth one learns that it is damaged.
+        batches[ranges[5].end - 1] ^= 1;
+        source.take(0, records(batches, ranges));
+        assert_eq!((next_offset(&mut source), next_offset(&mut source)), (1, 2));
+        source.hold(&cart());
+        assert!(next(&mut source).is_none(), "it is held");
+        source.release(&cart());
+        for offset in 3..=5 {
+            assert_eq!(next_offset(&mut source), offset);
+        }
+        assert!(matches!(next(&mut source), Some(Err(Error::Client(ClientError::Damaged { .. })))));
+    }
+
+    /// What the publisher is told is done.
+    fn done(source: &DirectSource) -> Option<i64> {
+        source.current.lock().get(&cart()).map(|current| current.done.offset)
+    }
+
+    #[tokio::test]
+    async fn a_seek_voids_all_that_came_before_and_counts_as_nothing_done() {
+        let mut source = source();
+        let (batches, ranges) = frame(5);
+        source.take(0, assigned(1));
+        source.take(0, records(batches, ranges));
+        assert!(matches!(next(&mut source), Some(Ok(Event::Assigned(_)))));
+        assert_eq!((next_offset(&mut source), next_offset(&mut source)), (1, 2));
+        let committer = source.committer();
+        // Where it seeks to, it may say before it does: of that nothing was sent, or it was done long ago.
+        for (committed, is_done) in [(1, 1), (50, 1), (0, 1), (2, 2)] {
+            let position = BTreeMap::from([(cart(), CommittedOffset::from(committed))]);
+            committer.commit(position).await.unwrap();
+            assert_eq!(done(&source), Some(is_done), "{committed}");
+        }
+        // It was to be given back as well, of which the driver does not know.
+        source.take(0, ConsumerEvent::Revoking { assignment: 1 });
+        source.seek(&cart(), 50);
+        assert!(matches!(next(&mut source), Some(Ok(Event::Lost(_, SOUGHT)))));
+        assert!(next(&mut source).is_none(), "the publisher is away");
+        assert_eq!((done(&source), source.revoking.len()), (None, 0));
+        assert!(source.readings[0].consumer.is_none(), "the connection of before brings nothing");
+    }
+
+    #[tokio::test]
+    async fn what_was_not_taken_goes_with_its_assignment_and_so_does_the_hold() {
+        let mut source = source();
+        let lost = ConsumerEvent::Lost { assignment: 1, by_reset: false };
+        for end in [ConsumerEvent::Revoking { assignment: 1 }, lost] {
+            let (batches, ranges) = frame(3);
+            source.take(0, assigned(1));
+            source.take(0, records(batches.clone(), ranges.clone()));
+            assert!(matches!(next(&mut source), Some(Ok(Event::Assigned(_)))));
+            assert_eq!(next_offset(&mut source), 1);
+            source.hold(&cart());
+            source.take(0, end);
+            match next(&mut source) {
+                Some(Ok(Event::Revoking(number, _))) => source.finish_revocation(number),
+                other => assert!(matches!(other, Some(Ok(Event::Lost(..)))), "{other:?}"),
+            }
+            assert!(next(&mut source).is_none());
+            source.take(0, assigned(2));
+            source.take(0, records(batches, ranges));
+            assert!(matches!(next(&mut source), Some(Ok(Event::Assigned(_)))));
+            // The last says that there is nothing up to the frame's end.
+            for offset in 1..=4 {
+                assert_eq!(next_offset(&mut source), offset);
+            }
+            assert!(next(&mut source).is_none());
+        }
+    }
 }

@@ -223,11 +223,8 @@ impl Driver {
             }
             Event::Batch(batch) => self.give(source, batch),
             Event::Revoking(number, partitions) => self.revoke(number, &partitions),
-            Event::Lost(partitions) => {
-                tracing::warn!(
-                    "the group has given {} partitions to others: it has not heard of this process for too long",
-                    partitions.len()
-                );
+            Event::Lost(partitions, why) => {
+                tracing::warn!("{} partitions are lost: {why}", partitions.len());
                 for handle in partitions.iter().filter_map(|partition| self.partitions.remove(partition)) {
                     // Nothing of it may go on, and nothing of it can be committed: its task ends with the handle.
                     handle.shared.cx.is_revoked.store(true, Ordering::Relaxed);

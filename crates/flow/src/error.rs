@@ -14,6 +14,18 @@ pub enum Error {
     #[cfg(feature = "direct")]
     #[error(transparent)]
     Direct(#[from] mainstem_direct::DirectError),
+    /// A handler has asked to go on elsewhere in a stream ([`Cx::seek`](crate::Cx::seek)), which its publisher refuses. The next start begins
+    /// where the application was.
+    #[cfg(feature = "direct")]
+    #[error("{partition} cannot go on at offset {offset}, as a handler has asked to: {source}")]
+    Seek {
+        /// The partition: a publisher of the stream.
+        partition: mainstem_client::TopicPartition,
+        /// The offset.
+        offset: i64,
+        /// Why.
+        source: mainstem_direct::DirectError,
+    },
     /// A message is no event of the type that a [`Reader`](crate::Reader) was asked for.
     #[error("{partition} at offset {offset} cannot be decoded: {cause}")]
     Undecodable {

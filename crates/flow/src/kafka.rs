@@ -14,6 +14,8 @@ use crate::transport::{BoxFuture, Commit, Event, Sink, Source};
 
 /// What is written has so long when an application stops.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
+/// Why partitions are lost.
+const LOST: &str = "the group has given them to others, as it has not heard of this process for too long";
 
 /// A member of a group.
 pub(crate) struct KafkaSource {
@@ -34,7 +36,7 @@ impl Source for KafkaSource {
             match self.consumer.next_event().await? {
                 GroupEvent::Assigned(assigned) => return Ok(Event::Assigned(assigned)),
                 GroupEvent::Batch(batch) => return Ok(Event::Batch(batch)),
-                GroupEvent::Lost(lost) => return Ok(Event::Lost(lost)),
+                GroupEvent::Lost(lost) => return Ok(Event::Lost(lost, LOST)),
                 GroupEvent::Revoking(revoking) => {
                     self.revocations += 1;
                     let partitions = revoking.partitions().clone();

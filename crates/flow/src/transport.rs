@@ -18,8 +18,8 @@ pub(crate) enum Event {
     Batch(FetchedBatch),
     /// They have to be given up; the number is for [`Source::finish_revocation`].
     Revoking(u64, BTreeSet<TopicPartition>),
-    /// They are others' already.
-    Lost(BTreeSet<TopicPartition>),
+    /// They are others' already, or begin anew elsewhere; and why, in words.
+    Lost(BTreeSet<TopicPartition>, &'static str),
 }
 
 /// What brings messages. The futures of `next` are dropped at will and lose nothing.

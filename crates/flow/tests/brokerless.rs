@@ -3,9 +3,12 @@
 
 #[path = "brokerless/consumer.rs"]
 mod consumer;
+#[path = "support/logs.rs"]
+mod logs;
 #[path = "brokerless/publisher.rs"]
 mod publisher;
 
+use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
@@ -13,6 +16,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use logs::Logs;
+use mainstem_direct::proto::{self, manage_request::Action, reset::To};
 use mainstem_direct::{Address, Admin, Journal, Publisher, Serving};
 use mainstem_flow::{App, Cx, Fault, Handler, Msg, Route, Running, Text};
 use mainstem_queue::Queue;
@@ -175,6 +180,145 @@ async fn what_cannot_work_is_set_aside_to_a_queue() {
         Admin::connect(Address::new(&url).unwrap()).await.unwrap().describe("cart").await.unwrap().remove(0);
     assert_eq!((info.consumers[0].offset, info.consumers[0].lag), (3, 0));
     drop(serving);
+}
+
+/// What an application has handled of a stream whose handler goes elsewhere, once each: from these offsets to those.
+fn jumping(url: &str, jumps: &[(i64, i64)]) -> (Running, Arc<Mutex<Vec<i64>>>) {
+    let jumps: HashMap<i64, i64> = jumps.iter().copied().collect();
+    let (handled, jumps) = (Arc::<Mutex<Vec<i64>>>::default(), Arc::new(Mutex::new(jumps)));
+    let own = handled.clone();
+    let route = Route::topic("cart", move |event: Msg<Text>, cx: Cx| {
+        own.lock().push(event.offset());
+        let to = jumps.lock().remove(&event.offset());
+        async move { to.map_or(Ok(()), |to| cx.seek(to)) }
+    });
+    (App::new("analytics", url).unwrap().add(route).start().unwrap(), handled)
+}
+
+async fn append(journal: &Journal, count: i64) {
+    for n in 0..count {
+        journal.append("key", &format!("event {n}")).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_goes_elsewhere_and_nothing_of_before_comes_between() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, _serving, url) = serve(dir.path()).await;
+    append(&journal, 20).await;
+    let (running, handled) = jumping(&url, &[(5, 15), (17, 3)]);
+    let wanted: Vec<i64> = (0..=5).chain(15..=17).chain(3..20).collect();
+    until("all is handled", || handled.lock().len() >= wanted.len()).await;
+    append(&journal, 1).await;
+    until("it goes on", || handled.lock().last() == Some(&20)).await;
+    running.stop().await.unwrap();
+    assert_eq!(*handled.lock(), [wanted, vec![20]].concat());
+    let info = Admin::connect(Address::new(&url).unwrap()).await.unwrap().describe("cart").await.unwrap();
+    assert_eq!((info[0].consumers[0].offset, info[0].consumers[0].lag), (21, 0));
+}
+
+/// What the metrics say of the lag of the only partition.
+fn lag(running: &Running) -> Option<f64> {
+    let metrics = running.status().metrics();
+    let line = metrics.lines().find(|line| line.starts_with("mainstem_flow_lag{"))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lag_counts_what_the_publisher_has_not_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, _serving, url) = serve(dir.path()).await;
+    append(&journal, 1).await;
+    let (running, handled) = jumping(&url, &[]);
+    until("the first is handled", || handled.lock().len() == 1).await;
+    let mut admin = Admin::connect(Address::new(&url).unwrap()).await.unwrap();
+    admin.manage("cart", "analytics", Action::Pause(proto::Pause {})).await.unwrap();
+    append(&journal, 50).await;
+    until("the publisher has said so", || lag(&running) == Some(50.0)).await;
+    admin.manage("cart", "analytics", Action::Resume(proto::Resume {})).await.unwrap();
+    until("all is handled", || lag(&running) == Some(0.0)).await;
+    assert_eq!(handled.lock().len(), 51);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reset_from_outside_is_said_to_be_one() {
+    let logs = Logs::capture();
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, _serving, url) = serve(dir.path()).await;
+    append(&journal, 2).await;
+    let (running, handled) = jumping(&url, &[]);
+    until("all is handled", || handled.lock().len() == 2).await;
+    let mut admin = Admin::connect(Address::new(&url).unwrap()).await.unwrap();
+    let to = Some(To::Earliest(proto::Everything {}));
+    admin.manage("cart", "analytics", Action::Reset(proto::Reset { to })).await.unwrap();
+    until("all is handled again", || handled.lock().len() == 4).await;
+    running.stop().await.unwrap();
+    assert_eq!(logs.lines("partitions are lost: the consumer was reset").len(), 1);
+    assert_eq!(logs.lines("partitions are lost").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_goes_elsewhere_though_its_publisher_is_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, serving, url) = serve(dir.path()).await;
+    append(&journal, 5).await;
+    // It is known, and so begins behind these events.
+    let (running, handled) = jumping(&url, &[]);
+    until("all is handled", || handled.lock().len() == 5).await;
+    running.stop().await.unwrap();
+    let (may_seek, is_there) = (Arc::new(tokio::sync::Notify::new()), Arc::new(tokio::sync::Notify::new()));
+    let (seeks, there) = (may_seek.clone(), is_there.clone());
+    let again = Arc::<Mutex<Vec<i64>>>::default();
+    let own = again.clone();
+    let route = Route::topic("cart", move |event: Msg<Text>, cx: Cx| {
+        let (seeks, there) = (seeks.clone(), there.clone());
+        own.lock().push(event.offset());
+        let is_first = own.lock().len() == 1;
+        async move {
+            if is_first {
+                there.notify_one();
+                seeks.notified().await;
+                return cx.seek(2);
+            }
+            Ok(())
+        }
+    });
+    let running = App::new("analytics", &url).unwrap().add(route).start().unwrap();
+    append(&journal, 1).await;
+    is_there.notified().await;
+    let address = serving.address().to_string();
+    serving.stop().await.unwrap();
+    may_seek.notify_one();
+    // The driver has heard of it: it knows of no partition until the publisher has.
+    until("it seeks", || !running.status().metrics().contains("partition=\"0\"")).await;
+    let deadline = Instant::now() + DEADLINE;
+    let _serving = loop {
+        match Publisher::new().stream(&journal).start(&address).await {
+            Ok(serving) => break serving,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    until("it has gone there", || again.lock().len() >= 5).await;
+    running.stop().await.unwrap();
+    assert_eq!(*again.lock(), [5, 2, 3, 4, 5]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_that_cannot_go_where_a_handler_asks_to_ends_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, _serving, url) = serve(dir.path()).await;
+    append(&journal, 3).await;
+    let (running, handled) = jumping(&url, &[(1, 1_000)]);
+    let error = running.wait().await.unwrap_err().to_string();
+    assert!(error.contains("cart-0 cannot go on at offset 1000, as a handler has asked to"), "{error}");
+    assert!(error.contains("0 to 3"), "{error}");
+    assert_eq!(*handled.lock(), [0, 1]);
+    // It is where it was.
+    let (running, handled) = jumping(&url, &[]);
+    until("the others are handled", || handled.lock().last() == Some(&2)).await;
+    running.stop().await.unwrap();
 }
 
 #[tokio::test]

@@ -151,6 +151,14 @@ impl OffsetCheckpoint {
         self.state.lock().offsets.get(partition).copied()
     }
 
+    /// The offset of a partition that the file has durably; `None`: it has none, or may have another one than is noted.
+    pub(crate) fn written(&self, partition: &TopicPartition) -> Option<i64> {
+        // While it is replaced, it is not known which of the two it is.
+        let _file = self.file.try_lock()?;
+        let state = self.state.lock();
+        state.offsets.get(partition).copied().filter(|_| !state.changed)
+    }
+
     /// Notes an offset; it reaches the file with the next [`Self::write`] or [`Self::commit`].
     pub fn set(&self, partition: &TopicPartition, offset: i64) {
         let mut state = self.state.lock();

@@ -398,6 +398,14 @@ impl Log {
         self.dir.checkpoints().log_start.set(&self.partition, noted);
     }
 
+    /// Whether the next start begins where this log does, however the process ends: its first segment begins there, or the
+    /// directory's checkpoint has it durably.
+    pub fn is_log_start_durable(&self) -> bool {
+        let written = || self.dir.checkpoints().log_start.written(&self.partition);
+        self.log_start <= self.segments[0].base_offset
+            || written().is_some_and(|written| written >= self.log_start)
+    }
+
     /// The log start, or what precedes it up to which the log is durable: wherever a power cut leaves the log end, it is not
     /// before this offset.
     pub fn lasting_log_start(&self) -> i64 {

@@ -19,18 +19,15 @@ use crate::byte_lock::{Kind, LockFile};
 use crate::control::{Control, lock_bytes};
 use crate::error::{QueueError, Result};
 use crate::lock;
-use crate::map::Pages;
+use crate::map::{PIECE_BYTES, Pages};
+use crate::options::RESIDENT_BYTES;
 use crate::queue::Inner;
 use crate::segment;
 
 /// Pages are made present up to here behind what is published; at half of it the appender asks for more.
 pub(crate) const AHEAD_BYTES: usize = 2 << 20;
-/// What was written longer ago than this is not kept resident by appenders,
-const RESIDENT_BYTES: usize = 4 << 20;
-/// and is given back when it has become so much.
-const FORGET_BYTES: usize = 1 << 20;
-/// In pieces of this size, between which the appender gets at the mapping.
-const PIECE_BYTES: usize = 64 << 10;
+/// What is not kept resident is given back when it has become this part of what is.
+const FORGET_PART: usize = 4;
 /// Between two pieces the thread rests for so long while there is time: where no core is free one that spins has lost its core for a
 /// piece, not for all of them.
 const REST: Duration = Duration::from_millis(1);
@@ -38,8 +35,10 @@ const REST: Duration = Duration::from_millis(1);
 const LOOK: Duration = Duration::from_millis(500);
 
 /// What the appenders of one process and the thread that works ahead of them share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Ahead {
+    /// What was written longer ago than this is not kept resident by appenders.
+    resident_bytes: usize,
     segments: Mutex<Vec<Present>>,
     worker: Mutex<Option<Thread>>,
     is_working: AtomicBool,
@@ -54,16 +53,34 @@ pub(crate) struct Present {
     pub(crate) forgotten_to: Arc<AtomicUsize>,
 }
 
-/// Gives pages of a mapping back that lie far behind `position`.
-pub(crate) fn forget(pages: &Pages, forgotten_to: &AtomicUsize, position: usize) {
-    let from = forgotten_to.load(Ordering::Relaxed);
-    let to = position.saturating_sub(RESIDENT_BYTES);
-    if to >= from + FORGET_BYTES && pages.forget(from..to) {
-        forgotten_to.fetch_max(to, Ordering::Relaxed);
+impl Default for Ahead {
+    fn default() -> Ahead {
+        Ahead {
+            resident_bytes: RESIDENT_BYTES,
+            segments: Mutex::default(),
+            worker: Mutex::default(),
+            is_working: AtomicBool::default(),
+        }
     }
 }
 
 impl Ahead {
+    /// Has appenders keep so many bytes resident of what was written last.
+    pub(crate) fn keep_resident(&mut self, bytes: usize) {
+        self.resident_bytes = bytes;
+    }
+
+    /// Gives pages of a mapping back that lie far behind `position`.
+    pub(crate) fn forget(&self, pages: &Pages, forgotten_to: &AtomicUsize, position: usize) {
+        let from = forgotten_to.load(Ordering::Relaxed);
+        // Whole pieces: a page that one call ends in would be left by the next one.
+        let to = position.saturating_sub(self.resident_bytes) / PIECE_BYTES * PIECE_BYTES;
+        let is_much = to > from && to - from >= self.resident_bytes / FORGET_PART;
+        if is_much && pages.forget(from..to) {
+            forgotten_to.fetch_max(to, Ordering::Relaxed);
+        }
+    }
+
     /// Notes a mapping that is appended through, for as long as it lives.
     pub(crate) fn watch(&self, present: Present) {
         if !present.pages.is_mapped() {
@@ -91,7 +108,7 @@ impl Ahead {
         let mut least = None;
         for segment in segments {
             // Of an appender that waits for its turn too, while others append.
-            forget(&segment.pages, &segment.forgotten_to, published);
+            self.forget(&segment.pages, &segment.forgotten_to, published);
             let from = segment.to.load(Ordering::Relaxed).max(published);
             if from >= published + AHEAD_BYTES {
                 continue;

@@ -25,6 +25,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const CACHE_LINE: usize = 64;
+/// Pages are made present and given back in whole pieces of this size: as many as the kernel maps at once for one that reads.
+pub(crate) const PIECE_BYTES: usize = 64 << 10;
 
 /// A mapping of the first bytes of a file, shared.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::error::Result;
+use crate::map::PIECE_BYTES;
 use crate::queue::Queue;
 
 /// The rules that all processes of a queue follow; fixed when it is made.
@@ -65,7 +66,11 @@ pub struct Options {
     pub(crate) read_only: bool,
     pub(crate) create: bool,
     pub(crate) writer_patience: Option<Duration>,
+    pub(crate) resident_bytes: usize,
 }
+
+/// What is kept resident unless [`Options::resident_bytes`] says otherwise.
+pub(crate) const RESIDENT_BYTES: usize = 4 << 20;
 
 impl Default for Options {
     fn default() -> Options {
@@ -80,6 +85,7 @@ impl Default for Options {
             read_only: false,
             create: true,
             writer_patience: None,
+            resident_bytes: RESIDENT_BYTES,
         }
     }
 }
@@ -145,6 +151,16 @@ impl Options {
     #[must_use]
     pub fn writer_patience(mut self, patience: Option<Duration>) -> Options {
         self.writer_patience = patience;
+        self
+    }
+
+    /// What a tailer of this process has read, and an appender written, longer ago than so many bytes does not stay resident in its
+    /// mapping: 4 MiB by default, 64 KiB at least. Of a tailer twice as much is resident at most, of an appender a quarter more, and
+    /// what is made ready ahead of it. The pages are the page cache's before and after; who reads them again finds them there. Less
+    /// memory is more calls of the kernel.
+    #[must_use]
+    pub fn resident_bytes(mut self, bytes: usize) -> Options {
+        self.resident_bytes = bytes.max(PIECE_BYTES);
         self
     }
 

@@ -77,7 +77,7 @@ impl Queue {
             fs::create_dir_all(directory).map_err(|error| QueueError::io("making", directory, error))?;
         }
         let (file, lock) = open_control(directory, options)?;
-        let control = match opened_before(&file, directory, is_writable)? {
+        let mut control = match opened_before(&file, directory, is_writable)? {
             Some(control) => control,
             None => {
                 let kind = if is_writable { Kind::Exclusive } else { Kind::Shared };
@@ -86,6 +86,7 @@ impl Queue {
                 prepare(&file, directory, options)?
             }
         };
+        control.ahead.keep_resident(options.resident_bytes);
         let rules = control.rules()?;
         let inner = Inner {
             directory: directory.to_owned(),

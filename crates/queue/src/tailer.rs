@@ -13,15 +13,13 @@ use mainstem_records::{Batch, Headers, Record, RecordCursor, Scratch};
 use crate::async_tailer::AsyncTailer;
 use crate::control::Control;
 use crate::error::{QueueError, Result};
-use crate::map::Map;
+use crate::map::{Map, PIECE_BYTES};
 use crate::queue::Inner;
 use crate::segment;
 use crate::tailers::Position;
 
 /// Compressed batches, which only a broker's clients write, may not become larger.
 const DECOMPRESSED_MAX: usize = 64 << 20;
-/// What was read longer ago than this is not kept resident by the reader.
-const RESIDENT_BYTES: usize = 4 << 20;
 /// So often in a row a reader finds nothing before it compares that with the next offset: its line of memory stays the writer's, who
 /// would otherwise wait for it at each message.
 const LOOKS_BEFORE_DOUBT: u32 = 1 << 14;
@@ -66,7 +64,10 @@ pub struct Tailer {
     scratch: Scratch,
     /// Batches before [`Tailer::next`], for reading backwards: first offset and position, ascending.
     trail: Vec<(i64, usize)>,
+    /// Pages of the segment before this are not kept resident.
     forgotten_to: usize,
+    /// Beyond this position more of them are given back.
+    forgets_at: usize,
     /// How often in a row there was nothing.
     empty_looks: u32,
 }
@@ -201,6 +202,7 @@ impl Tailer {
             scratch: Scratch::default(),
             trail: Vec::new(),
             forgotten_to: 0,
+            forgets_at: usize::MAX,
             empty_looks: 0,
         }
     }
@@ -645,7 +647,7 @@ impl Tailer {
                 true => 0,
                 false => segment::position_before(directory, base, entries, offset)? as usize,
             };
-            self.forgotten_to = self.position;
+            self.keep_resident_from(self.position);
             self.segment = Some(ReadSegment { base, roll: end.roll, file, map: Arc::new(map), sealed });
             return Ok(());
         }
@@ -683,13 +685,24 @@ impl Tailer {
 
     /// Pages that were read long ago need not be resident.
     fn give_back(&mut self) {
-        if self.position > self.forgotten_to + 2 * RESIDENT_BYTES {
-            let to = self.position - RESIDENT_BYTES;
-            if let Some(segment) = &self.segment {
-                segment.map.forget(self.forgotten_to..to);
-            }
-            self.forgotten_to = to;
+        if self.position > self.forgets_at {
+            self.forget();
         }
+    }
+
+    #[cold]
+    fn forget(&mut self) {
+        // Whole pieces: a page that one call ends in would be left by the next one.
+        let to = (self.position - self.inner.options.resident_bytes) / PIECE_BYTES * PIECE_BYTES;
+        if let Some(segment) = &self.segment {
+            segment.map.forget(self.forgotten_to..to);
+        }
+        self.keep_resident_from(to);
+    }
+
+    fn keep_resident_from(&mut self, position: usize) {
+        self.forgotten_to = position;
+        self.forgets_at = position.saturating_add(self.inner.options.resident_bytes.saturating_mul(2));
     }
 
     fn damaged(&self, reason: String) -> QueueError {

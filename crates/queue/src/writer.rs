@@ -330,7 +330,7 @@ impl Writer {
         if end > low {
             self.control.ahead.ask();
         }
-        ahead::forget(&self.open.log.pages(), &self.open.forgotten_to, position);
+        self.control.ahead.forget(&self.open.log.pages(), &self.open.forgotten_to, position);
     }
 }
 

@@ -725,3 +725,48 @@ fn a_next_offset_that_no_bytes_follow_is_damage_and_not_waited_for() {
     assert!(matches!(error, QueueError::Damaged { offset: 1, .. }), "{error}");
     assert!(error.to_string().contains("before offset 100"), "{error}");
 }
+
+/// What of the mapped files of a directory is resident in this process, in bytes, by the kernel's count.
+fn resident(directory: &Path) -> usize {
+    let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
+    let directory = directory.canonicalize().unwrap();
+    let directory = directory.to_str().unwrap();
+    let (mut is_ours, mut kib) = (false, 0);
+    for line in smaps.lines() {
+        match line.split_once(':') {
+            Some(("Rss", rest)) if is_ours => {
+                kib += rest.trim().trim_end_matches(" kB").parse::<usize>().unwrap();
+            }
+            Some((field, _)) if field.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_') => {}
+            // The line of the next mapping, with its file.
+            _ => is_ours = line.contains(directory),
+        }
+    }
+    kib << 10
+}
+
+#[test]
+fn what_was_read_and_written_long_ago_is_not_kept_resident() {
+    const RESIDENT: usize = 256 << 10;
+    let dir = Dir::new();
+    let options = Options::new().segment_bytes(16 << 20).resident_bytes(RESIDENT);
+    let queue = options.open(dir.path()).unwrap();
+    let (mut appender, mut tailer) =
+        (queue.exclusive_appender().unwrap(), queue.reader(Start::Earliest).unwrap());
+    let mut most = 0;
+    for round in 0..12 {
+        for number in 0..256 {
+            assert_eq!(appender.append([1; 4_000]).unwrap(), round * 256 + number);
+        }
+        while tailer.read().unwrap().is_some() {}
+        most = most.max(resident(&dir.path()));
+    }
+    assert_eq!(tailer.position(), 12 * 256);
+    // Of the tailer twice as much, of the appender a quarter more; pieces of 64 KiB at both ends of each, the indexes, the control file.
+    let bound = 2 * RESIDENT + RESIDENT + RESIDENT / 4 + (512 << 10);
+    assert!(most <= bound, "{most} bytes of 12 MiB are resident, and {bound} may be");
+    assert!(most > RESIDENT / 2, "{most} bytes are resident: not those of this queue are counted");
+    // It is there for one that reads it once more.
+    tailer.seek(Start::Earliest).unwrap();
+    assert_eq!(tailer.read().unwrap().unwrap().value, Some([1; 4_000].as_slice()));
+}

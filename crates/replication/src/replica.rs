@@ -1222,13 +1222,23 @@ impl Replica {
             return Ok(());
         }
         let committed = self.node.raft.raft_log.committed.min(self.node.store().index.last());
-        let applied = self.node.raft.raft_log.applied;
+        let applied = self.applied_to_note();
         let index = &mut self.node.mut_store().index;
         let mark = index.mark(Mark { index: index.last() + 1, offset: index.end_offset() });
         let mut frames: Vec<_> = mark.map(Frame::Mark).into_iter().collect();
         frames.push(Frame::Commit { committed, applied });
         self.write_frames(&mut frames)?;
         Ok(())
+    }
+
+    /// Up to where the next start need not apply entries again. Where only this process knows the log start, what was noted before stays:
+    /// the entry that has moved it is behind that.
+    fn applied_to_note(&self) -> u64 {
+        let applied = self.node.raft.raft_log.applied;
+        match self.log.is_log_start_durable() {
+            true => applied,
+            false => self.journal.lock().group(self.group).map_or(0, |state| state.applied.min(applied)),
+        }
     }
 
     /// The log alone, after [`Replica::prepare_close`].

@@ -1,14 +1,17 @@
 //! What is done to a cluster in a round.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mainstem_client::Admin;
 use mainstem_tests::cluster::Cluster;
 use mainstem_wire::sample::Rng;
 
-use crate::run::{IN, PARTITIONS, Run, group_name};
+use crate::run::{IN, PARTITIONS, RESUME_MAX, Run, group_name};
+
+/// How often the cluster is asked again who leads.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Which nodes are killed, or what else is done to one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,12 +43,25 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
+    /// Kills alone.
+    pub(crate) const KILLS: [Fault; 6] = [
+        Fault::PartitionLeader,
+        Fault::Coordinator,
+        Fault::MetadataLeader,
+        Fault::Any,
+        Fault::Two,
+        Fault::All,
+    ];
     /// All that is no kill alone.
     pub(crate) const DISTURBANCES: [Fault; 6] =
         [Fault::Pause, Fault::Isolate, Fault::Outwards, Fault::Inwards, Fault::Pair, Fault::PauseAndKill];
 
-    /// Kills alone.
-    pub(crate) fn choose_kill(rng: &mut Rng) -> Fault {
+    /// Each kind of kill once in the first rounds; then any.
+    pub(crate) fn choose_kill(round: u64, rng: &mut Rng) -> Fault {
+        Fault::KILLS.get(round as usize).copied().unwrap_or_else(|| Fault::any_kill(rng))
+    }
+
+    fn any_kill(rng: &mut Rng) -> Fault {
         match rng.below(10) {
             0 | 1 => Fault::PartitionLeader,
             2 | 3 => Fault::Coordinator,
@@ -68,7 +84,7 @@ impl Fault {
             5 => Fault::Inwards,
             6 => Fault::Pair,
             7 => Fault::PauseAndKill,
-            _ => Fault::choose_kill(rng),
+            _ => Fault::any_kill(rng),
         }
     }
 
@@ -140,29 +156,47 @@ impl Fault {
             cluster.start_node(node);
             tokio::time::sleep(Duration::from_millis(rng.below(200))).await;
         }
-        if is_alone {
-            return Duration::from_millis(resumed_ms - killed_ms);
+        if !is_alone {
+            run.wait_until_acknowledged_after(killed_ms, cluster).await;
         }
-        run.wait_until_acknowledged_after(killed_ms, cluster).await;
-        Duration::from_millis(run.now_ms() - killed_ms)
+        let acknowledged_ms = if is_alone { resumed_ms } else { run.now_ms() };
+        // Each real client has to get over this kill, and not over the last one alone.
+        run.wait_for_clients_after(&run.progress(), cluster).await;
+        Duration::from_millis(acknowledged_ms - killed_ms)
     }
 
     async fn nodes(self, cluster: &Cluster, rng: &mut Rng) -> Vec<i32> {
         let any = 1 + rng.below(3) as i32;
-        let admin = Admin::new(cluster.client());
-        let one = match self {
-            Fault::PartitionLeader => {
-                let partition = rng.below(PARTITIONS as u64) as i32;
-                let topic = admin.topic(IN).await.ok();
-                topic.and_then(|topic| topic.partition(partition).ok().and_then(|one| one.leader))
+        match self {
+            Fault::PartitionLeader | Fault::Coordinator | Fault::MetadataLeader => {
+                vec![self.leading(cluster, rng).await]
             }
-            Fault::Coordinator => admin.coordinator(&group_name(1 + rng.below(3))).await.ok(),
-            Fault::MetadataLeader => admin.quorum().await.ok().map(|quorum| quorum.leader),
-            Fault::Two => return (1..=3).filter(|node| *node != any).collect(),
-            Fault::All => return vec![1, 2, 3],
-            _ => Some(any),
-        };
-        vec![one.unwrap_or(any)]
+            Fault::Two => (1..=3).filter(|node| *node != any).collect(),
+            Fault::All => vec![1, 2, 3],
+            _ => vec![any],
+        }
+    }
+
+    /// The node that leads what this kind of kill is for, as soon as the cluster knows one.
+    async fn leading(self, cluster: &Cluster, rng: &mut Rng) -> i32 {
+        let (partition, group) = (rng.below(PARTITIONS as u64) as i32, group_name(1 + rng.below(3)));
+        let admin = Admin::new(cluster.client());
+        let deadline = Instant::now() + RESUME_MAX;
+        loop {
+            let found = match self {
+                Fault::PartitionLeader => {
+                    let topic = admin.topic(IN).await.ok();
+                    topic.and_then(|topic| topic.partition(partition).ok().and_then(|one| one.leader))
+                }
+                Fault::Coordinator => admin.coordinator(&group).await.ok(),
+                _ => admin.quorum().await.ok().map(|quorum| quorum.leader),
+            };
+            if let Some(node) = found.filter(|node| cluster.ids().contains(node)) {
+                return node;
+            }
+            assert!(Instant::now() < deadline, "the cluster knows no {self:?}\n{}", cluster.tails());
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
     }
 }
 
@@ -185,5 +219,16 @@ impl fmt::Display for Pauses {
             writeln!(f, "{fault:?}: {} times, pause median {median:?}, longest {longest:?}", sorted.len())?;
         }
         Ok(())
+    }
+}
+
+#[test]
+fn each_kind_comes_in_the_first_rounds() {
+    for seed in 1..=50 {
+        let mut rng = Rng(seed);
+        let kills: BTreeSet<_> = (0..6).map(|round| Fault::choose_kill(round, &mut rng)).collect();
+        assert_eq!(kills, BTreeSet::from(Fault::KILLS), "seed {seed}");
+        let disturbances: BTreeSet<_> = (0..6).map(|round| Fault::choose(round, &mut rng)).collect();
+        assert_eq!(disturbances, BTreeSet::from(Fault::DISTURBANCES), "seed {seed}");
     }
 }

@@ -26,6 +26,8 @@ const FILTERED_MAX: usize = 1_024;
 pub(crate) enum Fault {
     /// Another one may do.
     Lost { was_opened: bool, reason: String },
+    /// Another one may do once certificates or the address are others.
+    Tls(DirectError),
     /// None will.
     Fatal(DirectError),
 }
@@ -63,6 +65,8 @@ struct State {
     assigned: Option<Assigned>,
     /// The offset behind all events that were received of the journal.
     received_to: i64,
+    /// That behind the last one that the publisher has shown, as far as it is known.
+    end: Option<i64>,
     credit_bytes: u64,
     credit_due: u64,
     /// What the publisher may send still, in bytes; the last frame may have more.
@@ -133,6 +137,7 @@ impl Inbox {
             journal: None,
             assigned: None,
             received_to: 0,
+            end: None,
             credit_bytes,
             credit_due: 0,
             room: 0,
@@ -192,6 +197,17 @@ impl Inbox {
         self.state.lock().journal.clone()
     }
 
+    /// The publisher's journal ends there now; 0, it does not say that.
+    pub(crate) fn note_end(&self, end: i64) {
+        if end > 0 {
+            self.state.lock().end = Some(end);
+        }
+    }
+
+    pub(crate) fn end(&self) -> Option<i64> {
+        self.state.lock().end
+    }
+
     pub(crate) fn assignment(&self) -> Option<u64> {
         self.state.lock().assigned.as_ref().map(|one| one.done.assignment)
     }
@@ -209,8 +225,9 @@ impl Inbox {
         let mut state = self.state.lock();
         if state.awaits_release == Some(done.assignment) {
             // What was lost meanwhile is given back all the same.
-            let lost = ConsumerEvent::Lost { assignment: done.assignment };
-            if state.controls.front() == Some(&lost) {
+            let next = state.controls.front();
+            if matches!(next, Some(ConsumerEvent::Lost { assignment, .. }) if *assignment == done.assignment)
+            {
                 state.controls.pop_front();
             }
             state.awaits_release = None;
@@ -240,6 +257,12 @@ impl Inbox {
 
     pub(crate) fn is_leaving(&self) -> bool {
         self.state.lock().is_leaving
+    }
+
+    /// The instance leaves, and there is nothing that the publisher has to hear of it before.
+    pub(crate) fn has_left(&self) -> bool {
+        let state = self.state.lock();
+        state.is_leaving && !state.owes()
     }
 
     /// Done when the instance leaves.
@@ -386,6 +409,11 @@ impl State {
         Some(Frame::Credit(proto::Credit { bytes }))
     }
 
+    /// Returns true if the instance has anything of which the publisher is to hear that it is given back or done, or to be kept.
+    fn owes(&self) -> bool {
+        self.assigned.is_some() || self.outgoing.released.is_some() || self.outgoing.filter.is_some()
+    }
+
     /// What the application has given back is to be said.
     fn give_back(&mut self) {
         if let Some(released) = self.assigned.take_if(|one| one.is_released) {
@@ -439,18 +467,20 @@ impl State {
     fn opened(&mut self, opened: &proto::Opened) -> Result<(), String> {
         self.journal = Some(view_of(opened)?);
         self.is_opening = opened.resumed;
+        self.end = Some(opened.end);
         // `Open` had it.
         self.outgoing.released.take_if(|released| released.is_sent);
         if !opened.resumed {
-            self.lose();
+            self.lose(false);
         }
         Ok(())
     }
 
-    fn lose(&mut self) {
+    fn lose(&mut self, by_reset: bool) {
         if let Some(lost) = self.assigned.take().filter(|one| !one.is_released) {
             self.drop_records();
-            self.controls.push_back(ConsumerEvent::Lost { assignment: lost.done.assignment });
+            let assignment = lost.done.assignment;
+            self.controls.push_back(ConsumerEvent::Lost { assignment, by_reset });
         }
     }
 
@@ -470,7 +500,7 @@ impl State {
             self.give_back();
             return Ok(());
         }
-        self.lose();
+        self.lose(false);
         // It follows what was released before.
         self.outgoing.released = None;
         let done = Done { assignment, offset, finished: Vec::new() };
@@ -498,6 +528,7 @@ impl State {
         }
         let ranges = assigned.sequence.accept(from, next, &batches).map_err(|fault| fault.to_string())?;
         self.received_to = self.received_to.max(next);
+        self.end = self.end.max(Some(next));
         let assignment = assigned.done.assignment;
         if assigned.is_revoking {
             // It was taken up again, and is given back all the same.
@@ -550,7 +581,7 @@ impl State {
         let assigned = self.assigned.as_mut().filter(|one| one.done.assignment == revoke.assignment);
         let Some(assigned) = assigned else { return };
         if revoke.lost {
-            return self.lose();
+            return self.lose(true);
         }
         if std::mem::replace(&mut assigned.is_revoking, true) {
             // By the connection before, too.

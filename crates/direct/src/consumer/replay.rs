@@ -78,23 +78,21 @@ impl Replay<'_> {
             if self.sequence.next() >= self.request.until {
                 return Ok(None);
             }
-            match self.frame().await {
+            let reason = match self.frame().await {
                 Ok(replayed) => {
                     self.wait = RETRY_FIRST;
                     return Ok(Some(replayed));
                 }
                 Err(Fault::Fatal(error)) => return Err(error),
-                Err(Fault::Lost { reason, .. }) => {
-                    let config = &self.consumer.config;
-                    let (stream, at, wait) = (&config.stream, &config.address.at, self.wait);
-                    tracing::warn!(
-                        "a replay of stream {stream} of {at}: {reason}; again in {} ms",
-                        wait.as_millis()
-                    );
-                    (self.frames, self.wait) = (None, longer(config, wait));
-                    tokio::time::sleep(jittered(wait)).await;
-                }
-            }
+                // The consumer has had a connection.
+                Err(Fault::Tls(error)) => error.to_string(),
+                Err(Fault::Lost { reason, .. }) => reason,
+            };
+            let config = &self.consumer.config;
+            let (stream, at, wait) = (&config.stream, &config.address.at, self.wait);
+            tracing::warn!("a replay of stream {stream} of {at}: {reason}; again in {} ms", wait.as_millis());
+            (self.frames, self.wait) = (None, longer(config, wait));
+            tokio::time::sleep(jittered(wait)).await;
         }
     }
 

@@ -1,34 +1,67 @@
 //! What is older than the newest chunks: read from the disk, for one that reads on from there.
 
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
 use mainstem_queue::{QueueError, Start, Tailer};
 use tonic::Status;
 
 use super::Journal;
 use crate::chunk::{CHUNK_BYTES, Chunk};
 use crate::error::{DirectError, Refused, Result};
+use crate::pace::{PIECE_BYTES, Progress};
+use crate::past::Past;
 use crate::stream::internal;
+
+/// The timer of tasks is late by up to so much: the rest of a wait is the reading thread's.
+const TIMER_LATE: Duration = Duration::from_millis(2);
 
 /// Reads chunks of a journal from its segments. Where one ends, the next one goes on; elsewhere it begins by the index of the segment.
 #[derive(Debug)]
 pub(crate) struct OlderReader {
     journal: Journal,
+    past: Arc<Past>,
     tailer: Option<Tailer>,
+    /// When the last chunk was read.
+    before: Option<Progress>,
+    /// How long the last chunk took to be read, if that was in a turn which has not ended.
+    turn: Option<Duration>,
 }
 
 impl OlderReader {
-    pub(crate) fn new(journal: Journal) -> OlderReader {
-        OlderReader { journal, tailer: None }
+    pub(crate) fn new(journal: Journal, past: Arc<Past>) -> OlderReader {
+        OlderReader { journal, past, tailer: None, before: None, turn: None }
     }
 
-    /// The chunk that begins with the batch of an offset, read beside the tasks of the runtime.
+    /// The chunk that begins with the batch of an offset, read beside the tasks of the runtime. While others are sent new events it is a
+    /// small one, and waits for its turn; [`OlderReader::end_turn`] says then what became of it.
     ///
     /// # Errors
     /// [`Refused::OutOfRange`] below the first offset that is there; what the queue says otherwise.
     pub(crate) async fn read(&mut self, offset: i64) -> Result<Chunk, Status> {
+        let begins = self.turn(offset);
+        if let Some(begins) = begins {
+            let early = begins.saturating_duration_since(Instant::now()).saturating_sub(TIMER_LATE);
+            if !early.is_zero() {
+                tokio::time::sleep(early).await;
+            }
+        }
         let (journal, mut tailer) = (self.journal.clone(), self.tailer.take());
-        let read = tokio::task::spawn_blocking(move || (read(&journal, &mut tailer, offset), tailer));
-        let (chunk, tailer) = read.await.map_err(|error| Status::internal(error.to_string()))?;
-        self.tailer = tailer;
+        let read = tokio::task::spawn_blocking(move || {
+            let bytes_max = match begins {
+                None => CHUNK_BYTES,
+                Some(begins) => {
+                    thread::sleep(begins.saturating_duration_since(Instant::now()));
+                    PIECE_BYTES
+                }
+            };
+            let began = Instant::now();
+            let chunk = read(&journal, &mut tailer, offset, bytes_max);
+            (chunk, tailer, began.elapsed())
+        });
+        let (chunk, tailer, took) = read.await.map_err(|error| Status::internal(error.to_string()))?;
+        (self.tailer, self.turn) = (tailer, begins.map(|_| took));
         chunk.map_err(|error| match error {
             DirectError::Queue(QueueError::OutOfRange { offset, start, end }) => {
                 Refused::OutOfRange { offset, start, end }.to_status()
@@ -37,19 +70,33 @@ impl OlderReader {
         })
     }
 
+    /// When the chunk of an offset may be read; none if now.
+    fn turn(&mut self, offset: i64) -> Option<Instant> {
+        let now = Progress { position: offset, end: self.journal.end() };
+        let gains = self.before.replace(now).is_none_or(|before| now.gains_since(before));
+        gains.then(|| self.past.take_turn()).flatten()
+    }
+
+    /// The chunk that was read last took so long to be evaluated, and so many bytes are sent of it.
+    pub(crate) fn end_turn(&mut self, evaluating: Duration, sent: usize) {
+        if let Some(reading) = self.turn.take() {
+            self.past.end_turn(reading + evaluating, sent);
+        }
+    }
+
     /// Keeps no segment mapped until it is read again.
     pub(crate) fn close(&mut self) {
-        self.tailer = None;
+        (self.tailer, self.before) = (None, None);
     }
 }
 
-fn read(journal: &Journal, tailer: &mut Option<Tailer>, offset: i64) -> Result<Chunk> {
+fn read(journal: &Journal, tailer: &mut Option<Tailer>, offset: i64, bytes_max: usize) -> Result<Chunk> {
     let reader = match tailer.take().filter(|tailer| tailer.position() == offset) {
         Some(tailer) => tailer,
         None => journal.queue().reader(Start::Offset(offset))?,
     };
     let reader = tailer.insert(reader);
-    let mut bytes = Vec::with_capacity(CHUNK_BYTES);
-    let read = reader.read_batches(journal.end(), CHUNK_BYTES, &mut bytes)?;
+    let mut bytes = Vec::with_capacity(bytes_max);
+    let read = reader.read_batches(journal.end(), bytes_max, &mut bytes)?;
     Ok(Chunk::new(read.start, read.end, bytes.into(), journal.counters()))
 }

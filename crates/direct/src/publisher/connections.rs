@@ -270,7 +270,7 @@ impl Socket {
             (State::Ended(why), _) => Some(why),
             (State::Waiting, Some(_)) => match &self.failure {
                 Some(failure) => return Some(format!("the handshake of TLS has failed: {failure}")),
-                None => Some("it sent no request that could be read"),
+                None => Some("it sent no request of this protocol that could be read"),
             },
             // A client has looked whether the port is served.
             (State::Waiting, None) => None,

@@ -4,6 +4,7 @@
 //! room for what is in it.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::Stream as FuturesStream;
@@ -61,13 +62,12 @@ impl Replaying {
             .chain(kept)
             .chain([of_keys(request)?])
             .collect();
-        let lens =
-            stream.lenses().lens(&filters).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let lens = stream.lenses().lens(&filters).map_err(|error| error.to_status())?;
         let view = stream.journal().view();
         check(&view, request)?;
         // Nothing before the start was there when the consumer came by it, or retention has taken it.
         let position = request.from.max(view.start).min(request.until);
-        let older = OlderReader::new(stream.journal().clone());
+        let older = OlderReader::new(stream.journal().clone(), stream.past().clone());
         Ok(Replaying {
             stream,
             lens,
@@ -98,7 +98,9 @@ impl Replaying {
                 return Err(Status::unavailable("the publisher stops"));
             }
             let chunk = self.older.read(self.position).await?;
+            let began = Instant::now();
             let (batches, next) = self.events_of(&chunk)?;
+            self.older.end_turn(began.elapsed(), batches.len());
             self.position = next.min(self.until);
             if !batches.is_empty() {
                 return Ok(Some(self.say(batches)));

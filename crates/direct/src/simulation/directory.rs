@@ -101,7 +101,7 @@ impl Keeper for FileKeeper {
 
     fn synced(&mut self, _: u64) {}
 
-    fn delete(self: Box<Self>) -> Result<()> {
+    fn delete(&mut self) -> Result<()> {
         self.file.lock().written.clear();
         Ok(())
     }

@@ -110,7 +110,7 @@ impl Application {
                 self.is_revoking = true;
                 Ok(format!("is to give #{assignment} back"))
             }
-            ConsumerEvent::Lost { assignment } => {
+            ConsumerEvent::Lost { assignment, .. } => {
                 ensure!(self.assignment == Some(assignment), "#{assignment} is lost, and was not there");
                 *self = Application::default();
                 Ok(format!("has lost #{assignment}"))

@@ -24,7 +24,7 @@ use crate::consumer::inbox::{Fault, Rejected};
 use crate::cursor::{ALIVE_EVERY, DEAD_AFTER, Next, Now};
 use crate::error::{DirectError, Refused};
 use crate::handover::{CLAIM_GRACE_MS, REVOKE_MS_MAX};
-use crate::member::{Member, Opening};
+use crate::member::{Granted, Member, Opening};
 use crate::proto::{self, FromConsumer, from_consumer, from_publisher::Frame};
 use crate::slices::SliceRange;
 use crate::subscription::{Earlier, Subscription};

@@ -29,11 +29,11 @@ pub(crate) trait Keeper: std::fmt::Debug + Send {
     /// What had this number was synced.
     fn synced(&mut self, number: u64);
 
-    /// Forgets the consumer.
+    /// Forgets the consumer. Nothing is kept after that.
     ///
     /// # Errors
-    /// If anything of it cannot be deleted.
-    fn delete(self: Box<Self>) -> Result<()>;
+    /// If what is kept cannot be deleted; it is kept still then.
+    fn delete(&mut self) -> Result<()>;
 }
 
 /// Keeps it beside a journal.
@@ -41,7 +41,8 @@ pub(crate) trait Keeper: std::fmt::Debug + Send {
 pub(super) struct BesideJournal {
     file: KeptFile,
     queue: Queue,
-    tailer: Tailer,
+    /// None once the consumer was forgotten.
+    tailer: Option<Tailer>,
     name: String,
 }
 
@@ -52,8 +53,15 @@ impl BesideJournal {
         let folder = path.parent().expect("it has one");
         std::fs::create_dir_all(folder).map_err(|error| DirectError::io("making", folder, error))?;
         let (file, kept) = KeptFile::open(&path)?;
-        let (queue, tailer, name) = (queue.clone(), queue.tailer(name)?, name.to_owned());
+        let (queue, tailer, name) = (queue.clone(), Some(queue.tailer(name)?), name.to_owned());
         Ok((BesideJournal { file, queue, tailer, name }, kept))
+    }
+
+    /// Has retention wait for it no longer.
+    fn remove_tailer(&mut self) -> Result<()> {
+        self.tailer = None;
+        self.queue.remove_tailer(&self.name)?;
+        Ok(())
     }
 
     /// Where.
@@ -68,8 +76,10 @@ impl Keeper for BesideJournal {
     }
 
     fn seek(&mut self, offset: i64) {
-        // Retention may have been faster: then the session finds that out.
-        let _ = self.tailer.seek(Start::Offset(offset));
+        if let Some(tailer) = &mut self.tailer {
+            // Retention may have been faster: then the session finds that out.
+            let _ = tailer.seek(Start::Offset(offset));
+        }
     }
 
     fn to_sync(&self) -> Option<Syncing> {
@@ -80,12 +90,18 @@ impl Keeper for BesideJournal {
         self.file.synced(number);
     }
 
-    fn delete(self: Box<Self>) -> Result<()> {
-        let BesideJournal { file, queue, tailer, name } = *self;
-        drop(tailer);
-        queue.remove_tailer(&name)?;
-        let path = file.path();
-        std::fs::remove_file(path).map_err(|error| DirectError::io("deleting", path, error))
+    fn delete(&mut self) -> Result<()> {
+        // The file is what counts: without it the consumer is not known, whatever becomes of the rest.
+        let path = self.file.path();
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            deleted => deleted.map_err(|error| DirectError::io("deleting", path, error))?,
+        }
+        let forgotten = sync_names(&self.queue, path);
+        forgotten.and_then(|()| self.remove_tailer()).unwrap_or_else(|error| {
+            tracing::error!("consumer {} is forgotten, and not all of it is gone: {error}", self.name);
+        });
+        Ok(())
     }
 }
 

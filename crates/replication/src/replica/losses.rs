@@ -17,6 +17,7 @@ use super::{ELECTION_TICKS, Replica, ReplicaOptions, TICK_MS};
 use crate::error::ReplicaError;
 use crate::group::ReplicaId;
 use crate::journal::{EntryKind, Frame, GroupState, InternalEntry, Journal, Start, Tail};
+use bytes::Bytes;
 use mainstem_log::Log;
 use mainstem_log::dir::LastStop;
 use raft::StateRole;
@@ -25,6 +26,9 @@ use std::cmp::Ordering;
 
 /// So long a replica that may have lost what it has acknowledged leaves elections to the others: twice the longest time-out, 4 s.
 pub(super) const DOUBT_MS: u64 = 4 * ELECTION_TICKS as u64 * TICK_MS;
+
+/// The context of a heartbeat that says what a leader has counted on; questions have eight bytes ([`Replica::confirm`]).
+const COUNTED_ON: &[u8] = &[0];
 
 /// Committed records that are in no log of the group any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +48,8 @@ pub(super) struct Losses {
     known: Option<Known>,
     /// A leader is to be told where the log ends.
     is_to_say_end: bool,
+    /// It may lack what it has acknowledged, also where it leaves elections to the others no more.
+    may_lack: bool,
     /// It takes no part in elections before; [`DOUBT_BEGINS`]: no time has passed yet.
     doubts_until_ms: u64,
     /// What the journal says of it for the next start.
@@ -140,7 +146,8 @@ impl Losses {
             );
         }
         let is_cut = log.dir().last_stop() == LastStop::UncleanOtherBoot || state.tail.is_doubtful;
-        let is_doubtful = is_cut && state.configuration.voters.len() > 1;
+        let has_others = state.configuration.voters.len() > 1;
+        let is_doubtful = is_cut && has_others;
         if is_cut {
             let partition = log.partition();
             tracing::warn!(
@@ -153,6 +160,8 @@ impl Losses {
         Losses {
             known: (offset > 0).then(|| Known::of(offset, state.start, &state.entries)),
             is_to_say_end: is_doubtful,
+            // A doubt may have ended with its time, before a leader was heard.
+            may_lack: has_others && (is_cut || state.tail.is_cached),
             doubts_until_ms: if is_doubtful { DOUBT_BEGINS } else { 0 },
             ..losses
         }
@@ -212,15 +221,30 @@ impl Replica {
     /// Notes in the journal what the next start has to know. Where there is no room for that, it is tried again with whatever comes
     /// next, and caching does not count before.
     pub(super) fn note_tail(&mut self) {
-        let is_open = || self.has_cached_tail() || self.losses.known.is_some() || self.doubts();
-        let is_cached = self.options.write_caching || (self.losses.noted.is_cached && is_open());
-        let tail = Tail { is_cached, is_doubtful: self.doubts() };
-        if tail == self.losses.noted || !self.is_taking_part() || self.log.dir().is_full() {
+        if !self.losses.is_possible {
             return;
         }
-        if let Ok(upto) = self.journal.lock().append(self.group, &[Frame::Tail(tail)]) {
-            (self.losses.noted, self.losses.noted_upto) = (tail, upto);
+        // Who leads has all that is committed.
+        self.losses.may_lack &= !self.leads_settled();
+        let losses = &self.losses;
+        let is_open = || self.has_cached_tail() || losses.known.is_some() || losses.may_lack || self.doubts();
+        let is_cached = self.options.write_caching || (losses.noted.is_cached && is_open());
+        let tail = Tail { is_cached, is_doubtful: self.doubts() };
+        if tail != losses.noted && self.is_taking_part() && !self.log.dir().is_full() {
+            let noted = self.journal.lock().append(self.group, &[Frame::Tail(tail)]);
+            if let Ok(upto) = noted {
+                (self.losses.noted, self.losses.noted_upto) = (tail, upto);
+            }
         }
+        self.end_losses();
+    }
+
+    /// Where caching is off, all that has counted under it is durable, and all is here that was acknowledged, no power cut takes anything
+    /// any more: what is not there is on another disk.
+    fn end_losses(&mut self) {
+        let losses = &mut self.losses;
+        let is_resolved = losses.known.is_none() && !losses.may_lack;
+        losses.is_possible = self.options.write_caching || losses.noted != Tail::default() || !is_resolved;
     }
 
     /// The time of a doubt begins with the first tick.
@@ -247,10 +271,13 @@ impl Replica {
     /// An append of the leader was taken. A replica that has the beginning of the leader's term has all that was committed before
     /// it; with what the leader has committed since, there is no doubt any more.
     pub(super) fn end_doubt(&mut self, kind: MessageType, from: u64, committed: u64) {
+        if !self.losses.may_lack {
+            return;
+        }
         let (raft, log) = (&self.node.raft, &self.node.raft.raft_log);
         let has_all = log.last_term() == raft.term && log.committed >= committed;
         if kind == MessageType::MsgAppend && raft.leader_id == from && has_all {
-            self.losses.doubts_until_ms = 0;
+            (self.losses.doubts_until_ms, self.losses.may_lack) = (0, false);
         }
     }
 
@@ -307,8 +334,8 @@ impl Replica {
         self.losses.is_to_say_end = false;
     }
 
-    /// Of a leader: a replica refuses entries behind what it has acknowledged, which it does where it has lost that. What it has is
-    /// asked anew.
+    /// Of a leader: a replica refuses entries behind what it has acknowledged, which it does where it has lost that. It hears what has
+    /// counted, before anything is sent again: where no power cut can have taken that, it stops. What it has is asked anew.
     fn forget_what_was_matched(&mut self, message: &mut Message) {
         let (own, raft) = (self.own.0, &mut self.node.raft);
         let is_refusal = message.reject && message.request_snapshot == 0;
@@ -316,7 +343,7 @@ impl Replica {
         {
             return;
         }
-        let last = raft.raft_log.last_index();
+        let (last, committed, term) = (raft.raft_log.last_index(), raft.raft_log.committed, raft.term);
         let Some(progress) = raft.mut_prs().get_mut(message.from) else { return };
         let (matched, end) = (progress.matched, message.reject_hint);
         if matched <= end {
@@ -327,10 +354,17 @@ impl Replica {
         progress.matched = 0;
         progress.become_probe();
         progress.next_idx = message.index + 1;
+        let (to, commit) = (message.from, matched.min(committed));
+        if commit > end {
+            let mut heartbeat =
+                Message { msg_type: MessageType::MsgHeartbeat, term, commit, ..Message::default() };
+            (heartbeat.from, heartbeat.to, heartbeat.context) = (own, to, Bytes::from_static(COUNTED_ON));
+            raft.msgs.push(heartbeat);
+        }
         self.standing.retain(|(id, _)| *id != message.from);
         self.asked.retain(|(id, ..)| *id != message.from);
         let (partition, node) = (self.log.partition(), ReplicaId(message.from).node());
-        tracing::warn!(%partition, node, matched, end, "a replica has lost entries that it had acknowledged: they are sent again");
+        tracing::warn!(%partition, node, matched, end, "a replica has lost entries that it had acknowledged: they are sent again, unless it stops");
     }
 
     /// Whether a message says to a leader that entries are on another disk which it has not itself: by a replica that took it for one that

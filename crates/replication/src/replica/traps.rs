@@ -388,6 +388,32 @@ fn what_was_applied_before_a_stop_is_not_listed_again() {
     assert_eq!(nodes[0].applied, [[4]]);
 }
 
+/// A process dies in the midst of an orderly stop, when the journal has all that it gets, and the checkpoint of the log start may not.
+#[test]
+fn a_deletion_that_only_a_killed_process_knew_of_is_applied_again() {
+    for is_noted in [false, true] {
+        let mut nodes = nodes(1, 1);
+        elect(&mut nodes, 0, 0);
+        (0..5).for_each(|value| nodes[0].append(0, value));
+        nodes[0].replica(0).propose(vec![3]).expect("it leads");
+        exchange(&mut nodes, &[0]);
+        assert_eq!(nodes[0].applied, [[3]]);
+        let log = nodes[0].replica(0).log_mut();
+        log.delete_records_before(3).expect("they are committed");
+        if is_noted {
+            log.dir().checkpoints().log_start.commit().expect("a checkpoint");
+        }
+        nodes[0].replica(0).prepare_close().expect("it can be noted");
+        nodes[0].running().journal.lock().sync().expect("the journal is synced");
+        nodes[0].kill();
+        nodes[0].start();
+        assert_eq!(nodes[0].replica(0).log().ends().log_start, if is_noted { 3 } else { 0 });
+        elect(&mut nodes, 0, 0);
+        let again: Vec<Vec<u8>> = if is_noted { vec![] } else { vec![vec![3]] };
+        assert_eq!(nodes[0].applied, again, "noted {is_noted}");
+    }
+}
+
 /// Everything that a replica takes a term from, with one that has no epoch.
 fn beyond_all_epochs() -> Vec<Message> {
     let term = 1 << 31;

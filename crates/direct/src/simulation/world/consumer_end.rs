@@ -138,7 +138,7 @@ impl World {
             }
             Down::End(Some(status)) => {
                 match fault_of(&instance.config, &status, connection.was_opened) {
-                    Fault::Lost { .. } => self.consumer_lost(at),
+                    Fault::Lost { .. } | Fault::Tls(_) => self.consumer_lost(at),
                     Fault::Fatal(DirectError::Refused { refused, .. }) => self.stop_instance(at, &refused),
                     Fault::Fatal(error) => {
                         return Err(format!("{} stops without a name: {error}", instance.name));

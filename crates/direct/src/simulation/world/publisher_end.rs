@@ -114,7 +114,7 @@ impl World {
         let Some(mut publisher) = self.publisher.take() else { return Ok(()) };
         let view = publisher.view(&self.directory);
         let (mut begun, mut kept_at) = (None, None);
-        let joined = Opening::of(open, None).and_then(|opening| {
+        let joined = Opening::of(open, Granted::default()).and_then(|opening| {
             opening.check(&view, &publisher.lenses)?;
             let (subscription, begins) = publisher.subscription(&self.directory, opening.start);
             begun = begins;

@@ -1,0 +1,48 @@
+//! Reads of the past beside instances that are sent new events, by the clock: see `pace.rs`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::pace::Pace;
+
+/// What all sessions and replays of a publisher share, whatever their streams.
+#[derive(Debug)]
+pub(crate) struct Past {
+    began: Instant,
+    /// When new events were sent last, in ns since it began; 0 if never.
+    sent_live: AtomicU64,
+    pace: Mutex<Pace>,
+}
+
+impl Default for Past {
+    fn default() -> Past {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        Past { began: Instant::now(), sent_live: AtomicU64::new(0), pace: Mutex::new(Pace::new(processors)) }
+    }
+}
+
+impl Past {
+    /// An instance is sent events of the newest, which were in memory.
+    pub(crate) fn sends_live(&self) {
+        let ns = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.sent_live.store(ns, Ordering::Relaxed);
+    }
+
+    /// Takes a turn, if others are sent new events; returns when it begins. [`Past::end_turn`] ends it.
+    pub(crate) fn take_turn(&self) -> Option<Instant> {
+        let sent_live = match self.sent_live.load(Ordering::Relaxed) {
+            0 => None,
+            ns => Some(Duration::from_nanos(ns)),
+        };
+        let begins = self.pace.lock().take_turn(self.began.elapsed(), sent_live)?;
+        Some(self.began + begins)
+    }
+
+    /// A turn has ended that took so long to read and to evaluate, and that so many bytes were sent of.
+    pub(crate) fn end_turn(&self, work: Duration, sent: usize) {
+        self.pace.lock().end_turn(work, sent);
+    }
+}
