@@ -92,4 +92,10 @@ pub enum MessageError {
     /// A message that no replica sends to another.
     #[error("a message of a type that is not sent between replicas")]
     Type,
+    /// It is in the name of who is no other replica of the group.
+    #[error("a message of replica {0}, which is not another one of the group")]
+    Sender(ReplicaId),
+    /// What it says no replica says to this one.
+    #[error("a message that no replica sends: {0}")]
+    Impossible(&'static str),
 }

@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mainstem_records::LeaderEpoch;
+use mainstem_replication::eraftpb::{Entry, Message};
 use mainstem_wire::ErrorCode;
 use parking_lot::Mutex;
 
@@ -463,14 +464,18 @@ impl Alone {
         Alone::start(vec![Peer { node: 2, host: "127.0.0.1".into(), port: 1 }])
     }
 
-    /// Says hello; the answer.
     fn greet(&self, hello: &Hello) -> (TcpStream, Welcome) {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
-        stream.set_read_timeout(Some(SOON)).expect("a time-out");
-        stream.write_all(&hello.encode()).expect("it reads");
-        let frame = read_frame(&mut stream).expect("an answer");
-        (stream, Welcome::decode(&frame).expect("an answer to a hello"))
+        greet(self.port, hello)
     }
+}
+
+/// Says hello; the answer.
+fn greet(port: u16, hello: &Hello) -> (TcpStream, Welcome) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    stream.set_read_timeout(Some(SOON)).expect("a time-out");
+    stream.write_all(&hello.encode()).expect("it reads");
+    let frame = read_frame(&mut stream).expect("an answer");
+    (stream, Welcome::decode(&frame).expect("an answer to a hello"))
 }
 
 impl Drop for Alone {
@@ -558,6 +563,71 @@ fn garbage_ends_a_link_and_nothing_else() {
     }
     let (_stream, welcome) = node.greet(&hello());
     assert_eq!(welcome.refusal, "", "a link of the same node is taken after it");
+}
+
+/// What no replica sends, in the name of one of a group that is here.
+fn frames_that_no_replica_sends(term: u64) -> Vec<Vec<u8>> {
+    use mainstem_replication::link;
+    let framed = |write: &dyn Fn(&mut Vec<u8>)| {
+        let mut frame = Vec::new();
+        write(&mut frame);
+        frame
+    };
+    let message = |message: Message| framed(&|out| assert!(link::message(0, &message, out)));
+    let of = |msg_type, term| Message { msg_type, term, ..Message::default() };
+    let beat = [link::Heartbeat { alias: 0, term: 0, commit: u64::MAX }];
+    let append = Message { index: 1 << 40, commit: 1 << 40, ..of(MessageType::MsgAppend, term) };
+    let mut asked = of(MessageType::MsgReadIndex, term);
+    asked.set_entries(vec![Entry { data: vec![1].into(), ..Entry::default() }].into());
+    vec![
+        framed(&|out| link::heartbeats(&beat, out)),
+        framed(&|out| link::standing_heartbeats(&beat, out)),
+        framed(&|out| link::append_head(0, &append, 0, 0, out)),
+        message(of(MessageType::MsgTransferLeader, term)),
+        message(asked),
+        message(of(MessageType::MsgRequestPreVote, 0)),
+        message(of(MessageType::MsgRequestVote, 0)),
+        message(of(MessageType::MsgRequestVoteResponse, 0)),
+        message(Message { reject: true, reject_hint: u64::MAX, ..of(MessageType::MsgAppendResponse, term) }),
+    ]
+}
+
+/// Whoever knows the cluster's id can say a hello that is taken, and name a group. Each such frame ends its link, and the process goes on:
+/// a panic of one of its threads would end it.
+#[test]
+fn frames_that_no_replica_sends_end_a_link_and_nothing_else() {
+    let mut cluster = Cluster::start(9);
+    cluster.acknowledge_anywhere(0);
+    let leader = cluster.leader();
+    let epoch = cluster.partition(leader).leadership().epoch;
+    let term = u64::from(epoch.get().cast_unsigned());
+    for hears in [leader, (leader + 1) % 3] {
+        let speaks = (hears + 1) % 3;
+        let (node, to) = (speaks as i32 + 1, hears as i32 + 1);
+        let hello = Hello { cluster_id: "cluster".into(), node, generation: u64::MAX, to };
+        let before = cluster.refused(hears);
+        let send = |from: ReplicaId, frame: &[u8]| {
+            let (mut stream, welcome) = greet(cluster.port(hears), &hello);
+            assert_eq!(welcome.refusal, "");
+            let (mut bytes, group, to) = (Vec::new(), cluster::GROUP, ReplicaId::new(to, 1));
+            let alias = mainstem_replication::link::Alias { number: 0, group, from, to };
+            mainstem_replication::link::group(&alias, &mut bytes);
+            bytes.extend_from_slice(frame);
+            stream.write_all(&bytes).expect("it reads");
+            is_ended(stream);
+        };
+        let frames = frames_that_no_replica_sends(term);
+        frames.iter().for_each(|frame| send(ReplicaId::new(node, 1), frame));
+        // Another replica of the same node, in a later term: it would be followed.
+        let mut frame = Vec::new();
+        let beat = mainstem_replication::link::Heartbeat { alias: 0, term: term + 9, commit: 0 };
+        mainstem_replication::link::heartbeats(&[beat], &mut frame);
+        send(ReplicaId::new(node, 99), &frame);
+        let sent = frames.len() as u64 + 1;
+        wait_for("refusals", || (cluster.refused(hears) >= before + sent).then_some(()));
+    }
+    cluster.acknowledge_anywhere(1);
+    cluster.check_acknowledged();
 }
 
 #[test]

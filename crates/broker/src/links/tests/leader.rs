@@ -99,6 +99,9 @@ fn elected(dir: &Arc<LogDir>, config: Arc<LogConfig>, voters: i32) -> Replica {
         for node in 2..=voters {
             replica.step(said(msg_type, node), 0, &[]).expect("it is taken");
         }
+        // The others are asked for their votes when its own is durable.
+        replica.journal().lock().sync().expect("the disk works");
+        replica.persisted();
     }
     replica
 }
