@@ -132,7 +132,7 @@ pub(super) fn run(links: &Arc<Links>, arrived: Arrived, frame: &[u8]) {
             from: hello.node,
             aliases: Vec::new(),
             repeated: Repeated::default(),
-            answers: Answers::new(writer),
+            answers: Answers::new(writer, peer.serving.clone()),
             leave,
         };
         if let Err(error) = receiver.run(reader) {

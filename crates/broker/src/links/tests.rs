@@ -16,6 +16,7 @@ use mainstem_replication::eraftpb::{Entry, Message};
 use mainstem_wire::ErrorCode;
 use parking_lot::Mutex;
 
+use super::calls::{IN_FLIGHT_MAX, REFUSED};
 use super::hello::{Hello, Welcome, read_frame};
 use super::*;
 use crate::settings::TopicSettings;
@@ -676,4 +677,47 @@ fn a_node_asks_another_and_gets_its_answer() {
     drop(served);
     wait_for("the end", || (ask(1, b"") == Err(CallError::NotConnected)).then_some(()));
     links.stop();
+}
+
+/// Keeps all that it is asked.
+#[derive(Default)]
+struct Keeps(Mutex<Vec<CallReply>>);
+
+impl CallHandler for Keeps {
+    fn call(&self, _: i32, _: CallKind, _: Vec<u8>, reply: CallReply) {
+        self.0.lock().push(reply);
+    }
+}
+
+/// Each request that is served takes a thread. Those of an earlier link of the peer are served on.
+#[test]
+fn a_peer_has_no_more_requests_served_than_a_node_has_in_flight() {
+    const ON_FIRST: usize = 1_000;
+    const ANSWER_BYTES: usize = 14;
+    let node = Alone::knows_node_2();
+    let keeps = Arc::new(Keeps::default());
+    node.links.serve_calls(keeps.clone());
+    let ask = |stream: &mut TcpStream, count: usize| {
+        let mut frames = Vec::new();
+        (0..count as u64).for_each(|id| mainstem_replication::link::call(id, 1, &[], &mut frames));
+        stream.write_all(&frames).expect("it reads");
+    };
+    let kept = || keeps.0.lock().len();
+    let (mut first, _) = node.greet(&hello());
+    ask(&mut first, ON_FIRST);
+    wait_for("requests", || (kept() == ON_FIRST).then_some(()));
+    let (mut second, _) = node.greet(&hello());
+    ask(&mut second, IN_FLIGHT_MAX);
+    // Those beyond the bound are refused at once.
+    let mut answers = vec![0; ON_FIRST * ANSWER_BYTES];
+    second.read_exact(&mut answers).expect("answers");
+    let statuses: Vec<u8> = answers.chunks(ANSWER_BYTES).map(|answer| answer[ANSWER_BYTES - 1]).collect();
+    assert!(statuses.iter().all(|status| *status == REFUSED), "{statuses:?}");
+    wait_for("the rest", || (kept() == IN_FLIGHT_MAX).then_some(()));
+    let answered = std::mem::take(&mut *keeps.0.lock());
+    answered.into_iter().for_each(|reply| reply.answer(b""));
+    ask(&mut second, IN_FLIGHT_MAX);
+    wait_for("others", || (kept() == IN_FLIGHT_MAX).then_some(()));
+    // Their answers go nowhere when the links are gone.
+    keeps.0.lock().clear();
 }
