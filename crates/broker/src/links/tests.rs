@@ -566,6 +566,31 @@ fn garbage_ends_a_link_and_nothing_else() {
     assert_eq!(welcome.refusal, "", "a link of the same node is taken after it");
 }
 
+/// A stranger may say a hello that is taken as often as it likes.
+#[test]
+fn a_peer_whose_links_end_for_one_reason_is_one_line() {
+    let node = Alone::knows_node_2();
+    let logged = leader::Logged::default();
+    tracing::subscriber::with_default(logged.clone(), || {
+        for _ in 0..5 {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let port = listener.local_addr().expect("an address").port();
+            let mut stranger = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+            let (stream, _) = listener.accept().expect("it has connected");
+            // A frame of an unknown kind follows.
+            let said = [&hello().encode()[..], &[0, 0, 0, 1, 99]].concat();
+            stranger.write_all(&said).expect("it fits");
+            let mut arrived = cluster::gate().accept(stream).expect("nothing is asked for");
+            let frame = read_frame(&mut arrived.channel.reader).expect("a hello");
+            accept::run(&node.links, arrived, &frame);
+        }
+    });
+    let lines = logged.lines_with("the link from node 2 ended: a frame that makes no sense");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].starts_with("WARN"), "{lines:?}");
+    assert_eq!(node.links.counts().1, 5, "each is counted");
+}
+
 /// What no replica sends, in the name of one of a group that is here.
 fn frames_that_no_replica_sends(term: u64) -> Vec<Vec<u8>> {
     use mainstem_replication::link;
