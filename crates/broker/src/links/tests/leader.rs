@@ -121,7 +121,14 @@ fn elected(dir: &Arc<LogDir>, config: Arc<LogConfig>, voters: i32) -> Replica {
 
 /// What is logged on this thread, a line an event.
 #[derive(Clone, Default)]
-struct Logged(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Logged(Arc<Mutex<Vec<String>>>);
+
+impl Logged {
+    /// The lines that have something in them.
+    pub(crate) fn lines_with(&self, part: &str) -> Vec<String> {
+        self.0.lock().iter().filter(|line| line.contains(part)).cloned().collect()
+    }
+}
 
 impl tracing::Subscriber for Logged {
     fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
