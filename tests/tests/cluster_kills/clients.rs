@@ -31,7 +31,7 @@ pub(crate) enum RealClient {
 
 impl RealClient {
     pub(crate) const ALL: [RealClient; 3] = [RealClient::Java, RealClient::Confluent, RealClient::Franz];
-    /// Those that all kinds of faults are tried with, and that have a transactional loop: Java's, and librdkafka.
+    /// Those that all kinds of faults are tried with, and that have a transactional loop for kills: Java's, and librdkafka.
     pub(crate) const OF_ALL_FAULTS: [RealClient; 2] = [RealClient::Java, RealClient::Confluent];
 
     /// The group that its member is in.
