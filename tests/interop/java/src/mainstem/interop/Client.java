@@ -130,6 +130,12 @@ public final class Client {
         properties.put(ProducerConfig.ACKS_CONFIG, "all");
         properties.put(ProducerConfig.ENABLE_IDEMPOTENCE_CONFIG, "true");
         properties.put(ProducerConfig.LINGER_MS_CONFIG, "5");
+        if (arguments.containsKey("request_timeout_ms")) {
+            // A batch whose answer was lost may have others behind it, at the next leader, by the time that it is sent again: more than a
+            // broker remembers. It is refused until it is given up, by default for two minutes.
+            int giveUpMs = 10 * Integer.parseInt(get("request_timeout_ms"));
+            properties.put(ProducerConfig.DELIVERY_TIMEOUT_MS_CONFIG, String.valueOf(giveUpMs));
+        }
         return new KafkaProducer<>(properties, new StringSerializer(), new StringSerializer());
     }
 
