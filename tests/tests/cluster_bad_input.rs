@@ -261,7 +261,8 @@ fn who_is_missing_is_named_while_it_is_waited_for() {
     runtime.block_on(cluster.wait_until_in_sync(TOPIC));
 
     // A cluster that is not founded yet, with a node that others cannot reach at its address.
-    let [one, two] = [1, 2].map(|node| cluster.home().join(format!("new-{node}")).display().to_string());
+    let [one, two, three] =
+        [1, 2, 3].map(|node| cluster.home().join(format!("new-{node}")).display().to_string());
     (1..=3).for_each(|node| cluster.kill(node));
     let wrong = format!("{},{},3@127.0.0.1:1", all[0], all[1]);
     let dirs = |dir| [("log.dirs", dir), ("controller.quorum.voters", wrong.as_str())];
@@ -270,6 +271,9 @@ fn who_is_missing_is_named_while_it_is_waited_for() {
     for waiting in [&mut first, &mut second] {
         waiting.await_line(&["a new cluster waits for all of its nodes; missing: 3@127.0.0.1:1"]);
     }
+    // That node reaches them, and is not what they miss: it says what is wrong with itself.
+    let mut third = Stray::start(&cluster, 3, &dirs(&three));
+    third.await_line(&["3@127.0.0.1:1, where the other nodes look for this one, does not answer"]);
     assert!(!Path::new(&one).join("mainstem.cluster").exists(), "it was founded without a node");
 }
 

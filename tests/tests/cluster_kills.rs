@@ -2,9 +2,9 @@
 //! order, at its offset, and committed offsets never go back. A rolling restart is no error to real clients.
 //!
 //! Producers with acks=all and idempotence, members of groups that commit and a transactional loop go on over all
-//! faults. What they do and see is a history, which the checker of the simulator judges. `TEST_CLUSTER_ROUNDS` is the number
-//! of rounds, `TEST_SEED` repeats a run's choices (not its timing), `TEST_CLUSTER_SYSTEM=kafka` runs Apache Kafka in the
-//! place of our nodes.
+//! faults: our own client's, and those of real clients. What they do and see is a history, which the checker of the
+//! simulator judges. `TEST_CLUSTER_ROUNDS` is the number of rounds, `TEST_SEED` repeats a run's choices (not its timing),
+//! `TEST_CLUSTER_SYSTEM=kafka` runs Apache Kafka in the place of our nodes.
 
 #[path = "cluster_kills/clients.rs"]
 mod clients;
@@ -12,6 +12,8 @@ mod clients;
 mod faults;
 #[path = "cluster_kills/load.rs"]
 mod load;
+#[path = "cluster_kills/loops.rs"]
+mod loops;
 #[path = "cluster_kills/members.rs"]
 mod members;
 #[path = "cluster_kills/outcome.rs"]
@@ -30,7 +32,7 @@ use mainstem_wire::sample::Rng;
 
 use clients::RealClient;
 use faults::{Fault, Pauses};
-use load::{TOPICS, assert_no_actor_has_failed, start_actors};
+use load::{Others, TOPICS, assert_no_actor_has_failed, start_actors};
 use run::Run;
 
 /// Rounds unless `TEST_CLUSTER_ROUNDS` says otherwise.
@@ -52,9 +54,9 @@ fn rounds(others_for_one: u64) -> u64 {
     number_from("TEST_CLUSTER_ROUNDS").unwrap_or(ROUNDS).div_ceil(others_for_one)
 }
 
-/// So many rounds with real clients that each of these kinds comes once at least.
-fn rounds_of_each(kinds: &[Fault]) -> u64 {
-    kinds.len() as u64 * rounds(OTHERS_FOR_ONE_OF_EACH)
+/// So many rounds with real clients that each of these kinds comes once at least in each of so many runs.
+fn rounds_of_each(kinds: &[Fault], runs: usize) -> u64 {
+    kinds.len() as u64 * rounds(OTHERS_FOR_ONE_OF_EACH * runs as u64)
 }
 
 /// Those of these clients that are installed.
@@ -62,32 +64,41 @@ fn installed(clients: &[RealClient]) -> Vec<RealClient> {
     clients.iter().copied().filter(|client| client.is_installed()).collect()
 }
 
+/// Those of these clients that are installed: for each that has a transactional loop, all of them with that loop.
+fn with_a_loop_of_each(clients: &[RealClient]) -> Vec<Others> {
+    let clients = installed(clients);
+    let with = |looping| Others { clients: clients.clone(), looping };
+    let looping = RealClient::OF_ALL_FAULTS.into_iter().filter(|client| clients.contains(client));
+    let others: Vec<_> = looping.map(|client| with(Some(client))).collect();
+    if others.is_empty() && !clients.is_empty() { vec![with(None)] } else { others }
+}
+
 #[test]
 fn what_was_acknowledged_survives_kills_of_any_nodes() {
-    run_rounds(Setup::new("cluster-kills", System::from_environment()), &[], rounds(1));
+    run_rounds(Setup::new("cluster-kills", System::from_environment()), &Others::default(), rounds(1));
 }
 
 #[test]
 fn what_was_acknowledged_survives_pauses_and_partitions() {
     let setup = Setup::new("cluster-partitions", System::from_environment()).proxied();
-    run_rounds(setup, &[], rounds(OTHERS_FOR_ONE_PARTITION));
+    run_rounds(setup, &Others::default(), rounds(OTHERS_FOR_ONE_PARTITION));
 }
 
 #[test]
 fn what_real_clients_had_acknowledged_survives_kills_of_any_nodes() {
-    let clients = installed(&RealClient::ALL);
-    if !clients.is_empty() {
-        let setup = Setup::new("cluster-kills-clients", System::from_environment());
-        run_rounds(setup, &clients, rounds_of_each(&Fault::KILLS));
+    let setup = Setup::new("cluster-kills-clients", System::from_environment());
+    let all = with_a_loop_of_each(&RealClient::ALL);
+    for others in &all {
+        run_rounds(setup.clone(), others, rounds_of_each(&Fault::KILLS, all.len()));
     }
 }
 
 #[test]
 fn what_real_clients_had_acknowledged_survives_pauses_and_partitions() {
-    let clients = installed(&RealClient::OF_ALL_FAULTS);
-    if !clients.is_empty() {
+    let others = Others { clients: installed(&RealClient::OF_ALL_FAULTS), looping: None };
+    if !others.clients.is_empty() {
         let setup = Setup::new("cluster-partitions-clients", System::from_environment()).proxied();
-        run_rounds(setup, &clients, rounds_of_each(&Fault::DISTURBANCES));
+        run_rounds(setup, &others, rounds_of_each(&Fault::DISTURBANCES, 1));
     }
 }
 
@@ -95,11 +106,11 @@ fn what_real_clients_had_acknowledged_survives_pauses_and_partitions() {
 /// is acknowledged, and no call of the members fails.
 #[test]
 fn a_rolling_restart_is_no_error_to_real_clients() {
-    let clients = installed(&RealClient::OF_ALL_FAULTS);
+    let others = Others { clients: installed(&RealClient::OF_ALL_FAULTS), looping: None };
     let setup = Setup::new("cluster-rolling-clients", System::from_environment());
     let setup = setup.set("mainstem.http.listener", "127.0.0.1:0");
-    let Some(cluster) = setup.start().filter(|_| !clients.is_empty()) else { return };
-    runtime().block_on(rolls(cluster, &clients, random()));
+    let Some(cluster) = setup.start().filter(|_| !others.clients.is_empty()) else { return };
+    runtime().block_on(rolls(cluster, &others, random()));
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -115,20 +126,20 @@ fn random() -> Rng {
 }
 
 /// So many rounds, with real clients beside our own.
-fn run_rounds(setup: Setup, clients: &[RealClient], rounds: u64) {
+fn run_rounds(setup: Setup, others: &Others, rounds: u64) {
     let mut rng = random();
     for begun in (0..rounds).step_by(ROUNDS_OF_A_CLUSTER as usize) {
         let Some(cluster) = setup.clone().start() else { return };
         let rounds = (rounds - begun).min(ROUNDS_OF_A_CLUSTER);
         let of_these = Rng(rng.next_u64());
-        runtime().block_on(survives(cluster, clients, of_these, rounds));
+        runtime().block_on(survives(cluster, others, of_these, rounds));
     }
 }
 
-async fn survives(mut cluster: Cluster, clients: &[RealClient], mut rng: Rng, rounds: u64) {
+async fn survives(mut cluster: Cluster, others: &Others, mut rng: Rng, rounds: u64) {
     load::create_topics(&mut cluster).await;
     let run = Arc::new(Run::new());
-    let mut actors = start_actors(&run, &cluster, clients, &mut rng);
+    let mut actors = start_actors(&run, &cluster, others, &mut rng);
     run.wait_for_clients_after(&run.progress(), &cluster).await;
     let mut pauses = Pauses::default();
     for round in 0..rounds {
@@ -143,13 +154,13 @@ async fn survives(mut cluster: Cluster, clients: &[RealClient], mut rng: Rng, ro
         assert_no_actor_has_failed(&mut actors).await;
     }
     eprintln!("{pauses}");
-    outcome::finish(&run, &mut cluster, actors, clients).await;
+    outcome::finish(&run, &mut cluster, actors, &others.clients).await;
 }
 
-async fn rolls(mut cluster: Cluster, clients: &[RealClient], mut rng: Rng) {
+async fn rolls(mut cluster: Cluster, others: &Others, mut rng: Rng) {
     load::create_topics(&mut cluster).await;
     let run = Arc::new(Run::new());
-    let mut actors = start_actors(&run, &cluster, clients, &mut rng);
+    let mut actors = start_actors(&run, &cluster, others, &mut rng);
     run.wait_for_clients_after(&run.progress(), &cluster).await;
     for node in cluster.ids() {
         // Apache Kafka has no such answer.
@@ -166,6 +177,6 @@ async fn rolls(mut cluster: Cluster, clients: &[RealClient], mut rng: Rng) {
         run.wait_for_clients_after(&run.progress(), &cluster).await;
         assert_no_actor_has_failed(&mut actors).await;
     }
-    outcome::finish(&run, &mut cluster, actors, clients).await;
+    outcome::finish(&run, &mut cluster, actors, &others.clients).await;
     assert_eq!(run.errors(), [""; 0], "see the clients' logs in {}", cluster.home().display());
 }

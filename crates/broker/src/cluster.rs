@@ -40,7 +40,7 @@ mod members;
 mod registration;
 
 use calls::{Answer, Answered, Ask, Led, Who, encode};
-use leaders::{Leader, LeaderTable, PartitionKey};
+use leaders::{Leader, LeaderTable, PartitionKey, Unnoted};
 use members::{LeaderlessLooks, Members, SignsOfLife};
 
 /// A small question, as JSON.
@@ -95,8 +95,7 @@ pub(crate) struct Cluster {
     is_cut_off: AtomicBool,
     roles: Arc<RoleNews>,
     news: Mutex<Option<mpsc::Receiver<News>>>,
-    /// Leaders that changed and are not noted in the metadata yet.
-    unnoted: Mutex<BTreeSet<PartitionKey>>,
+    unnoted: Unnoted,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Loads coordinators, which takes as long as their partitions are.
     loading: Worker,
@@ -171,7 +170,7 @@ impl Cluster {
             is_cut_off: AtomicBool::new(false),
             roles: Arc::new(RoleNews(sender)),
             news: Mutex::new(Some(news)),
-            unnoted: Mutex::default(),
+            unnoted: Unnoted::default(),
             threads: Mutex::default(),
             loading: Worker::new("coordinator-loading"),
             reporting: Worker::new("cluster-reports"),
@@ -470,12 +469,14 @@ impl Cluster {
 
     // Members.
 
-    /// This node decides on the metadata from now on.
+    /// This node decides on the metadata in a moment: who is silent then has been silent for long.
     pub(crate) fn begin_to_lead(&self, now_ms: u64) {
         self.members.lock().begin(now_ms);
-        // What its predecessor had not noted.
-        let keys = self.leaders.notes().into_iter().map(|note| (note.topic_id, note.partition));
-        self.unnoted.lock().extend(keys);
+    }
+
+    /// This node has begun to decide: it notes who leads partitions.
+    pub(crate) fn begin_to_note_leaders(&self) {
+        self.unnoted.begin(&self.leaders);
     }
 
     /// A node has given a sign of life in its epoch. Returns false if it has to register again.
@@ -529,6 +530,7 @@ impl Cluster {
                     elections::prefer(broker, self);
                 }
             }
+            self.unnoted.end_unless(|| broker.controller.decides());
             std::thread::sleep(Duration::from_millis(100));
         }
     }
@@ -590,12 +592,7 @@ impl Cluster {
     }
 
     fn note_leaders(&self, broker: &Arc<Broker>) {
-        let keys: Vec<_> = {
-            let mut unnoted = self.unnoted.lock();
-            let keys: Vec<_> = unnoted.iter().take(NOTED_MAX).copied().collect();
-            keys.iter().for_each(|key| _ = unnoted.remove(key));
-            keys
-        };
+        let keys = self.unnoted.take(NOTED_MAX);
         let note = |key: &PartitionKey| {
             let Leader { node, epoch, isr } = self.leaders.get(*key)?;
             let (topic_id, partition) = *key;
@@ -605,7 +602,7 @@ impl Cluster {
         let controller = &broker.controller;
         let note = |machine: &mut MetadataStateMachine| machine.note_leaders(controller.view(), &notes);
         if !notes.is_empty() && controller.commit(note).is_err() {
-            self.unnoted.lock().extend(keys);
+            self.unnoted.put_back(&keys);
         }
     }
 
@@ -668,7 +665,7 @@ impl Cluster {
     fn note_led(&self, from: i32, led: &[Led]) {
         for note in led.iter().map(|led| led.note(from)) {
             if self.leaders.note(&note) {
-                self.unnoted.lock().insert((note.topic_id, note.partition));
+                self.unnoted.insert((note.topic_id, note.partition));
             }
         }
     }
@@ -775,6 +772,7 @@ impl Cluster {
         let is_served = |id: &Uuid| broker.topics.by_id(id).is_some();
         state.led.retain(|(topic, _), _| is_served(topic));
         self.leaders.retain(is_served);
+        self.unnoted.retain(is_served);
         let ids: Vec<_> = state.led.keys().copied().collect();
         ids.into_iter().for_each(|id| self.look_at(state, id));
     }
@@ -790,7 +788,7 @@ impl Cluster {
         led.isr = isr;
         let note = led.note(id, self.own);
         if self.leaders.note(&note) {
-            self.unnoted.lock().insert(id);
+            self.unnoted.insert(id);
             state.news.push(Led::of(&note));
         }
     }

@@ -41,7 +41,7 @@ use crate::clock::Clock;
 use crate::storage::partition::{EarlierTicks, Partition, Pulse, is_append};
 use crate::supervised;
 use accept::Incoming;
-use calls::{Callers, OnAnswer};
+use calls::{Callers, OnAnswer, Serving};
 use outbox::{Item, Outbox};
 use throttle::Throttle;
 pub(crate) use throttle::{CATCH_UP_RATE, Rates};
@@ -160,6 +160,8 @@ struct PeerLink {
     /// Heartbeats that stand at the peer.
     standing: Mutex<Standing<Lead>>,
     incoming: Incoming,
+    /// Its requests that this node serves.
+    serving: Arc<Serving>,
     /// The id of its cluster, if it refused the last attempt to dial it as one of another cluster.
     other_cluster: Mutex<Option<String>>,
 }
@@ -504,6 +506,7 @@ impl PeerLink {
             wake: Condvar::new(),
             standing: Mutex::default(),
             incoming: Incoming::default(),
+            serving: Arc::default(),
             other_cluster: Mutex::default(),
         }
     }

@@ -22,7 +22,10 @@ pub enum ReplicaError {
     #[error("the log refused a batch of the leader: {0}")]
     Append(#[from] AppendError),
     /// The journal knows nothing of the group.
-    #[error("the journal of the log directory has no such group; the replica has to start as a new one")]
+    #[error(
+        "the journal of the log directory (mainstem.groups) has no such group: put back the journal, or the whole directory, that \
+         this node had; where it is gone for good, delete the topic and create it again"
+    )]
     Unknown,
     /// Log and journal do not agree.
     #[error("log and journal do not agree: {0}")]
@@ -79,8 +82,9 @@ pub enum MessageError {
     Batches(&'static str),
     /// A leader speaks of committed entries that this replica does not have, or has otherwise.
     #[error(
-        "a leader counts on committed entries that are not here: this replica's directory was lost or replaced, and it \
-         has to start as a new one"
+        "a leader counts on committed entries that are not here: this replica's directory was lost or replaced. Mount the disk with \
+         the directory that this node had, and start it again; where it is gone for good, the other replicas go on without this one \
+         until the topic is deleted and created again"
     )]
     LostPromise,
     /// A snapshot is offered of which it is not said what it is.
@@ -92,4 +96,24 @@ pub enum MessageError {
     /// A message that no replica sends to another.
     #[error("a message of a type that is not sent between replicas")]
     Type,
+    /// It is in the name of who is no other replica of the group.
+    #[error("a message of replica {0}, which is not another one of the group")]
+    Sender(ReplicaId),
+    /// What it says no replica says to this one.
+    #[error("a message that no replica sends: {0}")]
+    Impossible(&'static str),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Replicas are not replaced in this release: nothing says that one could begin anew, and each says what can be done.
+    #[test]
+    fn what_is_advised_can_be_done_in_this_release() {
+        for said in [MessageError::LostPromise.to_string(), ReplicaError::Unknown.to_string()] {
+            assert!(said.contains("that this node had") && said.contains("create"), "{said}");
+            assert!(!said.contains("as a new one"), "{said}");
+        }
+    }
 }

@@ -66,10 +66,7 @@ pub enum JournalError {
         path: PathBuf,
     },
     /// Bytes that were durable are not what was written.
-    #[error(
-        "{path} is damaged at byte {position}, before bytes that were written later: votes may be lost. \
-         Take the replicas of this directory out of their groups and let them start as new ones"
-    )]
+    #[error("{path} is damaged at byte {position}, before bytes that were written later: votes may be lost")]
     Damaged {
         /// The file.
         path: PathBuf,

@@ -16,6 +16,10 @@ use raft::eraftpb::MessageType;
 
 /// A frame has at most so many bytes behind its length, the batches of an append not counted.
 pub const HEAD_BYTES_MAX: usize = 1 << 20;
+/// An append has at most so many entries: what is 14 bytes in a frame takes about 110 in memory. No node sends as many: its outbox ends
+/// at 8 MiB, in which an entry counts for 96 bytes at least.
+pub const ENTRIES_MAX: usize = 1 << 17;
+const _: () = assert!(ENTRIES_MAX >= (8 << 20) / 96);
 /// The bytes of a frame's length.
 pub const LENGTH_BYTES: usize = 4;
 

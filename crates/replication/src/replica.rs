@@ -17,7 +17,7 @@
 use crate::error::{LeaderAppendError, MessageError, ReplicaError};
 use crate::group::{Configuration, GroupId, ReplicaId};
 use crate::incoming::Incoming;
-use crate::index::{EntryIndex, Position, has_epoch, term_of};
+use crate::index::{EntryIndex, Position, term_of};
 use crate::journal::{EntryKind, Frame, GroupState, InternalEntry, Journal, JournalSync, Mark, Start, Vote};
 use crate::lag::Lag;
 use crate::logger::logger;
@@ -27,6 +27,7 @@ use crate::unsynced::{Durable, Unsynced, Writes};
 use losses::Losses;
 use mainstem_log::{AppendError, Appended, Log, Origin, Prepared, prepare};
 use mainstem_records::{LeaderEpoch, Scratch};
+use messages::Receiver;
 use offers::begin_log_anew;
 use parking_lot::Mutex;
 use raft::eraftpb::{ConfChange, ConfChangeV2, Entry, EntryType, HardState, Message, MessageType};
@@ -37,6 +38,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 mod losses;
+mod messages;
 mod offers;
 mod room;
 #[cfg(test)]
@@ -437,16 +439,13 @@ impl Replica {
     /// [`Replica::drive`] returns it. Where it cuts the log ([`Replica::would_cut`]), this waits for the disk.
     pub fn step(&mut self, mut message: Message, offset: i64, batches: &[u8]) -> Result<(), StepError> {
         self.check_running()?;
-        if message.get_msg_type() == MessageType::MsgPropose {
-            return Err(MessageError::Type.into());
-        }
-        check_terms(&message)?;
+        // What was appended has its place before anything else can take it.
+        self.drive_into()?;
+        messages::check(&message, offset, &self.receiver())?;
         // What it speaks of has to be here before the library takes it.
         if message.get_msg_type() == MessageType::MsgSnapshot {
             return Ok(self.note_offer(&message)?);
         }
-        // What was appended has its place before anything else can take it.
-        self.drive_into()?;
         if self.waits_for_room || self.has_no_room_for(&message) || self.is_for_one_without_doubt(&message) {
             return Ok(());
         }
@@ -464,7 +463,7 @@ impl Replica {
         let is_for_us_to_win = self.could_win_instead_of(&message);
         let (is_split, message_term) = (self.has_the_same_term_as_candidate(&message), message.term);
         let (kind, from, committed) = (message.get_msg_type(), message.from, message.commit);
-        // Messages from replicas that are not in the group, or not any more, are of no consequence.
+        // It is of a replica of the group, and of a type for which the library has no refusal.
         let _ = self.node.step(message);
         if let Some(refusal) = refusal {
             self.refuse(from, refusal);
@@ -479,6 +478,18 @@ impl Replica {
             self.ask_again_soon();
         }
         Ok(())
+    }
+
+    /// This replica as one that gets a message.
+    fn receiver(&self) -> Receiver<'_> {
+        let raft = &self.node.raft;
+        Receiver {
+            own: self.own,
+            configuration: &self.configuration,
+            term: raft.term,
+            state: raft.state,
+            is_to_ask: raft.state == StateRole::Candidate && self.unsynced.has_vote(),
+        }
     }
 
     /// Whether a message is of another candidate in the term in which this replica is one: each has its own vote, and perhaps none
@@ -1323,14 +1334,6 @@ pub enum StepError {
     /// This replica is out of service.
     #[error(transparent)]
     Replica(#[from] ReplicaError),
-}
-
-/// What a link decodes has been checked; this is for messages that are made otherwise.
-fn check_terms(message: &Message) -> Result<(), MessageError> {
-    let own = [message.term, message.log_term, message.commit_term];
-    let entries = message.get_entries().iter().map(|entry| entry.term);
-    let beyond = own.into_iter().chain(entries).find(|term| !has_epoch(*term));
-    beyond.map_or(Ok(()), |term| Err(MessageError::Term(term)))
 }
 
 fn vote_of(state: &HardState) -> Vote {

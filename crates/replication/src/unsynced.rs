@@ -60,6 +60,11 @@ impl Unsynced {
         self.waiting.is_empty()
     }
 
+    /// Whether a term or a vote waits, and with it what is said in that term.
+    pub(crate) fn has_vote(&self) -> bool {
+        self.waiting.iter().any(|waiting| waiting.has_vote)
+    }
+
     /// How far the journal has to be durable for all that waits.
     pub(crate) fn journal_upto(&self) -> u64 {
         self.waiting.iter().map(|waiting| waiting.journal_upto).max().unwrap_or(0)
@@ -68,7 +73,7 @@ impl Unsynced {
     /// Queues a Ready with the messages that are to leave after its writes. Answers to heartbeats promise nothing of
     /// entries: they leave at once, unless the term that they are of is not durable.
     pub(crate) fn push(&mut self, writes: Writes, messages: Vec<Message>, out: &mut Vec<Message>) {
-        let term_waits = writes.has_vote || self.waiting.iter().any(|waiting| waiting.has_vote);
+        let term_waits = writes.has_vote || self.has_vote();
         let is_free =
             |message: &Message| message.get_msg_type() == MessageType::MsgHeartbeatResponse && !term_waits;
         let (free, messages): (Vec<_>, Vec<_>) = messages.into_iter().partition(is_free);

@@ -6,6 +6,7 @@ in tests/interop/README.md.
 
 import json
 import os
+import queue
 import sys
 import threading
 import time
@@ -26,6 +27,8 @@ from confluent_kafka.admin import (
 )
 
 DEADLINE_S = 90
+# A call that has not come to its end by then is made again.
+CALL_S = 10
 ASSIGNORS = {"eager": "range", "cooperative": "cooperative-sticky"}
 
 
@@ -339,11 +342,165 @@ def member(arguments):
         stopping.set()
 
     threading.Thread(target=watch, daemon=True).start()
+    run_until_its_end(arguments, lambda out: Member(arguments, out).run(stopping))
+
+
+class Loop:
+    """Reads, and writes a new record for each to the partition of the same number, in transactions with how far it has read.
+    Writes down each step before what others can see of it, and the outcome behind it."""
+
+    # One transaction of so many is aborted when all of it is sent.
+    ABORTED = 6
+    # A transaction has so many records at most, and what comes within this time.
+    RECORDS_MAX = 200
+    GATHER_S = 0.05
+
+    def __init__(self, arguments, out, answers):
+        self.out, self.answers = out, answers
+        self.topic, self.output = arguments["topic"], arguments["output"]
+        self.next_value = int(arguments["values"])
+        self.transactions = 0
+        self.gathered = []
+        self.producer = Producer(common(arguments) | {"transactional.id": arguments["id"], "linger.ms": 1})
+        settings = {
+            "group.id": arguments["group"],
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            # Offsets of a transaction that has not ended are waited for.
+            "isolation.level": "read_committed",
+            "partition.assignment.strategy": ASSIGNORS["eager"],
+            "session.timeout.ms": int(arguments["session_ms"]),
+            "heartbeat.interval.ms": 500,
+        }
+        self.consumer = Consumer(common(arguments) | settings)
+
+    def run(self, stopping):
+        # What one before it has left open is aborted by that.
+        again(self.producer.init_transactions)
+        self.consumer.subscribe([self.topic], on_assign=self.assigned, on_revoke=self.taken, on_lost=self.taken)
+        while not stopping.is_set():
+            self.gather()
+            if self.gathered:
+                self.pass_on()
+            self.out.flush()
+        self.consumer.close()
+
+    def gather(self):
+        message, end = self.consumer.poll(0.1), time.monotonic() + self.GATHER_S
+        while message is not None:
+            if message.error():
+                raise KafkaException(message.error())
+            self.gathered.append(message)
+            if len(self.gathered) == self.RECORDS_MAX or time.monotonic() > end:
+                return
+            message = self.consumer.poll(0.01)
+
+    def assigned(self, _consumer, partitions):
+        for partition in partitions:
+            self.write(f"assigned {partition.partition}")
+
+    def taken(self, _consumer, _partitions):
+        # It is read again by whoever has the partitions next.
+        self.gathered = []
+
+    def pass_on(self):
+        """One transaction, after which the loop is behind what was gathered, or before it again."""
+        messages, self.gathered = self.gathered, []
+        begins, ends = {}, {}
+        self.transactions += 1
+        self.producer.begin_transaction()
+        self.write("begin")
+        for message in messages:
+            self.write(f"r {message.partition()} {message.offset()} {text(message.value())}")
+            begins.setdefault(message.partition(), message.offset())
+            ends[message.partition()] = message.offset() + 1
+        try:
+            self.send_all(messages)
+            if self.send_offsets(ends) and self.transactions % self.ABORTED != 0:
+                self.write("committing")
+                again(self.producer.commit_transaction)
+                self.write("committed")
+                return
+        except KafkaException as e:
+            if e.args[0].fatal():
+                raise
+            print(e, file=sys.stderr)
+        self.abort(begins)
+
+    def send_all(self, messages):
+        for message in messages:
+            value, self.next_value = self.next_value, self.next_value + 1
+            self.write(f"w {message.partition()} {value}")
+            send(self.producer, self.output, self.delivered, partition=message.partition(), value=str(value))
+        if self.producer.flush(DEADLINE_S) != 0:
+            raise RuntimeError("not everything was delivered")
+
+    def delivered(self, error, message):
+        # A record that was there already when it came again may be acknowledged without its offset.
+        offset = -1 if error is not None or message.offset() is None else message.offset()
+        self.write(f"{'ok' if error is None else 'info'} {message.partition()} {offset} {text(message.value())}")
+
+    def send_offsets(self, ends):
+        """Makes the offsets a part of the transaction, when whoever reads what is written here knows of them: others may see
+        them from then on. False: it is to stop."""
+        for partition, offset in ends.items():
+            self.write(f"offset {partition} {offset}")
+        self.write("ask")
+        self.out.flush()
+        if self.answers.get() is None:
+            return False
+        offsets = [TopicPartition(self.topic, partition, offset) for partition, offset in ends.items()]
+        group = self.consumer.consumer_group_metadata()
+        again(lambda limit: self.producer.send_offsets_to_transaction(offsets, group, limit))
+        self.write("sent")
+        return True
+
+    def abort(self, begins):
+        self.write("aborting")
+        again(self.producer.abort_transaction)
+        self.write("aborted")
+        assigned = {partition.partition for partition in self.consumer.assignment()}
+        for partition, offset in begins.items():
+            if partition in assigned:
+                self.write(f"seek {partition} {offset}")
+                self.consumer.seek(TopicPartition(self.topic, partition, offset))
+
+    def write(self, line):
+        self.out.write(line + "\n")
+
+
+def again(call):
+    """Makes a call, which takes how long it may wait, until it has come to its end."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            return call(CALL_S)
+        except KafkaException as e:
+            if not e.args[0].retriable() or time.monotonic() > deadline:
+                raise
+            print("again:", e, file=sys.stderr)
+            time.sleep(0.1)
+
+
+def loop(arguments):
+    stopping, answers = threading.Event(), queue.SimpleQueue()
+
+    def listen():
+        for line in sys.stdin:
+            answers.put(line)
+        stopping.set()
+        answers.put(None)
+
+    threading.Thread(target=listen, daemon=True).start()
+    run_until_its_end(arguments, lambda out: Loop(arguments, out, answers).run(stopping))
+
+
+def run_until_its_end(arguments, run):
     with Path(arguments["out"]).open("w", encoding="utf-8") as out:
         try:
-            Member(arguments, out).run(stopping)
+            run(out)
         except Exception:
-            # The consumer's threads would keep a process that ends in the ordinary way from ending.
+            # The client's threads would keep a process that ends in the ordinary way from ending.
             traceback.print_exc()
             out.flush()
             os._exit(1)
@@ -439,7 +596,7 @@ def groups(arguments, client, topic):
     check([(o.partition, o.offset) for o in offsets.topic_partitions] == [(0, 7)], "the committed offset")
 
 
-COMMANDS = {f.__name__: f for f in (create, produce, consume, feed, append, member, admin, transact)}
+COMMANDS = {f.__name__: f for f in (create, produce, consume, feed, append, member, admin, transact, loop)}
 
 if __name__ == "__main__":
     COMMANDS[sys.argv[1]](dict(argument.split("=", 1) for argument in sys.argv[2:]))

@@ -17,7 +17,7 @@ use crate::run::{IN, PARTITIONS, Phase, RESUME_MAX, Run, group_name};
 /// A request that is not answered for so long is given up: a node that is stopped closes no connection.
 const REQUEST_TIMEOUT_MS: u64 = 3_000;
 /// After how long a member of the classic protocol that says nothing is thrown out.
-const SESSION: &str = "session_ms=6000";
+pub(crate) const SESSION: &str = "session_ms=6000";
 /// How often what they write down is read.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -31,7 +31,7 @@ pub(crate) enum RealClient {
 
 impl RealClient {
     pub(crate) const ALL: [RealClient; 3] = [RealClient::Java, RealClient::Confluent, RealClient::Franz];
-    /// Those that all kinds of faults are tried with: Java's, and librdkafka.
+    /// Those that all kinds of faults are tried with, and that have a transactional loop for kills: Java's, and librdkafka.
     pub(crate) const OF_ALL_FAULTS: [RealClient; 2] = [RealClient::Java, RealClient::Confluent];
 
     /// The group that its member is in.
@@ -47,6 +47,11 @@ impl RealClient {
     /// The name of its member of a group; each start of it has a number behind that.
     pub(crate) fn member(self) -> String {
         format!("{self:?}-member")
+    }
+
+    /// The name of its transactional loop; each start of it has a number behind that.
+    pub(crate) fn transactional_loop(self) -> String {
+        format!("{self:?}-loop")
     }
 
     /// Whether it is installed, as `cargo xtask test` does.
@@ -91,7 +96,7 @@ impl RealClient {
 }
 
 /// A running program, and what it has written down so far.
-struct Program {
+pub(crate) struct Program {
     client: RealClient,
     process: Child,
     notes: PathBuf,
@@ -100,7 +105,7 @@ struct Program {
 }
 
 impl Program {
-    fn start(
+    pub(crate) fn start(
         client: RealClient,
         bootstrap: &str,
         folder: &Path,
@@ -136,6 +141,12 @@ impl Program {
 
     fn has_ended(&mut self) -> bool {
         self.process.try_wait().expect("a child can be asked").is_some()
+    }
+
+    /// Answers so many of its questions. One that has ended hears no answer.
+    fn answer(&mut self, questions: usize) {
+        let input = self.process.stdin.as_mut().expect("its input is open");
+        let _ = input.write_all("go\n".repeat(questions).as_bytes()).and_then(|()| input.flush());
     }
 
     /// Ends its input, and waits for its end while its lines are taken.
@@ -217,8 +228,39 @@ fn take_appends(
     }
 }
 
-/// A member of a group that is a real client: reads and commits until the run stops. One that ends by itself, as its
-/// commit was refused, is started again.
+/// What a program writes down, which becomes events.
+pub(crate) trait Notes {
+    /// Takes new lines; returns how many of them are questions, which are to be answered when all lines are taken.
+    fn take(&mut self, lines: Vec<String>) -> usize;
+}
+
+/// Runs a program of a client until the run stops. One that ends by itself, as it was refused something, is started again, and
+/// its notes begin anew.
+pub(crate) async fn keep_running<N: Notes>(
+    run: &Run,
+    name: &str,
+    start: impl Fn(&str) -> Program,
+    notes: impl Fn() -> N,
+) {
+    let mut starts = 0;
+    while !run.is_in(Phase::Stop) {
+        starts += 1;
+        let name = format!("{name}-{starts}");
+        let (mut program, mut notes) = (start(&name), notes());
+        while !run.is_in(Phase::Stop) && !program.has_ended() {
+            let questions = notes.take(program.lines());
+            program.answer(questions);
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        let is_early = !run.is_in(Phase::Stop);
+        let is_good = program.end(|lines| _ = notes.take(lines)).await;
+        if is_early || !is_good {
+            run.report(format!("{name} has ended by itself"));
+        }
+    }
+}
+
+/// A member of a group that is a real client: reads and commits until the run stops.
 pub(crate) async fn member(run: Arc<Run>, client: RealClient, bootstrap: String, folder: PathBuf) {
     // franz-go's support of the newer protocol is a preview.
     let rebalance = if client == RealClient::Java { "consumer" } else { "cooperative" };
@@ -232,26 +274,13 @@ pub(crate) async fn member(run: Arc<Run>, client: RealClient, bootstrap: String,
     };
     let commits = commits.iter().map(|argument| (*argument).to_owned());
     let arguments: Vec<_> = arguments.iter().map(ToString::to_string).chain(commits).collect();
-    let mut starts = 0;
-    while !run.is_in(Phase::Stop) {
-        starts += 1;
-        let name = format!("{}-{starts}", client.member());
-        let mut program = Program::start(client, &bootstrap, &folder, &name, &arguments);
-        let mut notes = Notes { run: run.clone(), process: run.process(), client, begun: BTreeSet::new() };
-        while !run.is_in(Phase::Stop) && !program.has_ended() {
-            notes.take(program.lines());
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
-        let is_early = !run.is_in(Phase::Stop);
-        let is_good = program.end(|lines| notes.take(lines)).await;
-        if is_early || !is_good {
-            run.report(format!("{name} has ended by itself"));
-        }
-    }
+    let start = |name: &str| Program::start(client, &bootstrap, &folder, name, &arguments);
+    let notes = || MemberNotes { run: run.clone(), process: run.process(), client, begun: BTreeSet::new() };
+    keep_running(&run, &client.member(), start, notes).await;
 }
 
 /// What a member has written down.
-struct Notes {
+struct MemberNotes {
     run: Arc<Run>,
     process: i32,
     client: RealClient,
@@ -259,8 +288,8 @@ struct Notes {
     begun: BTreeSet<i32>,
 }
 
-impl Notes {
-    fn take(&mut self, lines: Vec<String>) {
+impl Notes for MemberNotes {
+    fn take(&mut self, lines: Vec<String>) -> usize {
         for line in lines {
             let fields: Vec<_> = line.split_whitespace().collect();
             let number = |at: usize| {
@@ -274,8 +303,11 @@ impl Notes {
                 _ => drop(self.begun.remove(&partition)),
             }
         }
+        0
     }
+}
 
+impl MemberNotes {
     /// Java's consumer commits also where it begins, before it has read anything there.
     fn committed(&mut self, place: (i32, i64)) {
         let is_beginning = !self.begun.contains(&place.0);

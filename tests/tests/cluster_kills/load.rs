@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use crate::clients::RealClient;
 use crate::members::{self, Member};
 use crate::run::{GROUPS, IN, OUT, PARTITIONS, Run};
-use crate::{clients, producers, transactions};
+use crate::{clients, loops, producers, transactions};
 
 /// Topics of the coordinators.
 pub(crate) const INTERNAL: [&str; 2] = ["__consumer_offsets", "__transaction_state"];
@@ -36,17 +36,32 @@ pub(crate) async fn create_topics(cluster: &mut Cluster) {
     }
 }
 
-/// Starts all that go on over the faults of a run: those of our own client, and a producer and a member of each real client.
-pub(crate) fn start_actors(
-    run: &Arc<Run>,
-    cluster: &Cluster,
-    clients: &[RealClient],
-    rng: &mut Rng,
-) -> JoinSet<()> {
+/// Real clients that take part in a run.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Others {
+    /// Each has a producer, and a member of a group of its own.
+    pub(crate) clients: Vec<RealClient>,
+    /// The one that has the transactional loop; where none has, our own client does.
+    pub(crate) looping: Option<RealClient>,
+}
+
+/// Starts all that go on over the faults of a run: those of our own client, and of real clients.
+pub(crate) fn start_actors(run: &Arc<Run>, cluster: &Cluster, others: &Others, rng: &mut Rng) -> JoinSet<()> {
     let mut actors = start_own(run, &cluster.client(), rng);
-    for client in clients.iter().copied() {
+    let (bootstrap, folder) = (cluster.bootstrap(), cluster.home().to_owned());
+    match others.looping {
+        None => {
+            let (client, rng) = (cluster.client(), Rng(rng.next_u64()));
+            actors.spawn(transactions::process(run.clone(), client, rng));
+        }
+        Some(client) => {
+            run.expect_commits(client.transactional_loop());
+            actors.spawn(loops::process(run.clone(), client, bootstrap.clone(), folder.clone()));
+        }
+    }
+    for client in others.clients.iter().copied() {
         run.expect_progress(client.producer(), client.member());
-        let (bootstrap, folder) = (cluster.bootstrap(), cluster.home().to_owned());
+        let (bootstrap, folder) = (bootstrap.clone(), folder.clone());
         let rng = Rng(rng.next_u64());
         actors.spawn(clients::produce(run.clone(), client, bootstrap.clone(), folder.clone(), rng));
         actors.spawn(clients::member(run.clone(), client, bootstrap, folder));
@@ -66,7 +81,6 @@ fn start_own(run: &Arc<Run>, client: &ClientConfig, rng: &mut Rng) -> JoinSet<()
             actors.spawn(Member { run, client, group, topic, isolation, protocol }.go_on());
         }
     }
-    actors.spawn(transactions::process(run.clone(), client.clone(), Rng(rng.next_u64())));
     actors.spawn(members::watch_commits(run.clone(), client.clone()));
     actors
 }

@@ -30,6 +30,8 @@ pub(crate) fn group_name(group: u64) -> String {
 pub(crate) const RESUME_MAX: Duration = Duration::from_secs(90);
 /// A member goes on that has committed so many offsets: those of all partitions may have been on their way.
 const COMMITS: u64 = 2 * PARTITIONS as u64;
+/// More values than a program writes by itself in a run.
+const VALUES_OF_A_PROGRAM: u64 = 1 << 32;
 /// How often something is looked at that is not announced.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
@@ -49,13 +51,13 @@ pub(crate) struct Progress {
     value: u64,
     /// Of producers, the newest value that was acknowledged in each partition.
     acknowledged: BTreeMap<String, [u64; PARTITIONS as usize]>,
-    /// Of members of groups, how many offsets they have committed.
+    /// Of members of groups and transactional loops, how many offsets they have committed.
     commits: BTreeMap<String, u64>,
 }
 
 impl Progress {
     /// Returns true if each producer has been acknowledged in each partition what is newer than all that there was, and
-    /// each member has committed more than may have been on its way.
+    /// each member and loop has committed more than may have been on its way.
     fn is_beyond(&self, before: &Progress) -> bool {
         let mut acknowledged = self.acknowledged.values().flatten();
         acknowledged.all(|value| *value > before.value)
@@ -114,6 +116,11 @@ impl Run {
         self.next_value.fetch_add(1, Ordering::SeqCst)
     }
 
+    /// The first of the values that a program writes by itself; no other one is among them.
+    pub(crate) fn values(&self) -> u64 {
+        self.next_value.fetch_add(VALUES_OF_A_PROGRAM, Ordering::SeqCst)
+    }
+
     pub(crate) fn now_ms(&self) -> u64 {
         self.begin.elapsed().as_millis() as u64
     }
@@ -154,9 +161,17 @@ impl Run {
 
     /// A real client begins, whose producer and member are waited for from now on.
     pub(crate) fn expect_progress(&self, producer: String, member: String) {
-        let mut clients = self.clients.lock().expect("no actor panics with it");
-        clients.acknowledged.insert(producer, Default::default());
-        clients.commits.insert(member, 0);
+        self.clients
+            .lock()
+            .expect("no actor panics with it")
+            .acknowledged
+            .insert(producer, Default::default());
+        self.expect_commits(member);
+    }
+
+    /// The same of what only commits offsets: a member of a group, or a transactional loop.
+    pub(crate) fn expect_commits(&self, name: String) {
+        self.clients.lock().expect("no actor panics with it").commits.insert(name, 0);
     }
 
     /// A value was acknowledged to a producer that is a real client.
@@ -167,10 +182,10 @@ impl Run {
         *newest = value.max(*newest);
     }
 
-    /// A member that is a real client has committed.
-    pub(crate) fn committed(&self, member: &str) {
+    /// A member or a loop that is a real client has committed an offset.
+    pub(crate) fn committed(&self, name: &str) {
         let mut clients = self.clients.lock().expect("no actor panics with it");
-        *clients.commits.get_mut(member).expect("its progress is expected") += 1;
+        *clients.commits.get_mut(name).expect("its progress is expected") += 1;
     }
 
     /// How far real clients are.

@@ -44,6 +44,9 @@ const ANSWER_TIME: Duration = Duration::from_millis(1_000);
 /// Between two rounds of questions.
 const ROUND: Duration = Duration::from_millis(100);
 
+/// A node does not answer itself if it has not in so many rounds, one after the other.
+const OWN_ROUNDS: u32 = 5;
+
 /// How often it is said who is missing.
 const SAID_EVERY: Duration = Duration::from_secs(5);
 
@@ -328,6 +331,43 @@ pub(crate) fn check_alone(dir: &Path) -> Result<(), FoundingError> {
     }
 }
 
+/// Whether a node answers where the others look for it: it asks itself as well. One that does not would wait for the others without a word,
+/// as they do for it.
+#[derive(Debug, Default)]
+struct OwnAddress {
+    /// Rounds without an answer, one after the other.
+    failed: u32,
+    said: Option<Instant>,
+}
+
+impl OwnAddress {
+    /// A round is over. Returns true if it is to be said that there was no answer.
+    fn note(&mut self, has_failed: bool, now: Instant) -> bool {
+        self.failed = if has_failed { self.failed.saturating_add(1) } else { 0 };
+        let is_due = self.said.is_none_or(|said| now.saturating_duration_since(said) >= SAID_EVERY);
+        let says = self.failed >= OWN_ROUNDS && is_due;
+        if says {
+            self.said = Some(now);
+        }
+        says
+    }
+
+    fn say(voter: &Voter, error: &str) {
+        tracing::warn!(
+            "{voter}, where the other nodes look for this one, does not answer ({error}): correct the address in \
+             controller.quorum.voters, the same on every node, or this node's CONTROLLER listener"
+        );
+    }
+}
+
+/// What came of asking all nodes.
+struct Asked {
+    /// What those say that answer, without this one.
+    others: BTreeMap<i32, Statement>,
+    /// Why this node has not answered itself.
+    own_fault: Option<String>,
+}
+
 /// The place of a connection among those whose first frame is waited for, until this is dropped.
 struct Seat {
     founder: Arc<Founder>,
@@ -528,12 +568,18 @@ impl Founder {
     ) -> Result<T, FoundingError> {
         let mut said = Instant::now();
         let mut is_first = true;
+        let mut own_address = OwnAddress::default();
         loop {
             if is_broken_off() {
                 return Err(FoundingError::BrokenOff);
             }
-            let others = self.ask_all()?;
+            let Asked { others, own_fault } = self.ask_all()?;
             let own = self.own.lock().clone();
+            if own_address.note(own_fault.is_some(), Instant::now())
+                && let Some((voter, error)) = self.quorum.voter(own.node).zip(own_fault)
+            {
+                OwnAddress::say(voter, &error);
+            }
             let step = next(&own, &others)?;
             if let Step::Wait { missing } = &step
                 && (said.elapsed() >= SAID_EVERY || std::mem::take(&mut is_first))
@@ -555,15 +601,19 @@ impl Founder {
         }
     }
 
-    /// What the others say that answer. This node asks itself, too: another process with its id may be there.
-    fn ask_all(&self) -> Result<BTreeMap<i32, Statement>, FoundingError> {
+    /// What all say that answer. This node asks itself, too: another process with its id may be there, or nobody.
+    fn ask_all(&self) -> Result<Asked, FoundingError> {
         let own = self.own.lock().clone();
-        let mut others = BTreeMap::new();
+        let (mut others, mut own_fault) = (BTreeMap::new(), None);
         for voter in &self.quorum.voters {
             let statement = match self.ask(voter) {
                 Ok(statement) => statement,
                 Err(error) => {
                     self.say(voter, &error);
+                    // Where it answers, and does not believe itself, that was said.
+                    if voter.id == own.node && error.kind() != io::ErrorKind::InvalidData {
+                        own_fault = Some(error.to_string());
+                    }
                     continue;
                 }
             };
@@ -579,7 +629,7 @@ impl Founder {
                 others.insert(voter.id, statement);
             }
         }
-        Ok(others)
+        Ok(Asked { others, own_fault })
     }
 
     fn ask(&self, voter: &Voter) -> io::Result<Statement> {
@@ -659,6 +709,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
+    use crate::links::tests::leader::Logged;
 
     fn gate() -> Arc<NodeGate> {
         Arc::new(NodeGate::open_to_all(Clock::start()))
@@ -760,6 +811,49 @@ mod tests {
     }
 
     #[test]
+    fn no_answer_of_its_own_counts_when_it_lasts_and_is_said_now_and_then() {
+        let (mut own, begin) = (OwnAddress::default(), Instant::now());
+        let mut rounds = |has_failed, count: u32, seconds| {
+            let now = begin + Duration::from_secs(seconds);
+            (0..count).filter(|_| own.note(has_failed, now)).count()
+        };
+        assert_eq!(rounds(true, OWN_ROUNDS - 1, 0), 0);
+        assert_eq!(rounds(false, 1, 0), 0);
+        assert_eq!(rounds(true, OWN_ROUNDS - 1, 0), 0, "it has answered between");
+        assert_eq!(rounds(true, 20, 1), 1);
+        assert_eq!(rounds(true, 20, 1 + SAID_EVERY.as_secs()), 1);
+    }
+
+    /// The others answer, and miss this node: without this it would wait for them in silence.
+    #[test]
+    fn a_node_that_others_cannot_reach_at_its_address_says_so() {
+        let bound: Vec<_> = (0..2).map(|_| bound()).collect();
+        // Nothing listens there.
+        let ports = [bound[0].1, bound[1].1, 1];
+        let others: Vec<_> = (0..2).map(|at| Founder::new(&quorum(&ports), at + 1, gate())).collect();
+        let answering: Vec<_> = others
+            .iter()
+            .zip(bound)
+            .map(|(other, (listener, _))| other.answer_on(listener).expect("a thread"))
+            .collect();
+        let logged = Logged::default();
+        let own = Founder::new(&quorum(&ports), 3, gate());
+        let home = tempfile::tempdir().expect("a directory");
+        let begun = Instant::now();
+        let named = tracing::subscriber::with_default(logged.clone(), || {
+            let is_over = || {
+                begun.elapsed() > Duration::from_secs(60) || !logged.lines_with("does not answer").is_empty()
+            };
+            own.name(home.path(), None, &is_over)
+        });
+        assert_eq!(named, Err(FoundingError::BrokenOff));
+        let lines = logged.lines_with("3@127.0.0.1:1, where the other nodes look for this one");
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].starts_with("WARN") && lines[0].contains("controller.quorum.voters"), "{lines:?}");
+        drop(answering);
+    }
+
+    #[test]
     fn another_process_with_the_same_id_is_found() {
         let (listener, port) = bound();
         let first = Founder::new(&quorum(&[port]), 1, gate());
@@ -767,7 +861,7 @@ mod tests {
         let second = Founder::new(&quorum(&[port]), 1, gate());
         assert!(matches!(second.ask_all(), Err(FoundingError::SameId { node: 1, .. })));
         let stranger = Founder::new(&quorum(&[port]), 2, gate());
-        assert_eq!(stranger.ask_all().map(|others| others.len()), Ok(1));
+        assert_eq!(stranger.ask_all().map(|asked| asked.others.len()), Ok(1));
         let mut garbage = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
         garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it can be written");
         assert_eq!(garbage.read(&mut [0; 8]).unwrap_or(0), 0, "nothing is answered");

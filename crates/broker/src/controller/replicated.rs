@@ -296,6 +296,9 @@ impl Controller {
             cluster.begin_to_lead(broker.clock.mono_ms());
         }
         replicated.set(|progress| progress.deciding = Some(leadership.epoch));
+        if let Some(cluster) = &broker.cluster {
+            cluster.begin_to_note_leaders();
+        }
         tracing::info!(epoch = leadership.epoch.get(), "this node is the metadata leader");
         true
     }

@@ -132,12 +132,12 @@ pub(super) fn run(links: &Arc<Links>, arrived: Arrived, frame: &[u8]) {
             from: hello.node,
             aliases: Vec::new(),
             repeated: Repeated::default(),
-            answers: Answers::new(writer),
+            answers: Answers::new(writer, peer.serving.clone()),
             leave,
         };
         if let Err(error) = receiver.run(reader) {
             links.counters.refused.fetch_add(u64::from(is_fault(&error)), Ordering::Relaxed);
-            tracing::warn!(node = hello.node, "the link from node {} ended: {error}", hello.node);
+            links.gate.link_ended(from.ip(), hello.node, &error.to_string());
             // Who may not speak is to hear nothing either. Who is silent does not hear, as far as can be known, although what is
             // between may go on taking what is sent: the next link to it has to be answered.
             if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::TimedOut) {

@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use super::BODY_BYTES_MAX;
 use super::channel::ChannelWriter;
 
-/// Requests that wait for their answers, for each peer.
+/// Requests that wait for their answers, for each peer; and those of a peer that are served at the same time, each on a thread.
 pub(super) const IN_FLIGHT_MAX: usize = 1_024;
 /// A request, or an answer, has at most so many bytes.
 pub(super) const CALL_BYTES_MAX: usize = 64 << 20;
@@ -57,24 +57,32 @@ pub(crate) trait CallHandler: Send + Sync {
     fn call(&self, from: i32, kind: CallKind, body: Vec<u8>, reply: CallReply);
 }
 
+/// The requests of one peer that are being served, those of its earlier links included.
+#[derive(Debug, Default)]
+pub(super) struct Serving {
+    requests: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
 /// Where answers to one peer's requests go.
 pub(super) struct Answers {
     writer: Mutex<ChannelWriter>,
-    /// Bytes of requests that are being served.
-    serving: AtomicUsize,
+    serving: Arc<Serving>,
 }
 
 impl Answers {
-    pub(super) fn new(writer: ChannelWriter) -> Arc<Answers> {
-        Arc::new(Answers { writer: Mutex::new(writer), serving: AtomicUsize::new(0) })
+    pub(super) fn new(writer: ChannelWriter, serving: Arc<Serving>) -> Arc<Answers> {
+        Arc::new(Answers { writer: Mutex::new(writer), serving })
     }
 
-    /// Counts a request; `None`: there are too many.
+    /// Counts a request; `None`: there are too many, in number or in bytes.
     pub(super) fn begin(self: &Arc<Self>, id: u64, bytes: usize) -> Option<CallReply> {
-        let before = self.serving.fetch_add(bytes + 1, Ordering::AcqRel);
-        let reply = CallReply { answers: self.clone(), id, bytes: bytes + 1, is_answered: false };
+        let requests = self.serving.requests.fetch_add(1, Ordering::AcqRel);
+        let before = self.serving.bytes.fetch_add(bytes, Ordering::AcqRel);
+        let reply = CallReply { answers: self.clone(), id, bytes, is_answered: false };
+        let is_small = requests == 0 || before + bytes <= SERVED_BYTES_MAX;
         // It counts back when it is dropped, and refuses.
-        (before == 0 || before + bytes <= SERVED_BYTES_MAX).then_some(reply)
+        (requests < IN_FLIGHT_MAX && is_small).then_some(reply)
     }
 
     fn send(&self, id: u64, status: u8, body: &[u8]) {
@@ -100,6 +108,8 @@ impl CallReply {
     /// Answers. May block while the peer reads slowly.
     pub(crate) fn answer(mut self, body: &[u8]) {
         self.is_answered = true;
+        // The peer may ask the next one as soon as it has the answer.
+        self.answers.serving.requests.fetch_sub(1, Ordering::AcqRel);
         match body.len() <= CALL_BYTES_MAX {
             true => self.answers.send(self.id, SERVED, body),
             false => self.answers.send(self.id, REFUSED, &[]),
@@ -109,8 +119,10 @@ impl CallReply {
 
 impl Drop for CallReply {
     fn drop(&mut self) {
-        self.answers.serving.fetch_sub(self.bytes, Ordering::AcqRel);
+        let serving = &self.answers.serving;
+        serving.bytes.fetch_sub(self.bytes, Ordering::AcqRel);
         if !self.is_answered {
+            serving.requests.fetch_sub(1, Ordering::AcqRel);
             self.answers.send(self.id, REFUSED, &[]);
         }
     }

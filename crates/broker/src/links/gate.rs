@@ -155,6 +155,11 @@ impl NodeGate {
         self.refusals.say(peer, &OneLine(why).to_string());
     }
 
+    /// A link of a node has ended: says so, likewise.
+    pub(super) fn link_ended(&self, peer: IpAddr, node: i32, why: &str) {
+        self.refusals.say_ended(peer, node, &OneLine(why).to_string());
+    }
+
     fn authenticate(&self, socket: TcpStream, peer: SocketAddr) -> io::Result<Arrived> {
         let deadline = Instant::now() + self.timeout;
         let channel = match &self.tls {

@@ -12,9 +12,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mainstem_records::LeaderEpoch;
+use mainstem_replication::eraftpb::{Entry, Message};
 use mainstem_wire::ErrorCode;
 use parking_lot::Mutex;
 
+use super::calls::{IN_FLIGHT_MAX, REFUSED};
 use super::hello::{Hello, Welcome, read_frame};
 use super::*;
 use crate::settings::TopicSettings;
@@ -463,14 +465,18 @@ impl Alone {
         Alone::start(vec![Peer { node: 2, host: "127.0.0.1".into(), port: 1 }])
     }
 
-    /// Says hello; the answer.
     fn greet(&self, hello: &Hello) -> (TcpStream, Welcome) {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
-        stream.set_read_timeout(Some(SOON)).expect("a time-out");
-        stream.write_all(&hello.encode()).expect("it reads");
-        let frame = read_frame(&mut stream).expect("an answer");
-        (stream, Welcome::decode(&frame).expect("an answer to a hello"))
+        greet(self.port, hello)
     }
+}
+
+/// Says hello; the answer.
+fn greet(port: u16, hello: &Hello) -> (TcpStream, Welcome) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    stream.set_read_timeout(Some(SOON)).expect("a time-out");
+    stream.write_all(&hello.encode()).expect("it reads");
+    let frame = read_frame(&mut stream).expect("an answer");
+    (stream, Welcome::decode(&frame).expect("an answer to a hello"))
 }
 
 impl Drop for Alone {
@@ -560,6 +566,96 @@ fn garbage_ends_a_link_and_nothing_else() {
     assert_eq!(welcome.refusal, "", "a link of the same node is taken after it");
 }
 
+/// A stranger may say a hello that is taken as often as it likes.
+#[test]
+fn a_peer_whose_links_end_for_one_reason_is_one_line() {
+    let node = Alone::knows_node_2();
+    let logged = leader::Logged::default();
+    tracing::subscriber::with_default(logged.clone(), || {
+        for _ in 0..5 {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let port = listener.local_addr().expect("an address").port();
+            let mut stranger = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+            let (stream, _) = listener.accept().expect("it has connected");
+            // A frame of an unknown kind follows.
+            let said = [&hello().encode()[..], &[0, 0, 0, 1, 99]].concat();
+            stranger.write_all(&said).expect("it fits");
+            let mut arrived = cluster::gate().accept(stream).expect("nothing is asked for");
+            let frame = read_frame(&mut arrived.channel.reader).expect("a hello");
+            accept::run(&node.links, arrived, &frame);
+        }
+    });
+    let lines = logged.lines_with("the link from node 2 ended: a frame that makes no sense");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].starts_with("WARN"), "{lines:?}");
+    assert_eq!(node.links.counts().1, 5, "each is counted");
+}
+
+/// What no replica sends, in the name of one of a group that is here.
+fn frames_that_no_replica_sends(term: u64) -> Vec<Vec<u8>> {
+    use mainstem_replication::link;
+    let framed = |write: &dyn Fn(&mut Vec<u8>)| {
+        let mut frame = Vec::new();
+        write(&mut frame);
+        frame
+    };
+    let message = |message: Message| framed(&|out| assert!(link::message(0, &message, out)));
+    let of = |msg_type, term| Message { msg_type, term, ..Message::default() };
+    let beat = [link::Heartbeat { alias: 0, term: 0, commit: u64::MAX }];
+    let append = Message { index: 1 << 40, commit: 1 << 40, ..of(MessageType::MsgAppend, term) };
+    let mut asked = of(MessageType::MsgReadIndex, term);
+    asked.set_entries(vec![Entry { data: vec![1].into(), ..Entry::default() }].into());
+    vec![
+        framed(&|out| link::heartbeats(&beat, out)),
+        framed(&|out| link::standing_heartbeats(&beat, out)),
+        framed(&|out| link::append_head(0, &append, 0, 0, out)),
+        message(of(MessageType::MsgTransferLeader, term)),
+        message(asked),
+        message(of(MessageType::MsgRequestPreVote, 0)),
+        message(of(MessageType::MsgRequestVote, 0)),
+        message(of(MessageType::MsgRequestVoteResponse, 0)),
+        message(Message { reject: true, reject_hint: u64::MAX, ..of(MessageType::MsgAppendResponse, term) }),
+    ]
+}
+
+/// Whoever knows the cluster's id can say a hello that is taken, and name a group. Each such frame ends its link, and the process goes on:
+/// a panic of one of its threads would end it.
+#[test]
+fn frames_that_no_replica_sends_end_a_link_and_nothing_else() {
+    let mut cluster = Cluster::start(9);
+    cluster.acknowledge_anywhere(0);
+    let leader = cluster.leader();
+    let epoch = cluster.partition(leader).leadership().epoch;
+    let term = u64::from(epoch.get().cast_unsigned());
+    for hears in [leader, (leader + 1) % 3] {
+        let speaks = (hears + 1) % 3;
+        let (node, to) = (speaks as i32 + 1, hears as i32 + 1);
+        let hello = Hello { cluster_id: "cluster".into(), node, generation: u64::MAX, to };
+        let before = cluster.refused(hears);
+        let send = |from: ReplicaId, frame: &[u8]| {
+            let (mut stream, welcome) = greet(cluster.port(hears), &hello);
+            assert_eq!(welcome.refusal, "");
+            let (mut bytes, group, to) = (Vec::new(), cluster::GROUP, ReplicaId::new(to, 1));
+            let alias = mainstem_replication::link::Alias { number: 0, group, from, to };
+            mainstem_replication::link::group(&alias, &mut bytes);
+            bytes.extend_from_slice(frame);
+            stream.write_all(&bytes).expect("it reads");
+            is_ended(stream);
+        };
+        let frames = frames_that_no_replica_sends(term);
+        frames.iter().for_each(|frame| send(ReplicaId::new(node, 1), frame));
+        // Another replica of the same node, in a later term: it would be followed.
+        let mut frame = Vec::new();
+        let beat = mainstem_replication::link::Heartbeat { alias: 0, term: term + 9, commit: 0 };
+        mainstem_replication::link::heartbeats(&[beat], &mut frame);
+        send(ReplicaId::new(node, 99), &frame);
+        let sent = frames.len() as u64 + 1;
+        wait_for("refusals", || (cluster.refused(hears) >= before + sent).then_some(()));
+    }
+    cluster.acknowledge_anywhere(1);
+    cluster.check_acknowledged();
+}
+
 #[test]
 fn one_node_does_not_speak_for_another() {
     let node = Alone::knows_node_2();
@@ -606,4 +702,47 @@ fn a_node_asks_another_and_gets_its_answer() {
     drop(served);
     wait_for("the end", || (ask(1, b"") == Err(CallError::NotConnected)).then_some(()));
     links.stop();
+}
+
+/// Keeps all that it is asked.
+#[derive(Default)]
+struct Keeps(Mutex<Vec<CallReply>>);
+
+impl CallHandler for Keeps {
+    fn call(&self, _: i32, _: CallKind, _: Vec<u8>, reply: CallReply) {
+        self.0.lock().push(reply);
+    }
+}
+
+/// Each request that is served takes a thread. Those of an earlier link of the peer are served on.
+#[test]
+fn a_peer_has_no_more_requests_served_than_a_node_has_in_flight() {
+    const ON_FIRST: usize = 1_000;
+    const ANSWER_BYTES: usize = 14;
+    let node = Alone::knows_node_2();
+    let keeps = Arc::new(Keeps::default());
+    node.links.serve_calls(keeps.clone());
+    let ask = |stream: &mut TcpStream, count: usize| {
+        let mut frames = Vec::new();
+        (0..count as u64).for_each(|id| mainstem_replication::link::call(id, 1, &[], &mut frames));
+        stream.write_all(&frames).expect("it reads");
+    };
+    let kept = || keeps.0.lock().len();
+    let (mut first, _) = node.greet(&hello());
+    ask(&mut first, ON_FIRST);
+    wait_for("requests", || (kept() == ON_FIRST).then_some(()));
+    let (mut second, _) = node.greet(&hello());
+    ask(&mut second, IN_FLIGHT_MAX);
+    // Those beyond the bound are refused at once.
+    let mut answers = vec![0; ON_FIRST * ANSWER_BYTES];
+    second.read_exact(&mut answers).expect("answers");
+    let statuses: Vec<u8> = answers.chunks(ANSWER_BYTES).map(|answer| answer[ANSWER_BYTES - 1]).collect();
+    assert!(statuses.iter().all(|status| *status == REFUSED), "{statuses:?}");
+    wait_for("the rest", || (kept() == IN_FLIGHT_MAX).then_some(()));
+    let answered = std::mem::take(&mut *keeps.0.lock());
+    answered.into_iter().for_each(|reply| reply.answer(b""));
+    ask(&mut second, IN_FLIGHT_MAX);
+    wait_for("others", || (kept() == IN_FLIGHT_MAX).then_some(()));
+    // Their answers go nowhere when the links are gone.
+    keeps.0.lock().clear();
 }

@@ -1,9 +1,10 @@
-//! Reading frames: of any bytes, without a panic, and without more memory than the bytes themselves allow.
+//! Reading frames: of any bytes, without a panic, and without more memory than the bytes themselves allow; entries of an append, which
+//! take more than their bytes, have a bound of their own.
 
 use super::{
-    Alias, HEAD_BYTES_MAX, Heartbeat, KIND_ANSWER, KIND_APPEND, KIND_CALL, KIND_GROUP, KIND_HEARTBEATS,
-    KIND_MESSAGE, KIND_REPEAT, KIND_REPEAT_ANSWER, KIND_SNAPSHOT, KIND_STANDING, LENGTH_BYTES, RUN_BATCHES,
-    RUN_INTERNAL, TYPES,
+    Alias, ENTRIES_MAX, HEAD_BYTES_MAX, Heartbeat, KIND_ANSWER, KIND_APPEND, KIND_CALL, KIND_GROUP,
+    KIND_HEARTBEATS, KIND_MESSAGE, KIND_REPEAT, KIND_REPEAT_ANSWER, KIND_SNAPSHOT, KIND_STANDING,
+    LENGTH_BYTES, RUN_BATCHES, RUN_INTERNAL, TYPES,
 };
 use crate::encoding::Fields;
 use crate::group::{Configuration, GroupId, ReplicaId};
@@ -243,16 +244,17 @@ fn decode_answer<'a>(fields: &mut Fields<'a>, body_max: usize) -> Option<Frame<'
 /// Reads a run into entries from index `next` on; returns how many batches it has.
 fn decode_run(fields: &mut Fields<'_>, next: u64, entries: &mut Vec<Entry>) -> Option<usize> {
     let (kind, term, count) = (fields.u8()?, decode_term(fields)?, fields.u32()? as usize);
+    let room = ENTRIES_MAX - entries.len();
     match kind {
         RUN_BATCHES => {
-            if count.checked_mul(HEADER_BYTES)? > fields.0.len() {
+            if count > room || count.checked_mul(HEADER_BYTES)? > fields.0.len() {
                 return None;
             }
             next.checked_add(count as u64)?;
             entries.extend((next..).take(count).map(|index| stub(index, term)));
             Some(count)
         }
-        RUN_INTERNAL => {
+        RUN_INTERNAL if room > 0 => {
             let entry_type = match fields.u8()? {
                 0 => EntryType::EntryNormal,
                 1 => EntryType::EntryConfChange,

@@ -3,7 +3,8 @@ use crate::group::Configuration;
 use crate::journal::Start;
 use crate::snapshots::{SNAPSHOT_BYTES_MAX, SnapshotOffer};
 use crate::standing::{Repeat, RepeatAnswer};
-use crate::store::{offer_of, snapshot_of, stub};
+use crate::store::{is_stub, offer_of, snapshot_of, stub};
+use mainstem_records::HEADER_BYTES;
 use proptest::prelude::*;
 use raft::eraftpb::{Entry, EntryType, Message};
 
@@ -244,6 +245,28 @@ fn what_a_peer_claims_is_refused_before_anything_is_reserved() {
     assert_eq!(decode(&claimed, BATCHES_MAX), Err(FrameError::Malformed("an append")));
     let large = append_frame(&append(Vec::new()), &[0; 100]);
     assert!(decode(&large, 99).is_err() && decode(&large, 100).is_ok());
+}
+
+/// An entry takes several times as much memory as it has bytes in a frame.
+#[test]
+fn an_append_has_no_more_entries_than_its_bound() {
+    const BATCHES_MAX: usize = 16 << 20;
+    let noops = |count: u64| (11..11 + count).map(|index| Entry { index, term: 5, ..Entry::default() });
+    let stubs = |count: u64| (11..11 + count).map(|index| stub(index, 5));
+    let decoded = |entries: Vec<Entry>| {
+        let batches = vec![0; entries.iter().filter(|entry| is_stub(entry)).count() * HEADER_BYTES];
+        let frame = append_frame(&append(entries), &batches);
+        decode(&frame, BATCHES_MAX).map(|frame| frame.is_some())
+    };
+    let (most, refused) = (ENTRIES_MAX as u64, Err(FrameError::Malformed("an append")));
+    assert_eq!(decoded(noops(most).collect()), Ok(true));
+    assert_eq!(decoded(noops(most + 1).collect()), refused);
+    assert_eq!(decoded(stubs(most).collect()), Ok(true));
+    assert_eq!(decoded(stubs(most + 1).collect()), refused);
+    assert_eq!(
+        decoded(stubs(most).chain([Entry { index: 11 + most, term: 5, ..Entry::default() }]).collect()),
+        refused
+    );
 }
 
 #[test]

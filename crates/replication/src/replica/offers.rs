@@ -1,6 +1,7 @@
 //! Snapshots in the place of a log's beginning: which one a leader offers, who is at it, how a follower begins behind it, and
 //! what can be given up for it.
 
+use super::messages::check_offer;
 use super::{Replica, RoleState, sync_log};
 use crate::error::{MessageError, ReplicaError};
 use crate::group::{Configuration, GroupId, ReplicaId};
@@ -21,6 +22,7 @@ impl Replica {
     /// Notes the snapshot that a leader has for this replica.
     pub(super) fn note_offer(&mut self, message: &Message) -> Result<(), MessageError> {
         let offer = offer_of(message.get_snapshot()).ok_or(MessageError::Snapshot)?;
+        check_offer(&offer, message.term, &self.configuration)?;
         let is_wanted = message.term >= self.node.raft.term
             && self.role.state != RoleState::Leader
             && offer.start.index > self.node.raft.raft_log.committed

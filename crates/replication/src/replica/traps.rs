@@ -10,6 +10,8 @@ use mainstem_log::{LogConfig, LogError, PartitionIdentity, ReadBound};
 use mainstem_records::{Batch, BatchBuilder, BatchOptions};
 use std::path::Path;
 
+mod strangers;
+
 const DIR: &str = "/data";
 /// More than any replica here has.
 const READ_BYTES: usize = 1 << 20;
@@ -551,4 +553,46 @@ fn a_topic_that_was_created_anew_while_a_node_was_away_is_another_group() {
     pass(&mut nodes, 3_000);
     let content = nodes[1].content(0);
     assert_eq!((content.len(), &nodes[0].content(0), &nodes[2].content(0)), (1, &content, &content));
+}
+
+/// Proposals are dropped while leadership is given away: a batch is refused before it is in the log, and so is an entry without records,
+/// which takes its place in no log. When the other replica does not take over, the leader goes on.
+#[test]
+fn what_is_proposed_while_leadership_is_given_away_is_refused() {
+    let mut nodes = nodes(3, 1);
+    elect(&mut nodes, 0, 0);
+    nodes[0].append(0, 0);
+    exchange(&mut nodes, &[0, 1, 2]);
+    // The other one lacks a batch, and so it is not asked to lead yet.
+    nodes[0].append(0, 1);
+    let to = nodes[1].id;
+    nodes[0].replica(0).transfer(to);
+    assert!(nodes[0].replica(0).hands_over());
+    // What it says does not arrive.
+    nodes[0].drive();
+    let before = nodes[0].replica(0).last_and_committed();
+    let refused = nodes[0].replica(0).propose(vec![7]);
+    assert!(matches!(refused, Err(LeaderAppendError::NotLeader { .. })), "{refused:?}");
+    let refused = nodes[0].replica(0).append_with(1, |_, _| unreachable!("the log is not asked"));
+    assert!(matches!(refused, Err(LeaderAppendError::NotLeader { .. })), "{refused:?}");
+    assert_eq!(nodes[0].replica(0).last_and_committed().0, before.0, "nothing has got a place");
+    assert!(nodes[0].replica(0).failed().is_none());
+    for _ in 0..3_000 / TICK_MS {
+        let running = nodes[0].running();
+        running.now_ms += TICK_MS;
+        let now_ms = running.now_ms;
+        nodes[0].replica(0).tick(now_ms);
+        if !nodes[0].replica(0).hands_over() {
+            break;
+        }
+        nodes[0].drive();
+        nodes[0].sync();
+    }
+    assert!(!nodes[0].replica(0).hands_over());
+    elect(&mut nodes, 0, 0);
+    nodes[0].replica(0).propose(vec![8]).expect("it leads");
+    exchange(&mut nodes, &[0, 1, 2]);
+    assert!(nodes.iter().all(|node| node.applied == [[8]]));
+    let contents: Vec<_> = nodes.iter_mut().map(|node| node.content(0)).collect();
+    assert!(contents.iter().all(|content| *content == contents[0] && content.len() == 2), "{contents:?}");
 }

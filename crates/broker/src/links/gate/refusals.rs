@@ -1,4 +1,4 @@
-//! Lines about peers that are refused again and again: one at first, then how often, once a minute.
+//! Lines about peers that are refused, or whose links end, again and again: one at first, then how often, once a minute.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -30,6 +30,14 @@ impl Refusals {
     pub(super) fn say(&self, peer: IpAddr, why: &str) {
         if let Some(line) = self.line(peer, why, Instant::now()) {
             tracing::warn!("a connection of {peer} to the controllers' listener was refused: {line}");
+        }
+    }
+
+    /// The same of a link that was taken first.
+    pub(super) fn say_ended(&self, peer: IpAddr, node: i32, why: &str) {
+        let ended = format!("the link from node {node} ended: {why}");
+        if let Some(line) = self.line(peer, &ended, Instant::now()) {
+            tracing::warn!(node, "{line}");
         }
     }
 

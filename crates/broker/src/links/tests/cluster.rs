@@ -26,7 +26,7 @@ use crate::settings::TopicSettings;
 use crate::storage::partition::{Durable, NoLog, Partition, ReplicaEvents};
 use crate::ticker::Ticker;
 
-const GROUP: GroupId = GroupId { topic_id: [7; 16], partition: 0 };
+pub(super) const GROUP: GroupId = GroupId { topic_id: [7; 16], partition: 0 };
 
 /// The finaliser of splitmix64, step by step.
 pub(super) struct Random(pub(super) u64);
@@ -350,6 +350,16 @@ impl Cluster {
         let running = self.nodes[node].running.as_ref().expect("it runs");
         let roles = running.roles.0.lock();
         roles.iter().filter(|role| role.state == RoleState::Leader).map(|role| role.term).collect()
+    }
+
+    /// Where a node takes links.
+    pub(super) fn port(&self, node: usize) -> u16 {
+        self.nodes[node].port
+    }
+
+    /// How many links a node has refused or ended for what was said.
+    pub(super) fn refused(&self, node: usize) -> u64 {
+        self.nodes[node].running.as_ref().expect("it runs").links.counts().1
     }
 
     pub(super) fn partition(&self, node: usize) -> &Arc<Partition> {

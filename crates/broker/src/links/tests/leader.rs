@@ -11,7 +11,7 @@ use mainstem_replication::{Configuration, GroupId, Replica, ReplicaId, ReplicaOp
 use tracing::field::Field;
 use tracing::span;
 
-use super::cluster::{append, gate};
+use super::cluster::{self, append, gate};
 use super::*;
 use crate::settings::TopicSettings;
 use crate::storage::partition::{NoLog, ReplicaEvents};
@@ -38,6 +38,11 @@ pub(crate) struct Leader {
 impl Leader {
     /// It has the others' votes, and nothing else of them yet.
     pub(crate) fn of_voters(count: i32) -> Leader {
+        Leader::with(count, 1, 30_000)
+    }
+
+    /// The same with `min.insync.replicas` and `replica.lag.time.max.ms`.
+    fn with(count: i32, min_insync_replicas: i32, replica_lag_max_ms: u64) -> Leader {
         let (clock, home) = (Clock::start(), tempfile::tempdir().expect("a directory"));
         let identity = NodeIdentity { cluster_id: Some("cluster".into()), node_id: 1 };
         let dir = LogDir::open(Arc::new(RealStorage), home.path(), &identity, "boot").expect("it opens");
@@ -45,9 +50,9 @@ impl Leader {
         let config = Arc::new(config);
         let replica = elected(&dir, config.clone(), count);
         let identity = LinkIdentity { node: 1, generation: 1, cluster_id: "cluster".into() };
-        let options = LinksOptions { clock, replica_lag_max_ms: 30_000, catch_up_rate: CATCH_UP_RATE };
+        let options = LinksOptions { clock, replica_lag_max_ms, catch_up_rate: CATCH_UP_RATE };
         let links = Links::start(identity, Vec::new(), options, gate()).expect("threads can be made");
-        let settings = Arc::new(TopicSettings::of_log(config, false, 1));
+        let settings = Arc::new(TopicSettings::of_log(config, false, min_insync_replicas));
         let events = Arc::new(NoEvents);
         let partition =
             Partition::replicated("t".into(), 0, dir.clone(), settings, replica, events, links.clone());
@@ -56,6 +61,14 @@ impl Leader {
 
     pub(crate) fn append(&self, value: &[u8]) {
         append(&self.partition, &self.clock, value).expect("it leads");
+    }
+
+    /// Appends a value, and waits for all that `min.insync.replicas` asks for.
+    fn produce(&self, value: &[u8]) -> cluster::Fate {
+        let (offset, epoch) = append(&self.partition, &self.clock, value).expect("it leads");
+        let (wait, fate) = cluster::waiter();
+        self.partition.when_committed(offset + 1, epoch, wait);
+        fate
     }
 
     /// Another replica says that all entries up to one are on its disk.
@@ -99,13 +112,23 @@ fn elected(dir: &Arc<LogDir>, config: Arc<LogConfig>, voters: i32) -> Replica {
         for node in 2..=voters {
             replica.step(said(msg_type, node), 0, &[]).expect("it is taken");
         }
+        // The others are asked for their votes when its own is durable.
+        replica.journal().lock().sync().expect("the disk works");
+        replica.persisted();
     }
     replica
 }
 
 /// What is logged on this thread, a line an event.
 #[derive(Clone, Default)]
-struct Logged(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Logged(Arc<Mutex<Vec<String>>>);
+
+impl Logged {
+    /// The lines that have something in them.
+    pub(crate) fn lines_with(&self, part: &str) -> Vec<String> {
+        self.0.lock().iter().filter(|line| line.contains(part)).cloned().collect()
+    }
+}
 
 impl tracing::Subscriber for Logged {
     fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
@@ -161,4 +184,29 @@ fn a_replica_that_was_away_for_longer_than_retention_is_refused_by_name() {
     leader.append(&[8; 8]);
     hear_of_all(21);
     assert_eq!(leader.partition.ends().map(|ends| ends.high_watermark), Ok(21), "the others go on");
+}
+
+/// With `min.insync.replicas=3` a commit, which two of three make, is no acknowledgement: that waits for the third disk. Where the third
+/// replica is silent for longer than `replica.lag.time.max.ms`, the producer hears that its records are on too few.
+#[test]
+fn an_acknowledgement_waits_for_as_many_disks_as_are_asked_for() {
+    let leader = Leader::with(3, 3, 300);
+    let ends = || leader.partition.ends().expect("it leads");
+    // Entry 1 is the leader's first, without records.
+    let fate = leader.produce(b"1");
+    leader.hear_of_entries(2, 2);
+    wait_for("its own disk", || (ends().durable_end == 1).then_some(()));
+    wait_for("the commit", || (ends().high_watermark == 1).then_some(()));
+    leader.hear_of_entries(2, 2);
+    assert_eq!(fate.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty), "two of three have it");
+    leader.hear_of_entries(3, 2);
+    assert_eq!(fate.recv_timeout(SOON), Ok(Ok(())));
+    let fate = leader.produce(b"2");
+    let refused = wait_for("the lag", || {
+        leader.hear_of_entries(2, 3);
+        leader.partition.tick(leader.clock.mono_ms());
+        fate.try_recv().ok()
+    });
+    assert_eq!(refused, Err(ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND));
+    assert_eq!(ends().high_watermark, 2, "it is committed all the same");
 }

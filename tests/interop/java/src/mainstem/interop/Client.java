@@ -19,6 +19,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
@@ -39,10 +41,12 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
+import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
@@ -76,6 +80,7 @@ public final class Client {
             case "member" -> client.member();
             case "admin" -> client.admin();
             case "transact" -> client.transact();
+            case "loop" -> client.loop();
             default -> throw new IllegalArgumentException("no command " + args[0]);
         }
     }
@@ -125,6 +130,12 @@ public final class Client {
         properties.put(ProducerConfig.ACKS_CONFIG, "all");
         properties.put(ProducerConfig.ENABLE_IDEMPOTENCE_CONFIG, "true");
         properties.put(ProducerConfig.LINGER_MS_CONFIG, "5");
+        if (arguments.containsKey("request_timeout_ms")) {
+            // A batch whose answer was lost may have others behind it, at the next leader, by the time that it is sent again: more than a
+            // broker remembers. It is refused until it is given up, by default for two minutes.
+            int giveUpMs = 10 * Integer.parseInt(get("request_timeout_ms"));
+            properties.put(ProducerConfig.DELIVERY_TIMEOUT_MS_CONFIG, String.valueOf(giveUpMs));
+        }
         return new KafkaProducer<>(properties, new StringSerializer(), new StringSerializer());
     }
 
@@ -440,6 +451,208 @@ public final class Client {
         }
 
         private void flush() {
+            try {
+                out.flush();
+            } catch (IOException e) {
+                throw new java.io.UncheckedIOException(e);
+            }
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------- loop
+
+    private void loop() throws Exception {
+        Properties writing = properties();
+        writing.put(ProducerConfig.TRANSACTIONAL_ID_CONFIG, get("id"));
+        // A call that has not come to its end by then is made again.
+        writing.put(ProducerConfig.MAX_BLOCK_MS_CONFIG, "20000");
+        Properties reading = properties();
+        reading.put(ConsumerConfig.GROUP_ID_CONFIG, get("group"));
+        reading.put(ConsumerConfig.GROUP_PROTOCOL_CONFIG, "consumer");
+        reading.put(ConsumerConfig.ENABLE_AUTO_COMMIT_CONFIG, "false");
+        reading.put(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "earliest");
+        // Offsets of a transaction that has not ended are waited for.
+        reading.put(ConsumerConfig.ISOLATION_LEVEL_CONFIG, "read_committed");
+        reading.put(ConsumerConfig.MAX_POLL_RECORDS_CONFIG, "200");
+        try (BufferedWriter out = Files.newBufferedWriter(Path.of(get("out")));
+             KafkaProducer<String, String> producer =
+                 new KafkaProducer<>(writing, new StringSerializer(), new StringSerializer());
+             KafkaConsumer<String, String> consumer =
+                 new KafkaConsumer<>(reading, new StringDeserializer(), new StringDeserializer())) {
+            Loop loop = new Loop(producer, consumer, out, get("output"), Long.parseLong(get("values")));
+            try {
+                loop.run(get("topic"));
+            } catch (Exception e) {
+                // To close what has failed may take longer than to begin anew.
+                e.printStackTrace();
+                out.flush();
+                Runtime.getRuntime().halt(1);
+            }
+        }
+    }
+
+    /**
+     * Reads, and writes a new record for each to the partition of the same number, in transactions with how far it has
+     * read. Writes down each step before what others can see of it, and the outcome behind it.
+     */
+    private static final class Loop implements ConsumerRebalanceListener {
+        /** One transaction of so many is aborted when all of it is sent. */
+        private static final int ABORTED = 6;
+        private static final String END = "";
+
+        private final KafkaProducer<String, String> producer;
+        private final KafkaConsumer<String, String> consumer;
+        private final BufferedWriter out;
+        private final String output;
+        private final BlockingQueue<String> answers = new LinkedBlockingQueue<>();
+        private final AtomicBoolean stopping = new AtomicBoolean();
+        private long nextValue;
+        private int transactions;
+
+        Loop(KafkaProducer<String, String> producer, KafkaConsumer<String, String> consumer, BufferedWriter out,
+             String output, long firstValue) {
+            this.producer = producer;
+            this.consumer = consumer;
+            this.out = out;
+            this.output = output;
+            this.nextValue = firstValue;
+        }
+
+        void run(String topic) throws Exception {
+            Thread listener = new Thread(this::listen);
+            listener.setDaemon(true);
+            listener.start();
+            // What one before it has left open is aborted by that.
+            again(producer::initTransactions);
+            consumer.subscribe(List.of(topic), this);
+            while (!stopping.get()) {
+                ConsumerRecords<String, String> records = consumer.poll(POLL);
+                if (!records.isEmpty()) {
+                    passOn(records);
+                }
+                flush();
+            }
+        }
+
+        private void listen() {
+            BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+            try {
+                for (String line = in.readLine(); line != null; line = in.readLine()) {
+                    answers.add(line);
+                }
+            } catch (IOException e) {
+                // No more input, whatever the reason.
+            }
+            stopping.set(true);
+            answers.add(END);
+        }
+
+        /** One transaction, after which the loop is behind the records, or before them again. */
+        private void passOn(ConsumerRecords<String, String> records) throws InterruptedException {
+            transactions++;
+            producer.beginTransaction();
+            write("begin");
+            Map<TopicPartition, Long> begins = new HashMap<>();
+            Map<TopicPartition, OffsetAndMetadata> ends = new HashMap<>();
+            for (ConsumerRecord<String, String> record : records) {
+                write("r " + record.partition() + " " + record.offset() + " " + record.value());
+                TopicPartition partition = new TopicPartition(record.topic(), record.partition());
+                begins.putIfAbsent(partition, record.offset());
+                ends.put(partition, new OffsetAndMetadata(record.offset() + 1));
+            }
+            try {
+                sendAll(records);
+                if (sendOffsets(ends) && transactions % ABORTED != 0) {
+                    write("committing");
+                    again(producer::commitTransaction);
+                    write("committed");
+                    return;
+                }
+            } catch (KafkaException e) {
+                e.printStackTrace();
+            }
+            abort(begins);
+        }
+
+        private void sendAll(ConsumerRecords<String, String> records) {
+            for (ConsumerRecord<String, String> record : records) {
+                int partition = record.partition();
+                String value = Long.toString(nextValue++);
+                write("w " + partition + " " + value);
+                producer.send(new ProducerRecord<>(output, partition, null, value), (metadata, error) -> {
+                    String place = error == null ? "ok " + partition + " " + metadata.offset() : "info " + partition + " -1";
+                    write(place + " " + value);
+                });
+            }
+            producer.flush();
+        }
+
+        /**
+         * Makes the offsets a part of the transaction, when whoever reads what is written here knows of them: others may
+         * see them from then on. False: it is to stop.
+         */
+        private boolean sendOffsets(Map<TopicPartition, OffsetAndMetadata> ends) throws InterruptedException {
+            ends.forEach((partition, end) -> write("offset " + partition.partition() + " " + end.offset()));
+            write("ask");
+            flush();
+            if (answers.take().equals(END)) {
+                return false;
+            }
+            producer.sendOffsetsToTransaction(ends, consumer.groupMetadata());
+            write("sent");
+            return true;
+        }
+
+        private void abort(Map<TopicPartition, Long> begins) throws InterruptedException {
+            write("aborting");
+            again(producer::abortTransaction);
+            write("aborted");
+            begins.forEach((partition, offset) -> {
+                if (consumer.assignment().contains(partition)) {
+                    write("seek " + partition.partition() + " " + offset);
+                    consumer.seek(partition, offset);
+                }
+            });
+        }
+
+        /** Makes a call again that has not come to its end. */
+        private static void again(Runnable call) throws InterruptedException {
+            long deadline = System.currentTimeMillis() + DEADLINE_MS;
+            while (true) {
+                try {
+                    call.run();
+                    return;
+                } catch (TimeoutException e) {
+                    if (System.currentTimeMillis() > deadline) {
+                        throw e;
+                    }
+                    System.err.println("again: " + e);
+                    Thread.sleep(100);
+                }
+            }
+        }
+
+        @Override
+        public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
+            partitions.forEach(partition -> write("assigned " + partition.partition()));
+        }
+
+        @Override
+        public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
+            // Nothing of them is under way: whoever has them next goes on where the last transaction ended.
+        }
+
+        /** Outcomes come from the producer's own thread. */
+        private synchronized void write(String line) {
+            try {
+                out.write(line);
+                out.newLine();
+            } catch (IOException e) {
+                throw new java.io.UncheckedIOException(e);
+            }
+        }
+
+        private synchronized void flush() {
             try {
                 out.flush();
             } catch (IOException e) {
