@@ -44,6 +44,8 @@ pub(super) struct Losses {
     known: Option<Known>,
     /// A leader is to be told where the log ends.
     is_to_say_end: bool,
+    /// It may lack what it has acknowledged, also where it leaves elections to the others no more.
+    may_lack: bool,
     /// It takes no part in elections before; [`DOUBT_BEGINS`]: no time has passed yet.
     doubts_until_ms: u64,
     /// What the journal says of it for the next start.
@@ -140,7 +142,8 @@ impl Losses {
             );
         }
         let is_cut = log.dir().last_stop() == LastStop::UncleanOtherBoot || state.tail.is_doubtful;
-        let is_doubtful = is_cut && state.configuration.voters.len() > 1;
+        let has_others = state.configuration.voters.len() > 1;
+        let is_doubtful = is_cut && has_others;
         if is_cut {
             let partition = log.partition();
             tracing::warn!(
@@ -153,6 +156,8 @@ impl Losses {
         Losses {
             known: (offset > 0).then(|| Known::of(offset, state.start, &state.entries)),
             is_to_say_end: is_doubtful,
+            // A doubt may have ended with its time, before a leader was heard.
+            may_lack: has_others && (is_cut || state.tail.is_cached),
             doubts_until_ms: if is_doubtful { DOUBT_BEGINS } else { 0 },
             ..losses
         }
@@ -212,15 +217,30 @@ impl Replica {
     /// Notes in the journal what the next start has to know. Where there is no room for that, it is tried again with whatever comes
     /// next, and caching does not count before.
     pub(super) fn note_tail(&mut self) {
-        let is_open = || self.has_cached_tail() || self.losses.known.is_some() || self.doubts();
-        let is_cached = self.options.write_caching || (self.losses.noted.is_cached && is_open());
-        let tail = Tail { is_cached, is_doubtful: self.doubts() };
-        if tail == self.losses.noted || !self.is_taking_part() || self.log.dir().is_full() {
+        if !self.losses.is_possible {
             return;
         }
-        if let Ok(upto) = self.journal.lock().append(self.group, &[Frame::Tail(tail)]) {
-            (self.losses.noted, self.losses.noted_upto) = (tail, upto);
+        // Who leads has all that is committed.
+        self.losses.may_lack &= !self.leads_settled();
+        let losses = &self.losses;
+        let is_open = || self.has_cached_tail() || losses.known.is_some() || losses.may_lack || self.doubts();
+        let is_cached = self.options.write_caching || (losses.noted.is_cached && is_open());
+        let tail = Tail { is_cached, is_doubtful: self.doubts() };
+        if tail != losses.noted && self.is_taking_part() && !self.log.dir().is_full() {
+            let noted = self.journal.lock().append(self.group, &[Frame::Tail(tail)]);
+            if let Ok(upto) = noted {
+                (self.losses.noted, self.losses.noted_upto) = (tail, upto);
+            }
         }
+        self.end_losses();
+    }
+
+    /// Where caching is off, all that has counted under it is durable, and all is here that was acknowledged, no power cut takes anything
+    /// any more: what is not there is on another disk.
+    fn end_losses(&mut self) {
+        let losses = &mut self.losses;
+        let is_resolved = losses.known.is_none() && !losses.may_lack;
+        losses.is_possible = self.options.write_caching || losses.noted != Tail::default() || !is_resolved;
     }
 
     /// The time of a doubt begins with the first tick.
@@ -247,10 +267,13 @@ impl Replica {
     /// An append of the leader was taken. A replica that has the beginning of the leader's term has all that was committed before
     /// it; with what the leader has committed since, there is no doubt any more.
     pub(super) fn end_doubt(&mut self, kind: MessageType, from: u64, committed: u64) {
+        if !self.losses.may_lack {
+            return;
+        }
         let (raft, log) = (&self.node.raft, &self.node.raft.raft_log);
         let has_all = log.last_term() == raft.term && log.committed >= committed;
         if kind == MessageType::MsgAppend && raft.leader_id == from && has_all {
-            self.losses.doubts_until_ms = 0;
+            (self.losses.doubts_until_ms, self.losses.may_lack) = (0, false);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Three replicas whose messages are handed over one by one, and logs that come back shorter than they were.
 
-use super::super::{TICK_MS, found, sync_log};
+use super::super::{Entry, TICK_MS, found, sync_log};
 use super::*;
 use crate::error::MessageError;
 use crate::journal::{Journal, Start};
@@ -428,6 +428,70 @@ fn a_tail_is_lost_whatever_the_setting_is_at_the_next_start() {
         let noted = group.replica(1).journal().lock().group(GROUP).expect("it is known").tail;
         assert_eq!(noted, Tail::default(), "all is here again");
     }
+}
+
+/// Another leader says that there is another entry in the place of a committed one.
+fn denied(group: &mut Group, node: usize) -> Result<(), StepError> {
+    let (_, term, committed) = group.replica(node).last_and_committed();
+    let other = (node + 1) % 3;
+    let mut append = message(MessageType::MsgAppend, other, node, term + 1);
+    (append.index, append.log_term) = (committed - 1, term);
+    append.set_entries(vec![Entry { index: committed, term: term + 1, ..Entry::default() }].into());
+    let offset = group.end(node) - 1;
+    group.replica(node).step(append, offset, &[])
+}
+
+/// Caching was switched off, and all is synced: the replica keeps what is committed, as one does that never had the setting.
+#[test]
+fn nothing_counts_as_lost_any_more_when_the_setting_is_off_and_all_is_durable() {
+    for is_synced in [false, true] {
+        let mut group = Group::led_by_first(true);
+        group.syncs_logs = false;
+        group.append(0, 6);
+        group.exchange();
+        assert_eq!(group.replica(1).log().ends().high_watermark, 6);
+        group.replica(1).set_write_caching(false);
+        group.syncs_logs = is_synced;
+        group.exchange();
+        let stepped = denied(&mut group, 1);
+        match is_synced {
+            true => {
+                assert!(matches!(stepped, Err(StepError::Message(MessageError::LostPromise))), "{stepped:?}")
+            }
+            false => stepped.expect("a power cut may have taken it elsewhere"),
+        }
+        assert_eq!(group.end(1), if is_synced { 6 } else { 5 });
+    }
+    let mut group = Group::led_by_first(true);
+    group.replica(1).set_write_caching(false);
+    group.exchange();
+    group.replica(1).set_write_caching(true);
+    group.append(0, 6);
+    group.exchange();
+    denied(&mut group, 1).expect("it is on again");
+}
+
+/// The time of a doubt is over, and the leader that counts on what was lost has not been heard yet.
+#[test]
+fn a_replica_allows_for_its_loss_until_it_has_caught_up_whatever_the_setting_is() {
+    let mut group = Group::led_by_first(true);
+    group.append(0, 6);
+    group.exchange();
+    group.syncs_logs = false;
+    group.append(0, 4);
+    group.exchange();
+    group.replica(1).set_write_caching(false);
+    group.caching[1] = false;
+    group.cut_off = vec![1];
+    group.open(1, 6, 0);
+    group.syncs_logs = true;
+    group.pass(2 * DOUBT_MS);
+    assert!(!group.replica(1).doubts());
+    group.cut_off.clear();
+    group.replica(0).report_unreachable(id(1));
+    group.pass(3_000);
+    assert_eq!((group.end(1), group.replica(1).failed()), (10, None));
+    assert!(!group.replica(1).losses.is_possible, "all is here again");
 }
 
 #[test]
