@@ -17,6 +17,7 @@ use super::{ELECTION_TICKS, Replica, ReplicaOptions, TICK_MS};
 use crate::error::ReplicaError;
 use crate::group::ReplicaId;
 use crate::journal::{EntryKind, Frame, GroupState, InternalEntry, Journal, Start, Tail};
+use bytes::Bytes;
 use mainstem_log::Log;
 use mainstem_log::dir::LastStop;
 use raft::StateRole;
@@ -25,6 +26,9 @@ use std::cmp::Ordering;
 
 /// So long a replica that may have lost what it has acknowledged leaves elections to the others: twice the longest time-out, 4 s.
 pub(super) const DOUBT_MS: u64 = 4 * ELECTION_TICKS as u64 * TICK_MS;
+
+/// The context of a heartbeat that says what a leader has counted on; questions have eight bytes ([`Replica::confirm`]).
+const COUNTED_ON: &[u8] = &[0];
 
 /// Committed records that are in no log of the group any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -330,8 +334,8 @@ impl Replica {
         self.losses.is_to_say_end = false;
     }
 
-    /// Of a leader: a replica refuses entries behind what it has acknowledged, which it does where it has lost that. What it has is
-    /// asked anew.
+    /// Of a leader: a replica refuses entries behind what it has acknowledged, which it does where it has lost that. It hears what has
+    /// counted, before anything is sent again: where no power cut can have taken that, it stops. What it has is asked anew.
     fn forget_what_was_matched(&mut self, message: &mut Message) {
         let (own, raft) = (self.own.0, &mut self.node.raft);
         let is_refusal = message.reject && message.request_snapshot == 0;
@@ -339,7 +343,7 @@ impl Replica {
         {
             return;
         }
-        let last = raft.raft_log.last_index();
+        let (last, committed, term) = (raft.raft_log.last_index(), raft.raft_log.committed, raft.term);
         let Some(progress) = raft.mut_prs().get_mut(message.from) else { return };
         let (matched, end) = (progress.matched, message.reject_hint);
         if matched <= end {
@@ -350,10 +354,17 @@ impl Replica {
         progress.matched = 0;
         progress.become_probe();
         progress.next_idx = message.index + 1;
+        let (to, commit) = (message.from, matched.min(committed));
+        if commit > end {
+            let mut heartbeat =
+                Message { msg_type: MessageType::MsgHeartbeat, term, commit, ..Message::default() };
+            (heartbeat.from, heartbeat.to, heartbeat.context) = (own, to, Bytes::from_static(COUNTED_ON));
+            raft.msgs.push(heartbeat);
+        }
         self.standing.retain(|(id, _)| *id != message.from);
         self.asked.retain(|(id, ..)| *id != message.from);
         let (partition, node) = (self.log.partition(), ReplicaId(message.from).node());
-        tracing::warn!(%partition, node, matched, end, "a replica has lost entries that it had acknowledged: they are sent again");
+        tracing::warn!(%partition, node, matched, end, "a replica has lost entries that it had acknowledged: they are sent again, unless it stops");
     }
 
     /// Whether a message says to a leader that entries are on another disk which it has not itself: by a replica that took it for one that

@@ -28,6 +28,8 @@ struct Group {
     cut_off: Vec<usize>,
     /// Logs are synced whenever messages are exchanged, as journals are.
     syncs_logs: bool,
+    /// Replicas whose leaders count on what they have not are put out of service, as drivers do.
+    may_stop: bool,
     lost: Vec<(usize, Lost)>,
 }
 
@@ -54,6 +56,7 @@ impl Group {
             replicas: vec![None, None, None],
             cut_off: Vec::new(),
             syncs_logs: true,
+            may_stop: false,
             lost: Vec::new(),
         };
         (0..3).for_each(|node| group.open(node, i64::MAX, 0));
@@ -190,8 +193,13 @@ impl Group {
                     sender.note_refusal(outgoing.to);
                 }
                 let arrives = !self.cut_off.contains(&from) && !self.cut_off.contains(&to);
-                if let Some(replica) = self.replicas[to].as_mut().filter(|_| arrives) {
-                    replica.step(outgoing.message, outgoing.offset, &bytes).expect("a message");
+                let replica = self.replicas[to].as_mut().filter(|replica| replica.failed().is_none());
+                let Some(replica) = replica.filter(|_| arrives) else { continue };
+                match replica.step(outgoing.message, outgoing.offset, &bytes) {
+                    Err(StepError::Message(MessageError::LostPromise)) if self.may_stop => {
+                        replica.stop("it has lost what it has promised".to_owned());
+                    }
+                    stepped => stepped.expect("a message"),
                 }
             }
         }
@@ -289,6 +297,24 @@ fn without_caching_a_leader_that_counts_on_more_is_a_lost_promise() {
             Err(StepError::Message(error)) => assert!(!caching && error == MessageError::LostPromise),
             Err(StepError::Replica(error)) => panic!("{error}"),
         }
+    }
+}
+
+/// The leader hears from the refusal of an append that what it counts on is not there. The replica hears what that is before it is sent
+/// anything again.
+#[test]
+fn without_caching_a_replica_that_refuses_an_append_for_its_loss_is_stopped_too() {
+    for caching in [true, false] {
+        let mut group = Group::led_by_first(caching);
+        group.may_stop = true;
+        group.append(0, 10);
+        group.exchange();
+        group.open(1, 6, 10);
+        group.append(0, 1);
+        group.exchange();
+        let is_stopped = group.replica(1).failed().is_some();
+        assert_eq!((group.end(1), is_stopped), if caching { (11, false) } else { (6, true) });
+        assert_eq!(group.end(2), 11);
     }
 }
 
