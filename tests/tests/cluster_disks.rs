@@ -12,6 +12,8 @@
 mod clients;
 #[path = "cluster_kills/load.rs"]
 mod load;
+#[path = "cluster_kills/loops.rs"]
+mod loops;
 #[path = "cluster_kills/members.rs"]
 mod members;
 #[path = "cluster_kills/outcome.rs"]
@@ -38,7 +40,7 @@ use mainstem_wire::sample::Rng;
 use tokio::task::JoinSet;
 
 use clients::RealClient;
-use load::{INTERNAL, TOPICS, assert_no_actor_has_failed, create_topics, start_actors};
+use load::{INTERNAL, Others, TOPICS, assert_no_actor_has_failed, create_topics, start_actors};
 use run::{IN, Run};
 
 /// The node whose disk it is.
@@ -210,7 +212,7 @@ struct Load {
     cluster: Cluster,
     run: Arc<Run>,
     actors: JoinSet<()>,
-    clients: Vec<RealClient>,
+    others: Others,
 }
 
 impl Load {
@@ -219,14 +221,14 @@ impl Load {
         let run = Arc::new(Run::new());
         let mut rng = Rng(mainstem_tests::kafka::wall_ms() as u64);
         let clients = RealClient::OF_ALL_FAULTS.into_iter().filter(|client| client.is_installed());
-        let clients: Vec<_> = clients.collect();
-        let actors = start_actors(&run, &cluster, &clients, &mut rng);
+        let others = Others { clients: clients.collect(), looping: None };
+        let actors = start_actors(&run, &cluster, &others, &mut rng);
         run.wait_for_appends(100, &cluster).await;
         run.wait_for_clients_after(&run.progress(), &cluster).await;
         for topic in INTERNAL {
             cluster.wait_until_in_sync(topic).await;
         }
-        Load { cluster, run, actors, clients }
+        Load { cluster, run, actors, others }
     }
 
     /// Lets a fault happen; returns how long it took until all partitions acknowledged what came after it.
@@ -362,6 +364,6 @@ impl Load {
 
     /// Everything is read, and judged.
     async fn finish(mut self) {
-        outcome::finish(&self.run, &mut self.cluster, self.actors, &self.clients).await;
+        outcome::finish(&self.run, &mut self.cluster, self.actors, &self.others.clients).await;
     }
 }

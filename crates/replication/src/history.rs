@@ -50,10 +50,16 @@ pub enum Operation {
     LastStable,
     /// A replica says that committed records are gone, from the offset on, so many as the value (`write.caching`).
     Lost,
+    /// A client deletes the records before the offset. Of what was done, the value is where the leader's log ended when it was asked.
+    Delete,
+    /// A consumer finds its next record deleted, and goes on at the offset, where the log of whom it asks starts.
+    Reset,
+    /// After the run, the log of a replica starts at the offset.
+    LogStart,
 }
 
 /// The names of operations in a line.
-const OPERATIONS: [(Operation, &str); 13] = [
+const OPERATIONS: [(Operation, &str); 16] = [
     (Operation::Append, "append"),
     (Operation::Read, "read"),
     (Operation::ReadCommitted, "read-committed"),
@@ -67,6 +73,9 @@ const OPERATIONS: [(Operation, &str); 13] = [
     (Operation::AbortTransaction, "abort-transaction"),
     (Operation::LastStable, "last-stable"),
     (Operation::Lost, "lost"),
+    (Operation::Delete, "delete"),
+    (Operation::Reset, "reset"),
+    (Operation::LogStart, "log-start"),
 ];
 
 /// What comes of it.
@@ -91,7 +100,7 @@ const OUTCOMES: [(Outcome, &str); 4] =
 pub struct Event {
     /// Time since the run began, in ms.
     pub at_ms: u64,
-    /// The client; for [`Operation::Final`] a replica's node.
+    /// The client; for [`Operation::Final`] and [`Operation::LogStart`] a replica's node.
     pub process: i32,
     /// What was done, or tried.
     pub operation: Operation,

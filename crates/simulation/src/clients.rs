@@ -204,6 +204,8 @@ impl World {
                 continue;
             }
             let Consumer { process, partition, next } = self.consumers[number];
+            let next = self.position_at(node, process, partition, next);
+            self.consumers[number].next = next;
             for (offset, value) in self.nodes[node].records(partition, next, false) {
                 if value != CONTROL {
                     self.note(process, Operation::Read, Outcome::Ok, At::new(partition, offset, value));

@@ -14,6 +14,7 @@ mod reading;
 mod tests;
 
 use crate::clients::{At, Producer};
+use crate::deletions::has_deletions;
 use crate::faults::FaultKinds;
 use crate::world::{SimulationOptions, Verdict, World};
 use calls::Calls;
@@ -110,6 +111,9 @@ pub(crate) struct Cluster {
 /// Runs one seed with coordinators.
 pub fn simulate_cluster(seed: u64, options: ClusterOptions) -> Verdict {
     let mut cluster = Cluster::new(seed, options);
+    if has_deletions(seed) && options.defect.is_none() {
+        cluster.world.begin_deletions(seed, options.time_ms);
+    }
     let mut next_fault_ms = FIRST_FAULT_MS;
     while cluster.world.now_ms < options.time_ms {
         if !options.faults.is_empty() && cluster.world.now_ms >= next_fault_ms {
@@ -217,6 +221,7 @@ impl Cluster {
             if resumed_after_ms.is_some() && self.is_all_read() {
                 self.members.iter_mut().for_each(Member::stop);
                 if self.world.agrees() {
+                    self.world.finish_deletions();
                     self.note_ends();
                     break;
                 }
@@ -277,6 +282,7 @@ impl Cluster {
             }
         }
         let verdict = self.world.finish(seed, resumed_after_ms);
-        Verdict { done: self.done.0, ..verdict }
+        let done = self.done.0.into_iter().chain(verdict.done).collect();
+        Verdict { done, ..verdict }
     }
 }

@@ -11,6 +11,7 @@
 mod applier;
 mod clients;
 mod cluster;
+mod deletions;
 mod faults;
 mod node;
 #[cfg(test)]

@@ -9,7 +9,7 @@ use mainstem_log::{AppendError, Appended, Log, LogConfig, Origin, PartitionIdent
 use mainstem_records::{Batch, LeaderEpoch, Scratch, TimestampType};
 use mainstem_replication::eraftpb::Message;
 use mainstem_replication::history::CONTROL;
-use mainstem_replication::journal::{Journal, JournalSync, Start};
+use mainstem_replication::journal::{InternalEntry, Journal, JournalSync, Start};
 use mainstem_replication::{
     Configuration, GroupId, LeaderAppendError, Lost, MessageError, Outgoing, Replica, ReplicaId,
     ReplicaOptions, RoleState, StepError, found,
@@ -32,6 +32,11 @@ const INTERNAL_SEGMENT_BYTES: u32 = 30_000;
 
 /// Where wall clocks begin.
 const WALL_MS: i64 = 1_000_000;
+
+/// Internal entries that say where the log starts: this, and the offset, as the broker writes them.
+const ENTRY_LOG_START: u8 = 1;
+/// A log start that has moved is in the checkpoint after so long.
+const CHECKPOINT_MS: u64 = 20;
 
 /// Batches are read in ranges of so many bytes.
 const READ_BYTES: usize = 16 << 10;
@@ -74,6 +79,12 @@ pub(crate) struct Node {
     checkpoint: Vec<i64>,
     /// Committed records that it has found to be gone, by partition.
     lost: Vec<(usize, Lost)>,
+    /// Log starts that its groups have decided on and that it has moved, by partition.
+    deleted: Vec<(usize, i64)>,
+    /// When the checkpoint of log starts is written; what is noted is lost with the process before.
+    checkpoint_at_ms: Option<u64>,
+    /// What precedes these offsets, by partition, was committed and durable when it ran last: it stays.
+    kept_ends: Vec<i64>,
 }
 
 /// What is wrong with a disk.
@@ -145,6 +156,9 @@ impl Node {
             timestamp_type,
             checkpoint: Vec::new(),
             lost: Vec::new(),
+            deleted: Vec::new(),
+            checkpoint_at_ms: None,
+            kept_ends: Vec::new(),
         };
         let dir = node.open_dir();
         let (mut journal, _) = Journal::open(Arc::new(node.storage.clone()), dir.path()).expect("a journal");
@@ -154,6 +168,7 @@ impl Node {
             found(&mut journal, group, id, &configuration, Start::default()).expect("a founding");
         }
         node.checkpoint = vec![0; node.partitions.len()];
+        node.kept_ends = vec![0; node.partitions.len()];
         node.start(dir, journal, 0);
         node
     }
@@ -223,6 +238,7 @@ impl Node {
 
     pub(crate) fn stop(&mut self, stop: Stop, until_ms: u64, random: &mut Random) {
         self.back_at_ms = until_ms;
+        self.checkpoint_at_ms = None;
         let Some(running) = self.running.take() else { return };
         self.end_failing_syncs();
         if stop == Stop::Clean {
@@ -344,8 +360,14 @@ impl Node {
         for replica in running.replicas.iter_mut().filter(|replica| now_ms >= replica.next_tick_ms()) {
             replica.tick(now_ms);
         }
-        if running.sync.as_ref().is_some_and(|sync| sync.done_at_ms <= now_ms) {
-            running.end_sync();
+        let is_synced = running.sync.as_ref().is_some_and(|sync| sync.done_at_ms <= now_ms);
+        if is_synced && running.end_sync() {
+            self.checkpoint_at_ms.get_or_insert(now_ms + CHECKPOINT_MS);
+        }
+        if self.checkpoint_at_ms.take_if(|at_ms| *at_ms <= now_ms).is_some()
+            && let Err(error) = running.dir.checkpoints().log_start.commit()
+        {
+            tracing::debug!(%error, "no log start is noted");
         }
         let Running { replicas, applier: Some(applier), .. } = running else { return };
         let replica = &mut replicas[0];
@@ -427,6 +449,49 @@ impl Node {
     /// Committed records that it has found to be gone since the last question, by partition.
     pub(crate) fn take_lost(&mut self) -> Vec<(usize, Lost)> {
         std::mem::take(&mut self.lost)
+    }
+
+    /// Log starts that were moved since the last question, by partition.
+    pub(crate) fn take_deleted(&mut self) -> Vec<(usize, i64)> {
+        std::mem::take(&mut self.deleted)
+    }
+
+    /// Has the group of a partition decide that its log starts at an offset. Returns false where that is certain not to be done, or
+    /// nobody will say so.
+    pub(crate) fn delete_records(&mut self, partition: usize, offset: i64) -> bool {
+        let data = [&[ENTRY_LOG_START][..], &offset.to_be_bytes()].concat();
+        self.replica_mut(partition).is_some_and(|replica| replica.propose(data).is_ok())
+    }
+
+    /// What precedes this offset of a partition is here for good, whether it runs or not.
+    pub(crate) fn kept_end(&self, partition: usize) -> i64 {
+        self.kept_ends[partition]
+    }
+
+    /// Begins a sync that nobody waits for, as `flush.ms` has it: with caching there may be none otherwise.
+    pub(crate) fn flush(&mut self, now_ms: u64) {
+        let done_at_ms = (now_ms + 1).max(self.disk.hangs_until_ms);
+        if let Some(running) = self.running.as_mut().filter(|running| !running.has_failed())
+            && running.sync.is_none()
+        {
+            running.begin_sync(done_at_ms);
+        }
+    }
+
+    /// Removes the segments of a partition that precede its log start.
+    pub(crate) fn maintain(&mut self, partition: usize, now_ms: u64) {
+        let wall_ms = self.wall_ms(now_ms);
+        let Some(replica) = self.replica_mut(partition).filter(|replica| replica.failed().is_none()) else {
+            return;
+        };
+        if let Err(error) = maintain(replica, wall_ms, now_ms) {
+            tracing::debug!(%error, "no maintenance");
+        }
+        // A broker ends with its log directory.
+        if let Some(reason) = replica.log().stopped().map(str::to_owned) {
+            replica.stop(reason);
+        }
+        replica.check();
     }
 
     /// Log start, log end and index of the last entry, while it runs.
@@ -537,10 +602,20 @@ impl Node {
                 }
             };
             replica.check();
+            for offset in effects.applied.iter().filter_map(log_start_of) {
+                raise_log_start(replica, offset);
+                self.deleted.push((partition, offset));
+                self.checkpoint_at_ms.get_or_insert(now_ms + CHECKPOINT_MS);
+            }
             if let Some(applier) = running.applier.as_mut().filter(|_| partition == 0) {
                 applier.note(&mut effects, replica);
             }
-            flush |= effects.flush;
+            let ends = replica.log().ends();
+            let kept_end = &mut self.kept_ends[partition];
+            *kept_end = ends.durable_end.min(ends.high_watermark).max(*kept_end);
+            // A log start that is not durable waits for a sync.
+            let start_waits = running.applier.is_none() && replica.log().lasting_log_start() < ends.log_start;
+            flush |= effects.flush || start_waits;
             self.lost.extend(effects.lost.drain(..).map(|lost| (partition, lost)));
             if self.write_caching
                 && let Some(high_watermark) = replica.high_watermark_to_note()
@@ -670,6 +745,34 @@ fn group_of(partition: &PartitionIdentity) -> GroupId {
     GroupId { topic_id: partition.topic_id, partition: partition.partition }
 }
 
+/// Where an internal entry says that the log starts.
+fn log_start_of(entry: &InternalEntry) -> Option<i64> {
+    let [ENTRY_LOG_START, offset @ ..] = &entry.data[..] else { return None };
+    offset.try_into().ok().map(i64::from_be_bytes)
+}
+
+/// The group has decided that the log starts at an offset.
+fn raise_log_start(replica: &mut Replica, offset: i64) {
+    let log = replica.log_mut();
+    if offset > log.ends().log_start
+        && let Err(error) = log.delete_records_before(offset)
+    {
+        tracing::debug!(%error, "the log start stays");
+    }
+}
+
+/// What the broker's housekeeping does with a partition.
+fn maintain(replica: &mut Replica, wall_ms: i64, now_ms: u64) -> Result<(), Box<dyn std::error::Error>> {
+    let mut work = replica.log_mut().begin_maintenance(wall_ms, now_ms)?;
+    if replica.follow_roll()? {
+        Journal::sync_beside_others(replica.journal())?;
+    }
+    work.run();
+    replica.log_mut().end_maintenance(work)?;
+    replica.follow_log_start()?;
+    Ok(())
+}
+
 /// The bytes of batches.
 pub(crate) fn read_batches(log: &Log, offsets: Range<i64>) -> Vec<u8> {
     let (mut bytes, mut next) = (Vec::new(), offsets.start);
@@ -746,10 +849,12 @@ impl Running {
         journal.map_or(Ok(()), |journal| journal.file.sync_data())
     }
 
-    fn end_sync(&mut self) {
-        let Some(sync) = self.sync.take() else { return };
+    /// Returns true if a log start was noted that has waited for it.
+    fn end_sync(&mut self) -> bool {
+        let Some(sync) = self.sync.take() else { return false };
+        let mut is_noted = false;
         for (replica, work) in self.replicas.iter_mut().zip(&sync.works) {
-            replica.log_mut().flushed(work.upto);
+            is_noted |= replica.log_mut().flushed(work.upto);
         }
         let mut journal = self.journal.lock();
         if let Some(synced) = sync.journal {
@@ -763,6 +868,7 @@ impl Running {
         journal.check();
         drop(journal);
         self.replicas.iter_mut().for_each(Replica::persisted);
+        is_noted
     }
 
     fn close(mut self) {

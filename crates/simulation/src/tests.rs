@@ -3,7 +3,7 @@
 use crate::clients::Producer;
 use crate::faults::{FaultKind, FaultKinds};
 use crate::node::Node;
-use crate::world::{Frame, SimulationOptions, Stop, TURN_MS, Verdict, World, simulate};
+use crate::world::{Frame, SimulationOptions, Stop, TURN_MS, Verdict, World, run, simulate};
 use mainstem_replication::TICK_MS;
 use mainstem_replication::history::{Fault, Operation};
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +64,7 @@ fn without_faults_everything_is_acknowledged() {
 #[test]
 fn nothing_acknowledged_is_lost() {
     let (mut acknowledged, mut faults) = (0, BTreeMap::<_, usize>::new());
-    let (mut longest_ms, mut lost) = (0, 0);
+    let (mut longest_ms, mut lost, mut deleted) = (0, 0, 0);
     for seed in seeds_of("TEST_SIMULATED_GROUPS", 200) {
         println!("MAINSTEM_SIM_SEED={seed}");
         let verdict = simulate(seed, SimulationOptions::default());
@@ -75,11 +75,13 @@ fn nothing_acknowledged_is_lost() {
         longest_ms = longest_ms.max(resumed_after_ms.saturating_sub(doubt_ms));
         lost += verdict.history.iter().filter(|event| event.operation == Operation::Lost).count();
         acknowledged += verdict.acknowledged;
+        deleted += verdict.done.get("records deleted").copied().unwrap_or(0);
         verdict.faults.iter().for_each(|(name, count)| *faults.entry(*name).or_default() += count);
     }
     println!(
-        "{acknowledged} acknowledged; resumed within {longest_ms} ms; {faults:?}; {lost} reports of losses"
+        "{acknowledged} acknowledged; {deleted} deletions; resumed within {longest_ms} ms; {faults:?}; {lost} reports of losses"
     );
+    assert!(seeds(200).count() == 1 || deleted > 0);
     assert!(seeds(200).count() == 1 || FaultKind::ALL.iter().all(|kind| faults.contains_key(kind.name())));
     assert!(longest_ms <= PAUSE_MAX_MS, "after {longest_ms} ms");
 }
@@ -103,7 +105,7 @@ const KINDS_OF_NAMED_SEEDS: FaultKinds = FaultKinds::of(&[
 #[test]
 fn what_a_follower_dropped_is_sent_again() {
     let options = SimulationOptions { faults: KINDS_OF_NAMED_SEEDS, ..SimulationOptions::default() };
-    assert_good(&simulate(775, options));
+    assert_good(&run(World::new(775, options), 775, options));
 }
 
 #[test]
@@ -140,6 +142,28 @@ fn an_acknowledgement_before_the_commit_is_found() {
         violations.iter().any(|violation| matches!(violation.fault, Fault::Lost { .. })),
         "{violations:?}"
     );
+}
+
+/// A replica gives up more than was to be deleted.
+#[test]
+fn a_log_start_that_nobody_has_asked_for_is_found() {
+    for seed in seeds(4) {
+        let options = SimulationOptions { faults: FaultKinds::NONE, ..SimulationOptions::default() };
+        let mut world = World::new(seed, options);
+        world.begin_deletions(seed, 16_000);
+        run_until(&mut world, 18_000);
+        world.producers.iter_mut().for_each(Producer::stop);
+        run_until(&mut world, 20_000);
+        let asked = world.history.iter().filter(|event| event.operation == Operation::Delete);
+        let asked = asked.map(|event| event.offset).max().expect("something was deleted");
+        let log = world.nodes[1].log_mut(0).expect("it runs");
+        let offset = log.ends().high_watermark;
+        assert!(offset > asked, "seed {seed}: nothing was acknowledged since");
+        log.delete_records_before(offset).expect("they are committed");
+        let verdict = world.finish(seed, Some(0));
+        let found: Vec<_> = verdict.violations.into_iter().map(|violation| violation.fault).collect();
+        assert_eq!(found, [Fault::NotDeleted { process: 2, offset, asked }], "seed {seed}");
+    }
 }
 
 /// What stands is repeated by the node; the group itself says nothing, and notices all the same that its leader is gone.

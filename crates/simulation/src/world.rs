@@ -6,6 +6,7 @@
 
 use crate::applier::{Asked, Range};
 use crate::clients::{At, Consumer, Producer};
+use crate::deletions::{Deleted, Deletions, has_deletions};
 use crate::faults::FaultKinds;
 use crate::node::{Node, NodeOptions};
 use mainstem_log::PartitionIdentity;
@@ -67,7 +68,7 @@ pub struct Verdict {
     pub acknowledged: usize,
     /// Faults by name, and how often each happened.
     pub faults: BTreeMap<&'static str, usize>,
-    /// What clients and coordinators did, by name, and how often; empty in a run with one partition.
+    /// What clients and coordinators did, by name, and how often; in a run with one partition, deletions alone.
     pub done: BTreeMap<&'static str, usize>,
     /// From the end of the faults until everybody was served again, in ms of virtual time; `None`: somebody was not.
     pub resumed_after_ms: Option<u64>,
@@ -148,11 +149,24 @@ pub(crate) struct World {
     pub(crate) acknowledge_early: bool,
     pub(crate) next_value: u64,
     restored: usize,
+    /// Clients that delete records, if there are any.
+    pub(crate) deletions: Option<Deletions>,
+    /// What nodes have done of it in this turn.
+    pub(crate) deleted: Vec<Deleted>,
 }
 
 /// Runs one seed with one partition.
 pub fn simulate(seed: u64, options: SimulationOptions) -> Verdict {
     let mut world = World::new(seed, options);
+    // Snapshots are in the place of what is deleted otherwise.
+    if has_deletions(seed) && !options.snapshots && !options.acknowledge_early {
+        world.begin_deletions(seed, options.time_ms);
+    }
+    run(world, seed, options)
+}
+
+/// Runs a world of one partition to its end.
+pub(crate) fn run(mut world: World, seed: u64, options: SimulationOptions) -> Verdict {
     let mut next_fault_ms = 2_000;
     while world.now_ms < options.time_ms {
         if !options.faults.is_empty() && world.now_ms >= next_fault_ms {
@@ -172,6 +186,7 @@ pub fn simulate(seed: u64, options: SimulationOptions) -> Verdict {
             world.producers.iter_mut().for_each(Producer::stop);
         }
         if resumed_after_ms.is_some() && world.agrees() {
+            world.finish_deletions();
             break;
         }
     }
@@ -238,6 +253,8 @@ impl World {
             acknowledge_early: options.acknowledge_early,
             next_value: 1,
             restored: 0,
+            deletions: None,
+            deleted: Vec::new(),
             random,
         }
     }
@@ -263,9 +280,11 @@ impl World {
         }
         self.produce();
         self.consume();
+        self.delete_records();
         for number in 0..self.nodes.len() {
             self.drive(number);
         }
+        self.answer_deletions();
         self.end_failed();
     }
 
@@ -350,6 +369,9 @@ impl World {
             let at = At::new(partition, offset, records.unsigned_abs());
             self.note(number as i32 + 1, Operation::Lost, Outcome::Ok, at);
         }
+        for (partition, offset) in self.nodes[number].take_deleted() {
+            self.deleted.push(Deleted { node: number, partition, offset });
+        }
         for (partition, outgoing) in outgoing {
             self.send(number, partition, outgoing);
         }
@@ -382,6 +404,11 @@ impl World {
             (_, true) => Added::ByCoordinators,
             _ => Added::Nothing,
         }
+    }
+
+    /// How many partitions clients write to.
+    pub(crate) fn data_partitions(&self) -> usize {
+        self.data_partitions
     }
 
     pub(crate) fn count_fault(&mut self, name: &'static str) {
@@ -465,9 +492,12 @@ impl World {
         self.history[rank..].iter().filter(is_acknowledged)
     }
 
-    /// All records of a replica; what its log has not any more because it was deleted is what others have.
+    /// All records of a replica; what its log has not any more because it was deleted is what others have, unless clients delete records.
     fn records_of(&self, node: &Node, partition: usize) -> Vec<(i64, u64)> {
         let records = node.records(partition, 0, true);
+        if self.deletions.is_some() {
+            return records;
+        }
         let log_start = node.log(partition).map_or(0, |log| log.ends().log_start);
         let first = records.first().map_or(log_start, |(offset, _)| log_start.min(*offset));
         let others = self.nodes.iter().map(|other| other.records(partition, 0, true));
@@ -480,21 +510,24 @@ impl World {
         let mut finals = Vec::new();
         for (number, node) in self.nodes.iter().enumerate() {
             for partition in 0..self.data_partitions {
-                for (offset, value) in self.records_of(node, partition) {
-                    let (operation, outcome) = (Operation::Final, Outcome::Ok);
-                    let (process, partition) = (number as i32 + 1, partition as i32);
-                    let event =
-                        Event { at_ms: self.now_ms, process, operation, outcome, partition, offset, value };
-                    finals.push(event);
-                }
+                let event = |operation, offset, value| {
+                    let (at_ms, process, outcome) = (self.now_ms, number as i32 + 1, Outcome::Ok);
+                    Event { at_ms, process, operation, outcome, partition: partition as i32, offset, value }
+                };
+                let log_start = node.log(partition).map(|log| log.ends().log_start);
+                let log_start = log_start.filter(|_| self.deletions.is_some());
+                finals.extend(log_start.map(|offset| event(Operation::LogStart, offset, 0)));
+                let records = self.records_of(node, partition).into_iter();
+                finals.extend(records.map(|(offset, value)| event(Operation::Final, offset, value)));
             }
         }
         self.history.extend(finals);
         let violations = check(&self.history);
         let acknowledged = self.acknowledged().count();
         let write_caching = self.nodes.iter().any(Node::write_caching);
-        let World { history, faults, restored, .. } = self;
-        let done = BTreeMap::new();
+        let World { history, faults, restored, deletions, .. } = self;
+        let deleted = deletions.map(|deletions| ("records deleted", deletions.acknowledged));
+        let done = deleted.into_iter().filter(|(_, count)| *count > 0).collect();
         Verdict {
             seed,
             history,

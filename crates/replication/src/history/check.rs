@@ -172,6 +172,7 @@ impl Partition<'_> {
 
     fn check(&mut self) {
         let values = self.check_places();
+        self.check_starts();
         self.check_lost();
         self.check_sends();
         self.check_replicas();
@@ -216,9 +217,44 @@ impl Partition<'_> {
         by_offset
     }
 
-    /// Each replica has all that was acknowledged, where it was acknowledged; at any offset where that was not said.
+    /// No log starts behind what was to be deleted, and in the end none before what was acknowledged to be, unless that was lost with
+    /// records which it followed: a deletion takes its place among them.
+    fn check_starts(&mut self) {
+        let is_lost = |rank: usize, log_end: u64| {
+            let end = i64::try_from(log_end).unwrap_or(i64::MAX);
+            let later = self.events[rank..].iter();
+            later.filter(|event| event.operation == Operation::Lost).any(|event| event.offset < end)
+        };
+        let (mut asked, mut deleted, mut faults) = (0, 0, Vec::new());
+        for (rank, event) in self.events.iter().enumerate() {
+            let &&Event { process, operation, outcome, offset, value, .. } = event;
+            match (operation, outcome) {
+                (Operation::Delete, Outcome::Invoke) => asked = offset.max(asked),
+                (Operation::Delete, Outcome::Ok) if !is_lost(rank, value) => deleted = offset.max(deleted),
+                (Operation::Reset | Operation::LogStart, Outcome::Ok) if offset > asked => {
+                    faults.push(Fault::NotDeleted { process, offset, asked });
+                }
+                (Operation::LogStart, Outcome::Ok) if offset < deleted => {
+                    faults.push(Fault::DeletionUndone { process, offset, deleted });
+                }
+                _ => {}
+            }
+        }
+        faults.into_iter().for_each(|fault| self.add(fault));
+    }
+
+    /// Where the log of each replica starts after the run, of those that were asked.
+    fn starts(&self) -> BTreeMap<i32, i64> {
+        let starts = self.events.iter().filter(|event| event.operation == Operation::LogStart);
+        starts.map(|event| (event.process, event.offset)).collect()
+    }
+
+    /// Each replica has all that was acknowledged, where it was acknowledged; at any offset where that was not said. What precedes its
+    /// log start it need not have.
     fn check_lost(&mut self) {
-        let mut replicas: BTreeMap<i32, BTreeMap<u64, i64>> = BTreeMap::new();
+        let starts = self.starts();
+        let mut replicas: BTreeMap<i32, BTreeMap<u64, i64>> =
+            starts.keys().map(|process| (*process, BTreeMap::new())).collect();
         for event in self.events.iter().filter(|event| event.operation == Operation::Final) {
             replicas.entry(event.process).or_default().insert(event.value, event.offset);
         }
@@ -227,8 +263,12 @@ impl Partition<'_> {
         let mut faults = Vec::new();
         for &&Event { offset, value, .. } in self.events.iter().filter(is_acknowledged) {
             for (&process, values) in &replicas {
-                let found = values.get(&value);
-                if found.is_none_or(|found| offset >= 0 && *found != offset) {
+                let may_be_deleted = || starts.get(&process).is_some_and(|start| offset < *start);
+                let is_lost = match values.get(&value) {
+                    Some(found) => offset >= 0 && *found != offset,
+                    None => !may_be_deleted(),
+                };
+                if is_lost {
                     faults.push(Fault::Lost { process, offset, value });
                 }
             }
@@ -259,9 +299,10 @@ impl Partition<'_> {
         faults.into_iter().for_each(|fault| self.add(fault));
     }
 
-    /// A replica has each offset once, in order.
+    /// A replica has each offset from its log start on once, in order.
     fn check_replicas(&mut self) {
-        let mut last: BTreeMap<i32, i64> = BTreeMap::new();
+        let before_starts = self.starts().into_iter().map(|(process, start)| (process, start - 1));
+        let mut last: BTreeMap<i32, i64> = before_starts.collect();
         let mut faults = Vec::new();
         let finals = self.events.iter().filter(|event| event.operation == Operation::Final);
         for &&Event { process, offset, .. } in finals.filter(is_placed) {
@@ -274,10 +315,14 @@ impl Partition<'_> {
 
     /// Consumers read on, and leave out only what they may not or need not see.
     fn check_reads(&mut self, values: &BTreeMap<i64, u64>) {
+        let kept_from = self.starts().into_values().min().unwrap_or(0);
         let mut next: BTreeMap<i32, i64> = BTreeMap::new();
         let mut faults = Vec::new();
         for event in &self.events {
             let &&Event { process, operation, outcome, offset, .. } = event;
+            if operation == Operation::Reset && outcome == Outcome::Ok {
+                next.insert(process, offset);
+            }
             if operation == Operation::Assign && outcome == Outcome::Ok {
                 // Without a position the first record says where it begins.
                 match offset {
@@ -294,8 +339,8 @@ impl Partition<'_> {
                 }
                 let has_to_be_read = |offset: &i64| match values.get(offset) {
                     Some(value) => self.transactions.is_visible(*value, operation) == Some(true),
-                    // What no client and no replica has anything at is a hole, unless consumers are all there is to ask.
-                    None => !self.has_transactions(),
+                    // What no client and no replica has anything at is a hole, unless consumers are all there is to ask, or it was deleted.
+                    None => *offset >= kept_from && !self.has_transactions(),
                 };
                 let missed = (expected..offset).find(has_to_be_read);
                 faults.extend(missed.map(|expected| Fault::Skipped { process, offset, expected }));
@@ -311,7 +356,28 @@ impl Partition<'_> {
         self.events.iter().any(is_in_one) && !self.events.iter().any(is_final)
     }
 
-    /// A group that has read to an end has seen everything before it.
+    /// The offsets that members of a group found deleted before they had read them.
+    fn deleted_for(&self, members: &BTreeSet<i32>) -> BTreeSet<i64> {
+        let (mut next, mut deleted) = (BTreeMap::new(), BTreeSet::new());
+        for event in self.events.iter().filter(|event| members.contains(&event.process)) {
+            let &&Event { process, operation, outcome, offset, .. } = event;
+            match operation {
+                Operation::Reset if outcome == Outcome::Ok => {
+                    deleted.extend(next.insert(process, offset).unwrap_or(0)..offset);
+                }
+                Operation::Assign if outcome == Outcome::Ok => {
+                    next.insert(process, offset.max(0));
+                }
+                _ if is_read(&event) => {
+                    next.insert(process, offset + 1);
+                }
+                _ => {}
+            }
+        }
+        deleted
+    }
+
+    /// A group that has read to an end has seen everything before it, but for what was deleted.
     fn check_unseen(&mut self, values: &BTreeMap<i64, u64>) {
         let of = |operation| {
             let events = self.events.iter().filter(move |event| event.operation == operation);
@@ -329,7 +395,8 @@ impl Partition<'_> {
             let begin = assigned().map(|event| event.offset.max(0)).min().unwrap_or(0);
             let reads = self.events.iter().filter(is_read).filter(|event| members.contains(&event.process));
             let Some(reader) = reads.clone().next().map(|event| event.operation) else { continue };
-            let seen: BTreeSet<_> = reads.map(|event| event.offset).collect();
+            let mut seen: BTreeSet<_> = reads.map(|event| event.offset).collect();
+            seen.extend(self.deleted_for(&members));
             let had_to_be_seen = values.range(begin..end.max(begin)).filter(|(offset, value)| {
                 !seen.contains(offset) && self.transactions.is_visible(**value, reader) == Some(true)
             });

@@ -124,6 +124,24 @@ pub enum Fault {
         /// The high watermark.
         high_watermark: i64,
     },
+    /// A log starts behind everything that was to be deleted, or a consumer was sent there.
+    NotDeleted {
+        /// The replica's node, or the consumer.
+        process: i32,
+        /// Where the log starts.
+        offset: i64,
+        /// What was to be deleted precedes this offset.
+        asked: i64,
+    },
+    /// A replica's log starts before what was acknowledged to be deleted.
+    DeletionUndone {
+        /// The replica's node.
+        process: i32,
+        /// Where its log starts.
+        offset: i64,
+        /// The records before this offset were deleted.
+        deleted: i64,
+    },
     /// A group's committed offset is behind one that was acknowledged before it was asked for.
     CommitWentBack {
         /// The group.

@@ -1,7 +1,7 @@
 use super::*;
 use Operation::{
-    AbortTransaction, Append, Assign, Begin, Commit, CommitTransaction, Committed, End, Final, LastStable,
-    Lost, Read, ReadCommitted,
+    AbortTransaction, Append, Assign, Begin, Commit, CommitTransaction, Committed, Delete, End, Final,
+    LastStable, LogStart, Lost, Read, ReadCommitted, Reset,
 };
 use Outcome::{Fail, Info, Invoke, Ok};
 
@@ -298,6 +298,56 @@ fn a_last_stable_offset_that_stands_still_is_found() {
     let still = Fault::StandsStill { process: 3, offset: 1, high_watermark: 2 };
     assert_eq!(after_two(&[(3, LastStable, Ok, 0, 1, 2)]), [still]);
     assert_eq!(after_two(&[(3, LastStable, Ok, 0, 2, 2)]), []);
+}
+
+/// The first of two records is to be deleted, and perhaps is; what a replica has, and where its log starts.
+#[test]
+fn what_was_deleted_may_be_missing_and_nothing_else() {
+    let asked = (9, Delete, Invoke, 0, 1, 0);
+    let with =
+        |outcome, lines: &[Line]| after_two(&[&[asked, (9, Delete, outcome, 0, 1, 2)][..], lines].concat());
+    let starts_at = |offset| (3, LogStart, Ok, 0, offset, 0);
+    let second = (3, Final, Ok, 0, 1, 8);
+    for outcome in [Ok, Info] {
+        assert_eq!(with(outcome, &[starts_at(1), second]), [], "{outcome:?}");
+    }
+    // What was not acknowledged may not have been done.
+    let both = [starts_at(0), (3, Final, Ok, 0, 0, 7), second];
+    assert_eq!(with(Info, &both), []);
+    assert_eq!(with(Ok, &both), [Fault::DeletionUndone { process: 3, offset: 0, deleted: 1 }]);
+    // More is gone than was to be; nothing was; what is behind the start is gone.
+    let too_much = Fault::NotDeleted { process: 3, offset: 2, asked: 1 };
+    assert_eq!(with(Ok, &[starts_at(2)]), [too_much]);
+    assert_eq!(after_two(&[starts_at(1), second]), [Fault::NotDeleted { process: 3, offset: 1, asked: 0 }]);
+    assert_eq!(with(Ok, &[starts_at(1)]), [Fault::Lost { process: 3, offset: 1, value: 8 }]);
+    let early = [starts_at(1), (3, Final, Ok, 0, 0, 7), second];
+    assert_eq!(with(Ok, &early), [Fault::WentBack { process: 3, offset: 0, expected: 1 }]);
+    // It is lost with records that it followed, where those are said to be.
+    let lost = |offset| with(Ok, &[(4, Lost, Ok, 0, offset, 1), both[0], both[1], both[2]]);
+    assert_eq!(lost(1), []);
+    assert_eq!(lost(2), [Fault::DeletionUndone { process: 3, offset: 0, deleted: 1 }]);
+}
+
+#[test]
+fn a_consumer_goes_on_behind_what_was_deleted() {
+    let asked = (9, Delete, Invoke, 0, 1, 0);
+    let begins = (5, Assign, Ok, 0, 0, 4);
+    let (reset, read) = ((5, Reset, Ok, 0, 1, 0), (5, Read, Ok, 0, 1, 8));
+    let end = (-1, End, Ok, 0, 2, 4);
+    assert_eq!(after_two(&[asked, begins, reset, read, end]), []);
+    let skipped = Fault::Skipped { process: 5, offset: 1, expected: 0 };
+    let unseen = Fault::Unseen { group: 4, offset: 0, value: 7 };
+    assert_eq!(after_two(&[asked, begins, read, end]), [unseen, skipped]);
+    let not_deleted = Fault::NotDeleted { process: 5, offset: 1, asked: 0 };
+    assert_eq!(after_two(&[begins, reset, asked, read, end]), [not_deleted]);
+    // Nothing is known of an offset that was deleted everywhere.
+    let third = [(2, Append, Invoke, 0, -1, 9), (2, Append, Ok, 0, 3, 9), (9, Delete, Invoke, 0, 3, 0)];
+    let reads = [(5, Read, Ok, 0, 1, 8), (5, Read, Ok, 0, 3, 9)];
+    let of_replica = |start| [(3, LogStart, Ok, 0, start, 0), (3, Final, Ok, 0, 3, 9)];
+    assert_eq!(after_two(&[&third[..], &reads, &of_replica(3)].concat()), []);
+    let hole = Fault::Skipped { process: 3, offset: 3, expected: 2 };
+    let skipped = Fault::Skipped { process: 5, offset: 3, expected: 2 };
+    assert_eq!(after_two(&[&third[..], &reads, &of_replica(2)].concat()), [hole, skipped]);
 }
 
 #[test]

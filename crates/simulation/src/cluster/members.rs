@@ -429,7 +429,11 @@ impl Member {
                 true => world.leader(partition),
                 false => Some(world.random.below(world.nodes.len() as u64) as usize),
             };
-            let log = node.and_then(|node| world.nodes[node].log(partition));
+            let Some(node) = node.filter(|node| world.nodes[*node].log(partition).is_some()) else {
+                continue;
+            };
+            let next = world.position_at(node, self.process, partition, next);
+            let log = world.nodes[node].log(partition);
             let Some(fetched) = log.map(|log| fetch(log, next, self.group.committed_only)) else { continue };
             let operation =
                 if self.group.committed_only { Operation::ReadCommitted } else { Operation::Read };

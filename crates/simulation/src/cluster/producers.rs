@@ -272,8 +272,9 @@ impl TransactionalProducer {
     fn begin(&mut self, world: &mut World, transaction: u64) {
         let (mut read, mut position) = (Vec::new(), self.position);
         if self.processes() {
-            let leader = world.leader(SOURCE);
-            let log = leader.and_then(|leader| world.nodes[leader].log(SOURCE));
+            let Some(leader) = world.leader(SOURCE) else { return };
+            self.position = world.position_at(leader, self.process, SOURCE, self.position);
+            let log = world.nodes[leader].log(SOURCE);
             let Some(fetched) = log.map(|log| fetch(log, self.position, true)) else { return };
             (read, position) = (fetched.records, fetched.next);
             if read.is_empty() {

@@ -1,0 +1,175 @@
+//! Clients that delete records, as DeleteRecords does, and what becomes of logs whose start has moved.
+//!
+//! They draw from a generator of their own, so that a run without them is as it was. They stop before the faults do: what was
+//! acknowledged has to outlive the rest.
+
+use crate::clients::At;
+use crate::world::World;
+use mainstem_log::sim::Random;
+use mainstem_replication::history::{Operation, Outcome};
+
+/// The process of the first client.
+const FIRST_PROCESS: i32 = 10_000;
+/// In so many runs records are deleted.
+const RUNS_PERCENT: u64 = 50;
+/// Sets the generator apart from that of the world.
+const SEED_OF_DELETIONS: u64 = 0x6465_6c65_7469_6f6e;
+/// A client asks once in so many turns.
+const ASK_TURNS: u64 = 250;
+/// An answer is waited for so long.
+const ANSWER_MAX_MS: u64 = 2_500;
+/// How often segments are removed.
+const MAINTENANCE_MS: u64 = 700;
+/// What is committed is done by a node when its own disk has it: that takes so long at most where nothing is wrong.
+const APPLIED_MS: u64 = 300;
+
+/// All that deletes records.
+pub(crate) struct Deletions {
+    random: Random,
+    clients: Vec<Client>,
+    /// No record is deleted from then on.
+    until_ms: u64,
+    maintenance_at_ms: u64,
+    /// Deletions that were acknowledged.
+    pub(crate) acknowledged: usize,
+}
+
+/// Deletes records of one partition, one request at a time.
+struct Client {
+    process: i32,
+    partition: usize,
+    asked: Option<Asked>,
+}
+
+/// A request that has no answer yet.
+#[derive(Clone, Copy)]
+struct Asked {
+    /// What is before it is to be deleted.
+    offset: i64,
+    /// Where the log of the leader ended.
+    log_end: i64,
+    node: usize,
+    term: u64,
+    until_ms: u64,
+}
+
+/// A node has done what its group has decided: the log of a partition starts at an offset, or behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Deleted {
+    pub(crate) node: usize,
+    pub(crate) partition: usize,
+    pub(crate) offset: i64,
+}
+
+/// Whether records are deleted in the run of a seed.
+pub(crate) fn has_deletions(seed: u64) -> bool {
+    Random::new(seed ^ SEED_OF_DELETIONS).chance(RUNS_PERCENT)
+}
+
+impl World {
+    /// From now on clients delete records of data, until some time in the second half of `time_ms`.
+    pub(crate) fn begin_deletions(&mut self, seed: u64, time_ms: u64) {
+        let mut random = Random::new(!seed ^ SEED_OF_DELETIONS);
+        let until_ms = time_ms / 2 + random.below(time_ms / 2 + 1);
+        let client = |partition| Client { process: FIRST_PROCESS + partition as i32, partition, asked: None };
+        let clients = (0..self.data_partitions()).map(client).collect();
+        self.deletions = Some(Deletions { random, clients, until_ms, maintenance_at_ms: 0, acknowledged: 0 });
+    }
+
+    /// Clients ask, and nodes remove segments.
+    pub(crate) fn delete_records(&mut self) {
+        let Some(mut deletions) = self.deletions.take() else { return };
+        let Deletions { random, clients, until_ms, maintenance_at_ms, .. } = &mut deletions;
+        if self.now_ms < *until_ms {
+            for client in clients.iter_mut().filter(|client| client.asked.is_none()) {
+                if random.below(ASK_TURNS) == 0 {
+                    self.ask_to_delete(client, random);
+                }
+            }
+        }
+        if self.now_ms >= *maintenance_at_ms {
+            *maintenance_at_ms = self.now_ms + MAINTENANCE_MS;
+            clients.iter().for_each(|client| self.maintain(client.partition));
+        }
+        self.deletions = Some(deletions);
+    }
+
+    fn ask_to_delete(&mut self, client: &mut Client, random: &mut Random) {
+        let Client { process, partition, .. } = *client;
+        let Some(node) = self.leader(partition) else { return };
+        let Some(term) = self.nodes[node].leads(partition) else { return };
+        let Some(ends) = self.nodes[node].log(partition).map(|log| log.ends()) else { return };
+        let end = self.kept_everywhere(partition).min(ends.high_watermark);
+        let Ok(all) = u64::try_from(end - ends.log_start) else { return };
+        // Mostly what consumers have read, now and then all that may be.
+        let count = if random.chance(15) { all } else { random.below(all + 1) };
+        let (offset, log_end) = (ends.log_start + count as i64, ends.log_end);
+        self.note(process, Operation::Delete, Outcome::Invoke, At::new(partition, offset, 0));
+        match self.nodes[node].delete_records(partition, offset) {
+            true => {
+                let until_ms = self.now_ms + ANSWER_MAX_MS;
+                client.asked = Some(Asked { offset, log_end, node, term, until_ms });
+            }
+            // It may be in the leader's journal.
+            false => self.note(process, Operation::Delete, Outcome::Info, At::new(partition, offset, 0)),
+        }
+    }
+
+    /// Clients learn what was done, in the turn in which it was.
+    pub(crate) fn answer_deletions(&mut self) {
+        let done = std::mem::take(&mut self.deleted);
+        let Some(mut deletions) = self.deletions.take() else { return };
+        for client in &mut deletions.clients {
+            let Some(asked) = client.asked else { continue };
+            let Asked { offset, log_end, node, term, until_ms } = asked;
+            let (process, partition) = (client.process, client.partition);
+            let is_it = |of: &Deleted| (of.node, of.partition) == (node, partition) && of.offset >= offset;
+            let leads = self.nodes[node].leads(partition) == Some(term);
+            let (outcome, value) = match done.iter().any(is_it) {
+                true if leads => (Outcome::Ok, log_end.unsigned_abs()),
+                _ if !leads || self.now_ms >= until_ms => (Outcome::Info, 0),
+                _ => continue,
+            };
+            client.asked = None;
+            deletions.acknowledged += usize::from(outcome == Outcome::Ok);
+            self.note(process, Operation::Delete, outcome, At::new(partition, offset, value));
+        }
+        self.deletions = Some(deletions);
+    }
+
+    /// Up to where all replicas have a partition for good. A replica that lacks what others have not any more stays out of its group: nothing
+    /// behind this is deleted.
+    fn kept_everywhere(&self, partition: usize) -> i64 {
+        self.nodes.iter().map(|node| node.kept_end(partition)).min().unwrap_or(0)
+    }
+
+    /// Nodes remove what precedes the start of a log.
+    fn maintain(&mut self, partition: usize) {
+        let now_ms = self.now_ms;
+        for node in &mut self.nodes {
+            let log_start = node.log(partition).map_or(0, |log| log.ends().log_start);
+            if log_start > 0 {
+                node.maintain(partition, now_ms);
+            }
+            node.flush(now_ms);
+        }
+    }
+
+    /// Lets the last deletions be done everywhere, when all replicas agree.
+    pub(crate) fn finish_deletions(&mut self) {
+        let until_ms = self.now_ms + APPLIED_MS;
+        while self.deletions.is_some() && self.now_ms < until_ms {
+            self.turn();
+        }
+    }
+
+    /// Where a consumer goes on that wants the record at `next` from a node: at the log start, where that is deleted.
+    pub(crate) fn position_at(&mut self, node: usize, process: i32, partition: usize, next: i64) -> i64 {
+        let log_start = self.nodes[node].log(partition).map_or(0, |log| log.ends().log_start);
+        if self.deletions.is_none() || next >= log_start {
+            return next;
+        }
+        self.note(process, Operation::Reset, Outcome::Ok, At::new(partition, log_start, 0));
+        log_start
+    }
+}
