@@ -95,7 +95,7 @@ impl LensCache {
         if let Some(known) = places.get(&key) {
             return known.clone();
         }
-        // One that is only here is locked by nobody.
+        // One that is only here is locked by no one.
         places.retain(|_, place| Arc::strong_count(place) > 1 || place.lock().strong_count() > 0);
         places.entry(key).or_default().clone()
     }

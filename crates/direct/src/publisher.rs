@@ -446,7 +446,7 @@ impl Shared {
         judge(&access).map_err(Status::permission_denied)
     }
 
-    /// Judges changes of a consumer by one of its instances when they come; none if nobody judges.
+    /// Judges changes of a consumer by one of its instances when they come; none if no one judges.
     fn judge_changes<T>(&self, request: &Request<T>, stream: &str, consumer: &str) -> Option<Box<AskManage>> {
         let judge = self.judge.clone()?;
         let (metadata, certificates) = (request.metadata().clone(), certificates_of(request));

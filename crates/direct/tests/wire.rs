@@ -161,7 +161,7 @@ impl tonic::server::StreamingService<FromConsumer> for Subscribed {
     fn call(&mut self, request: Request<Streaming<FromConsumer>>) -> Self::Future {
         let (frames, inbound) = (std::mem::take(&mut self.0), request.into_inner());
         let said = stream::iter(frames).map(Ok::<_, Status>).chain(stream::pending()).map(move |frame| {
-            // What the instance says is heard by nobody, for as long as this lasts.
+            // What the instance says is heard by no one, for as long as this lasts.
             let _ = &inbound;
             frame
         });

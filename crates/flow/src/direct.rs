@@ -621,7 +621,7 @@ mod tests {
         assert!(matches!(next(&mut source), Some(Err(Error::Client(ClientError::Damaged { .. })))));
     }
 
-    /// What the publisher is told is done.
+    /// What the publisher hears is done.
     fn done(source: &DirectSource) -> Option<i64> {
         source.current.lock().get(&cart()).map(|current| current.done.offset)
     }

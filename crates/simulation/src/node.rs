@@ -457,7 +457,7 @@ impl Node {
     }
 
     /// Has the group of a partition decide that its log starts at an offset. Returns false where that is certain not to be done, or
-    /// nobody will say so.
+    /// no one will say so.
     pub(crate) fn delete_records(&mut self, partition: usize, offset: i64) -> bool {
         let data = [&[ENTRY_LOG_START][..], &offset.to_be_bytes()].concat();
         self.replica_mut(partition).is_some_and(|replica| replica.propose(data).is_ok())
@@ -468,7 +468,7 @@ impl Node {
         self.kept_ends[partition]
     }
 
-    /// Begins a sync that nobody waits for, as `flush.ms` has it: with caching there may be none otherwise.
+    /// Begins a sync that no one waits for, as `flush.ms` has it: with caching there may be none otherwise.
     pub(crate) fn flush(&mut self, now_ms: u64) {
         let done_at_ms = (now_ms + 1).max(self.disk.hangs_until_ms);
         if let Some(running) = self.running.as_mut().filter(|running| !running.has_failed())

@@ -400,7 +400,7 @@ class Loop:
             self.write(f"assigned {partition.partition}")
 
     def taken(self, _consumer, _partitions):
-        # It is read again by whoever has the partitions next.
+        # It is read again by who has the partitions next.
         self.gathered = []
 
     def pass_on(self):
@@ -441,7 +441,7 @@ class Loop:
         self.write(f"{'ok' if error is None else 'info'} {message.partition()} {offset} {text(message.value())}")
 
     def send_offsets(self, ends):
-        """Makes the offsets a part of the transaction, when whoever reads what is written here knows of them: others may see
+        """Makes the offsets a part of the transaction, when the one who reads what is written here knows of them: others may see
         them from then on. False: it is to stop."""
         for partition, offset in ends.items():
             self.write(f"offset {partition} {offset}")

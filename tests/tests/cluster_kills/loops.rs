@@ -41,7 +41,7 @@ struct LoopNotes {
 }
 
 impl Notes for LoopNotes {
-    /// A loop asks before others can see the offsets that it commits: these are events by then, whoever looks at them.
+    /// A loop asks before others can see the offsets that it commits: these are events by then, who looks at them.
     fn take(&mut self, lines: Vec<String>) -> usize {
         lines.iter().map(|line| self.take_line(line)).filter(|is_question| *is_question).count()
     }

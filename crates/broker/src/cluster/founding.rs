@@ -601,7 +601,7 @@ impl Founder {
         }
     }
 
-    /// What all say that answer. This node asks itself, too: another process with its id may be there, or nobody.
+    /// What all say that answer. This node asks itself, too: another process with its id may be there, or no one.
     fn ask_all(&self) -> Result<Asked, FoundingError> {
         let own = self.own.lock().clone();
         let (mut others, mut own_fault) = (BTreeMap::new(), None);

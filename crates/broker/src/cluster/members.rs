@@ -54,7 +54,7 @@ impl Members {
 }
 
 /// Looks in a row at which no metadata leader was known, after which this node counts as cut off: 5 s, longer than elections take. Looks
-/// count and not time, since a node that stood still could hear of nobody meanwhile.
+/// count and not time, since a node that stood still could hear of no one meanwhile.
 const LOOKS_ALONE: u32 = 50;
 
 /// Whether this node is cut off from those that lead.

@@ -618,7 +618,7 @@ fn frames_that_no_replica_sends(term: u64) -> Vec<Vec<u8>> {
     ]
 }
 
-/// Whoever knows the cluster's id can say a hello that is taken, and name a group. Each such frame ends its link, and the process goes on:
+/// Who knows the cluster's id can say a hello that is taken, and name a group. Each such frame ends its link, and the process goes on:
 /// a panic of one of its threads would end it.
 #[test]
 fn frames_that_no_replica_sends_end_a_link_and_nothing_else() {

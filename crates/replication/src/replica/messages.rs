@@ -1,7 +1,7 @@
 //! Which messages of another replica are taken.
 //!
 //! The Raft library believes what it is handed. Of messages that no replica sends it ends the process, takes its term back, or
-//! gives its vote twice; and whoever has passed for a node can send any message. So each is looked at here before the library gets it.
+//! gives its vote twice; and who has passed for a node can send any message. So each is looked at here before the library gets it.
 //! What is refused no replica of this release or an earlier one sends; that another one tells an untruth about its own disk or vote
 //! cannot be seen.
 //!
@@ -38,7 +38,7 @@ pub(super) struct Receiver<'a> {
     pub(super) term: u64,
     /// What it is in that term.
     pub(super) state: StateRole,
-    /// Of a candidate: its own vote is not durable yet, and nobody was asked for another one.
+    /// Of a candidate: its own vote is not durable yet, and no one was asked for another one.
     pub(super) is_to_ask: bool,
 }
 
@@ -92,7 +92,7 @@ fn check_terms(message: &Message) -> Result<(), MessageError> {
     beyond.map_or(Ok(()), |term| Err(MessageError::Term(term)))
 }
 
-/// Refuses who is not another replica of the group. Members do not change in this release, so that nobody knows of a later one.
+/// Refuses who is not another replica of the group. Members do not change in this release, so that no one knows of a later one.
 fn check_sender(message: &Message, receiver: &Receiver<'_>) -> Result<(), MessageError> {
     let from = ReplicaId(message.from);
     let is_other = from != receiver.own && receiver.configuration.replicas().any(|replica| replica == from);

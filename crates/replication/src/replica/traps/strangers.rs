@@ -1,4 +1,4 @@
-//! Messages that no replica sends, from whoever has passed for a node: frames that can be read, to a replica in any role.
+//! Messages that no replica sends, from who has passed for a node: frames that can be read, to a replica in any role.
 
 use super::*;
 use crate::link::Frame as LinkFrame;
@@ -30,7 +30,7 @@ impl Said {
         Said { message, offset: 0, batches: Vec::new() }
     }
 
-    /// What is left of it when it has been a frame; `None`: it cannot be one, or nobody reads it.
+    /// What is left of it when it has been a frame; `None`: it cannot be one, or no one reads it.
     fn over_a_link(self) -> Option<Said> {
         let (mut bytes, from, to) = (Vec::new(), self.message.from, self.message.to);
         let is_append = self.message.get_msg_type() == MessageType::MsgAppend;

@@ -588,7 +588,7 @@ public final class Client {
         }
 
         /**
-         * Makes the offsets a part of the transaction, when whoever reads what is written here knows of them: others may
+         * Makes the offsets a part of the transaction, when the one who reads what is written here knows of them: others may
          * see them from then on. False: it is to stop.
          */
         private boolean sendOffsets(Map<TopicPartition, OffsetAndMetadata> ends) throws InterruptedException {
@@ -639,7 +639,7 @@ public final class Client {
 
         @Override
         public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
-            // Nothing of them is under way: whoever has them next goes on where the last transaction ended.
+            // Nothing of them is under way: who has them next goes on where the last transaction ended.
         }
 
         /** Outcomes come from the producer's own thread. */
