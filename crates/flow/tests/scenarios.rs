@@ -377,6 +377,9 @@ with the id of their topic (OffsetCommit 10), so that those in the old topic are
 without that version take names: the id is looked at right before each commit, and a topic that is created anew within these
 milliseconds loses what it has before the old position. Positions in a deleted topic are left out, with a warning, and hold up no others.
 
+`Cx::seek` goes on elsewhere in the partition when its attempt has succeeded. In a stream of a publisher that is a reset of the consumer
+([brokerless.md](brokerless.md)).
+
 ## Logs
 
 What there is to say (a topic that is missing, brokers that are away, letters that cannot be written, SIGUSR1) goes to `tracing`: without
@@ -416,7 +419,7 @@ are set there as well.
 | `mainstem_flow_handler_seconds` | `route` | histogram of how long attempts take |
 | `mainstem_flow_unfinished` | `topic`, `partition` | messages that have arrived and are not finished |
 | `mainstem_flow_frontier_age_seconds` | `topic`, `partition` | for how long the first of them has been the first |
-| `mainstem_flow_lag` | `topic`, `partition` | offsets from that one to the log's end |
+| `mainstem_flow_lag` | `topic`, `partition` | offsets from that one to the log's end; of a stream, as its publisher said within the last 5 s |
 | `mainstem_flow_rebalances_total` | | changes of the partitions of this process |
 | `mainstem_flow_state` | `state`: `starting`, `running`, `quiet`, `stopping`, `stopped` | 1 for the present one |
 
