@@ -234,7 +234,7 @@ fn run_against_broker(options: &Options, wanted: &Wanted, report: &Report) -> Re
         run_brokers_of_their_own(&world, wanted, report, &dir);
     }
     if report.counts().failed > 0 {
-        println!("the broker's last lines:\n{}", broker.log_tail());
+        println!("the broker's first and last lines:\n{}", broker.log_ends());
     }
     restarts(&world, wanted, report, &mut broker)
 }

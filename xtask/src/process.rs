@@ -13,8 +13,10 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// How often a condition is looked at while it is waited for.
 const TICK: Duration = Duration::from_millis(20);
-/// How many lines of a failed process's log are shown.
-const LOG_TAIL_LINES: usize = 40;
+/// How many lines of the beginning of a failed process's log are shown: what went wrong first is often there.
+const LOG_HEAD_LINES: usize = 10;
+/// How many lines of the end of a failed process's log are shown.
+const LOG_TAIL_LINES: usize = 30;
 
 /// A running child. Its standard error, and its standard output unless the caller took it, go to a log file.
 pub(crate) struct Process {
@@ -91,7 +93,7 @@ impl Process {
     pub(crate) fn wait(&mut self, limit: Duration) -> Result<()> {
         let status = self.wait_for_status(limit)?;
         if !status.success() {
-            bail!("{} ended with {status}\n{}", self.name, self.log_tail());
+            bail!("{} ended with {status}\n{}", self.name, self.log_ends());
         }
         Ok(())
     }
@@ -105,7 +107,7 @@ impl Process {
             }
             if Instant::now() > end {
                 self.kill();
-                bail!("{} did not end within {limit:?}\n{}", self.name, self.log_tail());
+                bail!("{} did not end within {limit:?}\n{}", self.name, self.log_ends());
             }
             thread::sleep(TICK);
         }
@@ -115,7 +117,7 @@ impl Process {
     pub(crate) fn check_alive(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
-            Some(status) => bail!("{} ended too early with {status}\n{}", self.name, self.log_tail()),
+            Some(status) => bail!("{} ended too early with {status}\n{}", self.name, self.log_ends()),
         }
     }
 
@@ -140,13 +142,17 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// What it printed last.
-    pub(crate) fn log_tail(&self) -> String {
+    /// What it printed first and last.
+    pub(crate) fn log_ends(&self) -> String {
         let text = fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let text = text.unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
-        let tail = &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..];
-        format!("  | {}", tail.join("\n  | "))
+        let left_out = lines.len().saturating_sub(LOG_HEAD_LINES + LOG_TAIL_LINES);
+        if left_out == 0 {
+            return format!("  | {}", lines.join("\n  | "));
+        }
+        let (head, tail) = (&lines[..LOG_HEAD_LINES], &lines[LOG_HEAD_LINES + left_out..]);
+        format!("  | {}\n  [{left_out} lines]\n  | {}", head.join("\n  | "), tail.join("\n  | "))
     }
 }
 

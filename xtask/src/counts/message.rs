@@ -54,7 +54,7 @@ fn count_run(callgrind: &Callgrind, messages: u64) -> Result<u64> {
     Process::start(LOAD, &mut load, &callgrind.dir)?.wait(DEADLINE)?;
     broker.terminate()?;
     let status = broker.wait_for_status(DEADLINE)?;
-    ensure!(ended_by_request(status), "the broker ended with {status}\n{}", broker.log_tail());
+    ensure!(ended_by_request(status), "the broker ended with {status}\n{}", broker.log_ends());
     let _ = fs::remove_dir_all(&data);
     total(&out)
 }

@@ -131,13 +131,13 @@ impl Broker {
         let mut process = self.process.take().context("the broker runs")?;
         process.terminate()?;
         let status = process.wait_for_status(STOP_DEADLINE)?;
-        ensure!(ended_by_request(status), "the broker ended with {status}\n{}", process.log_tail());
+        ensure!(ended_by_request(status), "the broker ended with {status}\n{}", process.log_ends());
         Ok(())
     }
 
     /// What it printed last.
-    pub(crate) fn log_tail(&self) -> String {
-        self.process.as_ref().map(Process::log_tail).unwrap_or_default()
+    pub(crate) fn log_ends(&self) -> String {
+        self.process.as_ref().map(Process::log_ends).unwrap_or_default()
     }
 
     fn settings(&self) -> Vec<(&'static str, String)> {

@@ -40,6 +40,6 @@ impl Conversation {
     pub(crate) fn ask(&mut self, question: &str, limit: Duration) -> Result<String> {
         writeln!(self.questions, "{question}")?;
         let answer = self.answers.recv_timeout(limit);
-        answer.with_context(|| format!("no answer within {limit:?}\n{}", self.process.log_tail()))
+        answer.with_context(|| format!("no answer within {limit:?}\n{}", self.process.log_ends()))
     }
 }

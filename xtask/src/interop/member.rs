@@ -112,7 +112,7 @@ impl Member {
                 ended_by_request(status),
                 "{} ended with {status}\n{}",
                 self.name,
-                self.process.log_tail()
+                self.process.log_ends()
             );
         } else {
             self.input = None;

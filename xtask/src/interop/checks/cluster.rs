@@ -173,7 +173,7 @@ impl<'a> Nodes<'a> {
 
     fn print_logs(&self) {
         for process in self.processes.borrow().iter().flatten() {
-            println!("{}", process.log_tail());
+            println!("{}", process.log_ends());
         }
     }
 
