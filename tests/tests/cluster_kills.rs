@@ -64,13 +64,9 @@ fn installed(clients: &[RealClient]) -> Vec<RealClient> {
     clients.iter().copied().filter(|client| client.is_installed()).collect()
 }
 
-/// Those of these clients that are installed, with our own transactional loop. A long run has one of each that has such a loop in its
-/// place: they stand still now and then, for as long as a transaction may take, which is not explained yet (docs/roadmap.md).
+/// Those of these clients that are installed, once with each transactional loop that one of them has.
 fn with_a_loop_of_each(clients: &[RealClient]) -> Vec<Others> {
     let clients = installed(clients);
-    if number_from("TEST_CLUSTER_ROUNDS").is_none() && !clients.is_empty() {
-        return vec![Others { clients, looping: None }];
-    }
     let with = |looping| Others { clients: clients.clone(), looping };
     let looping = RealClient::OF_ALL_FAULTS.into_iter().filter(|client| clients.contains(client));
     let others: Vec<_> = looping.map(|client| with(Some(client))).collect();

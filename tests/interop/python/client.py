@@ -361,7 +361,11 @@ class Loop:
         self.next_value = int(arguments["values"])
         self.transactions = 0
         self.gathered = []
-        self.producer = Producer(common(arguments) | {"transactional.id": arguments["id"], "linger.ms": 1})
+        settings = {"transactional.id": arguments["id"], "linger.ms": 1}
+        # librdkafka begins anew with bootstrap.servers when all brokers are down at once, and forgets those that it knew. A call of
+        # send_offsets_to_transaction() may wait forever then for the group's coordinator among them (librdkafka issues 5511, 5456).
+        settings["metadata.recovery.strategy"] = "none"
+        self.producer = Producer(common(arguments) | settings)
         settings = {
             "group.id": arguments["group"],
             "enable.auto.commit": False,
