@@ -422,15 +422,23 @@ impl Links {
         }
     }
 
-    /// Asks a node; the answer goes to a function, which must not block.
+    /// Asks a node; the answer goes to a function, which must not block. It is `TimedOut` after [`CALL_TIME_MAX_MS`].
     pub(crate) fn call_then(&self, node: i32, kind: CallKind, body: Vec<u8>, on_answer: OnAnswer) {
         let Some(peer) = self.peer(node) else { return on_answer(Err(CallError::NotConnected)) };
         let mut outbox = peer.outbox.lock();
-        let refused = outbox.push_call(kind, body, on_answer);
+        let refused = outbox.push_call(kind, body, on_answer, self.now_ms());
         drop(outbox);
         match refused {
             None => _ = peer.wake.notify_one(),
             Some((on_answer, error)) => on_answer(Err(error)),
+        }
+    }
+
+    /// Ends requests whose answers have not come in time.
+    pub(crate) fn end_overdue_calls(&self, now_ms: u64) {
+        for peer in self.peers.iter() {
+            let overdue = peer.outbox.lock().take_overdue(now_ms);
+            overdue.into_iter().for_each(|on_answer| on_answer(Err(CallError::TimedOut)));
         }
     }
 

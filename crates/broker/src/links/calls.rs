@@ -16,6 +16,9 @@ pub(super) const IN_FLIGHT_MAX: usize = 1_024;
 /// A request, or an answer, has at most so many bytes.
 pub(super) const CALL_BYTES_MAX: usize = 64 << 20;
 const _: () = assert!(CALL_BYTES_MAX <= BODY_BYTES_MAX);
+/// An answer is waited for no longer, as by nodes of Kafka (`request.timeout.ms`): a peer whose link stands may serve a request never,
+/// such as where its disk hangs. What waits for less gives up by itself.
+pub(super) const CALL_TIME_MAX_MS: u64 = 30_000;
 /// Requests of one peer that are being served have at most so many bytes together, unless it is one alone.
 const SERVED_BYTES_MAX: usize = 128 << 20;
 

@@ -1,13 +1,13 @@
 //! What waits to be written to a link: messages by their urgency, within bounds, and requests with who waits for the answer.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Weak;
 
 use indexmap::IndexMap;
 use mainstem_replication::{GroupId, MESSAGE_BYTES_MAX, Outgoing, RepeatAnswer, ReplicaId};
 
-use super::calls::{CALL_BYTES_MAX, CallError, CallKind, IN_FLIGHT_MAX, OnAnswer};
+use super::calls::{CALL_BYTES_MAX, CALL_TIME_MAX_MS, CallError, CallKind, IN_FLIGHT_MAX, OnAnswer};
 use super::is_plain_heartbeat;
 use crate::storage::partition::{Partition, is_append};
 
@@ -59,6 +59,12 @@ impl Item {
         one.offsets.end = other.offsets.end;
         one.bytes += other.bytes;
     }
+}
+
+/// Who waits for an answer, and until when, in monotonic milliseconds.
+struct Waiting {
+    until_ms: u64,
+    on_answer: OnAnswer,
 }
 
 /// A request on its way.
@@ -115,7 +121,8 @@ pub(super) struct Outbox {
     bytes: usize,
     calls: VecDeque<Call>,
     calls_bytes: usize,
-    waiting: HashMap<u64, OnAnswer>,
+    /// By the numbers of the calls: the oldest first.
+    waiting: BTreeMap<u64, Waiting>,
     next_call: u64,
     /// The writer sleeps, and has not been woken yet.
     is_idle: bool,
@@ -144,7 +151,7 @@ impl Outbox {
         self.behind_of.clear();
         self.calls.clear();
         (self.bytes, self.calls_bytes) = (0, 0);
-        self.waiting.drain().map(|(_, on_answer)| on_answer).collect()
+        std::mem::take(&mut self.waiting).into_values().map(|waiting| waiting.on_answer).collect()
     }
 
     /// Ends the link; its writer closes.
@@ -235,6 +242,7 @@ impl Outbox {
         kind: CallKind,
         body: Vec<u8>,
         on_answer: OnAnswer,
+        now_ms: u64,
     ) -> Option<(OnAnswer, CallError)> {
         if !self.is_open {
             return Some((on_answer, CallError::NotConnected));
@@ -246,14 +254,23 @@ impl Outbox {
         let id = self.next_call;
         self.next_call += 1;
         self.calls_bytes += body.len();
-        self.waiting.insert(id, on_answer);
+        self.waiting.insert(id, Waiting { until_ms: now_ms.saturating_add(CALL_TIME_MAX_MS), on_answer });
         self.calls.push_back(Call { id, kind, body });
         None
     }
 
     /// Who waits for an answer.
     pub(super) fn take_waiting(&mut self, id: u64) -> Option<OnAnswer> {
-        self.waiting.remove(&id)
+        self.waiting.remove(&id).map(|waiting| waiting.on_answer)
+    }
+
+    /// Those who have waited for an answer for too long. One that comes later finds no one.
+    pub(super) fn take_overdue(&mut self, now_ms: u64) -> Vec<OnAnswer> {
+        let mut overdue = Vec::new();
+        while let Some(oldest) = self.waiting.first_entry().filter(|oldest| oldest.get().until_ms <= now_ms) {
+            overdue.push(oldest.remove().on_answer);
+        }
+        overdue
     }
 
     /// Whether the writer has to be woken; asked once after something was added.

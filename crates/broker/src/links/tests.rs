@@ -16,7 +16,7 @@ use mainstem_replication::eraftpb::{Entry, Message};
 use mainstem_wire::ErrorCode;
 use parking_lot::Mutex;
 
-use super::calls::{IN_FLIGHT_MAX, REFUSED};
+use super::calls::{CALL_TIME_MAX_MS, IN_FLIGHT_MAX, REFUSED};
 use super::hello::{Hello, Welcome, read_frame};
 use super::*;
 use crate::settings::TopicSettings;
@@ -684,17 +684,23 @@ impl CallHandler for Backwards {
     }
 }
 
+/// Node 2, which has a link to node 1.
+fn asking(port: u16) -> Arc<Links> {
+    let own = LinkIdentity { node: 2, generation: 1, cluster_id: "c".into() };
+    let peers = vec![Peer { node: 1, host: "127.0.0.1".into(), port }];
+    let options =
+        LinksOptions { clock: Clock::start(), replica_lag_max_ms: 30_000, catch_up_rate: CATCH_UP_RATE };
+    let links = Links::start(own, peers, options, cluster::gate()).expect("threads can be made");
+    wait_for("a link", || (links.connected() == [1]).then_some(()));
+    links
+}
+
 #[test]
 fn a_node_asks_another_and_gets_its_answer() {
     let served = Alone::knows_node_2();
     served.links.serve_calls(Arc::new(Backwards));
-    let asking = LinkIdentity { node: 2, generation: 1, cluster_id: "c".into() };
-    let peers = vec![Peer { node: 1, host: "127.0.0.1".into(), port: served.port }];
-    let options =
-        LinksOptions { clock: Clock::start(), replica_lag_max_ms: 30_000, catch_up_rate: CATCH_UP_RATE };
-    let links = Links::start(asking, peers, options, cluster::gate()).expect("threads can be made");
+    let links = asking(served.port);
     let ask = |kind, body: &[u8]| links.call_blocking(1, CallKind(kind), body.to_vec(), SOON);
-    wait_for("a link", || (links.connected() == [1]).then_some(()));
     let large = vec![7; 3 << 20];
     assert_eq!(ask(1, &large), Ok([&large[..], b"\x02"].concat()));
     assert_eq!(ask(9, b"abc"), Err(CallError::Refused));
@@ -712,6 +718,37 @@ impl CallHandler for Keeps {
     fn call(&self, _: i32, _: CallKind, _: Vec<u8>, reply: CallReply) {
         self.0.lock().push(reply);
     }
+}
+
+/// The link stands, and other requests are served.
+#[test]
+fn an_answer_that_never_comes_is_not_waited_for() {
+    let served = Alone::knows_node_2();
+    let kept = Arc::<Keeps>::default();
+    served.links.serve_calls(kept.clone());
+    let links = asking(served.port);
+    let (answer, answered) = std::sync::mpsc::channel();
+    for number in 0..2 {
+        let answer = answer.clone();
+        let on_answer = move |result| answer.send((number, result)).expect("it is waited for");
+        links.call_then(1, CallKind(1), Vec::new(), Box::new(on_answer));
+    }
+    let asked_ms = links.now_ms();
+    wait_for("both requests", || (kept.0.lock().len() == 2).then_some(()));
+    links.end_overdue_calls(asked_ms);
+    assert!(answered.try_recv().is_err(), "there is time left");
+    links.end_overdue_calls(asked_ms + CALL_TIME_MAX_MS);
+    assert_eq!(
+        answered.try_iter().collect::<Vec<_>>(),
+        [0, 1].map(|number| (number, Err(CallError::TimedOut)))
+    );
+    // The late answers find no one, and the link goes on.
+    kept.0.lock().drain(..).for_each(|reply| reply.answer(b"late"));
+    let on_answer = move |result| answer.send((2, result)).expect("it is waited for");
+    links.call_then(1, CallKind(1), Vec::new(), Box::new(on_answer));
+    wait_for("the next request", || kept.0.lock().pop()).answer(b"in time");
+    assert_eq!(answered.recv_timeout(SOON), Ok((2, Ok(b"in time".to_vec()))));
+    links.stop();
 }
 
 /// Each request that is served takes a thread. Those of an earlier link of the peer are served on.
