@@ -117,7 +117,13 @@ impl FutureLog {
             directories: vec![Arc::from(&*path), Arc::from(dir.path())],
             ..FlushWork::default()
         };
-        let left = Left { last_stop: LastStop::New, recovery_point: base, noted_start: base, names };
+        let left = Left {
+            last_stop: LastStop::New,
+            recovery_point: base,
+            noted_start: base,
+            keeps_deleted: false,
+            names,
+        };
         let (log, _) = Log::open_in(dir, path, partition, config, left, mono_ms)?;
         Ok(FutureLog { log, compacted })
     }

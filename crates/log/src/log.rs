@@ -398,6 +398,11 @@ impl Log {
         self.dir.checkpoints().log_start.set(&self.partition, noted);
     }
 
+    /// Where the first segment begins. What is before the log start is there from here on, for other replicas.
+    pub fn first_base_offset(&self) -> i64 {
+        self.segments[0].base_offset
+    }
+
     /// Whether the next start begins where this log does, however the process ends: its first segment begins there, or the
     /// directory's checkpoint has it durably.
     pub fn is_log_start_durable(&self) -> bool {

@@ -10,7 +10,7 @@
 //! | [`Log::end_maintenance`] | yes | takes segments before the log start away, notes the recovery point |
 //!
 //! Any part may be the last: of a log start that is not durable nothing is taken, and segments before a durable one are
-//! removed by the next start. Appends, flushes and rolls may come in between. A truncation makes what was decided void
+//! removed by the next start, or maintenance of a replica. Appends, flushes and rolls may come in between. A truncation makes what was decided void
 //! ([`Generation`]): the next maintenance decides again.
 
 use crate::dir::LogDir;

@@ -6,7 +6,8 @@
 //! - other boot: every segment that reaches behind the recovery point is read and its checksums verified behind that
 //!   point; the first batch that is not whole ends the log.
 //!
-//! Indexes, epochs and producer state of what was walked are derived anew.
+//! Indexes, epochs and producer state of what was walked are derived anew. What is deleted goes, or stays for other replicas
+//! ([`Log::open_replica`]).
 
 use crate::aborted::RecentAborted;
 use crate::append::create_segment_files;
@@ -38,6 +39,8 @@ use crate::walk::{SegmentWalk, Trust, Walked};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+mod deleted;
 
 /// What opening a log has found and done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +84,8 @@ pub(crate) struct Left {
     pub(crate) last_stop: LastStop,
     pub(crate) recovery_point: i64,
     pub(crate) noted_start: i64,
+    /// Segments before the log start stay, since other replicas may lack them.
+    pub(crate) keeps_deleted: bool,
     /// What has to be part of the first flush.
     pub(crate) names: FlushWork,
 }
@@ -98,7 +103,31 @@ impl Log {
         config: Arc<LogConfig>,
         mono_ms: u64,
     ) -> Result<(Log, Recovery), LogError> {
-        let opened = Log::try_open(dir, identity, config, mono_ms);
+        Log::open_with(dir, identity, config, mono_ms, false)
+    }
+
+    /// As [`Log::open`], of the log of a replica. Segments before the log start are there until maintenance removes them, as where the
+    /// process runs on: other replicas may lack what is in them.
+    ///
+    /// # Errors
+    /// As [`Log::open`].
+    pub fn open_replica(
+        dir: &Arc<LogDir>,
+        identity: &PartitionIdentity,
+        config: Arc<LogConfig>,
+        mono_ms: u64,
+    ) -> Result<(Log, Recovery), LogError> {
+        Log::open_with(dir, identity, config, mono_ms, true)
+    }
+
+    fn open_with(
+        dir: &Arc<LogDir>,
+        identity: &PartitionIdentity,
+        config: Arc<LogConfig>,
+        mono_ms: u64,
+        keeps_deleted: bool,
+    ) -> Result<(Log, Recovery), LogError> {
+        let opened = Log::try_open(dir, identity, config, mono_ms, keeps_deleted);
         dir.note_opened(&identity.topic_partition(), opened.is_ok());
         opened.inspect_err(|error| dir.note_failure(error))
     }
@@ -108,6 +137,7 @@ impl Log {
         identity: &PartitionIdentity,
         config: Arc<LogConfig>,
         mono_ms: u64,
+        keeps_deleted: bool,
     ) -> Result<(Log, Recovery), LogError> {
         let partition = identity.topic_partition();
         dir.check_segments(&partition)?;
@@ -117,6 +147,7 @@ impl Log {
             last_stop: dir.last_stop(),
             recovery_point: noted(dir.checkpoints().recovery_point.get(&partition)),
             noted_start: noted(dir.checkpoints().log_start.get(&partition)),
+            keeps_deleted,
             names,
         };
         let (log, report) = Log::open_in(dir, path, partition, config, left, mono_ms)?;
@@ -144,6 +175,7 @@ impl Log {
             last_stop: left.last_stop,
             recovery_point: left.recovery_point,
             noted_start: left.noted_start,
+            keeps_deleted: left.keeps_deleted,
             mono_ms,
             epochs: LeaderEpochs::default(),
             epochs_lost: false,
@@ -274,6 +306,7 @@ struct Opening<'a> {
     last_stop: LastStop,
     recovery_point: i64,
     noted_start: i64,
+    keeps_deleted: bool,
     mono_ms: u64,
     epochs: LeaderEpochs,
     /// There is no checkpoint of them: every segment is walked.
@@ -370,16 +403,6 @@ impl Opening<'_> {
             log_end: offset,
             durable_end: offset,
         })
-    }
-
-    /// Removes segments of which every record is before the log start: they were deleted, but not all of the names had
-    /// gone when the power went.
-    fn drop_deleted<'f>(&self, found: &'f [FoundSegment]) -> Result<&'f [FoundSegment], LogError> {
-        let ends = found.iter().skip(1).map(|next| next.base_offset);
-        let count = ends.take_while(|end| *end <= self.noted_start).count();
-        let (deleted, kept) = found.split_at(count);
-        deleted.iter().try_for_each(|segment| remove_segment_files(self.files, segment.base_offset))?;
-        Ok(kept)
     }
 
     /// Takes the segments in order; what has to be walked is walked, and ends where it is torn.

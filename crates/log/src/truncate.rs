@@ -233,6 +233,16 @@ pub(crate) fn reopen_active(
     Ok((active, log_end))
 }
 
+/// The offset behind the last batch of a closed segment with right indexes.
+pub(crate) fn tail_end(files: &PartitionFiles, segment: &Segment) -> Result<i64, LogError> {
+    let path = files.path(segment.base_offset, FileKind::Log);
+    let lookup_files = segment.lookup_files(files, None).map_err(LogError::io("open", &*path))?;
+    let lookup = segment.lookup(i64::MAX, lookup_files);
+    let start = blocking(lookup.start(i64::MAX, ReadMode::Blocking)).map_err(LogError::io("read", &*path))?;
+    let (_, end) = walk_tail(&lookup, start, TimestampOffset::none(segment.base_offset), &path)?;
+    Ok(end)
+}
+
 /// Walks to the end of a segment; returns the largest timestamp, of which the index knows a part, and the log end.
 fn walk_tail(
     lookup: &Lookup,

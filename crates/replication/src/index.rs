@@ -85,7 +85,8 @@ impl EntryIndex {
             log.truncate_suffix(offset, mono_ms)?;
             index.forget_behind(log.ends().log_end);
         }
-        index.follow_log_start(log.ends().log_start);
+        // What is deleted and still there may be what another replica lacks.
+        index.follow_log_start(log.first_base_offset());
         if state.configuration.voters.len() > 1 {
             index.end_where_entries_do(log, mono_ms)?;
         }
@@ -187,13 +188,21 @@ impl EntryIndex {
     ///
     /// What precedes the log start is committed. Of internal entries at that very offset this is not known: they stay.
     pub fn follow_log_start(&mut self, log_start: i64) -> Option<Start> {
-        let is_behind = |&(_, offset): &(u64, i64)| offset <= log_start && offset > self.start.offset;
-        let (_, offset) = self.places().filter(is_behind).max_by_key(|(_, offset)| *offset)?;
-        let start = self.known_at(offset)?;
+        let start = self.last_known_at(log_start);
+        if start == self.start {
+            return None;
+        }
         self.start = start;
         self.internal.retain(|entry| entry.index > start.index);
         self.marks.retain(|mark| mark.offset > start.offset);
         Some(start)
+    }
+
+    /// The last entry that is known to end at or before an offset. It is committed if the offset is.
+    pub fn last_known_at(&self, offset: i64) -> Start {
+        let is_behind = |&(_, place): &(u64, i64)| place <= offset && place > self.start.offset;
+        let last = self.places().filter(is_behind).max_by_key(|(_, place)| *place);
+        last.and_then(|(_, place)| self.known_at(place)).unwrap_or(self.start)
     }
 
     /// The indexes and offsets that are remembered beside the start, each that of an entry and the offset where it begins.

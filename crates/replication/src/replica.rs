@@ -274,7 +274,7 @@ impl Replica {
         let index = EntryIndex::open(&state, &mut log, now_ms)?;
         sync_log(&mut log)?;
         let losses = Losses::of(&log, &state, &options);
-        let mut node = new_node(own, &state, index)?;
+        let mut node = new_node(own, &state, index, &log)?;
         node.skip_bcast_commit(!options.broadcast_commit);
         let configuration = state.configuration;
         let role = Role { term: node.raft.term, state: RoleState::Follower { leader: None } };
@@ -1375,10 +1375,17 @@ fn sync_log(log: &mut Log) -> Result<(), ReplicaError> {
     Ok(())
 }
 
-fn new_node(own: ReplicaId, state: &GroupState, index: EntryIndex) -> Result<RawNode<Store>, ReplicaError> {
+fn new_node(
+    own: ReplicaId,
+    state: &GroupState,
+    index: EntryIndex,
+    log: &Log,
+) -> Result<RawNode<Store>, ReplicaError> {
     let last = index.last();
-    // A commit that was noted may be of entries that the disk has lost.
-    let applied = state.applied.max(state.configuration_index).clamp(index.start().index, last);
+    // What precedes the log start is committed, and may be given up at any time. A commit that was noted may be of entries that the
+    // disk has lost.
+    let deleted = index.last_known_at(log.ends().log_start).index;
+    let applied = state.applied.max(state.configuration_index).clamp(deleted, last);
     let commit = state.committed.clamp(applied, last);
     let term = state.vote.term.max(index.term(last).unwrap_or(0));
     let vote = state.vote.candidate.filter(|_| state.vote.term == term).map_or(0, |candidate| candidate.0);

@@ -99,9 +99,8 @@ impl World {
         let Some(node) = self.leader(partition) else { return };
         let Some(term) = self.nodes[node].leads(partition) else { return };
         let Some(ends) = self.nodes[node].log(partition).map(|log| log.ends()) else { return };
-        let end = self.kept_everywhere(partition).min(ends.high_watermark);
-        let Ok(all) = u64::try_from(end - ends.log_start) else { return };
-        // Mostly what consumers have read, now and then all that may be.
+        // Mostly what consumers have read, now and then all that there is.
+        let all = (ends.high_watermark - ends.log_start) as u64;
         let count = if random.chance(15) { all } else { random.below(all + 1) };
         let (offset, log_end) = (ends.log_start + count as i64, ends.log_end);
         self.note(process, Operation::Delete, Outcome::Invoke, At::new(partition, offset, 0));
@@ -137,18 +136,21 @@ impl World {
         self.deletions = Some(deletions);
     }
 
-    /// Up to where all replicas have a partition for good. A replica that lacks what others have not any more stays out of its group: nothing
-    /// behind this is deleted.
+    /// Up to where all replicas have a partition for good, and their leader knows it.
     fn kept_everywhere(&self, partition: usize) -> i64 {
-        self.nodes.iter().map(|node| node.kept_end(partition)).min().unwrap_or(0)
+        let known = self.leader(partition).and_then(|leader| self.nodes[leader].known_end(partition));
+        let kept = self.nodes.iter().map(|node| node.kept_end(partition));
+        kept.chain([known.unwrap_or(0)]).min().unwrap_or(0)
     }
 
-    /// Nodes remove what precedes the start of a log.
+    /// Nodes remove what precedes the start of a log, where all replicas have it: what is gone can be sent to none. A broker does so
+    /// every five minutes, which is longer than any of these nodes is away.
     fn maintain(&mut self, partition: usize) {
         let now_ms = self.now_ms;
+        let everywhere = self.kept_everywhere(partition);
         for node in &mut self.nodes {
             let log_start = node.log(partition).map_or(0, |log| log.ends().log_start);
-            if log_start > 0 {
+            if log_start > 0 && log_start <= everywhere {
                 node.maintain(partition, now_ms);
             }
             node.flush(now_ms);

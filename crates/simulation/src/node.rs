@@ -192,7 +192,9 @@ impl Node {
                 timestamp_type: if is_internal { TimestampType::CreateTime } else { self.timestamp_type },
                 ..LogConfig::default()
             };
-            Log::open(&dir, identity, Arc::new(config), now_ms).expect("the log opens").0
+            // As a broker opens partitions, and what snapshots are made of.
+            let open = if self.has_snapshots { Log::open } else { Log::open_replica };
+            open(&dir, identity, Arc::new(config), now_ms).expect("the log opens").0
         };
         let logs: Vec<_> = self.partitions.iter().map(open).collect();
         dir.recovered().expect("the recovery is noted");
@@ -466,6 +468,14 @@ impl Node {
     /// What precedes this offset of a partition is here for good, whether it runs or not.
     pub(crate) fn kept_end(&self, partition: usize) -> i64 {
         self.kept_ends[partition]
+    }
+
+    /// Up to where a leader knows that all others have a partition. What it has given up it cannot ask them for any more, nor send.
+    pub(crate) fn known_end(&self, partition: usize) -> Option<i64> {
+        let replica = self.replica(partition).filter(|replica| replica.role().state == RoleState::Leader)?;
+        let start = replica.start().index;
+        let is_known = replica.matched().iter().all(|(_, index)| *index > start);
+        is_known.then(|| replica.slowest_offset().unwrap_or(i64::MAX))
     }
 
     /// Begins a sync that no one waits for, as `flush.ms` has it: with caching there may be none otherwise.

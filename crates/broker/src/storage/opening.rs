@@ -213,15 +213,16 @@ fn open_partition(
         ));
     }
     let dir = dir_of(broker, image, identity)?;
-    let opened = Log::open(dir, identity, settings.log.clone(), broker.clock.now().mono_ms);
+    let cluster = broker.cluster.as_ref().filter(|_| image.replicas.len() > 1);
+    // What is deleted other replicas may lack.
+    let open = if cluster.is_some() { Log::open_replica } else { Log::open };
+    let opened = open(dir, identity, settings.log.clone(), broker.clock.now().mono_ms);
     let failed = |source| match source {
         LogError::BrokenOff => ControllerError::BrokenOff,
         source => ControllerError::Open { partition: identity.topic_partition(), source },
     };
     let (mut log, recovery) = opened.map_err(failed)?;
-    if image.replicas.len() > 1
-        && let Some(cluster) = &broker.cluster
-    {
+    if let Some(cluster) = cluster {
         let opening = OpenReplica {
             dir,
             journals: &cluster.journals,

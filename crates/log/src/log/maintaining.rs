@@ -2,6 +2,7 @@
 
 use super::testing::{Bench, TestBatch, WALL_MS, flush, read_from, resolve, small_segments};
 use crate::sim::{Random, SimStorage};
+use crate::storage::{OpenMode, Storage, write_all_at};
 use crate::{AppendError, Log, LogConfig, ReadBound, ReadError};
 use mainstem_records::ProducerId;
 use std::sync::Arc;
@@ -313,5 +314,85 @@ fn replicas_read_deleted_records_whose_segment_is_there() {
     );
     for (from, bound) in [(first, ReadBound::HighWatermark), (first - 1, ReadBound::LogEnd)] {
         assert!(matches!(read(from, bound), Err(ReadError::OffsetOutOfRange { .. })), "{from}");
+    }
+}
+
+/// A log of 100 records, of which those before 80 are deleted, durably. Returns where its segments begin.
+fn deleted_up_to_80(bench: &Bench, storage: &SimStorage) -> Vec<i64> {
+    let (mut log, _) = bench.open("a");
+    bench.append_numbers(&mut log, 0..100);
+    flush(&mut log);
+    log.delete_records_before(80).unwrap();
+    log.dir().checkpoints().log_start.commit().unwrap();
+    let bases: Vec<_> = log.segments.iter().map(|segment| segment.base_offset).collect();
+    assert!(bases.len() > 4 && bases[4] < 80, "{bases:?}");
+    drop(log);
+    storage.kill();
+    bases
+}
+
+/// Known fault: a start removed what other replicas lacked, which stayed out of their group.
+#[test]
+fn a_start_keeps_what_is_deleted_for_other_replicas_until_maintenance_removes_it() {
+    for (is_replica, boot) in [(false, "a"), (true, "a"), (true, "b")] {
+        let (storage, mut bench) = simulated(small_segments());
+        (bench.is_replica, bench.config.file_delete_delay_ms) = (is_replica, 0);
+        let bases = deleted_up_to_80(&bench, &storage);
+        let at = bases.partition_point(|base| *base <= 80) - 1;
+        let (log, _) = bench.open(boot);
+        let first = if is_replica { 0 } else { bases[at] };
+        assert_eq!((log.ends().log_start, log.first_base_offset()), (80, first));
+        bench.stop_clean(log);
+        // Also at the next one, after a stop in order.
+        let (mut log, _) = bench.open(boot);
+        assert_eq!((log.ends().log_start, log.first_base_offset()), (80, first));
+        log.check();
+        let read = |log: &Log, from, bound| log.read(from, bound, 100, true).map(resolve);
+        assert_eq!(read(&log, 0, ReadBound::LogEnd).is_ok(), is_replica);
+        assert!(matches!(read(&log, 79, ReadBound::HighWatermark), Err(ReadError::OffsetOutOfRange { .. })));
+        assert_eq!(bench.read_all(&log).len(), 20);
+        let done = log.maintain(WALL_MS, 0).unwrap();
+        assert_eq!(done.segments_deleted, if is_replica { at } else { 0 });
+        assert_eq!(log.maintain(WALL_MS, 1).unwrap().files_removed > 0, is_replica);
+        assert_eq!((log.ends().log_start, log.first_base_offset()), (80, bases[at]));
+        drop(log);
+        storage.kill();
+        let (log, _) = bench.open(boot);
+        assert_eq!((log.ends().log_start, log.first_base_offset()), (80, bases[at]), "it is gone for good");
+        assert_eq!(bench.read_all(&log).len(), 20);
+    }
+}
+
+/// A power cut brings some names back and others not. Replicas get what the log goes on from without a gap, and nothing deleted keeps it from
+/// being opened.
+#[test]
+fn what_is_deleted_and_not_whole_goes_with_all_that_precedes_it() {
+    for boot in ["a", "b"] {
+        for damage in ["gone", "shorter", "empty", "other bytes", "without an index"] {
+            let (storage, mut bench) = simulated(small_segments());
+            bench.is_replica = true;
+            let bases = deleted_up_to_80(&bench, &storage);
+            let file = |suffix: &str| bench.path.join("t-0").join(format!("{:020}.{suffix}", bases[1]));
+            let open = |suffix: &str| storage.open(&file(suffix), OpenMode::ReadWrite).unwrap();
+            let log_len = open("log").len().unwrap();
+            match damage {
+                "gone" => storage.remove_file(&file("log")).unwrap(),
+                "shorter" => open("log").set_len(log_len - 10).unwrap(),
+                "empty" => open("log").set_len(0).unwrap(),
+                "other bytes" => write_all_at(&*open("log"), b"other", log_len - 10).unwrap(),
+                _ => storage.remove_file(&file("index")).unwrap(),
+            }
+            let (mut log, _) = bench.open(boot);
+            // Under the same boot bytes are as they were written.
+            let is_unseen = damage == "other bytes" && boot == "a";
+            let is_whole = damage == "without an index" || is_unseen;
+            let first = if is_whole { 0 } else { bases[2] };
+            assert_eq!((log.ends().log_start, log.first_base_offset()), (80, first), "{damage}, boot {boot}");
+            log.check();
+            assert_eq!(bench.read_all(&log).len(), 20);
+            bench.append_numbers(&mut log, 100..120);
+            assert!(log.maintain(WALL_MS, 0).unwrap().segments_deleted > 0);
+            assert_eq!(bench.read_all(&log).len(), 40);
+        }
     }
 }

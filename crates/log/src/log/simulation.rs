@@ -57,7 +57,8 @@ impl Simulation {
             file_delete_delay_ms: 50,
             ..small_segments()
         };
-        let bench = Bench::with_storage(Arc::new(storage.clone()), config);
+        let mut bench = Bench::with_storage(Arc::new(storage.clone()), config);
+        bench.is_replica = seed % 2 == 1;
         let (random, model) = (Random::new(seed), Model::default());
         let mut this = Simulation {
             random,

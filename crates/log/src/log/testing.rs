@@ -56,6 +56,8 @@ pub(crate) struct Bench {
     pub(crate) path: PathBuf,
     pub(crate) config: LogConfig,
     pub(crate) mono_ms: u64,
+    /// The log is opened as that of a replica.
+    pub(crate) is_replica: bool,
 }
 
 /// A small segment, so that tests see many.
@@ -68,11 +70,12 @@ impl Bench {
         let temporary = tempfile::tempdir().expect("a temporary directory");
         let path = temporary.path().join("data");
         let storage = Arc::new(RealStorage);
-        Bench { _temporary: Some(temporary), storage, path, config, mono_ms: 1000 }
+        Bench { _temporary: Some(temporary), storage, path, config, mono_ms: 1000, is_replica: false }
     }
 
     pub(crate) fn with_storage(storage: Arc<dyn Storage>, config: LogConfig) -> Bench {
-        Bench { _temporary: None, storage, path: PathBuf::from("/data"), config, mono_ms: 1000 }
+        let path = PathBuf::from("/data");
+        Bench { _temporary: None, storage, path, config, mono_ms: 1000, is_replica: false }
     }
 
     pub(crate) fn dir(&self, boot: &str) -> Arc<LogDir> {
@@ -82,7 +85,8 @@ impl Bench {
 
     pub(crate) fn try_open(&self, dir: &Arc<LogDir>) -> Result<(Log, Recovery), LogError> {
         let identity = PartitionIdentity { topic: "t".into(), topic_id: TOPIC_ID, partition: 0 };
-        let opened = Log::open(dir, &identity, Arc::new(self.config.clone()), self.mono_ms)?;
+        let open = if self.is_replica { Log::open_replica } else { Log::open };
+        let opened = open(dir, &identity, Arc::new(self.config.clone()), self.mono_ms)?;
         dir.recovered().map_err(LogError::io("note the recovery in", dir.path()))?;
         Ok(opened)
     }

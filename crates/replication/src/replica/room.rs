@@ -74,7 +74,7 @@ impl Replica {
         let last = index.last();
         let entry = (last, index.term(last).unwrap_or(0));
         let offer = self.node.mut_store().offer.take();
-        self.node = new_node(self.own, &state, index)?;
+        self.node = new_node(self.own, &state, index, &self.log)?;
         self.node.mut_store().offer = offer;
         self.node.skip_bcast_commit(!self.options.broadcast_commit);
         let log = &mut self.node.raft.raft_log;

@@ -176,7 +176,7 @@ impl Node {
 impl Running {
     fn open_log(&self, identity: &PartitionIdentity) -> Result<Log, LogError> {
         let config = LogConfig { retention_ms: None, ..LogConfig::default() };
-        let (log, _) = Log::open(&self.dir, identity, Arc::new(config), self.now_ms)?;
+        let (log, _) = Log::open_replica(&self.dir, identity, Arc::new(config), self.now_ms)?;
         Ok(log)
     }
 

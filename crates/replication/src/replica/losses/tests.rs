@@ -31,6 +31,8 @@ struct Group {
     /// Replicas whose leaders count on what they have not are put out of service, as drivers do.
     may_stop: bool,
     lost: Vec<(usize, Lost)>,
+    /// Replicas that need what no one has any more.
+    behind: Vec<ReplicaId>,
 }
 
 fn id(node: usize) -> ReplicaId {
@@ -58,6 +60,7 @@ impl Group {
             syncs_logs: true,
             may_stop: false,
             lost: Vec::new(),
+            behind: Vec::new(),
         };
         (0..3).for_each(|node| group.open(node, i64::MAX, 0));
         group.replica(0).campaign();
@@ -120,7 +123,7 @@ impl Group {
         }
         let partition = PartitionIdentity { topic: "t".into(), topic_id: GROUP.topic_id, partition: 0 };
         let config = Arc::new(LogConfig { retention_ms: None, ..LogConfig::default() });
-        let (mut log, _) = Log::open(&dir, &partition, config, self.now_ms).expect("a log");
+        let (mut log, _) = Log::open_replica(&dir, &partition, config, self.now_ms).expect("a log");
         log.truncate_suffix(keep, self.now_ms).expect("a cut");
         dir.recovered().expect("the recovery is noted");
         let options = ReplicaOptions {
@@ -178,6 +181,7 @@ impl Group {
                 let effects = replica.drive().expect("it works");
                 replica.check();
                 self.lost.extend(effects.lost.iter().map(|lost| (node, *lost)));
+                self.behind.extend(effects.too_far_behind);
                 for outgoing in effects.messages {
                     let bytes = read(replica.log(), outgoing.offsets.clone());
                     on_their_way.push((node, outgoing, bytes));
@@ -211,6 +215,16 @@ impl Group {
         replica.log_mut().delete_records_before(offset).expect("they are committed");
         replica.follow_log_start().expect("it is noted");
         replica.log().dir().checkpoints().log_start.commit().expect("a checkpoint");
+    }
+
+    /// Removes the segments that may go; returns how many did.
+    fn maintain(&mut self, node: usize) -> usize {
+        let now_ms = self.now_ms;
+        let replica = self.replica(node);
+        let done = replica.log_mut().maintain(0, now_ms).expect("it is maintained");
+        replica.follow_log_start().expect("it is noted");
+        replica.check();
+        done.segments_deleted
     }
 
     fn pass(&mut self, ms: u64) {
@@ -611,6 +625,84 @@ fn a_log_whose_records_are_all_deleted_stays_as_it_is_at_the_next_start() {
     let ends = group.replica(1).log().ends();
     assert_eq!((ends.log_start, ends.log_end), (10, 10));
     assert_eq!(group.replica(1).last_and_committed().0, last);
+}
+
+/// How replicas end before they are started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Clean,
+    Kill,
+    PowerCut,
+}
+
+/// Two replicas with all 14 records, in segments of four, of which those before 10 are deleted, and one that was away and has four. Both were
+/// started since.
+fn with_one_that_lacks_what_is_deleted(by: End) -> Group {
+    let (mut group, mut random) = (Group::led_by_first(false), Random::new(7));
+    for count in [4, 4, 4, 2] {
+        group.append(0, count);
+        group.exchange();
+        let now_ms = group.now_ms;
+        if count == 4 {
+            (0..2)
+                .for_each(|node| group.replica(node).log_mut().close_segment(now_ms).expect("it is closed"));
+        }
+        group.cut_off = vec![2];
+    }
+    group.exchange();
+    for node in [0, 1] {
+        let log = group.replica(node).log_mut();
+        log.delete_records_before(10).expect("they are committed");
+        log.dir().checkpoints().log_start.commit().expect("a checkpoint");
+        match by {
+            End::PowerCut => group.lose_power(node, &mut random, 14),
+            End::Clean | End::Kill => group.restart(node, by == End::Clean),
+        }
+        assert_eq!(group.replica(node).log().ends().log_start, 10);
+    }
+    assert_eq!((group.end(0), group.end(1), group.end(2)), (14, 14, 4));
+    group.cut_off.clear();
+    group
+}
+
+/// One was away while records were deleted that it lacks. The others, which have their segments, send it these also when they have been
+/// started since. Their maintenance removes them.
+#[test]
+fn what_is_deleted_and_still_there_is_sent_after_a_start() {
+    for by in [End::Clean, End::Kill, End::PowerCut] {
+        let mut group = with_one_that_lacks_what_is_deleted(by);
+        assert_eq!(group.replica(0).log().first_base_offset(), 0, "{by:?}");
+        group.pass(6_000);
+        assert_eq!((group.end(2), group.replica(2).failed()), (14, None), "{by:?}");
+        for node in [0, 1] {
+            assert_eq!(group.maintain(node), 2, "{by:?}");
+            let log = group.replica(node).log();
+            assert_eq!((log.first_base_offset(), log.ends().log_start), (8, 10), "{by:?}");
+            group.restart(node, true);
+            assert_eq!(group.replica(node).log().first_base_offset(), 8);
+        }
+        group.pass(6_000);
+        let leader = group.leader();
+        group.append(leader, 1);
+        group.pass(1_000);
+        assert_eq!((group.end(0), group.end(1), group.end(2)), (15, 15, 15), "{by:?}");
+    }
+}
+
+/// What maintenance has removed no one can send: the replica stays out, by name, and the group goes on. That what was deleted is committed is
+/// known also where nothing else is.
+#[test]
+fn what_maintenance_has_removed_is_not_sent() {
+    for by in [End::Clean, End::Kill, End::PowerCut] {
+        let mut group = with_one_that_lacks_what_is_deleted(by);
+        assert_eq!([group.maintain(0), group.maintain(1)], [2, 2], "{by:?}");
+        group.pass(6_000);
+        let leader = group.leader();
+        group.append(leader, 1);
+        group.pass(1_000);
+        assert_eq!((group.end(0), group.end(1), group.end(2)), (15, 15, 4), "{by:?}");
+        assert!(group.behind.contains(&id(2)), "{:?}", group.behind);
+    }
 }
 
 #[test]
