@@ -211,6 +211,8 @@ pub struct Replica {
     standing: Vec<(u64, u64)>,
     /// Of a leader: who was asked last what it has, by the append behind which entry, and when.
     asked: Vec<(u64, u64, u64)>,
+    /// Of a leader: who was asked for the entry that precedes its own ones, which is all that it can ask some for, and its index.
+    asked_for_start: Vec<(u64, u64)>,
     /// Of a follower: whose heartbeat stands.
     stands_from: Option<(ReplicaId, u64)>,
     /// When that was heard last.
@@ -299,6 +301,7 @@ impl Replica {
             heartbeat_ticks: 0,
             standing: Vec::new(),
             asked: Vec::new(),
+            asked_for_start: Vec::new(),
             stands_from: None,
             heard_ms: 0,
             is_heard: false,
@@ -827,11 +830,38 @@ impl Replica {
         journal.map_err(|error| self.fail(error.into()))?;
         if !self.waits_for_room {
             self.lag.note(self.now_ms, &self.node);
-            let behind = self.node.mut_store().take_behind();
-            self.effects.too_far_behind = behind.into_iter().map(ReplicaId).collect();
+            self.effects.too_far_behind = self.find_too_far_behind()?;
             self.effects.flush = !self.unsynced.is_empty() || self.has_cached_tail();
         }
         Ok(std::mem::take(&mut self.effects))
+    }
+
+    /// The replicas that need entries which are not here any more. A leader's knowledge may be older than what a replica has: each is asked
+    /// first for the entry that precedes those here.
+    fn find_too_far_behind(&mut self) -> Result<Vec<ReplicaId>, ReplicaError> {
+        let behind = self.node.mut_store().take_behind();
+        let (asked, behind): (Vec<u64>, Vec<u64>) =
+            behind.into_iter().partition(|id| self.ask_for_start(*id));
+        if !asked.is_empty() {
+            self.drive_into()?;
+        }
+        Ok(behind.into_iter().map(ReplicaId).collect())
+    }
+
+    /// Asks a replica whether it has the entry that precedes those here; `false`: it was asked already.
+    fn ask_for_start(&mut self, id: u64) -> bool {
+        let start = self.start().index;
+        let raft = &mut self.node.raft;
+        if raft.state != StateRole::Leader || self.asked_for_start.contains(&(id, start)) {
+            return false;
+        }
+        let Some(progress) = raft.mut_prs().get_mut(id) else { return false };
+        progress.become_probe();
+        progress.next_idx = start + 1;
+        raft.send_append(id);
+        self.asked_for_start.retain(|(other, _)| *other != id);
+        self.asked_for_start.push((id, start));
+        true
     }
 
     fn drive_into(&mut self) -> Result<(), ReplicaError> {
@@ -1043,6 +1073,7 @@ impl Replica {
             self.role = role;
             self.standing.clear();
             self.asked.clear();
+            self.asked_for_start.clear();
             (self.stands_from, self.is_heard) = (None, false);
             self.effects.role = Some(role);
         }

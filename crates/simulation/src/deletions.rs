@@ -136,18 +136,11 @@ impl World {
         self.deletions = Some(deletions);
     }
 
-    /// Up to where all replicas have a partition for good, and their leader knows it.
-    fn kept_everywhere(&self, partition: usize) -> i64 {
-        let known = self.leader(partition).and_then(|leader| self.nodes[leader].known_end(partition));
-        let kept = self.nodes.iter().map(|node| node.kept_end(partition));
-        kept.chain([known.unwrap_or(0)]).min().unwrap_or(0)
-    }
-
-    /// Nodes remove what precedes the start of a log, where all replicas have it: what is gone can be sent to none. A broker does so
+    /// Nodes remove what precedes the start of a log, where all replicas have it for good: what is gone can be sent to none. A broker does so
     /// every five minutes, which is longer than any of these nodes is away.
     fn maintain(&mut self, partition: usize) {
         let now_ms = self.now_ms;
-        let everywhere = self.kept_everywhere(partition);
+        let everywhere = self.nodes.iter().map(|node| node.kept_end(partition)).min().unwrap_or(0);
         for node in &mut self.nodes {
             let log_start = node.log(partition).map_or(0, |log| log.ends().log_start);
             if log_start > 0 && log_start <= everywhere {

@@ -470,14 +470,6 @@ impl Node {
         self.kept_ends[partition]
     }
 
-    /// Up to where a leader knows that all others have a partition. What it has given up it cannot ask them for any more, nor send.
-    pub(crate) fn known_end(&self, partition: usize) -> Option<i64> {
-        let replica = self.replica(partition).filter(|replica| replica.role().state == RoleState::Leader)?;
-        let start = replica.start().index;
-        let is_known = replica.matched().iter().all(|(_, index)| *index > start);
-        is_known.then(|| replica.slowest_offset().unwrap_or(i64::MAX))
-    }
-
     /// Begins a sync that no one waits for, as `flush.ms` has it: with caching there may be none otherwise.
     pub(crate) fn flush(&mut self, now_ms: u64) {
         let done_at_ms = (now_ms + 1).max(self.disk.hangs_until_ms);

@@ -85,6 +85,7 @@ impl Replica {
         self.incoming = Incoming::default();
         self.configuration = state.configuration;
         self.standing.clear();
+        self.asked_for_start.clear();
         self.fetching.clear();
         (self.stands_from, self.is_heard) = (None, false);
         (self.rested, self.heartbeat_ticks, self.split_term) = (false, 0, 0);

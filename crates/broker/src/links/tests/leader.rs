@@ -156,7 +156,8 @@ impl tracing::Subscriber for Logged {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// A replica that was away for longer than retention is refused by name, once, and counted; the others go on.
+/// A replica that was away for longer than retention is asked first what it has; then it is refused by name, once, and counted. The others
+/// go on.
 #[test]
 fn a_replica_that_was_away_for_longer_than_retention_is_refused_by_name() {
     const AWAY: i32 = 5;
@@ -172,6 +173,13 @@ fn a_replica_that_was_away_for_longer_than_retention_is_refused_by_name() {
     assert_eq!(leader.links.counts().0, 0);
     let logged = Logged::default();
     tracing::subscriber::with_default(logged.clone(), || {
+        leader.hear(said(MessageType::MsgHeartbeatResponse, AWAY));
+        assert_eq!(leader.links.counts().0, 0, "it may have more than it was heard to have");
+        let log_start = leader.partition.ends().expect("it leads").log_start;
+        let start = leader.partition.entry_before(log_start).expect("the group begins there");
+        // It has nothing.
+        let refusal = said(MessageType::MsgAppendResponse, AWAY);
+        leader.hear(Message { reject: true, index: start.index, ..refusal });
         (0..3).for_each(|_| leader.hear(said(MessageType::MsgHeartbeatResponse, AWAY)));
     });
     assert_eq!(leader.links.counts().0, 1, "it is counted once");

@@ -26,6 +26,8 @@ struct Group {
     replicas: Vec<Option<Replica>>,
     /// Replicas that get nothing and are not heard.
     cut_off: Vec<usize>,
+    /// Replicas that get all and are not heard.
+    mute: Vec<usize>,
     /// Logs are synced whenever messages are exchanged, as journals are.
     syncs_logs: bool,
     /// Replicas whose leaders count on what they have not are put out of service, as drivers do.
@@ -57,6 +59,7 @@ impl Group {
             boots: vec![0; 3],
             replicas: vec![None, None, None],
             cut_off: Vec::new(),
+            mute: Vec::new(),
             syncs_logs: true,
             may_stop: false,
             lost: Vec::new(),
@@ -196,7 +199,8 @@ impl Group {
                     // It is not repeated here: it is said in full each time.
                     sender.note_refusal(outgoing.to);
                 }
-                let arrives = !self.cut_off.contains(&from) && !self.cut_off.contains(&to);
+                let is_heard = !self.cut_off.contains(&from) && !self.mute.contains(&from);
+                let arrives = is_heard && !self.cut_off.contains(&to);
                 let replica = self.replicas[to].as_mut().filter(|replica| replica.failed().is_none());
                 let Some(replica) = replica.filter(|_| arrives) else { continue };
                 match replica.step(outgoing.message, outgoing.offset, &bytes) {
@@ -687,6 +691,30 @@ fn what_is_deleted_and_still_there_is_sent_after_a_start() {
         group.pass(1_000);
         assert_eq!((group.end(0), group.end(1), group.end(2)), (15, 15, 15), "{by:?}");
     }
+}
+
+/// The leader has given up what a replica has and was not heard to have: it asks for what precedes its own entries before it takes the
+/// replica for one that is too far behind.
+#[test]
+fn what_a_replica_has_it_need_not_be_sent() {
+    let mut group = Group::led_by_first(false);
+    group.append(0, 4);
+    group.exchange();
+    group.mute = vec![2];
+    group.append(0, 4);
+    group.exchange();
+    group.replica(0).propose(vec![3]).expect("it leads");
+    group.exchange();
+    group.delete_before(0, 8);
+    let (start, matched) = (group.replica(0).start(), group.replica(0).matched()[2].1);
+    assert!(start.offset == 8 && matched < start.index, "{start:?}, {matched}");
+    group.mute.clear();
+    group.replica(0).report_unreachable(id(2));
+    group.append(0, 2);
+    group.exchange();
+    group.pass(1_000);
+    assert_eq!((group.end(2), group.behind.len()), (10, 0));
+    assert_eq!(group.replica(0).matched()[2].1, group.replica(0).last_and_committed().0);
 }
 
 /// What maintenance has removed no one can send: the replica stays out, by name, and the group goes on. That what was deleted is committed is
