@@ -1254,6 +1254,11 @@ impl Replica {
         let log_start = self.log.lasting_log_start();
         let Some(start) = self.node.mut_store().index.follow_log_start(log_start) else { return Ok(()) };
         self.journal.lock().append(self.group, &[Frame::Start(start)])?;
+        if start.index > self.node.raft.raft_log.applied {
+            // Retention goes by the high watermark that was noted, which may be further than what this replica has heard to be committed
+            // since it was opened. The library must not find entries given up that it takes for uncommitted.
+            self.begin_anew()?;
+        }
         Ok(())
     }
 
