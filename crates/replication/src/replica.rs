@@ -32,14 +32,15 @@ use offers::begin_log_anew;
 use parking_lot::Mutex;
 use raft::eraftpb::{ConfChange, ConfChangeV2, Entry, EntryType, HardState, Message, MessageType};
 use raft::{Config, RaftState, RawNode, StateRole};
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
+mod elections;
 mod losses;
 mod messages;
 mod offers;
+mod rest;
 mod room;
 #[cfg(test)]
 mod traps;
@@ -495,45 +496,6 @@ impl Replica {
         }
     }
 
-    /// Whether a message is of another candidate in the term in which this replica is one: each has its own vote, and perhaps none
-    /// gets enough. Of the two, this replica has more, or as much and the greater id: it is not refused for what it lacks.
-    fn has_the_same_term_as_candidate(&self, message: &Message) -> bool {
-        let (raft, log) = (&self.node.raft, &self.node.raft.raft_log);
-        message.get_msg_type() == MessageType::MsgRequestVote
-            && message.term == raft.term
-            && raft.state == StateRole::Candidate
-            && (message.log_term, message.index, message.from)
-                < (log.last_term(), log.last_index(), self.own.0)
-    }
-
-    /// Has this replica ask for votes again soon after a split vote, also where the others have refused it meanwhile: the other
-    /// candidate waits for its whole time-out.
-    fn ask_again_soon(&mut self) {
-        let raft = &mut self.node.raft;
-        let is_leaderless = raft.state == StateRole::Candidate
-            || (raft.state == StateRole::Follower && raft.leader_id == 0 && raft.vote == self.own.0);
-        if is_leaderless && raft.term == self.split_term {
-            let soon = raft.randomized_election_timeout().saturating_sub(SPLIT_VOTE_TICKS);
-            raft.election_elapsed = raft.election_elapsed.max(soon);
-            if raft.state == StateRole::Follower {
-                // Once: what refuses the next request may have more than this replica.
-                self.split_term = 0;
-            }
-        }
-    }
-
-    /// Whether a message asks for a vote that this replica will refuse because the other one's log lacks what its own has, while
-    /// there is no leader: the other one cannot win, and this one need not wait for its time-out to try.
-    fn could_win_instead_of(&self, message: &Message) -> bool {
-        let (raft, log) = (&self.node.raft, &self.node.raft.raft_log);
-        let is_leaderless = raft.leader_id == 0 || raft.election_elapsed >= ELECTION_TICKS;
-        message.get_msg_type() == MessageType::MsgRequestPreVote
-            && message.term > raft.term
-            && raft.state == StateRole::Follower
-            && is_leaderless
-            && (message.log_term, message.index) < (log.last_term(), log.last_index())
-    }
-
     /// Where the group's entries begin.
     pub fn start(&self) -> Start {
         self.node.store().index.start()
@@ -569,198 +531,6 @@ impl Replica {
         message.get_msg_type() == MessageType::MsgAppend
             && message.term >= self.node.raft.term
             && message.get_entries().iter().any(differs)
-    }
-
-    /// Lets the time pass. Of ticks that were missed, one is made up for, or those of a rest: a process that was stopped
-    /// asks before it campaigns.
-    pub fn tick(&mut self, now_ms: u64) {
-        self.now_ms = now_ms;
-        self.begin_doubt();
-        let late_ms = now_ms.saturating_sub(self.ticked_ms);
-        if late_ms < TICK_MS || self.failed.is_some() {
-            return;
-        }
-        if self.waits_for_room {
-            (self.ticked_ms, self.rested) = (now_ms, false);
-            self.look_for_room();
-            return;
-        }
-        let mut ticks = if self.rested { (late_ms / TICK_MS).min(self.rest_ticks()) } else { 1 };
-        let given_ms = ticks * TICK_MS;
-        self.ticked_ms = if late_ms < given_ms + TICK_MS { self.ticked_ms + given_ms } else { now_ms };
-        if self.waits_alone() || self.doubts() {
-            return;
-        }
-        self.note_tail();
-        if std::mem::take(&mut self.is_heard) {
-            self.node.raft.election_elapsed = 0;
-            ticks = ticks.min(now_ms.saturating_sub(self.heard_ms) / TICK_MS);
-        }
-        let successor = self.successor(ticks);
-        (0..ticks).for_each(|_| _ = self.node.tick());
-        if let Some(successor) = successor.filter(|_| self.node.raft.state == StateRole::Follower) {
-            self.node.raft.send_timeout_now(successor);
-        }
-        self.make_way();
-        self.heartbeat_ticks += ticks;
-        self.rested = self.rests();
-        if self.heartbeat_ticks >= HEARTBEAT_TICKS {
-            self.heartbeat_ticks = 0;
-            if !self.rested {
-                self.node.ping();
-            }
-        }
-        if self.role.state == RoleState::Leader {
-            self.watch_offers();
-        }
-        self.choose_election_timeout();
-    }
-
-    /// Who asks for votes at once where a leader finds, within so many ticks, that no majority answers, and leads no more. Where nothing
-    /// gets to it any more, others still hear its heartbeats, and would begin to wait for their time-outs when those end. It is the
-    /// voter that had most, of those that have not answered: those that have are no majority.
-    fn successor(&self, ticks: u64) -> Option<u64> {
-        let raft = &self.node.raft;
-        if raft.state != StateRole::Leader || raft.election_elapsed + (ticks as usize) < ELECTION_TICKS {
-            return None;
-        }
-        let voters = self.configuration.voters.iter().filter(|voter| **voter != self.own);
-        let of_voters = voters.filter_map(|voter| Some((voter.0, raft.prs().get(voter.0)?)));
-        let silent = of_voters.filter(|(_, progress)| !progress.recent_active);
-        silent.max_by_key(|(id, progress)| (progress.matched, Reverse(*id))).map(|(id, _)| id)
-    }
-
-    /// Alone in its group, it would lead with a tail that is not durable.
-    fn waits_alone(&self) -> bool {
-        self.configuration.voters.len() == 1 && !self.unsynced.is_empty()
-    }
-
-    /// When [`Replica::tick`] is due: later where nothing is to be done before.
-    pub fn next_tick_ms(&self) -> u64 {
-        let ticks = if self.rested && self.rests() { self.rest_ticks() } else { 1 };
-        self.ticked_ms + ticks * TICK_MS
-    }
-
-    /// Ticks that may wait for each other. Those of a leader end where it looks who has answered since it looked last: answers that
-    /// come after that count for the next time.
-    fn rest_ticks(&self) -> u64 {
-        match self.role.state {
-            RoleState::Leader => {
-                let left = ELECTION_TICKS.saturating_sub(self.node.raft.election_elapsed);
-                REST_TICKS.min(left as u64).max(1)
-            }
-            RoleState::Follower { .. } | RoleState::Candidate => REST_TICKS,
-        }
-    }
-
-    /// Whether it has nothing to do by itself for a while: a follower that hears of its leader with all others of that
-    /// node, or a leader whose followers have all that there is and know it.
-    fn rests(&self) -> bool {
-        match self.role.state {
-            RoleState::Follower { .. } => {
-                self.stands_from.is_some() && self.now_ms < self.heard_ms + REST_TICKS * TICK_MS
-            }
-            RoleState::Leader => {
-                let raft = &self.node.raft;
-                let mut others = raft.prs().iter().filter(|(id, _)| **id != self.own.0);
-                let committed = raft.raft_log.committed;
-                raft.lead_transferee.is_none()
-                    && raft.pending_read_count() == 0
-                    && others.all(|(id, progress)| {
-                        self.has_everything(progress) && self.standing.contains(&(*id, committed))
-                    })
-            }
-            RoleState::Candidate => false,
-        }
-    }
-
-    /// Whether all that a leader has is committed, and a follower has it.
-    fn has_everything(&self, progress: &raft::Progress) -> bool {
-        let log = &self.node.raft.raft_log;
-        let last = log.last_index();
-        progress.state == raft::ProgressState::Replicate && progress.matched == last && log.committed == last
-    }
-
-    /// Of a heartbeat that the library wants sent, without context: whether it stands from now on; `None`: it does
-    /// already.
-    fn stand(&mut self, heartbeat: &Message) -> Option<bool> {
-        let (to, commit) = (heartbeat.to, heartbeat.commit);
-        // A leader begins to say less when it has noted that it is one. To a follower that lacks something it says all: what that one
-        // has dropped for want of room is sent again when it answers.
-        let leads = self.role.state == RoleState::Leader && heartbeat.term == self.role.term;
-        let progress = self.node.raft.prs().get(to);
-        let stands = leads
-            && commit == self.node.raft.raft_log.committed
-            && progress.is_some_and(|progress| self.has_everything(progress));
-        if stands && self.standing.contains(&(to, commit)) {
-            return None;
-        }
-        self.standing.retain(|(id, _)| *id != to);
-        if stands {
-            self.standing.push((to, commit));
-        }
-        Some(stands)
-    }
-
-    /// A heartbeat of this leader, which was just taken, stands from now on. Returns false where this replica does not
-    /// follow it, or owes another a term or a vote.
-    pub fn let_stand(&mut self, from: ReplicaId, term: u64) -> bool {
-        let follows = self.role == Role { term, state: RoleState::Follower { leader: Some(from) } };
-        if !follows || !self.unsynced.is_empty() || !self.is_taking_part() {
-            return false;
-        }
-        (self.stands_from, self.heard_ms) = (Some((from, term)), self.now_ms);
-        true
-    }
-
-    /// The term of the heartbeat that stands here; `None`: none does.
-    pub fn stands_in(&self) -> Option<u64> {
-        self.stands_from.map(|(_, term)| term)
-    }
-
-    /// The heartbeat that stands was repeated, the last time at `at_ms`. To be followed by [`Replica::tick`].
-    pub fn hear(&mut self, at_ms: u64) {
-        if self.stands_from.is_some() && at_ms > self.heard_ms {
-            (self.heard_ms, self.is_heard) = (at_ms, true);
-        }
-    }
-
-    /// A follower has answered to the heartbeat that stands.
-    pub fn note_answer(&mut self, from: ReplicaId) {
-        if self.role.state == RoleState::Leader
-            && let Some(progress) = self.node.raft.mut_prs().get_mut(from.0)
-        {
-            progress.recent_active = true;
-        }
-    }
-
-    /// A follower takes no heartbeat for one that stands: it gets the next one in full.
-    pub fn note_refusal(&mut self, from: ReplicaId) {
-        self.standing.retain(|(id, _)| *id != from.0);
-    }
-
-    /// Asks for votes now, not when the time-out ends: the leader is known to be gone.
-    pub fn campaign(&mut self) {
-        if self.is_taking_part() && !self.waits_alone() && !self.doubts() {
-            // A replica that must not campaign does not.
-            let _ = self.node.campaign();
-        }
-    }
-
-    /// The leader is known to be gone: this replica votes for another one before its lease is over. A follower within
-    /// it leaves requests for its vote without an answer.
-    pub fn expect_no_leader(&mut self) {
-        if self.is_taking_part() && self.role.state != RoleState::Leader {
-            self.node.raft.election_elapsed = self.node.raft.election_elapsed.max(ELECTION_TICKS);
-            (self.stands_from, self.is_heard, self.rested) = (None, false, false);
-        }
-    }
-
-    /// Asks for votes in the place of a leader that is known to be gone, unless votes are under way.
-    pub fn succeed(&mut self) {
-        if matches!(self.node.raft.state, StateRole::Follower | StateRole::PreCandidate) {
-            self.campaign();
-        }
     }
 
     /// Gives leadership to a voter, once that has all entries. Appends are refused meanwhile, at most an election
@@ -1313,19 +1083,6 @@ impl Replica {
 
     fn check_running(&self) -> Result<(), ReplicaError> {
         self.failed.as_ref().map_or(Ok(()), |reason| Err(ReplicaError::Failed(reason.clone())))
-    }
-
-    /// The library draws election time-outs from the thread's generator; they are drawn here instead, so that equal
-    /// seeds give equal runs. It draws whenever term or role change.
-    fn choose_election_timeout(&mut self) {
-        let state = (self.node.raft.term, self.node.raft.state);
-        if state != self.election {
-            self.election = state;
-            self.random = mix(self.random);
-            let ticks = ELECTION_TICKS + (self.random % ELECTION_TICKS as u64) as usize;
-            self.node.raft.set_randomized_election_timeout(ticks);
-            self.ask_again_soon();
-        }
     }
 
     /// Asserts what holds between any two calls.

@@ -166,7 +166,7 @@ fn after_a_panic_the_log_is_given_up_and_who_waits_is_told_by_another() {
     assert!(told.try_recv().is_err(), "not while the panic unwinds");
 
     assert!(partition.take_poisoned() && !partition.take_poisoned());
-    assert!(partition.take_log(NoLog::Offline).is_none(), "nobody gets what may be half changed");
+    assert!(partition.take_log(NoLog::Offline).is_none(), "no one gets what may be half changed");
     assert_eq!(told.try_recv(), Ok(Err(ErrorCode::KAFKA_STORAGE_ERROR)));
     assert!(!dir.stop_clean().expect("the directory works"), "the next start checks");
 }
