@@ -162,18 +162,22 @@ impl Hoarder {
 
     /// Waits until the publisher has taken what was sent, and takes what it says.
     async fn settle(&mut self) {
-        self.is_answered = false;
-        self.write(PING, 0, 0, &[7; 8]).await;
-        while !self.is_answered {
-            self.read().await;
+        // An answer to a ping may overtake the room that was given before; the answer to a second one does not.
+        for _ in 0..2 {
+            self.is_answered = false;
+            self.write(PING, 0, 0, &[7; 8]).await;
+            while !self.is_answered {
+                self.read().await;
+            }
         }
     }
 }
 
 /// Subscriptions of one connection, together with more room than their connection has.
 const HOARDERS: u32 = 8;
-/// The window of a connection, and what the publisher has read of it: each first frame.
-const KEPT_BYTES_MAX: usize = (256 << 10) + (16 << 10);
+/// The window of a connection, and what the publisher has read of it: at most a frame of each subscription. The windows of all
+/// subscriptions together are larger, by which the test fails where their connection has none.
+const KEPT_BYTES_MAX: usize = (256 << 10) + HOARDERS as usize * FRAME_BYTES;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_sends_and_does_not_read_has_little_be_kept() {
