@@ -2,17 +2,17 @@
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::unwrap_used, reason = "it is for tests")]
 
+pub(crate) mod address;
 pub(crate) mod kafka;
 pub(crate) mod logs;
 pub(crate) mod process;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+pub(crate) use address::free_address;
 use mainstem_broker::EmbeddedBroker;
 use mainstem_client::{
     Admin, ClientConfig, CommittedOffset, Consumer, ConsumerConfig, GroupConfig, GroupConsumer, GroupEvent,
@@ -243,21 +243,6 @@ pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "not within {LIMIT:?}: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-}
-
-/// An address that is this process's own: the system chooses the ports of connections from higher ones, and no other process of these
-/// tests is given it while this one lives.
-pub(crate) fn free_address() -> String {
-    const FIRST: u32 = 26_000;
-    const COUNT: u32 = 5_000;
-    // Held at another address of this machine.
-    static HELD: Mutex<Vec<TcpListener>> = Mutex::new(Vec::new());
-    let held = |port| Some((port, TcpListener::bind(format!("127.0.0.2:{port}")).ok()?));
-    let is_free = |(port, _): &(u32, TcpListener)| TcpListener::bind(format!("127.0.0.1:{port}")).is_ok();
-    let ports = (0..COUNT).map(|n| FIRST + (std::process::id() + n) % COUNT);
-    let (port, holder) = ports.filter_map(held).find(is_free).unwrap();
-    HELD.lock().unwrap().push(holder);
-    format!("127.0.0.1:{port}")
 }
 
 /// Waits until something listens at an address.
