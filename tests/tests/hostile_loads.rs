@@ -112,6 +112,8 @@ fn slow_large_produces_hold_bounded_memory_and_nobody_up() {
         let rest = request[sent..].to_vec();
         std::thread::spawn(move || {
             client.socket.set_nonblocking(false).unwrap();
+            // Of 2 GB, for which a slow disk takes its time.
+            client.socket.set_read_timeout(Some(10 * PATIENCE)).unwrap();
             client.socket.write_all(&rest).is_ok() && client.frame().is_ok()
         })
     });
