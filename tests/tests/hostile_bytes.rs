@@ -15,7 +15,7 @@ use mainstem_wire::messages::create_partitions_response::CreatePartitionsRespons
 use mainstem_wire::messages::create_topics_request::{CreatableTopic, CreateTopicsRequest};
 use mainstem_wire::messages::create_topics_response::CreateTopicsResponse;
 use mainstem_wire::sample::{Rng, Sampler};
-use mainstem_wire::{ApiKey, Decoder, ErrorCode, Message};
+use mainstem_wire::{ApiKey, Decoder, Message};
 
 /// What the broker logs when it ends a connection on its own account.
 const CLOSED: &str = "connection closed";

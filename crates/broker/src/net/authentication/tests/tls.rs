@@ -240,7 +240,7 @@ fn a_handshake_that_drips_has_the_same_deadline() {
         let sent = hello.iter().take_while(is_open).count();
         assert!(began.elapsed() >= limit, "it has its time");
         assert!(sent < hello.len(), "it goes on after its time");
-        assert!(!dripping.read(&mut [0; 1]).is_ok_and(|read| read > 0), "it is closed, unanswered");
+        assert!(!(&dripping).read(&mut [0; 1]).is_ok_and(|read| read > 0), "it is closed, unanswered");
         sent
     };
     // A machine that keeps the first byte waiting for all of that time does not do so each time.
