@@ -70,18 +70,12 @@ impl Client {
         &mut self.stream
     }
 
-    /// Whether a broker on this machine has read everything that was sent: nothing waits in its socket.
+    /// Whether a broker on this machine has read everything that was sent.
     ///
     /// # Panics
-    /// When the system does not list its connections (`/proc/net/tcp`).
+    /// As [`is_read`].
     pub fn is_read(&self) -> bool {
-        let connections = fs::read_to_string("/proc/net/tcp").expect("Linux lists its connections");
-        let port =
-            |address: io::Result<SocketAddr>| format!(":{:04X}", address.expect("it is connected").port());
-        let (ours, theirs) = (port(self.stream.local_addr()), port(self.stream.peer_addr()));
-        let mut rows = connections.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-        let row = rows.find(|row| row.len() > 4 && row[1].ends_with(&theirs) && row[2].ends_with(&ours));
-        row.is_some_and(|row| row[4].ends_with(":00000000"))
+        is_read(&self.stream)
     }
 
     /// How long to wait for a response from now on.
@@ -227,6 +221,24 @@ impl Client {
         assert_eq!(response.error_code, 0);
         response.api_keys.iter().map(|api| (api.api_key, api.min_version..=api.max_version)).collect()
     }
+}
+
+/// Whether a process on this machine has read everything that was sent: nothing waits in its socket.
+///
+/// # Panics
+/// When the system does not list its connections (`/proc/net/tcp`).
+pub fn is_read(stream: &TcpStream) -> bool {
+    let connections = fs::read_to_string("/proc/net/tcp").expect("Linux lists its connections");
+    let port = |address: io::Result<SocketAddr>| format!(":{:04X}", address.expect("it is connected").port());
+    let (ours, theirs) = (port(stream.local_addr()), port(stream.peer_addr()));
+    let rows: Vec<Vec<_>> = connections.lines().map(|line| line.split_whitespace().collect()).collect();
+    let row = |from: &str, to: &str| {
+        let is_it = |row: &&Vec<&str>| row.len() > 4 && row[1].ends_with(from) && row[2].ends_with(to);
+        rows.iter().find(is_it).and_then(|row| row[4].split_once(':'))
+    };
+    // What its peer has not taken from this one's queue is on its way.
+    let is_sent = row(&ours, &theirs).is_some_and(|(unsent, _)| unsent == "00000000");
+    is_sent && row(&theirs, &ours).is_some_and(|(_, unread)| unread == "00000000")
 }
 
 fn malformed(error: impl ToString) -> io::Error {

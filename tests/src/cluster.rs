@@ -10,9 +10,7 @@ pub mod replica;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use mainstem_client::{Admin, ClientConfig, ClusterDescription, Topic};
@@ -24,12 +22,11 @@ use self::node::{Node, Ports};
 use self::replica::ReplicaBatch;
 use crate::broker::{get, target_dir};
 use crate::kafka_node::{NEWEST, jars};
+use crate::ports::port;
 use crate::wait::eventually;
 
 /// A cluster of JVMs on a busy machine takes its time.
 const READY_MAX: Duration = Duration::from_secs(120);
-/// Below the system's own choice of ports: a client that looks for a dead node there can meet nothing but the node.
-const PORTS: std::ops::Range<u16> = 23_000..24_000;
 /// Settings of all clusters here: groups need few partitions, and no group waits longer than its test.
 const SETTINGS: [(&str, &str); 12] = [
     ("offsets.topic.num.partitions", "4"),
@@ -168,17 +165,6 @@ impl Setup {
     }
 }
 
-fn port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let begin = (std::process::id() % 50) as u16 * 20;
-    loop {
-        let number = (begin + NEXT.fetch_add(1, Ordering::Relaxed)) % (PORTS.end - PORTS.start);
-        if TcpListener::bind(("127.0.0.1", PORTS.start + number)).is_ok() {
-            return PORTS.start + number;
-        }
-    }
-}
-
 /// Running nodes and their directories, which are kept when the test fails.
 #[derive(Debug)]
 pub struct Cluster {
@@ -233,9 +219,11 @@ impl Cluster {
 
     /// Starts a node over its directory, and does not wait.
     pub fn start_node(&mut self, id: i32) {
-        let process = self.node_mut(id).start();
-        if let Some(network) = &self.network {
-            network.set_process(id, process);
+        let Cluster { nodes, network, .. } = self;
+        let node = &mut nodes[usize::try_from(id - 1).unwrap()];
+        match network {
+            Some(network) => network.start_process(id, || node.start()),
+            None => _ = node.start(),
         }
     }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -20,6 +20,7 @@ use tempfile::TempDir;
 
 use crate::broker::binary;
 use crate::dumps;
+use crate::ports::port;
 
 /// Writes and looks for what a directory has.
 const DATA: &str = "takeover/TakeoverData.java";
@@ -63,7 +64,7 @@ impl Home {
     pub fn new(name: &str, release: &Release) -> Option<Home> {
         let jars = jars(release)?;
         let dir = tempfile::Builder::new().prefix(&format!("{name}-")).tempdir().unwrap();
-        let [port, controller] = [(), ()].map(|()| free_port());
+        let [port, controller] = [(), ()].map(|()| port());
         let has_static_voters = release.has_static_voters;
         let home = Home { jars, dir, port, has_static_voters };
         fs::write(home.properties(), home.server_properties(controller)).unwrap();
@@ -486,10 +487,6 @@ fn compiled(source: &Path, jars: &Path) -> (PathBuf, String) {
         let _ = fs::remove_dir_all(&fresh);
     }
     (classes, main)
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Kafka's jars, where they and a JVM are.

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use mainstem_tests::broker::binary;
+use mainstem_tests::ports::port;
 use mainstem_tests::wait::eventually;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -32,9 +32,7 @@ struct Nodes {
 
 impl Nodes {
     fn new() -> Nodes {
-        let held: Vec<_> = (0..6).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-        let ports: Vec<_> = held.iter().map(|one| one.local_addr().expect("it is bound").port()).collect();
-        let ports = (1..).zip(ports.chunks(2)).map(|(id, pair)| (id, (pair[0], pair[1]))).collect();
+        let ports = (1..=3).map(|id| (id, (port(), port()))).collect();
         let home = tempfile::tempdir().expect("a directory can be made");
         Nodes { home, ports, running: BTreeMap::new() }
     }

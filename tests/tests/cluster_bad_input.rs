@@ -225,8 +225,8 @@ fn nodes_that_do_not_fit_are_refused_by_name() {
     // Nothing of it has done any harm.
     cluster.start_node(3);
     runtime.block_on(cluster.wait_until_in_sync(TOPIC));
-    let (succeeded, status) = tool(&cluster, &["cluster", "status"]);
-    assert!(succeeded, "{status}");
+    // A node that got no turn for a while may be one of which it is said.
+    eventually("a status without a fault", || tool(&cluster, &["cluster", "status"]).0.then_some(()));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use mainstem_client::{Admin, NewTopic};
+use mainstem_client::{Admin, Election, NewTopic};
 use mainstem_tests::broker::binary;
 use mainstem_tests::client::Client;
 use mainstem_tests::cluster::{Cluster, Setup, System};
@@ -331,15 +331,21 @@ fn a_coordinator_that_was_stopped_answers_no_offset_that_others_have_overtaken()
 /// The same of what it says of groups and transactions: another coordinator has deleted one and ended the other meanwhile.
 #[test]
 fn a_coordinator_that_was_stopped_describes_nothing_that_others_have_overtaken() {
-    let (cluster, _runtime) = start(Setup::new("cluster-stopped-groups", System::Mainstem));
+    let (cluster, runtime) = start(Setup::new("cluster-stopped-groups", System::Mainstem));
     let mut client = connect(&cluster, 1);
-    let old = wait_for(&cluster, "a coordinator", || client.find_coordinator(GROUP).ok());
+    // The coordinator, and a transactional id of the same node.
+    let (old, id) = wait_for(&cluster, "a coordinator of both", || {
+        let old = client.find_coordinator(GROUP).ok()?;
+        let mut ids = (0..100).map(|number| format!("tx-{number}"));
+        let id = ids.find(|id| Some(old) == transaction_coordinator(&cluster, &mut client, id, None));
+        if id.is_none() {
+            // Each node has some, unless one was slow and has lost its place. It is looked again whether it has that now.
+            let admin = Admin::new(cluster.client());
+            let _ = runtime.block_on(admin.elect_leaders(Election::Preferred, None));
+        }
+        Some((old, id?))
+    });
     commit(&cluster, old, 1);
-    // A transactional id of the same node.
-    let id = (0..100)
-        .map(|number| format!("tx-{number}"))
-        .find(|id| Some(old) == transaction_coordinator(&cluster, &mut client, id, None));
-    let id = id.expect("each node has some");
     let mut producer = connect(&cluster, old);
     let (producer_id, producer_epoch) = wait_for(&cluster, "a producer id", || {
         let request = InitProducerIdRequest {

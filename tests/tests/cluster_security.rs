@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use mainstem_tests::broker::binary;
+use mainstem_tests::ports::port;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -48,10 +49,7 @@ impl Nodes {
     /// With authorities; `settings` are those of all nodes.
     fn new(settings: &[(&str, &str)]) -> Nodes {
         let home = tempfile::tempdir().expect("a directory can be made");
-        let held: Vec<_> = (0..6).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-        let ports: Vec<_> = held.iter().map(|one| one.local_addr().expect("it is bound").port()).collect();
-        let ports: BTreeMap<u16, _> =
-            (1..).zip(ports.chunks(2)).map(|(id, pair)| (id, (pair[0], pair[1]))).collect();
+        let ports: BTreeMap<u16, _> = (1..=3).map(|id| (id, (port(), port()))).collect();
         let voters: Vec<_> = ports.iter().map(|(id, (_, port))| format!("{id}@127.0.0.1:{port}")).collect();
         let mut nodes = Nodes { home, ports, common: Settings::new(), running: BTreeMap::new() };
         for name in ["own", "foreign"] {
@@ -253,14 +251,15 @@ impl Nodes {
         }
     }
 
-    /// Starts node 3 as one that does not belong: it is refused, both ends say why, and it takes part in nothing.
+    /// Starts node 3 as one that does not belong: it is refused, nodes say why, and it takes part in nothing. `said` are the lines of nodes.
     #[track_caller]
-    fn refuses(&mut self, user: &str, as_stranger: &Settings, said: (&[&str], &[&str])) {
+    fn refuses(&mut self, user: &str, as_stranger: &Settings, said: &[(u16, &[&str])]) {
         self.await_leader_of_others(user);
         let (here, there) = (self.log(1).len(), self.log(3).len());
         let ready = self.start_with(3, as_stranger);
-        self.await_line(1, here, said.0);
-        self.await_line(3, there, said.1);
+        for (id, parts) in said {
+            self.await_line(*id, if *id == 3 { there } else { here }, parts);
+        }
         assert_eq!(ready.recv_timeout(Duration::from_millis(500)).ok(), None, "it is ready");
         // What is said now is for nodes alone.
         let secret = format!("for-nodes-alone-{}", self.log(3).len());
@@ -381,26 +380,28 @@ fn nodes_by_passwords_over_tls_keep_out_who_does_not_belong() {
     let foreign = stores(&nodes.path("foreign"), "node.pem");
     let foreign: Settings =
         foreign.into_iter().map(|(key, value)| (format!("listener.name.controller.{key}"), value)).collect();
-    nodes.refuses("admin", &foreign, (&["127.0.0.1", "refused", "alert"], &["no link to", "TLS"]));
+    nodes.refuses("admin", &foreign, &[(1, &["127.0.0.1", "refused", "alert"]), (3, &["no link to", "TLS"])]);
     // The certificate is right, and the password is not.
     let wrong = setting(LOGIN, login("node", "guessed"));
-    let begun = nodes.log(1).len();
     nodes.refuses(
         "admin",
         &wrong,
-        (&["127.0.0.1", "refused", "Invalid username or password"], &["no link to", "PLAIN as user node"]),
+        &[
+            (1, &["127.0.0.1", "refused", "Invalid username or password"]),
+            (3, &["no link to", "PLAIN as user node"]),
+            // It takes the links of the others, who know its certificate, and they wait for its own.
+            (1, &["nothing is sent to node 3", "until it has proven who it is"]),
+        ],
     );
-    // It takes the links of the others, who know its certificate, and they wait for its own.
-    nodes.await_line(1, begun, &["nothing is sent to node 3", "until it has proven who it is"]);
     // Everything is right, but it is not a node.
     let mallory = setting(LOGIN, login("mallory", "known"));
     nodes.refuses(
         "admin",
         &mallory,
-        (
-            &["refused", "User:mallory may not act as a node"],
-            &["no link to", "User:mallory may not act as a node"],
-        ),
+        &[
+            (1, &["refused", "User:mallory may not act as a node"]),
+            (3, &["no link to", "User:mallory may not act as a node"]),
+        ],
     );
     // A stranger that asks in clear.
     let mut open = TcpStream::connect(("127.0.0.1", nodes.ports[&1].1)).expect("it listens");
@@ -480,10 +481,10 @@ fn nodes_by_certificates_keep_out_other_certificates() {
     nodes.refuses(
         "anonymous",
         &admin,
-        (
-            &["refused", "User:CN=admin may not act as a node"],
-            &["no link to", "User:CN=admin may not act as a node"],
-        ),
+        &[
+            (1, &["refused", "User:CN=admin may not act as a node"]),
+            (3, &["no link to", "User:CN=admin may not act as a node"]),
+        ],
     );
     nodes.start(3);
 }

@@ -50,6 +50,9 @@ const ROUNDS_OF_A_LOG: u64 = 50;
 /// The broker dies after at most so many acknowledgements of one round.
 const ACKNOWLEDGEMENTS_MAX: u64 = 20_000;
 
+/// Nothing is acknowledged for so long: who acknowledges is stuck, on any machine.
+const STUCK: Duration = Duration::from_secs(30);
+
 /// What all actors of a round share.
 struct Load {
     address: String,
@@ -197,11 +200,17 @@ impl End {
     }
 }
 
-/// Waits until so many things were acknowledged, and then an instant more, so that any point of any work may be hit.
+/// Waits until so many things were acknowledged, or for a time with a slow disk, and then an instant more, so that any point of any work
+/// may be hit.
 fn wait_for_load(load: &Load, acknowledgements: u64, rng: &mut Rng) {
-    let deadline = Instant::now() + PATIENCE;
-    while load.acknowledged.load(Ordering::Relaxed) < acknowledgements {
-        assert!(Instant::now() < deadline, "the broker acknowledges nothing any more");
+    let begin = Instant::now();
+    let (mut acknowledged, mut since) = (0, begin);
+    while acknowledged < acknowledgements && begin.elapsed() < PATIENCE {
+        let now = load.acknowledged.load(Ordering::Relaxed);
+        if now > acknowledged {
+            (acknowledged, since) = (now, Instant::now());
+        }
+        assert!(since.elapsed() < STUCK, "the broker acknowledges nothing any more");
         std::thread::sleep(Duration::from_micros(200));
     }
     std::thread::sleep(Duration::from_micros(rng.below(2_000)));

@@ -5,8 +5,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
 use mainstem_records::Compression;
+use mainstem_tests::client::is_read;
 use mainstem_tests::hostile::batches::batch;
-use mainstem_tests::hostile::client::{Client, PRODUCE_VERSION, produce, request_bytes};
+use mainstem_tests::hostile::client::{Client, PATIENCE, PRODUCE_VERSION, produce, request_bytes};
 use mainstem_tests::hostile::probe::{CALM_P99, CALM_WORST, Probe};
 use mainstem_tests::hostile::victim::Victim;
 use mainstem_tests::hostile::{is_long, wait_until};
@@ -36,6 +37,7 @@ use mainstem_wire::messages::offset_commit_request::{
 use mainstem_wire::messages::offset_commit_response::OffsetCommitResponse;
 use mainstem_wire::messages::offset_fetch_request::{OffsetFetchRequest, OffsetFetchRequestGroup};
 use mainstem_wire::messages::offset_fetch_response::OffsetFetchResponse;
+use mainstem_wire::messages::produce_request::PartitionProduceData;
 use mainstem_wire::messages::sync_group_request::{SyncGroupRequest, SyncGroupRequestAssignment};
 use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
 use mainstem_wire::{Decoder, ErrorCode, Message};
@@ -110,6 +112,8 @@ fn slow_large_produces_hold_bounded_memory_and_nobody_up() {
         let rest = request[sent..].to_vec();
         std::thread::spawn(move || {
             client.socket.set_nonblocking(false).unwrap();
+            // Of 2 GB, for which a slow disk takes its time.
+            client.socket.set_read_timeout(Some(10 * PATIENCE)).unwrap();
             client.socket.write_all(&rest).is_ok() && client.frame().is_ok()
         })
     });
@@ -130,8 +134,8 @@ fn a_sender_that_stops_is_closed_when_others_wait() {
     // It announces a megabyte, sends half and stops: the budget is used up.
     stuck.socket.write_all(&1_048_576_i32.to_be_bytes()).unwrap();
     stuck.socket.write_all(&vec![0; 500_000]).unwrap();
-    // Until it is read: the first of them that needs more than the budget goes on beside it.
-    std::thread::sleep(Duration::from_millis(500));
+    // The first of them that needs more than the budget goes on beside it.
+    wait_until("half of it is read", PATIENCE, || is_read(&stuck.socket));
     let mut waiting = Client::connect(victim.address);
     let batch = batch(Compression::None, 900_000);
     assert_eq!(
@@ -266,6 +270,8 @@ fn answered_until(is_over: impl Fn() -> bool, neighbour: &mut Client, topic: &st
 
 /// More than a neighbour is answered while a request of 200 KiB is received.
 const NOT_HELD_UP: usize = 20;
+/// A loop that is held up answers no neighbour in any attempt. A machine that gives the neighbour no turn does so now and then.
+const ATTEMPTS: usize = 5;
 
 #[test]
 fn a_description_of_thousands_of_resources_holds_no_neighbour_up() {
@@ -273,13 +279,19 @@ fn a_description_of_thousands_of_resources_holds_no_neighbour_up() {
     let mut victim = Victim::start(&[ONE_LOOP]);
     let (mut asking, mut neighbour) = (Client::connect(victim.address), Client::connect(victim.address));
     neighbour.create_topic("neighbour", 1, &[]);
-    let answered = answered_meanwhile(&mut asking, &describe_groups(GROUPS), &mut neighbour, "neighbour");
-    let frame = asking.frame().unwrap();
-    let answer = DescribeConfigsResponse::decode(&mut Decoder::new(&frame[5..]), 4).unwrap();
-    assert_eq!(answer.results.len(), GROUPS);
-    assert!(answer.results.iter().all(|result| result.error_code == 0 && !result.configs.is_empty()));
-    println!("the neighbour was answered {answered} times");
-    assert!(answered >= NOT_HELD_UP, "the neighbour was answered {answered} times");
+    let mut attempt = || {
+        let answered = answered_meanwhile(&mut asking, &describe_groups(GROUPS), &mut neighbour, "neighbour");
+        let frame = asking.frame().unwrap();
+        let answer = DescribeConfigsResponse::decode(&mut Decoder::new(&frame[5..]), 4).unwrap();
+        assert_eq!(answer.results.len(), GROUPS);
+        assert!(answer.results.iter().all(|result| result.error_code == 0 && !result.configs.is_empty()));
+        println!("the neighbour was answered {answered} times");
+        answered
+    };
+    assert!(
+        (0..ATTEMPTS).any(|_| attempt() >= NOT_HELD_UP),
+        "the neighbour was answered too seldom each time"
+    );
     victim.assert_sound();
 }
 
@@ -324,25 +336,27 @@ fn topic_patterns_of_many_members_hold_no_neighbour_up() {
     // Large when compiled, and with too many states: nothing is written, so that no client waits for the disk.
     let pattern = |number: usize| format!(r"\w{{{}}}[01]*0[01]{{14}}-[0-9]+", 16 + number % 8);
     let mut members: Vec<_> = (0..MEMBERS).map(|_| Client::connect(victim.address)).collect();
-    let join_all = || {
-        for _ in 0..ROUNDS {
-            for (number, member) in members.iter_mut().enumerate() {
-                member.send(1, &join_by_pattern(number, &pattern(number))).expect("the broker reads");
-            }
-            for member in &mut members {
-                let answer =
-                    member.answer::<ConsumerGroupHeartbeatRequest<'_>>(1).expect("the broker answers");
-                assert_eq!(error_of(&answer), ErrorCode::INVALID_REGULAR_EXPRESSION);
-            }
+    let mut join_all = || {
+        for (number, member) in members.iter_mut().enumerate() {
+            member.send(1, &join_by_pattern(number, &pattern(number))).expect("the broker reads");
+        }
+        for member in &mut members {
+            let answer = member.answer::<ConsumerGroupHeartbeatRequest<'_>>(1).expect("the broker answers");
+            assert_eq!(error_of(&answer), ErrorCode::INVALID_REGULAR_EXPRESSION);
         }
     };
-    let answered = std::thread::scope(|scope| {
-        let members = scope.spawn(join_all);
-        answered_until(|| members.is_finished(), &mut client, "neighbour")
-    });
-    println!("the neighbour was answered {answered} times");
-    // A loop that matches answers the neighbour at most once between two members.
-    assert!(answered >= 4 * MEMBERS * ROUNDS, "the neighbour was answered {answered} times");
+    let answered: Vec<usize> = (0..ROUNDS)
+        .map(|_| {
+            std::thread::scope(|scope| {
+                let members = scope.spawn(&mut join_all);
+                answered_until(|| members.is_finished(), &mut client, "neighbour")
+            })
+        })
+        .collect();
+    println!("the neighbour was answered {answered:?} times");
+    // A loop that matches answers the neighbour at most once between two members, in each round. A machine may give the neighbour no
+    // turn for most of one.
+    assert!(answered.iter().any(|answered| *answered >= 4 * MEMBERS), "{answered:?} answers");
     victim.assert_sound();
 }
 
@@ -675,6 +689,41 @@ fn requests_that_name_a_hundred_thousand_things_are_answered() {
     assert!(body.len() > 100_000 * 10);
     probe.finish().assert_calm(Duration::from_millis(150), Duration::from_millis(600));
     assert_peak(&victim, 128);
+    victim.assert_sound();
+}
+
+#[test]
+fn decompression_bombs_are_refused_and_neighbours_are_served() {
+    let mut victim = Victim::start(&[ONE_LOOP]);
+    let mut client = Client::connect(victim.address);
+    client.create_topic("bombs", 20, &[]);
+    let bombs = [Compression::Gzip, Compression::Zstd, Compression::Lz4].map(|codec| batch(codec, 100 << 20));
+    victim.reset_memory_peak();
+    let probe = Probe::start(victim.address, "probe");
+    for bomb in bombs.iter().filter(|bomb| bomb.len() < 1 << 20).cycle().take(30) {
+        let error = client.produce("bombs", 0, 1, bomb);
+        assert_ne!(error, ErrorCode::NONE, "a batch of {} bytes", bomb.len());
+    }
+    // Many in one request, which are just small enough: each may hold up the others, all together may not.
+    let heavy = batch(Compression::Gzip, 60 << 20);
+    for (batch, acks) in [(&heavy, 1), (&heavy, -1), (&heavy, 0), (&bombs[0], 1), (&bombs[0], 0)] {
+        let mut request = produce("bombs", 0, acks, batch);
+        let partition = request.topic_data[0].partition_data[0].clone();
+        let of_index = |index| PartitionProduceData { index, ..partition.clone() };
+        request.topic_data[0].partition_data = (0..20).map(of_index).collect();
+        client.send(PRODUCE_VERSION, &request).unwrap();
+        if acks != 0 {
+            let frame = client.frame().unwrap();
+            assert!(frame.len() > 20 * 20, "every one is answered");
+        } else if std::ptr::eq(batch, &heavy) {
+            client.ask(0, &ApiVersionsRequest::default());
+        } else {
+            assert!(client.is_closed(), "a client that wants no answer learns by losing its connection");
+        }
+    }
+    probe.measure(10);
+    probe.finish().assert_calm(Duration::from_millis(100), Duration::from_millis(300));
+    assert_peak(&victim, 32);
     victim.assert_sound();
 }
 

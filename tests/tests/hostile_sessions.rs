@@ -41,6 +41,22 @@ fn connect(address: &str, tls: Tls) -> Result<(), Error> {
     runtime.block_on(async { Admin::connect(config).await.map(|_| ()) })
 }
 
+/// Waits for a line with all of these; returns it.
+fn await_line(broker: &Broker, parts: &[&str]) -> String {
+    within(RELOADED_MAX, &format!("a line of the log with {parts:?}"), || {
+        let log = broker.log();
+        let line = log.lines().find(|line| parts.iter().all(|part| line.contains(part)));
+        line.map(str::to_owned)
+    })
+}
+
+/// Puts another file in the place of one, as a person does who replaces a store: it is whole whenever it is read.
+fn replace(path: &str, bytes: &[u8]) {
+    let new = format!("{path}.new");
+    std::fs::write(&new, bytes).expect("it can be written");
+    std::fs::rename(new, path).expect("it can be renamed");
+}
+
 fn await_lines(broker: &Broker, what: &str, count: usize) {
     within(RELOADED_MAX, &format!("the log says {count} times {what:?}"), || {
         (broker.log().matches(what).count() >= count).then_some(())
@@ -123,7 +139,7 @@ fn stores_that_cannot_be_used_are_reported_and_those_before_stay() {
     of_pem().expect("it is served");
 
     // The key has another password than the configuration says; the key is that of another certificate.
-    std::fs::copy(fixture("jks-keypass.jks"), &store).expect("it can be copied");
+    replace(&store, &std::fs::read(fixture("jks-keypass.jks")).expect("it can be read"));
     let text = |dir: &Path| std::fs::read_to_string(dir.join("server.pem")).expect("it was made");
     let part = |text: &str, what: &str| {
         let (begin, end) = (format!("-----BEGIN {what}"), format!("-----END {what}"));
@@ -132,12 +148,9 @@ fn stores_that_cannot_be_used_are_reported_and_those_before_stay() {
         format!("{}{end}-----\n", &text[from..to])
     };
     let mixed = part(&text(&other), "PRIVATE KEY") + &part(&text(&own), "CERTIFICATE");
-    std::fs::write(&pem, mixed).expect("it can be written");
-    await_lines(&broker, "the key stores have changed and cannot be used: ", 2);
-    let log = broker.log();
+    replace(&pem, mixed.as_bytes());
     for (listener, why) in [("STORE", "the key's password is wrong"), ("PEM", "key")] {
-        let line = log.lines().find(|line| line.contains("cannot be used") && line.contains(listener));
-        let line = line.unwrap_or_else(|| panic!("nothing about {listener}: {log}"));
+        let line = await_line(&broker, &[listener, "the key stores have changed and cannot be used: "]);
         assert!(line.contains(why) && line.contains("connections go on with those before them"), "{line}");
         assert!(!line.contains("secret1"), "{line}");
     }

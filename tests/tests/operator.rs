@@ -4,27 +4,25 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use mainstem_tests::broker::{Broker, Setup, binary};
 use mainstem_tests::client::Client;
+use mainstem_tests::ports::port;
 use mainstem_tests::wait::{PATIENCE, eventually};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// `/health` is answered in this time, whatever else is connected.
-const AT_ONCE: Duration = Duration::from_secs(4);
+/// `/health` is answered in this time, whatever else is connected: the places of all that wait would take longer to get free. The most of
+/// it is for a busy machine.
+const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// A start that was asked to end has ended by then.
 const LET_GO: Duration = Duration::from_secs(15);
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 /// Status and body of GET; none if there is no answer.
 fn get(address: &str, path: &str) -> Option<(u16, String)> {
@@ -178,7 +176,7 @@ fn wait_for_recovery(http: &str) -> Value {
 #[test]
 fn a_recovery_is_reported_and_then_it_is_over() {
     let (broker, pipe) = slow_to_recover("operator-recovery");
-    let http = format!("127.0.0.1:{}", free_port());
+    let http = format!("127.0.0.1:{}", port());
     let mut process = Process::start(&broker.data_dir(), &http, Stdio::inherit());
     let report = wait_for_recovery(&http);
     assert!(report["logs_open"].as_u64().unwrap() < 3 && report["bytes_checked"].is_u64(), "{report}");
@@ -198,7 +196,7 @@ fn release(pipe: &Path) {
 #[test]
 fn a_recovery_is_broken_off_by_a_signal() {
     let (mut broker, pipe) = slow_to_recover("operator-broken-off");
-    let http = format!("127.0.0.1:{}", free_port());
+    let http = format!("127.0.0.1:{}", port());
     let mut process = Process::start(&broker.data_dir(), &http, Stdio::piped());
     wait_for_recovery(&http);
     let begin = Instant::now();
@@ -217,7 +215,7 @@ fn a_recovery_is_broken_off_by_a_signal() {
 #[test]
 fn a_recovery_that_hangs_does_not_hold_up_the_end() {
     let (mut broker, pipe) = slow_to_recover("operator-hangs");
-    let http = format!("127.0.0.1:{}", free_port());
+    let http = format!("127.0.0.1:{}", port());
     let mut process = Process::start(&broker.data_dir(), &http, Stdio::inherit());
     wait_for_recovery(&http);
     let begin = Instant::now();

@@ -120,9 +120,11 @@ async fn a_password_is_shown_by_each_mechanism(world: SecuredWorld) {
 }
 
 /// Eight times as long as a session lasts. What is not renewed is closed by the broker, and the client connects anew: that
-/// happens to nearly none, which a machine that stands still for a moment may cause.
+/// happens to nearly none, but where the machine stands still for a moment.
 async fn sessions_are_renewed_under_load(world: SecuredWorld) {
     const RENEWALS: u32 = 8;
+    /// What may take the time in which a session is renewed.
+    const STANDSTILL: Duration = Duration::from_millis(250);
     world.world.create(1, &[]).await;
     let connections = world.counted();
     let config = connections.client.clone().sasl(Sasl::scram_sha_512(USER.0, USER.1));
@@ -147,9 +149,12 @@ async fn sessions_are_renewed_under_load(world: SecuredWorld) {
     });
     let producer = Producer::new(ProducerConfig::new(config)).unwrap();
     let (began, mut sent, mut first) = (Instant::now(), Vec::new(), None);
+    let mut standstills = 0;
     while began.elapsed() < SESSION * RENEWALS {
         sent.push(producer.send(Record::new(topic.clone(), sent.len().to_string())).await.unwrap());
+        let asked = Instant::now();
         tokio::time::sleep(Duration::from_millis(2)).await;
+        standstills += usize::from(asked.elapsed() > STANDSTILL);
         if first.is_none() && began.elapsed() > SESSION / 2 {
             first = Some(connections.count());
         }
@@ -161,8 +166,9 @@ async fn sessions_are_renewed_under_load(world: SecuredWorld) {
     count.send(Some(all)).unwrap();
     tokio::time::timeout(Duration::from_secs(60), reader).await.expect("all is read").unwrap();
     let anew = connections.count() - first.expect("it takes more than half a session");
+    // A machine that stands still ends a session of either client.
     assert!(
-        anew <= RENEWALS as usize / 2,
-        "{anew} connections were made anew in {RENEWALS} sessions of two clients"
+        anew <= RENEWALS as usize / 2 + 2 * standstills,
+        "{anew} connections were made anew in {RENEWALS} sessions of two clients, and {standstills} standstills"
     );
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use futures_util::Stream as FuturesStream;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
 use tonic::metadata::MetadataMap;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status, Streaming};
@@ -227,7 +227,7 @@ impl Publisher {
             streams,
             judge,
             sessions: Places::new(sessions_max, "instances are connected to this publisher"),
-            replays: Arc::new(Semaphore::new(REPLAYS_MAX)),
+            replays: Places::new(REPLAYS_MAX, "replays are under way"),
             stops: stops.clone(),
         });
         let server = Server::builder()
@@ -260,6 +260,7 @@ impl Publisher {
             syncs.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             let mut looks = tokio::time::interval(LOOK_AT_FILES_EVERY);
             looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            let mut syncing = JoinSet::new();
             let ended = loop {
                 tokio::select! {
                     ended = &mut served => break ended,
@@ -276,11 +277,23 @@ impl Publisher {
                     }
                     _ = syncs.tick() => {
                         let shared = shared.clone();
-                        // Nothing waits for it, and what it reports is in the log.
-                        drop(tokio::task::spawn_blocking(move || shared.sync()));
+                        // What it reports is in the log.
+                        while syncing.try_join_next().is_some() {}
+                        syncing.spawn_blocking(move || shared.sync());
                     }
                 }
             };
+            // The tasks of connections that have ended, and syncs under way, have the journals open for a moment longer.
+            let are_closed = async {
+                shared.sessions.all_free().await;
+                shared.replays.all_free().await;
+                while syncing.join_next().await.is_some() {}
+            };
+            if tokio::time::timeout(DRAIN_WITHIN, are_closed).await.is_err() {
+                tracing::warn!(
+                    "calls have not ended within {DRAIN_WITHIN:?}: the journals stay open until they do"
+                );
+            }
             shared.tick();
             shared.sync();
             ended.map_err(|error| DirectError::Unreachable {
@@ -359,7 +372,8 @@ impl Serving {
         self.address
     }
 
-    /// Ends all subscriptions, which consumers take up again when the next one serves, and waits for that.
+    /// Ends all subscriptions, which consumers take up again when the next one serves, and waits for that: behind it nothing that was
+    /// served has a journal open.
     ///
     /// # Errors
     /// Why it had ended before.
@@ -406,7 +420,7 @@ struct Shared {
     /// Places for instances.
     sessions: Places,
     /// Places for replays.
-    replays: Arc<Semaphore>,
+    replays: Places,
     stops: watch::Receiver<bool>,
 }
 
@@ -486,9 +500,7 @@ impl Shared {
             Grant::Everything => None,
             Grant::Only(filter) => Some(filter),
         };
-        let place = self.replays.clone().try_acquire_owned().map_err(|_| {
-            Status::resource_exhausted(format!("{REPLAYS_MAX} replays are under way, which is the most"))
-        })?;
+        let place = self.replays.take()?;
         Replaying::open(self.stream(&asked.stream)?.clone(), asked, granted, self.stops.clone(), place)
     }
 
@@ -561,8 +573,12 @@ impl Service for Shared {
         let place = self.sessions.take()?;
         let session = self.open_session(request, &mut asked).await;
         let session = asked.log(session)?;
-        let frames = futures_util::stream::unfold((session, place), |(mut session, place)| async {
-            session.next_frame().await.map(|frame| (frame, (session, place)))
+        let frames = futures_util::stream::unfold(Some((session, place)), |state| async {
+            let (mut session, place) = state?;
+            let frame = session.next_frame().await?;
+            // Behind an error it is over, and has ended before that is sent.
+            let state = frame.is_ok().then_some((session, place));
+            Some((frame, state))
         });
         Ok(Response::new(Frames { frames: Box::pin(frames), consumer: asked.consumer, peer: asked.peer }))
     }

@@ -51,6 +51,11 @@ fn at(serving: &Serving) -> Address {
     Address::new(&format!("grpc://localhost:{}", serving.address().port())).unwrap()
 }
 
+/// An address that no other takes between two publishers.
+fn own_place() -> String {
+    format!("127.0.0.1:{}", support::free_port())
+}
+
 /// Starts where another one was a moment ago.
 async fn start_at(address: SocketAddr, publisher: impl Fn() -> Publisher) -> Serving {
     let deadline = tokio::time::Instant::now() + support::DEADLINE;
@@ -156,7 +161,7 @@ async fn a_consumer_shows_the_certificate_that_is_there_when_it_connects() {
             Ok(Grant::Everything)
         })
     };
-    let mut serving = publisher().start("127.0.0.1:0").await.unwrap();
+    let mut serving = publisher().start(&own_place()).await.unwrap();
     let address = at(&serving).tls(&known.authority).identity_files(&files.certificate, &files.key);
     let mut reader = Reader::new(ConsumerConfig::new(address, "cart", "analytics"));
     journal.append("key", "1").await.unwrap();
@@ -187,7 +192,7 @@ async fn a_consumer_that_had_a_connection_waits_for_a_certificate_that_it_accept
     let (known, other) = (certificates(), certificates());
     let publisher =
         |shown: &(String, String)| Publisher::new().stream(&journal).tls(shown.0.clone(), shown.1.clone());
-    let serving = publisher(&known.server).start("127.0.0.1:0").await.unwrap();
+    let serving = publisher(&known.server).start(&own_place()).await.unwrap();
     let place = serving.address();
     let mut reader = Reader::new(ConsumerConfig::new(at(&serving).tls(&known.authority), "cart", "waits"));
     journal.append("key", "1").await.unwrap();

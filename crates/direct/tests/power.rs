@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::net::TcpListener;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -286,14 +285,6 @@ fn missing(seen: &[(i64, String)], events: &BTreeMap<i64, String>) -> Vec<(i64, 
     seen.iter().filter(|(offset, value)| events.get(offset) != Some(value)).cloned().collect()
 }
 
-/// Another one for each test.
-fn address(first: u32) -> String {
-    // A port that no connection of this machine takes while the publisher is away: the system chooses those from higher ones.
-    let is_free = |port: &u32| TcpListener::bind(format!("127.0.0.1:{port}")).is_ok();
-    let port = (0..500).map(|n| first + (std::process::id() + n) % 500).find(is_free).unwrap();
-    format!("127.0.0.1:{port}")
-}
-
 /// How long the list of handled events is.
 fn handled_bytes(directory: &Path) -> u64 {
     fs::metadata(directory.join("handled")).map_or(0, |metadata| metadata.len())
@@ -320,7 +311,7 @@ fn no_power_cut_takes_back_what_a_consumer_has_seen() {
     eprintln!("seed {seed}, {cuts} power cuts");
     let dir = tempfile::tempdir().unwrap();
     let (journal, disk) = (dir.path().join(JOURNAL), dir.path().join(DISK));
-    let address = address(27_000);
+    let address = format!("127.0.0.1:{}", support::free_port());
     let dice = &mut Dice(seed);
     fs::create_dir(&disk).unwrap();
     let consumer = Process::start(dir.path(), &address, "consumer", None);
@@ -366,7 +357,7 @@ fn keep(directory: &Path, disk: &Path) {
 fn where_events_are_shown_before_they_are_synced_a_power_cut_ends_the_consumer() {
     let dir = tempfile::tempdir().unwrap();
     let (journal, disk) = (dir.path().join(JOURNAL), dir.path().join(DISK));
-    let address = address(27_500);
+    let address = format!("127.0.0.1:{}", support::free_port());
     fs::create_dir(&disk).unwrap();
     let consumer = Process::start(dir.path(), &address, "consumer", None);
     for cut in 0.. {

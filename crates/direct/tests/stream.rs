@@ -10,7 +10,8 @@ use futures_util::future::join_all;
 use mainstem_direct::proto::manage_request::Action;
 use mainstem_direct::proto::{self, reset::To};
 use mainstem_direct::{
-    Call, ConsumerConfig, ConsumerEvent, DirectError, Done, Grant, NewEvent, Publisher, Transformed, criteria,
+    Admin, Call, ConsumerConfig, ConsumerEvent, DirectError, Done, Grant, NewEvent, Publisher, Transformed,
+    criteria,
 };
 use support::{DEADLINE, Reader, address, admin, config, open, serve, serve_at, until};
 
@@ -174,6 +175,15 @@ async fn a_filter_holds_from_the_offset_that_is_named_and_outlives_all() {
     drop(serving);
 }
 
+/// Waits until the publisher knows that the only consumer has done what is before an offset.
+async fn until_done(admin: &mut Admin, offset: i64) {
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    while admin.describe("cart").await.unwrap()[0].consumers[0].offset < offset {
+        assert!(tokio::time::Instant::now() < deadline, "what is before {offset} is done");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// What a reader gets to know of the filter.
 async fn filtered_from(reader: &mut Reader) -> i64 {
     loop {
@@ -260,6 +270,7 @@ async fn consumers_are_managed_while_they_run_and_while_nothing_does() {
     let mut reader = Reader::new(config(serving.address(), "cart"));
     reader.read(10).await;
     let mut admin = admin(serving.address()).await;
+    until_done(&mut admin, 10).await;
     let paused = admin.manage("cart", "analytics", Action::Pause(proto::Pause {})).await.unwrap().unwrap();
     assert!(paused.paused);
     journal.append("key", "10").await.unwrap();

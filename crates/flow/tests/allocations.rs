@@ -12,8 +12,12 @@ use mainstem_client::{FetchedBatch, TopicPartition};
 use mainstem_flow::{Msg, Raw, Route, TestPartition};
 use mainstem_records::{BatchBuilder, BatchOptions};
 use support::{World, eventually};
+use tokio::sync::Mutex;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+/// One test at a time: those of the other would count.
+static TURN: Mutex<()> = Mutex::const_new(());
 
 thread_local! {
     /// Those of this thread alone.
@@ -60,6 +64,7 @@ fn batch(base_offset: i64, messages: i64) -> FetchedBatch {
 /// The task of a partition by itself: a batch of one message takes as many allocations as one of two thousand.
 #[test]
 fn a_batch_is_what_is_allocated_for_and_not_its_messages() {
+    let _turn = TURN.blocking_lock();
     let at_once = Route::topic("lines", |_: Msg<Raw>| std::future::ready(()));
     let waits = Route::topic("lines", |_: Msg<Raw>| async { tokio::task::yield_now().await });
     for (name, route) in [("done at once", at_once), ("waits", waits)] {
@@ -76,6 +81,7 @@ fn a_batch_is_what_is_allocated_for_and_not_its_messages() {
 #[tokio::test]
 async fn nothing_is_allocated_for_a_message() {
     const MESSAGES: u64 = 200_000;
+    let _turn = TURN.lock().await;
     let world = World::start();
     world.create("lines", 1).await;
     for number in 0..MESSAGES {

@@ -349,7 +349,7 @@ async fn a_batch_that_fails_runs_again_one_by_one_but_for_what_is_marked() {
     world.create("lines", 1).await;
     let seen: Seen<Vec<String>> = Arc::default();
     let own = seen.clone();
-    let route = Route::batches("lines", 4, Duration::from_secs(5), move |lines: Batch<Text>| {
+    let route = Route::batches("lines", 4, Duration::from_secs(600), move |lines: Batch<Text>| {
         let seen = own.clone();
         async move {
             let all: Vec<String> = lines.messages().iter().map(|line| (**line).clone()).collect();

@@ -1,6 +1,8 @@
 //! Handlers over streams of publishers: the two programs of the README as two processes, and what handlers promise.
 #![allow(clippy::unwrap_used, clippy::print_stdout, unreachable_pub)]
 
+#[path = "support/address.rs"]
+mod address;
 #[path = "brokerless/consumer.rs"]
 mod consumer;
 #[path = "support/logs.rs"]
@@ -92,7 +94,7 @@ fn the_programs_of_the_readme_are_two_processes() {
 
 async fn serve(directory: &Path) -> (Journal, Serving, String) {
     let journal = Journal::open(directory.join("cart")).unwrap();
-    let serving = Publisher::new().stream(&journal).start("127.0.0.1:0").await.unwrap();
+    let serving = Publisher::new().stream(&journal).start(&address::free_address()).await.unwrap();
     let url = format!("grpc://{}", serving.address());
     (journal, serving, url)
 }

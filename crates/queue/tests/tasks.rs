@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::stream::StreamExt;
 use mainstem_queue::{AsyncTailer, Options, Queue, Start};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 struct Unpark(Thread);
 
@@ -35,8 +35,17 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Tests count threads of this process, and so take turns.
-static TURN: Mutex<()> = Mutex::new(());
+/// Tests count threads of this process, and so take turns; a turn begins when those of the one before are gone.
+fn take_turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while bells() > 0 {
+        assert!(Instant::now() < deadline, "a thread has not ended");
+        thread::yield_now();
+    }
+    turn
+}
 
 /// How many threads of queues sleep for tasks.
 fn bells() -> usize {
@@ -52,7 +61,7 @@ async fn next_text(tailer: &mut AsyncTailer) -> String {
 
 #[test]
 fn tasks_of_many_tailers_are_woken_by_one_thread_and_miss_nothing() {
-    let _turn = TURN.lock();
+    let _turn = take_turn();
     const TAILERS: usize = 50;
     const MESSAGES: usize = 2_000;
     let dir = tempfile::tempdir().unwrap();
@@ -88,7 +97,7 @@ fn tasks_of_many_tailers_are_woken_by_one_thread_and_miss_nothing() {
 
 #[test]
 fn a_future_that_is_dropped_takes_no_message_and_a_named_tailer_goes_on() {
-    let _turn = TURN.lock();
+    let _turn = take_turn();
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::open(dir.path()).unwrap();
     let mut tailer = queue.tailer("me").unwrap().into_async();
@@ -110,7 +119,7 @@ fn a_future_that_is_dropped_takes_no_message_and_a_named_tailer_goes_on() {
 
 #[test]
 fn tasks_wait_for_syncs_and_without_write_permission() {
-    let _turn = TURN.lock();
+    let _turn = take_turn();
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::open(dir.path()).unwrap();
     queue.append("one").unwrap();
@@ -145,7 +154,7 @@ impl Wake for DropWhenWoken {
 
 #[test]
 fn the_last_tailer_may_end_on_the_thread_that_wakes_it() {
-    let _turn = TURN.lock();
+    let _turn = take_turn();
     let dir = tempfile::tempdir().unwrap();
     let writing = Queue::open(dir.path()).unwrap();
     let mut tailer = Queue::open(dir.path()).unwrap().reader(Start::Latest).unwrap().into_async();
@@ -154,7 +163,7 @@ fn the_last_tailer_may_end_on_the_thread_that_wakes_it() {
     assert!(pin!(tailer.next()).poll(&mut Context::from_waker(&waker)).is_pending());
     *owner.0.lock() = Some(tailer);
     writing.append("wake up").unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while owner.0.lock().is_some() || bells() > 0 {
         assert!(Instant::now() < deadline, "the thread has not ended");
         thread::yield_now();

@@ -13,10 +13,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::node::Ports;
-use super::port;
+use crate::ports::port;
 
 /// A node dials and closes at once now and then.
 const OWNER_MAX: Duration = Duration::from_millis(200);
+/// It is looked for so often at least, however slow each look is: a list of connections that change may leave one out.
+const LOOKS_MIN: usize = 20;
 /// Clients are no node.
 const CLIENT: i32 = 0;
 
@@ -62,8 +64,10 @@ impl Network {
         &self.ports
     }
 
-    pub(super) fn set_process(&self, id: i32, process: u32) {
-        self.shared.state.lock().unwrap().processes[usize::try_from(id - 1).unwrap()] = process;
+    /// Has a node's process be known before any of its connections is looked at.
+    pub(super) fn start_process(&self, id: i32, start: impl FnOnce() -> u32) {
+        let mut state = self.shared.state.lock().unwrap();
+        state.processes[usize::try_from(id - 1).unwrap()] = start();
     }
 
     pub(super) fn cut(&self, from: i32, to: i32) {
@@ -125,18 +129,19 @@ impl Shared {
 /// The node whose process has the other end of a connection.
 fn owner(here: SocketAddr, there: SocketAddr, shared: &Shared) -> i32 {
     let deadline = Instant::now() + OWNER_MAX;
-    loop {
+    for look in 1.. {
         if let Some(inode) = inode(there.port(), here.port()) {
             let processes = shared.state.lock().unwrap().processes.clone();
             let link = format!("socket:[{inode}]");
             let found = (1..).zip(processes).find(|(_, process)| has_open(*process, &link));
             return found.map_or(CLIENT, |(id, _)| id);
         }
-        if Instant::now() > deadline {
-            return CLIENT;
+        if look >= LOOKS_MIN && Instant::now() > deadline {
+            break;
         }
         thread::sleep(Duration::from_millis(2));
     }
+    CLIENT
 }
 
 /// The inode of the socket between two ports of this machine, of the side that has the first one.

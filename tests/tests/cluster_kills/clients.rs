@@ -243,22 +243,27 @@ pub(crate) trait Notes {
 /// its notes begin anew.
 pub(crate) async fn keep_running<N: Notes>(
     run: &Run,
-    name: &str,
+    program_name: &str,
     start: impl Fn(&str) -> Program,
     notes: impl Fn() -> N,
 ) {
     let mut starts = 0;
     while !run.is_in(Phase::Stop) {
         starts += 1;
-        let name = format!("{name}-{starts}");
+        let name = format!("{program_name}-{starts}");
         let (mut program, mut notes) = (start(&name), notes());
         while !run.is_in(Phase::Stop) && !program.has_ended() {
             let questions = notes.take(program.lines());
+            run.looked_at(program_name);
             program.answer(questions);
             tokio::time::sleep(LOOK_AGAIN).await;
         }
         let is_early = !run.is_in(Phase::Stop);
-        let is_good = program.end(|lines| _ = notes.take(lines)).await;
+        let take = |lines| {
+            notes.take(lines);
+            run.looked_at(program_name);
+        };
+        let is_good = program.end(take).await;
         if is_early || !is_good {
             run.report(format!("{name} has ended by itself"));
         }

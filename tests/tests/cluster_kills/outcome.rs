@@ -19,8 +19,6 @@ use crate::run::{IN, OUT, Phase, RESUME_MAX, Run, group_name, number, partitions
 const LAST_READERS: u64 = 9;
 /// How often something is looked at that is not announced.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// After the commits of a group have come to the end.
-const SETTLE: Duration = Duration::from_millis(200);
 /// Violations that a failure shows.
 const SHOWN_MAX: usize = 20;
 
@@ -102,8 +100,8 @@ async fn wait_for_group(
         );
         tokio::time::sleep(LOOK_AGAIN).await;
     }
-    // What members wrote down before they committed is read by then.
-    tokio::time::sleep(SETTLE).await;
+    // Members write down what they read before they commit it.
+    run.wait_for_notes(cluster).await;
     look_at_commits(run, admin, process, group, topic).await;
     for partition in partitions(topic) {
         let place = (number(&partition), ends[&partition]);

@@ -82,6 +82,8 @@ pub(crate) struct Run {
     /// For each partition that producers write to, when the newest record was sent that is acknowledged, in ms.
     acknowledged_ms: [AtomicU64; PARTITIONS as usize],
     clients: Mutex<Progress>,
+    /// How often it was looked at what programs of real clients write down, by their names.
+    looks: Mutex<BTreeMap<String, u64>>,
     /// What programs of real clients were told that is an error to them.
     errors: Mutex<Vec<String>>,
 }
@@ -98,6 +100,7 @@ impl Run {
             transactions: AtomicU64::new(0),
             acknowledged_ms: Default::default(),
             clients: Mutex::default(),
+            looks: Mutex::default(),
             errors: Mutex::default(),
         }
     }
@@ -192,6 +195,11 @@ impl Run {
         *clients.commits.get_mut(name).expect("its progress is expected") += 1;
     }
 
+    /// All that a program had written down when a look at it began is in the history.
+    pub(crate) fn looked_at(&self, program: &str) {
+        *self.looks.lock().expect("no actor panics with it").entry(program.to_owned()).or_default() += 1;
+    }
+
     /// How far real clients are.
     pub(crate) fn progress(&self) -> Progress {
         let value = self.value();
@@ -257,6 +265,16 @@ impl Run {
         if !last.is_empty() {
             eprintln!("real clients have gone on after {:?}, the last: {}", begun.elapsed(), last.join(", "));
         }
+    }
+
+    /// Waits until all that programs of real clients have written down by now is in the history.
+    pub(crate) async fn wait_for_notes(&self, cluster: &Cluster) {
+        let looks = || self.looks.lock().expect("no actor panics with it").clone();
+        let before = looks();
+        // One look may have begun before.
+        let are_taken =
+            || looks().iter().all(|(name, now)| *now >= before.get(name).copied().unwrap_or(0) + 2);
+        self.wait_for("looks at what programs write down", cluster, are_taken).await;
     }
 
     async fn wait_for(&self, what: &str, cluster: &Cluster, mut has_come: impl FnMut() -> bool) {

@@ -19,6 +19,8 @@ use mainstem_wire::messages::incremental_alter_configs_request::{
 use super::{TOPIC, broker_with_topic, logged, place, produce};
 
 const RATE: &str = "replica.alter.log.dirs.io.max.bytes.per.second";
+/// Of moves that are looked at while they are on their way: what they move takes far longer than a busy machine keeps a look waiting.
+const SLOW: &str = "250000";
 
 /// Moves under a writer and a reader.
 const MOVES: usize = 12;
@@ -146,7 +148,7 @@ fn a_move_can_be_watched_taken_back_and_survives_a_kill() {
     for _ in 0..40 {
         produce(&mut client, 0, 100_000);
     }
-    alter_rate(&mut client, Some("1000000"));
+    alter_rate(&mut client, Some(SLOW));
     let from = place(&client.log_dirs().unwrap(), 0);
     let begin = |client: &mut Client, to: PathBuf| {
         client.move_partition(TOPIC, 0, &to).unwrap();
@@ -203,7 +205,7 @@ fn a_topic_can_be_deleted_while_it_moves() {
     for _ in 0..20 {
         produce(&mut client, 0, 100_000);
     }
-    alter_rate(&mut client, Some("1000000"));
+    alter_rate(&mut client, Some(SLOW));
     let from = place(&client.log_dirs().unwrap(), 0);
     client.move_partition(TOPIC, 0, &broker.log_dir(1 - from)).unwrap();
     client.delete_topic(TOPIC).unwrap();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use mainstem_tests::broker::{Broker, Setup};
 use mainstem_tests::kafka::batch;
+use mainstem_tests::wait::eventually;
 
 use crate::{TOPIC, broker_with_topic};
 
@@ -176,13 +177,14 @@ fn want_of_descriptors_costs_no_time() {
     let broker = Setup::new("metrics-descriptors").start();
     broker.limit_open_files(3);
     let waiting = connect_to_http(&broker, 1);
-    let (before, begin) = (broker.ticks(), Instant::now());
-    // Nothing can be waited for: it is to do nothing.
-    std::thread::sleep(Duration::from_secs(1));
-    let used = broker.ticks() - before;
-    // Of a hundred a second; the sleep may have taken longer.
-    let (took, most) = (begin.elapsed(), begin.elapsed().as_secs() * 8);
-    assert!(used < most, "{used} ticks in {took:?} for a connection that cannot be accepted");
+    // Nothing can be waited for: it is to do nothing. In the first second it may be about something that it does once.
+    eventually("a second without work for a connection that cannot be accepted", || {
+        let (before, begin) = (broker.ticks(), Instant::now());
+        std::thread::sleep(Duration::from_secs(1));
+        let used = broker.ticks() - before;
+        // Of a hundred a second; the sleep may have taken longer.
+        (used < begin.elapsed().as_secs() * 8).then_some(())
+    });
     broker.limit_open_files(1000);
     drop(waiting);
     assert!(broker.http("/health").contains("ok"));

@@ -86,8 +86,11 @@ fn a_transaction_without_its_id_or_with_another_producer_is_refused() {
 #[test]
 fn a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() {
     let broker = broker();
-    let mut slow = producer(&broker, "slow", 100);
-    slow.send(TOPIC, 0, &[b"never"]).expect("it is written");
+    // Its time may be over before the record is written.
+    let mut slow = eventually("a record is written in time", || {
+        let mut slow = producer(&broker, "slow", 500);
+        slow.send(TOPIC, 0, &[b"never"]).is_ok().then_some(slow)
+    });
     let mut client = broker.connect();
     eventually("it is aborted", || (state(&mut client, "slow") == "CompleteAbort").then_some(()));
     match slow.end(true) {

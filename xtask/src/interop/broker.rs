@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,6 +16,10 @@ use crate::workspace;
 
 /// Partitions of a topic that a client brings into being by using it, and of all others, too.
 pub(crate) const PARTITIONS: i32 = 6;
+
+/// Below the system's own choice of ports: clients that look for a broker that was killed meet nothing but the broker, and no connection
+/// of theirs takes its place.
+const PORTS: Range<u16> = 27_000..30_000;
 
 const START_DEADLINE: Duration = Duration::from_secs(150);
 const STOP_DEADLINE: Duration = Duration::from_secs(150);
@@ -194,7 +200,13 @@ impl Broker {
     }
 }
 
-/// A port of this machine that nothing listens on now.
+/// A port of this machine that nothing listens on now, and that is given out once.
 pub(crate) fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let count = PORTS.end - PORTS.start;
+    let begin = (std::process::id() % u32::from(count)) as u16;
+    let mut ports =
+        (0..count).map(|_| PORTS.start + (begin + NEXT.fetch_add(1, Ordering::Relaxed) % count) % count);
+    let free = ports.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok());
+    free.with_context(|| format!("all ports of {PORTS:?} are taken"))
 }

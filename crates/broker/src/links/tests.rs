@@ -217,9 +217,13 @@ fn check_catch_up(begin: impl Fn() -> Cluster) {
 }
 
 fn one_leader_keeps_to_the_rate(mut cluster: Cluster) -> bool {
+    /// Acknowledgements of which it is known how long they take.
+    const USUAL: u64 = 10;
     let leader = cluster.leader();
     let away = (leader + 1) % 3;
-    assert_eq!(cluster.produce(leader, 0), Ok(()));
+    if cluster.produce(leader, 0).is_err() {
+        return false;
+    }
     let epoch = cluster.partition(leader).leadership().epoch;
     let is_led = |cluster: &Cluster| {
         let leadership = cluster.partition(leader).leadership();
@@ -229,6 +233,15 @@ fn one_leader_keeps_to_the_rate(mut cluster: Cluster) -> bool {
     wait_for("out of sync", || {
         (!is_led(&cluster) || cluster.partition(leader).in_sync().len() == 2).then_some(())
     });
+    let asked = Instant::now();
+    for value in 0..USUAL {
+        let fate = cluster.produce(leader, 1_000 + value);
+        if !is_led(&cluster) {
+            return false;
+        }
+        assert_eq!(fate, Ok(()));
+    }
+    let usual = asked.elapsed().div_f64(USUAL as f64);
     let missed: Vec<_> = (0..700).map(|_| cluster.begin_bytes(leader, &[7; 3_000])).collect();
     for fate in missed {
         let fate = fate.recv_timeout(SOON);
@@ -257,7 +270,12 @@ fn one_leader_keeps_to_the_rate(mut cluster: Cluster) -> bool {
     }
     // 2.1 MB, of which the first 256 KiB are sent at once.
     assert!(took > Duration::from_millis(1_500), "it caught up within {took:?}");
-    assert!(written > 20, "{written} acknowledgements in {took:?}");
+    // On a slow disk there are few of them, as there were before.
+    let each = took.div_f64(written.max(1) as f64);
+    assert!(
+        written > 20 || each < 2 * usual,
+        "{written} acknowledgements in {took:?}, {usual:?} each before"
+    );
     println!("caught up within {took:?}; {written} acknowledgements, the slowest after {slowest:?}");
     wait_for("in sync", || {
         (!is_led(&cluster) || cluster.partition(leader).in_sync().len() == 3).then_some(())

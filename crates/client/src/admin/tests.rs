@@ -9,6 +9,7 @@ use mainstem_wire::messages::describe_configs_response::{
     DescribeConfigsResourceResult, DescribeConfigsResponse, DescribeConfigsResult,
 };
 use mainstem_wire::{ApiKey, ErrorCode};
+use tokio::task::JoinSet;
 
 use super::*;
 use crate::testing::secured::USER;
@@ -430,6 +431,9 @@ async fn nodes_are_unregistered(world: World) {
     assert_eq!(refused.code(), Some(ErrorCode::BROKER_ID_NOT_REGISTERED));
 }
 
+/// An answer that has not come within this is lost: long enough for one that is given, also where the machine stands still.
+const ANSWER_WITHIN: Duration = Duration::from_secs(8);
+
 /// A broker that gives these answers to requests to delete topics, one after the other; none where there is no code.
 fn deletes_topics(codes: &'static [Option<ErrorCode>]) -> ScriptedBroker {
     let mut codes = codes.iter();
@@ -442,10 +446,25 @@ fn deletes_topics(codes: &'static [Option<ErrorCode>]) -> ScriptedBroker {
     })
 }
 
+const GONE: Option<ErrorCode> = Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+
+async fn delete_topics(codes: &'static [Option<ErrorCode>], is_deleted: bool) {
+    let admin = |broker: &ScriptedBroker| {
+        Admin::new(ClientConfig { request_timeout: ANSWER_WITHIN, ..broker.client() })
+    };
+    let (one, other) = (deletes_topics(codes), deletes_topics(codes));
+    let (of_one, of_other) = (admin(&one), admin(&other));
+    let (deleted, if_exists) = tokio::join!(of_one.delete_topic("t"), of_other.delete_topic_if_exists("t"));
+    match is_deleted {
+        true => assert_eq!(deleted, Ok(()), "{codes:?}"),
+        false => assert_eq!(deleted.unwrap_err().code(), GONE, "{codes:?}"),
+    }
+    assert_eq!(if_exists, Ok(is_deleted), "{codes:?}");
+}
+
 /// Only where an attempt before may have deleted it.
 #[tokio::test]
 async fn what_is_gone_after_a_lost_answer_is_deleted() {
-    const GONE: Option<ErrorCode> = Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
     let table: [(&'static [Option<ErrorCode>], bool); 5] = [
         (&[GONE], false),
         (&[None, GONE], true),
@@ -453,19 +472,11 @@ async fn what_is_gone_after_a_lost_answer_is_deleted() {
         (&[Some(ErrorCode::NOT_CONTROLLER), GONE], false),
         (&[None, Some(ErrorCode::NOT_CONTROLLER), GONE], true),
     ];
+    let mut played = JoinSet::new();
     for (codes, is_deleted) in table {
-        let admin = |broker: &ScriptedBroker| {
-            Admin::new(ClientConfig { request_timeout: Duration::from_millis(1_500), ..broker.client() })
-        };
-        let (one, other) = (deletes_topics(codes), deletes_topics(codes));
-        let (one, other) = (admin(&one), admin(&other));
-        let (deleted, if_exists) = tokio::join!(one.delete_topic("t"), other.delete_topic_if_exists("t"));
-        match is_deleted {
-            true => assert_eq!(deleted, Ok(()), "{codes:?}"),
-            false => assert_eq!(deleted.unwrap_err().code(), GONE, "{codes:?}"),
-        }
-        assert_eq!(if_exists, Ok(is_deleted), "{codes:?}");
+        played.spawn(delete_topics(codes, is_deleted));
     }
+    played.join_all().await;
 }
 
 /// A broker with topic `t`, of one partition on node 1, that gives these answers to requests to create topics; none where
@@ -497,10 +508,21 @@ fn creates_topics(codes: &'static [Option<ErrorCode>]) -> ScriptedBroker {
     })
 }
 
+const THERE: Option<ErrorCode> = Some(ErrorCode::TOPIC_ALREADY_EXISTS);
+
+async fn create_topic(codes: &'static [Option<ErrorCode>], topic: NewTopic, is_created: bool) {
+    let broker = creates_topics(codes);
+    let config = ClientConfig { request_timeout: ANSWER_WITHIN, ..broker.client() };
+    let created = Admin::new(config).create_topic(&topic).await;
+    match is_created {
+        true => assert_eq!(created.unwrap().partitions, Some(1), "{codes:?}, {topic:?}"),
+        false => assert_eq!(created.unwrap_err().code(), THERE, "{codes:?}, {topic:?}"),
+    }
+}
+
 /// Only where an attempt before may have created it, as it was to be.
 #[tokio::test]
 async fn what_is_there_after_a_lost_answer_was_created() {
-    const THERE: Option<ErrorCode> = Some(ErrorCode::TOPIC_ALREADY_EXISTS);
     const LOST: &[Option<ErrorCode>] = &[None, THERE];
     let wanted = NewTopic::new("t").partitions(1).config("retention.ms", "5");
     let others = [
@@ -517,14 +539,9 @@ async fn what_is_there_after_a_lost_answer_was_created() {
     ];
     table.extend(others.map(|other| (LOST, other, false)));
     table.push((LOST, NewTopic { validate_only: true, ..NewTopic::new("t") }, false));
+    let mut played = JoinSet::new();
     for (codes, topic, is_created) in table {
-        let broker = creates_topics(codes);
-        // Long enough for what has an answer.
-        let config = ClientConfig { request_timeout: Duration::from_millis(1_500), ..broker.client() };
-        let created = Admin::new(config).create_topic(&topic).await;
-        match is_created {
-            true => assert_eq!(created.unwrap().partitions, Some(1), "{codes:?}, {topic:?}"),
-            false => assert_eq!(created.unwrap_err().code(), THERE, "{codes:?}, {topic:?}"),
-        }
+        played.spawn(create_topic(codes, topic, is_created));
     }
+    played.join_all().await;
 }

@@ -313,7 +313,18 @@ fn has_nodes(address: &str) -> bool {
     nodes.is_ok_and(|nodes| !nodes.is_empty())
 }
 
-/// A port of this machine that nothing listens on now.
+/// A port that is this process's own: the system chooses those of connections from higher ones, and no other process of these tests is
+/// given it while this one lives.
 pub(super) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    const FIRST: u16 = 20_000;
+    const COUNT: u16 = 11_000;
+    // Held at another address of this machine.
+    static HELD: Mutex<Vec<TcpListener>> = Mutex::new(Vec::new());
+    let held = |port| Some((port, TcpListener::bind(("127.0.0.2", port)).ok()?));
+    let is_free = |(port, _): &(u16, TcpListener)| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let own = (std::process::id() % u32::from(COUNT)) as u16;
+    let ports = (0..COUNT).map(|n| FIRST + (own + n) % COUNT);
+    let (port, holder) = ports.filter_map(held).find(is_free).expect("a port is free");
+    HELD.lock().push(holder);
+    port
 }

@@ -23,6 +23,7 @@ pub(super) const CALL_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Places {
     free: Arc<Semaphore>,
+    max: usize,
     /// What is said when all are taken.
     reason: String,
     /// One was refused since a place was free.
@@ -33,7 +34,8 @@ impl Places {
     /// `what`: who has the places, and what for.
     pub(super) fn new(max: usize, what: &str) -> Places {
         let free = Arc::new(Semaphore::new(max));
-        Places { free, reason: format!("{max} {what}, which is the most"), is_full: AtomicBool::new(false) }
+        let reason = format!("{max} {what}, which is the most");
+        Places { free, max, reason, is_full: AtomicBool::new(false) }
     }
 
     /// Takes one until the permit is dropped.
@@ -49,6 +51,13 @@ impl Places {
             tracing::warn!("{}; others are refused", self.reason);
         }
         Err(Status::resource_exhausted(self.reason.clone()))
+    }
+
+    /// Waits until none is taken.
+    pub(super) async fn all_free(&self) {
+        let all = u32::try_from(self.max).unwrap_or(u32::MAX);
+        // It is never closed.
+        let _ = self.free.acquire_many(all).await;
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::unwrap_used, reason = "it is for tests")]
 
+pub(crate) mod address;
 pub(crate) mod kafka;
 pub(crate) mod logs;
 pub(crate) mod process;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+pub(crate) use address::free_address;
 use mainstem_broker::EmbeddedBroker;
 use mainstem_client::{
     Admin, ClientConfig, CommittedOffset, Consumer, ConsumerConfig, GroupConfig, GroupConsumer, GroupEvent,
@@ -241,11 +243,6 @@ pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "not within {LIMIT:?}: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-}
-
-/// An address of this machine that nothing listens at now.
-pub(crate) fn free_address() -> String {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 /// Waits until something listens at an address.

@@ -221,7 +221,8 @@ fn create_request(topic: &str) -> CreateTopicsRequest<'_> {
         replication_factor: 1,
         ..Default::default()
     }];
-    CreateTopicsRequest { topics, timeout_ms: 10_000, ..Default::default() }
+    // What hangs is looked at for as long as a busy machine takes for it.
+    CreateTopicsRequest { topics, timeout_ms: 60_000, ..Default::default() }
 }
 
 fn create(peer: &mut Peer, topic: &str) -> ErrorCode {
