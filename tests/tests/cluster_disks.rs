@@ -221,7 +221,7 @@ impl Load {
         let run = Arc::new(Run::new());
         let mut rng = Rng(mainstem_tests::kafka::wall_ms() as u64);
         let clients = RealClient::OF_ALL_FAULTS.into_iter().filter(|client| client.is_installed());
-        let others = Others { clients: clients.collect(), looping: None };
+        let others = Others { clients: clients.collect(), looping: Vec::new() };
         let actors = start_actors(&run, &cluster, &others, &mut rng);
         run.wait_for_appends(100, &cluster).await;
         run.wait_for_clients_after(&run.progress(), &cluster).await;
@@ -364,6 +364,6 @@ impl Load {
 
     /// Everything is read, and judged.
     async fn finish(mut self) {
-        outcome::finish(&self.run, &mut self.cluster, self.actors, &self.others.clients).await;
+        outcome::finish(&self.run, &mut self.cluster, self.actors, &self.others).await;
     }
 }

@@ -1,7 +1,7 @@
 //! `kill -9`, pauses and partitions of any nodes of a cluster under load: what was acknowledged is on every replica, once, in
 //! order, at its offset, and committed offsets never go back. A rolling restart is no error to real clients.
 //!
-//! Producers with acks=all and idempotence, members of groups that commit and a transactional loop go on over all
+//! Producers with acks=all and idempotence, members of groups that commit and transactional loops go on over all
 //! faults: our own client's, and those of real clients. What they do and see is a history, which the checker of the
 //! simulator judges. `TEST_CLUSTER_ROUNDS` is the number of rounds, `TEST_SEED` repeats a run's choices (not its timing),
 //! `TEST_CLUSTER_SYSTEM=kafka` runs Apache Kafka in the place of our nodes.
@@ -69,8 +69,8 @@ fn with_a_loop_of_each(clients: &[RealClient]) -> Vec<Others> {
     let clients = installed(clients);
     let with = |looping| Others { clients: clients.clone(), looping };
     let looping = RealClient::OF_ALL_FAULTS.into_iter().filter(|client| clients.contains(client));
-    let others: Vec<_> = looping.map(|client| with(Some(client))).collect();
-    if others.is_empty() && !clients.is_empty() { vec![with(None)] } else { others }
+    let others: Vec<_> = looping.map(|client| with(vec![client])).collect();
+    if others.is_empty() && !clients.is_empty() { vec![with(Vec::new())] } else { others }
 }
 
 #[test]
@@ -95,7 +95,8 @@ fn what_real_clients_had_acknowledged_survives_kills_of_any_nodes() {
 
 #[test]
 fn what_real_clients_had_acknowledged_survives_pauses_and_partitions() {
-    let others = Others { clients: installed(&RealClient::OF_ALL_FAULTS), looping: None };
+    let clients = installed(&RealClient::OF_ALL_FAULTS);
+    let others = Others { clients: clients.clone(), looping: clients };
     if !others.clients.is_empty() {
         let setup = Setup::new("cluster-partitions-clients", System::from_environment()).proxied();
         run_rounds(setup, &others, rounds_of_each(&Fault::DISTURBANCES, 1));
@@ -106,7 +107,7 @@ fn what_real_clients_had_acknowledged_survives_pauses_and_partitions() {
 /// is acknowledged, and no call of the members fails.
 #[test]
 fn a_rolling_restart_is_no_error_to_real_clients() {
-    let others = Others { clients: installed(&RealClient::OF_ALL_FAULTS), looping: None };
+    let others = Others { clients: installed(&RealClient::OF_ALL_FAULTS), looping: Vec::new() };
     let setup = Setup::new("cluster-rolling-clients", System::from_environment());
     let setup = setup.set("mainstem.http.listener", "127.0.0.1:0");
     let Some(cluster) = setup.start().filter(|_| !others.clients.is_empty()) else { return };
@@ -154,7 +155,7 @@ async fn survives(mut cluster: Cluster, others: &Others, mut rng: Rng, rounds: u
         assert_no_actor_has_failed(&mut actors).await;
     }
     eprintln!("{pauses}");
-    outcome::finish(&run, &mut cluster, actors, &others.clients).await;
+    outcome::finish(&run, &mut cluster, actors, others).await;
 }
 
 async fn rolls(mut cluster: Cluster, others: &Others, mut rng: Rng) {
@@ -177,6 +178,6 @@ async fn rolls(mut cluster: Cluster, others: &Others, mut rng: Rng) {
         run.wait_for_clients_after(&run.progress(), &cluster).await;
         assert_no_actor_has_failed(&mut actors).await;
     }
-    outcome::finish(&run, &mut cluster, actors, &others.clients).await;
+    outcome::finish(&run, &mut cluster, actors, others).await;
     assert_eq!(run.errors(), [""; 0], "see the clients' logs in {}", cluster.home().display());
 }

@@ -31,12 +31,17 @@ pub(crate) enum RealClient {
 
 impl RealClient {
     pub(crate) const ALL: [RealClient; 3] = [RealClient::Java, RealClient::Confluent, RealClient::Franz];
-    /// Those that all kinds of faults are tried with, and that have a transactional loop for kills: Java's, and librdkafka.
+    /// Those that all kinds of faults are tried with, and that have a transactional loop: Java's, and librdkafka.
     pub(crate) const OF_ALL_FAULTS: [RealClient; 2] = [RealClient::Java, RealClient::Confluent];
 
     /// The group that its member is in.
     pub(crate) fn group(self) -> u64 {
         11 + self as u64
+    }
+
+    /// The group that its transactional loop is in.
+    pub(crate) fn group_of_loop(self) -> u64 {
+        21 + self as u64
     }
 
     /// The name of its producer.

@@ -1,4 +1,4 @@
-//! The load of a run: producers, members of groups, a transactional loop.
+//! The load of a run: producers, members of groups, transactional loops.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::clients::RealClient;
 use crate::members::{self, Member};
-use crate::run::{GROUPS, IN, OUT, PARTITIONS, Run};
+use crate::run::{GROUPS, IN, LOOP, OUT, PARTITIONS, Run};
 use crate::{clients, loops, producers, transactions};
 
 /// Topics of the coordinators.
@@ -41,23 +41,33 @@ pub(crate) async fn create_topics(cluster: &mut Cluster) {
 pub(crate) struct Others {
     /// Each has a producer, and a member of a group of its own.
     pub(crate) clients: Vec<RealClient>,
-    /// The one that has the transactional loop; where none has, our own client does.
-    pub(crate) looping: Option<RealClient>,
+    /// Each has a transactional loop, beside that of our own client, in a group of its own: all read and write the same partitions.
+    pub(crate) looping: Vec<RealClient>,
+}
+
+impl Others {
+    /// The groups of a run whose commits can be looked at at any time, and what they read: those of our own client, and of all
+    /// transactional loops.
+    pub(crate) fn watched_groups(&self) -> Vec<(u64, &'static str)> {
+        let own = GROUPS.into_iter().map(|(group, topic, _)| (group, topic)).chain([(LOOP, IN)]);
+        own.chain(self.looping.iter().map(|client| (client.group_of_loop(), IN))).collect()
+    }
+
+    /// The groups of a run and what they read.
+    pub(crate) fn groups(&self) -> Vec<(u64, &'static str)> {
+        let of_members = self.clients.iter().map(|client| (client.group(), IN));
+        self.watched_groups().into_iter().chain(of_members).collect()
+    }
 }
 
 /// Starts all that go on over the faults of a run: those of our own client, and of real clients.
 pub(crate) fn start_actors(run: &Arc<Run>, cluster: &Cluster, others: &Others, rng: &mut Rng) -> JoinSet<()> {
     let mut actors = start_own(run, &cluster.client(), rng);
+    actors.spawn(members::watch_commits(run.clone(), cluster.client(), others.watched_groups()));
     let (bootstrap, folder) = (cluster.bootstrap(), cluster.home().to_owned());
-    match others.looping {
-        None => {
-            let (client, rng) = (cluster.client(), Rng(rng.next_u64()));
-            actors.spawn(transactions::process(run.clone(), client, rng));
-        }
-        Some(client) => {
-            run.expect_commits(client.transactional_loop());
-            actors.spawn(loops::process(run.clone(), client, bootstrap.clone(), folder.clone()));
-        }
+    for client in others.looping.iter().copied() {
+        run.expect_commits(client.transactional_loop());
+        actors.spawn(loops::process(run.clone(), client, bootstrap.clone(), folder.clone()));
     }
     for client in others.clients.iter().copied() {
         run.expect_progress(client.producer(), client.member());
@@ -81,7 +91,7 @@ fn start_own(run: &Arc<Run>, client: &ClientConfig, rng: &mut Rng) -> JoinSet<()
             actors.spawn(Member { run, client, group, topic, isolation, protocol }.go_on());
         }
     }
-    actors.spawn(members::watch_commits(run.clone(), client.clone()));
+    actors.spawn(transactions::process(run.clone(), client.clone(), Rng(rng.next_u64())));
     actors
 }
 

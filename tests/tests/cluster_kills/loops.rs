@@ -1,4 +1,4 @@
-//! Transactional loops that are real clients, in the place of our own: what they write down, as events.
+//! Transactional loops that are real clients, beside our own: what they write down, as events.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -8,9 +8,7 @@ use mainstem_client::TopicPartition;
 use mainstem_replication::history::{Operation, Outcome};
 
 use crate::clients::{Notes, Program, RealClient, SESSION, keep_running};
-use crate::run::{LOOP, OUT, Run, group_name, number};
-
-const TRANSACTIONAL_ID: &str = "kills-real-loop";
+use crate::run::{OUT, Run, group_name, number};
 
 /// Goes on until the run stops.
 pub(crate) async fn process(run: Arc<Run>, client: RealClient, bootstrap: String, folder: PathBuf) {
@@ -18,8 +16,8 @@ pub(crate) async fn process(run: Arc<Run>, client: RealClient, bootstrap: String
         let arguments = [
             "loop".to_owned(),
             format!("output={OUT}"),
-            format!("group={}", group_name(LOOP)),
-            format!("id={TRANSACTIONAL_ID}"),
+            format!("group={}", group_name(client.group_of_loop())),
+            format!("id=kills-{}", client.transactional_loop()),
             format!("values={}", run.values()),
             SESSION.to_owned(),
         ];
@@ -91,7 +89,8 @@ impl LoopNotes {
     fn read(&mut self, place: (i32, i64), value: u64) {
         // Where it begins, is where the group's offset was.
         if self.begun.insert(place.0) {
-            self.run.record(self.process, Operation::Assign, Outcome::Ok, place, LOOP);
+            let group = self.client.group_of_loop();
+            self.run.record(self.process, Operation::Assign, Outcome::Ok, place, group);
         }
         self.run.record(self.process, Operation::ReadCommitted, Outcome::Ok, place, value);
     }
@@ -102,12 +101,18 @@ impl LoopNotes {
 
     fn send_offset(&mut self, place: (i32, i64)) {
         self.offsets.push(place);
-        self.run.record(self.process, Operation::Commit, Outcome::Invoke, place, LOOP);
+        self.run.record(self.process, Operation::Commit, Outcome::Invoke, place, self.client.group_of_loop());
     }
 
     fn sent(&self) {
         for place in &self.offsets {
-            self.run.record(self.process, Operation::Commit, Outcome::Ok, *place, LOOP);
+            self.run.record(
+                self.process,
+                Operation::Commit,
+                Outcome::Ok,
+                *place,
+                self.client.group_of_loop(),
+            );
         }
     }
 
@@ -127,9 +132,12 @@ mod tests {
 
     use super::*;
 
+    const LOOP: u64 = 22;
+
     /// What is wrong with what loops have written down, one after the other, after two values were appended to what they read; and
     /// with what was seen then.
     fn faults(loops: &[&str], seen: &[(Operation, (i32, i64), u64)]) -> Vec<Fault> {
+        assert_eq!(RealClient::Confluent.group_of_loop(), LOOP);
         let run = Arc::new(Run::new());
         run.expect_commits(RealClient::Confluent.transactional_loop());
         for (offset, value) in [(0, 7), (1, 8)] {

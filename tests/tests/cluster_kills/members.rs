@@ -10,7 +10,7 @@ use mainstem_client::{
 };
 use mainstem_replication::history::{Operation, Outcome};
 
-use crate::run::{GROUPS, IN, LOOP, Phase, Run, group_name, number, partitions};
+use crate::run::{Phase, Run, group_name, number, partitions};
 
 /// How often members commit, and see whether the run is over.
 const COMMIT_EVERY: Duration = Duration::from_millis(50);
@@ -114,17 +114,12 @@ impl Member {
     }
 }
 
-/// The groups of a run and what they read.
-pub(crate) fn groups() -> impl Iterator<Item = (u64, &'static str)> {
-    GROUPS.into_iter().map(|(group, topic, _)| (group, topic)).chain([(LOOP, IN)])
-}
-
-/// Looks at what is committed until the run stops.
-pub(crate) async fn watch_commits(run: Arc<Run>, client: ClientConfig) {
+/// Looks at what these groups have committed, of what they read, until the run stops.
+pub(crate) async fn watch_commits(run: Arc<Run>, client: ClientConfig, groups: Vec<(u64, &'static str)>) {
     let admin = Admin::new(client);
     let process = run.process();
     while !run.is_in(Phase::Stop) {
-        for (group, topic) in groups() {
+        for &(group, topic) in &groups {
             look_at_commits(&run, &admin, process, group, topic).await;
         }
         tokio::time::sleep(LOOK_AGAIN).await;

@@ -11,9 +11,8 @@ use mainstem_tests::cluster::{Cluster, System};
 use mainstem_tests::kafka_node::assert_kafka_finds_equal_replicas;
 use tokio::task::JoinSet;
 
-use crate::clients::RealClient;
-use crate::load::{INTERNAL, TOPICS, isolation_of};
-use crate::members::{groups, look_at_commits};
+use crate::load::{INTERNAL, Others, TOPICS, isolation_of};
+use crate::members::look_at_commits;
 use crate::run::{IN, OUT, Phase, RESUME_MAX, Run, group_name, number, partitions, value_of};
 
 /// The group, in the history, of what reads everything in the end.
@@ -25,17 +24,12 @@ const SHOWN_MAX: usize = 20;
 
 /// Ends the load; reads everything, and judges it. Then the nodes stop, and Kafka looks at their files where real clients
 /// took part: it takes a JVM for each kind of topic.
-pub(crate) async fn finish(
-    run: &Run,
-    cluster: &mut Cluster,
-    mut actors: JoinSet<()>,
-    clients: &[RealClient],
-) {
+pub(crate) async fn finish(run: &Run, cluster: &mut Cluster, mut actors: JoinSet<()>, others: &Others) {
     for topic in TOPICS {
         cluster.wait_until_in_sync(topic).await;
     }
     run.enter(Phase::Drain);
-    read_to_the_ends(run, cluster, clients).await;
+    read_to_the_ends(run, cluster, others).await;
     run.enter(Phase::Stop);
     while let Some(ended) = actors.join_next().await {
         ended.expect("an actor");
@@ -46,7 +40,7 @@ pub(crate) async fn finish(
     if cluster.system() == System::Mainstem {
         let ids = cluster.ids();
         ids.iter().for_each(|id| cluster.stop(*id));
-        if !clients.is_empty() {
+        if !others.clients.is_empty() {
             let log_dirs: Vec<_> = ids.iter().map(|id| cluster.log_dirs(*id)).collect();
             assert_kafka_finds_equal_replicas(&log_dirs, &ends);
         }
@@ -54,18 +48,15 @@ pub(crate) async fn finish(
 }
 
 /// Reads each topic from its beginning to its end, and waits until the groups have done so.
-async fn read_to_the_ends(run: &Run, cluster: &Cluster, clients: &[RealClient]) {
+async fn read_to_the_ends(run: &Run, cluster: &Cluster, others: &Others) {
     let admin = Admin::new(cluster.client());
-    // The loop has to be through with what producers wrote before the end of what it writes is known.
+    // The loops have to be through with what producers wrote before the end of what they write is known.
     for topic in [IN, OUT] {
         settled_ends(&admin, topic).await;
         read_all(run, cluster, topic, Isolation::ReadUncommitted).await;
         let ends = read_all(run, cluster, topic, isolation_of(topic)).await;
-        for (group, _) in groups().filter(|(_, read)| *read == topic) {
-            wait_for_group(run, &admin, cluster, (group, topic), &ends).await;
-        }
-        for client in clients.iter().filter(|_| topic == IN) {
-            wait_for_group(run, &admin, cluster, (client.group(), topic), &ends).await;
+        for group in others.groups().into_iter().filter(|(_, read)| *read == topic) {
+            wait_for_group(run, &admin, cluster, group, &ends).await;
         }
     }
 }
@@ -137,7 +128,7 @@ async fn read_all(
     };
     consumer.assign(partitions(topic).map(|partition| (partition, Position::Beginning)));
     for partition in partitions(topic) {
-        run.record(process, Operation::Assign, Outcome::Ok, (number(&partition), 0), 0);
+        run.record(process, Operation::Assign, Outcome::Ok, (number(&partition), 0), group);
     }
     let deadline = Instant::now() + RESUME_MAX;
     let mut next: BTreeMap<TopicPartition, i64> = BTreeMap::new();

@@ -18,7 +18,7 @@ pub(crate) const PARTITIONS: i32 = 6;
 /// Groups whose members commit, with what they read.
 pub(crate) const GROUPS: [(u64, &str, Isolation); 2] =
     [(1, IN, Isolation::ReadUncommitted), (2, OUT, Isolation::ReadCommitted)];
-/// The group of the transactional loop.
+/// The group of our own transactional loop.
 pub(crate) const LOOP: u64 = 3;
 
 /// The name of a group.
@@ -26,7 +26,9 @@ pub(crate) fn group_name(group: u64) -> String {
     format!("kills-group-{group}")
 }
 
-/// Longer than any cluster should need to go on.
+/// Longer than any cluster should need to go on, and real clients by limits of their own: a request is given up after 3 s, a record that
+/// is not acknowledged after 30 s, and a transaction that has no end is aborted 70 s after its begin at the latest
+/// (`transaction.timeout.ms`, and its coordinator looks every 10 s).
 pub(crate) const RESUME_MAX: Duration = Duration::from_secs(90);
 /// A member goes on that has committed so many offsets: those of all partitions may have been on their way.
 const COMMITS: u64 = 2 * PARTITIONS as u64;
@@ -56,12 +58,14 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Returns true if each producer has been acknowledged in each partition what is newer than all that there was, and
-    /// each member and loop has committed more than may have been on its way.
-    fn is_beyond(&self, before: &Progress) -> bool {
-        let mut acknowledged = self.acknowledged.values().flatten();
-        acknowledged.all(|value| *value > before.value)
-            && self.commits.iter().all(|(member, commits)| *commits >= before.commits[member] + COMMITS)
+    /// Those who have not gone on: producers that have not been acknowledged in each partition what is newer than all that there was,
+    /// members and loops that have not committed more than may have been on its way.
+    fn standing_since(&self, before: &Progress) -> Vec<String> {
+        let is_new = |value: &u64| *value > before.value;
+        let producers = self.acknowledged.iter().filter(|(_, values)| !values.iter().all(is_new));
+        let has_gone_on = |member: &str, commits: u64| commits >= before.commits[member] + COMMITS;
+        let members = self.commits.iter().filter(|(member, commits)| !has_gone_on(member, **commits));
+        producers.map(|(name, _)| name).chain(members.map(|(name, _)| name)).cloned().collect()
     }
 }
 
@@ -246,10 +250,21 @@ impl Run {
         self.wait_for("acknowledgements in all partitions", cluster, all).await;
     }
 
-    /// Waits until real clients have gone on since then.
+    /// Waits until real clients have gone on since then; says who was the last one.
     pub(crate) async fn wait_for_clients_after(&self, before: &Progress, cluster: &Cluster) {
-        let has_gone_on = || self.clients.lock().expect("no actor panics with it").is_beyond(before);
+        let (begun, mut last) = (Instant::now(), Vec::new());
+        let has_gone_on = || {
+            let standing = self.clients.lock().expect("no actor panics with it").standing_since(before);
+            if standing.is_empty() {
+                return true;
+            }
+            last = standing;
+            false
+        };
         self.wait_for(&format!("progress of real clients since {before:?}"), cluster, has_gone_on).await;
+        if !last.is_empty() {
+            eprintln!("real clients have gone on after {:?}, the last: {}", begun.elapsed(), last.join(", "));
+        }
     }
 
     /// Waits until all that programs of real clients have written down by now is in the history.
@@ -262,7 +277,7 @@ impl Run {
         self.wait_for("looks at what programs write down", cluster, are_taken).await;
     }
 
-    async fn wait_for(&self, what: &str, cluster: &Cluster, has_come: impl Fn() -> bool) {
+    async fn wait_for(&self, what: &str, cluster: &Cluster, mut has_come: impl FnMut() -> bool) {
         let deadline = Instant::now() + RESUME_MAX;
         while !has_come() {
             let ages = self.acknowledged_ms.each_ref().map(|sent| sent.load(Ordering::SeqCst));

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use super::{CONTROL, Event, Fault, NO_PARTITION, Operation, Outcome, Violation};
 
@@ -85,6 +86,8 @@ struct Transactions {
     reads: BTreeMap<u64, Vec<(i32, i64, u64)>>,
     /// The transaction of each commit of an offset, by the event's rank.
     of_commit: BTreeMap<usize, u64>,
+    /// The group for which each has processed what it has read: that whose offsets it commits.
+    groups: BTreeMap<u64, u64>,
 }
 
 impl Transactions {
@@ -103,7 +106,35 @@ impl Transactions {
                 *fate = Fate::Committed;
             }
         }
+        all.settle_unseen(events);
         all
+    }
+
+    /// What those who see committed transactions alone have passed without seeing it was not committed, nor was what no replica has.
+    fn settle_unseen(&mut self, events: &[Event]) {
+        let passed = passed_by_committed_readers(events);
+        let of = |operation| {
+            let events = events.iter().filter(move |event| event.operation == operation);
+            events.map(|event| event.partition).collect::<BTreeSet<_>>()
+        };
+        let (kept, deleted) = (of(Operation::Final), of(Operation::Delete));
+        let places: BTreeMap<_, _> = events
+            .iter()
+            .filter(|event| is_placed(&event))
+            .map(|event| (event.value, event.offset))
+            .collect();
+        let appends = events.iter().filter(|event| event.operation == Operation::Append);
+        for &Event { partition, value, .. } in appends.filter(|event| event.outcome == Outcome::Invoke) {
+            let Some(transaction) = self.of_value.get(&value) else { continue };
+            let is_unseen = match places.get(&value) {
+                Some(offset) => passed.iter().any(|(of, range)| *of == partition && range.contains(offset)),
+                None => kept.contains(&partition) && !deleted.contains(&partition),
+            };
+            let fate = self.fates.entry(*transaction).or_insert(Fate::Unknown);
+            if is_unseen && *fate == Fate::Unknown {
+                *fate = Fate::Aborted;
+            }
+        }
     }
 
     fn take(&mut self, rank: usize, event: &Event, current: &mut BTreeMap<i32, u64>) {
@@ -137,6 +168,7 @@ impl Transactions {
             Operation::Commit => {
                 if let Some(transaction) = current.get(&process) {
                     self.of_commit.insert(rank, *transaction);
+                    self.groups.insert(*transaction, value);
                 }
             }
             _ => {}
@@ -158,6 +190,27 @@ impl Transactions {
             _ => Some(true),
         }
     }
+}
+
+/// What groups that see committed transactions alone have read to an end: partitions, and offsets in them.
+fn passed_by_committed_readers(events: &[Event]) -> Vec<(i32, Range<i64>)> {
+    let readers = events.iter().filter(|event| event.operation == Operation::ReadCommitted);
+    let readers: BTreeSet<_> = readers.map(|event| (event.process, event.partition)).collect();
+    let mut begins: BTreeMap<Key, i64> = BTreeMap::new();
+    let mut passed = Vec::new();
+    for &Event { process, operation, outcome, partition, offset, value: group, .. } in events {
+        match (operation, outcome) {
+            (Operation::Assign, Outcome::Ok) if group != 0 && readers.contains(&(process, partition)) => {
+                let begin = begins.entry((group, partition)).or_insert(offset.max(0));
+                *begin = offset.max(0).min(*begin);
+            }
+            (Operation::End, Outcome::Ok) => {
+                passed.extend(begins.get(&(group, partition)).map(|begin| (partition, *begin..offset)));
+            }
+            _ => {}
+        }
+    }
+    passed
 }
 
 /// One partition's part of the history.
@@ -380,7 +433,8 @@ impl Partition<'_> {
         deleted
     }
 
-    /// A group that has read to an end has seen everything before it, but for what was deleted.
+    /// A group that has read to an end has seen everything before it, but for what was deleted; and one that commits in transactions
+    /// has seen it in one that was not aborted.
     fn check_unseen(&mut self, values: &BTreeMap<i64, u64>) {
         let of = |operation| {
             let events = self.events.iter().filter(move |event| event.operation == operation);
@@ -399,13 +453,34 @@ impl Partition<'_> {
             let reads = self.events.iter().filter(is_read).filter(|event| members.contains(&event.process));
             let Some(reader) = reads.clone().next().map(|event| event.operation) else { continue };
             let mut seen: BTreeSet<_> = reads.map(|event| event.offset).collect();
-            seen.extend(self.deleted_for(&members));
-            let had_to_be_seen = values.range(begin..end.max(begin)).filter(|(offset, value)| {
-                !seen.contains(offset) && self.transactions.is_visible(**value, reader) == Some(true)
-            });
-            faults.extend(had_to_be_seen.map(|(&offset, &value)| Fault::Unseen { group, offset, value }));
+            let deleted = self.deleted_for(&members);
+            seen.extend(&deleted);
+            let processed = self.processed_for(group);
+            let visible = values.range(begin..end.max(begin));
+            for (&offset, &value) in visible {
+                if self.transactions.is_visible(value, reader) != Some(true) {
+                    continue;
+                }
+                if !seen.contains(&offset) {
+                    faults.push(Fault::Unseen { group, offset, value });
+                } else if processed.as_ref().is_some_and(|processed| !processed.contains(&offset))
+                    && !deleted.contains(&offset)
+                {
+                    faults.push(Fault::Unprocessed { group, offset, value });
+                }
+            }
         }
         faults.into_iter().for_each(|fault| self.add(fault));
+    }
+
+    /// What transactions of a group have read that may be committed; `None` where it commits outside of transactions.
+    fn processed_for(&self, group: u64) -> Option<BTreeSet<i64>> {
+        let of_group = || self.transactions.groups.iter().filter(|(_, of)| **of == group);
+        of_group().next()?;
+        let kept =
+            of_group().filter(|(transaction, _)| self.transactions.fate(**transaction) != Fate::Aborted);
+        let reads = kept.filter_map(|(transaction, _)| self.transactions.reads.get(transaction)).flatten();
+        Some(reads.filter(|(of, ..)| *of == self.number).map(|(_, offset, _)| *offset).collect())
     }
 
     fn check_aborted_reads(&mut self) {
@@ -431,15 +506,16 @@ impl Partition<'_> {
         faults.into_iter().for_each(|fault| self.add(fault));
     }
 
-    /// What a committed transaction has read, no other one has.
+    /// What a committed transaction has read, no other one of its group has.
     fn check_processed(&mut self) {
         let mut by_offset = BTreeMap::new();
         for (&transaction, reads) in &self.transactions.reads {
             if self.transactions.fate(transaction) != Fate::Committed {
                 continue;
             }
+            let group = self.transactions.groups.get(&transaction);
             for &(_, offset, _) in reads.iter().filter(|(partition, ..)| *partition == self.number) {
-                let other = *by_offset.entry(offset).or_insert(transaction);
+                let other = *by_offset.entry((group, offset)).or_insert(transaction);
                 if other != transaction {
                     let (transaction, other) = (transaction.min(other), transaction.max(other));
                     let fault = Fault::ProcessedTwice { offset, transaction, other };

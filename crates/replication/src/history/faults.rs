@@ -62,6 +62,15 @@ pub enum Fault {
         /// The value.
         value: u64,
     },
+    /// A group that commits in transactions has come to an end, and all transactions that have read a value before it were aborted.
+    Unprocessed {
+        /// The group.
+        group: u64,
+        /// Where the value is.
+        offset: i64,
+        /// The value.
+        value: u64,
+    },
     /// A consumer jumped over an offset that it had to read; for a replica: it has a hole.
     Skipped {
         /// The consumer.
@@ -105,7 +114,7 @@ pub enum Fault {
         /// The transactions, each of which has read a value of the next one, the last one of the first.
         transactions: Vec<u64>,
     },
-    /// Two committed transactions have processed the same record.
+    /// Two committed transactions have processed the same record for the same group.
     ProcessedTwice {
         /// Where the record is.
         offset: i64,

@@ -130,13 +130,19 @@ public final class Client {
         properties.put(ProducerConfig.ACKS_CONFIG, "all");
         properties.put(ProducerConfig.ENABLE_IDEMPOTENCE_CONFIG, "true");
         properties.put(ProducerConfig.LINGER_MS_CONFIG, "5");
+        giveUpInTime(properties);
+        return new KafkaProducer<>(properties, new StringSerializer(), new StringSerializer());
+    }
+
+    /**
+     * A batch whose answer was lost may have others behind it, at the next leader, by the time that it is sent again: more than a
+     * broker remembers. It is refused until it is given up, by default for two minutes.
+     */
+    private void giveUpInTime(Properties properties) {
         if (arguments.containsKey("request_timeout_ms")) {
-            // A batch whose answer was lost may have others behind it, at the next leader, by the time that it is sent again: more than a
-            // broker remembers. It is refused until it is given up, by default for two minutes.
             int giveUpMs = 10 * Integer.parseInt(get("request_timeout_ms"));
             properties.put(ProducerConfig.DELIVERY_TIMEOUT_MS_CONFIG, String.valueOf(giveUpMs));
         }
-        return new KafkaProducer<>(properties, new StringSerializer(), new StringSerializer());
     }
 
     private void produce() throws Exception {
@@ -466,6 +472,7 @@ public final class Client {
         writing.put(ProducerConfig.TRANSACTIONAL_ID_CONFIG, get("id"));
         // A call that has not come to its end by then is made again.
         writing.put(ProducerConfig.MAX_BLOCK_MS_CONFIG, "20000");
+        giveUpInTime(writing);
         Properties reading = properties();
         reading.put(ConsumerConfig.GROUP_ID_CONFIG, get("group"));
         reading.put(ConsumerConfig.GROUP_PROTOCOL_CONFIG, "consumer");
@@ -598,7 +605,7 @@ public final class Client {
             if (answers.take().equals(END)) {
                 return false;
             }
-            producer.sendOffsetsToTransaction(ends, consumer.groupMetadata());
+            again(() -> producer.sendOffsetsToTransaction(ends, consumer.groupMetadata()));
             write("sent");
             return true;
         }
