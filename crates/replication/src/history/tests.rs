@@ -1,7 +1,7 @@
 use super::*;
 use Operation::{
     AbortTransaction, Append, Assign, Begin, Commit, CommitTransaction, Committed, Delete, End, Final,
-    LastStable, LogStart, Lost, Read, ReadCommitted, Reset,
+    LastStable, LogStart, Lost, Read, ReadCommitted, Reset, Uncounted,
 };
 use Outcome::{Fail, Info, Invoke, Ok};
 
