@@ -50,6 +50,9 @@ pub enum Operation {
     LastStable,
     /// A replica says that committed records are gone, from the offset on, so many as the value (`write.caching`).
     Lost,
+    /// Committed records are gone, from the offset on, so many as the value, and nothing that is left knows that they were committed
+    /// (`write.caching`).
+    Uncounted,
     /// A client deletes the records before the offset. Of what was done, the value is where the leader's log ended when it was asked.
     Delete,
     /// A consumer finds its next record deleted, and goes on at the offset, where the log of whom it asks starts.
@@ -59,7 +62,7 @@ pub enum Operation {
 }
 
 /// The names of operations in a line.
-const OPERATIONS: [(Operation, &str); 16] = [
+const OPERATIONS: [(Operation, &str); 17] = [
     (Operation::Append, "append"),
     (Operation::Read, "read"),
     (Operation::ReadCommitted, "read-committed"),
@@ -73,6 +76,7 @@ const OPERATIONS: [(Operation, &str); 16] = [
     (Operation::AbortTransaction, "abort-transaction"),
     (Operation::LastStable, "last-stable"),
     (Operation::Lost, "lost"),
+    (Operation::Uncounted, "uncounted"),
     (Operation::Delete, "delete"),
     (Operation::Reset, "reset"),
     (Operation::LogStart, "log-start"),

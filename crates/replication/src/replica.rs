@@ -703,10 +703,12 @@ impl Replica {
             }
             let index = &mut self.node.mut_store().index;
             let internal = from_raft(entry, index.end_offset());
-            let is_noop = internal.kind == EntryKind::NoOp;
+            let (is_noop, offset) = (internal.kind == EntryKind::NoOp, internal.offset);
             frames.push(Frame::Entry(internal.clone()));
             index.push_internal(internal);
-            if !is_noop {
+            if is_noop {
+                self.note_terms(offset);
+            } else {
                 self.write_frames(frames)?;
                 Journal::sync_beside_others(&self.journal)?;
             }
@@ -725,6 +727,7 @@ impl Replica {
         let end = self.log.truncate_suffix(offset, self.now_ms)?;
         assert_eq!(end, offset, "a cut falls between batches");
         frames.push(Frame::Cut { index });
+        self.note_terms(offset);
         self.unsynced.cut(offset);
         self.node.mut_store().index.cut(index, offset);
         Ok(())
@@ -773,6 +776,7 @@ impl Replica {
         }
         let upto = self.journal.lock().append(self.group, frames)?;
         frames.clear();
+        self.note_terms_written(upto);
         Ok(upto)
     }
 

@@ -3,6 +3,7 @@
 //! A run draws from a mixture: a kind, the node that it begins at, and how long it is at most. Now and then everything is
 //! repaired instead, and leadership moves.
 
+use crate::node::Node;
 use crate::world::{Added, QUIET_DELAY_MS, QUIET_SYNC_MS, Stop, World};
 use mainstem_log::sim::Random;
 use std::fmt;
@@ -104,9 +105,20 @@ impl FaultKind {
         }
     }
 
-    /// Whether it may take acknowledged records for good, where writes count as persisted (`write.caching`).
+    /// Whether it alone may take acknowledged records for good from three nodes, where writes count as persisted (`write.caching`).
+    #[cfg(test)]
     pub(crate) fn takes_acknowledged(self) -> bool {
         matches!(self, PowerCutTwo | PowerCutAll | FailingSync)
+    }
+
+    /// Whether it stops another node, or its disk, where it begins at `node` of `count`.
+    fn stops(self, node: usize, other: usize, count: usize) -> bool {
+        match self {
+            Kill | CleanStop | PowerCutOne | HangingSync | FailingSync | FullDisk => other == node,
+            PowerCutTwo => (other + count - node) % count < 2,
+            PowerCutAll => true,
+            _ => false,
+        }
     }
 
     fn is_power_cut(self) -> bool {
@@ -269,7 +281,9 @@ impl World {
         let node = self.random.below(self.nodes.len() as u64) as usize;
         let until_ms = self.now_ms + 50 + self.random.below(4_000);
         let kind = self.kinds.draw(&mut self.random);
-        match kind.filter(|kind| !self.nodes[node].write_caching() || self.may_happen_with_caching(*kind)) {
+        let may_happen =
+            |kind: &FaultKind| !self.nodes[node].write_caching() || self.may_happen_with_caching(*kind, node);
+        match kind.filter(may_happen) {
             Some(kind) => self.begin_fault(kind, node, until_ms),
             None => self.repair_and_move(node),
         }
@@ -277,12 +291,32 @@ impl World {
 
     /// Where writes count as persisted (`write.caching`), power cuts take what was acknowledged. Of records alone it is known what
     /// was lost; what coordinators and snapshots have made of it is not.
-    fn may_happen_with_caching(&self, kind: FaultKind) -> bool {
-        match self.adds_up() {
-            Added::Nothing => kind != FailingSync,
-            Added::ByCoordinators => !kind.takes_acknowledged(),
-            Added::InSnapshots => !kind.is_power_cut() && kind != FailingSync,
+    fn may_happen_with_caching(&self, kind: FaultKind, node: usize) -> bool {
+        let takes_records = match self.adds_up() {
+            Added::Nothing => false,
+            Added::ByCoordinators => self.would_take_acknowledged(kind, node),
+            Added::InSnapshots => kind.is_power_cut(),
+        };
+        kind != FailingSync && !takes_records
+    }
+
+    /// Whether acknowledged records may be gone for good with a fault at a node: one that takes the ends of logs, or one that comes
+    /// while a node has not caught up since it has lost its own. They are not while a majority reaches each other and has all that it has
+    /// acknowledged: it elects one of its nodes, before those that lack something vote.
+    fn would_take_acknowledged(&self, kind: FaultKind, node: usize) -> bool {
+        if !kind.is_power_cut() && !self.nodes.iter().any(Node::may_lack) {
+            return false;
         }
+        let count = self.nodes.len();
+        let stays = |each: &usize| !kind.stops(node, *each, count) && self.nodes[*each].is_sound(self.now_ms);
+        let sound: Vec<_> = (0..count).filter(stays).collect();
+        let is_apart = |pair| self.cut.contains(&pair) || is_cut(kind, node, count, pair);
+        let reach_each_other = |nodes: &[usize]| {
+            let mut pairs = nodes.iter().flat_map(|from| nodes.iter().map(move |to| (*from, *to)));
+            pairs.all(|pair| !is_apart(pair))
+        };
+        let is_there = subsets(&sound).any(|nodes| nodes.len() > count / 2 && reach_each_other(&nodes));
+        !is_there
     }
 
     /// A fault happens to a node. What stops a node ends then, and so does what hangs or is full; partitions, delays, slow disks and
@@ -343,6 +377,13 @@ impl World {
     }
 }
 
+/// All choices of nodes.
+fn subsets(nodes: &[usize]) -> impl Iterator<Item = Vec<usize>> {
+    let is_chosen = |bits: u32, place: usize| bits & (1 << place) != 0;
+    let chosen = move |bits| (0..nodes.len()).filter(move |place| is_chosen(bits, *place));
+    (0..1u32 << nodes.len()).map(move |bits| chosen(bits).map(|place| nodes[place]).collect())
+}
+
 /// Whether nothing gets from the first node of a pair to the second one, in a partition of this kind that begins at a node.
 fn is_cut(kind: FaultKind, node: usize, count: usize, (from, to): (usize, usize)) -> bool {
     // Places in the order that begins at the node.
@@ -364,6 +405,7 @@ fn is_cut(kind: FaultKind, node: usize, count: usize, (from, to): (usize, usize)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::{Cluster, ClusterOptions};
     use std::collections::BTreeSet;
 
     fn check_choice(text: &str, expected: &[FaultKind]) {
@@ -406,6 +448,74 @@ mod tests {
             let expected = kinds.iter().copied().map(Some).chain([None]).collect();
             assert_eq!(drawn, expected, "{chosen}");
         }
+    }
+
+    /// A whole cluster with caching, which is drawn from the seed.
+    fn with_caching(nodes: usize) -> World {
+        let options = ClusterOptions { nodes, ..ClusterOptions::default() };
+        let mut worlds = (0..100).map(|seed| Cluster::new(seed, options).world);
+        worlds.find(|world| world.nodes.iter().all(Node::write_caching)).expect("one of some seven")
+    }
+
+    /// At which nodes a fault would take acknowledged records.
+    fn check_takes(world: &World, kind: FaultKind, expected: &[usize]) {
+        let takes = |node: &usize| world.would_take_acknowledged(kind, *node);
+        let taken: Vec<_> = (0..world.nodes.len()).filter(takes).collect();
+        assert_eq!(taken, expected, "{kind:?}");
+    }
+
+    #[test]
+    fn records_may_be_lost_where_no_majority_is_left_without_what_power_cuts_took() {
+        let mut world = with_caching(3);
+        check_takes(&world, PowerCutOne, &[]);
+        check_takes(&world, PowerCutTwo, &[0, 1, 2]);
+        check_takes(&world, PowerCutAll, &[0, 1, 2]);
+        [Kill, HangingSync, PartitionHalf].iter().for_each(|kind| check_takes(&world, *kind, &[]));
+        // One that is of no use to the others may lose its power.
+        world.begin_fault(PartitionOne, 1, 0);
+        check_takes(&world, PowerCutOne, &[0, 2]);
+        world.cut.clear();
+        world.begin_fault(PartitionRing, 1, 0);
+        check_takes(&world, PowerCutOne, &[0]);
+        world.cut.clear();
+        world.nodes[1].hang_disk(1_000);
+        check_takes(&world, PowerCutOne, &[0, 2]);
+        world.nodes[1].hang_disk(0);
+        world.nodes[1].fill_disk(0, 1_000);
+        check_takes(&world, PowerCutOne, &[0, 2]);
+        world.nodes[1].repair(0);
+        world.take_down(1, Stop::Kill, u64::MAX);
+        check_takes(&world, PowerCutOne, &[0, 2]);
+        world.nodes[1].come_back(0);
+        check_takes(&world, PowerCutOne, &[]);
+        // The others are needed until it has caught up, not only until it is back.
+        world.take_down(1, Stop::PowerCut, u64::MAX);
+        for is_back in [false, true] {
+            if is_back {
+                world.nodes[1].come_back(0);
+            }
+            for kind in [Kill, CleanStop, PowerCutOne, HangingSync, FullDisk, PartitionOne, PartitionInwards]
+            {
+                check_takes(&world, kind, &[0, 2]);
+            }
+            check_takes(&world, PartitionRing, &[2]);
+            [ClockForwards, SlowDiskAll].iter().for_each(|kind| check_takes(&world, *kind, &[]));
+        }
+        while world.nodes[1].may_lack() {
+            assert!(world.now_ms < 20_000, "it does not catch up");
+            world.turn();
+        }
+        check_takes(&world, Kill, &[]);
+    }
+
+    #[test]
+    fn of_five_nodes_two_may_lose_their_power() {
+        let mut world = with_caching(5);
+        check_takes(&world, PowerCutTwo, &[]);
+        check_takes(&world, PowerCutAll, &[0, 1, 2, 3, 4]);
+        world.begin_fault(PowerCutTwo, 4, u64::MAX);
+        check_takes(&world, Kill, &[1, 2, 3]);
+        check_takes(&world, PowerCutTwo, &[0, 1, 2, 3]);
     }
 
     /// Who reaches whom, both ways: a line for each node, `x` where it reaches another one or itself.

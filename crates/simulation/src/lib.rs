@@ -13,6 +13,7 @@ mod clients;
 mod cluster;
 mod deletions;
 mod faults;
+mod knowledge;
 mod node;
 #[cfg(test)]
 mod tests;

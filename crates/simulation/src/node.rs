@@ -67,6 +67,8 @@ pub(crate) struct Node {
     starts: u64,
     running: Option<Running>,
     back_at_ms: u64,
+    /// A power cut may have taken what it has acknowledged (`write.caching`), and it has not caught up since.
+    may_lack: bool,
     disk: DiskFaults,
     /// So long takes what comes and goes, at most; 0: no longer than elsewhere.
     delay_max_ms: u64,
@@ -149,6 +151,7 @@ impl Node {
             starts: 0,
             running: None,
             back_at_ms: 0,
+            may_lack: false,
             disk: DiskFaults::default(),
             delay_max_ms: 0,
             clock_ms: 0,
@@ -253,6 +256,7 @@ impl Node {
             Stop::PowerCut => {
                 self.storage.power_cut(random);
                 self.boot += 1;
+                self.may_lack |= self.write_caching;
             }
             Stop::Kill | Stop::Clean => self.storage.kill(),
         }
@@ -340,6 +344,29 @@ impl Node {
     /// Whether a sync has failed: a broker that has lost its log directory ends.
     pub(crate) fn has_failed(&self) -> bool {
         self.running.as_ref().is_some_and(Running::has_failed)
+    }
+
+    /// Whether it runs, votes, and has all that it has acknowledged. Links are of no account.
+    pub(crate) fn is_sound(&self, now_ms: u64) -> bool {
+        let has_room = |running: &Running| self.disk.full_until_ms.is_none() && !running.dir.is_full();
+        let runs = self.running.as_ref().is_some_and(|running| has_room(running) && !running.has_failed());
+        runs && self.disk.hangs_until_ms <= now_ms && !self.may_lack
+    }
+
+    /// Whether a power cut may have taken what it has acknowledged, and it has not caught up since.
+    pub(crate) fn may_lack(&self) -> bool {
+        self.may_lack
+    }
+
+    /// What precedes this offset of a partition it knows to be committed: it has noted that, or seen it since it runs.
+    pub(crate) fn known_end(&self, partition: usize) -> i64 {
+        let noted = self.checkpoint[partition];
+        self.replica(partition).map_or(noted, |replica| replica.log().ends().high_watermark.max(noted))
+    }
+
+    /// The term that a replica is in.
+    pub(crate) fn term(&self, partition: usize) -> Option<u64> {
+        Some(self.replica(partition)?.role().term)
     }
 
     fn look_after_disk(&mut self, now_ms: u64) {
@@ -619,14 +646,21 @@ impl Node {
             let start_waits = running.applier.is_none() && replica.log().lasting_log_start() < ends.log_start;
             flush |= effects.flush || start_waits;
             self.lost.extend(effects.lost.drain(..).map(|lost| (partition, lost)));
-            if self.write_caching
-                && let Some(high_watermark) = replica.high_watermark_to_note()
-            {
-                self.checkpoint[partition] = high_watermark;
+            if self.write_caching {
+                let noted = replica.high_watermark_to_note();
+                let journal = running.journal.lock();
+                let is_certain = replica.leads_settled() && journal.durable() == journal.appended();
+                assert!(
+                    !is_certain || noted == Some(ends.high_watermark),
+                    "{}: {noted:?} of {ends:?}",
+                    self.id
+                );
+                self.checkpoint[partition] = noted.unwrap_or(self.checkpoint[partition]);
             }
             running.confirmed.extend(effects.confirmed.iter().map(|number| (partition, *number)));
             messages.extend(effects.messages.into_iter().map(|message| (partition, message)));
         }
+        self.may_lack &= running.replicas.iter().any(Replica::may_lack_acknowledged);
         if flush && running.sync.is_none() {
             let done_at_ms = (now_ms + 1 + random.below(sync_max_ms)).max(self.disk.hangs_until_ms);
             running.begin_sync(done_at_ms);

@@ -8,6 +8,7 @@ use crate::applier::{Asked, Range};
 use crate::clients::{At, Consumer, Producer};
 use crate::deletions::{Deleted, Deletions, has_deletions};
 use crate::faults::FaultKinds;
+use crate::knowledge::Forgotten;
 use crate::node::{Node, NodeOptions};
 use mainstem_log::PartitionIdentity;
 use mainstem_log::sim::Random;
@@ -153,6 +154,8 @@ pub(crate) struct World {
     pub(crate) deletions: Option<Deletions>,
     /// What nodes have done of it in this turn.
     pub(crate) deleted: Vec<Deleted>,
+    /// What no node knows to be committed any more, of a world with one partition.
+    pub(crate) forgotten: Forgotten,
 }
 
 /// Runs one seed with one partition.
@@ -255,6 +258,7 @@ impl World {
             restored: 0,
             deletions: None,
             deleted: Vec::new(),
+            forgotten: Forgotten::default(),
             random,
         }
     }
@@ -278,6 +282,7 @@ impl World {
             self.next_repeat_ms = self.now_ms + REPEAT_MS;
             self.repeat();
         }
+        self.find_uncounted();
         self.produce();
         self.consume();
         self.delete_records();
@@ -434,7 +439,7 @@ impl World {
     }
 
     pub(crate) fn take_down(&mut self, node: usize, stop: Stop, until_ms: u64) {
-        self.nodes[node].stop(stop, until_ms, &mut self.random);
+        self.forget_with(node, |world| world.nodes[node].stop(stop, until_ms, &mut world.random));
         self.packets.retain(|_, packet| packet.from != node && packet.to != node);
         let of_node = self.links.iter_mut().filter(|((from, to), _)| *from == node || *to == node);
         of_node.for_each(|(_, link)| link.begin());

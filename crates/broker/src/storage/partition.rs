@@ -3,7 +3,6 @@
 //!
 //! The broker reaches a log only through this interface and never keeps its ends: they may move by themselves.
 
-use std::io;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

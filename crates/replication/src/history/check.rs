@@ -26,10 +26,9 @@ pub fn check(events: &[Event]) -> Vec<Violation> {
     violations.into_iter().collect()
 }
 
-/// The events without what replicas have said to be lost since, and is: the fate of such an append is not known, and who has read
-/// such a record goes on anywhere. What is lost and was not said to be stays.
+/// The events without what replicas have said to be lost since, or could not say, and is: the fate of such an append is not known, and
+/// who has read such a record goes on anywhere. What is lost otherwise stays.
 fn without_what_was_lost(events: &[Event]) -> Cow<'_, [Event]> {
-    let is_report = |event: &Event| event.operation == Operation::Lost;
     let reports: Vec<_> = events.iter().enumerate().filter(|(_, event)| is_report(event)).collect();
     if reports.is_empty() {
         return Cow::Borrowed(events);
@@ -53,6 +52,10 @@ fn without_what_was_lost(events: &[Event]) -> Cow<'_, [Event]> {
         _ => *event,
     };
     Cow::Owned(events.iter().enumerate().map(known).collect())
+}
+
+fn is_report(event: &Event) -> bool {
+    matches!(event.operation, Operation::Lost | Operation::Uncounted)
 }
 
 fn is_placed(event: &&&Event) -> bool {
@@ -276,7 +279,7 @@ impl Partition<'_> {
         let is_lost = |rank: usize, log_end: u64| {
             let end = i64::try_from(log_end).unwrap_or(i64::MAX);
             let later = self.events[rank..].iter();
-            later.filter(|event| event.operation == Operation::Lost).any(|event| event.offset < end)
+            later.filter(|event| is_report(event)).any(|event| event.offset < end)
         };
         let (mut asked, mut deleted, mut faults) = (0, 0, Vec::new());
         for (rank, event) in self.events.iter().enumerate() {

@@ -84,6 +84,7 @@ fn what_was_said_to_be_lost_may_be() {
     let reads = [(5, Read, Ok, 0, 0, 7), (5, Read, Ok, 0, 1, 8)];
     let with = |report: Line| after_two(&[&reads[..], &[report], &others, &goes_on, &has].concat());
     assert_eq!(with((3, Lost, Ok, 0, 1, 1)), []);
+    assert_eq!(with((0, Uncounted, Ok, 0, 1, 1)), [], "nor what could not be said");
     let inconsistent = Fault::Inconsistent { offset: 1, value: 8, other: 9 };
     let lost = Fault::Lost { process: 3, offset: 1, value: 8 };
     // Of another partition, before it, behind it, of nothing.

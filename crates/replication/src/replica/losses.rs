@@ -58,6 +58,17 @@ pub(super) struct Losses {
     noted_upto: u64,
     /// Batches before this offset may have counted as persisted when they were written, where they do no more.
     cached_end: i64,
+    /// Where terms begin that the journal may not have durably.
+    undurable: Option<Undurable>,
+}
+
+/// Of the records from an offset on, the journal does not have durably of which terms they are: entries were written that terms begin
+/// with, or cut off.
+#[derive(Debug, Clone, Copy)]
+struct Undurable {
+    offset: i64,
+    /// Until it is durable up to here; `None`: the frames are not written yet.
+    upto: Option<u64>,
 }
 
 /// No time of a doubt has passed: it does from the first tick on, when the replica takes part. Its node may open others for long before.
@@ -171,13 +182,38 @@ impl Losses {
 impl Replica {
     /// The high watermark, where it is to be noted for the next start ([`ReplicaOptions::high_watermark`]). `None`: what was noted
     /// before stays. With `write.caching` it is what a power cut leaves of what this replica has known: that has to be resolved
-    /// first, and the journal has to have the terms of the records durably.
+    /// first, and it is noted as far as the journal has the terms of the records durably. What else waits for the journal is of no account.
     pub fn high_watermark_to_note(&self) -> Option<i64> {
-        let is_certain = || {
-            let durable = self.journal.lock().durable();
-            self.losses.known.is_none() && self.unsynced.journal_upto() <= durable
-        };
-        (!self.losses.is_possible || is_certain()).then(|| self.log.ends().high_watermark)
+        let high_watermark = self.log.ends().high_watermark;
+        if !self.losses.is_possible {
+            return Some(high_watermark);
+        }
+        let terms_end = self.undurable().map_or(i64::MAX, |undurable| undurable.offset);
+        self.losses.known.is_none().then(|| high_watermark.min(terms_end))
+    }
+
+    fn undurable(&self) -> Option<Undurable> {
+        let is_durable = |upto: u64| upto <= self.journal.lock().durable();
+        self.losses.undurable.filter(|undurable| !undurable.upto.is_some_and(is_durable))
+    }
+
+    /// The frames that are written next say of which terms the records from an offset on are.
+    pub(super) fn note_terms(&mut self, offset: i64) {
+        let offset = self.undurable().map_or(offset, |before| before.offset.min(offset));
+        self.losses.undurable = Some(Undurable { offset, upto: None });
+    }
+
+    /// What the journal is to have of terms is written.
+    pub(super) fn note_terms_written(&mut self, upto: u64) {
+        if let Some(undurable) = &mut self.losses.undurable {
+            undurable.upto.get_or_insert(upto);
+        }
+    }
+
+    /// Whether it may lack what it has acknowledged: it was started with a log from which a power cut may have taken that
+    /// (`write.caching`), and has not caught up since.
+    pub fn may_lack_acknowledged(&self) -> bool {
+        self.losses.may_lack
     }
 
     /// Has batches count as persisted when they are written (`write.caching`), or when they are durable. What has counted until then

@@ -80,6 +80,7 @@ impl Replica {
         let log = &mut self.node.raft.raft_log;
         log.persisted = persisted.clamp(log.applied, last);
         let durable = Durable { journal: self.journal.lock().appended(), log: self.log.ends().log_end };
+        self.note_terms_written(durable.journal);
         self.unsynced.begin_anew(durable, entry);
         self.appending.clear();
         self.incoming = Incoming::default();

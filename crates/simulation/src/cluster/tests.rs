@@ -3,7 +3,11 @@
 use super::calls::{Answer, Request};
 use super::producers::error_of;
 use super::{Cluster, ClusterOptions, DATA_PARTITIONS, Defect, TOPIC, TRANSACTIONS, simulate_cluster};
+use crate::faults::FaultKind::{
+    self, FullDisk, HangingSync, Kill, PartitionHalf, PartitionOne, PartitionRing, PowerCutOne,
+};
 use crate::faults::FaultKinds;
+use crate::node::Node;
 use crate::tests::{OneFault, SEEDS, SEEDS_VARIABLE, Subject, check_pauses, on_all_processors, seeds_of};
 use crate::world::{Verdict, World};
 use mainstem_coordination::transactions::{self, Reply};
@@ -22,6 +26,8 @@ const RESUMED_MAX_MS: u64 = 20_000;
 
 fn assert_good(verdict: &Verdict) {
     let Verdict { seed, violations, faults, done, resumed_after_ms, agreed, .. } = verdict;
+    let mut lost = verdict.history.iter().filter(|event| event.operation == Operation::Lost);
+    assert_eq!(lost.next(), None, "seed {seed}: what is made of lost records is not judged: {faults:?}");
     assert!(
         verdict.is_good() && resumed_after_ms.is_some_and(|ms| ms <= RESUMED_MAX_MS),
         "seed {seed}: {violations:?}, agreed {agreed}, resumed {resumed_after_ms:?}, {faults:?}, {done:?}"
@@ -64,6 +70,26 @@ fn what_a_cluster_promises_holds_whatever_fails() {
     let done = done.into_inner().expect("no seed has failed");
     println!("{done:?}");
     assert!(seeds.count() == 1 || done.contains_key("records deleted"));
+}
+
+/// What a power cut takes from a node with `write.caching` is with the others: no fault comes at the same time that keeps these from
+/// saying so.
+#[test]
+fn of_a_cluster_with_caching_power_cuts_lose_nothing() {
+    let kinds = [Kill, PowerCutOne, PartitionOne, PartitionHalf, PartitionRing, HangingSync, FullDisk];
+    for nodes in [3, 5] {
+        let options = ClusterOptions { nodes, faults: FaultKinds::of(&kinds), ..ClusterOptions::default() };
+        let caches = |seed: &u64| Cluster::new(*seed, options).world.nodes.iter().all(Node::write_caching);
+        let (mut cuts, mut others) = (0, 0);
+        for seed in (0..10_000).filter(caches).take(if nodes == 3 { 24 } else { 6 }) {
+            let verdict = simulate_cluster(seed, options);
+            assert_good(&verdict);
+            let count = |kind: FaultKind| verdict.faults.get(kind.name()).copied().unwrap_or(0);
+            cuts += count(PowerCutOne);
+            others += kinds.iter().map(|kind| count(*kind)).sum::<usize>() - count(PowerCutOne);
+        }
+        assert!(cuts > 5 && others > 5, "{nodes} nodes: {cuts} power cuts, {others} other faults");
+    }
 }
 
 /// Of so many seeds of mixtures, one is tried with each kind of fault alone.
@@ -135,14 +161,10 @@ fn a_coordinator_that_gives_up_what_is_committed_is_found() {
     assert!(bad.is_some_and(|verdict| verdict.resumed_after_ms.is_none()));
 }
 
-/// The first violations that a defect leads to. What groups make of records that power cuts have taken is not judged.
+/// The first violations that a defect leads to.
 fn found(defect: Defect, seeds: u64) -> Vec<Violation> {
     let options = ClusterOptions { defect: Some(defect), ..ClusterOptions::default() };
-    let violations = |seed| {
-        let verdict = simulate_cluster(seed, options);
-        let is_lossy = verdict.history.iter().any(|event| event.operation == Operation::Lost);
-        if is_lossy { Vec::new() } else { verdict.violations }
-    };
+    let violations = |seed| simulate_cluster(seed, options).violations;
     (0..seeds).map(violations).find(|violations| !violations.is_empty()).unwrap_or_default()
 }
 

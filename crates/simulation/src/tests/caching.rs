@@ -3,7 +3,7 @@
 
 use super::seeds;
 use crate::clients::Producer;
-use crate::faults::FaultKinds;
+use crate::faults::{FaultKind, FaultKinds};
 use crate::node::Node;
 use crate::world::{SimulationOptions, Stop, TURN_MS, World};
 use mainstem_replication::history::{Event, Operation};
@@ -108,6 +108,28 @@ fn a_power_cut_of_one_node_with_caching_loses_nothing() {
     }
 }
 
+/// Elections take longer over links and disks that are slow, and no longer than the node is in doubt.
+#[test]
+fn a_power_cut_of_one_node_over_slow_links_and_disks_loses_nothing() {
+    for (seed, mut world) in worlds(320) {
+        let case = format!("seed {seed}");
+        run(&mut world, 3_000);
+        for kind in [FaultKind::DelayAll, FaultKind::SlowDiskAll] {
+            world.begin_fault(kind, 0, 0);
+        }
+        let before_ms = 1_000 + world.random.below(2_000);
+        run(&mut world, before_ms);
+        let leader = world.leader(0).unwrap_or(0);
+        let node = (leader + (seed as usize % 4) / 2) % 3;
+        let back_ms = world.now_ms + 5 + world.random.below(300);
+        world.take_down(node, Stop::PowerCut, back_ms);
+        run(&mut world, 10_000);
+        recover(&mut world, &case);
+        assert_eq!(reports(&world).count(), 0, "{case}: nothing was lost");
+        assert_good(world, seed, &case);
+    }
+}
+
 /// The setting is altered while records are written, on each node when it hears of it, and one of them loses its power thereabouts: what
 /// it has acknowledged under the one setting or the other is with the others.
 #[test]
@@ -202,6 +224,39 @@ fn what_power_cuts_of_a_majority_with_caching_take_is_counted() {
         let is_one_seed = seeds(2).count() == 1;
         assert!(counted > 0 || is_one_seed, "{cut:?}: nothing was lost in any run");
     }
+}
+
+/// What of each loss no replica can count.
+fn uncounted(world: &World) -> u64 {
+    let of_history = world.history.iter().filter(|event| event.operation == Operation::Uncounted);
+    of_history.map(|event| event.value).sum()
+}
+
+/// The leader's disk hangs, and with it its journal, before all lose their power. The leader knows what was committed last, and counts
+/// what is gone of it: nothing is left that cannot be.
+#[test]
+fn what_power_cuts_take_while_the_journal_of_the_leader_hangs_is_counted() {
+    let mut counted = 0;
+    for (seed, mut world) in worlds(480) {
+        let case = format!("seed {seed}");
+        run(&mut world, 4_000);
+        let leader = world.leader(0).expect("a leader");
+        world.nodes[leader].hang_disk(u64::MAX);
+        let before_ms = 500 + world.random.below(1_000);
+        run(&mut world, before_ms);
+        assert_eq!(world.leader(0), Some(leader), "{case}: it leads on");
+        let back_ms = world.now_ms + 5 + world.random.below(3_000);
+        (0..3).for_each(|node| world.take_down(node, Stop::PowerCut, back_ms));
+        world.nodes[leader].hang_disk(0);
+        run(&mut world, 14_000);
+        recover(&mut world, &case);
+        assert_eq!(uncounted(&world), 0, "{case}");
+        let of_leader = reports(&world).filter(|report| report.process == leader as i32 + 1);
+        counted += of_leader.map(|report| report.value).sum::<u64>();
+        assert_good(world, seed, &case);
+    }
+    let is_one_seed = seeds(2).count() == 1;
+    assert!(counted > 0 || is_one_seed, "nothing was lost in any run");
 }
 
 /// The leader's log begins within what the others have lost. It cannot have their entries in the place of what it has acknowledged,

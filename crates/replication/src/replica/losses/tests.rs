@@ -32,6 +32,10 @@ struct Group {
     mute: Vec<usize>,
     /// Logs are synced whenever messages are exchanged, as journals are.
     syncs_logs: bool,
+    /// Replicas whose disks do not end a sync.
+    hanging: Vec<usize>,
+    /// A replica whose disk does so from when it leads.
+    hangs_as_leader: Option<usize>,
     /// Replicas whose leaders count on what they have not are put out of service, as drivers do.
     may_stop: bool,
     lost: Vec<(usize, Lost)>,
@@ -63,6 +67,8 @@ impl Group {
             cut_off: Vec::new(),
             mute: Vec::new(),
             syncs_logs: true,
+            hanging: Vec::new(),
+            hangs_as_leader: None,
             may_stop: false,
             lost: Vec::new(),
             behind: Vec::new(),
@@ -178,8 +184,14 @@ impl Group {
                 if replica.failed().is_some() {
                     continue;
                 }
-                replica.journal().lock().sync().expect("a sync");
-                if self.syncs_logs {
+                if self.hangs_as_leader == Some(node) && replica.role().state == RoleState::Leader {
+                    self.hanging.push(node);
+                }
+                let syncs = !self.hanging.contains(&node);
+                if syncs {
+                    replica.journal().lock().sync().expect("a sync");
+                }
+                if syncs && self.syncs_logs {
                     sync_log(&mut replica.log).expect("a sync");
                 }
                 replica.persisted();
@@ -730,6 +742,58 @@ fn what_is_known_to_be_committed_outlives_another_start() {
     group.pass(3 * DOUBT_MS);
     assert_eq!(group.lost[1..], [(0, Lost { offset: 5, records: 5 })]);
     assert_eq!((0..3).map(|node| group.end(node)).collect::<Vec<_>>(), [12, 12, 12]);
+}
+
+/// The journal hangs, and with it what says where a segment begins: of what is committed meanwhile the next start knows all the same.
+#[test]
+fn what_is_committed_while_the_journal_hangs_is_noted() {
+    for seed in 0..20 {
+        let mut random = Random::new(seed);
+        let mut group = Group::led_by_first(true);
+        group.append(0, 4);
+        group.exchange();
+        group.hanging = vec![0];
+        group.syncs_logs = false;
+        group.replica(0).log_mut().close_segment(0).expect("it is closed");
+        group.append(0, 4);
+        group.exchange();
+        assert!(group.replica(0).journal_sync().is_some(), "the mark of the segment waits");
+        assert_eq!(group.replica(0).log().ends().high_watermark, 8);
+        let noted = group.replica(0).high_watermark_to_note();
+        assert_eq!(noted, Some(8));
+        // The leader alone has noted it.
+        (0..3).for_each(|node| group.lose_power(node, &mut random, if node == 0 { 8 } else { 4 }));
+        group.hanging.clear();
+        group.pass(3 * DOUBT_MS);
+        let leader = group.leader();
+        group.append(leader, 1);
+        group.pass(1_000);
+        // The last one is new.
+        let lost = 8 + 1 - group.end(leader);
+        let counted: i64 = group.lost.iter().map(|(_, lost)| lost.records).sum();
+        assert_eq!(counted, lost, "seed {seed}: {:?}", group.lost);
+    }
+}
+
+/// Of a term of which the journal does not know durably, the next start could not say what is lost.
+#[test]
+fn what_is_committed_in_a_term_that_the_journal_lacks_is_not_noted() {
+    let mut group = Group::led_by_first(true);
+    group.append(0, 4);
+    group.exchange();
+    group.hangs_as_leader = Some(1);
+    group.replica(0).transfer(id(1));
+    group.exchange();
+    assert_eq!(group.leader(), 1);
+    group.append(1, 3);
+    group.exchange();
+    let noted = |group: &mut Group, node: usize| group.replica(node).high_watermark_to_note();
+    assert_eq!(group.replica(1).log().ends().high_watermark, 7);
+    assert_eq!([0, 1, 2].map(|node| noted(&mut group, node)), [Some(7), Some(4), Some(7)]);
+    group.hangs_as_leader = None;
+    group.hanging.clear();
+    group.exchange();
+    assert_eq!(noted(&mut group, 1), Some(7));
 }
 
 /// The entry that a term begins with may be in no log any more: others are in the place of the records behind it.

@@ -228,7 +228,7 @@ fn a_handshake_that_drips_has_the_same_deadline() {
     // How many bytes were sent to the open connection.
     let drip = || {
         let began = Instant::now();
-        let mut dripping = TcpStream::connect(broker.address()).unwrap();
+        let dripping = TcpStream::connect(broker.address()).unwrap();
         dripping.set_nodelay(true).unwrap();
         dripping.set_read_timeout(Some(pause)).unwrap();
         let is_open = |byte: &&u8| {
