@@ -281,7 +281,8 @@ fn what_a_group_has_passed_was_processed() {
     let until_there = [(4, Commit, Invoke, 0, 1, 4), (4, Commit, Ok, 0, 1, 4), (4, Commit, Invoke, 0, 1, 3)];
     let (begins, end) = (|process, group| (process, Assign, Ok, 0, 1, group), (-1, End, Ok, 0, 2, 4));
     let with = |ends, outcome, seen: &[Line]| {
-        let lines = [&until_there, &[begins(5, 4)], &processing(5, 100, 4, ends, outcome)[..], &[end], seen];
+        let lines =
+            [&until_there[..], &[begins(5, 4)], &processing(5, 100, 4, ends, outcome)[..], &[end], seen];
         after_two(&lines.concat())
     };
     let unprocessed = [Fault::Unprocessed { group: 4, offset: 1, value: 8 }];
@@ -304,7 +305,7 @@ fn what_a_group_has_passed_was_processed() {
     let again = |group| {
         let aborted = processing(5, 100, 4, AbortTransaction, Ok);
         let again = processing(6, 101, group, CommitTransaction, Ok);
-        let lines = [&until_there, &[begins(5, 4)], &aborted[..], &[begins(6, group)], &again, &[end]];
+        let lines = [&until_there[..], &[begins(5, 4)], &aborted[..], &[begins(6, group)], &again, &[end]];
         after_two(&lines.concat())
     };
     assert_eq!(again(4), []);
