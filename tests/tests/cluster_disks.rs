@@ -224,7 +224,7 @@ impl Load {
         let others = Others { clients: clients.collect(), looping: Vec::new() };
         let actors = start_actors(&run, &cluster, &others, &mut rng);
         run.wait_for_appends(100, &cluster).await;
-        run.wait_for_clients_after(&run.progress(), &cluster).await;
+        run.wait_for_begun_clients(&cluster).await;
         for topic in INTERNAL {
             cluster.wait_until_in_sync(topic).await;
         }

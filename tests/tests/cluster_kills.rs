@@ -141,7 +141,7 @@ async fn survives(mut cluster: Cluster, others: &Others, mut rng: Rng, rounds: u
     load::create_topics(&mut cluster).await;
     let run = Arc::new(Run::new());
     let mut actors = start_actors(&run, &cluster, others, &mut rng);
-    run.wait_for_clients_after(&run.progress(), &cluster).await;
+    run.wait_for_begun_clients(&cluster).await;
     let mut pauses = Pauses::default();
     for round in 0..rounds {
         run.wait_for_appends(20 + rng.below(100), &cluster).await;
@@ -162,7 +162,7 @@ async fn rolls(mut cluster: Cluster, others: &Others, mut rng: Rng) {
     load::create_topics(&mut cluster).await;
     let run = Arc::new(Run::new());
     let mut actors = start_actors(&run, &cluster, others, &mut rng);
-    run.wait_for_clients_after(&run.progress(), &cluster).await;
+    run.wait_for_begun_clients(&cluster).await;
     for node in cluster.ids() {
         // Apache Kafka has no such answer.
         if cluster.system() == System::Mainstem {

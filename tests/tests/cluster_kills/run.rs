@@ -30,6 +30,8 @@ pub(crate) fn group_name(group: u64) -> String {
 /// is not acknowledged after 30 s, and a transaction that has no end is aborted 70 s after its begin at the latest
 /// (`transaction.timeout.ms`, and its coordinator looks every 10 s).
 pub(crate) const RESUME_MAX: Duration = Duration::from_secs(90);
+/// So long at most until all programs of real clients have begun, on a machine that has other things to do.
+const BEGUN_MAX: Duration = Duration::from_secs(300);
 /// A member goes on that has committed so many offsets: those of all partitions may have been on their way.
 const COMMITS: u64 = 2 * PARTITIONS as u64;
 /// More values than a program writes by itself in a run.
@@ -240,18 +242,28 @@ impl Run {
     pub(crate) async fn wait_for_appends(&self, count: u64, cluster: &Cluster) {
         let until = self.appends.load(Ordering::SeqCst) + count;
         let has_come = || self.appends.load(Ordering::SeqCst) >= until;
-        self.wait_for("more acknowledgements", cluster, has_come).await;
+        self.wait_for("more acknowledgements", RESUME_MAX, cluster, has_come).await;
     }
 
     /// Waits until an append to each partition is acknowledged that was sent after a time.
     pub(crate) async fn wait_until_acknowledged_after(&self, ms: u64, cluster: &Cluster) {
         let is_after = |sent: &AtomicU64| sent.load(Ordering::SeqCst) > ms;
         let all = || self.acknowledged_ms.iter().all(is_after);
-        self.wait_for("acknowledgements in all partitions", cluster, all).await;
+        self.wait_for("acknowledgements in all partitions", RESUME_MAX, cluster, all).await;
     }
 
-    /// Waits until real clients have gone on since then; says who was the last one.
+    /// Waits until all programs of real clients have begun.
+    pub(crate) async fn wait_for_begun_clients(&self, cluster: &Cluster) {
+        self.wait_for_clients(&self.progress(), BEGUN_MAX, cluster).await;
+    }
+
+    /// Waits until real clients have gone on since then.
     pub(crate) async fn wait_for_clients_after(&self, before: &Progress, cluster: &Cluster) {
+        self.wait_for_clients(before, RESUME_MAX, cluster).await;
+    }
+
+    /// Says who was the last one.
+    async fn wait_for_clients(&self, before: &Progress, within: Duration, cluster: &Cluster) {
         let (begun, mut last) = (Instant::now(), Vec::new());
         let has_gone_on = || {
             let standing = self.clients.lock().expect("no actor panics with it").standing_since(before);
@@ -261,7 +273,8 @@ impl Run {
             last = standing;
             false
         };
-        self.wait_for(&format!("progress of real clients since {before:?}"), cluster, has_gone_on).await;
+        self.wait_for(&format!("progress of real clients since {before:?}"), within, cluster, has_gone_on)
+            .await;
         if !last.is_empty() {
             eprintln!("real clients have gone on after {:?}, the last: {}", begun.elapsed(), last.join(", "));
         }
@@ -274,16 +287,22 @@ impl Run {
         // One look may have begun before.
         let are_taken =
             || looks().iter().all(|(name, now)| *now >= before.get(name).copied().unwrap_or(0) + 2);
-        self.wait_for("looks at what programs write down", cluster, are_taken).await;
+        self.wait_for("looks at what programs write down", RESUME_MAX, cluster, are_taken).await;
     }
 
-    async fn wait_for(&self, what: &str, cluster: &Cluster, mut has_come: impl FnMut() -> bool) {
-        let deadline = Instant::now() + RESUME_MAX;
+    async fn wait_for(
+        &self,
+        what: &str,
+        within: Duration,
+        cluster: &Cluster,
+        mut has_come: impl FnMut() -> bool,
+    ) {
+        let deadline = Instant::now() + within;
         while !has_come() {
             let ages = self.acknowledged_ms.each_ref().map(|sent| sent.load(Ordering::SeqCst));
             assert!(
                 Instant::now() < deadline,
-                "no {what} within {RESUME_MAX:?}; the newest of each partition were sent at {ages:?} of {} ms\n{:?}\n{}",
+                "no {what} within {within:?}; the newest of each partition were sent at {ages:?} of {} ms\n{:?}\n{}",
                 self.now_ms(),
                 self.clients.lock().expect("no actor panics with it"),
                 cluster.tails()

@@ -267,48 +267,49 @@ fn a_record_is_processed_once() {
     // Each group processes it.
     assert_eq!(with(Ok, 3), []);
     // Of which group a transaction is need not be known.
-    let without = |transaction| {
-        processing(5, transaction, 4, CommitTransaction, Ok).into_iter().filter(|line| line.1 != Commit)
+    let without = |process, transaction| {
+        processing(process, transaction, 4, CommitTransaction, Ok).into_iter().filter(|line| line.1 != Commit)
     };
     let twice = Fault::ProcessedTwice { offset: 1, transaction: 100, other: 101 };
-    assert_eq!(after_two(&without(100).chain(without(101)).collect::<Vec<_>>()), [twice]);
+    assert_eq!(after_two(&without(5, 100).chain(without(6, 101)).collect::<Vec<_>>()), [twice]);
 }
 
-/// A group that has come to its end by the offsets of a transaction, whose value is nowhere, or at offset 0 of partition 1; and
-/// what is seen there.
+/// A group begins at the second record and comes to its end by the offsets of a transaction, whose value is nowhere, or at offset 0 of
+/// partition 1, where it is seen, or not.
 #[test]
 fn what_a_group_has_passed_was_processed() {
-    let (begins, first) = ((5, Assign, Ok, 0, 1, 4), (-1, End, Ok, 0, 2, 4));
-    let with = |end, outcome, seen: &[Line]| {
-        let lines = [&[begins], &processing(5, 100, 4, end, outcome)[..], &[first], seen];
+    let until_there = [(4, Commit, Invoke, 0, 1, 4), (4, Commit, Ok, 0, 1, 4), (4, Commit, Invoke, 0, 1, 3)];
+    let (begins, end) = (|process, group| (process, Assign, Ok, 0, 1, group), (-1, End, Ok, 0, 2, 4));
+    let with = |ends, outcome, seen: &[Line]| {
+        let lines =
+            [&until_there[..], &[begins(5, 4)], &processing(5, 100, 4, ends, outcome)[..], &[end], seen];
         after_two(&lines.concat())
     };
-    let unprocessed = Fault::Unprocessed { group: 4, offset: 1, value: 8 };
+    let unprocessed = [Fault::Unprocessed { group: 4, offset: 1, value: 8 }];
     assert_eq!(with(CommitTransaction, Ok, &[]), []);
-    assert_eq!(with(AbortTransaction, Ok, &[]), std::slice::from_ref(&unprocessed));
-    assert_eq!(with(CommitTransaction, Fail, &[]), std::slice::from_ref(&unprocessed));
+    assert_eq!(with(AbortTransaction, Ok, &[]), unprocessed);
+    assert_eq!(with(CommitTransaction, Fail, &[]), unprocessed);
     // Of one whose end is not known, what it has written tells: it is seen, or nobody looks, or who looks does not see it.
-    let written = (3, Final, Ok, 1, 0, 1_100);
-    let looks = [(7, Assign, Ok, 1, 0, 10), (7, ReadCommitted, Ok, 1, 2, 9), (-1, End, Ok, 1, 3, 10)];
-    let other = [(8, Append, Invoke, 1, -1, 9), (3, Final, Ok, 1, 1, CONTROL), (3, Final, Ok, 1, 2, 9)];
+    let other = [(8, Append, Invoke, 1, -1, 9), (3, Final, Ok, 1, 0, 1_100), (3, Final, Ok, 1, 1, 9)];
+    let looks = [(7, Assign, Ok, 1, 0, 10), (7, ReadCommitted, Ok, 1, 1, 9), (-1, End, Ok, 1, 2, 10)];
     let sees = (7, ReadCommitted, Ok, 1, 0, 1_100);
     assert_eq!(with(CommitTransaction, Info, &[]), []);
-    assert_eq!(with(CommitTransaction, Info, &[&[written][..], &other].concat()), []);
-    let seen = [&[written][..], &other, &[looks[0], sees, looks[1], looks[2]]].concat();
+    assert_eq!(with(CommitTransaction, Info, &other), []);
+    let seen = [&other[..], &[looks[0], sees, looks[1], looks[2]]].concat();
     assert_eq!(with(CommitTransaction, Info, &seen), []);
-    let unseen = [&[written][..], &other, &looks].concat();
-    assert_eq!(with(CommitTransaction, Info, &unseen), std::slice::from_ref(&unprocessed));
+    assert_eq!(with(CommitTransaction, Info, &[&other[..], &looks].concat()), unprocessed);
     // It is on no replica.
-    let nowhere = [(8, Append, Invoke, 1, -1, 9), (3, Final, Ok, 1, 0, 9)];
-    assert_eq!(with(CommitTransaction, Info, &nowhere), [unprocessed]);
-    // Who has read it again has processed it.
-    let again = [&[begins], &processing(5, 100, 4, AbortTransaction, Ok)[..], &[(6, Assign, Ok, 0, 1, 4)]];
-    let again = [&again.concat()[..], &processing(6, 101, 4, CommitTransaction, Ok), &[first]].concat();
-    assert_eq!(after_two(&again), []);
-    // For another group, it has not.
-    let other = [&[begins], &processing(5, 100, 4, AbortTransaction, Ok)[..], &[(6, Assign, Ok, 0, 1, 3)]];
-    let other = [&other.concat()[..], &processing(6, 101, 3, CommitTransaction, Ok), &[first]].concat();
-    assert_eq!(after_two(&other), [Fault::Unprocessed { group: 4, offset: 1, value: 8 }]);
+    let nowhere = [other[0], (3, Final, Ok, 1, 0, 9)];
+    assert_eq!(with(CommitTransaction, Info, &nowhere), unprocessed);
+    // Who has read it again has processed it, for the group of that one.
+    let again = |group| {
+        let aborted = processing(5, 100, 4, AbortTransaction, Ok);
+        let again = processing(6, 101, group, CommitTransaction, Ok);
+        let lines = [&until_there[..], &[begins(5, 4)], &aborted[..], &[begins(6, group)], &again, &[end]];
+        after_two(&lines.concat())
+    };
+    assert_eq!(again(4), []);
+    assert_eq!(again(3), unprocessed);
 }
 
 const COMMITTED: [Line; 2] = [(5, Commit, Invoke, 0, 2, 4), (5, Commit, Ok, 0, 2, 4)];
