@@ -170,11 +170,9 @@ async fn what_is_too_large_for_the_letters_holds_its_partition_until_it_fits() {
             && metrics.contains("mainstem_flow_unfinished{topic=\"lines\",partition=\"0\"} 1")
     })
     .await;
-    assert_eq!(
-        world.committed("a").await.get(&world.t("lines", 0)),
-        None,
-        "the position waits for the letter"
-    );
+    // What is finished behind it may be committed already.
+    let position = world.committed("a").await.get(&world.t("lines", 0)).copied();
+    assert_eq!(position.unwrap_or(0), 0, "the position waits for the letter");
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(running.status().live(), Ok(()), "a restart would not help");
     let larger = mainstem_client::ConfigChange::Set("max.message.bytes".into(), "100000".into());
