@@ -8,6 +8,7 @@ use mainstem_client::Admin;
 use mainstem_tests::cluster::Cluster;
 use mainstem_wire::sample::Rng;
 
+use crate::clients::RealClient;
 use crate::run::{IN, PARTITIONS, RESUME_MAX, Run, group_name};
 
 /// How often the cluster is asked again who leads.
@@ -127,6 +128,16 @@ impl Fault {
                 // A node that answers nothing is given up by real clients after a time.
                 run.wait_for_clients_after(&before, cluster).await;
                 cluster.resume(node);
+            }
+            Fault::Pair => {
+                // A coordinator of transactions that does not reach the leader of a partition, nor it the coordinator, begins and ends none
+                // there: loops may stand still for as long.
+                let mut before = before;
+                for client in RealClient::ALL {
+                    before.commits.remove(&client.transactional_loop());
+                }
+                run.wait_for_clients_after(&before, cluster).await;
+                cluster.heal();
             }
             _ => {
                 // librdkafka goes on asking the node that it has asked last, which may be the one that knows of no leader, until that

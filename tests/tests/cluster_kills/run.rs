@@ -56,17 +56,19 @@ pub(crate) struct Progress {
     /// Of producers, the newest value that was acknowledged in each partition.
     acknowledged: BTreeMap<String, [u64; PARTITIONS as usize]>,
     /// Of members of groups and transactional loops, how many offsets they have committed.
-    commits: BTreeMap<String, u64>,
+    pub(crate) commits: BTreeMap<String, u64>,
 }
 
 impl Progress {
     /// Those who have not gone on: producers that have not been acknowledged in each partition what is newer than all that there was,
-    /// members and loops that have not committed more than may have been on its way.
+    /// members and loops of which it is known how far they were and that have not committed more than may have been on its way.
     fn standing_since(&self, before: &Progress) -> Vec<String> {
         let is_new = |value: &u64| *value > before.value;
         let producers = self.acknowledged.iter().filter(|(_, values)| !values.iter().all(is_new));
-        let has_gone_on = |member: &str, commits: u64| commits >= before.commits[member] + COMMITS;
-        let members = self.commits.iter().filter(|(member, commits)| !has_gone_on(member, **commits));
+        let is_standing = |(member, commits): &(&String, &u64)| {
+            before.commits.get(*member).is_some_and(|before| **commits < before + COMMITS)
+        };
+        let members = self.commits.iter().filter(is_standing);
         producers.map(|(name, _)| name).chain(members.map(|(name, _)| name)).cloned().collect()
     }
 }
