@@ -89,6 +89,7 @@ impl Client {
             match self.socket.read(&mut rest) {
                 Ok(0) => return true,
                 Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return error.kind() == io::ErrorKind::ConnectionReset,
             }
         }

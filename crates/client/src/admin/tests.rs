@@ -392,8 +392,11 @@ async fn what_does_not_exist_is_reported_at_once(world: World) {
 /// More partitions than are described at once, by our broker as by Kafka's.
 async fn replicas_are_reported_page_by_page(world: World) {
     const PARTITIONS: i32 = 2_100;
-    world.create(PARTITIONS, &[]).await;
-    let admin = world.admin();
+    // So many directories take a slow machine its time.
+    let minutes = Duration::from_secs(600);
+    let admin =
+        Admin::new(ClientConfig { operation_timeout: minutes, request_timeout: minutes, ..world.client() });
+    admin.create_topic(&world.new_topic(world.topic.clone(), PARTITIONS)).await.unwrap();
     let node = admin.nodes().await.unwrap()[0];
     let all = async || match admin.replicas(&world.topic).await {
         Err(error) if error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => Vec::new(),
@@ -409,7 +412,7 @@ async fn replicas_are_reported_page_by_page(world: World) {
         assert_eq!((&one.partition.replicas, &one.partition.isr), (&vec![node], &vec![node]));
         assert!(one.eligible.is_empty() && one.last_known_eligible.is_empty() && one.offline.is_empty());
     }
-    let missing = admin.replicas(&world.name("missing")).await.unwrap_err();
+    let missing = world.admin().replicas(&world.name("missing")).await.unwrap_err();
     assert_eq!(missing.code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
     admin.delete_topic(&world.topic).await.unwrap();
 }

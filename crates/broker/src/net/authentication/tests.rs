@@ -184,7 +184,12 @@ impl Peer {
 
     /// Waits until the broker has closed the connection, having sent nothing more.
     fn is_closed(&mut self) -> bool {
-        let read = self.stream.read(&mut [0; 1]);
+        let read = loop {
+            match self.stream.read(&mut [0; 1]) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => break read,
+            }
+        };
         matches!(&read, Ok(0)) || read.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
     }
 }
