@@ -92,8 +92,11 @@ public final class KafkaPeer {
             }
         } else {
             String port = zookeeper.substring(zookeeper.lastIndexOf(':') + 1);
-            String[] arguments = {port, folder.resolve("zookeeper").toString()};
-            run("zookeeper", Class.forName("org.apache.zookeeper.server.ZooKeeperServerMain"), arguments);
+            // At this address alone: at others of this machine the port may be held, so that no other process is given it.
+            Path config = folder.resolve("zookeeper.properties");
+            Files.write(config, List.of(
+                "clientPort=" + port, "clientPortAddress=127.0.0.1", "dataDir=" + folder.resolve("zookeeper")));
+            run("zookeeper", Class.forName("org.apache.zookeeper.server.ZooKeeperServerMain"), config.toString());
         }
         run("broker", Class.forName("kafka.Kafka"), file);
     }

@@ -21,7 +21,8 @@ pub fn port() -> u16 {
     let begin = (std::process::id() % processes) as u16 * OF_A_PROCESS;
     for _ in 0..count {
         let number = (begin + NEXT.fetch_add(1, Ordering::Relaxed) % count) % count;
-        if TcpListener::bind(("127.0.0.1", PORTS.start + number)).is_ok() {
+        // At no address: some programs of other systems listen on all.
+        if TcpListener::bind(("0.0.0.0", PORTS.start + number)).is_ok() {
             return PORTS.start + number;
         }
     }

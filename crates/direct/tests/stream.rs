@@ -126,6 +126,24 @@ async fn instances_share_slices_and_orderly_hand_overs_repeat_nothing() {
     assert_eq!(all, (0..500).collect::<Vec<_>>());
 }
 
+/// Subscriptions and syncs that were under way have it open no longer.
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_a_stop_a_journal_can_be_opened_again() {
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..20 {
+        let journal = open(&dir.path().join("cart"));
+        let serving = serve(&journal).await;
+        journal.append("key", "value").await.unwrap();
+        let at = address(serving.address());
+        let named = |n: u32| ConsumerConfig::new(at.clone(), "cart", format!("{round}-{n}"));
+        let mut readers: Vec<_> = (0..8).map(|n| Reader::new(named(n))).collect();
+        for reader in &mut readers {
+            reader.read(1).await;
+        }
+        serving.stop().await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_filter_holds_from_the_offset_that_is_named_and_outlives_all() {
     let dir = tempfile::tempdir().unwrap();

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use mainstem_tests::broker::Broker;
 use mainstem_tests::client::Client;
@@ -113,10 +114,14 @@ fn nothing_stands_still_while_a_partition_moves() {
     broker.assert_healthy();
 }
 
-/// Writes until it is over; how many records. Each is acknowledged, at the first try.
+/// Writes until it is over; how many records. Each is acknowledged, at the first try. A move on a slow disk gets to the end of what is
+/// written meanwhile.
 fn write(client: &mut Client, acks: i16, over: &AtomicBool) -> usize {
     let (mut count, mut last) = (0, -1);
     while !over.load(Ordering::Acquire) {
+        if count % 10 == 9 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let offset = client.produce(TOPIC, 0, acks, &batch(&[&[b'x'; 500]])).unwrap();
         assert!(offset > last, "{offset} after {last}");
         (count, last) = (count + 1, offset);

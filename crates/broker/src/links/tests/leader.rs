@@ -46,7 +46,7 @@ impl Leader {
         let (clock, home) = (Clock::start(), tempfile::tempdir().expect("a directory"));
         let identity = NodeIdentity { cluster_id: Some("cluster".into()), node_id: 1 };
         let dir = LogDir::open(Arc::new(RealStorage), home.path(), &identity, "boot").expect("it opens");
-        let config = LogConfig { segment_bytes: 4_000, retention_ms: Some(1), ..LogConfig::default() };
+        let config = LogConfig { segment_bytes: 4_000, retention_bytes: Some(4_000), ..LogConfig::default() };
         let config = Arc::new(config);
         let replica = elected(&dir, config.clone(), count);
         let identity = LinkIdentity { node: 1, generation: 1, cluster_id: "cluster".into() };
@@ -165,17 +165,21 @@ fn a_replica_that_was_away_for_longer_than_retention_is_refused_by_name() {
     (0..20).for_each(|_| leader.append(&[7; 1_000]));
     let hear_of_all = |count: u64| (2..AWAY).for_each(|node| leader.hear_of_entries(node, 1 + count));
     hear_of_all(20);
-    // Where the log starts is not where the group begins: it may start further on.
-    let start = wait_for("retention", || {
+    let durable_end = || leader.partition.ends().expect("it leads").durable_end;
+    wait_for("its own disk", || (durable_end() == 20).then_some(()));
+    // By size, which leaves the active segment whatever the time.
+    wait_for("retention", || {
         leader.partition.maintain(&leader.clock).expect("the disk works");
         let ends = leader.partition.ends().expect("it leads");
-        leader.partition.group_start().filter(|start| start.offset > 0 && ends.high_watermark == 20)
+        (ends.log_start > 0 && ends.high_watermark == 20).then_some(())
     });
     assert_eq!(leader.links.counts().0, 0);
     let logged = Logged::default();
     tracing::subscriber::with_default(logged.clone(), || {
         leader.hear(said(MessageType::MsgHeartbeatResponse, AWAY));
         assert_eq!(leader.links.counts().0, 0, "it may have more than it was heard to have");
+        let log_start = leader.partition.ends().expect("it leads").log_start;
+        let start = leader.partition.entry_before(log_start).expect("the group begins there");
         // It has nothing.
         let refusal = said(MessageType::MsgAppendResponse, AWAY);
         leader.hear(Message { reject: true, index: start.index, ..refusal });

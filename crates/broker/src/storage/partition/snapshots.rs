@@ -36,12 +36,6 @@ impl Partition {
         replica(&mut self.lock()).map(act)
     }
 
-    /// The entry behind which the group begins here.
-    #[cfg(test)]
-    pub(crate) fn group_start(&self) -> Option<Start> {
-        self.with_replica(|replica| replica.start())
-    }
-
     /// The entry that precedes an offset, where the replica knows it.
     pub(crate) fn entry_before(&self, offset: i64) -> Option<Start> {
         self.with_replica(|replica| replica.entry_before(offset)).flatten()
