@@ -405,16 +405,17 @@ fn profile_dir() -> PathBuf {
     profile.expect("tests are in target/PROFILE/deps").to_owned()
 }
 
-/// The broker's binary of the same profile as this test.
+/// The broker that is tested: the one that `MAINSTEM_BINARY` names, else the one that users get, `target/release/mainstem`.
 ///
 /// # Panics
 /// When it was not built.
 pub fn binary() -> PathBuf {
-    let binary = profile_dir().join(format!("mainstem{}", std::env::consts::EXE_SUFFIX));
+    let built = || target_dir().join("release").join(format!("mainstem{}", std::env::consts::EXE_SUFFIX));
+    let binary = std::env::var_os("MAINSTEM_BINARY").map_or_else(built, PathBuf::from);
     let found = File::open(&binary).is_ok();
     assert!(
         found,
-        "{} is missing; build it first: cargo build --release -p mainstem-cli (cargo xtask test does)",
+        "{} is missing; build it first: cargo build --release (cargo xtask test does), or name another by MAINSTEM_BINARY",
         binary.display()
     );
     binary

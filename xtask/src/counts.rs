@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use self::callgrind::Callgrind;
 use self::record::{Record, Verdict};
 use crate::interop::report;
-use crate::{compile, faults, workspace};
+use crate::{build, faults, workspace};
 
 const USAGE: &str = "\
 usage: cargo xtask counts [--update] [--only TEXT]
@@ -72,12 +72,7 @@ pub(crate) fn check() -> Result<report::Counts> {
     compare(&count(&callgrind, "")?, "")
 }
 
-/// Builds what is counted at the lowest priority, but for the broker, which tests run meanwhile.
-pub(crate) fn build_beside() -> Result<()> {
-    compile::run("counts", micro::BUILD, &[])
-}
-
-/// Builds all that is counted, and the broker.
+/// Builds the benchmark cases.
 pub(crate) fn build() -> Result<()> {
     micro::build().map(drop)
 }
@@ -90,6 +85,10 @@ fn file() -> PathBuf {
 /// Counts everything that has `only` in its name.
 fn count(callgrind: &Callgrind, only: &str) -> Result<Vec<Counted>> {
     let benches = micro::build()?;
+    if message::NAME.contains(only) {
+        build::product()?;
+        build::examples()?;
+    }
     let mut counted = micro::count(callgrind, &benches, only)?;
     if message::NAME.contains(only) {
         counted.push((message::NAME.to_owned(), message::count(callgrind)?));
@@ -140,7 +139,7 @@ fn compare(counted: &[Counted], only: &str) -> Result<report::Counts> {
 }
 
 const ADVICE: &str = "\
-If a change is not meant, look for what does more than before: cargo bench -p mainstem-CRATE times the same cases, and
+If a change is not meant, look for what does more than before: cargo bench --bench CRATE times the same cases, and
 callgrind_annotate shows target/counts/NAME.callgrind by function. If it is meant, record it by `cargo xtask counts
 --update`, and say in a line of the commit message what costs how much more, and why it is worth it.";
 

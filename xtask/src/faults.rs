@@ -14,13 +14,6 @@ pub(crate) fn keep(what: &str, why: &str) {
     FAULTS.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{what}\n{}", indented(why)));
 }
 
-/// Keeps each test that failed in what a test program printed.
-pub(crate) fn keep_tests(program: &str, said: &str) {
-    for (test, why) in failed_tests(said) {
-        keep(&format!("{program}: {test}"), &why);
-    }
-}
-
 /// Prints the faults that were kept.
 pub(crate) fn print() {
     let faults = FAULTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -29,14 +22,15 @@ pub(crate) fn print() {
     }
 }
 
-fn indented(why: &str) -> String {
+/// The beginning of a text, with a margin.
+pub(crate) fn indented(why: &str) -> String {
     let lines = why.lines().filter(|line| !line.trim().is_empty());
     let cut = lines.take(LINES_MAX).map(|line| line.chars().take(LINE_CHARS_MAX).collect::<String>());
     cut.map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
 }
 
 /// Names and panics of failed tests, from the blocks `---- NAME stdout ----` of a test program's output.
-fn failed_tests(said: &str) -> Vec<(String, String)> {
+pub(crate) fn failed_tests(said: &str) -> Vec<(String, String)> {
     let mut failed: Vec<(String, String)> = Vec::new();
     let mut is_inside = false;
     for line in said.lines() {

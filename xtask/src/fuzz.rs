@@ -2,7 +2,6 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -48,10 +47,10 @@ pub(crate) fn run() -> Result<Counts> {
 
 /// Installs cargo-fuzz, for this repository alone.
 fn install() -> Result<()> {
-    println!("installing cargo-fuzz {CARGO_FUZZ} into {}", tools().display());
+    println!("installing cargo-fuzz {CARGO_FUZZ} into {}", workspace::tools_dir().display());
     let mut command = Command::new(workspace::cargo());
     command.args(["install", "--quiet", "--locked", "cargo-fuzz", "--version", CARGO_FUZZ, "--root"]);
-    command.arg(tools());
+    command.arg(workspace::tools_dir());
     let status = command.status().context("start cargo")?;
     ensure!(status.success(), "cargo install cargo-fuzz ended with {status}");
     Ok(())
@@ -78,13 +77,8 @@ fn cargo(arguments: &[&str]) -> Command {
 
 fn path_with_tools() -> OsString {
     let path = env::var_os("PATH").unwrap_or_default();
-    let dirs = env::split_paths(&path).chain([tools().join("bin")]);
+    let dirs = env::split_paths(&path).chain([workspace::tools_dir().join("bin")]);
     env::join_paths(dirs).unwrap_or(path)
-}
-
-/// Where tools of this repository are installed.
-fn tools() -> PathBuf {
-    workspace::root().join("target/tools")
 }
 
 fn succeeds(mut command: Command) -> bool {

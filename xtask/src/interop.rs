@@ -27,7 +27,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 
 use self::broker::{Broker, Kind};
-pub(crate) use self::checks::security::TIMES_VARIABLE as REFUSALS;
+pub(crate) use self::checks::security::{REFUSALS, RENEWALS};
 use self::client::Client;
 use self::install::Toolchain;
 use self::report::{Counts, Report};
@@ -53,19 +53,28 @@ pub(crate) struct Options {
     kind: Kind,
     port: Option<u16>,
     only: Option<Vec<String>>,
-    /// How often each client is refused in each way, where neither the environment nor the checks are to say it.
-    refusals: Option<usize>,
+    /// Times that each client is refused in each way, and that each session is renewed.
+    refusals: u64,
+    renewals: u64,
     update_docs: bool,
 }
 
 impl Options {
-    /// All checks of our broker.
-    pub(crate) fn everything(refusals: Option<usize>) -> Options {
-        Options { kind: Kind::Mainstem, port: None, only: None, refusals, update_docs: false }
+    /// All checks of our broker. Refusals of each kind and renewals of each session are five, unless the environment or else the
+    /// caller says otherwise.
+    pub(crate) fn everything(refusals: Option<u64>, renewals: Option<u64>) -> Result<Options> {
+        Ok(Options {
+            kind: Kind::Mainstem,
+            port: None,
+            only: None,
+            refusals: times(REFUSALS, refusals)?,
+            renewals: times(RENEWALS, renewals)?,
+            update_docs: false,
+        })
     }
 
     fn parse(arguments: &[String]) -> Result<Options> {
-        let mut options = Options::everything(None);
+        let mut options = Options::everything(None, None)?;
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             let mut value = || rest.next().with_context(|| format!("{argument} wants a value\n{USAGE}"));
@@ -87,12 +96,16 @@ impl Options {
     fn wants_security(&self, client: Client) -> bool {
         self.wants("security") || self.wants(&format!("security/{}", client.key()))
     }
+}
 
-    fn refusals(&self) -> Result<Option<usize>> {
-        match std::env::var(REFUSALS) {
-            Ok(times) => Ok(Some(times.parse().context(REFUSALS)?)),
-            Err(_) => Ok(self.refusals),
-        }
+/// Repetitions of a step in a short run: as many show the same kinds of faults as a hundred.
+const TIMES: u64 = 5;
+
+/// Repetitions that a variable asks for, or else those that are given.
+fn times(variable: &str, given: Option<u64>) -> Result<u64> {
+    match std::env::var(variable) {
+        Ok(times) => times.parse().with_context(|| format!("{variable} is no number: {times}")),
+        Err(_) => Ok(given.unwrap_or(TIMES)),
     }
 }
 
@@ -132,7 +145,8 @@ pub(crate) fn run_checks(options: &Options) -> Result<Counts> {
         with_cluster,
         of_errors,
         of_security,
-        refusals: options.refusals()?,
+        refusals: options.refusals,
+        renewals: options.renewals,
         of_queues,
     };
     let begin = Instant::now();
@@ -208,8 +222,9 @@ struct Wanted {
     of_errors: Vec<Client>,
     /// Clients whose users log in.
     of_security: Vec<Client>,
-    /// How often each of them is refused in each way, where the checks are not to say it.
-    refusals: Option<usize>,
+    /// Times that each of them is refused in each way, and that each session is renewed.
+    refusals: u64,
+    renewals: u64,
     /// Clients of attached queues.
     of_queues: Vec<Client>,
 }
@@ -272,6 +287,7 @@ fn run_clients(world: &World, wanted: &Wanted, report: &Report) {
                 kind: wanted.kind,
                 clients: &wanted.of_security,
                 refusals: wanted.refusals,
+                renewals: wanted.renewals,
             };
             scope.spawn(move || checks::security::run(world, report, &asked));
         }

@@ -5,18 +5,23 @@
 // A tool for the terminal: printing is what it does.
 #![allow(clippy::print_stdout)]
 
-mod compile;
+mod build;
 mod counts;
+mod descendants;
 mod faults;
+mod flaky;
 mod fuzz;
 mod interop;
+mod junit;
+mod kafka_peers;
+mod nextest;
 #[cfg(test)]
 mod pages;
 mod process;
 mod readme;
 mod schemas;
+mod suites;
 mod test;
-mod unit;
 mod workspace;
 
 use std::process::ExitCode;

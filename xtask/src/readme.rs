@@ -6,7 +6,7 @@
 //! - `<!-- test: NAME needs=kcat -->` (or `python`, `kafka`) skips it where that client is not installed;
 //! - `<!-- test: NAME background -->` starts it, waits until port 9092 answers, and ends it after all examples;
 //! - `<!-- test: NAME file=PATH -->` before Rust: it is the text of that file, without what is for the compiler alone.
-//!   An example of a crate is built with the workspace and run, a test of a crate is run by `cargo test`;
+//!   An example of a crate, which is built with the tests, is run; a test of a crate is run by `cargo test`;
 //! - `<!-- output: NAME -->` before any block: its lines are found, in this order, in what NAME printed;
 //! - `<!-- not run: REASON -->` leaves it out. A block of these languages without a comment is an error.
 
@@ -23,14 +23,14 @@ use crate::interop::install::{self, Toolchain};
 use crate::interop::protocol;
 use crate::interop::report::{Counts, Report};
 use crate::process::{Process, wait_until};
-use crate::workspace;
+use crate::{build, workspace};
 
 const RUST: &str = "rust";
 /// The port that the examples name.
 const PORT: u16 = 9092;
 const PORT_DEADLINE: Duration = Duration::from_secs(30);
 const EXAMPLE_DEADLINE: Duration = Duration::from_secs(120);
-/// The first example may build the broker, one of Rust the client.
+/// The first example may build the broker.
 const BUILD_DEADLINE: Duration = Duration::from_secs(900);
 
 /// The subcommand: `[FILE]`, README.md where none is named.
@@ -40,6 +40,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         [file] if !file.starts_with('-') => PathBuf::from(file),
         _ => bail!("usage: cargo xtask readme [FILE]"),
     };
+    build::product()?;
+    build::examples()?;
     let counts = run_examples(&file)?;
     println!("{counts}");
     ensure!(counts.failed == 0, "examples of {} fail", file.display());
@@ -200,7 +202,7 @@ impl Session {
         fs::create_dir_all(&dir)?;
         // As in a checkout.
         std::os::unix::fs::symlink(workspace::root().join("examples"), dir.join("examples"))?;
-        let binary = workspace::release_binary("mainstem");
+        let binary = workspace::product();
         let mut folders = vec![install::kafka_bin()];
         folders.extend(
             [install::python(), binary].iter().filter_map(|path| path.parent().map(Path::to_path_buf)),
@@ -238,12 +240,7 @@ impl Session {
     fn run_file(&self, example: &Example, file: &str) -> Result<()> {
         ensure_is_shown(example, file)?;
         let Some(name) = name_of_example(file) else { return Ok(()) };
-        let mut cargo = Command::new(workspace::cargo());
-        // Of the whole workspace, so that its dependencies have the features that `cargo test` has built them with.
-        cargo.args(["build", "--release", "--workspace", "--example", name]).current_dir(workspace::root());
-        let build = format!("{}-build", example.name);
-        Process::start(&build, &mut cargo, &self.dir)?.wait(BUILD_DEADLINE)?;
-        let mut program = Command::new(workspace::release_binary("examples").join(name));
+        let mut program = Command::new(workspace::example(name));
         self.run_to_end(example, program.current_dir(&self.dir))
     }
 

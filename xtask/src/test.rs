@@ -1,26 +1,28 @@
 //! `cargo xtask test`: everything that is checked before a change lands, stage by stage, each with its time.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
 
 use crate::interop::report::Counts;
 use crate::interop::{self, install};
-use crate::{compile, counts, faults, fuzz, readme, schemas, unit, workspace};
+use crate::nextest::Suite;
+use crate::{build, counts, descendants, faults, fuzz, readme, schemas, suites, workspace};
 
 const USAGE: &str = "\
 usage: cargo xtask test [--long] [--only STAGE]...
 
   --long  with depth: more kills, more cases, longer soaks, fuzzing where a nightly toolchain is
-  --only  only this stage, of: fmt, clippy, build, schemas, unit, interop, readme, counts, fuzz (the last with --long)
+  --only  only this stage, of: fmt, clippy, product, tests, schemas, pure, broker, kafka, alone, interop, readme,
+          counts, fuzz (the last with --long)
 
-With `unit`, clippy runs beside the tests and is counted there. A stage that fails does not keep the following ones from
-running. What needs a toolchain that is missing is skipped by name; under CI=true it is an error.";
+All that is compiled is compiled by the first four stages. A stage that fails does not keep the following ones from running,
+unless these need what it builds. What needs a toolchain that is missing is skipped by name; under CI=true it is an error.";
 
-/// What `--long` sets, unless it is set already; CONTRIBUTING.md says what each means.
+/// The variables that `--long` sets, unless they are set already; CONTRIBUTING.md explains each.
 const DEPTH: &[(&str, &str)] = &[
     ("PROPTEST_CASES", "4096"),
     ("TEST_KILLS", "1000"),
@@ -39,43 +41,48 @@ const DEPTH: &[(&str, &str)] = &[
     ("TEST_COMPACT_MIB", "10240"),
     ("TEST_OFFSET_COMMITS", "10000000"),
     ("TEST_REFUSALS", "100"),
+    ("TEST_RENEWALS", "20"),
     ("TEST_KAFKA_ANEW", "1"),
 ];
 
 struct Stage {
     name: &'static str,
+    /// True if it uses clients or jars that package managers install.
+    uses_clients: bool,
     run: fn(&Options) -> Result<Counts>,
 }
 
 const STAGES: &[Stage] = &[
-    Stage { name: "fmt", run: |_| cargo_check(&["fmt", "--all", "--check"]) },
-    Stage { name: "clippy", run: |_| cargo_check(CLIPPY) },
-    Stage { name: "build", run: |_| build_tests() },
-    Stage { name: "schemas", run: |_| check_schemas() },
-    Stage { name: "unit", run: cargo_test },
-    Stage { name: "interop", run: run_interop },
-    Stage { name: "readme", run: |_| run_readme() },
-    Stage { name: "counts", run: |_| counts::check() },
-    Stage { name: "fuzz", run: |_| fuzz::run() },
+    Stage { name: "fmt", uses_clients: false, run: |_| check(&["fmt", "--all", "--check"]) },
+    Stage { name: "clippy", uses_clients: false, run: |_| check(CLIPPY) },
+    Stage { name: "product", uses_clients: false, run: build_product },
+    Stage { name: "tests", uses_clients: false, run: build_tests },
+    // Nothing is compiled behind this line.
+    Stage { name: "schemas", uses_clients: true, run: |_| check_schemas() },
+    Stage { name: "pure", uses_clients: true, run: |options| run_suite(options, Suite::Pure) },
+    Stage { name: "broker", uses_clients: true, run: |options| run_suite(options, Suite::Broker) },
+    Stage { name: "kafka", uses_clients: true, run: run_kafka },
+    Stage { name: "alone", uses_clients: true, run: |options| run_suite(options, Suite::Alone) },
+    Stage { name: "interop", uses_clients: true, run: run_interop },
+    Stage { name: "readme", uses_clients: true, run: |_| run_readme() },
+    Stage { name: "counts", uses_clients: false, run: |_| counts::check() },
+    Stage { name: "fuzz", uses_clients: false, run: |_| fuzz::run() },
 ];
 
-/// Stages that use no clients.
-const WITHOUT_CLIENTS: &[&str] = &["fmt", "clippy", "build", "counts", "fuzz"];
-
-const CLIPPY: &[&str] = &["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"];
+const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
 
 struct Options {
-    long: bool,
+    is_long: bool,
     only: Vec<String>,
 }
 
 impl Options {
     fn parse(arguments: &[String]) -> Result<Options> {
-        let mut options = Options { long: false, only: Vec::new() };
+        let mut options = Options { is_long: false, only: Vec::new() };
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             match argument.as_str() {
-                "--long" => options.long = true,
+                "--long" => options.is_long = true,
                 "--only" => options.only.push(rest.next().context(USAGE)?.clone()),
                 _ => bail!("{USAGE}"),
             }
@@ -86,18 +93,13 @@ impl Options {
     }
 
     fn wants(&self, stage: &str) -> bool {
-        self.only.is_empty() && (self.long || stage != "fuzz") || self.only.iter().any(|only| only == stage)
-    }
-
-    /// Whether clippy runs beside the tests, and not as a stage.
-    fn lints_beside_tests(&self) -> bool {
-        self.wants("clippy") && self.wants("unit")
+        self.only.is_empty() && (self.is_long || stage != "fuzz")
+            || self.only.iter().any(|only| only == stage)
     }
 
     /// The stages in their order.
     fn stages(&self) -> Vec<&'static Stage> {
-        let is_beside = |stage: &Stage| stage.name == "clippy" && self.lints_beside_tests();
-        STAGES.iter().filter(|stage| self.wants(stage.name) && !is_beside(stage)).collect()
+        STAGES.iter().filter(|stage| self.wants(stage.name)).collect()
     }
 }
 
@@ -108,14 +110,15 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         return Ok(());
     }
     let options = Options::parse(arguments)?;
+    descendants::adopt()?;
     let stages = options.stages();
     // Package managers wait for the network while compilers work. An error comes up again where a client is used.
-    let needs_clients = stages.iter().any(|stage| !WITHOUT_CLIENTS.contains(&stage.name));
+    let needs_clients = stages.iter().any(|stage| stage.uses_clients);
     let mut installation = needs_clients.then(|| thread::spawn(interop::prefetch));
     let mut total = Counts::default();
     let mut times = Vec::new();
     for stage in stages {
-        if !WITHOUT_CLIENTS.contains(&stage.name)
+        if stage.uses_clients
             && let Some(installation) = installation.take()
         {
             // Its errors are not lost: they come up again, with a name, where a client is used.
@@ -123,16 +126,44 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         }
         let (counts, took) = run_stage(stage.name, || (stage.run)(&options));
         total += counts;
-        times.push((stage.name, counts, took));
+        times.push(StageTime { name: stage.name, seconds: took.as_secs_f64(), counts });
     }
+    total += suites::judge_flaky()?;
     faults::print();
-    println!("\nstage        time  outcome");
-    for (name, counts, took) in times {
-        println!("{name:<9} {:5.0} s  {counts}", took.as_secs_f64());
-    }
+    print_times(&times)?;
     println!("\n{total}");
     ensure!(total.failed == 0, "cargo xtask test found faults");
     Ok(())
+}
+
+/// The time and the outcome of a stage.
+#[derive(Serialize)]
+struct StageTime {
+    name: &'static str,
+    seconds: f64,
+    #[serde(skip)]
+    counts: Counts,
+}
+
+/// Times of a run, as `target/ci/times.json` keeps them.
+#[derive(Serialize)]
+struct Times<'t> {
+    stages: &'t [StageTime],
+    tests: Vec<suites::TestTime>,
+}
+
+/// Prints the times of the stages, and keeps them with those of all tests.
+fn print_times(stages: &[StageTime]) -> Result<()> {
+    println!("\nstage        time  outcome");
+    for StageTime { name, seconds, counts } in stages {
+        println!("{name:<9} {seconds:5.0} s  {counts}");
+    }
+    let sum: f64 = stages.iter().map(|stage| stage.seconds).sum();
+    println!("sum       {sum:5.0} s");
+    let path = workspace::ci_dir().join("times.json");
+    fs::create_dir_all(workspace::ci_dir())?;
+    let text = serde_json::to_string_pretty(&Times { stages, tests: suites::times() })?;
+    fs::write(&path, text + "\n").with_context(|| format!("write {}", path.display()))
 }
 
 /// Runs a stage; an error that is none of a single test's counts as one failure.
@@ -153,16 +184,27 @@ fn one_passed() -> Counts {
     Counts { passed: 1, ..Counts::default() }
 }
 
-fn cargo(arguments: &[&str]) -> Command {
-    let mut command = Command::new(workspace::cargo());
-    command.args(arguments).current_dir(workspace::root());
-    command
+/// A cargo command that is one check by itself.
+fn check(arguments: &[&str]) -> Result<Counts> {
+    build::run(arguments).map(|()| one_passed())
 }
 
-/// A cargo command that is one check by itself.
-fn cargo_check(arguments: &[&str]) -> Result<Counts> {
-    let status = cargo(arguments).status().context("start cargo")?;
-    ensure!(status.success(), "cargo {} ended with {status}", arguments.join(" "));
+/// The broker, and what else is built with it: the benchmark cases.
+fn build_product(options: &Options) -> Result<Counts> {
+    build::product()?;
+    if options.wants("counts") {
+        counts::build()?;
+    }
+    Ok(one_passed())
+}
+
+/// Test programs and examples, and the examples in the documentation, which are compiled as they run.
+fn build_tests(options: &Options) -> Result<Counts> {
+    let programs = build::tests()?;
+    println!("{programs} test programs are built");
+    let mut documentation = build::cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]);
+    let status = documentation.envs(variables(options)).status().context("start cargo")?;
+    ensure!(status.success(), "cargo test --doc ended with {status}");
     Ok(one_passed())
 }
 
@@ -180,93 +222,48 @@ fn check_schemas() -> Result<Counts> {
     Ok(one_passed())
 }
 
-/// The test programs: what they are built in is a time of its own.
-fn build_tests() -> Result<Counts> {
-    let programs = unit::build_programs()?;
-    println!("{programs} test programs are built");
-    Ok(one_passed())
+fn run_suite(options: &Options, suite: Suite) -> Result<Counts> {
+    suites::run(suite, options.is_long, &variables(options))
 }
 
-/// Unit, property, fuzz-body, integration and documentation tests.
-fn cargo_test(options: &Options) -> Result<Counts> {
+/// The native client over Kafka's brokers.
+fn run_kafka(options: &Options) -> Result<Counts> {
+    if !install::kafka_lib().is_dir() {
+        ensure!(!workspace::is_ci(), "Kafka's jars are not installed");
+        println!("skipped: Kafka's jars are not installed (Java and Maven are needed)");
+        return Ok(Counts { skipped: 1, ..Counts::default() });
+    }
+    suites::run_kafka(options.is_long, &variables(options))
+}
+
+/// The environment of tests.
+fn variables(options: &Options) -> Vec<(&'static str, String)> {
     // Tests that compare with Kafka's own classes find them there.
-    let mut variables = vec![("KAFKA_LIB", install::kafka_lib().display().to_string())];
-    let deeper = DEPTH.iter().filter(|(name, _)| options.long && std::env::var_os(name).is_none());
+    let mut variables = vec![
+        ("KAFKA_LIB", install::kafka_lib().display().to_string()),
+        ("MAINSTEM_BINARY", workspace::product().display().to_string()),
+    ];
+    let deeper = DEPTH.iter().filter(|(name, _)| options.is_long && std::env::var_os(name).is_none());
     variables.extend(deeper.map(|(name, value)| (*name, (*value).to_owned())));
-    let mut counts = unit::run(&variables, || compile_beside(options))?;
-    counts += documentation_tests(&variables)?;
-    Ok(counts)
+    variables
 }
 
-/// What other stages would compile by themselves.
-fn compile_beside(options: &Options) -> Counts {
-    let mut counts = Counts::default();
-    if options.lints_beside_tests() {
-        let lint = || compile::run("clippy", CLIPPY, &[]).map(|()| one_passed());
-        counts += run_stage("clippy", lint).0;
-    }
-    // What fails here is no failure by itself: who needs it builds it again, and fails.
-    if options.wants("readme")
-        && let Err(error) = compile::product()
-    {
-        println!("the broker of README.md: {error:#}");
-    }
-    if ["interop", "counts"].into_iter().any(|stage| options.wants(stage))
-        && let Err(error) = counts::build_beside()
-    {
-        println!("what is counted: {error:#}");
-    }
-    counts
-}
-
-/// Examples in the documentation. Their output is passed on line by line.
-fn documentation_tests(variables: &[(&str, String)]) -> Result<Counts> {
-    let mut command = cargo(&["test", "--release", "--workspace", "--doc", "--no-fail-fast"]);
-    command.envs(variables.iter().map(|(name, value)| (name, value)));
-    let mut child = command.stdout(Stdio::piped()).spawn().context("start cargo")?;
-    let output = child.stdout.take().expect("its output is a pipe");
-    let mut counts = Counts::default();
-    let mut said = String::new();
-    for line in BufReader::new(output).lines() {
-        let line = line?;
-        println!("{line}");
-        counts += count_results(&line);
-        said.push_str(&line);
-        said.push('\n');
-    }
-    faults::keep_tests("documentation", &said);
-    let status = child.wait()?;
-    if !status.success() && counts.failed == 0 {
-        bail!("cargo test --doc ended with {status}");
-    }
-    Ok(counts)
-}
-
-/// What a closing line of cargo's test runner counts: "test result: ok. 5 passed; 0 failed; 1 ignored; ...".
-pub(crate) fn count_results(line: &str) -> Counts {
-    let Some(results) = line.strip_prefix("test result: ") else { return Counts::default() };
-    let count = |what: &str| {
-        let words: Vec<&str> = results.split_whitespace().collect();
-        let found = words.windows(2).find(|pair| pair[1].trim_end_matches(';') == what);
-        found.and_then(|pair| pair[0].parse().ok()).unwrap_or(0)
-    };
-    Counts { passed: count("passed"), failed: count("failed"), skipped: count("ignored") }
-}
-
-/// Real clients against the release binary, as the tests build it: nothing is compiled twice.
+/// Real clients against the broker that users get.
 fn run_interop(options: &Options) -> Result<Counts> {
-    counts::build()?;
-    interop::run_checks(&interop::Options::everything(refusals(options)?))
+    build::product()?;
+    let times = |name| depth(options, name);
+    interop::run_checks(&interop::Options::everything(times(interop::REFUSALS)?, times(interop::RENEWALS)?)?)
 }
 
-/// How often real clients are refused in each way, where `--long` says it.
-fn refusals(options: &Options) -> Result<Option<usize>> {
-    let set = DEPTH.iter().find(|(name, _)| options.long && *name == interop::REFUSALS);
+/// The value of a variable, where `--long` sets it.
+fn depth(options: &Options, variable: &str) -> Result<Option<u64>> {
+    let set = DEPTH.iter().find(|(name, _)| options.is_long && *name == variable);
     set.map(|(name, times)| times.parse().context(*name)).transpose()
 }
 
 /// The examples of README.md, and of the pages that are run as well.
 fn run_readme() -> Result<Counts> {
+    build::product()?;
     let mut counts = Counts::default();
     for page in ["README.md", "docs/security.md"] {
         counts += readme::run_examples(&workspace::root().join(page))?;
@@ -278,33 +275,26 @@ fn run_readme() -> Result<Counts> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn closing_lines_are_counted() {
-        let line = "test result: FAILED. 12 passed; 1 failed; 3 ignored; 0 measured; 0 filtered out; finished in 0.02s";
-        assert_eq!(count_results(line), Counts { passed: 12, failed: 1, skipped: 3 });
-        assert_eq!(count_results("test a::b ... ok"), Counts::default());
+    fn options(is_long: bool, only: &[&str]) -> Options {
+        Options { is_long, only: only.iter().map(ToString::to_string).collect() }
     }
 
     #[test]
-    fn clippy_is_a_stage_where_no_tests_run_beside_it() {
+    fn all_is_compiled_before_the_first_test_runs() {
         let stages = |only: &[&str]| -> Vec<&str> {
-            let only = only.iter().map(ToString::to_string).collect();
-            Options { long: false, only }.stages().iter().map(|stage| stage.name).collect()
+            options(false, only).stages().iter().map(|stage| stage.name).collect()
         };
-        assert_eq!(
-            stages(&[]),
-            ["fmt", "build", "schemas", "unit", "interop", "readme", "counts"],
-            "it is part of `unit`"
-        );
+        let all = stages(&[]);
+        assert_eq!(all[..5], ["fmt", "clippy", "product", "tests", "schemas"]);
+        assert_eq!(all.last(), Some(&"counts"), "fuzzing is for long runs");
         assert_eq!(stages(&["clippy", "fmt"]), ["fmt", "clippy"]);
-        assert_eq!(stages(&["unit", "clippy"]), ["unit"]);
-        assert_eq!(stages(&["unit"]), ["unit"]);
     }
 
     #[test]
     fn real_clients_are_refused_more_often_with_depth() {
-        let with = |long| refusals(&Options { long, only: Vec::new() }).unwrap();
-        assert_eq!((with(true), with(false)), (Some(100), None));
+        let times = |is_long, name| depth(&options(is_long, &[]), name).unwrap();
+        assert_eq!((times(true, interop::REFUSALS), times(false, interop::REFUSALS)), (Some(100), None));
+        assert_eq!(times(true, interop::RENEWALS), Some(20));
     }
 
     #[test]

@@ -19,6 +19,26 @@ pub(crate) fn release_binary(name: &str) -> PathBuf {
     target_dir().join("release").join(name)
 }
 
+/// The broker that is tested: the one that users get, or the one that `MAINSTEM_BINARY` names.
+pub(crate) fn product() -> PathBuf {
+    env::var_os("MAINSTEM_BINARY").map_or_else(|| release_binary("mainstem"), PathBuf::from)
+}
+
+/// An example of the workspace, as the profile of tests builds it.
+pub(crate) fn example(name: &str) -> PathBuf {
+    target_dir().join("debug").join("examples").join(name)
+}
+
+/// Where a run of the tests leaves its reports.
+pub(crate) fn ci_dir() -> PathBuf {
+    target_dir().join("ci")
+}
+
+/// Where tools of this repository are installed.
+pub(crate) fn tools_dir() -> PathBuf {
+    target_dir().join("tools")
+}
+
 /// Where third-party clients are installed and their runs leave logs and results.
 pub(crate) fn interop_dir() -> PathBuf {
     root().join("target").join("interop")

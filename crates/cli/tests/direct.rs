@@ -8,7 +8,8 @@ use std::time::Duration;
 use mainstem_direct::{Address, Consumer, ConsumerConfig, ConsumerEvent, Done};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
-const MAINSTEM: &str = env!("CARGO_BIN_EXE_mainstem");
+#[path = "support/binary.rs"]
+mod binary;
 
 struct Served {
     child: Child,
@@ -33,7 +34,7 @@ fn serve(directory: &str) -> Served {
 
 /// With further options, separated by blanks.
 fn serve_with(directory: &str, options: &str) -> Served {
-    let mut command = Command::new(MAINSTEM);
+    let mut command = Command::new(binary::mainstem());
     command.args(["direct", "serve", &format!("cart={directory}"), "--address", "127.0.0.1:0"]);
     command.args(options.split_whitespace());
     let log = std::fs::File::create(log_of(directory)).unwrap();
@@ -46,14 +47,17 @@ fn serve_with(directory: &str, options: &str) -> Served {
 
 /// Output, or the error.
 fn run(arguments: &str) -> Result<String, String> {
-    let output = Command::new(MAINSTEM).arg("direct").args(arguments.split(' ')).output().unwrap();
+    let output = Command::new(binary::mainstem()).arg("direct").args(arguments.split(' ')).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
 fn append(directory: &str, lines: &[u8]) {
-    let mut append =
-        Command::new(MAINSTEM).args(["queue", "append", directory]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut append = Command::new(binary::mainstem())
+        .args(["queue", "append", directory])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
     append.stdin.take().unwrap().write_all(lines).unwrap();
     assert!(append.wait().unwrap().success());
 }
@@ -175,7 +179,7 @@ fn streams_are_looked_at_by_tls_whose_certificates_may_change() {
     assert!(error.contains("invalid peer certificate"), "{error}");
     drop(served);
 
-    let mut bad = Command::new(MAINSTEM);
+    let mut bad = Command::new(binary::mainstem());
     bad.args(["direct", "serve", &format!("cart={directory}"), "--address", "127.0.0.1:0"]);
     bad.args(["--cert", &file("none"), "--key", &file("live.server.key")]);
     let output = bad.output().unwrap();

@@ -278,7 +278,7 @@ fn a_secure_broker_is_two_commands_away() {
     let start = format!("start --config {}", made.join("server.properties").display());
     let refused = run("", &start).failed();
     assert!(refused.contains("log.retention.hours: there is no environment variable HOURS"), "{refused}");
-    let mut process = Command::new(env!("CARGO_BIN_EXE_mainstem"))
+    let mut process = Command::new(support::binary::mainstem())
         .args(["start", "--json", "--config"])
         .arg(made.join("server.properties"))
         .env("HOURS", "7")

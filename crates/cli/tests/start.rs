@@ -10,8 +10,11 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+#[path = "support/binary.rs"]
+mod binary;
+
 fn start() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mainstem"));
+    let mut command = Command::new(binary::mainstem());
     command.arg("start").stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -102,8 +105,9 @@ fn modes_below(dir: &Path) -> Vec<(PathBuf, u32)> {
 /// Starts a broker under a umask and stops it when it is ready; the modes of what is then in its directory.
 fn modes_under(umask: &str, home: &Path) -> Vec<(PathBuf, u32)> {
     let mut broker = Command::new("sh")
-        .args(["-c", &format!("umask {umask}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_mainstem"), "start"])
-        .args(["--json", "--listen", "127.0.0.1:0", "--data-dir", "data/logs"])
+        .args(["-c", &format!("umask {umask}; exec \"$@\""), "sh"])
+        .arg(binary::mainstem())
+        .args(["start", "--json", "--listen", "127.0.0.1:0", "--data-dir", "data/logs"])
         .current_dir(home)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

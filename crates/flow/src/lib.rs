@@ -44,7 +44,7 @@ mod route;
 mod runner;
 mod signals;
 mod status;
-#[cfg(feature = "testing")]
+#[cfg(feature = "test-partition")]
 mod testing;
 mod topics;
 mod transport;
@@ -73,6 +73,8 @@ pub use reader::Reader;
 pub use route::Route;
 pub use status::{State, Status};
 #[cfg(feature = "testing")]
-pub use testing::{TestApp, TestPartition};
+pub use testing::TestApp;
+#[cfg(feature = "test-partition")]
+pub use testing::TestPartition;
 pub use topics::{PartitionLag, TopicChange, TopicPlan};
 pub use window::{Admitted, Limits, Window};

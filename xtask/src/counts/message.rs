@@ -15,8 +15,8 @@ use crate::workspace;
 
 /// Its name among the counts.
 pub(super) const NAME: &str = "broker/message_1024";
-/// The program that loads it: an example of `mainstem-tests`.
-pub(super) const LOAD: &str = "lockstep";
+/// The program that loads it: an example of `mainstem-tests`. Its own instructions are not counted.
+const LOAD: &str = "lockstep";
 /// Messages of two runs: what the second one costs more is what its further messages cost, without start and stop.
 const MESSAGES: [u64; 2] = [500, 2_500];
 /// The broker is fifty times slower than otherwise.
@@ -38,7 +38,7 @@ pub(super) fn count(callgrind: &Callgrind) -> Result<u64> {
 /// Instructions of a broker from its start to its end, with so many messages between.
 fn count_run(callgrind: &Callgrind, messages: u64) -> Result<u64> {
     let out = callgrind.out(&format!("{NAME}-{messages}"));
-    let mut command = callgrind.command(&workspace::release_binary("mainstem"), None, &out)?;
+    let mut command = callgrind.command(&workspace::product(), None, &out)?;
     let data = callgrind.dir.join("data");
     let _ = fs::remove_dir_all(&data);
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
@@ -49,7 +49,7 @@ fn count_run(callgrind: &Callgrind, messages: u64) -> Result<u64> {
     let mut broker = Process::start("broker", &mut command, &callgrind.dir)?;
     let what = || format!("the broker answers on {address}");
     wait_until(what, DEADLINE, || broker.check_alive().map(|()| protocol::is_ready(address)))?;
-    let mut load = Command::new(workspace::release_binary("examples").join(LOAD));
+    let mut load = Command::new(workspace::example(LOAD));
     load.args([address.to_string(), messages.to_string()]);
     Process::start(LOAD, &mut load, &callgrind.dir)?.wait(DEADLINE)?;
     broker.terminate()?;

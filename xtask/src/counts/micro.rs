@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use super::Counted;
 use super::callgrind::{Callgrind, total};
-use super::{Counted, message};
 use crate::process::Process;
 use crate::workspace;
 
@@ -34,14 +34,10 @@ pub(super) fn count(callgrind: &Callgrind, benches: &[PathBuf], only: &str) -> R
     Ok(counted)
 }
 
-/// What builds the cases, and the program that loads the broker, as the tests build it: nothing is compiled twice.
-pub(super) const BUILD: &[&str] =
-    &["build", "--release", "--workspace", "--bench", "micro", "--example", message::LOAD];
-
-/// Builds all that is counted. Returns the programs of the benches.
+/// Builds the cases, with the features of the broker that users get. Returns their programs.
 pub(super) fn build() -> Result<Vec<PathBuf>> {
     let mut command = Command::new(workspace::cargo());
-    command.args(BUILD).args(["--bin", "mainstem"]);
+    command.args(["build", "--release", "--package", "mainstem-microbench", "--benches"]);
     command.arg("--message-format=json-render-diagnostics").current_dir(workspace::root());
     let output = command.stderr(std::process::Stdio::inherit()).output().context("start cargo")?;
     ensure!(output.status.success(), "building what is counted ended with {}", output.status);

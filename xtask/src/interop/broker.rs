@@ -151,7 +151,7 @@ impl Broker {
     }
 
     fn mainstem_command(&self) -> Result<Command> {
-        let binary = workspace::release_binary("mainstem");
+        let binary = workspace::product();
         ensure!(binary.is_file(), "{} is missing; build it: cargo build --release", binary.display());
         let mut command = Command::new(binary);
         command.arg("start").arg("--set").arg(format!("log.dirs={}", self.log_dirs()));

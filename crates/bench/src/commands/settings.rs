@@ -11,7 +11,7 @@ use mainstem_bench::{Extent, Settings};
 #[derive(Debug, Args)]
 pub(crate) struct SystemArguments {
     /// The mainstem program to measure. [default: the one beside this program]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", env = "MAINSTEM_BINARY")]
     mainstem: Option<PathBuf>,
     /// A further setting of mainstem; may be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE")]

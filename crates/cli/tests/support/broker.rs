@@ -29,7 +29,7 @@ impl Broker {
 
     /// On a directory that has something in it already.
     pub(crate) fn start_on(dir: TempDir, settings: &[&str]) -> Broker {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_mainstem"))
+        let mut process = Command::new(super::binary::mainstem())
             .args([
                 "start",
                 "--listen",

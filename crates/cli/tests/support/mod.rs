@@ -1,6 +1,7 @@
 //! What the tests of the binary share: running it, its broker, and a broker that answers as a test says.
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub(crate) mod binary;
 pub(crate) mod broker;
 pub(crate) mod fake_broker;
 
@@ -9,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 
 /// The binary with arguments, separated by blanks, against a broker.
 pub(crate) fn mainstem(bootstrap: &str, arguments: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mainstem"));
+    let mut command = Command::new(binary::mainstem());
     command.args(arguments.split_whitespace()).env("MAINSTEM_BOOTSTRAP", bootstrap);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command

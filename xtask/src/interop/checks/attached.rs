@@ -308,7 +308,7 @@ fn local(attached: &Attached, client: Client, fed: usize) -> Result<(Feeder, Pro
 }
 
 fn mainstem(arguments: &[&str], queue: &Path) -> Command {
-    let mut command = Command::new(workspace::release_binary("mainstem"));
+    let mut command = Command::new(workspace::product());
     command.args(arguments).arg(queue);
     command
 }

@@ -121,7 +121,7 @@ impl<'a> Nodes<'a> {
             format!("listeners=PLAINTEXT://127.0.0.1:{clients},CONTROLLER://127.0.0.1:{nodes}"),
             format!("log.dirs={}", self.data_dir(id).display()),
         ];
-        let mut command = Command::new(workspace::release_binary("mainstem"));
+        let mut command = Command::new(workspace::product());
         command.arg("start");
         let settings = SETTINGS.iter().copied().chain(own.iter().map(String::as_str));
         settings.for_each(|setting| _ = command.args(["--set", setting]));

@@ -15,6 +15,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -92,17 +93,23 @@ struct Outcome {
     outcome: String,
 }
 
-/// How often each client is refused in each way, where it is not [`times_of`] it.
-pub(crate) const TIMES_VARIABLE: &str = "TEST_REFUSALS";
+/// The variable that says how often each client is refused in each way.
+pub(crate) const REFUSALS: &str = "TEST_REFUSALS";
+/// The variable that says how often each session is renewed.
+pub(crate) const RENEWALS: &str = "TEST_RENEWALS";
 /// So many clients wait for their refusals at a time, far fewer than the unauthenticated ones that an address may have.
 const AT_ONCE: usize = 8;
+/// Clients that go through all ways at a time.
+const CLIENTS_AT_ONCE: usize = 3;
 
 /// What is asked for.
 pub(crate) struct Asked<'a> {
     pub(crate) kind: Kind,
     pub(crate) clients: &'a [Client],
-    /// How often each client is refused in each way, if not [`times_of`] it.
-    pub(crate) refusals: Option<usize>,
+    /// Times that each client is refused in each way.
+    pub(crate) refusals: u64,
+    /// Times that each session is renewed.
+    pub(crate) renewals: u64,
 }
 
 /// Runs the clients that are wanted, and the tools.
@@ -113,21 +120,26 @@ pub(crate) fn run(world: &World, report: &Report, asked: &Asked<'_>) {
         Ok(())
     });
     let Some(guarded) = guarded else { return };
+    let waiting = Mutex::new(asked.clients.iter());
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let one_after_the_other = || {
+        while let Some(client) = next() {
+            let plan = world.run.join("security").join(format!("plan-{}.json", client.key()));
+            let times = asked.refusals as usize;
+            report.check(client.key(), ALL_WAYS, || guarded.all_ways(*client, times, &plan));
+        }
+    };
     thread::scope(|scope| {
         for client in sessions::CLIENTS.into_iter().filter(|client| asked.clients.contains(client)) {
             let guarded = &guarded;
-            scope.spawn(move || guarded.check_sessions(report, client));
+            scope.spawn(move || guarded.check_sessions(report, client, asked.renewals));
         }
         // Kafka's broker lists what its tools have added a moment later.
         if asked.kind == Kind::Mainstem && install::kafka_bin().join("kafka-acls.sh").is_file() {
             let guarded = &guarded;
             scope.spawn(move || tools::run(world, report, guarded));
         }
-        let plan = world.run.join("security").join("plan.json");
-        for client in asked.clients {
-            let times = asked.refusals.unwrap_or_else(|| times_of(*client));
-            report.check(client.key(), ALL_WAYS, || guarded.all_ways(*client, times, &plan));
-        }
+        (0..CLIENTS_AT_ONCE).for_each(|_| drop(scope.spawn(&one_after_the_other)));
     });
 }
 
@@ -136,7 +148,7 @@ impl Guarded {
         fs::create_dir_all(run)?;
         let dir = run.join("secure");
         let bootstrap = format!("localhost:{}", free_port()?);
-        let binary = workspace::release_binary("mainstem");
+        let binary = workspace::product();
         let init =
             [Path::new("security"), Path::new("init"), &dir, Path::new("--listen"), bootstrap.as_ref()];
         output(Command::new(&binary).args(init))?;
@@ -319,14 +331,14 @@ impl Guarded {
     }
 
     fn tool_of(dir: &Path, bootstrap: &str, arguments: &[&str]) -> Result<String> {
-        let mut command = Command::new(workspace::release_binary("mainstem"));
+        let mut command = Command::new(workspace::product());
         command.args(arguments).args(["--bootstrap", bootstrap, "--command-config"]);
         output(command.arg(dir.join("admin.properties")))
     }
 
     /// Whether a listener with sessions shows the certificate of [`ROTATED`].
     fn is_rotated(&self, listener: &str) -> Result<bool> {
-        let mut check = Command::new(workspace::release_binary("mainstem"));
+        let mut check = Command::new(workspace::product());
         check.args(["security", "check", &self.sessions[listener], "--command-config"]);
         Ok(output(check.arg(self.dir.join("admin.properties")))?.contains("(19 days)"))
     }
@@ -382,17 +394,6 @@ fn output(command: &mut Command) -> Result<String> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     ensure!(done.status.success(), "{}\n{}{}", done.status, text(&done.stdout), text(&done.stderr));
     Ok(text(&done.stdout))
-}
-
-/// How often a client is refused in each way: a hundred times where that takes it half a minute at most.
-fn times_of(client: Client) -> usize {
-    match client {
-        // It tries until a time is over, here a second, whatever it is answered.
-        Client::KafkaPython => 20,
-        // Each of its clients takes some tens of milliseconds of a core.
-        Client::Java => 25,
-        _ => 100,
-    }
 }
 
 fn go_name(client: Client) -> &'static str {

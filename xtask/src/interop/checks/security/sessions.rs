@@ -1,10 +1,10 @@
 //! Sessions of five seconds (KIP-368) under load, for each client: while it writes and reads, its sessions are renewed at
-//! least 20 times and the broker's certificate changes. What was written is read once. Then the rule goes by which it was
+//! least as often as is asked for and the broker's certificate changes. What was written is read once. Then the rule goes by which it was
 //! read.
 //!
 //! Each client has a listener to itself, so that the broker's counts say what it did. A session in use is renewed before it
-//! ends or is killed: after [`LOAD`] without one that was killed, each that is in use has been renewed 20 times. A client that
-//! a busy machine holds up may be late, and then logs in anew: [`LATE_MAX`], and more where this process was held up, too.
+//! ends or is killed: after the load without one that was killed, each that is in use has been renewed so often. A client that
+//! a busy machine holds up may be late, and then logs in again: a quarter of the times, and more where this process was held up, too.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -41,16 +41,9 @@ const WITHOUT_RENEWAL: [Client; 3] = [Client::KafkaPython, Client::Aiokafka, Cli
 
 /// Sessions end after so many milliseconds.
 pub(super) const SESSION_MS: u64 = 5_000;
-/// Each session in use is renewed so often.
-const RENEWALS: u64 = 20;
-/// How long clients write and read. A session in use has to be renewed within [`SESSION_MS`].
-const LOAD: Duration = Duration::from_millis(RENEWALS * SESSION_MS);
 /// One that writes, and one that reads.
 const SESSIONS: u64 = 2;
-/// How many sessions may be killed since their clients came too late to renew them, a quarter: a client begins when a tenth of
-/// the time is left, half a second, and eight of them share the machine.
-const LATE_MAX: u64 = SESSIONS * RENEWALS / 4;
-/// How long the renewals that are still missing after [`LOAD`] may take: those that came late begin a session anew.
+/// Time for the renewals that are still missing after the load: those that came late begin another session.
 const MISSING: Duration = Duration::from_millis(12 * SESSION_MS);
 /// Seconds after which a client hangs.
 const CLIENT_SECONDS: &str = "600";
@@ -102,6 +95,17 @@ impl Running {
     }
 }
 
+/// Time in which clients write and read. A session in use has to be renewed within [`SESSION_MS`].
+fn load(renewals: u64) -> Duration {
+    Duration::from_millis(renewals * SESSION_MS)
+}
+
+/// Sessions that may be killed since their clients came too late to renew them, a quarter: a client begins when a tenth of
+/// the time is left, half a second, and eight of them share the machine.
+fn late_max(renewals: u64) -> u64 {
+    (SESSIONS * renewals).div_ceil(4)
+}
+
 /// Sleeps, and counts how often this process was held up meanwhile.
 fn sleep_and_count(time: Duration) -> u64 {
     let (begin, mut held_up) = (Instant::now(), 0);
@@ -123,32 +127,32 @@ pub(super) fn listener_of(client: Client) -> String {
 }
 
 impl Guarded {
-    pub(super) fn check_sessions(&self, report: &Outcomes, client: Client) {
+    pub(super) fn check_sessions(&self, report: &Outcomes, client: Client, renewals: u64) {
         let begin = Instant::now();
-        let outcome = self.sessions(client);
+        let outcome = self.sessions(client, renewals);
         report.outcome(client.key(), CHECK, begin.elapsed(), outcome);
     }
 
     /// What there is to tell of a client's sessions.
-    fn sessions(&self, client: Client) -> Result<Option<String>> {
+    fn sessions(&self, client: Client, renewals: u64) -> Result<Option<String>> {
         let (user, topic) = (user_of(MECHANISMS[1]), topic_of(client));
         self.tool(&["topic", "create", &topic, "--partitions", "2"])?;
         self.tool(&["acl", "add", "--allow", user, "--operation", "read,write", "--topic", &topic])?;
         let running = self.begin(client)?;
         let log = self.dir.join(format!("{topic}.log"));
-        self.use_sessions(client, running).with_context(|| format!("its log is {}", log.display()))
+        self.use_sessions(client, running, renewals).with_context(|| format!("its log is {}", log.display()))
     }
 
-    fn use_sessions(&self, client: Client, mut running: Running) -> Result<Option<String>> {
+    fn use_sessions(&self, client: Client, mut running: Running, renewals: u64) -> Result<Option<String>> {
         let (user, topic) = (user_of(MECHANISMS[1]), topic_of(client));
         running.next("begun")?;
-        let mut held_up = sleep_and_count(LOAD / 2);
+        let mut held_up = sleep_and_count(load(renewals) / 2);
         self.rotate(client)?;
-        held_up += sleep_and_count(LOAD / 2);
+        held_up += sleep_and_count(load(renewals) / 2);
         // Kafka counts the same, but shows it by JMX alone.
         if self.kind == Kind::Mainstem {
             // Each time may be the one in which a session had to be renewed.
-            self.check_renewals(client, LATE_MAX + SESSIONS * held_up)?;
+            self.check_renewals(client, renewals, late_max(renewals) + SESSIONS * held_up)?;
         }
         // The end of its input stops it.
         drop(running.process.stdin.take());
@@ -210,8 +214,8 @@ impl Guarded {
 
     /// A client has renewed its sessions often enough, not too many were killed, and none was refused; one that does not renew has logged in again as
     /// often.
-    fn check_renewals(&self, client: Client, late_max: u64) -> Result<()> {
-        let wanted = SESSIONS * RENEWALS;
+    fn check_renewals(&self, client: Client, renewals: u64, late_max: u64) -> Result<()> {
+        let wanted = SESSIONS * renewals;
         let is_renewed = |counts: Counts| match WITHOUT_RENEWAL.contains(&client) {
             true => counts.logins + counts.renewals >= wanted,
             false => counts.renewals >= wanted && counts.killed <= late_max,
@@ -219,7 +223,7 @@ impl Guarded {
         // The last one may be under way.
         let mut counts = self.counts(client)?;
         wait_until(
-            || format!("{}: {SESSIONS} sessions are renewed {RENEWALS} times", client.key()),
+            || format!("{}: {SESSIONS} sessions are renewed {renewals} times", client.key()),
             MISSING,
             || {
                 counts = self.counts(client)?;

@@ -1,0 +1,168 @@
+//! The stages that run tests: which tests belong to each, and what their outcomes mean for the run.
+
+use std::fs;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::descendants;
+use crate::faults;
+use crate::flaky::{Flaky, List};
+use crate::interop::report::Counts;
+use crate::junit::{Outcome, Test};
+use crate::kafka_peers;
+use crate::nextest::{Nextest, Suite};
+use crate::workspace;
+
+/// So many tests of a stage are named with their times.
+const SLOWEST: usize = 6;
+
+/// The outcomes of the stages that have run.
+static FINISHED: Mutex<Vec<Finished>> = Mutex::new(Vec::new());
+
+struct Finished {
+    stage: &'static str,
+    tests: Vec<Test>,
+}
+
+/// Runs a suite.
+pub(crate) fn run(suite: Suite, is_long: bool, variables: &[(&str, String)]) -> Result<Counts> {
+    let filter = filter(suite)?;
+    let tests = Nextest::install()?.run(suite, is_long, &filter, variables);
+    finish(suite.name(), tests)
+}
+
+/// Runs the tests over Kafka's own brokers.
+pub(crate) fn run_kafka(is_long: bool, variables: &[(&str, String)]) -> Result<Counts> {
+    finish("kafka", kafka_peers::run(is_long, variables))
+}
+
+/// Counts the outcomes of a stage, and looks for processes that it has left running.
+fn finish(stage: &'static str, tests: Result<Vec<Test>>) -> Result<Counts> {
+    let left = descendants::end_orphans();
+    let tests = tests?;
+    let mut counts = count(&tests);
+    for test in &tests {
+        if let Outcome::Failed(why) = &test.outcome {
+            faults::keep(&test.name, why);
+        }
+    }
+    if !left.is_empty() {
+        faults::keep(&format!("{stage}: processes were left running, and are ended"), &left.join("\n"));
+        counts.failed += 1;
+    }
+    print_slowest(&tests);
+    FINISHED.lock().unwrap_or_else(PoisonError::into_inner).push(Finished { stage, tests });
+    Ok(counts)
+}
+
+fn count(tests: &[Test]) -> Counts {
+    let failed = tests.iter().filter(|test| matches!(test.outcome, Outcome::Failed(_))).count();
+    Counts { passed: tests.len() - failed, failed, skipped: 0 }
+}
+
+fn print_slowest(tests: &[Test]) {
+    let mut tests: Vec<&Test> = tests.iter().collect();
+    tests.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
+    println!("the slowest:");
+    tests.iter().take(SLOWEST).for_each(|test| println!("  {:6.1} s  {}", test.seconds, test.name));
+}
+
+/// Judges the tests that passed at their second try, prints and keeps them. Returns the faults that follow from them.
+pub(crate) fn judge_flaky() -> Result<Counts> {
+    let flaky = flaky();
+    let path = workspace::ci_dir().join("flaky.json");
+    fs::create_dir_all(workspace::ci_dir())?;
+    fs::write(&path, serde_json::to_string_pretty(&flaky)? + "\n")
+        .with_context(|| format!("write {}", path.display()))?;
+    for test in &flaky {
+        println!("FLAKY  {}\n{}", test.name, faults::indented(&test.first_failure));
+    }
+    let faults = List::read()?.judge(&flaky);
+    faults.iter().for_each(|(name, why)| faults::keep(name, why));
+    Ok(Counts { failed: faults.len(), ..Counts::default() })
+}
+
+fn flaky() -> Vec<Flaky> {
+    let finished = FINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+    let tests = finished.iter().flat_map(|finished| &finished.tests);
+    let flaky = |test: &Test| match &test.outcome {
+        Outcome::Flaky(why) => Some(Flaky { name: test.name.clone(), first_failure: why.clone() }),
+        _ => None,
+    };
+    tests.filter_map(flaky).collect()
+}
+
+/// The time of a test.
+#[derive(Debug, Serialize)]
+pub(crate) struct TestTime {
+    stage: &'static str,
+    name: String,
+    seconds: f64,
+}
+
+/// The time of each test that has run.
+pub(crate) fn times() -> Vec<TestTime> {
+    let finished = FINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+    let of_stage = |Finished { stage, tests }: &Finished| -> Vec<TestTime> {
+        let time = |test: &Test| TestTime { stage, name: test.name.clone(), seconds: test.seconds };
+        tests.iter().map(time).collect()
+    };
+    finished.iter().flat_map(of_stage).collect()
+}
+
+/// The profiles of `.config/nextest.toml`, as far as they select tests.
+#[derive(Deserialize)]
+struct Config {
+    profile: Profiles,
+}
+
+#[derive(Deserialize)]
+struct Profiles {
+    broker: Profile,
+    alone: Profile,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Profile {
+    default_filter: String,
+}
+
+/// What nextest is to run of a suite beyond its profile's filter: no test belongs to two suites.
+fn filter(suite: Suite) -> Result<String> {
+    let path = workspace::root().join(".config").join("nextest.toml");
+    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    let Config { profile } = toml::from_str(&text).with_context(|| format!("in {}", path.display()))?;
+    let Profiles { broker, alone } = profile;
+    let kafka = kafka_peers::FILTER;
+    Ok(match suite {
+        Suite::Pure => {
+            format!("not ({}) and not ({}) and not {kafka}", broker.default_filter, alone.default_filter)
+        }
+        Suite::Broker => format!("not ({}) and not {kafka}", alone.default_filter),
+        Suite::Alone => String::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_test_is_in_two_suites() {
+        let [pure, broker, alone] =
+            [Suite::Pure, Suite::Broker, Suite::Alone].map(|suite| filter(suite).unwrap());
+        assert!(pure.contains("cluster") && pure.contains("links") && pure.contains(kafka_peers::FILTER));
+        assert!(broker.contains("cluster") && broker.contains(kafka_peers::FILTER));
+        assert!(alone.is_empty(), "its profile says all");
+    }
+
+    #[test]
+    fn outcomes_are_counted() {
+        let test = |outcome| Test { name: "a b".into(), seconds: 1.0, outcome };
+        let tests = [Outcome::Passed, Outcome::Flaky("x".into()), Outcome::Failed("y".into())].map(test);
+        assert_eq!(count(&tests), Counts { passed: 2, failed: 1, skipped: 0 });
+    }
+}
