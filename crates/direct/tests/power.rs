@@ -6,6 +6,7 @@
 //! says how often, 12 by default.
 #![allow(unsafe_code, clippy::unwrap_used, clippy::print_stderr)]
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use std::collections::BTreeMap;

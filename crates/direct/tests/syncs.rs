@@ -3,6 +3,7 @@
 //! In this program [`fdatasync`] and [`fsync`] are slow, are counted or fail by the name of the directory.
 #![allow(unsafe_code, clippy::unwrap_used)]
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use std::ffi::c_int;

@@ -1,6 +1,7 @@
 //! What handling takes: nothing is allocated for a message that succeeds and sends nothing.
 #![allow(unsafe_code, clippy::unwrap_used, reason = "an allocator that counts is unsafe to write")]
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};

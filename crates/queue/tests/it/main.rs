@@ -1,0 +1,8 @@
+//! The integration tests of this crate, one module for each subject.
+#![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
+
+mod fuzz;
+mod processes;
+mod queue;
+mod serving;
+mod tasks;

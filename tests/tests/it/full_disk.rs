@@ -1,0 +1,54 @@
+//! A full disk: it is said once, health is degraded, reads go on over stops, kills and starts, and so do appends as soon as
+//! there is room. Needs root, for a file system of its own; otherwise it says that it is skipped.
+
+use mainstem_tests::broker::{Broker, Setup};
+use mainstem_tests::kafka::{batch, refusal};
+use mainstem_tests::small_disk::SmallDisk;
+use mainstem_tests::wait::eventually;
+use mainstem_wire::ErrorCode;
+
+const FULL: &str = "is full: appends are refused";
+
+/// What was written before is read, nothing is appended, and health says why.
+fn assert_degraded(broker: &Broker, lines: usize) {
+    let mut client = broker.connect();
+    assert_eq!(client.read_all("orders", 0, 0).unwrap().len(), 3);
+    let produced = client.produce("orders", 0, -1, &batch(&[&[7; 9_000]]));
+    assert_eq!(refusal(produced), ErrorCode::KAFKA_STORAGE_ERROR);
+    let health = broker.http("/health");
+    assert!(
+        health.contains("503") && health.contains("\"degraded\"") && health.contains("is full"),
+        "{health}"
+    );
+    assert_eq!(broker.log().matches(FULL).count(), lines, "{}", broker.log());
+}
+
+#[test]
+fn a_full_disk_serves_reads_over_starts_and_goes_on_when_there_is_room() {
+    let Some(disk) = SmallDisk::mount(12) else { return };
+    let mut broker = Setup::new("full-disk").data_dir(disk.path().join("data")).start();
+    let mut client = broker.connect();
+    client.create_topic("orders", 1, &[]).unwrap();
+    for value in [b"a", b"b", b"c"] {
+        client.produce("orders", 0, -1, &batch(&[value])).unwrap();
+    }
+    disk.fill();
+    let refused =
+        eventually("the disk is full", || client.produce("orders", 0, -1, &batch(&[&[7; 9_000]])).err());
+    assert_eq!(refusal::<()>(Err(refused)), ErrorCode::KAFKA_STORAGE_ERROR);
+    assert_degraded(&broker, 1);
+    broker.stop();
+    broker.start_again();
+    assert_degraded(&broker, 2);
+    broker.kill();
+    broker.start_again();
+    assert_degraded(&broker, 3);
+    disk.make_room();
+    let mut client = broker.connect();
+    eventually("appends go on", || client.produce("orders", 0, -1, &batch(&[b"d"])).ok());
+    broker.assert_healthy();
+    broker.stop();
+    broker.start_again();
+    broker.assert_healthy();
+    assert_eq!(broker.log().matches(FULL).count(), 3, "{}", broker.log());
+}

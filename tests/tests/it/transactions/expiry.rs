@@ -1,0 +1,47 @@
+//! A transactional id that is not used is forgotten, and one with an open transaction is not (KIP-98).
+
+use mainstem_tests::broker::Setup;
+use mainstem_tests::client::Client;
+use mainstem_wire::messages::list_transactions_request::ListTransactionsRequest;
+
+use crate::transactions::eventually;
+use crate::transactions::producer::Producer;
+
+const TOPIC: &str = "expiry";
+
+/// Transactional ids that the coordinator knows, by name.
+pub(crate) fn known_ids(client: &mut Client) -> Vec<String> {
+    let response = client.call(&ListTransactionsRequest { duration_filter: -1, ..Default::default() }, 1);
+    assert_eq!(response.error_code, 0);
+    let mut ids: Vec<_> =
+        response.transaction_states.iter().map(|state| state.transactional_id.to_string()).collect();
+    ids.sort();
+    ids
+}
+
+#[test]
+fn an_unused_transactional_id_is_forgotten_for_good() {
+    let mut broker = Setup::new("transactions-expiry")
+        .set("transactional.id.expiration.ms", 5_000)
+        .set("transaction.remove.expired.transaction.cleanup.interval.ms", 100)
+        .start();
+    let mut client = broker.connect();
+    client.create_topic(TOPIC, 1, &[]).unwrap();
+    let mut open = Producer::init(broker.connect(), "open", 60_000).unwrap();
+    open.send(TOPIC, 0, &[b"of an open transaction"]).unwrap();
+    for id in ["empty", "other"] {
+        Producer::init(broker.connect(), id, 60_000).unwrap();
+    }
+    assert_eq!(known_ids(&mut client), ["empty", "open", "other"]);
+    eventually("unused ids are forgotten", || (known_ids(&mut client) == ["open"]).then_some(()));
+    broker.kill();
+    broker.start_again();
+    let mut client = broker.connect();
+    assert_eq!(
+        eventually("it is loaded", || Some(known_ids(&mut client)).filter(|ids| !ids.is_empty())),
+        ["open"]
+    );
+    let producer = Producer::init(broker.connect(), "empty", 60_000).unwrap();
+    drop(producer);
+    assert_eq!(known_ids(&mut client), ["empty", "open"], "a forgotten id begins anew");
+}
