@@ -21,7 +21,9 @@ use mainstem_wire::sample::Rng;
 use tokio::task::JoinSet;
 
 use crate::cluster_kills::clients::RealClient;
-use crate::cluster_kills::load::{INTERNAL, Others, TOPICS, assert_no_actor_has_failed, create_topics, start_actors};
+use crate::cluster_kills::load::{
+    INTERNAL, Others, TOPICS, assert_no_actor_has_failed, create_topics, start_actors,
+};
 use crate::cluster_kills::outcome;
 use crate::cluster_kills::run::{IN, Run};
 

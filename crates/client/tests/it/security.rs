@@ -69,7 +69,11 @@ async fn a_broker_is_believed_by_the_authorities_of_the_system() {
     let broker = authority.broker();
     let connect = |system: &Authority| {
         let mut process = Command::new(std::env::current_exe().unwrap());
-        process.args(["--exact", "security::a_broker_is_believed_by_the_authorities_of_the_system", "--nocapture"]);
+        process.args([
+            "--exact",
+            "security::a_broker_is_believed_by_the_authorities_of_the_system",
+            "--nocapture",
+        ]);
         process.env("SSL_CERT_FILE", system.path("ca.pem")).env_remove("SSL_CERT_DIR");
         process.env(ADDRESS, broker.address()).output().unwrap()
     };

@@ -1,16 +1,15 @@
 //! What clients can have a publisher keep is bounded, whatever they send and do not read.
 
-use crate::support;
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use crate::support;
+use crate::support::log::log;
+use crate::support::{Reader, address, admin, config, open, serve, until};
 use mainstem_direct::proto::publisher_client::PublisherClient;
 use mainstem_direct::proto::{self, FromConsumer, from_consumer::Frame, manage_request::Action};
 use mainstem_direct::{ConsumerConfig, PATTERNS_IN_ALL_MAX, PATTERNS_MAX, Publisher, criteria};
 use prost::Message as _;
-use support::log::log;
-use support::{Reader, address, admin, config, open, serve, until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 

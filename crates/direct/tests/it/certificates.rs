@@ -1,19 +1,18 @@
 //! Certificates that change on the disk: at a publisher that serves, and at a consumer that connects again.
 
-use crate::support;
-
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support;
+use crate::support::log::{log, until_logged};
+use crate::support::tls::{answered, certificates, refusal_of};
+use crate::support::{Reader, open, until};
 use mainstem_direct::{Address, Call, ConsumerConfig, DirectError, Grant, Journal, Publisher, Serving};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use support::log::{log, until_logged};
-use support::tls::{answered, certificates, refusal_of};
-use support::{Reader, open, until};
 
 /// A certificate and its key, in files.
 struct Files {

@@ -4,8 +4,6 @@
 //! The other machine is a network namespace, for which the test needs root, or to be root in a namespace; `unshare`, `nsenter` and
 //! `ip` make it.
 
-use crate::support;
-
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
@@ -14,9 +12,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use crate::support;
+use crate::support::{Reader, config, open};
 use mainstem_direct::{Address, ConsumerConfig, Publisher};
 use parking_lot::Mutex;
-use support::{Reader, config, open};
 
 const ROLE: &str = "TEST_DIRECT_HALF_OPEN_ROLE";
 const PUBLISHER: &str = "10.77.0.1";

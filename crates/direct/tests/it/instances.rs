@@ -1,8 +1,6 @@
 //! Instances that share the slices of a stream, as processes, while the publisher is killed and starts again: no event is handled
 //! twice, also when an instance that is new comes to the next publisher before those that were there.
 
-use crate::support;
-
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -10,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support;
+use crate::support::{open, records};
 use mainstem_direct::proto::ConsumerInfo;
 use mainstem_direct::{Address, Admin, Consumer, ConsumerConfig, ConsumerEvent, Done, Publisher};
-use support::{open, records};
 
 const ROLE: &str = "TEST_DIRECT_INSTANCES_ROLE";
 const ADDRESS: &str = "TEST_DIRECT_INSTANCES_ADDRESS";
@@ -84,7 +83,10 @@ struct Processes {
 impl Processes {
     fn start(&mut self, name: &str) {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "instances::role", "--nocapture"]).env(ROLE, name).env(ADDRESS, &self.address);
+        command
+            .args(["--exact", "instances::role", "--nocapture"])
+            .env(ROLE, name)
+            .env(ADDRESS, &self.address);
         let log = File::options().create(true).append(true).open(self.directory.join(format!("{name}.log")));
         let child = command.current_dir(&self.directory).stdout(Stdio::null()).stderr(log.unwrap());
         self.children.insert(name.to_owned(), child.spawn().unwrap());

@@ -8,8 +8,6 @@
 //! - an append that has returned is there;
 //! - under one assignment nothing comes twice, however often the publisher was killed meanwhile.
 
-use crate::support;
-
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -17,9 +15,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support;
+use crate::support::{open, records};
 use mainstem_direct::{Address, Admin, Consumer, ConsumerConfig, ConsumerEvent, Done, Publisher};
 use mainstem_queue::Start;
-use support::{open, records};
 
 const ROLE: &str = "TEST_DIRECT_ROLE";
 const ADDRESS: &str = "TEST_DIRECT_ADDRESS";

@@ -3,14 +3,13 @@
 //!
 //! `TEST_DIRECT_SEED` chooses another course of events.
 
-use crate::support;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use support::{Reader, config, open, serve_at};
+use crate::support;
+use crate::support::{Reader, config, open, serve_at};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};

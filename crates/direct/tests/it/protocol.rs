@@ -2,7 +2,6 @@
 //!
 //! What is added is added there too (`UPDATE_EXPECT=1`); no line of it goes, and none changes.
 
-
 use std::fmt::Write as _;
 
 use expect_test::expect_file;

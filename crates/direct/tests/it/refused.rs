@@ -1,15 +1,14 @@
 //! What is lost, wrong, or not allowed: each is a clear error at the consumer, and harms nothing else.
 
 use crate::support;
-
+use crate::support::log::{log, until_logged};
+use crate::support::tls::{certificates, refusal_of};
+use crate::support::{Reader, admin, config, open, serve, serve_at};
 use mainstem_direct::proto::publisher_client::PublisherClient;
 use mainstem_direct::proto::{self, FromConsumer, FromPublisher, from_consumer::Frame, from_publisher};
 use mainstem_direct::{
     Address, Call, Consumer, ConsumerConfig, DirectError, Grant, Publisher, Refused, SliceRange, criteria,
 };
-use support::log::{log, until_logged};
-use support::tls::{certificates, refusal_of};
-use support::{Reader, admin, config, open, serve, serve_at};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 

@@ -1,12 +1,11 @@
 //! Replays: all events of some keys once more, up to where the instance is, which goes on from there.
 
 use crate::support;
-
+use crate::support::{Reader, admin, config, open, records, serve, serve_at};
 use mainstem_direct::proto::{self, publisher_client::PublisherClient};
 use mainstem_direct::{
     Consumer, DirectError, Grant, JournalOptions, NewEvent, Publisher, Replayed, Transformed, criteria,
 };
-use support::{Reader, admin, config, open, records, serve, serve_at};
 
 /// Offsets and values of a replay to its end.
 async fn replay(consumer: &mut Consumer, keys: &[&'static str]) -> Result<Vec<(i64, String)>, DirectError> {

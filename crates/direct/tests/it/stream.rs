@@ -1,9 +1,9 @@
 //! Publishers and consumers in one process, over loopback.
 
-use crate::support;
-
 use std::time::Duration;
 
+use crate::support;
+use crate::support::{DEADLINE, Reader, address, admin, config, open, serve, serve_at, until};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use mainstem_direct::proto::manage_request::Action;
@@ -12,7 +12,6 @@ use mainstem_direct::{
     Admin, Call, ConsumerConfig, ConsumerEvent, DirectError, Done, Grant, NewEvent, Publisher, Transformed,
     criteria,
 };
-use support::{DEADLINE, Reader, address, admin, config, open, serve, serve_at, until};
 
 fn reset(to: To) -> Action {
     Action::Reset(proto::Reset { to: Some(to) })

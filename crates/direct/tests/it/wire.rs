@@ -1,18 +1,17 @@
 //! What comes over a connection that no end of this version sends: frames and actions of a later one, frames that are cut, of
 //! nonsense or too large, other services. What may be is passed over; the rest is refused by name, and in the publisher's log.
 
-use crate::support;
-
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
+use crate::support;
+use crate::support::log::{log, until_logged};
+use crate::support::{Reader, admin, config, open, serve};
 use futures_util::{StreamExt as _, stream};
 use mainstem_direct::proto::{self, FromConsumer, FromPublisher, from_publisher};
 use mainstem_direct::{Consumer, ConsumerEvent, DirectError};
 use prost::Message;
-use support::log::{log, until_logged};
-use support::{Reader, admin, config, open, serve};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tonic::body::Body;

@@ -1,12 +1,13 @@
 //! Applications against a broker: what users see of routes, retries, dead letters, outputs and stops.
 
-use crate::support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::support;
+use crate::support::kafka::Kafka;
+use crate::support::{World, eventually};
 use mainstem_client::{CommittedOffset, ConsumerConfig, Isolation};
 use mainstem_flow::letter;
 use mainstem_flow::{
@@ -14,8 +15,6 @@ use mainstem_flow::{
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use support::kafka::Kafka;
-use support::{World, eventually};
 
 /// What handlers have seen.
 type Seen<T> = Arc<Mutex<Vec<T>>>;

@@ -11,12 +11,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use logs::Logs;
 use mainstem_direct::proto::{self, manage_request::Action, reset::To};
 use mainstem_direct::{Address, Admin, Journal, Publisher, Serving};
 use mainstem_flow::{App, Cx, Fault, Handler, Msg, Route, Running, Text};
 use mainstem_queue::Queue;
 use parking_lot::Mutex;
+
+use crate::support::free_address;
+use crate::support::logs::Logs;
 
 const ROLE: &str = "TEST_BROKERLESS_ROLE";
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -87,7 +89,7 @@ fn the_programs_of_the_readme_are_two_processes() {
 
 async fn serve(directory: &Path) -> (Journal, Serving, String) {
     let journal = Journal::open(directory.join("cart")).unwrap();
-    let serving = Publisher::new().stream(&journal).start(&address::free_address()).await.unwrap();
+    let serving = Publisher::new().stream(&journal).start(&free_address()).await.unwrap();
     let url = format!("grpc://{}", serving.address());
     (journal, serving, url)
 }

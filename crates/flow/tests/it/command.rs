@@ -1,10 +1,8 @@
 //! A service's own command line, and what it ends with.
 
-use crate::support;
-
+use crate::support::World;
 use mainstem_client::NewTopic;
 use mainstem_flow::{App, Msg, Route, Text, main_from};
-use support::World;
 
 /// Runs a command of a service that declares `orders` with so many partitions; returns what it ends with.
 async fn ends_with(world: &World, partitions: i32, words: &str) -> u8 {

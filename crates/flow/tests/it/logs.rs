@@ -1,14 +1,12 @@
 //! What is logged where something is wrong, and in the spans of messages.
 
-use crate::support;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::support::logs::Logs;
+use crate::support::{World, eventually};
 use mainstem_client::{ClientConfig, CommittedOffset, NewTopic, ProducerConfig};
 use mainstem_flow::{Fault, Msg, Route, Text};
-use support::logs::Logs;
-use support::{World, eventually};
 
 #[tokio::test]
 async fn a_handler_that_blocks_its_thread_is_named() {

@@ -3,8 +3,6 @@
 //!
 //! `TEST_HANDLER_KILLS` says how many kills there are, `TEST_HANDLER_OUTAGE_SECONDS` how long a database is away.
 
-use crate::support;
-
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, Write as _};
@@ -14,9 +12,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::support;
+use crate::support::World;
 use mainstem_client::{GroupProtocol, TopicPartition};
 use mainstem_flow::{App, Fault, Msg, Retry, Route, Text, metadata};
-use support::World;
 
 const MEMBERS: usize = 3;
 const PARTITIONS: i32 = 6;

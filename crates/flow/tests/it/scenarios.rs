@@ -8,18 +8,17 @@
 //! | `restart`, `crash`, `rebalance` | |
 //! | `handled KEY: VALUES`, `sent: VALUES`, `letters: VALUES`, `position: OFFSET` | what has to be so |
 
-use crate::support;
-
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support;
+use crate::support::World;
 use mainstem_client::Record;
 use mainstem_flow::{App, Cx, Fault, Msg, Retry, Route, Running, TestApp, Text};
 use parking_lot::Mutex;
-use support::World;
 
 /// An attempt at a message.
 #[derive(Clone)]

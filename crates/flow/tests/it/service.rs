@@ -1,16 +1,15 @@
 //! Running a service: its topics, its figures, quiet hours, and what others change around it.
 
-use crate::support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::support;
+use crate::support::{World, eventually};
 use mainstem_client::{ClientConfig, NewTopic, Record};
 use mainstem_flow::{Cx, Error, Fault, Json, Msg, Reader, Retry, Route, State, Text};
 use parking_lot::Mutex;
-use support::{World, eventually};
 
 type Seen<T> = Arc<Mutex<Vec<T>>>;
 

@@ -1,13 +1,11 @@
 //! What signals do to a service: a process of its own, which is this test run again.
 
-use crate::support;
-
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::{Directory, World, eventually};
 use mainstem_flow::{App, Msg, Route, Text};
-use support::{Directory, World, eventually};
 
 const DIRECTORY: &str = "FLOW_SERVICE_DIRECTORY";
 const ADDRESS: &str = "FLOW_SERVICE_ADDRESS";
