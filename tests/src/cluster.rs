@@ -22,8 +22,8 @@ use self::node::{Node, Ports};
 use self::replica::ReplicaBatch;
 use crate::broker::{get, target_dir};
 use crate::kafka_node::{NEWEST, jars};
-use crate::ports::port;
 use crate::wait::eventually;
+use mainstem_testkit::port;
 
 /// A cluster of JVMs on a busy machine takes its time.
 const READY_MAX: Duration = Duration::from_secs(120);

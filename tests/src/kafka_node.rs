@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use crate::broker::binary;
 use crate::dumps;
-use crate::ports::port;
+use mainstem_testkit::port;
 
 /// Writes and looks for what a directory has.
 const DATA: &str = "takeover/TakeoverData.java";

@@ -9,7 +9,6 @@ pub mod hostile;
 pub mod kafka;
 pub mod kafka_node;
 pub mod log_dirs;
-pub mod ports;
 pub mod small_disk;
 pub mod tree;
 pub mod wait;

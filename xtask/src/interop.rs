@@ -25,6 +25,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
+use mainstem_testkit::port;
 
 use self::broker::{Broker, Kind};
 pub(crate) use self::checks::security::{REFUSALS, RENEWALS};
@@ -239,7 +240,7 @@ fn run_against_broker(options: &Options, wanted: &Wanted, report: &Report) -> Re
     fs::create_dir_all(&logs)?;
     let port = match options.port {
         Some(port) => port,
-        None => broker::free_port()?,
+        None => port(),
     };
     let text = Text::collect()?;
     let world = World { run, port, text, runner: Mutex::new(Runner::new(&logs)), logs };

@@ -154,7 +154,11 @@ mod tests {
     fn no_test_is_in_two_suites() {
         let [pure, broker, alone] =
             [Suite::Pure, Suite::Broker, Suite::Alone].map(|suite| filter(suite).unwrap());
-        assert!(pure.contains("cluster") && pure.contains("links") && pure.contains(kafka_peers::FILTER));
+        assert!(
+            pure.contains("cluster")
+                && pure.contains("mainstem-broker")
+                && pure.contains(kafka_peers::FILTER)
+        );
         assert!(broker.contains("cluster") && broker.contains(kafka_peers::FILTER));
         assert!(alone.is_empty(), "its profile says all");
     }

@@ -312,7 +312,7 @@ fn no_power_cut_takes_back_what_a_consumer_has_seen() {
     eprintln!("seed {seed}, {cuts} power cuts");
     let dir = tempfile::tempdir().unwrap();
     let (journal, disk) = (dir.path().join(JOURNAL), dir.path().join(DISK));
-    let address = format!("127.0.0.1:{}", support::free_port());
+    let address = format!("127.0.0.1:{}", mainstem_testkit::port());
     let dice = &mut Dice(seed);
     fs::create_dir(&disk).unwrap();
     let consumer = Process::start(dir.path(), &address, "consumer", None);
@@ -358,7 +358,7 @@ fn keep(directory: &Path, disk: &Path) {
 fn where_events_are_shown_before_they_are_synced_a_power_cut_ends_the_consumer() {
     let dir = tempfile::tempdir().unwrap();
     let (journal, disk) = (dir.path().join(JOURNAL), dir.path().join(DISK));
-    let address = format!("127.0.0.1:{}", support::free_port());
+    let address = format!("127.0.0.1:{}", mainstem_testkit::port());
     fs::create_dir(&disk).unwrap();
     let consumer = Process::start(dir.path(), &address, "consumer", None);
     for cut in 0.. {

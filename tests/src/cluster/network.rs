@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::node::Ports;
-use crate::ports::port;
+use mainstem_testkit::port;
 
 /// A node dials and closes at once now and then.
 const OWNER_MAX: Duration = Duration::from_millis(200);

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use mainstem_testkit::port;
 use mainstem_tests::broker::binary;
-use mainstem_tests::ports::port;
 use mainstem_tests::wait::eventually;
 use serde_json::Value;
 use tempfile::TempDir;

@@ -10,8 +10,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use mainstem_testkit::port;
 use mainstem_tests::broker::binary;
-use mainstem_tests::ports::port;
 use serde_json::Value;
 use tempfile::TempDir;
 

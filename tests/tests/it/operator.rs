@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use mainstem_testkit::port;
 use mainstem_tests::broker::{Broker, Setup, binary};
 use mainstem_tests::client::Client;
-use mainstem_tests::ports::port;
 use mainstem_tests::wait::{PATIENCE, eventually};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};

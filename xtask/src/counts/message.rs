@@ -6,9 +6,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use mainstem_testkit::port;
 
 use super::callgrind::{Callgrind, total};
-use crate::interop::broker::free_port;
 use crate::interop::protocol;
 use crate::process::{Process, ended_by_request, wait_until};
 use crate::workspace;
@@ -41,7 +41,7 @@ fn count_run(callgrind: &Callgrind, messages: u64) -> Result<u64> {
     let mut command = callgrind.command(&workspace::product(), None, &out)?;
     let data = callgrind.dir.join("data");
     let _ = fs::remove_dir_all(&data);
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port()));
     command.args(["start", "--listen", &address.to_string(), "--data-dir"]).arg(&data);
     for setting in SETTINGS {
         command.args(["--set", setting]);

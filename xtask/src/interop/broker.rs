@@ -1,14 +1,13 @@
 //! The broker under test: Mainstem, or Apache Kafka itself, by which the checks are checked.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::ops::Range;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use mainstem_testkit::port;
 
 use super::{install, protocol};
 use crate::process::{Process, ended_by_request, wait_until};
@@ -16,10 +15,6 @@ use crate::workspace;
 
 /// Partitions of a topic that a client brings into being by using it, and of all others, too.
 pub(crate) const PARTITIONS: i32 = 6;
-
-/// Below the system's own choice of ports: clients that look for a broker that was killed meet nothing but the broker, and no connection
-/// of theirs takes its place.
-const PORTS: Range<u16> = 27_000..30_000;
 
 const START_DEADLINE: Duration = Duration::from_secs(150);
 const STOP_DEADLINE: Duration = Duration::from_secs(150);
@@ -173,7 +168,7 @@ impl Broker {
     }
 
     fn format_kafka(&self) -> Result<()> {
-        let (port, controller_port) = (self.port, free_port()?);
+        let (port, controller_port) = (self.port, port());
         let mut text = format!(
             "process.roles=broker,controller\n\
              node.id=1\n\
@@ -198,15 +193,4 @@ impl Broker {
         command.args(["--cluster-id", "bWFpbnN0ZW0taW50ZXJvcA", "--config"]).arg(self.kafka_properties());
         Process::start("format", &mut command, &self.dir)?.wait(START_DEADLINE)
     }
-}
-
-/// A port of this machine that nothing listens on now, and that is given out once.
-pub(crate) fn free_port() -> Result<u16> {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let count = PORTS.end - PORTS.start;
-    let begin = (std::process::id() % u32::from(count)) as u16;
-    let mut ports =
-        (0..count).map(|_| PORTS.start + (begin + NEXT.fetch_add(1, Ordering::Relaxed) % count) % count);
-    let free = ports.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok());
-    free.with_context(|| format!("all ports of {PORTS:?} are taken"))
 }

@@ -12,6 +12,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use mainstem_testkit::port;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
@@ -124,7 +125,7 @@ impl KafkaPeer {
     }
 
     fn start_broker(&self) -> KafkaBroker {
-        let port = free_port();
+        let port = port();
         let properties = self.directory.join("server.properties");
         let is_newest = std::ptr::eq(self.release, &NEWEST);
         let secured = is_newest.then(|| Arc::new(SecuredListeners::new(&self.directory)));
@@ -148,10 +149,10 @@ impl KafkaPeer {
         let mut listeners = format!("PLAINTEXT://127.0.0.1:{port}");
         let mut advertised = listeners.clone();
         let mut protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned();
-        let other = free_port();
+        let other = port();
         for number in 0..PROXIED {
             let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
-            let to = format!("127.0.0.1:{}", free_port());
+            let to = format!("127.0.0.1:{}", port());
             listeners += &format!(",PROXIED{number}://{to}");
             advertised += &format!(",PROXIED{number}://{}", proxy.local_addr().unwrap());
             protocols += &format!(",PROXIED{number}:PLAINTEXT");
@@ -311,20 +312,4 @@ fn has_nodes(address: &str) -> bool {
     };
     let nodes = std::thread::scope(|scope| scope.spawn(ask).join().unwrap());
     nodes.is_ok_and(|nodes| !nodes.is_empty())
-}
-
-/// A port that is this process's own: the system chooses those of connections from higher ones, and no other process of these tests is
-/// given it while this one lives.
-pub(super) fn free_port() -> u16 {
-    const FIRST: u16 = 20_000;
-    const COUNT: u16 = 11_000;
-    // Held at another address of this machine.
-    static HELD: Mutex<Vec<TcpListener>> = Mutex::new(Vec::new());
-    let held = |port| Some((port, TcpListener::bind(("127.0.0.2", port)).ok()?));
-    let is_free = |(port, _): &(u16, TcpListener)| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    let own = (std::process::id() % u32::from(COUNT)) as u16;
-    let ports = (0..COUNT).map(|n| FIRST + (own + n) % COUNT);
-    let (port, holder) = ports.filter_map(held).find(is_free).expect("a port is free");
-    HELD.lock().push(holder);
-    port
 }

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use mainstem_broker::EmbeddedBroker;
+use mainstem_testkit::port;
 use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use super::kafka::{KafkaPeer, free_port};
+use super::kafka::KafkaPeer;
 use super::{Broker, Release, World};
 use crate::{Admin, ClientConfig, Sasl, ScramMechanism, Tls};
 
@@ -99,7 +100,7 @@ impl SecuredListeners {
         SecuredListeners {
             authority,
             directory: directory.to_owned(),
-            ports: LISTENERS.map(|_| free_port()),
+            ports: LISTENERS.map(|_| port()),
             proxy_port: proxy.local_addr().unwrap().port(),
             proxy: Mutex::new(Some(proxy)),
         }
@@ -259,7 +260,7 @@ impl SecuredWorld {
     pub(crate) fn mainstem() -> SecuredWorld {
         let directory = tempfile::tempdir().unwrap();
         let listeners = SecuredListeners::new(directory.path());
-        let plain = format!("PLAINTEXT://127.0.0.1:{}", free_port());
+        let plain = format!("PLAINTEXT://127.0.0.1:{}", port());
         let mut settings = listeners.settings();
         settings.extend([
             ("listeners".to_owned(), plain.clone() + &listeners.listeners()),

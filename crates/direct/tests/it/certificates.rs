@@ -51,7 +51,7 @@ fn at(serving: &Serving) -> Address {
 
 /// An address that no other takes between two publishers.
 fn own_place() -> String {
-    format!("127.0.0.1:{}", support::free_port())
+    format!("127.0.0.1:{}", mainstem_testkit::port())
 }
 
 /// Starts where another one was a moment ago.

@@ -156,7 +156,7 @@ impl Drop for Processes {
 /// How often each event before an end was handled; none if an instance came back too late to go on with what it had.
 fn course() -> Option<BTreeMap<i64, u32>> {
     let dir = tempfile::tempdir().unwrap();
-    let address = format!("127.0.0.1:{}", support::free_port());
+    let address = format!("127.0.0.1:{}", mainstem_testkit::port());
     let mut processes = Processes { directory: dir.path().to_owned(), address, children: BTreeMap::new() };
     processes.start("publisher");
     let name = |number: usize| format!("instance-{number}");

@@ -179,7 +179,7 @@ fn an_end_that_stands_still_for_longer_than_it_is_waited_for_goes_on() {
 /// Has both processes run while something is done to them, and then holds what was handled against the journal.
 fn run_and_check(disturb: impl FnOnce(&mut Processes)) {
     let dir = tempfile::tempdir().unwrap();
-    let address = format!("127.0.0.1:{}", support::free_port());
+    let address = format!("127.0.0.1:{}", mainstem_testkit::port());
     let mut processes = Processes {
         publisher: Processes::start(dir.path(), &address, "publisher"),
         consumer: Processes::start(dir.path(), &address, "consumer"),

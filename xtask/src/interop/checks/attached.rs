@@ -9,9 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use mainstem_testkit::port;
 use serde::Deserialize;
 
-use super::super::broker::{Broker, Kind, free_port};
+use super::super::broker::{Broker, Kind};
 use super::super::client::{Client, read_file};
 use super::super::feeder::{Feeder, fed_value};
 use super::super::report::{DUMP_LOG, Report};
@@ -66,7 +67,7 @@ impl Attached {
             Ok(format!("{}={}", topic(*client), queue.display()))
         };
         let queues = clients.iter().map(queue).collect::<Result<Vec<_>>>()?;
-        let port = free_port()?;
+        let port = port();
         let settings = vec![("mainstem.attach", queues.join(","))];
         let broker = Broker::start(Kind::Mainstem, &dir, port, settings)?;
         let runner = Mutex::new(Runner::new(&logs));

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use mainstem_testkit::port;
 
-use super::super::broker::free_port;
 use super::super::protocol;
 use super::super::report::Report;
 use super::super::world::World;
@@ -103,7 +103,7 @@ impl<'a> Nodes<'a> {
         fs::create_dir_all(&dir)?;
         let mut ports = [(0, 0); NODES];
         for pair in &mut ports {
-            *pair = (free_port()?, free_port()?);
+            *pair = (port(), port());
         }
         let nodes = Nodes { world, dir, ports, processes: Default::default() };
         (1..=NODES).try_for_each(|id| nodes.start_one(id))?;

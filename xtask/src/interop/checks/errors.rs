@@ -7,10 +7,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use mainstem_testkit::port;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::broker::{Broker, Kind, free_port};
+use super::super::broker::{Broker, Kind};
 use super::super::client::Client;
 use super::super::conversation::Conversation;
 use super::super::install;
@@ -179,7 +180,7 @@ struct Answer {
 impl Lab {
     fn start(world: &World, kind: Kind, client: Client) -> Result<Lab> {
         let dir = world.run.join(format!("errors-{}", client.key()));
-        let port = free_port()?;
+        let port = port();
         let proxy = Proxy::start(([127, 0, 0, 1], port).into())?;
         let settings = vec![
             ("advertised.listeners", format!("PLAINTEXT://{}", proxy.address())),

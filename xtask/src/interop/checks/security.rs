@@ -20,10 +20,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use mainstem_testkit::port;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::super::broker::{Kind, free_port};
+use super::super::broker::Kind;
 use super::super::client::Client;
 use super::super::install;
 use super::super::report::Report;
@@ -147,7 +148,7 @@ impl Guarded {
     fn start(kind: Kind, run: &Path, logs: &Path) -> Result<Guarded> {
         fs::create_dir_all(run)?;
         let dir = run.join("secure");
-        let bootstrap = format!("localhost:{}", free_port()?);
+        let bootstrap = format!("localhost:{}", port());
         let binary = workspace::product();
         let init =
             [Path::new("security"), Path::new("init"), &dir, Path::new("--listen"), bootstrap.as_ref()];
@@ -160,19 +161,19 @@ impl Guarded {
                 [Path::new("security"), Path::new("cert"), Path::new(name), Path::new("--dir"), authority];
             output(Command::new(&binary).args(cert))?;
         }
-        let ssl = format!("localhost:{}", free_port()?);
-        let expired = format!("localhost:{}", free_port()?);
-        let metrics = format!("127.0.0.1:{}", free_port()?);
+        let ssl = format!("localhost:{}", port());
+        let expired = format!("localhost:{}", port());
+        let metrics = format!("127.0.0.1:{}", port());
         let mut sessions = BTreeMap::new();
         let (mut listeners, mut protocols, mut more) = (String::new(), String::new(), String::new());
         if kind == Kind::Kafka {
-            let address = format!("localhost:{}", free_port()?);
+            let address = format!("localhost:{}", port());
             write!(listeners, ",{}://{address}", kafka::CONTROLLERS)?;
             write!(protocols, ",{}:SSL", kafka::CONTROLLERS)?;
             more.push_str(&kafka::settings(&dir, &address));
         }
         for name in listeners_of_sessions() {
-            let address = format!("localhost:{}", free_port()?);
+            let address = format!("localhost:{}", port());
             write!(listeners, ",{name}://{address}")?;
             write!(protocols, ",{name}:SASL_SSL")?;
             more.push_str(&sessions::settings_of(&name));

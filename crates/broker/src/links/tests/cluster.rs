@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -25,10 +25,6 @@ use crate::clock::Clock;
 use crate::settings::TopicSettings;
 use crate::storage::partition::{Durable, NoLog, Partition, ReplicaEvents};
 use crate::ticker::Ticker;
-
-/// Those of nodes, and how many there are.
-const FIRST_PORT: u16 = 30_000;
-const PORTS: u32 = 2_000;
 
 pub(super) const GROUP: GroupId = GroupId { topic_id: [7; 16], partition: 0 };
 
@@ -79,15 +75,6 @@ pub(super) fn accept_for(
             }
         }
     });
-}
-
-/// A port of a node that ends and starts again: below the system's own choice, so that no other test's listener takes it meanwhile.
-fn port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let begin = (std::process::id() % PORTS) as u16;
-    let numbers = (0..PORTS as u16).map(|_| (begin + NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS as u16);
-    let mut ports = numbers.map(|number| FIRST_PORT + number);
-    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("not all are taken")
 }
 
 /// Carries what one node says to another, until it is cut.
@@ -227,7 +214,7 @@ impl Cluster {
     fn prepare(seed: u64, write_caching: bool) -> Cluster {
         let nodes = (0..3).map(|_| Node {
             home: tempfile::tempdir().expect("a directory"),
-            port: port(),
+            port: mainstem_testkit::port(),
             running: None,
             slot: Arc::default(),
             stop: Arc::default(),

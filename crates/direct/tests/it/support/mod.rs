@@ -4,9 +4,8 @@
 pub(crate) mod log;
 pub(crate) mod tls;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use mainstem_direct::{
@@ -25,28 +24,13 @@ pub(crate) fn role(role: &str, address: &str) -> Option<(String, String, tokio::
     Some((role, std::env::var(address).unwrap(), runtime))
 }
 
-/// A port that is this process's own: the system chooses those of connections from higher ones, and no other process of these tests is
-/// given it while this one lives.
-pub(crate) fn free_port() -> u32 {
-    const FIRST: u32 = 20_000;
-    const COUNT: u32 = 6_000;
-    // Held at another address of this machine.
-    static HELD: Mutex<Vec<TcpListener>> = Mutex::new(Vec::new());
-    let held = |port| Some((port, TcpListener::bind(format!("127.0.0.2:{port}")).ok()?));
-    let is_free = |(port, _): &(u32, TcpListener)| TcpListener::bind(format!("127.0.0.1:{port}")).is_ok();
-    let ports = (0..COUNT).map(|n| FIRST + (std::process::id() + n) % COUNT);
-    let (port, holder) = ports.filter_map(held).find(is_free).unwrap();
-    HELD.lock().unwrap().push(holder);
-    port
-}
-
 pub(crate) fn open(directory: &Path) -> Journal {
     JournalOptions::new().queue(|queue| queue.segment_bytes(256 << 10)).open(directory).unwrap()
 }
 
 /// Serves at an address that stays its own where it stops and another one is to begin there.
 pub(crate) async fn serve(journal: &Journal) -> Serving {
-    Publisher::new().stream(journal).start(&format!("127.0.0.1:{}", free_port())).await.unwrap()
+    Publisher::new().stream(journal).start(&format!("127.0.0.1:{}", mainstem_testkit::port())).await.unwrap()
 }
 
 /// Serves at an address that another one had a moment ago.

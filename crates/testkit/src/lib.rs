@@ -1,0 +1,7 @@
+//! Pieces that tests of several crates share.
+//!
+//! Architecture invariant: only tests and automation depend on this crate, and it depends on nothing of ours.
+
+mod ports;
+
+pub use ports::port;
