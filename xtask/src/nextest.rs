@@ -35,6 +35,8 @@ pub(crate) struct Nextest {
 pub(crate) enum Suite {
     /// Units, properties, fuzz bodies, golden files: no test depends on other processes.
     Pure,
+    /// Simulated groups and clusters by seed, which compute most of the time: in the release profile.
+    Simulation,
     /// Tests that own a broker or other processes, several at a time.
     Broker,
     /// Clusters, kills, hostile peers, memory: one at a time.
@@ -46,23 +48,24 @@ impl Suite {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Suite::Pure => "pure",
+            Suite::Simulation => "simulation",
             Suite::Broker => "broker",
             Suite::Alone => "alone",
         }
     }
 }
 
-/// Files in which the test programs are described, so that running them asks cargo nothing.
-struct Metadata {
-    binaries: PathBuf,
-    cargo: PathBuf,
+/// The crate of [`Suite::Simulation`].
+const SIMULATION: &str = "mainstem-simulation";
+
+/// The file in which the test programs of a profile of cargo are described, so that running them asks cargo nothing.
+fn programs_file(is_release: bool) -> PathBuf {
+    workspace::ci_dir().join(if is_release { "release-programs.json" } else { "test-programs.json" })
 }
 
-impl Metadata {
-    fn get() -> Metadata {
-        let dir = workspace::ci_dir();
-        Metadata { binaries: dir.join("test-programs.json"), cargo: dir.join("cargo-metadata.json") }
-    }
+/// The file in which the packages are described.
+fn packages_file() -> PathBuf {
+    workspace::ci_dir().join("cargo-metadata.json")
 }
 
 impl Nextest {
@@ -93,20 +96,21 @@ impl Nextest {
 
     /// Builds all test programs, and describes them for [`Nextest::run`]. Returns their number.
     pub(crate) fn build(&self) -> Result<usize> {
-        let metadata = Metadata::get();
         fs::create_dir_all(workspace::ci_dir())?;
-        let mut list = self.command("list");
-        list.args(["--workspace", "--lib", "--bins", "--tests"]);
-        list.args(["--list-type", "binaries-only", "--message-format", "json"]);
-        let output = list.stderr(Stdio::inherit()).output().context("start cargo-nextest")?;
-        ensure!(output.status.success(), "building the tests ended with {}", output.status);
-        fs::write(&metadata.binaries, &output.stdout)?;
+        self.list(false, &["--workspace", "--exclude", SIMULATION, "--lib", "--bins", "--tests"])?;
+        // Beside the product's package, so that the features are those with which all that it needs is built already.
+        self.list(true, &["--release", "--package", "mainstem-cli", "--package", SIMULATION, "--lib"])?;
         let mut cargo = Command::new(workspace::cargo());
         cargo.args(["metadata", "--format-version", "1", "--all-features"]).current_dir(workspace::root());
-        let output = cargo.stderr(Stdio::inherit()).output().context("start cargo")?;
-        ensure!(output.status.success(), "cargo metadata ended with {}", output.status);
-        fs::write(&metadata.cargo, &output.stdout)?;
-        Programs::read(&metadata.binaries).map(|programs| programs.count())
+        fs::write(packages_file(), output(&mut cargo)?)?;
+        let count = |is_release| Programs::read(&programs_file(is_release)).map(|programs| programs.count());
+        Ok(count(false)? + count(true)?)
+    }
+
+    fn list(&self, is_release: bool, arguments: &[&str]) -> Result<()> {
+        let mut list = self.command("list");
+        list.args(arguments).args(["--list-type", "binaries-only", "--message-format", "json"]);
+        Ok(fs::write(programs_file(is_release), output(&mut list)?)?)
     }
 
     /// Runs the tests of a suite that are built, prints what fails, and returns the outcome of each.
@@ -118,14 +122,13 @@ impl Nextest {
         variables: &[(&str, String)],
     ) -> Result<Vec<Test>> {
         let profile = if is_long { format!("{}-long", suite.name()) } else { suite.name().to_owned() };
-        let metadata = Metadata::get();
-        ensure!(metadata.binaries.exists(), "the tests are not built: run the stage `tests` first");
+        let programs = programs_file(suite == Suite::Simulation);
+        ensure!(programs.exists(), "the tests are not built: run the stage `tests` first");
         let report = workspace::target_dir().join("nextest").join(&profile).join("junit.xml");
         let _ = fs::remove_file(&report);
         let mut run = self.command("run");
         run.args(["--profile", &profile, "--no-fail-fast", "--hide-progress-bar"]);
-        run.arg("--binaries-metadata").arg(&metadata.binaries);
-        run.arg("--cargo-metadata").arg(&metadata.cargo);
+        run.arg("--binaries-metadata").arg(programs).arg("--cargo-metadata").arg(packages_file());
         if !filter.is_empty() {
             run.args(["--filterset", filter]);
         }
@@ -145,7 +148,14 @@ impl Nextest {
 
 /// The executable of a test program that [`Nextest::build`] has built, by its id: `mainstem-client`, `mainstem-log::it`.
 pub(crate) fn executable(id: &str) -> Result<PathBuf> {
-    Programs::read(&Metadata::get().binaries)?.executable(id)
+    Programs::read(&programs_file(false))?.executable(id)
+}
+
+/// The standard output of a command that has to succeed.
+fn output(command: &mut Command) -> Result<Vec<u8>> {
+    let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("start {command:?}"))?;
+    ensure!(output.status.success(), "{command:?} ended with {}", output.status);
+    Ok(output.stdout)
 }
 
 /// The list of test programs, as nextest writes it.

@@ -142,7 +142,7 @@ fn filter(suite: Suite) -> Result<String> {
             format!("not ({}) and not ({}) and not {kafka}", broker.default_filter, alone.default_filter)
         }
         Suite::Broker => format!("not ({}) and not {kafka}", alone.default_filter),
-        Suite::Alone => String::new(),
+        Suite::Simulation | Suite::Alone => String::new(),
     })
 }
 

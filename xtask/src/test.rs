@@ -16,7 +16,7 @@ const USAGE: &str = "\
 usage: cargo xtask test [--long] [--only STAGE]...
 
   --long  with depth: more kills, more cases, longer soaks, fuzzing where a nightly toolchain is
-  --only  only this stage, of: fmt, clippy, product, tests, schemas, pure, broker, kafka, alone, interop, readme,
+  --only  only this stage, of: fmt, clippy, product, tests, schemas, pure, simulation, broker, kafka, alone, interop, readme,
           counts, fuzz (the last with --long)
 
 All that is compiled is compiled by the first four stages. A stage that fails does not keep the following ones from running,
@@ -45,6 +45,9 @@ const DEPTH: &[(&str, &str)] = &[
     ("TEST_KAFKA_ANEW", "1"),
 ];
 
+/// The variables of a run without `--long`, unless they are set already: less than what a test has by itself.
+const SHORT: &[(&str, &str)] = &[("PROPTEST_CASES", "64"), ("TEST_DIRECT_SEEDS", "500")];
+
 struct Stage {
     name: &'static str,
     /// True if it uses clients or jars that package managers install.
@@ -60,6 +63,7 @@ const STAGES: &[Stage] = &[
     // Nothing is compiled behind this line.
     Stage { name: "schemas", uses_clients: true, run: |_| check_schemas() },
     Stage { name: "pure", uses_clients: true, run: |options| run_suite(options, Suite::Pure) },
+    Stage { name: "simulation", uses_clients: true, run: |options| run_suite(options, Suite::Simulation) },
     Stage { name: "broker", uses_clients: true, run: |options| run_suite(options, Suite::Broker) },
     Stage { name: "kafka", uses_clients: true, run: run_kafka },
     Stage { name: "alone", uses_clients: true, run: |options| run_suite(options, Suite::Alone) },
@@ -243,8 +247,9 @@ fn variables(options: &Options) -> Vec<(&'static str, String)> {
         ("KAFKA_LIB", install::kafka_lib().display().to_string()),
         ("MAINSTEM_BINARY", workspace::product().display().to_string()),
     ];
-    let deeper = DEPTH.iter().filter(|(name, _)| options.is_long && std::env::var_os(name).is_none());
-    variables.extend(deeper.map(|(name, value)| (*name, (*value).to_owned())));
+    let depth = if options.is_long { DEPTH } else { SHORT };
+    let unset = depth.iter().filter(|(name, _)| std::env::var_os(name).is_none());
+    variables.extend(unset.map(|(name, value)| (*name, (*value).to_owned())));
     variables
 }
 

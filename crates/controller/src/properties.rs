@@ -212,7 +212,7 @@ fn rebuilt(log: &[Vec<u8>]) -> MetadataStateMachine {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: mainstem_testkit::cases(128), ..ProptestConfig::default() })]
     #[test]
     fn the_image_follows_from_the_records_alone(steps in proptest::collection::vec(step(), 1..40)) {
         let mut run = Run { session: Session::new(""), driver: Driver::default() };

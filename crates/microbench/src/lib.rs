@@ -1,10 +1,10 @@
 //! How benchmark cases are measured: `cargo bench` times them by criterion, `cargo xtask counts` counts their instructions.
 //!
-//! A crate has one bench, `benches/micro.rs`, whose `main` hands its cases to [`Suite::measure`]. The program does what
+//! A crate has one bench here, `benches/CRATE.rs`, whose `main` hands its cases to [`Suite::measure`]. The program does what
 //! its arguments say: nothing (or what `cargo bench` passes on) times all of them, `--list-cases` prints their names,
 //! and `--count NAME` calls one case a fixed number of times, to be run under callgrind.
 //!
-//! Architecture invariant: only benches depend on this crate, and it depends on nothing of ours.
+//! Architecture invariant: nothing depends on this crate, and but for its benches it depends on nothing of ours.
 
 #![allow(clippy::print_stdout, reason = "lists of names are for the program that counts")]
 

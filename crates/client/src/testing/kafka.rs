@@ -12,7 +12,6 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use mainstem_testkit::port;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
@@ -125,7 +124,7 @@ impl KafkaPeer {
     }
 
     fn start_broker(&self) -> KafkaBroker {
-        let port = port();
+        let port = mainstem_testkit::port();
         let properties = self.directory.join("server.properties");
         let is_newest = std::ptr::eq(self.release, &NEWEST);
         let secured = is_newest.then(|| Arc::new(SecuredListeners::new(&self.directory)));
@@ -149,10 +148,10 @@ impl KafkaPeer {
         let mut listeners = format!("PLAINTEXT://127.0.0.1:{port}");
         let mut advertised = listeners.clone();
         let mut protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned();
-        let other = port();
+        let other = mainstem_testkit::port();
         for number in 0..PROXIED {
             let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
-            let to = format!("127.0.0.1:{}", port());
+            let to = format!("127.0.0.1:{}", mainstem_testkit::port());
             listeners += &format!(",PROXIED{number}://{to}");
             advertised += &format!(",PROXIED{number}://{}", proxy.local_addr().unwrap());
             protocols += &format!(",PROXIED{number}:PLAINTEXT");

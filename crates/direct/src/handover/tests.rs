@@ -855,7 +855,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(mainstem_testkit::cases(96)))]
 
     #[test]
     fn orderly_hand_overs_repeat_and_lose_nothing(steps in steps(true)) {

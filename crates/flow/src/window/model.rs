@@ -428,7 +428,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: mainstem_testkit::cases(512), ..ProptestConfig::default() })]
 
     #[test]
     fn a_window_does_what_its_model_does(

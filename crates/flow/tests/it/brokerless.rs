@@ -1,6 +1,8 @@
 //! Handlers over streams of publishers: the two programs of the README as two processes, and what handlers promise.
 
+#[allow(unreachable_pub, reason = "it stands in README.md as it is")]
 mod consumer;
+#[allow(unreachable_pub, reason = "it stands in README.md as it is")]
 mod publisher;
 
 use std::collections::HashMap;

@@ -439,7 +439,7 @@ fn the_page_lists_every_scenario() {
     let mut page = String::from(
         "# Handlers\n\nWhat `mainstem-flow` promises, and the scenario that shows it: each is played in memory and in virtual \
          time, and\nagainst a broker where it needs no crash. Written by `UPDATE_EXPECT=1 cargo test -p mainstem-flow --test \
-         scenarios`.\n\nBesides, three processes are killed, stopped and replaced while they count \
+         it scenarios`.\n\nBesides, three processes are killed, stopped and replaced while they count \
          ([promises.rs](../crates/flow/tests/it/promises.rs)),\nwith our broker and with Apache Kafka 4.3.0 under them: nothing is \
          lost, a key's messages run in order, and a kill repeats\nonly what was not committed.\n\n",
     );
@@ -447,5 +447,5 @@ fn the_page_lists_every_scenario() {
         writeln!(page, "- {sentence} ([{name}](../crates/flow/tests/scenarios/{name}.txt))").unwrap();
     }
     page.push_str(BEHIND_THE_LIST);
-    expect_test::expect_file!["../../../docs/handlers.md"].assert_eq(&page);
+    expect_test::expect_file!["../../../../docs/handlers.md"].assert_eq(&page);
 }

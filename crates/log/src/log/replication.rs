@@ -244,7 +244,7 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(ProptestConfig::with_cases(mainstem_testkit::cases(150)))]
 
     #[test]
     fn what_is_seen_is_what_was_agreed_on(events in prop::collection::vec(event(), 1..60)) {

@@ -77,7 +77,7 @@ fn any_time() -> ValidationRules {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: mainstem_testkit::cases(400), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn built_batches_are_valid_and_come_back(

@@ -246,7 +246,7 @@ fn binding() -> impl Strategy<Value = AclBinding> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(mainstem_testkit::cases(512)))]
 
     /// The index, changed step by step, says what a loop over the rules says, to every question.
     #[test]

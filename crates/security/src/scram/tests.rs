@@ -304,7 +304,7 @@ fn what_was_seen_cannot_be_said_again() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(ProptestConfig::with_cases(mainstem_testkit::cases(32)))]
 
     #[test]
     fn both_halves_agree(

@@ -182,7 +182,7 @@ fn half_a_store() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(mainstem_testkit::cases(96)))]
 
     #[test]
     fn a_changed_byte(fixture in 0..FIXTURES.len(), at in 0usize..2500, byte: u8) {

@@ -728,7 +728,7 @@ fn reloads() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(mainstem_testkit::cases(64)))]
 
     /// A byte that changes on the way ends the session on the side that it reaches, with an alert, or changes nothing.
     #[test]

@@ -460,7 +460,7 @@ impl World {
 use super::super::delivery::Delivered;
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(mainstem_testkit::cases(2_000)))]
 
     #[test]
     fn nothing_is_duplicated_or_reordered(steps in steps()) {

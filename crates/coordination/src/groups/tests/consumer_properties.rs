@@ -373,7 +373,7 @@ fn the_corpus_of_requests_can_be_served() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: mainstem_testkit::cases(192), ..ProptestConfig::default() })]
 
     #[test]
     fn no_member_reads_what_another_may_and_everything_is_read_in_the_end(ops in vec(op(), 1..120)) {

@@ -763,7 +763,7 @@ fn check_same(group: &Group, loaded: &Group) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3_000, max_shrink_iters: 3_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: mainstem_testkit::cases(3_000), max_shrink_iters: 3_000, ..ProptestConfig::default() })]
 
     #[test]
     fn answers_keep_their_promises_whatever_happens(ops in vec(op(), 1..120)) {

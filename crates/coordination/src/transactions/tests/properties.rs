@@ -149,7 +149,7 @@ fn play(config: TransactionConfig, ops: &[Op]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, max_shrink_iters: 3_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: mainstem_testkit::cases(1_000), max_shrink_iters: 3_000, ..ProptestConfig::default() })]
 
     #[test]
     fn answers_keep_their_promises_whatever_happens(ops in vec(op(), 1..100)) {

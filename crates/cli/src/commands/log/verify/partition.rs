@@ -243,7 +243,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(mainstem_testkit::cases(64)))]
 
         /// Any change of any file ends in findings, not in a panic or an error.
         #[test]
