@@ -6,7 +6,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -693,26 +693,10 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
     }))
 }
 
-/// Returns true if a path, which need not be there, is in a directory.
-fn is_within(path: &Path, directory: &Path) -> bool {
-    let Ok(directory) = directory.canonicalize() else { return false };
-    let known = path.ancestors().find_map(|ancestor| {
-        let ancestor = if ancestor.as_os_str().is_empty() { Path::new(".") } else { ancestor };
-        ancestor.canonicalize().ok()
-    });
-    known.is_some_and(|known| known.starts_with(&directory))
-}
-
 /// Opens the queues that are to be topics.
 fn attach(config: &BrokerConfig, dirs: &LogDirs) -> Result<Vec<Arc<Attached>>, AttachError> {
     let expiration_ms = u64::try_from(config.logs.producer_id_expiration_ms).unwrap_or(0);
     let open = |(topic, directory): &(String, PathBuf)| {
-        // A start sets aside what it does not know of there.
-        if let Some(dir) = dirs.data().iter().find(|dir| is_within(directory, dir.path())) {
-            let reason =
-                format!("it is within the log directory {}; move it out of there", dir.path().display());
-            return Err(AttachError::not_here(topic, directory, reason));
-        }
         Attached::open(topic, directory, dirs.metadata().producer_budget().clone(), expiration_ms)
     };
     config.attach.iter().map(open).collect()

@@ -1,16 +1,15 @@
-//! What the commands share that delete things by their names.
+//! Flags and reports of the commands that delete things by their names.
 
-use std::io::{self, IsTerminal, Write};
-
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use clap::Args;
 use mainstem_client::Admin;
 use serde_json::{Map, Value, json};
 
+use crate::execution::{Execution, Plan};
 use crate::output::{print, print_json};
 use crate::target::Target;
 
-/// What such a command takes beside the names.
+/// Arguments of such a command beside the names.
 #[derive(Debug, Args)]
 pub(crate) struct Deletion {
     /// Do nothing, successfully, for what does not exist.
@@ -20,47 +19,26 @@ pub(crate) struct Deletion {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    confirmation: Confirmation,
-}
-
-/// What every command takes that asks before it deletes.
-#[derive(Debug, Args)]
-pub(crate) struct Confirmation {
-    /// Do not ask for confirmation on a terminal.
-    #[arg(long, short)]
-    yes: bool,
+    execution: Execution,
     #[command(flatten)]
     target: Target,
 }
 
-impl Confirmation {
-    /// Connects, then asks a person at a terminal; scripts are not asked, nor is a person who said `--yes`.
-    ///
-    /// # Errors
-    /// When there is no broker, or the answer is not yes.
-    pub(crate) async fn begin(&self, question: impl FnOnce() -> String) -> Result<Admin> {
-        let admin = self.target.connect().await?;
-        if self.yes || !io::stdin().is_terminal() {
-            return Ok(admin);
-        }
-        eprint!("{} [y/N] ", question());
-        io::stderr().flush().context("the question cannot be asked")?;
-        let mut answer = String::new();
-        io::stdin().read_line(&mut answer).context("the answer cannot be read")?;
-        match answer.trim() {
-            "y" | "Y" | "yes" => Ok(admin),
-            _ => bail!("nothing was deleted"),
-        }
-    }
-}
-
 impl Deletion {
-    /// Connects, and asks as [`Confirmation::begin`] does.
+    /// Connects.
     ///
     /// # Errors
-    /// When there is no broker, or the answer is not yes.
-    pub(crate) async fn begin(&self, question: impl FnOnce() -> String) -> Result<Admin> {
-        self.confirmation.begin(question).await
+    /// When there is no broker.
+    pub(crate) async fn connect(&self) -> Result<Admin> {
+        self.target.connect().await
+    }
+
+    /// Returns true if the deletion is to be carried out, as [`Execution::begin`] does.
+    ///
+    /// # Errors
+    /// When no plan can be made.
+    pub(crate) async fn begin(&self, plan: impl Future<Output = Result<Plan>>) -> Result<bool> {
+        self.execution.begin(self.json, plan).await
     }
 
     /// Says what became of each: it was deleted, or it was not there. `noun` is what they are.

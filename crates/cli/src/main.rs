@@ -6,6 +6,7 @@ mod configs;
 mod deletion;
 mod disk;
 mod duration;
+mod execution;
 mod failure;
 mod interrupt;
 mod logging;

@@ -94,7 +94,13 @@ async fn consumers_are_looked_after_from_outside() {
         (&"analytics".into(), &2.into(), &1.into())
     );
     assert!(lag[0]["lag_ms"].as_i64().unwrap() > 0);
-    let changed = run(&format!("reset {url} cart analytics --to-earliest")).unwrap();
+    let planned = run(&format!("reset {url} cart analytics --to-earliest")).unwrap();
+    let expected = "consumer analytics of cart is at offset 2, 1 events behind; it would go on at the first event of the \
+                    stream\n\nnothing was changed: --execute does it\n";
+    assert_eq!(planned, expected);
+    let planned = json(run(&format!("forget {url} cart analytics --json")).unwrap());
+    assert_eq!((&planned["executed"], &planned["consumer"]["offset"]), (&false.into(), &2.into()));
+    let changed = run(&format!("reset {url} cart analytics --to-earliest --execute")).unwrap();
     assert_eq!(changed, "consumer analytics of cart goes on, at offset 0 and 3 events behind\n");
     let filtered = run(&format!("filter {url} cart analytics --exclude all --include prefix=cart-")).unwrap();
     assert!(filtered.contains("what the filter lets pass from offset "), "{filtered}");
@@ -119,10 +125,17 @@ async fn consumers_are_looked_after_from_outside() {
         (&0.into(), &0.into(), &true.into())
     );
     assert_eq!(
-        run(&format!("forget {directory} cart analytics")).unwrap(),
+        run(&format!("forget {directory} cart analytics --execute")).unwrap(),
         "consumer analytics of cart is forgotten\n"
     );
     assert!(!run(&format!("list {directory}")).unwrap().contains("analytics"));
+    let unknown = run(&format!("forget {directory} cart analytics")).unwrap_err();
+    assert!(unknown.contains("has no consumer analytics"), "{unknown}");
+    // A queue does not become a journal by a look at it.
+    let queue = dir.path().join("queue").display().to_string();
+    append(&queue, b"one\n");
+    let error = run(&format!("list {queue}")).unwrap_err();
+    assert!(error.contains("is a queue, and not the journal of a stream"), "{error}");
     let away = run(&format!("list {url}")).unwrap_err();
     assert!(away.contains("cannot reach the publisher"), "{away}");
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use support::broker::Broker;
 use support::{Run, mainstem, run, run_with_input};
 
 /// No broker is there.
@@ -117,7 +118,14 @@ fn damage_is_found_and_repaired() {
     assert!(found.failed().contains("1 fault found"));
     let error = queue("tail", dir.path(), "").failed();
     assert!(error.contains("mainstem queue repair"), "{error}");
-    let repaired = queue("repair", dir.path(), "").ok();
+    let planned = queue("repair", dir.path(), "").ok();
+    let expected =
+        "the queue would go on at offset 7; 13 messages lost\n\nnothing was changed: --execute does it\n";
+    assert!(planned.ends_with(expected), "{planned}");
+    let planned = queue("repair", dir.path(), "--json").json();
+    assert_eq!(planned, json!({"next": 7, "lost": 13, "control_rebuilt": false, "executed": false}));
+    assert!(queue("verify", dir.path(), "").failed().contains("1 fault found"), "a plan changes nothing");
+    let repaired = queue("repair", dir.path(), "--execute").ok();
     assert_eq!(repaired, "the queue goes on at offset 7; 13 messages lost\n");
     assert_eq!(queue("verify", dir.path(), "").ok(), "1 segment, 7 batches, up to offset 7\n");
     assert_eq!(append(dir.path(), "", "on\n").ok(), "appended 1 message, from offset 7 on\n");
@@ -133,4 +141,100 @@ fn what_is_no_queue_is_said() {
     let error = queue("tail", &dir.path().join("missing"), "--json").failed();
     let error: Value = serde_json::from_str(&error).unwrap();
     assert!(error["error"].as_str().unwrap().contains("holds no queue"), "{error}");
+}
+
+/// Every command that writes to a directory, on the log directory of a broker, on its partition `t-0`, and on a new directory
+/// within.
+fn writing_commands(data: &str) -> Vec<String> {
+    let mut commands = Vec::new();
+    for dir in [data.to_owned(), format!("{data}/t-0"), format!("{data}/new")] {
+        commands.extend([
+            format!("queue append {dir}"),
+            format!("queue repair {dir}"),
+            format!("queue repair {dir} --execute"),
+            format!("direct serve a={dir} --address 127.0.0.1:0"),
+            format!("direct reset {dir} t c --to-earliest --execute"),
+            format!("direct forget {dir} t c --execute"),
+        ]);
+    }
+    commands
+}
+
+#[test]
+fn a_brokers_directory_is_written_by_that_broker_alone() {
+    let mut broker = Broker::start();
+    broker.run("topic create t").ok();
+    let data = broker.data().display().to_string();
+    let other = tempfile::tempdir().unwrap();
+    let attach = |dir: &str| {
+        let other = other.path().display();
+        format!("start --listen 127.0.0.1:0 --data-dir {other} --attach q={dir}")
+    };
+    let mut commands = writing_commands(&data);
+    commands.extend([attach(&data), attach(&format!("{data}/t-0")), attach(&format!("{data}/new"))]);
+    let refuse_all = |is_running: bool, mut between: Box<dyn FnMut(usize) + '_>| {
+        for (number, command) in commands.iter().enumerate() {
+            let error = run_with_input(NOWHERE, command, b"of a queue\n").failed();
+            let place = error.contains("is the log directory of a broker")
+                || error.contains(&format!("is within the log directory {data} of a broker"));
+            assert!(place && error.contains("nothing was written; "), "{command}: {error}");
+            assert_eq!(error.contains(" of a broker, which runs"), is_running, "{command}: {error}");
+            assert!(!error.contains("mainstem queue repair"), "{command}: {error}");
+            between(number);
+        }
+    };
+    let acknowledged = |number: usize| {
+        let lines: String = (0..5).map(|line| format!("{number} {line}\n")).collect();
+        broker.produce("t --acks all", &lines);
+    };
+    refuse_all(true, Box::new(acknowledged));
+    let all: String =
+        (0..commands.len()).flat_map(|number| (0..5).map(move |line| format!("{number} {line}\n"))).collect();
+    assert_eq!(broker.run("consume t").ok(), all);
+    broker.stop();
+    refuse_all(false, Box::new(|_| ()));
+    assert!(!broker.data().join("new").exists() && !broker.data().join("queue.control").exists());
+    assert!(!broker.data().join("t-0/queue.control").exists());
+    broker.start_again();
+    assert_eq!(broker.run("consume t").ok(), all);
+}
+
+#[test]
+fn a_broker_takes_no_directory_of_another_kind_for_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let trades = dir.path().join("trades");
+    append(&trades, "", "one\n").ok();
+    let start = |log_directory: &Path| {
+        run(NOWHERE, &format!("start --listen 127.0.0.1:0 --data-dir {}", log_directory.display())).failed()
+    };
+    let error = start(&trades);
+    assert!(error.contains("is an embedded queue, and not a log directory"), "{error}");
+    assert!(error.contains("--attach NAME="), "{error}");
+    fs::write(trades.join("direct.journal"), "").unwrap();
+    let error = start(&trades);
+    assert!(error.contains("is the journal of a stream, and not a log directory"), "{error}");
+    assert_eq!(queue("tail", &trades, "").ok(), "one\n");
+    let data = dir.path().join("data");
+    fs::create_dir(&data).unwrap();
+    fs::rename(&trades, data.join("t-0")).unwrap();
+    fs::remove_file(data.join("t-0/queue.control")).unwrap();
+    fs::write(data.join("meta.properties"), "version=1\ncluster.id=c\nnode.id=1\n").unwrap();
+    let error = start(&data.join("t-0"));
+    assert!(error.contains("is a partition of a log directory"), "{error}");
+}
+
+#[test]
+fn what_an_earlier_version_wrote_within_a_log_directory_can_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let inside = dir.path().join("q");
+    append(&inside, "", "one\ntwo\n").ok();
+    fs::write(dir.path().join("meta.properties"), "version=1\ncluster.id=c\nnode.id=1\n").unwrap();
+    assert_eq!(queue("tail", &inside, "").ok(), "one\ntwo\n");
+    assert_eq!(queue("list", &inside, "--json").json()["next"], json!(2));
+    let error = append(&inside, "", "three\n").failed();
+    assert!(error.contains("is within the log directory"), "{error}");
+    let log = inside.join("00000000000000000000.log");
+    fs::File::options().write(true).open(&log).unwrap().write_all_at(b"!", 70).unwrap();
+    let error = queue("verify", &inside, "").failed();
+    assert!(error.contains("copy it elsewhere") && !error.contains("queue repair"), "{error}");
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mainstem_queue::{Directory, DirectoryKind};
 use tonic::transport::Channel;
 
 use crate::consumer::Address;
@@ -68,6 +69,13 @@ impl LocalAdmin {
     /// # Errors
     /// As [`Journal::open`](crate::Journal::open): also if a process serves it, which is to be asked by its address then.
     pub fn open(directory: &std::path::Path) -> Result<LocalAdmin> {
+        if Directory::inspect(directory).kind == DirectoryKind::Queue {
+            return Err(DirectError::Invalid(format!(
+                "{} is a queue, and not the journal of a stream; `mainstem direct serve NAME={}` makes one of it",
+                directory.display(),
+                directory.display()
+            )));
+        }
         let options = crate::JournalOptions::new().queue(|queue| queue.create(false));
         let journal = options.open(directory)?;
         let name = journal.name().to_owned();

@@ -318,7 +318,7 @@ impl Cursor {
             false => first_batches(&batches, FRAME_BYTES_MAX).map_err(|next| {
                 Status::out_of_range(format!(
                     "the batch before offset {next}, from {} on, has more than a frame may have ({FRAME_BYTES_MAX} bytes); go on \
-                     behind it by `mainstem direct reset --to-offset {next}`",
+                     behind it by `mainstem direct reset --to-offset {next} --execute`",
                     assigned.position
                 ))
             })?,

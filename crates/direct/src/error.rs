@@ -28,7 +28,7 @@ pub enum Refused {
     /// Events that were received are not in the journal any more, or are others now (KIP-320).
     #[error(
         "events from offset {at} on that were received are not in the journal any more: the publisher lost them or runs on an older \
-         copy; restore it, or go on by `mainstem direct reset --to-offset {at}`"
+         copy; restore it, or go on by `mainstem direct reset --to-offset {at} --execute`"
     )]
     Diverged {
         /// The first offset that may have another event.
@@ -37,7 +37,7 @@ pub enum Refused {
     /// The offset to read is not in the journal.
     #[error(
         "offset {offset} is not in the journal, which has {start} to {end}: retention took events that were not done; go on by \
-         `mainstem direct reset --to-earliest`"
+         `mainstem direct reset --to-earliest --execute`"
     )]
     OutOfRange {
         /// The offset.

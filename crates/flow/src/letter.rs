@@ -33,6 +33,11 @@ pub const FIRST_MS: &str = "__mainstem.errors.first.ms";
 pub const TIMESTAMP: &str = "__mainstem.errors.timestamp";
 /// How often it was replayed before: ends loops of replays.
 pub const ROUNDS: &str = "__mainstem.errors.rounds";
+/// Header of a note, which is no letter: the offsets of letters of its partition that were written back, with commas between
+/// them. A letter in the midst of others cannot be deleted.
+pub const REPLAYED: &str = "__mainstem.errors.replayed";
+/// Offsets in one note: 20 bytes each, so that it fits any topic of letters.
+const NOTED_MAX: usize = 1_000;
 
 /// What had failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,6 +176,23 @@ pub fn replayed(headers: &[(String, Option<Bytes>)]) -> Vec<(String, Option<Byte
     kept
 }
 
+/// The headers of notes that say which letters of a partition were written back.
+pub fn notes(offsets: &[i64]) -> Vec<Vec<(String, Option<Bytes>)>> {
+    let note = |offsets: &[i64]| {
+        let offsets: Vec<String> = offsets.iter().map(i64::to_string).collect();
+        vec![(REPLAYED.to_owned(), Some(Bytes::from(offsets.join(","))))]
+    };
+    offsets.chunks(NOTED_MAX).map(note).collect()
+}
+
+/// The offsets of the letters that a note names; `None` of what is no note, such as the letter of a message with that header.
+pub fn noted(headers: &[(String, Option<Bytes>)]) -> Option<Vec<i64>> {
+    if text(headers, TOPIC).is_some() {
+        return None;
+    }
+    text(headers, REPLAYED)?.split(',').map(|offset| offset.parse().ok()).collect()
+}
+
 fn cut(cause: &str) -> String {
     const MORE: &str = "...";
     if cause.len() <= CAUSE_BYTES_MAX {
@@ -254,6 +276,18 @@ mod tests {
         "#]]
         .assert_eq(&written(&record.headers));
         assert_eq!(rounds(&[(ROUNDS.into(), Some(Bytes::from("many")))]), 0);
+    }
+
+    #[test]
+    fn notes_name_the_letters_that_were_written_back() {
+        let offsets: Vec<i64> = (0..2_500).map(|number| i64::MAX - 3 * number).collect();
+        let notes = notes(&offsets);
+        let bytes = |note: &Vec<(String, Option<Bytes>)>| text(note, REPLAYED).unwrap().len();
+        assert!(notes.len() == 3 && notes.iter().all(|note| bytes(note) <= 20_000));
+        assert_eq!(notes.iter().filter_map(|note| noted(note)).flatten().collect::<Vec<_>>(), offsets);
+        let forged = SourceRecord { headers: notes[0].clone(), ..source() };
+        assert_eq!(noted(&letter(forged, &reason("no")).headers), None, "the letter of such a message");
+        assert_eq!(noted(&[(REPLAYED.into(), Some(Bytes::from("1,x")))]), None);
     }
 
     #[test]

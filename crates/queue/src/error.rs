@@ -32,6 +32,14 @@ pub enum QueueError {
         /// Why it is none, and what to do.
         reason: String,
     },
+    /// The directory is a broker's log directory, or within one: that broker alone writes there.
+    #[error("{} {reason}", path.display())]
+    OfBroker {
+        /// The directory.
+        path: PathBuf,
+        /// Its place, the process that has it, and what to do.
+        reason: String,
+    },
     /// The control file is of another version of this crate.
     #[error(
         "{}: the queue has format {found}, this program knows {known}; use the version that wrote it", path.display()

@@ -33,6 +33,7 @@ mod async_tailer;
 mod bell;
 mod byte_lock;
 mod control;
+mod directory;
 mod epochs;
 mod error;
 #[doc(hidden)]
@@ -55,6 +56,7 @@ mod writer;
 pub use ahead::Prepared;
 pub use appender::{Appender, Messages, Reservation};
 pub use async_tailer::AsyncTailer;
+pub use directory::{Directory, DirectoryKind, Holder};
 pub use error::{QueueError, Result};
 pub use mainstem_records::{Header, Headers, Record};
 pub use options::Options;
@@ -63,4 +65,4 @@ pub use serving::{Located, Locked, ServedRules, Serving, WAIT_ANY_MAX, wait_any}
 pub use sync_every::SyncEvery;
 pub use tailer::{Follow, Message, Start, Tailer, Wait};
 pub use tailers::{TailerInfo, file_of_name, name_of_file};
-pub use verify::{Repaired, SegmentCheck, Verification, batches, repair, verify};
+pub use verify::{Repaired, SegmentCheck, Verification, batches, plan_repair, repair, verify};

@@ -14,12 +14,17 @@ use crate::appender::{Appender, Shared as SharedWriter};
 use crate::bell::Bell;
 use crate::byte_lock::{Kind, LockFile};
 use crate::control::{self, BYTES, Control, FILE, lock_bytes};
+use crate::directory::Directory;
 use crate::error::{QueueError, Result};
 use crate::options::{Options, Rules};
 use crate::sync_every::SyncEvery;
 use crate::tailer::{Start, Tailer};
 use crate::tailers::{self, Position, TailerInfo};
 use crate::{lock, recovery, segment};
+
+/// The advice where a queue cannot be written because a broker has the directory.
+const ELSEWHERE: &str =
+    "choose another directory for the queue, or write to a topic of the broker by `mainstem produce`";
 
 /// A queue that is open in this process. Clones share it; it is closed with the last of them and of what they made.
 #[derive(Debug, Clone)]
@@ -73,6 +78,9 @@ impl Queue {
 
     pub(crate) fn open_with(directory: &Path, options: &Options) -> Result<Queue> {
         let is_writable = !options.read_only;
+        if is_writable {
+            Directory::inspect(directory).check_not_of_broker(ELSEWHERE)?;
+        }
         if options.create && is_writable {
             fs::create_dir_all(directory).map_err(|error| QueueError::io("making", directory, error))?;
         }
@@ -320,8 +328,8 @@ fn open_control(directory: &Path, options: &Options) -> Result<(File, LockFile)>
         let is_foreign = !path.exists() && !segment::list(directory)?.is_empty();
         if is_foreign {
             let reason = format!(
-                "it has segments and no {FILE}, so it is a broker's partition or a damaged queue; choose another directory, \
-                 or make one of it by `mainstem queue repair`"
+                "it has segments and no {FILE}: it is a copy of a broker's partition, or a queue that lost that file; choose \
+                 another directory, or make a queue of it by `mainstem queue repair`"
             );
             return Err(QueueError::NoQueue { path: directory.to_owned(), reason });
         }

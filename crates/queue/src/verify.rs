@@ -9,6 +9,7 @@ use mainstem_records::Batch;
 
 use crate::byte_lock::Kind;
 use crate::control::{self, BYTES, Control, FILE, lock_bytes};
+use crate::directory::Directory;
 use crate::error::{QueueError, Result};
 use crate::map::Map;
 use crate::options::Options;
@@ -323,31 +324,89 @@ fn check_before_adopting(directory: &Path) -> Result<()> {
     }
 }
 
+/// The advice where a partition of a broker is to be repaired.
+const BY_ITS_BROKER: &str = "the broker checks and repairs its partitions when it starts; `mainstem log verify` shows what is wrong in one";
+
+/// Refuses to repair what is no queue, what belongs to a broker, and what others have open.
+fn check_repairable(directory: &Path) -> Result<()> {
+    let found = Directory::inspect(directory);
+    found.check_not_of_broker(BY_ITS_BROKER)?;
+    let has_control = directory.join(FILE).exists();
+    if !has_control && segment::list(directory)?.is_empty() {
+        let reason =
+            "it has neither segments nor a control file; `mainstem queue append` makes one".to_owned();
+        return Err(QueueError::NoQueue { path: directory.to_owned(), reason });
+    }
+    if !has_control {
+        check_before_adopting(directory)?;
+    }
+    found.check_not_held()
+}
+
+/// Says what [`repair`] would do. Nothing is changed.
+///
+/// # Errors
+/// As [`repair`].
+pub fn plan_repair(directory: impl AsRef<Path>) -> Result<Repaired> {
+    let directory = directory.as_ref();
+    check_repairable(directory)?;
+    let known = match known_end(directory) {
+        Err(error @ QueueError::OtherVersion { .. }) => return Err(error),
+        known => known.ok(),
+    };
+    let bases = segment::list(directory)?;
+    let mut next_offset = bases.first().copied().unwrap_or(0);
+    for &base in &bases {
+        if base != next_offset {
+            break;
+        }
+        let (_, map) = map_log(directory, base)?;
+        next_offset = walk(map.published(0..map.len()), base, base).next_offset;
+    }
+    Ok(Repaired {
+        next_offset,
+        lost: lost_between(next_offset, known.unwrap_or(0)),
+        control_rebuilt: known.is_none(),
+    })
+}
+
+/// The offset of the next message, as a control file says that can be read.
+fn known_end(directory: &Path) -> Result<i64> {
+    let path = directory.join(FILE);
+    let file = File::open(&path).map_err(|error| QueueError::io("opening", &path, error))?;
+    if file.metadata().map_err(|error| QueueError::io("reading", &path, error))?.len() < BYTES as u64 {
+        let reason = format!("{FILE} is cut short");
+        return Err(QueueError::NoQueue { path: directory.to_owned(), reason });
+    }
+    let control = Control::map(&file, directory, false)?;
+    control.rules()?;
+    Ok(control.next_offset())
+}
+
+fn lost_between(next_offset: i64, known: i64) -> u64 {
+    u64::try_from(known.saturating_sub(next_offset)).unwrap_or(0)
+}
+
 /// Makes a queue right whose control file or segments are damaged: cuts it at the first damage, and writes indexes and
 /// control file anew. Where the rules of the queue are lost, those of `options` take their place. Processes that read it are
 /// to be ended before; those that append, and named tailers, are noticed.
 ///
 /// # Errors
-/// [`QueueError::Busy`] while others have the queue open, [`QueueError::NoQueue`] where there is none, and failures of the disk.
+/// [`QueueError::OfBroker`] within a broker's log directory, [`QueueError::Busy`] while others have the queue open,
+/// [`QueueError::NoQueue`] where there is none, and failures of the disk.
 pub fn repair(directory: impl AsRef<Path>, options: &Options) -> Result<Repaired> {
     let directory = directory.as_ref();
     let path = directory.join(FILE);
     let failed = |what, error| QueueError::io(what, &path, error);
-    if !path.exists() && segment::list(directory)?.is_empty() {
-        let reason =
-            "it has neither segments nor a control file; `mainstem queue append` makes one".to_owned();
-        return Err(QueueError::NoQueue { path: directory.to_owned(), reason });
-    }
-    if !path.exists() {
-        check_before_adopting(directory)?;
-    }
+    check_repairable(directory)?;
     let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
     let file = file.map_err(|error| failed("opening", error))?;
     let locks = lock::open_for_locks(directory, true)?;
     let mut is_ours = true;
-    for byte in [lock_bytes::OPENING, lock_bytes::APPENDING] {
+    for byte in [lock_bytes::OPENING, lock_bytes::APPENDING, lock_bytes::SERVING] {
         is_ours &= locks.try_lock(byte, Kind::Exclusive).map_err(|error| failed("locking", error))?;
     }
+    // One may have come since it was looked at.
     let is_read = tailers::list(directory, 0)?.iter().any(|tailer| tailer.is_live);
     if !is_ours || is_read {
         let reason = "other processes have it open; end them, then repair it".to_owned();
@@ -370,6 +429,5 @@ pub fn repair(directory: impl AsRef<Path>, options: &Options) -> Result<Repaired
     let boot = control::boot_id().map_err(|error| failed("reading the boot id for", error))?;
     control.set_boot(boot);
     let next_offset = control.next_offset();
-    let lost = u64::try_from(known.saturating_sub(next_offset)).unwrap_or(0);
-    Ok(Repaired { next_offset, lost, control_rebuilt })
+    Ok(Repaired { next_offset, lost: lost_between(next_offset, known), control_rebuilt })
 }

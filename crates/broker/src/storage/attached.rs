@@ -108,14 +108,6 @@ pub struct AttachError {
     source: QueueError,
 }
 
-impl AttachError {
-    /// The directory cannot be one.
-    pub(crate) fn not_here(topic: &str, directory: &Path, reason: String) -> AttachError {
-        let source = QueueError::NoQueue { path: directory.to_owned(), reason };
-        AttachError { topic: topic.to_owned(), source }
-    }
-}
-
 /// A queue that is served as a topic of one partition.
 pub(crate) struct Attached {
     topic: Arc<str>,

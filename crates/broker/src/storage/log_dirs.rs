@@ -16,6 +16,7 @@ use mainstem_log::meta_properties::MetaProperties;
 use mainstem_log::partition_dir::TopicPartition;
 use mainstem_log::placement::DirectoryId;
 use mainstem_log::storage::{RealStorage, Storage};
+use mainstem_queue::Directory;
 
 use crate::server::{Machine, StartOptions};
 
@@ -32,6 +33,14 @@ pub enum LogDirsError {
         path: String,
         /// The system's answer.
         source: io::Error,
+    },
+    /// One is something else, which others write.
+    #[error("{} {reason}", path.display())]
+    OfAnotherKind {
+        /// The directory.
+        path: PathBuf,
+        /// Its kind, and what to do.
+        reason: String,
     },
     /// None can be opened.
     #[error(
@@ -143,6 +152,9 @@ impl LogDirs {
         let paths = config.log_dirs.iter().map(|path| absolute(path)).collect::<Result<Vec<_>, _>>()?;
         let names = config.log_dirs.iter().cloned().zip(paths.clone()).collect();
         let named = config.metadata_log_dir.as_deref().map(absolute).transpose()?;
+        if options.machine.is_none() {
+            paths.iter().chain(&named).try_for_each(|path| check_kind(path))?;
+        }
         let Machine { storage, boot_id: boot } = options.machine.clone().unwrap_or_default();
         let metadata = metadata_dir(&*storage, &paths, named)?;
         // Connections and the segments that are written have the first claim on descriptors.
@@ -302,6 +314,14 @@ impl LogDirs {
 fn absolute(path: &str) -> Result<PathBuf, LogDirsError> {
     let cleaned = std::path::absolute(path).map(|path| path.components().collect());
     cleaned.map_err(|source| LogDirsError::Path { path: path.to_owned(), source })
+}
+
+/// Refuses a directory of which another owner writes the files: a queue, a journal, a partition.
+fn check_kind(path: &Path) -> Result<(), LogDirsError> {
+    match Directory::inspect(path).refusal_as_log_directory() {
+        Some(reason) => Err(LogDirsError::OfAnotherKind { path: path.to_owned(), reason }),
+        None => Ok(()),
+    }
 }
 
 /// The directory that has the metadata log, whatever the order of `log.dirs`. At the first start the one that

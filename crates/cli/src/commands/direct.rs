@@ -12,7 +12,9 @@ use mainstem_direct::proto::{self, ConsumerInfo, StreamInfo, manage_request::Act
 use mainstem_direct::{Address, Admin, LocalAdmin};
 use serde_json::json;
 
+use crate::execution::{Execution, Plan};
 use crate::output::{print, print_json};
+use crate::timestamp;
 
 /// What `direct` takes.
 #[derive(Debug, Args)]
@@ -31,12 +33,12 @@ enum DirectCommand {
     Pause(One),
     /// Send to a consumer again.
     Resume(One),
-    /// Have a consumer go on elsewhere; what is under way is void.
+    /// Have a consumer go on elsewhere; what is under way is void. Without --execute only shows it.
     Reset(Reset),
     /// Keep a filter of a consumer at the publisher, for all of its instances.
     Filter(filter::SetFilter),
-    /// Forget a consumer; it begins anew when it comes again.
-    Forget(One),
+    /// Forget a consumer and its position; a later one of the name is new. Without --execute only shows it.
+    Forget(Forget),
     /// Serve queue directories as streams, for programs that only append to them.
     Serve(serve::Serve),
 }
@@ -87,6 +89,17 @@ struct Reset {
     one: One,
     #[command(flatten)]
     to: ResetTo,
+    #[command(flatten)]
+    execution: Execution,
+}
+
+/// Arguments of `direct forget`.
+#[derive(Debug, Args)]
+struct Forget {
+    #[command(flatten)]
+    one: One,
+    #[command(flatten)]
+    execution: Execution,
 }
 
 #[derive(Debug, Args)]
@@ -107,6 +120,16 @@ struct ResetTo {
 }
 
 impl ResetTo {
+    /// The place, in words.
+    fn name(&self) -> String {
+        match (self.to_offset, self.to_time_ms) {
+            (Some(offset), _) => format!("offset {offset}"),
+            (_, Some(time_ms)) => format!("the first event of {} or later", timestamp::format(time_ms)),
+            _ if self.to_latest => "the end of the stream".to_owned(),
+            _ => "the first event of the stream".to_owned(),
+        }
+    }
+
     fn to_proto(&self) -> proto::Reset {
         let to = match (self.to_offset, self.to_time_ms) {
             (Some(offset), _) => To::Offset(offset),
@@ -189,7 +212,11 @@ pub(crate) async fn run(arguments: &DirectArguments) -> Result<()> {
         DirectCommand::Pause(one) => change(one, Action::Pause(proto::Pause {}), "is paused").await,
         DirectCommand::Resume(one) => change(one, Action::Resume(proto::Resume {}), "goes on").await,
         DirectCommand::Reset(reset) => {
-            change(&reset.one, Action::Reset(reset.to.to_proto()), "goes on").await
+            let what = format!("would go on at {}", reset.to.name());
+            match reset.execution.begin(reset.one.target.json, plan(&reset.one, &what)).await? {
+                true => change(&reset.one, Action::Reset(reset.to.to_proto()), "goes on").await,
+                false => Ok(()),
+            }
         }
         DirectCommand::Filter(set) => {
             let filter = set.filter();
@@ -197,9 +224,33 @@ pub(crate) async fn run(arguments: &DirectArguments) -> Result<()> {
                 if filter.exclude.is_empty() { "sees everything" } else { "sees what the filter lets pass" };
             change(&set.one, Action::Filter(filter), what).await
         }
-        DirectCommand::Forget(one) => change(one, Action::Forget(proto::Forget {}), "is forgotten").await,
+        DirectCommand::Forget(Forget { one, execution }) => {
+            match execution.begin(one.target.json, plan(one, "would be forgotten, with its filter")).await? {
+                true => change(one, Action::Forget(proto::Forget {}), "is forgotten").await,
+                false => Ok(()),
+            }
+        }
         DirectCommand::Serve(serve) => serve::run(serve).await,
     }
+}
+
+/// The consumer as it is, and what would become of it.
+async fn plan(one: &One, what: &str) -> Result<Plan> {
+    let streams = one.target.ask().await?.describe(Some(&one.stream)).await?;
+    let mut consumers = streams.iter().flat_map(|stream| &stream.consumers);
+    let Some(found) = consumers.find(|known| known.name == one.consumer) else {
+        bail!(
+            "stream {} has no consumer {}; `mainstem direct list {}` shows those that it has",
+            one.stream,
+            one.consumer,
+            one.target.target
+        );
+    };
+    let text = format!(
+        "consumer {} of {} is at offset {}, {} events behind; it {what}",
+        one.consumer, one.stream, found.offset, found.lag
+    );
+    Ok(Plan { text, json: json!({ "stream": one.stream, "consumer": show::consumer_json(found) }) })
 }
 
 async fn change(one: &One, action: Action, what: &str) -> Result<()> {

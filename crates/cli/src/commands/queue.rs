@@ -41,6 +41,6 @@ pub(crate) async fn run(arguments: &QueueArguments) -> Result<()> {
         QueueCommand::List(list) => list::run(list),
         QueueCommand::Dump(dump) => dump::run(dump),
         QueueCommand::Verify(verify) => verify::run(verify),
-        QueueCommand::Repair(repair) => repair::run(repair),
+        QueueCommand::Repair(repair) => repair::run(repair).await,
     }
 }

@@ -29,6 +29,17 @@ impl Broker {
 
     /// On a directory that has something in it already.
     pub(crate) fn start_on(dir: TempDir, settings: &[&str]) -> Broker {
+        let (process, address) = Broker::spawn(dir.path(), settings);
+        Broker { dir, process, address }
+    }
+
+    /// Starts it again after a stop, at another address.
+    pub(crate) fn start_again(&mut self) {
+        (self.process, self.address) = Broker::spawn(self.dir.path(), &[]);
+    }
+
+    /// Starts a process, and waits until it says its address.
+    fn spawn(dir: &Path, settings: &[&str]) -> (Child, String) {
         let mut process = Command::new(super::binary::mainstem())
             .args([
                 "start",
@@ -40,7 +51,7 @@ impl Broker {
             ])
             .args(settings.iter().flat_map(|setting| ["--set", setting]))
             .arg("--data-dir")
-            .arg(dir.path())
+            .arg(dir)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -49,7 +60,7 @@ impl Broker {
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let ready: Value = serde_json::from_str(&line).expect("the ready line is JSON");
         let address = ready["listeners"][0]["address"].as_str().unwrap().to_owned();
-        Broker { dir, process, address }
+        (process, address)
     }
 
     /// Runs a command against it.

@@ -356,9 +356,15 @@ is larger, create it with the same.
 A message is finished when its letter is acknowledged. One that cannot be written holds the position, is tried again, and the log says
 which setting is in the way: `max.message.bytes` of the letters' topic, or `request_bytes_max` of the producer (`App::producer`; 32 MiB).
 After an error of the client after which it cannot go on the application ends.
-`mainstem dead-letters list|show|replay|purge` looks after them. What is replayed has the time of the replay, so that neither
+`mainstem dead-letters list|show|replay|purge` looks after them. `replay` and `purge` show what they would do, and do it by `--execute`
+alone. `purge` reads all that it would delete. If one of the records is no letter it deletes nothing: the first three headers make a
+letter, and not the name of the topic. What is replayed has the time of the replay, so that neither
 `expire_after` nor the topic's retention takes it for old, and says in `__mainstem.errors.timestamp` when it was first written. With
 `--keep-time` it has that time: a route that lets messages expire then leaves it out, and retention may delete it at once.
+
+A letter that was replayed is deleted if all others of its topic, or of `--partition`, were. Otherwise it stays, and `replay` writes a
+note behind it: a record without key and value whose header `__mainstem.errors.replayed` has the offsets of such letters of the
+partition. The next replay leaves them out, unless `--offset` names one. A replay that is ended before its notes writes them again.
 
 ## Giving up partitions, stopping
 

@@ -7,7 +7,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
+use std::thread;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Attempts to lock a file that another process has locked, and the time between them.
+const LOCK_ATTEMPTS: u32 = 3;
+const LOCK_RETRY: Duration = Duration::from_millis(10);
 
 /// The operating system's file system.
 #[derive(Debug, Clone, Copy, Default)]
@@ -72,11 +77,15 @@ impl Storage for RealStorage {
 
     fn lock_exclusive(&self, path: &Path) -> io::Result<Box<dyn StorageLock>> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Box::new(RealLock { file })),
-            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
-            Err(TryLockError::Error(error)) => Err(error),
+        // A command that looks whether a process holds the directory has a shared lock for an instant.
+        for _ in 0..LOCK_ATTEMPTS {
+            match file.try_lock() {
+                Ok(()) => return Ok(Box::new(RealLock { file })),
+                Err(TryLockError::WouldBlock) => thread::sleep(LOCK_RETRY),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
         }
+        Err(io::ErrorKind::WouldBlock.into())
     }
 
     fn free_space(&self, path: &Path) -> io::Result<u64> {

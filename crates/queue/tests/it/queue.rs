@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mainstem_queue::{Header, Options, Queue, QueueError, Start, Tailer, Wait, repair, verify};
+use mainstem_queue::{Header, Options, Queue, QueueError, Start, Tailer, Wait, plan_repair, repair, verify};
 use mainstem_records::Batch;
 
 struct Dir(tempfile::TempDir);
@@ -426,6 +426,53 @@ fn a_power_cut_that_takes_what_was_synced_is_named() {
     assert!(error.to_string().contains("mainstem queue repair"), "{error}");
 }
 
+/// All files below a directory with their bytes.
+fn contents(directory: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(contents(&path));
+        }
+        found.push((path.clone(), fs::read(&path).ok()));
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn no_queue_is_made_or_repaired_within_a_brokers_log_directory() {
+    let dir = Dir::new();
+    fill(&dir.small(), 0..10, |number| number.to_string());
+    let log_directory = dir.0.path().join("data");
+    let partition = log_directory.join("t-0");
+    fs::create_dir(&log_directory).unwrap();
+    fs::rename(dir.path(), &partition).unwrap();
+    fs::write(log_directory.join("meta.properties"), "version=1\ncluster.id=c\nnode.id=1\n").unwrap();
+    // With the control file of a queue, as an earlier repair left it, and without one.
+    for has_control in [true, false] {
+        if !has_control {
+            fs::remove_file(partition.join("queue.control")).unwrap();
+        }
+        let before = contents(&log_directory);
+        for path in [&log_directory, &log_directory.join("new"), &partition] {
+            for create in [true, false] {
+                let error = Options::new().create(create).open(path).unwrap_err();
+                assert!(matches!(error, QueueError::OfBroker { .. }), "{error}");
+                assert!(error.to_string().contains("choose another directory"), "{error}");
+            }
+            for error in [repair(path, &Options::new()).unwrap_err(), plan_repair(path).unwrap_err()] {
+                assert!(matches!(error, QueueError::OfBroker { .. }), "{error}");
+                assert!(error.to_string().contains("the broker checks and repairs"), "{error}");
+            }
+        }
+        assert_eq!(contents(&log_directory), before);
+    }
+    // A copy elsewhere belongs to no broker.
+    fs::rename(&partition, dir.path()).unwrap();
+    assert_eq!(repair(dir.path(), &Options::new()).unwrap().next_offset, 10);
+}
+
 #[test]
 fn a_reader_finds_damage_by_the_crc() {
     let dir = Dir::new();
@@ -664,7 +711,10 @@ fn repair_cuts_at_the_first_damage_and_not_under_others() {
     let bases = segments(&dir.path());
     overwrite(&dir.path().join(format!("{:020}.log", bases[2])), 5_000, &[0xff; 2]);
     assert!(!verify(dir.path()).unwrap().is_sound());
+    let planned = plan_repair(dir.path()).unwrap();
+    assert!(!verify(dir.path()).unwrap().is_sound(), "a plan changes nothing");
     let repaired = repair(dir.path(), &options).unwrap();
+    assert_eq!(planned, repaired);
     assert!((bases[2]..bases[3]).contains(&repaired.next_offset), "{repaired:?}");
     assert_eq!((repaired.lost as i64, repaired.control_rebuilt), (1_000 - repaired.next_offset, false));
     assert!(verify(dir.path()).unwrap().is_sound());
@@ -675,7 +725,10 @@ fn repair_cuts_at_the_first_damage_and_not_under_others() {
     // And a control file that is no more.
     fs::remove_file(dir.path().join("queue.control")).unwrap();
     assert!(matches!(verify(dir.path()), Err(QueueError::NoQueue { .. })));
+    let planned = plan_repair(dir.path()).unwrap();
+    assert!(!dir.path().join("queue.control").exists(), "a plan changes nothing");
     let again = repair(dir.path(), &options).unwrap();
+    assert_eq!(planned, again);
     assert_eq!((again.next_offset, again.control_rebuilt), (repaired.next_offset + 1, true));
     let empty = tempfile::tempdir().unwrap();
     assert!(matches!(repair(empty.path(), &options), Err(QueueError::NoQueue { .. })));

@@ -44,6 +44,12 @@ impl Letter {
         letter::text(&self.record.headers, name)
     }
 
+    /// The letters that a note names, which is no letter.
+    pub(crate) fn noted(&self) -> Option<Vec<i64>> {
+        let has_content = self.record.key.is_some() || self.record.value.is_some();
+        letter::noted(&self.record.headers).filter(|_| !has_content)
+    }
+
     /// Where it comes from: topic, partition and offset.
     pub(crate) fn source(&self) -> Option<(&str, i32, i64)> {
         let partition = self.text(letter::PARTITION)?.parse().ok()?;
@@ -116,6 +122,17 @@ pub(crate) async fn read(
     admin: &Admin,
     config: ClientConfig,
     chosen: &Chosen,
+    each: impl FnMut(Letter) -> Result<bool>,
+) -> Result<Offsets> {
+    read_before(admin, config, chosen, None, each).await
+}
+
+/// The same up to an offset of the one partition that is chosen.
+pub(crate) async fn read_before(
+    admin: &Admin,
+    config: ClientConfig,
+    chosen: &Chosen,
+    before: Option<i64>,
     mut each: impl FnMut(Letter) -> Result<bool>,
 ) -> Result<Offsets> {
     let topic = topic::find(admin, &chosen.topic).await?;
@@ -123,6 +140,12 @@ pub(crate) async fn read(
     let begins = offsets::find(admin, &partitions, Position::Beginning).await?;
     let mut ends = offsets::find(admin, &partitions, Position::End).await?;
     let mut starts = begins.clone();
+    if let (Some(before), Some((key, end))) = (before, ends.iter_mut().next()) {
+        if before > *end {
+            bail!("{key} ends at offset {end}, which is not as far as {before}; name an offset up to there");
+        }
+        *end = before;
+    }
     if let (Some(offset), Some(key)) = (chosen.offset, partitions.first()) {
         let (begin, end) = (begins.get(key).copied().unwrap_or(0), ends.get(key).copied().unwrap_or(0));
         if !(begin..end).contains(&offset) {

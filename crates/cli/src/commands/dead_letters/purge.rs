@@ -1,18 +1,23 @@
 //! `mainstem dead-letters purge`.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, bail};
 use clap::Args;
-use mainstem_client::Position;
-use serde_json::json;
+use mainstem_client::{Admin, TopicPartition};
+use serde_json::{Value, json};
 
-use super::letters::partitions;
-use crate::deletion::Confirmation;
-use crate::offsets::{self, Offsets};
-use crate::output::{counted, print, print_json};
-use crate::topic;
+use super::letters::{Chosen, Letter, read_before};
+use crate::execution::{Execution, Plan};
+use crate::offsets::Offsets;
+use crate::output::{counted, print, print_json, table};
+use crate::target::Target;
 
-/// What `dead-letters purge` takes.
+/// Arguments of `dead-letters purge`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Every record that would be deleted is read first. If one is no letter, which names its topic, partition and offset in headers
+(__dlq.errors.*), nothing is deleted, whatever the name of the topic. Records that come meanwhile stay.")]
 pub(crate) struct Purge {
     /// Name of the topic, such as dlq.GROUP.TOPIC.
     topic: String,
@@ -26,30 +31,85 @@ pub(crate) struct Purge {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    confirmation: Confirmation,
+    execution: Execution,
+    #[command(flatten)]
+    target: Target,
 }
 
-/// Deletes the letters that are there.
+/// The letters of a topic that are to go.
+struct Found {
+    /// The offset in each partition before which they are deleted.
+    ends: Offsets,
+    /// The first offset and the count in each partition that has some.
+    letters: BTreeMap<TopicPartition, (i64, u64)>,
+}
+
+/// Shows the letters, and deletes them if that is asked for.
 pub(crate) async fn run(purge: &Purge) -> Result<()> {
-    let question = || format!("delete the letters of {}?", purge.topic);
-    let admin = purge.confirmation.begin(question).await?;
-    let topic = topic::find(&admin, &purge.topic).await?;
-    let keys = partitions(&topic, purge.partition)?;
-    let begins = offsets::find(&admin, &keys, Position::Beginning).await?;
-    let mut before: Offsets = offsets::find(&admin, &keys, Position::End).await?;
-    if let (Some(wanted), Some((key, end))) = (purge.before, before.iter_mut().next()) {
-        if wanted > *end {
-            bail!("{key} ends at offset {end}; nothing was deleted");
-        }
-        *end = wanted;
+    let admin = purge.target.connect().await?;
+    let found = find(&admin, purge).await?;
+    if !purge.execution.begin(purge.json, async { Ok(plan(purge, &found)) }).await? {
+        return Ok(());
     }
-    let count: i64 = before.iter().map(|(key, end)| (end - begins.get(key).unwrap_or(end)).max(0)).sum();
-    admin.delete_records(&before).await?;
+    admin.delete_records(&found.ends).await?;
+    let count = found.count();
     match purge.json {
         true => print_json(&json!({"topic": purge.topic, "deleted": count})),
-        false => {
-            let letters = counted(u64::try_from(count).unwrap_or(0), "letter");
-            print(&format!("deleted {letters} of {}", purge.topic))
-        }
+        false => print(&format!("deleted {} of {}", counted(count, "letter"), purge.topic)),
     }
+}
+
+/// Reads all that is to go.
+///
+/// # Errors
+/// If one of the records is no letter.
+async fn find(admin: &Admin, purge: &Purge) -> Result<Found> {
+    let chosen = Chosen { topic: purge.topic.clone(), partition: purge.partition, offset: None };
+    let mut letters = BTreeMap::new();
+    let count = |letter: Letter| {
+        if letter.noted().is_some() {
+            return Ok(true);
+        }
+        let record = &letter.record;
+        if letter.source().is_none() {
+            bail!(
+                "{} is not a topic of dead letters alone: the record at offset {} of {} names no topic, partition and offset \
+                 that it comes from; nothing was deleted; purge what precedes it (--partition and --before), or delete the \
+                 topic by `mainstem topic delete`",
+                purge.topic,
+                record.offset,
+                record.partition
+            );
+        }
+        let (_, count) = letters.entry(record.partition.clone()).or_insert((record.offset, 0));
+        *count += 1;
+        Ok(true)
+    };
+    let ends = read_before(admin, purge.target.config()?, &chosen, purge.before, count).await?;
+    Ok(Found { ends, letters })
+}
+
+impl Found {
+    fn count(&self) -> u64 {
+        self.letters.values().map(|(_, count)| count).sum()
+    }
+}
+
+fn plan(purge: &Purge, found: &Found) -> Plan {
+    let (mut rows, mut json) = (Vec::new(), Vec::new());
+    for (key, (from, count)) in &found.letters {
+        let before = found.ends.get(key).copied().unwrap_or(*from);
+        let numbers = [count.to_string(), from.to_string(), before.to_string()];
+        rows.push([key.partition.to_string()].into_iter().chain(numbers).collect());
+        json.push(json!({"partition": key.partition, "letters": count, "from": from, "before": before}));
+    }
+    let count = found.count();
+    let text = match count {
+        0 => format!("{} has no letters to delete", purge.topic),
+        _ => {
+            let rows = table(&[">PARTITION", ">LETTERS", ">FROM", ">BEFORE"], rows);
+            format!("{} of {} would be deleted:\n\n{rows}", counted(count, "letter"), purge.topic)
+        }
+    };
+    Plan { text, json: json!({"topic": purge.topic, "letters": count, "partitions": Value::from(json)}) }
 }

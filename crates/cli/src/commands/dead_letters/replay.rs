@@ -1,14 +1,15 @@
 //! `mainstem dead-letters replay`: back to where letters come from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use mainstem_client::{Admin, Producer, ProducerConfig, Record};
+use mainstem_client::{Admin, Producer, ProducerConfig, Record, TopicPartition};
 use mainstem_flow::letter;
 use serde_json::json;
 
 use super::letters::{Chosen, Letter, read};
+use crate::execution::Execution;
 use crate::output::{counted, print, print_json};
 use crate::target::Target;
 use crate::topic;
@@ -19,8 +20,9 @@ use crate::topic;
 A letter goes back to its own topic and partition with its key, value and headers, and headers that count its rounds and say
 when it was first written. Its time is that of the replay, so that neither retention nor a route that lets messages expire
 takes it for an old one; --keep-time writes it with its old time.
-Letters that were replayed are deleted if all of a partition were, and stay otherwise; if the command is ended in between
-they stay too, and are written again by the next replay. The new records come behind all that is there of their keys.")]
+Letters that were replayed are deleted if all of the topic were, or all of --partition. Otherwise they stay, and a record behind
+them names them, so that the next replay leaves them out; one that is named by --offset is replayed again. If the command is
+ended in between, the next replay writes them again. The new records come behind all that is there of their keys.")]
 pub(crate) struct Replay {
     #[command(flatten)]
     chosen: Chosen,
@@ -33,9 +35,8 @@ pub(crate) struct Replay {
     /// Write them with the time at which their messages were first written, instead of now.
     #[arg(long)]
     keep_time: bool,
-    /// Write them. Without it they are only counted.
-    #[arg(long)]
-    execute: bool,
+    #[command(flatten)]
+    execution: Execution,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -51,6 +52,10 @@ struct Plan {
     worn: u64,
     /// They do not say where they come from.
     unknown: u64,
+    /// Offsets that notes name, by partition.
+    noted: BTreeMap<TopicPartition, BTreeSet<i64>>,
+    /// Letters that are left out because a note names them.
+    done: u64,
 }
 
 /// Replays the letters.
@@ -62,12 +67,18 @@ pub(crate) async fn run(replay: &Replay) -> Result<()> {
         Ok(true)
     })
     .await?;
+    plan.leave_out_noted();
     let mut deleted = 0;
-    if replay.execute {
-        write(replay, &admin, &plan).await?;
-        if replay.chosen.offset.is_none() && plan.worn == 0 && plan.unknown == 0 && !plan.letters.is_empty() {
+    if replay.execution.execute {
+        let producer = producer(replay)?;
+        write(replay, &admin, &producer, &plan).await?;
+        if replay.chosen.offset.is_none() && plan.leaves_nothing() {
             admin.delete_records(&ends).await.context("the letters were replayed, and cannot be deleted")?;
-            deleted = plan.letters.len();
+            deleted = plan.letters.len() + usize::try_from(plan.done).unwrap_or(0);
+        } else {
+            note(&producer, &plan).await.context(
+                "the letters were replayed, and that cannot be noted beside them: the next replay writes them again",
+            )?;
         }
     }
     report(replay, &plan, deleted)
@@ -75,7 +86,9 @@ pub(crate) async fn run(replay: &Replay) -> Result<()> {
 
 impl Plan {
     fn take(&mut self, letter: Letter, replay: &Replay) {
-        if letter::rounds(&letter.record.headers) >= replay.max_rounds {
+        if let Some(offsets) = letter.noted() {
+            self.noted.entry(letter.record.partition).or_default().extend(offsets);
+        } else if letter::rounds(&letter.record.headers) >= replay.max_rounds {
             self.worn += 1;
         } else if replay.to.is_none() && letter.source().is_none() {
             self.unknown += 1;
@@ -83,12 +96,52 @@ impl Plan {
             self.letters.push(letter);
         }
     }
+
+    /// Leaves out the letters that an earlier replay has written: notes come behind what they name.
+    fn leave_out_noted(&mut self) {
+        let Plan { letters, noted, done, .. } = self;
+        letters.retain(|letter| {
+            let record = &letter.record;
+            let is_done =
+                noted.get(&record.partition).is_some_and(|offsets| offsets.contains(&record.offset));
+            *done += u64::from(is_done);
+            !is_done
+        });
+    }
+
+    /// Returns true if all that was read is written when the letters of the plan are.
+    fn leaves_nothing(&self) -> bool {
+        self.worn == 0 && self.unknown == 0 && (!self.letters.is_empty() || self.done > 0)
+    }
 }
 
-async fn write(replay: &Replay, admin: &Admin, plan: &Plan) -> Result<()> {
+fn producer(replay: &Replay) -> Result<Producer> {
     // A letter that could be written is as large as its message, which goes back now.
     let usual = ProducerConfig::new(replay.target.config()?);
-    let producer = Producer::new(ProducerConfig { request_bytes_max: usual.buffer_bytes, ..usual })?;
+    Ok(Producer::new(ProducerConfig { request_bytes_max: usual.buffer_bytes, ..usual })?)
+}
+
+/// Names the letters that were written in the partitions where they are.
+async fn note(producer: &Producer, plan: &Plan) -> Result<()> {
+    let mut replayed: BTreeMap<&TopicPartition, Vec<i64>> = BTreeMap::new();
+    for letter in &plan.letters {
+        replayed.entry(&letter.record.partition).or_default().push(letter.record.offset);
+    }
+    let mut deliveries = Vec::new();
+    for (key, offsets) in replayed {
+        for headers in letter::notes(&offsets) {
+            let (topic, partition) = (key.topic.clone(), Some(key.partition));
+            let record = Record { topic, partition, headers, key: None, value: None, timestamp_ms: None };
+            deliveries.push(producer.send(record).await?);
+        }
+    }
+    for delivery in deliveries {
+        delivery.outcome().await?;
+    }
+    Ok(())
+}
+
+async fn write(replay: &Replay, admin: &Admin, producer: &Producer, plan: &Plan) -> Result<()> {
     let mut widths: BTreeMap<String, i32> = BTreeMap::new();
     let mut deliveries = Vec::new();
     for letter in &plan.letters {
@@ -125,19 +178,24 @@ fn report(replay: &Replay, plan: &Plan, deleted: usize) -> Result<()> {
     if replay.json {
         return print_json(&json!({
             "topic": replay.chosen.topic,
-            "executed": replay.execute,
+            "executed": replay.execution.execute,
             "replayed": count,
             "deleted": deleted,
+            "replayed_before": plan.done,
             "replayed_too_often": plan.worn,
             "without_source": plan.unknown,
         }));
     }
     let letters = counted(count as u64, "letter");
-    let mut text = match (replay.execute, deleted) {
+    let mut text = match (replay.execution.execute, deleted) {
         (false, _) => format!("{letters} of {} would be replayed; --execute does it", replay.chosen.topic),
         (true, 0) => format!("replayed {letters} of {}; they stay there", replay.chosen.topic),
         (true, _) => format!("replayed {letters} of {}, and deleted them there", replay.chosen.topic),
     };
+    if plan.done > 0 {
+        let done = counted(plan.done, "letter");
+        text += &format!("\n{done} written by an earlier replay: left out (--offset names one)");
+    }
     if plan.worn > 0 {
         let worn = counted(plan.worn, "letter");
         text += &format!("\n{worn} replayed {} times already: left out (--max-rounds)", replay.max_rounds);

@@ -28,8 +28,10 @@ pub(crate) async fn run(show: &Show) -> Result<()> {
     let admin = show.target.connect().await?;
     let mut letters = Vec::new();
     if show.max > 0 {
-        let keep = |letter| {
-            letters.push(letter);
+        let keep = |letter: Letter| {
+            if letter.noted().is_none() {
+                letters.push(letter);
+            }
             Ok(letters.len() < show.max)
         };
         read(&admin, show.target.config()?, &show.chosen, keep).await?;

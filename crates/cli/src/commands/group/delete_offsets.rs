@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 use clap::Args;
-use mainstem_client::{ErrorCode, TopicPartition};
+use mainstem_client::{Admin, ErrorCode, TopicPartition};
 use serde_json::{Value, json};
 
 use super::topic_partitions::{TopicPartitions, resolve};
+use crate::execution::{Execution, Plan};
 use crate::failure::advised;
 use crate::output::{counted, print, print_json, table};
 use crate::target::Target;
@@ -24,6 +25,8 @@ pub(crate) struct DeleteOffsets {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    execution: Execution,
+    #[command(flatten)]
     target: Target,
 }
 
@@ -31,9 +34,27 @@ pub(crate) struct DeleteOffsets {
 pub(crate) async fn run(delete: &DeleteOffsets) -> Result<()> {
     let admin = delete.target.connect().await?;
     let partitions = resolve(&admin, &delete.topics).await?;
+    if !delete.execution.begin(delete.json, plan(&admin, &delete.group, &partitions)).await? {
+        return Ok(());
+    }
     let deleted = admin.delete_group_offsets(&delete.group, &partitions).await;
     deleted.map_err(|error| advised(error, advice))?;
     report(&delete.group, &partitions, delete.json)
+}
+
+/// The partitions with the offsets that the group has there.
+async fn plan(admin: &Admin, group: &str, partitions: &BTreeSet<TopicPartition>) -> Result<Plan> {
+    let committed = admin.group_offsets(group).await?;
+    let offset = |key: &TopicPartition| committed.get(key).copied();
+    let row = |key: &TopicPartition| {
+        let offset = offset(key).map_or("-".to_owned(), |offset| offset.to_string());
+        vec![key.topic.to_string(), key.partition.to_string(), offset]
+    };
+    let one = |key: &TopicPartition| json!({"topic": &*key.topic, "partition": key.partition, "offset": offset(key)});
+    let rows = table(&["TOPIC", ">PARTITION", ">OFFSET"], partitions.iter().map(row).collect());
+    let text = format!("these offsets of group {group} would be deleted:\n\n{rows}");
+    let offsets: Value = partitions.iter().map(one).collect();
+    Ok(Plan { text, json: json!({"group": group, "offsets": offsets}) })
 }
 
 /// What a person can do about a refusal.

@@ -12,6 +12,7 @@ use mainstem_client::{Admin, ErrorCode, TopicPartition};
 use serde_json::{Value, json};
 
 use super::topic_partitions::{TopicPartitions, resolve};
+use crate::execution::Execution;
 use crate::failure::advised;
 use crate::offsets::Offsets;
 use crate::output::{counted, print, print_json, table};
@@ -33,9 +34,8 @@ pub(crate) struct Reset {
     all_topics: bool,
     #[command(flatten)]
     place: Place,
-    /// Set the offsets. Without it they are only shown.
-    #[arg(long)]
-    execute: bool,
+    #[command(flatten)]
+    execution: Execution,
     /// Only show the offsets, as without --execute.
     #[arg(long, conflicts_with = "execute")]
     dry_run: bool,
@@ -110,7 +110,7 @@ pub(crate) async fn run(reset: &Reset) -> Result<()> {
     let committed = inactive(&admin, &reset.group).await?;
     let partitions = partitions(&admin, reset, &to, &committed).await?;
     let planned = plan::plan(&admin, &to, &partitions, &committed).await?;
-    if reset.execute {
+    if reset.execution.execute {
         let offsets = planned.iter().map(|one| (one.partition.clone(), one.new)).collect();
         let set = admin.set_group_offsets(&reset.group, &offsets).await;
         set.map_err(|error| advised(error, advice))?;
@@ -175,14 +175,14 @@ fn to_json(reset: &Reset, planned: &[Planned]) -> Value {
     };
     json!({
         "group": reset.group,
-        "executed": reset.execute,
+        "executed": reset.execution.execute,
         "offsets": planned.iter().map(one).collect::<Value>(),
     })
 }
 
 fn to_text(reset: &Reset, planned: &[Planned]) -> String {
     let count = counted(planned.len() as u64, "partition");
-    let said = match reset.execute {
+    let said = match reset.execution.execute {
         true => format!("reset group {} in {count}", reset.group),
         false => {
             format!("nothing was changed: --execute sets these offsets of group {} in {count}", reset.group)

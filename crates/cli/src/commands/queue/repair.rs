@@ -4,16 +4,17 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use mainstem_queue::Options;
-use serde_json::json;
+use mainstem_queue::{Options, Repaired};
+use serde_json::{Value, json};
 
+use crate::execution::{Execution, Plan};
 use crate::output::{counted, print, print_json};
 
 /// What `queue repair` takes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 What follows the first damage is deleted: copy the directory before if it may be of use. End all processes that have the
-queue open.")]
+queue open. A partition of a broker is refused, whether the broker runs or not: it repairs its partitions when it starts.")]
 pub(crate) struct Repair {
     /// Directory of the queue.
     dir: PathBuf,
@@ -23,20 +24,43 @@ pub(crate) struct Repair {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    execution: Execution,
 }
 
-/// Repairs the queue.
-pub(crate) fn run(repair: &Repair) -> Result<()> {
+/// Shows what is to be cut, and repairs the queue if that is asked for.
+pub(crate) async fn run(repair: &Repair) -> Result<()> {
+    if !repair.execution.begin(repair.json, plan(repair)).await? {
+        return Ok(());
+    }
     let options = Options::new().segment_bytes(repair.segment_bytes);
     let repaired = mainstem_queue::repair(&repair.dir, &options)?;
     if repair.json {
-        return print_json(&json!({"next": repaired.next_offset, "lost": repaired.lost,
-            "control_rebuilt": repaired.control_rebuilt}));
+        return print_json(&to_json(&repaired));
     }
-    let lost = match repaired.lost {
+    let control = if repaired.control_rebuilt { "; the control file was made again" } else { "" };
+    print(&format!("the queue goes on at offset {}; {}{control}", repaired.next_offset, lost(&repaired)))
+}
+
+async fn plan(repair: &Repair) -> Result<Plan> {
+    let planned = mainstem_queue::plan_repair(&repair.dir)?;
+    let control = if planned.control_rebuilt { "; the control file would be made again" } else { "" };
+    let text = format!(
+        "{}: the queue would go on at offset {}; {}{control}",
+        repair.dir.display(),
+        planned.next_offset,
+        lost(&planned)
+    );
+    Ok(Plan { text, json: to_json(&planned) })
+}
+
+fn lost(repaired: &Repaired) -> String {
+    match repaired.lost {
         0 => "no message is known to be lost".to_owned(),
         lost => format!("{} lost", counted(lost, "message")),
-    };
-    let control = if repaired.control_rebuilt { "; the control file was made anew" } else { "" };
-    print(&format!("the queue goes on at offset {}; {lost}{control}", repaired.next_offset))
+    }
+}
+
+fn to_json(repaired: &Repaired) -> Value {
+    json!({"next": repaired.next_offset, "lost": repaired.lost, "control_rebuilt": repaired.control_rebuilt})
 }

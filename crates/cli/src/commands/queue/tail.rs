@@ -82,11 +82,14 @@ pub(crate) fn run(tail: &Tail) -> Result<()> {
     Ok(())
 }
 
-/// Opens a queue that is there. Who may not write it reads it all the same.
+/// Opens an existing queue. One that this process may not write, or that lies within a broker's log directory, is only read.
 pub(super) fn open(dir: &Path) -> Result<Queue> {
     match Options::new().create(false).open(dir) {
         Err(QueueError::Io { source, .. }) if source.kind() == std::io::ErrorKind::PermissionDenied => {
             Ok(Options::new().read_only(true).open(dir)?)
+        }
+        Err(error @ QueueError::OfBroker { .. }) => {
+            Options::new().read_only(true).open(dir).map_err(|_| error.into())
         }
         opened => Ok(opened?),
     }

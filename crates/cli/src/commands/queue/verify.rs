@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use mainstem_queue::Directory;
 use serde_json::json;
 
 use crate::output::{counted, print, print_json};
@@ -38,11 +39,14 @@ pub(crate) fn run(verify: &Verify) -> Result<()> {
             print(&format!("{segments}, {}, up to offset {next}", counted(batches, "batch")))?;
         }
     }
+    let remedy = match Directory::inspect(&verify.dir).log_directory() {
+        Some(_) => {
+            "it is within a broker's log directory, so that no queue may be written there; copy it elsewhere"
+        }
+        None => "`mainstem queue repair` cuts the queue at the first one",
+    };
     match faults.len() as u64 {
         0 => Ok(()),
-        count => bail!(
-            "{} found; `mainstem queue repair` cuts the queue at the first one",
-            counted(count, "fault")
-        ),
+        count => bail!("{} found; {remedy}", counted(count, "fault")),
     }
 }
