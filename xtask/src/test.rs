@@ -1,6 +1,7 @@
 //! `cargo xtask test`: everything that is checked before a change lands, stage by stage, each with its time.
 
 use std::fs;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -45,8 +46,17 @@ const DEPTH: &[(&str, &str)] = &[
     ("TEST_KAFKA_ANEW", "1"),
 ];
 
-/// The variables of a run without `--long`, unless they are set already: less than what a test has by itself.
-const SHORT: &[(&str, &str)] = &[("PROPTEST_CASES", "64"), ("TEST_DIRECT_SEEDS", "500")];
+/// The variables of a run without `--long`, unless they are set already: each kind of fault once at least, and less of it than what a
+/// test has by itself.
+const SHORT: &[(&str, &str)] = &[
+    ("PROPTEST_CASES", "64"),
+    ("TEST_KILLS", "10"),
+    ("TEST_QUEUE_KILLS", "50"),
+    ("TEST_HANDLER_KILLS", "8"),
+    ("TEST_DIRECT_KILLS", "16"),
+    ("TEST_DIRECT_SEEDS", "500"),
+    ("TEST_CLUSTER_ROUNDS", "12"),
+];
 
 struct Stage {
     name: &'static str,
@@ -116,6 +126,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let options = Options::parse(arguments)?;
     descendants::adopt()?;
     let stages = options.stages();
+    println!("seed: {} (TEST_SEED gives another one)", seed());
     // Package managers wait for the network while compilers work. An error comes up again where a client is used.
     let needs_clients = stages.iter().any(|stage| stage.uses_clients);
     let mut installation = needs_clients.then(|| thread::spawn(interop::prefetch));
@@ -247,11 +258,35 @@ fn variables(options: &Options) -> Vec<(&'static str, String)> {
         ("KAFKA_LIB", install::kafka_lib().display().to_string()),
         ("MAINSTEM_BINARY", workspace::product().display().to_string()),
     ];
+    // What tests draw differs from commit to commit, and is the same each time that a commit is tested.
+    let seed = seed().to_string();
+    let seeds =
+        ["TEST_SEED", "PROPTEST_RNG_SEED"].into_iter().filter(|name| std::env::var_os(name).is_none());
+    variables.extend(seeds.map(|name| (name, seed.clone())));
     let depth = if options.is_long { DEPTH } else { SHORT };
     let unset = depth.iter().filter(|(name, _)| std::env::var_os(name).is_none());
     variables.extend(unset.map(|(name, value)| (*name, (*value).to_owned())));
     variables
 }
+
+/// The seed of a run: `TEST_SEED`, or else a number made of the commit's hash, or 1 where there is no commit.
+fn seed() -> u64 {
+    let given = std::env::var("TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let commit = || {
+        let mut git = Command::new("git");
+        let output = git.args(["rev-parse", "HEAD"]).current_dir(workspace::root()).output().ok()?;
+        seed_of(&String::from_utf8_lossy(&output.stdout))
+    };
+    given.or_else(commit).unwrap_or(1)
+}
+
+/// The number in the first digits of a hash.
+fn seed_of(hash: &str) -> Option<u64> {
+    u64::from_str_radix(hash.get(..SEED_DIGITS)?, 16).ok()
+}
+
+/// Hexadecimal digits of a seed: it is a positive number of 32 bits.
+const SEED_DIGITS: usize = 7;
 
 /// Real clients against the broker that users get.
 fn run_interop(options: &Options) -> Result<Counts> {
@@ -296,6 +331,13 @@ mod tests {
     }
 
     #[test]
+    fn a_seed_is_made_of_a_hash() {
+        assert_eq!(seed_of("1f5557c9a0b1c2d3"), Some(0x1f5_557c));
+        assert_eq!(seed_of("no hash at all"), None);
+        assert_eq!(seed_of(""), None);
+    }
+
+    #[test]
     fn real_clients_are_refused_more_often_with_depth() {
         let times = |is_long, name| depth(&options(is_long, &[]), name).unwrap();
         assert_eq!((times(true, interop::REFUSALS), times(false, interop::REFUSALS)), (Some(100), None));
@@ -305,7 +347,7 @@ mod tests {
     #[test]
     fn contributing_explains_each_variable_of_depth() {
         let page = std::fs::read_to_string(workspace::root().join("CONTRIBUTING.md")).unwrap();
-        for (name, value) in DEPTH {
+        for (name, value) in DEPTH.iter().chain(SHORT) {
             let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
             assert!(row.is_some_and(|row| row.contains(value)), "no row with {name} and {value}");
         }

@@ -34,14 +34,30 @@ pub(super) fn count(callgrind: &Callgrind, benches: &[PathBuf], only: &str) -> R
     Ok(counted)
 }
 
-/// Builds the cases, with the features of the broker that users get. Returns their programs.
+/// Builds the cases beside the product's package, so that features are those with which most of it is built already. Returns their
+/// programs.
 pub(super) fn build() -> Result<Vec<PathBuf>> {
     let mut command = Command::new(workspace::cargo());
-    command.args(["build", "--release", "--package", "mainstem-microbench", "--benches"]);
+    command.args(["build", "--release", "--package", "mainstem-cli", "--package", "mainstem-microbench"]);
+    for bench in benches()? {
+        command.args(["--bench", &bench]);
+    }
     command.arg("--message-format=json-render-diagnostics").current_dir(workspace::root());
     let output = command.stderr(std::process::Stdio::inherit()).output().context("start cargo")?;
     ensure!(output.status.success(), "building what is counted ended with {}", output.status);
     Ok(executables(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// The names of the benches.
+fn benches() -> Result<Vec<String>> {
+    let folder = workspace::root().join("crates/microbench/benches");
+    let files = std::fs::read_dir(&folder).with_context(|| format!("read {}", folder.display()))?;
+    let mut names = Vec::new();
+    for file in files {
+        names.extend(file?.path().file_stem().and_then(|name| name.to_str()).map(str::to_owned));
+    }
+    names.sort();
+    Ok(names)
 }
 
 /// The programs of benches in the messages of cargo.
@@ -65,6 +81,11 @@ fn list(bench: &Path) -> Result<Vec<(String, u64)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_bench_is_built() {
+        assert_eq!(benches().unwrap(), ["coordination", "flow", "log", "records", "security", "wire"]);
+    }
 
     #[test]
     fn programs_of_benches_are_found_in_messages() {

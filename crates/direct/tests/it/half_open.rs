@@ -3,6 +3,7 @@
 //!
 //! The other machine is a network namespace, for which the test needs root, or to be root in a namespace; `unshare`, `nsenter` and
 //! `ip` make it.
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "a role reports to the test that started it")]
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};

@@ -1,5 +1,6 @@
 //! Instances that share the slices of a stream, as processes, while the publisher is killed and starts again: no event is handled
 //! twice, also when an instance that is new comes to the next publisher before those that were there.
+#![allow(clippy::print_stderr, reason = "a role reports to the test that started it")]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -7,6 +7,7 @@
 //! - the events of a key without a gap, in their order;
 //! - an append that has returned is there;
 //! - under one assignment nothing comes twice, however often the publisher was killed meanwhile.
+#![allow(clippy::print_stderr, reason = "a role reports to the test that started it")]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -2,6 +2,7 @@
 //! every event once, in order.
 //!
 //! `TEST_DIRECT_SEED` chooses another course of events.
+#![allow(clippy::print_stderr, reason = "a role reports to the test that started it")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
 //! Handlers over streams of publishers: the two programs of the README as two processes, and what handlers promise.
+#![allow(clippy::print_stdout, reason = "a role reports to the test that started it")]
 
 #[allow(unreachable_pub, reason = "it stands in README.md as it is")]
 mod consumer;

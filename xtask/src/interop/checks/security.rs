@@ -140,7 +140,7 @@ pub(crate) fn run(world: &World, report: &Report, asked: &Asked<'_>) {
             let guarded = &guarded;
             scope.spawn(move || tools::run(world, report, guarded));
         }
-        (0..CLIENTS_AT_ONCE).for_each(|_| drop(scope.spawn(&one_after_the_other)));
+        (0..CLIENTS_AT_ONCE).for_each(|_| drop(scope.spawn(one_after_the_other)));
     });
 }
 

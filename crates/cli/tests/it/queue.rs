@@ -1,7 +1,4 @@
 //! `mainstem queue` as a person uses it.
-#![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
-
-mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -12,8 +9,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use support::broker::Broker;
-use support::{Run, mainstem, run, run_with_input};
+use crate::support::broker::Broker;
+use crate::support::{Run, mainstem, run, run_with_input};
 
 /// No broker is there.
 const NOWHERE: &str = "127.0.0.1:1";

@@ -1,5 +1,4 @@
 //! What `mainstem start` takes from its environment, and how it says what it says.
-#![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
@@ -10,11 +9,8 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-#[path = "support/binary.rs"]
-mod binary;
-
 fn start() -> Command {
-    let mut command = Command::new(binary::mainstem());
+    let mut command = Command::new(crate::support::binary::mainstem());
     command.arg("start").stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -106,7 +102,7 @@ fn modes_below(dir: &Path) -> Vec<(PathBuf, u32)> {
 fn modes_under(umask: &str, home: &Path) -> Vec<(PathBuf, u32)> {
     let mut broker = Command::new("sh")
         .args(["-c", &format!("umask {umask}; exec \"$@\""), "sh"])
-        .arg(binary::mainstem())
+        .arg(crate::support::binary::mainstem())
         .args(["start", "--json", "--listen", "127.0.0.1:0", "--data-dir", "data/logs"])
         .current_dir(home)
         .stdout(Stdio::piped())

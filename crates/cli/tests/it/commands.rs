@@ -1,7 +1,4 @@
 //! The commands against the broker of the same binary; those about users, rules and secrets are in `security.rs`.
-#![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
-
-mod support;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
@@ -9,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use support::broker::{Broker, interrupt};
-use support::{Run, mainstem, run};
+use crate::support::broker::{Broker, interrupt};
+use crate::support::{Run, mainstem, run};
 
 /// How long anything may take that is waited for.
 const DEADLINE: Duration = Duration::from_secs(30);

@@ -1,5 +1,4 @@
 //! `mainstem direct`: streams that are served, and their consumers from outside, while a process serves them and while none does.
-#![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -7,9 +6,6 @@ use std::time::Duration;
 
 use mainstem_direct::{Address, Consumer, ConsumerConfig, ConsumerEvent, Done};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-
-#[path = "support/binary.rs"]
-mod binary;
 
 struct Served {
     child: Child,
@@ -34,7 +30,7 @@ fn serve(directory: &str) -> Served {
 
 /// With further options, separated by blanks.
 fn serve_with(directory: &str, options: &str) -> Served {
-    let mut command = Command::new(binary::mainstem());
+    let mut command = Command::new(crate::support::binary::mainstem());
     command.args(["direct", "serve", &format!("cart={directory}"), "--address", "127.0.0.1:0"]);
     command.args(options.split_whitespace());
     let log = std::fs::File::create(log_of(directory)).unwrap();
@@ -47,13 +43,17 @@ fn serve_with(directory: &str, options: &str) -> Served {
 
 /// Output, or the error.
 fn run(arguments: &str) -> Result<String, String> {
-    let output = Command::new(binary::mainstem()).arg("direct").args(arguments.split(' ')).output().unwrap();
+    let output = Command::new(crate::support::binary::mainstem())
+        .arg("direct")
+        .args(arguments.split(' '))
+        .output()
+        .unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
 fn append(directory: &str, lines: &[u8]) {
-    let mut append = Command::new(binary::mainstem())
+    let mut append = Command::new(crate::support::binary::mainstem())
         .args(["queue", "append", directory])
         .stdin(Stdio::piped())
         .spawn()
@@ -192,7 +192,7 @@ fn streams_are_looked_at_by_tls_whose_certificates_may_change() {
     assert!(error.contains("invalid peer certificate"), "{error}");
     drop(served);
 
-    let mut bad = Command::new(binary::mainstem());
+    let mut bad = Command::new(crate::support::binary::mainstem());
     bad.args(["direct", "serve", &format!("cart={directory}"), "--address", "127.0.0.1:0"]);
     bad.args(["--cert", &file("none"), "--key", &file("live.server.key")]);
     let output = bad.output().unwrap();

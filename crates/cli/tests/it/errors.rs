@@ -1,7 +1,4 @@
 //! What the commands say and do when a broker refuses, lies, hangs up or is not there.
-#![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
-
-mod support;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -22,8 +19,8 @@ use mainstem_wire::messages::produce_response::{
 };
 use mainstem_wire::{ApiKey, ErrorCode, Records};
 
-use support::fake_broker::{self, Reply, respond, versions};
-use support::{run, run_with_input};
+use crate::support::fake_broker::{self, Reply, respond, versions};
+use crate::support::{run, run_with_input};
 
 /// A port on which no process listens: the system chooses others, and nothing here is its service.
 const UNUSED: &str = "127.0.0.1:1";

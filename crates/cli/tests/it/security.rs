@@ -1,7 +1,4 @@
 //! Users, rules, secrets and TLS: the commands against brokers of the same binary that protect themselves.
-#![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
-
-mod support;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -9,17 +6,10 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use support::broker::Broker;
-use support::{run, run_with_input};
+use crate::support::broker::Broker;
+use crate::support::{run, run_with_input};
 
 const AUTHORIZER: &str = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer";
-
-/// A port that no connection takes until the broker has it: the system chooses those from higher ones.
-fn free_port() -> u16 {
-    let is_free = |port: &u16| std::net::TcpListener::bind(("0.0.0.0", *port)).is_ok();
-    let first = (std::process::id() % 1_000) as u16;
-    (0..1_000).map(|n| 31_000 + (first + n) % 1_000).find(is_free).unwrap()
-}
 
 /// What a client is asked with whose name and password are these.
 fn scram_login(dir: &Path, name: &str, password: &str) -> String {
@@ -142,7 +132,7 @@ fn who_is_allowed_without_a_rule_is_told_so() {
 fn a_password_is_changed() {
     let dir = tempfile::tempdir().unwrap();
     let properties = tempfile::tempdir().unwrap();
-    let file = include_bytes!("fixtures/bootstrap.checkpoint");
+    let file = include_bytes!("../fixtures/bootstrap.checkpoint");
     std::fs::write(dir.path().join("bootstrap.checkpoint"), file).unwrap();
     let broker = Broker::start_on(
         dir,
@@ -257,7 +247,7 @@ fn a_file_of_properties_says_who_the_user_is() {
 fn a_secure_broker_is_two_commands_away() {
     let dir = tempfile::tempdir().unwrap();
     let made = dir.path().join("secure");
-    let port = free_port();
+    let port = mainstem_testkit::port();
     let address = format!("localhost:{port}");
     // On every interface, as in a container; the broker advertises a name.
     run("", &format!("security init {} --listen 0.0.0.0:{port} --host localhost", made.display())).ok();
@@ -278,7 +268,7 @@ fn a_secure_broker_is_two_commands_away() {
     let start = format!("start --config {}", made.join("server.properties").display());
     let refused = run("", &start).failed();
     assert!(refused.contains("log.retention.hours: there is no environment variable HOURS"), "{refused}");
-    let mut process = Command::new(support::binary::mainstem())
+    let mut process = Command::new(crate::support::binary::mainstem())
         .args(["start", "--json", "--config"])
         .arg(made.join("server.properties"))
         .env("HOURS", "7")
@@ -349,7 +339,7 @@ fn a_secure_broker_is_two_commands_away() {
 #[test]
 fn users_that_kafka_has_formatted_a_directory_with_are_there_at_the_first_start() {
     let dir = tempfile::tempdir().unwrap();
-    let file = include_bytes!("fixtures/bootstrap.checkpoint");
+    let file = include_bytes!("../fixtures/bootstrap.checkpoint");
     std::fs::write(dir.path().join("bootstrap.checkpoint"), file).unwrap();
     let admin = scram_login(dir.path(), "admin", "pw");
     let broker = Broker::start_on(
