@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::workspace;
 
-/// So many flaky tests let a run pass.
+/// Flaky tests with which a run passes.
 const IN_A_RUN_MAX: usize = 3;
-/// So many may be listed.
+/// Entries of the list.
 const LISTED_MAX: usize = 10;
-/// So many days an entry may stay.
+/// Days that an entry may stay.
 const DAYS_MAX: i64 = 14;
 const SECONDS_A_DAY: u64 = 24 * 3600;
 
@@ -45,7 +45,7 @@ struct Known {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Flaky {
     pub(crate) name: String,
-    /// What the first try said.
+    /// Output of the first try.
     pub(crate) first_failure: String,
 }
 

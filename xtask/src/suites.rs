@@ -15,7 +15,7 @@ use crate::kafka_peers;
 use crate::nextest::{Nextest, Suite};
 use crate::workspace;
 
-/// So many tests of a stage are named with their times.
+/// Tests of a stage that are named with their times.
 const SLOWEST: usize = 6;
 
 /// The outcomes of the stages that have run.
@@ -130,7 +130,7 @@ struct Profile {
     default_filter: String,
 }
 
-/// What nextest is to run of a suite beyond its profile's filter: no test belongs to two suites.
+/// The filter of a suite beside that of its profile: no test belongs to two suites.
 fn filter(suite: Suite) -> Result<String> {
     let path = workspace::root().join(".config").join("nextest.toml");
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;

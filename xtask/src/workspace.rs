@@ -29,12 +29,12 @@ pub(crate) fn example(name: &str) -> PathBuf {
     target_dir().join("debug").join("examples").join(name)
 }
 
-/// Where a run of the tests leaves its reports.
+/// The folder in which a run of the tests leaves its reports.
 pub(crate) fn ci_dir() -> PathBuf {
     target_dir().join("ci")
 }
 
-/// Where tools of this repository are installed.
+/// The folder in which tools of this repository are installed.
 pub(crate) fn tools_dir() -> PathBuf {
     target_dir().join("tools")
 }

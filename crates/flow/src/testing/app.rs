@@ -60,7 +60,7 @@ pub struct TestApp {
     process: Option<Process>,
 }
 
-/// What a crash ends.
+/// The process that a crash ends.
 struct Process {
     stop: watch::Sender<Stop>,
     task: JoinHandle<Result>,
@@ -155,7 +155,7 @@ impl TestApp {
         }
     }
 
-    /// What changes when something happens.
+    /// Counts that change when anything happens.
     fn state(&self) -> (u64, u64) {
         let activity = self.process.as_ref().map_or(0, |process| process.status.activity());
         (activity, self.memory.changes())
