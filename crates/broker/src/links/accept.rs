@@ -63,13 +63,19 @@ impl Incoming {
         self.heard_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// A link takes the place of the one that is there. Returns its number.
-    fn replace(&self, generation: u64, stream: TcpStream) -> u64 {
+    /// Gives the place of the link that is there to another, unless that one is of a later process of the same node. Returns
+    /// the number of the new link.
+    ///
+    /// The question and the act are one: of two processes that dial at once the later one keeps the place.
+    fn claim(&self, generation: u64, stream: TcpStream) -> Option<u64> {
         let mut current = self.current.lock();
+        if current.stream.is_some() && generation < current.generation {
+            return None;
+        }
         current.shut_down();
         let number = current.number + 1;
         *current = Current { generation, number, stream: Some(stream) };
-        number
+        Some(number)
     }
 
     fn is_current(&self, number: u64) -> bool {
@@ -96,15 +102,19 @@ impl Current {
 /// Serves a connection that began with a hello, until the link ends.
 pub(super) fn run(links: &Arc<Links>, arrived: Arrived, frame: &[u8]) {
     let Arrived { mut channel, principal, peer: from, ends } = arrived;
-    let prepared = prepare(&mut channel);
+    let Ok(control) = prepare(&mut channel) else { return };
     let checked = links
         .gate
         .check(&principal, from.ip())
         .and_then(|()| Hello::decode(frame).map_err(|error| error.to_string()))
-        .and_then(|hello| check(links, &hello).map(|peer| (hello, peer)));
+        .and_then(|hello| check(links, &hello).map(|peer| (hello, peer)))
+        .and_then(|(hello, peer)| match peer.incoming.claim(hello.generation, control) {
+            Some(number) => Ok((hello, peer, number)),
+            None => Err(has_later_process(hello.node)),
+        });
     let refusal = checked.as_ref().err().cloned().unwrap_or_default();
     let welcome = Welcome { cluster_id: links.cluster_id.clone(), node: links.node, refusal };
-    let (hello, peer) = match checked {
+    let (hello, peer, number) = match checked {
         Ok(checked) => checked,
         Err(refusal) => {
             links.counters.refused.fetch_add(1, Ordering::Relaxed);
@@ -112,18 +122,13 @@ pub(super) fn run(links: &Arc<Links>, arrived: Arrived, frame: &[u8]) {
             return channel.refuse(&welcome.encode());
         }
     };
-    let welcomed = prepared.and_then(|()| channel.writer.write_all(&welcome.encode()));
-    if welcomed.is_err() || links.is_stopping() {
-        return;
-    }
-    let Ok(control) = channel.control() else { return };
-    let Channel { reader, writer } = channel;
     peer.incoming.heard(links.now_ms());
-    let number = peer.incoming.replace(hello.generation, control);
-    {
+    let welcomed = channel.writer.write_all(&welcome.encode());
+    if welcomed.is_ok() {
+        let Channel { reader, writer } = channel;
         let _turn = peer.incoming.turn.lock();
         if !peer.incoming.is_current(number) || links.is_stopping() {
-            return;
+            return peer.incoming.release(number);
         }
         let leave = Leave { principal, host: from.ip(), ends, looked_at: Instant::now() };
         let mut receiver = Receiver {
@@ -149,11 +154,13 @@ pub(super) fn run(links: &Arc<Links>, arrived: Arrived, frame: &[u8]) {
     peer.incoming.release(number);
 }
 
-fn prepare(channel: &mut Channel) -> io::Result<()> {
+/// Sets a connection up as a link. Returns the handle that ends it.
+fn prepare(channel: &mut Channel) -> io::Result<TcpStream> {
     let socket = channel.control()?;
     socket.set_nodelay(true)?;
     set_silence_max(&socket)?;
-    channel.begin(Some(SILENCE_MAX))
+    channel.begin(Some(SILENCE_MAX))?;
+    Ok(socket)
 }
 
 /// Whether the peer may still speak as a node.
@@ -180,7 +187,10 @@ impl Leave {
     }
 }
 
-/// Whose link it is, if it is taken.
+/// The peer that a hello is of.
+///
+/// # Errors
+/// Why it is of none, for the log of both nodes.
 fn check(links: &Links, hello: &Hello) -> Result<Arc<PeerLink>, String> {
     let (node, own) = (hello.node, links.node);
     if hello.to != own {
@@ -201,14 +211,13 @@ fn check(links: &Links, hello: &Hello) -> Result<Arc<PeerLink>, String> {
     let Some(peer) = links.peer(node) else {
         return Err(format!("node {node} is not one of controller.quorum.voters of node {own}"));
     };
-    let current = peer.incoming.current.lock();
-    if current.stream.is_some() && hello.generation < current.generation {
-        return Err(format!(
-            "another process with node.id {node} has started since; stop one of both, or give it its own node.id"
-        ));
-    }
-    drop(current);
     Ok(peer.clone())
+}
+
+fn has_later_process(node: i32) -> String {
+    format!(
+        "another process with node.id {node} has started since; stop one of both, or give it its own node.id"
+    )
 }
 
 /// Whether a link ended because of what was sent.
