@@ -1,14 +1,16 @@
 //! All that is compiled before the first test runs.
 //!
 //! The product is built once, in the release profile and with the features that users get; whatever runs the broker runs this
-//! binary. Test programs and examples are built in the dev profile.
+//! binary. Test programs and examples share its dependencies.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::nextest::Nextest;
-use crate::workspace;
+use crate::{counts, workspace};
 
 /// Examples that tests or README.md run, and the program that loads the broker while its instructions are counted.
 const EXAMPLES: [&str; 5] = ["letters", "lockstep", "orders", "stream_lag", "trades"];
@@ -36,15 +38,138 @@ pub(crate) fn product() -> Result<()> {
     run(&["build", "--release"])
 }
 
-/// The examples that are run.
-pub(crate) fn examples() -> Result<()> {
-    let mut arguments = vec!["build", "--workspace"];
-    arguments.extend(EXAMPLES.iter().flat_map(|name| ["--example", name]));
-    run(&arguments)
+/// How everything that only tests run is compiled.
+///
+/// Dependencies are those of the product, compiled once for both. Packages of the workspace are not optimised, since they compile
+/// for longer than their tests run, and have debug assertions. Clippy's driver compiles them, so that they are checked on the way.
+pub(crate) struct TestBuild {
+    /// Options of cargo.
+    options: Vec<String>,
+    /// The program that compiles packages of the workspace, if it is installed.
+    clippy: Option<PathBuf>,
 }
 
-/// The examples, and the test programs, whose number is returned.
+/// Settings of the release profile for packages of the workspace when they are compiled for tests.
+const TEST_PROFILE: [&str; 3] = ["opt-level=0", "debug-assertions=true", "codegen-units=256"];
+
+/// The variable in which clippy's driver is given its arguments, each with [`CLIPPY_END`] behind it, as `cargo clippy` does it.
+const CLIPPY_ARGUMENTS: &str = "CLIPPY_ARGS";
+const CLIPPY_END: &str = "__CLIPPY_HACKERY__";
+
+impl TestBuild {
+    /// The same for all commands of a run.
+    ///
+    /// # Errors
+    /// Where clippy is missing in continuous integration.
+    pub(crate) fn new() -> Result<TestBuild> {
+        let mut options = vec!["--release".to_owned()];
+        for package in workspace::packages()? {
+            let settings = TEST_PROFILE.map(|setting| format!("profile.release.package.{package}.{setting}"));
+            options.extend(settings.into_iter().flat_map(|setting| ["--config".to_owned(), setting]));
+        }
+        let clippy = workspace::cargo().with_file_name("clippy-driver");
+        let clippy = clippy.is_file().then_some(clippy);
+        if clippy.is_none() {
+            let missing = "clippy is not installed: rustup component add clippy";
+            ensure!(!workspace::is_ci(), missing);
+            println!("skipped: no lints, {missing}");
+        }
+        Ok(TestBuild { options, clippy })
+    }
+
+    /// Adds these options, and the compiler, to a command of cargo or of cargo-nextest.
+    pub(crate) fn add_to<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        if let Some(clippy) = &self.clippy {
+            command.env("RUSTC_WORKSPACE_WRAPPER", clippy);
+            command
+                .env(CLIPPY_ARGUMENTS, ["-D", "warnings"].map(|word| format!("{word}{CLIPPY_END}")).concat());
+        }
+        command.args(&self.options)
+    }
+
+    /// Runs a command of cargo with them, which has to succeed.
+    pub(crate) fn run(
+        &self,
+        subcommand: &str,
+        arguments: &[&str],
+        variables: &[(&str, String)],
+    ) -> Result<()> {
+        let mut command = cargo(&[subcommand]);
+        self.add_to(&mut command).args(arguments);
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        let status = command.status().context("start cargo")?;
+        ensure!(status.success(), "cargo {subcommand} {} ended with {status}", arguments.join(" "));
+        Ok(())
+    }
+}
+
+/// The examples that are run.
+pub(crate) fn examples() -> Result<()> {
+    let mut arguments = vec!["--workspace"];
+    arguments.extend(EXAMPLES.iter().flat_map(|name| ["--example", name]));
+    TestBuild::new()?.run("build", &arguments, &[])
+}
+
+/// Test programs, whose number is returned, examples and benchmark cases: all that clippy checks.
 pub(crate) fn tests() -> Result<usize> {
-    examples()?;
-    Nextest::install()?.build()
+    let build = TestBuild::new()?;
+    let nextest = Nextest::install()?;
+    let kept = KeptProduct::new()?;
+    let programs = nextest.build(&build)?;
+    let benches = counts::benches()?;
+    let mut rest = vec!["--workspace", "--examples"];
+    rest.extend(benches.iter().flat_map(|name| ["--bench", name]));
+    build.run("build", &rest, &[])?;
+    kept.take_unoptimised()?;
+    Ok(programs)
+}
+
+/// The examples in the documentation, which are compiled as they run.
+pub(crate) fn documentation(variables: &[(&str, String)]) -> Result<()> {
+    TestBuild::new()?.run("test", &["--workspace", "--doc", "--no-fail-fast"], variables)
+}
+
+/// The product, out of the way while the same program is compiled for tests, which cargo puts in the same place.
+struct KeptProduct {
+    place: PathBuf,
+    kept: PathBuf,
+}
+
+impl KeptProduct {
+    fn new() -> Result<KeptProduct> {
+        let place = workspace::release_binary("mainstem");
+        let kept = workspace::ci_dir().join("kept-mainstem");
+        fs::create_dir_all(workspace::ci_dir())?;
+        remove(&kept)?;
+        if place.exists() {
+            fs::rename(&place, &kept).with_context(|| format!("move {}", place.display()))?;
+        }
+        Ok(KeptProduct { place, kept })
+    }
+
+    /// Moves what was compiled for tests to [`workspace::unoptimised_binary`].
+    fn take_unoptimised(&self) -> Result<()> {
+        let unoptimised = workspace::unoptimised_binary();
+        remove(&unoptimised)?;
+        fs::rename(&self.place, &unoptimised).with_context(|| format!("move {}", self.place.display()))
+    }
+}
+
+impl Drop for KeptProduct {
+    /// Puts it back. Where that fails the next `cargo build --release` does.
+    fn drop(&mut self) {
+        if self.kept.exists() {
+            let _ = fs::rename(&self.kept, &self.place);
+        }
+    }
+}
+
+/// Removes a file that may be there.
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
 }

@@ -13,6 +13,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 
+pub(crate) use self::micro::benches;
+
 use self::callgrind::Callgrind;
 use self::record::{Record, Verdict};
 use crate::interop::report;

@@ -14,12 +14,15 @@ mod fuzz;
 mod interop;
 mod junit;
 mod kafka_peers;
+mod missing;
 mod nextest;
 #[cfg(test)]
 mod pages;
 mod process;
+mod quick;
 mod readme;
 mod schemas;
+mod stress;
 mod suites;
 mod test;
 mod workspace;
@@ -30,6 +33,7 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   test      everything that is checked before a change lands (cargo xtask test --help)
+  quick     a change while it is made: lints, and the tests of what depends on it (cargo xtask quick --help)
   interop   real clients and tools against a broker (cargo xtask interop --help)
   counts    instructions of the benchmark cases, against what is recorded (cargo xtask counts --help)
   readme    the examples of README.md, run as they stand there
@@ -40,6 +44,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.split_first() {
         Some((name, rest)) => match name.as_str() {
             "test" => test::run(rest),
+            "quick" => quick::run(rest),
             "interop" => interop::run(rest),
             "counts" => counts::run(rest),
             "readme" => readme::run(rest),

@@ -12,7 +12,7 @@ use crate::flaky::{Flaky, List};
 use crate::interop::report::Counts;
 use crate::junit::{Outcome, Test};
 use crate::kafka_peers;
-use crate::nextest::{Nextest, Suite};
+use crate::nextest::{Nextest, SIMULATION, Suite};
 use crate::workspace;
 
 /// Tests of a stage that are named with their times.
@@ -26,9 +26,19 @@ struct Finished {
     tests: Vec<Test>,
 }
 
-/// Runs a suite.
-pub(crate) fn run(suite: Suite, is_long: bool, variables: &[(&str, String)]) -> Result<Counts> {
-    let filter = filter(suite)?;
+/// Runs a suite, or those of its tests that a filter lets through.
+pub(crate) fn run(
+    suite: Suite,
+    is_long: bool,
+    only: Option<&str>,
+    variables: &[(&str, String)],
+) -> Result<Counts> {
+    let of_suite = filter(suite)?;
+    let filter = match only {
+        Some(only) if of_suite.is_empty() => only.to_owned(),
+        Some(only) => format!("({of_suite}) and ({only})"),
+        None => of_suite,
+    };
     let tests = Nextest::install()?.run(suite, is_long, &filter, variables);
     finish(suite.name(), tests)
 }
@@ -121,6 +131,7 @@ struct Config {
 #[derive(Deserialize)]
 struct Profiles {
     broker: Profile,
+    faults: Profile,
     alone: Profile,
 }
 
@@ -135,14 +146,15 @@ fn filter(suite: Suite) -> Result<String> {
     let path = workspace::root().join(".config").join("nextest.toml");
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     let Config { profile } = toml::from_str(&text).with_context(|| format!("in {}", path.display()))?;
-    let Profiles { broker, alone } = profile;
-    let kafka = kafka_peers::FILTER;
+    let Profiles { broker, faults, alone } = profile;
+    let except = |profiles: &[&Profile]| {
+        let others = profiles.iter().map(|profile| format!("not ({}) and ", profile.default_filter));
+        others.chain([format!("not {}", kafka_peers::FILTER)]).collect::<String>()
+    };
     Ok(match suite {
-        Suite::Pure => {
-            format!("not ({}) and not ({}) and not {kafka}", broker.default_filter, alone.default_filter)
-        }
-        Suite::Broker => format!("not ({}) and not {kafka}", alone.default_filter),
-        Suite::Simulation | Suite::Alone => String::new(),
+        Suite::Pure => format!("{} and not package({SIMULATION})", except(&[&broker, &faults, &alone])),
+        Suite::Broker => except(&[&faults, &alone]),
+        Suite::Simulation | Suite::Faults | Suite::Alone => String::new(),
     })
 }
 
@@ -152,15 +164,12 @@ mod tests {
 
     #[test]
     fn no_test_is_in_two_suites() {
-        let [pure, broker, alone] =
-            [Suite::Pure, Suite::Broker, Suite::Alone].map(|suite| filter(suite).unwrap());
-        assert!(
-            pure.contains("cluster")
-                && pure.contains("mainstem-broker")
-                && pure.contains(kafka_peers::FILTER)
-        );
-        assert!(broker.contains("cluster") && broker.contains(kafka_peers::FILTER));
-        assert!(alone.is_empty(), "its profile says all");
+        let [pure, broker, faults, alone] =
+            [Suite::Pure, Suite::Broker, Suite::Faults, Suite::Alone].map(|suite| filter(suite).unwrap());
+        let of_others = ["cluster", "hostile", kafka_peers::FILTER];
+        assert!(of_others.iter().all(|other| pure.contains(other) && broker.contains(other)));
+        assert!(pure.contains("mainstem-broker") && !broker.contains("mainstem-broker"));
+        assert_eq!((faults, alone), (String::new(), String::new()), "their profiles say all");
     }
 
     #[test]

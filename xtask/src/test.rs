@@ -10,17 +10,18 @@ use serde::Serialize;
 
 use crate::interop::report::Counts;
 use crate::interop::{self, install};
-use crate::nextest::Suite;
-use crate::{build, counts, descendants, faults, fuzz, readme, schemas, suites, workspace};
+use crate::nextest::{Nextest, Suite};
+use crate::stress::Stress;
+use crate::{build, counts, descendants, faults, fuzz, missing, readme, schemas, suites, workspace};
 
 const USAGE: &str = "\
 usage: cargo xtask test [--long] [--only STAGE]...
 
   --long  with depth: more kills, more cases, longer soaks, fuzzing where a nightly toolchain is
-  --only  only this stage, of: fmt, clippy, product, tests, schemas, pure, simulation, broker, kafka, alone, interop, readme,
-          counts, fuzz (the last with --long)
+  --only  only this stage, of: fmt, tests, product, schemas, pure, simulation, broker, kafka, faults, alone, interop,
+          readme, counts, fuzz (the last with --long)
 
-All that is compiled is compiled by the first four stages. A stage that fails does not keep the following ones from running,
+All that is compiled is compiled by the first three stages; `tests` has clippy's lints as errors. A stage that fails does not keep the following ones from running,
 unless these need what it builds. What needs a toolchain that is missing is skipped by name; under CI=true it is an error.";
 
 /// The variables that `--long` sets, unless they are set already; CONTRIBUTING.md explains each.
@@ -58,6 +59,9 @@ const SHORT: &[(&str, &str)] = &[
     ("TEST_CLUSTER_ROUNDS", "12"),
 ];
 
+/// The stages that compile: nothing is compiled behind them.
+const COMPILING: [&str; 3] = ["fmt", "tests", "product"];
+
 struct Stage {
     name: &'static str,
     /// True if it uses clients or jars that package managers install.
@@ -67,15 +71,14 @@ struct Stage {
 
 const STAGES: &[Stage] = &[
     Stage { name: "fmt", uses_clients: false, run: |_| check(&["fmt", "--all", "--check"]) },
-    Stage { name: "clippy", uses_clients: false, run: |_| check(CLIPPY) },
-    Stage { name: "product", uses_clients: false, run: build_product },
     Stage { name: "tests", uses_clients: false, run: build_tests },
-    // Nothing is compiled behind this line.
+    Stage { name: "product", uses_clients: false, run: build_product },
     Stage { name: "schemas", uses_clients: true, run: |_| check_schemas() },
     Stage { name: "pure", uses_clients: true, run: |options| run_suite(options, Suite::Pure) },
     Stage { name: "simulation", uses_clients: true, run: |options| run_suite(options, Suite::Simulation) },
     Stage { name: "broker", uses_clients: true, run: |options| run_suite(options, Suite::Broker) },
     Stage { name: "kafka", uses_clients: true, run: run_kafka },
+    Stage { name: "faults", uses_clients: true, run: |options| run_suite(options, Suite::Faults) },
     Stage { name: "alone", uses_clients: true, run: |options| run_suite(options, Suite::Alone) },
     Stage { name: "interop", uses_clients: true, run: run_interop },
     Stage { name: "readme", uses_clients: true, run: |_| run_readme() },
@@ -83,16 +86,21 @@ const STAGES: &[Stage] = &[
     Stage { name: "fuzz", uses_clients: false, run: |_| fuzz::run() },
 ];
 
-const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-
-struct Options {
-    is_long: bool,
-    only: Vec<String>,
+/// What a run is asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Options {
+    /// True if it has depth.
+    pub(crate) is_long: bool,
+    /// Names of the stages that run; none: all of them.
+    pub(crate) only: Vec<String>,
+    /// The filter of nextest for the tests that run, which are then given the broker as it was compiled for tests; else all tests run,
+    /// with the product.
+    pub(crate) filter: Option<String>,
 }
 
 impl Options {
     fn parse(arguments: &[String]) -> Result<Options> {
-        let mut options = Options { is_long: false, only: Vec::new() };
+        let mut options = Options::default();
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             match argument.as_str() {
@@ -123,23 +131,32 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         println!("{USAGE}");
         return Ok(());
     }
-    let options = Options::parse(arguments)?;
+    run_stages(&Options::parse(arguments)?)
+}
+
+/// Runs stages in their order, and says what they found.
+pub(crate) fn run_stages(options: &Options) -> Result<()> {
     descendants::adopt()?;
     let stages = options.stages();
+    missing::print(&stages.iter().map(|stage| stage.name).collect::<Vec<_>>());
     println!("seed: {} (TEST_SEED gives another one)", seed());
     // Package managers wait for the network while compilers work. An error comes up again where a client is used.
     let needs_clients = stages.iter().any(|stage| stage.uses_clients);
     let mut installation = needs_clients.then(|| thread::spawn(interop::prefetch));
     let mut total = Counts::default();
     let mut times = Vec::new();
+    let mut stress = None;
     for stage in stages {
+        if stress.is_none() && !COMPILING.contains(&stage.name) {
+            stress = Stress::from_environment()?;
+        }
         if stage.uses_clients
             && let Some(installation) = installation.take()
         {
             // Its errors are not lost: they come up again, with a name, where a client is used.
             let _ = installation.join();
         }
-        let (counts, took) = run_stage(stage.name, || (stage.run)(&options));
+        let (counts, took) = run_stage(stage.name, || (stage.run)(options));
         total += counts;
         times.push(StageTime { name: stage.name, seconds: took.as_secs_f64(), counts });
     }
@@ -147,7 +164,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     faults::print();
     print_times(&times)?;
     println!("\n{total}");
-    ensure!(total.failed == 0, "cargo xtask test found faults");
+    ensure!(total.failed == 0, "the tests found faults");
     Ok(())
 }
 
@@ -204,22 +221,23 @@ fn check(arguments: &[&str]) -> Result<Counts> {
     build::run(arguments).map(|()| one_passed())
 }
 
-/// The broker, and what else is built with it: the benchmark cases.
-fn build_product(options: &Options) -> Result<Counts> {
-    build::product()?;
-    if options.wants("counts") {
-        counts::build()?;
+/// Test programs and examples, with lints, and the examples in the documentation.
+fn build_tests(options: &Options) -> Result<Counts> {
+    let programs = build::tests()?;
+    println!("{programs} test programs are built");
+    if options.filter.is_none() {
+        build::documentation(&variables(options))?;
     }
     Ok(one_passed())
 }
 
-/// Test programs and examples, and the examples in the documentation, which are compiled as they run.
-fn build_tests(options: &Options) -> Result<Counts> {
-    let programs = build::tests()?;
-    println!("{programs} test programs are built");
-    let mut documentation = build::cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]);
-    let status = documentation.envs(variables(options)).status().context("start cargo")?;
-    ensure!(status.success(), "cargo test --doc ended with {status}");
+/// The broker, and what else is built with it: the simulation, and the benchmark cases.
+fn build_product(options: &Options) -> Result<Counts> {
+    build::product()?;
+    Nextest::install()?.build_simulation()?;
+    if options.wants("counts") {
+        counts::build()?;
+    }
     Ok(one_passed())
 }
 
@@ -238,7 +256,7 @@ fn check_schemas() -> Result<Counts> {
 }
 
 fn run_suite(options: &Options, suite: Suite) -> Result<Counts> {
-    suites::run(suite, options.is_long, &variables(options))
+    suites::run(suite, options.is_long, options.filter.as_deref(), &variables(options))
 }
 
 /// The native client over Kafka's brokers.
@@ -253,10 +271,12 @@ fn run_kafka(options: &Options) -> Result<Counts> {
 
 /// The environment of tests.
 fn variables(options: &Options) -> Vec<(&'static str, String)> {
+    let is_product = options.filter.is_none();
+    let binary = if is_product { workspace::product() } else { workspace::unoptimised_binary() };
     // Tests that compare with Kafka's own classes find them there.
     let mut variables = vec![
         ("KAFKA_LIB", install::kafka_lib().display().to_string()),
-        ("MAINSTEM_BINARY", workspace::product().display().to_string()),
+        ("MAINSTEM_BINARY", binary.display().to_string()),
     ];
     // What tests draw differs from commit to commit, and is the same each time that a commit is tested.
     let seed = seed().to_string();
@@ -316,7 +336,7 @@ mod tests {
     use super::*;
 
     fn options(is_long: bool, only: &[&str]) -> Options {
-        Options { is_long, only: only.iter().map(ToString::to_string).collect() }
+        Options { is_long, only: only.iter().map(ToString::to_string).collect(), filter: None }
     }
 
     #[test]
@@ -325,9 +345,9 @@ mod tests {
             options(false, only).stages().iter().map(|stage| stage.name).collect()
         };
         let all = stages(&[]);
-        assert_eq!(all[..5], ["fmt", "clippy", "product", "tests", "schemas"]);
+        assert_eq!(all[..COMPILING.len()], COMPILING);
         assert_eq!(all.last(), Some(&"counts"), "fuzzing is for long runs");
-        assert_eq!(stages(&["clippy", "fmt"]), ["fmt", "clippy"]);
+        assert_eq!(stages(&["product", "fmt"]), ["fmt", "product"]);
     }
 
     #[test]

@@ -2,6 +2,10 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
 
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {
@@ -24,9 +28,40 @@ pub(crate) fn product() -> PathBuf {
     env::var_os("MAINSTEM_BINARY").map_or_else(|| release_binary("mainstem"), PathBuf::from)
 }
 
-/// An example of the workspace, as the profile of tests builds it.
+/// The broker as it was compiled for tests, without optimisation: a change is checked before it has been compiled as users get it.
+pub(crate) fn unoptimised_binary() -> PathBuf {
+    ci_dir().join("mainstem")
+}
+
+/// An example of the workspace.
 pub(crate) fn example(name: &str) -> PathBuf {
-    target_dir().join("debug").join("examples").join(name)
+    release_binary("examples").join(name)
+}
+
+/// The names of the packages of the workspace, sorted.
+///
+/// # Errors
+/// Where cargo cannot read the workspace.
+pub(crate) fn packages() -> Result<Vec<String>> {
+    let mut metadata = Command::new(cargo());
+    metadata.args(["metadata", "--no-deps", "--format-version", "1"]).current_dir(root());
+    let output = metadata.stderr(Stdio::inherit()).output().context("start cargo")?;
+    ensure!(output.status.success(), "cargo metadata ended with {}", output.status);
+    let metadata: Metadata = serde_json::from_slice(&output.stdout).context("read cargo's metadata")?;
+    let mut names: Vec<_> = metadata.packages.into_iter().map(|package| package.name).collect();
+    names.sort();
+    Ok(names)
+}
+
+/// The part of cargo's metadata that is read.
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
 }
 
 /// The folder in which a run of the tests leaves its reports.

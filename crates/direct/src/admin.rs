@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use mainstem_queue::{Directory, DirectoryKind};
+use tonic::Status;
 use tonic::transport::Channel;
 
 use crate::consumer::Address;
 use crate::error::{DirectError, Refused, Result};
 use crate::proto::publisher_client::PublisherClient;
 use crate::proto::{self, manage_request::Action};
+use crate::session::DEAD_AFTER;
 
 /// A connection to a publisher for its administrator.
 #[derive(Debug)]
@@ -30,11 +32,11 @@ impl Admin {
     /// Streams by name, each with its consumers; all of them if `stream` is empty.
     ///
     /// # Errors
-    /// What the publisher refuses, or that the connection was lost.
+    /// What the publisher refuses, or that the connection was lost, or that there was no answer within 15 s
+    /// ([`DirectError::Unreachable`]).
     pub async fn describe(&mut self, stream: &str) -> Result<Vec<proto::StreamInfo>> {
         let request = self.address.request(proto::DescribeRequest { stream: stream.to_owned() })?;
-        let reply =
-            self.client.describe(request).await.map_err(|status| self.address.error_of(stream, &status))?;
+        let reply = answered(&self.address, stream, self.client.describe(request)).await?;
         Ok(reply.into_inner().streams)
     }
 
@@ -49,12 +51,28 @@ impl Admin {
         action: Action,
     ) -> Result<Option<proto::ConsumerInfo>> {
         let (name, consumer) = (stream.to_owned(), consumer.to_owned());
-        let request =
-            self.address.request(proto::ManageRequest { stream: name, consumer, action: Some(action) })?;
-        let reply =
-            self.client.manage(request).await.map_err(|status| self.address.error_of(stream, &status))?;
+        let request = proto::ManageRequest { stream: name, consumer, action: Some(action) };
+        let request = self.address.request(request)?;
+        let reply = answered(&self.address, stream, self.client.manage(request)).await?;
         Ok(reply.into_inner().consumer)
     }
+}
+
+/// The answer of a publisher to a call.
+///
+/// A connection that ends while a call is made may leave that without an answer and without an error: a publisher says by that that it does
+/// not accept a certificate.
+async fn answered<T>(
+    address: &Address,
+    stream: &str,
+    call: impl Future<Output = Result<T, Status>>,
+) -> Result<T> {
+    let answered = tokio::time::timeout(DEAD_AFTER, call).await;
+    let answer = answered.map_err(|_| DirectError::Unreachable {
+        address: address.at().to_owned(),
+        reason: format!("it did not answer within {DEAD_AFTER:?}"),
+    })?;
+    answer.map_err(|status| address.error_of(stream, &status))
 }
 
 /// The same for journals that no process serves: opened here, for as long as this lives.
@@ -100,5 +118,18 @@ impl LocalAdmin {
                 DirectError::Status { address, code: status.code(), message: status.message().to_owned() }
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_without_an_answer_ends() {
+        let address = Address::new("grpc://localhost:1").unwrap();
+        let ended = answered(&address, "cart", std::future::pending::<Result<(), Status>>()).await;
+        let error = ended.unwrap_err().to_string();
+        assert!(error.contains("localhost:1") && error.contains("did not answer within 15s"), "{error}");
     }
 }

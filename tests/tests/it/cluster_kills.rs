@@ -56,15 +56,6 @@ fn installed(clients: &[RealClient]) -> Vec<RealClient> {
     clients.iter().copied().filter(|client| client.is_installed()).collect()
 }
 
-/// Those of these clients that are installed, once with each transactional loop that one of them has.
-fn with_a_loop_of_each(clients: &[RealClient]) -> Vec<Others> {
-    let clients = installed(clients);
-    let with = |looping| Others { clients: clients.clone(), looping };
-    let looping = RealClient::OF_ALL_FAULTS.into_iter().filter(|client| clients.contains(client));
-    let others: Vec<_> = looping.map(|client| with(vec![client])).collect();
-    if others.is_empty() && !clients.is_empty() { vec![with(Vec::new())] } else { others }
-}
-
 #[test]
 fn what_was_acknowledged_survives_kills_of_any_nodes() {
     run_rounds(Setup::new("cluster-kills", System::from_environment()), &Others::default(), rounds(1));
@@ -77,11 +68,23 @@ fn what_was_acknowledged_survives_pauses_and_partitions() {
 }
 
 #[test]
-fn what_real_clients_had_acknowledged_survives_kills_of_any_nodes() {
-    let setup = Setup::new("cluster-kills-clients", System::from_environment());
-    let all = with_a_loop_of_each(&RealClient::ALL);
-    for others in &all {
-        run_rounds(setup.clone(), others, rounds_of_each(&Fault::KILLS, all.len()));
+fn what_real_clients_had_acknowledged_survives_kills_beside_a_transactional_loop_of_java() {
+    survives_kills_beside_a_loop_of(RealClient::Java);
+}
+
+#[test]
+fn what_real_clients_had_acknowledged_survives_kills_beside_a_transactional_loop_of_librdkafka() {
+    survives_kills_beside_a_loop_of(RealClient::Confluent);
+}
+
+/// Kills of each kind, with all real clients that are installed and the transactional loop of one of them.
+fn survives_kills_beside_a_loop_of(client: RealClient) {
+    let clients = installed(&RealClient::ALL);
+    if clients.contains(&client) {
+        let setup = Setup::new(&format!("cluster-kills-{client:?}"), System::from_environment());
+        let runs = RealClient::OF_ALL_FAULTS.len();
+        let rounds = rounds_of_each(&Fault::KILLS, runs);
+        run_rounds(setup, &Others { clients, looping: vec![client] }, rounds);
     }
 }
 

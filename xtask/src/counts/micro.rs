@@ -49,7 +49,7 @@ pub(super) fn build() -> Result<Vec<PathBuf>> {
 }
 
 /// The names of the benches.
-fn benches() -> Result<Vec<String>> {
+pub(crate) fn benches() -> Result<Vec<String>> {
     let folder = workspace::root().join("crates/microbench/benches");
     let files = std::fs::read_dir(&folder).with_context(|| format!("read {}", folder.display()))?;
     let mut names = Vec::new();

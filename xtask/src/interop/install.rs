@@ -41,16 +41,20 @@ impl Toolchain {
     pub(crate) const ALL: [Toolchain; 5] =
         [Toolchain::Java, Toolchain::Python, Toolchain::Go, Toolchain::Node, Toolchain::Kcat];
 
-    /// The first program that it needs and that is not on PATH.
-    pub(crate) fn missing_program(self) -> Option<&'static str> {
-        let needed: &[&str] = match self {
+    /// The programs that it needs.
+    pub(crate) fn programs(self) -> &'static [&'static str] {
+        match self {
             Toolchain::Java => &["java", "javac", "mvn"],
             Toolchain::Python => &["python3"],
             Toolchain::Go => &["go"],
             Toolchain::Node => &["node", "npm"],
             Toolchain::Kcat => &["kcat"],
-        };
-        needed.iter().copied().find(|name| workspace::find_program(name).is_none())
+        }
+    }
+
+    /// The first program that it needs and that is not on PATH.
+    pub(crate) fn missing_program(self) -> Option<&'static str> {
+        self.programs().iter().copied().find(|name| workspace::find_program(name).is_none())
     }
 
     /// Installs, unless it was done before from the same sources.
