@@ -114,6 +114,7 @@ fn the_child() {
         "unordered" => sleep_without_membarrier(&directory),
         "open" => stop_while_opening(&directory),
         "look on" => read_as_another_user(&directory),
+        "sync without descriptors" => sync_without_descriptors(&directory),
         other => panic!("no child does {other}"),
     }
 }
@@ -634,4 +635,47 @@ fn a_full_disk_is_an_error_before_anything_is_written() {
     let appended: u32 = wait_for(&mut filler, "appended ").trim().parse().unwrap();
     assert!((300..1_000).contains(&appended), "{appended}");
     assert!(filler.wait().unwrap().success());
+}
+
+/// Has this process be short of something: what would take more than `most` of it fails until the limit that was there is back.
+fn with_at_most<T>(resource: libc::__rlimit_resource_t, most: u64, run: impl FnOnce() -> T) -> T {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the calls read and write one structure of their type.
+    unsafe {
+        assert_eq!(libc::getrlimit(resource, &raw mut limit), 0);
+        let short = libc::rlimit { rlim_cur: most, ..limit };
+        assert_eq!(libc::setrlimit(resource, &raw const short), 0);
+        let done = run();
+        assert_eq!(libc::setrlimit(resource, &raw const limit), 0);
+        done
+    }
+}
+
+/// Standard input, output and error have the first three, so that no file can be opened.
+fn without_descriptors<T>(run: impl FnOnce() -> T) -> T {
+    with_at_most(libc::RLIMIT_NOFILE, 3, run)
+}
+
+fn sync_without_descriptors(directory: &Path) {
+    let queue = Queue::open(directory).unwrap();
+    queue.append("one").unwrap();
+    let error = without_descriptors(|| queue.sync().unwrap_err());
+    assert!(error.is_shortage(), "{error}");
+    assert_eq!(queue.sync().unwrap(), 1);
+    queue.append("two").unwrap();
+    let ended = without_descriptors(|| queue.sync_every(Duration::from_secs(3_600)).unwrap().finish());
+    assert!(ended.is_err_and(|error| error.is_shortage()));
+    assert_eq!(queue.ends().synced, 1);
+}
+
+/// Runs a child in a directory of its own, which is to find what it expects.
+fn passes(what: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let status = child(what, dir.path(), "").wait().unwrap();
+    assert!(status.success(), "{what}: {status}");
+}
+
+#[test]
+fn a_sync_that_was_not_made_for_want_of_descriptors_is_no_failed_sync() {
+    passes("sync without descriptors");
 }
