@@ -3,7 +3,7 @@
 //! An append finds its place, writes the batch there, and publishes it by one store. What a writer that died has left is
 //! beyond what is published; the next one clears it ([`Writer::repair`]).
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -12,7 +12,7 @@ use mainstem_records::{Batch, BatchHeader, HEADER_BYTES, Header, SingleRecord, S
 use crate::control::{Control, End};
 use crate::error::{QueueError, Result};
 use crate::options::Rules;
-use crate::segment::{self, OpenSegment};
+use crate::segment::{self, OpenSegment, Sealing};
 use crate::{ahead, recovery, retention};
 
 /// Pages are made present in pieces of this size, ahead of what is written.
@@ -70,7 +70,9 @@ impl Writer {
         if len < rules.segment_bytes {
             // It died between cutting this segment and publishing the next one.
             let next = recovery::next_offset_of(&directory, base, u64::from(end.bytes))?;
-            let open = begin_segment(&directory, &control, &rules, end.roll.wrapping_add(1), next)?;
+            let roll = end.roll.wrapping_add(1);
+            let open = OpenSegment::begin(&directory, next, roll, rules.segment_bytes)?;
+            publish_segment(&control, &open);
             control.wake_all();
             return Ok(Writer::over(directory, control, rules, open));
         }
@@ -289,28 +291,34 @@ impl Writer {
         Ok(())
     }
 
-    /// Closes the open segment and begins the next one. The next one is made first: without space for it everything stays.
+    /// Closes the open segment and begins the next one. The next one is made and mapped first, and the files of this one are opened:
+    /// without space, descriptors or memory for that everything stays as it is.
     fn roll(&mut self, end: End, next_offset: i64) -> Result<()> {
         if next_offset == self.open.base {
             // Nothing is in it: it is only too old.
             self.control.segment_created_ms().store(wall_ms(), Relaxed);
             return Ok(());
         }
-        OpenSegment::create_prepared(&self.directory, next_offset, self.rules.segment_bytes)?;
-        self.open.add_time(&self.control);
-        let index_entries = self.control.index_entries().load(Relaxed);
-        let time_entries = self.control.time_entries().load(Relaxed);
-        segment::seal(&self.directory, self.open.base, u64::from(end.bytes), index_entries, time_entries)?;
-        self.open = publish_segment(
-            &self.directory,
-            &self.control,
-            &self.rules,
-            end.roll.wrapping_add(1),
-            next_offset,
-        )?;
+        let segment_bytes = self.rules.segment_bytes;
+        let next = OpenSegment::begin(&self.directory, next_offset, end.roll.wrapping_add(1), segment_bytes)?;
+        if let Err(error) = self.seal(end) {
+            let _ = segment::remove(&self.directory, next_offset);
+            return Err(error);
+        }
+        publish_segment(&self.control, &next);
+        self.open = next;
         retention::apply(&self.control, &self.directory, &self.rules, wall_ms());
         self.control.ahead.ask();
         Ok(())
+    }
+
+    /// Cuts the files of the open segment to what is in them.
+    fn seal(&mut self, end: End) -> Result<()> {
+        let sealing = Sealing::open(&self.directory, self.open.base)?;
+        self.open.add_time(&self.control);
+        let index_entries = self.control.index_entries().load(Relaxed);
+        let time_entries = self.control.time_entries().load(Relaxed);
+        sealing.cut(u64::from(end.bytes), index_entries, time_entries, self.rules.segment_bytes)
     }
 
     /// Asks for pages ahead in time, or makes those of the next piece present itself; gives back those that were written long
@@ -334,32 +342,12 @@ impl Writer {
     }
 }
 
-/// Makes a segment and publishes it.
-fn begin_segment(
-    directory: &Path,
-    control: &Control,
-    rules: &Rules,
-    roll: u32,
-    base: i64,
-) -> Result<OpenSegment> {
-    OpenSegment::create(directory, base, rules.segment_bytes)?;
-    publish_segment(directory, control, rules, roll, base)
-}
-
 /// Publishes a segment that was made, and wakes who sleeps.
-fn publish_segment(
-    directory: &Path,
-    control: &Control,
-    rules: &Rules,
-    roll: u32,
-    base: i64,
-) -> Result<OpenSegment> {
-    let open = OpenSegment::map(directory, base, roll, rules.segment_bytes)?;
+fn publish_segment(control: &Control, open: &OpenSegment) {
     control.ahead.watch(open.present());
     recovery::count_as_empty(control, wall_ms());
-    control.publish_segment(roll, base);
+    control.publish_segment(open.roll, open.base);
     control.wake();
-    Ok(open)
 }
 
 /// The wall clock, in ms since 1970, as it was at the kernel's last tick: at most 10 ms ago. The exact one takes a fifth of the time of

@@ -115,6 +115,8 @@ fn the_child() {
         "open" => stop_while_opening(&directory),
         "look on" => read_as_another_user(&directory),
         "sync without descriptors" => sync_without_descriptors(&directory),
+        "roll without memory" => roll_without_memory(&directory),
+        "roll without descriptors" => roll_without_descriptors(&directory),
         other => panic!("no child does {other}"),
     }
 }
@@ -656,6 +658,38 @@ fn without_descriptors<T>(run: impl FnOnce() -> T) -> T {
     with_at_most(libc::RLIMIT_NOFILE, 3, run)
 }
 
+/// A tenth of a segment of [`LARGE`] can be mapped and no more.
+fn without_memory<T>(run: impl FnOnce() -> T) -> T {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+    // SAFETY: a number of the system's.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+    with_at_most(libc::RLIMIT_AS, pages * page + LARGE / 10, run)
+}
+
+/// The size of a segment that two values of [`TWO_THIRDS`] do not fit.
+const LARGE: u64 = 32 << 20;
+const TWO_THIRDS: usize = 20 << 20;
+
+fn lengths(directory: &Path) -> Vec<usize> {
+    let mut reader = Options::new().read_only(true).open(directory).unwrap().reader(Start::Earliest).unwrap();
+    let mut lengths = Vec::new();
+    while let Some(record) = reader.read().unwrap() {
+        lengths.push(record.value.unwrap().len());
+    }
+    lengths
+}
+
+fn files(directory: &Path) -> Vec<(String, u64)> {
+    let file = |entry: io::Result<fs::DirEntry>| {
+        let entry = entry.unwrap();
+        (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len())
+    };
+    let mut files: Vec<_> = fs::read_dir(directory).unwrap().map(file).collect();
+    files.sort_unstable();
+    files
+}
+
 fn sync_without_descriptors(directory: &Path) {
     let queue = Queue::open(directory).unwrap();
     queue.append("one").unwrap();
@@ -668,6 +702,41 @@ fn sync_without_descriptors(directory: &Path) {
     assert_eq!(queue.ends().synced, 1);
 }
 
+/// A segment that cannot be followed by another one takes what fits it, from this process and others.
+fn roll_without_memory(directory: &Path) {
+    let queue = Options::new().segment_bytes(LARGE).open(directory).unwrap();
+    let large = vec![7; TWO_THIRDS];
+    let mut other = queue.appender().unwrap();
+    queue.append(&large).unwrap();
+    other.append("as").unwrap();
+    let before = files(directory);
+    let error = without_memory(|| queue.append(&large).unwrap_err());
+    assert!(error.is_shortage(), "{error}");
+    assert_eq!(files(directory), before);
+    queue.append(&large[..20_000]).unwrap();
+    other.append(&large[..30_000]).unwrap();
+    assert_eq!(lengths(directory), [TWO_THIRDS, 2, 20_000, 30_000]);
+    assert_eq!(queue.append(&large).unwrap(), 4);
+    assert_eq!(lengths(directory), [TWO_THIRDS, 2, 20_000, 30_000, TWO_THIRDS]);
+}
+
+/// The same where the files of the next segment are there already.
+fn roll_without_descriptors(directory: &Path) {
+    let queue = Options::new().segment_bytes(LARGE).open(directory).unwrap();
+    let large = vec![7; TWO_THIRDS];
+    queue.append(&large).unwrap();
+    drop(queue.prepare_ahead().unwrap());
+    let error = without_descriptors(|| queue.append(&large).unwrap_err());
+    assert!(error.is_shortage(), "{error}");
+    let bases: Vec<_> = queue.segments().unwrap().iter().map(|segment| segment.base_offset).collect();
+    assert_eq!((bases, lengths(directory)), (vec![0], vec![TWO_THIRDS]));
+    let log = files(directory).into_iter().find(|(name, _)| name.ends_with("0.log")).unwrap();
+    assert_eq!(log.1, LARGE);
+    queue.append(&large[..20_000]).unwrap();
+    assert_eq!(queue.append(&large).unwrap(), 2);
+    assert_eq!(lengths(directory), [TWO_THIRDS, 20_000, TWO_THIRDS]);
+}
+
 /// Runs a child in a directory of its own, which is to find what it expects.
 fn passes(what: &str) {
     let dir = tempfile::tempdir().unwrap();
@@ -678,4 +747,14 @@ fn passes(what: &str) {
 #[test]
 fn a_sync_that_was_not_made_for_want_of_descriptors_is_no_failed_sync() {
     passes("sync without descriptors");
+}
+
+#[test]
+fn a_segment_goes_on_where_the_next_one_cannot_be_mapped() {
+    passes("roll without memory");
+}
+
+#[test]
+fn a_segment_goes_on_where_it_cannot_be_closed() {
+    passes("roll without descriptors");
 }
