@@ -19,7 +19,7 @@ use crate::error::{QueueError, Result};
 use crate::options::{Options, Rules};
 use crate::sync_every::SyncEvery;
 use crate::tailer::{Start, Tailer};
-use crate::tailers::{self, Position, TailerInfo};
+use crate::tailers::{self, Bookmark, Position, TailerInfo};
 use crate::{lock, recovery, segment};
 
 /// The advice where a queue cannot be written because a broker has the directory.
@@ -150,6 +150,16 @@ impl Queue {
     /// [`QueueError::TailerInUse`] if the name has a living tailer.
     pub fn tailer(&self, name: &str) -> Result<Tailer> {
         Tailer::named(&self.inner, name)
+    }
+
+    /// The position of a named tailer without the tailer: retention may wait for it, and it is moved by hand. One that is new begins
+    /// with the first message that is there.
+    ///
+    /// # Errors
+    /// [`QueueError::TailerInUse`] while the name has a living tailer.
+    pub fn bookmark(&self, name: &str) -> Result<Bookmark> {
+        self.inner.check_writable()?;
+        Bookmark::open(&self.inner.directory, name, self.ends().start)
     }
 
     /// A tailer without a name, whose position is not kept.
