@@ -67,6 +67,15 @@ pub enum QueueError {
         /// What is wrong.
         reason: String,
     },
+    /// A file of the queue was cut while this process had it mapped. Nothing that was read of it or written to it since is to be believed.
+    #[error(
+        "{}: it was cut by another process while it was in use; nothing was written; stop all that have the queue open, see by \
+         `mainstem queue verify` how much is left, and open it again", path.display()
+    )]
+    Cut {
+        /// The file.
+        path: PathBuf,
+    },
     /// A sync has failed since the machine started: what was appended since the last one that succeeded may never reach the disk,
     /// whatever a further sync says. Appending and reading go on.
     #[error(

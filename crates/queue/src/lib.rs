@@ -38,6 +38,7 @@ mod epochs;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;
+mod guard;
 mod lock;
 mod map;
 mod options;

@@ -193,6 +193,7 @@ impl Queue {
     pub fn move_tailer(&self, name: &str, offset: i64) -> Result<()> {
         self.inner.check_writable()?;
         let ends = self.ends();
+        self.inner.control.check_whole()?;
         let position = Position::open(&self.inner.directory, name, ends.start)?;
         position.store(offset.clamp(ends.start, ends.next));
         Ok(())

@@ -13,7 +13,7 @@ use crate::control::{Control, End};
 use crate::error::{QueueError, Result};
 use crate::options::Rules;
 use crate::segment::{self, OpenSegment, Sealing};
-use crate::{ahead, recovery, retention};
+use crate::{ahead, guard, recovery, retention};
 
 /// Pages are made present in pieces of this size, ahead of what is written.
 const POPULATE_BYTES: usize = 64 << 10;
@@ -52,6 +52,7 @@ impl Writer {
     /// counts that were not kept, segments that were begun. For the holder of the lock.
     pub(crate) fn repaired(directory: PathBuf, control: Arc<Control>, rules: Rules) -> Result<Writer> {
         let (base, end) = control.open_segment();
+        control.check_whole()?;
         for begun in segment::list(&directory)?.into_iter().filter(|begun| *begun > base) {
             if !segment::is_empty(&directory, begun)? {
                 let reason = format!("the open segment is that of offset {base}, and this one has messages");
@@ -201,6 +202,7 @@ impl Writer {
         let layout = SingleRecord::new(key, value.len(), headers)?;
         let size = layout.size();
         let place = self.place(size, 1, now_ms)?;
+        self.check_whole()?;
         if size <= ASIDE_BYTES {
             self.use_timestamp(timestamp);
             let leader_epoch = self.leader_epoch();
@@ -210,23 +212,29 @@ impl Writer {
             batch[layout.value()].copy_from_slice(value);
             layout.finish(header, place.offset, leader_epoch, batch);
             open.log.unpublished(place.position..place.position + size).copy_from_slice(batch);
+            self.check_whole()?;
             self.publish(place, size, 1, timestamp);
             return Ok(place.offset);
         }
         let bytes = self.bytes(place, size);
         layout.begin(key, headers, bytes);
         bytes[layout.value()].copy_from_slice(value);
-        self.finish(&layout, place, timestamp);
+        self.finish(&layout, place, timestamp)?;
         Ok(place.offset)
     }
 
     /// Publishes a message that was written to its place, all but the header.
-    pub(crate) fn finish(&mut self, layout: &SingleRecord, place: Place, timestamp: i64) {
+    ///
+    /// # Errors
+    /// [`QueueError::Cut`].
+    pub(crate) fn finish(&mut self, layout: &SingleRecord, place: Place, timestamp: i64) -> Result<()> {
         self.use_timestamp(timestamp);
         let (size, leader_epoch) = (layout.size(), self.leader_epoch());
         let bytes = self.open.log.unpublished(place.position..place.position + size);
         layout.finish(&self.header, place.offset, leader_epoch, bytes);
+        self.check_whole()?;
         self.publish(place, size, 1, timestamp);
+        Ok(())
     }
 
     fn use_timestamp(&mut self, timestamp: i64) {
@@ -252,13 +260,40 @@ impl Writer {
         let max_timestamp =
             BatchHeader::read(header).map_or(batch.max_timestamp(), |header| header.max_timestamp);
         let place = self.place(size, count, now_ms)?;
+        // The place that zeros name is that of the first message.
+        self.check_whole()?;
         let stamp = mainstem_records::stamp_header(batch, place.offset, self.leader_epoch());
         let bytes = self.bytes(place, size);
         bytes[HEADER_BYTES..].copy_from_slice(batch.payload());
         bytes[..HEADER_BYTES].copy_from_slice(header);
         bytes[..stamp.len()].copy_from_slice(&stamp);
+        self.check_whole()?;
         self.publish(place, size, count, max_timestamp);
         Ok(place.offset)
+    }
+
+    /// Refuses to publish what went to no file.
+    ///
+    /// # Errors
+    /// [`QueueError::Cut`].
+    #[inline]
+    pub(crate) fn check_whole(&self) -> Result<()> {
+        match guard::any_lost() {
+            false => Ok(()),
+            true => self.find_lost(),
+        }
+    }
+
+    #[cold]
+    fn find_lost(&self) -> Result<()> {
+        self.control.check_whole()?;
+        let maps = [(&self.open.log, "log"), (&self.open.index, "index"), (&self.open.times, "timeindex")];
+        match maps.into_iter().find(|(map, _)| map.is_lost()) {
+            None => Ok(()),
+            Some((_, extension)) => {
+                Err(QueueError::Cut { path: segment::path(&self.directory, self.open.base, extension) })
+            }
+        }
     }
 
     /// The leader epoch of what is appended now.
@@ -299,6 +334,8 @@ impl Writer {
             self.control.segment_created_ms().store(wall_ms(), Relaxed);
             return Ok(());
         }
+        // Zeros in the place of what is published would have a segment made where one is.
+        self.check_whole()?;
         let segment_bytes = self.rules.segment_bytes;
         let next = OpenSegment::begin(&self.directory, next_offset, end.roll.wrapping_add(1), segment_bytes)?;
         if let Err(error) = self.seal(end) {
@@ -318,6 +355,7 @@ impl Writer {
         self.open.add_time(&self.control);
         let index_entries = self.control.index_entries().load(Relaxed);
         let time_entries = self.control.time_entries().load(Relaxed);
+        self.check_whole()?;
         sealing.cut(u64::from(end.bytes), index_entries, time_entries, self.rules.segment_bytes)
     }
 

@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mainstem_queue::{Appender, Options, Queue, QueueError, Start, Wait, verify};
+use mainstem_records::{Batch, BatchBuilder, BatchOptions};
 
 /// Depth asks for more by it; see CONTRIBUTING.md.
 fn kills() -> u32 {
@@ -114,6 +115,8 @@ fn the_child() {
         "unordered" => sleep_without_membarrier(&directory),
         "open" => stop_while_opening(&directory),
         "look on" => read_as_another_user(&directory),
+        "cut" => serve_what_is_cut(&directory),
+        "fault" => fault_elsewhere(&directory),
         "sync without descriptors" => sync_without_descriptors(&directory),
         "roll without memory" => roll_without_memory(&directory),
         "roll without descriptors" => roll_without_descriptors(&directory),
@@ -757,4 +760,92 @@ fn a_segment_goes_on_where_the_next_one_cannot_be_mapped() {
 #[test]
 fn a_segment_goes_on_where_it_cannot_be_closed() {
     passes("roll without descriptors");
+}
+
+fn batch(values: &[&str]) -> Vec<u8> {
+    let mut builder =
+        BatchBuilder::new(BatchOptions { partition_leader_epoch: 0, ..BatchOptions::default() });
+    for value in values {
+        builder.append(1, None, Some(value.as_bytes()), &[]).unwrap();
+    }
+    let mut bytes = Vec::new();
+    builder.finish(&mut bytes).unwrap();
+    bytes
+}
+
+/// As a broker does it.
+fn append_batch(appender: &mut Appender, value: &str) -> Result<i64, QueueError> {
+    let bytes = batch(&[value]);
+    let (batch, _) = Batch::split_first(&bytes).unwrap();
+    let mut locked = appender.try_lock()?.expect("nobody else has the lock");
+    locked.append(bytes.first_chunk().unwrap(), &batch)
+}
+
+fn cut(file: &Path) {
+    fs::File::options().write(true).open(file).unwrap().set_len(0).unwrap();
+}
+
+/// Serves queues of which other processes cut files.
+fn serve_what_is_cut(directory: &Path) {
+    let served = |name: &str| Queue::open(directory.join(name)).unwrap().serve().unwrap();
+    let (sound, log, index, control) = (served("sound"), served("log"), served("index"), served("control"));
+    let mut appenders = [&sound, &log, &index, &control].map(|serving| serving.queue().appender().unwrap());
+    for appender in &mut appenders {
+        assert_eq!(append_batch(appender, "before").unwrap(), 0);
+    }
+    cut(&directory.join("log/00000000000000000000.log"));
+    cut(&directory.join("index/00000000000000000000.index"));
+    cut(&directory.join("control/queue.control"));
+    let large = "x".repeat(5_000);
+    let [of_sound, of_log, of_index, of_control] = &mut appenders;
+    for _ in 0..3 {
+        let error = append_batch(of_log, &large).unwrap_err();
+        assert!(
+            matches!(&error, QueueError::Cut { path } if path.ends_with("00000000000000000000.log")),
+            "{error}"
+        );
+        let error = append_batch(of_control, &large).unwrap_err();
+        assert!(matches!(&error, QueueError::Cut { path } if path.ends_with("queue.control")), "{error}");
+    }
+    // It finds that when it writes an entry.
+    let refused = (0..10).find_map(|_| append_batch(of_index, &large).err()).unwrap();
+    assert!(
+        matches!(&refused, QueueError::Cut { path } if path.ends_with("00000000000000000000.index")),
+        "{refused}"
+    );
+    assert!(control.check_whole().is_err() && log.check_whole().is_ok() && sound.check_whole().is_ok());
+    assert_eq!(log.queue().ends().next, 1);
+    // What is in memory of the cut one is read by nobody as if it were there.
+    assert!(log.queue().reader(Start::Earliest).unwrap().read().is_err());
+    assert_eq!(append_batch(of_sound, &large).unwrap(), 1);
+    assert_eq!(lengths(&directory.join("sound")), [6, 5_000]);
+}
+
+/// A file that is not a queue's is mapped, and cut.
+fn fault_elsewhere(directory: &Path) {
+    let _serving = Queue::open(directory.join("queue")).unwrap().serve().unwrap();
+    let path = directory.join("other");
+    fs::write(&path, [7; 4096]).unwrap();
+    let file = fs::File::open(&path).unwrap();
+    // SAFETY: a new mapping, of which one byte is read.
+    unsafe {
+        let mapped =
+            libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
+        assert_ne!(mapped, libc::MAP_FAILED);
+        cut(&path);
+        std::ptr::read_volatile(mapped.cast::<u8>());
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_costs_its_queue_and_not_the_process_that_serves_it() {
+    passes("cut");
+}
+
+#[test]
+fn a_fault_that_is_not_of_a_queue_ends_the_process_as_it_would_have() {
+    use std::os::unix::process::ExitStatusExt;
+    let dir = tempfile::tempdir().unwrap();
+    let status = child("fault", dir.path(), "").wait().unwrap();
+    assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}");
 }
