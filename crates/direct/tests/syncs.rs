@@ -26,10 +26,10 @@ static SYNCS: AtomicU64 = AtomicU64::new(0);
 /// Syncs in a directory of this name fail while it is said.
 const FAILING: &str = "failing";
 static FAILS: AtomicBool = AtomicBool::new(false);
-/// In a directory of this name no log can be opened for reading while it is said, as where a process has no descriptor left.
+/// No log in a directory of this name can be opened for reading while it is said, as where a process has no descriptor left.
 const SHORT: &str = "short";
 static IS_SHORT: AtomicBool = AtomicBool::new(false);
-/// How often that has been.
+/// The number of logs that could not be opened.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 const EIO: c_int = 5;
 const EMFILE: c_int = 24;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// Mappings that are guarded at one time; further ones are not.
 const MAPPINGS_MAX: usize = 1024;
 static MAPPINGS: [Guarded; MAPPINGS_MAX] = [const { Guarded::new() }; MAPPINGS_MAX];
-/// What handled the signal before.
+/// The handler of before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Mappings that were lost since the process began.
@@ -50,11 +50,13 @@ pub(crate) struct Guard(usize);
 impl Guard {
     /// Guards a mapping; `None` if too many are.
     pub(crate) fn new(start: usize, len: usize) -> Option<Guard> {
-        let free = |place: &Guarded| !place.is_taken.swap(true, Ordering::AcqRel);
+        let free = |place: &Guarded| {
+            !place.is_taken.load(Ordering::Relaxed) && !place.is_taken.swap(true, Ordering::AcqRel)
+        };
         let at = MAPPINGS.iter().position(free)?;
         let place = &MAPPINGS[at];
         place.is_lost.store(false, Ordering::Relaxed);
-        place.len.store(len, Ordering::Relaxed);
+        place.len.store(len, Ordering::Release);
         place.start.store(start, Ordering::Release);
         Some(Guard(at))
     }
@@ -110,8 +112,10 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
 fn replace(address: usize) -> bool {
     for place in &MAPPINGS {
         let start = place.start.load(Ordering::Acquire);
-        let len = place.len.load(Ordering::Relaxed);
-        if start == 0 || !(start..start + len).contains(&address) {
+        let len = place.len.load(Ordering::Acquire);
+        // The length of another mapping is not of this one.
+        let is_one = start != 0 && start == place.start.load(Ordering::Acquire);
+        if !is_one || !(start..start + len).contains(&address) {
             continue;
         }
         // Before the zeros can be read.

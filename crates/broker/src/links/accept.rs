@@ -54,7 +54,7 @@ struct Current {
 struct Claim {
     generation: u64,
     stream: TcpStream,
-    /// As of [`Current::is_known`].
+    /// It has proven that it is the node's, or comes from where the node is.
     is_known: bool,
     now_ms: u64,
 }
@@ -62,9 +62,9 @@ struct Claim {
 /// Why a link does not get the place of another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kept {
-    /// By a later process of the node.
+    /// The link that is there is of a later process of the node.
     Later,
-    /// By a link that lives, against one that anybody may have dialled.
+    /// The link that is there lives, and anybody may have dialled the other one.
     Alive,
 }
 

@@ -773,7 +773,7 @@ fn batch(values: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// As a broker does it.
+/// Appends as a broker does.
 fn append_batch(appender: &mut Appender, value: &str) -> Result<i64, QueueError> {
     let bytes = batch(&[value]);
     let (batch, _) = Batch::split_first(&bytes).unwrap();

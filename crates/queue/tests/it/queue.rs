@@ -736,7 +736,7 @@ fn repair_cuts_at_the_first_damage_and_not_under_others() {
 
 #[test]
 fn repair_ends_the_doubt_that_a_failed_sync_leaves() {
-    /// Of the word in the control file, as docs/format.md has it.
+    /// The place of the word in the control file, as docs/format.md has it.
     const SYNC_FAILED: u64 = 4096 + 272;
     let dir = Dir::new();
     let queue = dir.small();

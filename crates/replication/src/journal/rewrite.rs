@@ -39,7 +39,7 @@ pub(super) enum Successor {
 #[derive(Debug)]
 pub(super) struct Joined {
     file: Arc<dyn StorageFile>,
-    /// What a sync is of.
+    /// Both files, for a sync.
     both: Arc<dyn StorageFile>,
     len: u64,
     /// Frames before this position were in it when it was synced.
@@ -74,7 +74,7 @@ impl Successor {
         }
     }
 
-    /// What is to be synced in the place of the old file alone.
+    /// Both files, where a sync of the old one is not enough.
     pub(super) fn both(&self) -> Option<&Arc<dyn StorageFile>> {
         match self {
             Successor::Joined(joined) => Some(&joined.both),
@@ -116,7 +116,7 @@ pub(super) fn rewrite(mut journal: impl Access) -> Result<(), JournalError> {
     journal.with(|journal| journal.end_rewrite(done, is_renamed))
 }
 
-/// What is to be done without the journal.
+/// The part of it that is done without the journal.
 #[derive(Debug)]
 struct Task {
     storage: Arc<dyn Storage>,

@@ -10,7 +10,7 @@ use mainstem_log::sim::SimStorage;
 use mainstem_log::storage::{Advice, DirEntry, OpenMode, Storage, StorageFile, StorageLock};
 use parking_lot::Mutex;
 
-/// Is asked before a step; its error is that of the step. What it does to the disk itself is not asked for.
+/// A question before a step; its error is that of the step. Steps that it makes itself are not asked for.
 type Hook = Box<dyn FnMut(&'static str) -> io::Result<()> + Send>;
 
 /// A simulated disk with a hook: `open`, `sync`, `rename`, `sync_dir`.

@@ -57,7 +57,7 @@ fn cut(file: &Path) {
     fs::File::options().write(true).open(file).and_then(|file| file.set_len(0)).expect("it is there");
 }
 
-/// As a client does it.
+/// Appends as a client does.
 fn append(queue: &Arc<Attached>, value: &[u8]) -> Result<AppendOutcome, Refused> {
     let mut builder = BatchBuilder::new(BatchOptions::default());
     builder.append(1, None, Some(value), &[]).expect("it fits");
@@ -70,7 +70,7 @@ fn append(queue: &Arc<Attached>, value: &[u8]) -> Result<AppendOutcome, Refused>
     outcome.recv().expect("it is answered")
 }
 
-/// How a wait for the sync of an offset ends.
+/// Waits for the sync of an offset.
 fn wait_for_sync(queue: &Attached, upto: i64) -> Result<(), ErrorCode> {
     let (done, outcome) = mpsc::channel();
     queue.when_durable(

@@ -25,8 +25,8 @@ fn entries(journal: &Journal) -> Vec<u64> {
     journal.group(group(0)).unwrap().entries.iter().map(|entry| entry.index).collect()
 }
 
-/// Whoever appends, syncs or asks while a step of a rewrite waits for the disk does not wait, and what is synced then outlives a
-/// power cut at any step, and all of it a kill.
+/// Appends, syncs and questions do not wait while a step of a rewrite waits for the disk; what is synced then outlives a power cut at
+/// any step, and all of it a kill.
 #[test]
 fn nobody_waits_for_the_disk_of_a_rewrite_and_nothing_durable_is_lost() {
     for seed in 0..60 {
