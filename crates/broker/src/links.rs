@@ -22,7 +22,7 @@ mod outbox;
 mod throttle;
 
 use std::collections::HashMap;
-use std::net::TcpStream;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock, Weak};
@@ -164,6 +164,8 @@ struct PeerLink {
     serving: Arc<Serving>,
     /// The id of its cluster, if it refused the last attempt to dial it as one of another cluster.
     other_cluster: Mutex<Option<String>>,
+    /// Those of its host, as of the last time that it was looked up.
+    addresses: Mutex<Vec<IpAddr>>,
 }
 
 /// A group that this node leads, by a heartbeat that stands.
@@ -373,6 +375,11 @@ impl Links {
         of_set.map(|peer| peer.peer.node).collect()
     }
 
+    /// Returns true if a host in `controller.quorum.voters` has this address.
+    fn is_at_a_peer(&self, address: IpAddr) -> bool {
+        self.peers.iter().any(|peer| peer.is_at(address))
+    }
+
     /// The nodes to which there is a link, in ascending order of ids.
     pub(crate) fn connected(&self) -> Vec<i32> {
         let connected = self.peers.iter().filter(|peer| peer.outbox.lock().is_open());
@@ -507,9 +514,11 @@ impl Links {
 
 impl PeerLink {
     fn new(rank: usize, peer: Peer) -> PeerLink {
+        let addresses = peer.host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
         PeerLink {
             rank,
             peer,
+            addresses: Mutex::new(addresses.into_iter().collect()),
             outbox: Mutex::default(),
             wake: Condvar::new(),
             standing: Mutex::default(),
@@ -517,6 +526,16 @@ impl PeerLink {
             serving: Arc::default(),
             other_cluster: Mutex::default(),
         }
+    }
+
+    /// Its host was looked up.
+    fn found_at(&self, addresses: &[SocketAddr]) {
+        *self.addresses.lock() = addresses.iter().map(|address| address.ip().to_canonical()).collect();
+    }
+
+    /// Returns true if its host in `controller.quorum.voters` has this address.
+    fn is_at(&self, address: IpAddr) -> bool {
+        self.addresses.lock().contains(&address.to_canonical())
     }
 
     /// Adds something for the writer, and wakes it where it sleeps.

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use mainstem_queue::{Appender, Options, Queue, Start, Tailer, Wait};
+use mainstem_queue::{Appender, Options, Queue, QueueError, Start, Tailer, Wait};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -186,6 +186,7 @@ impl Journal {
             visibility: options.visibility,
             gathering: Gathering::new(end),
             blocks: Blocks::default(),
+            is_short: false,
         };
         let thread = thread::Builder::new().name(format!("direct-{name}")).spawn(move || worker.run());
         let thread = thread.map_err(|error| DirectError::io("starting a thread for", directory, error))?;
@@ -319,18 +320,27 @@ struct Worker {
     gathering: Gathering,
     /// Of the ring's chunks.
     blocks: Blocks,
+    /// The last turn was not made for want of descriptors or memory.
+    is_short: bool,
 }
 
 impl Worker {
     fn run(mut self) {
         while !self.shared.stops.load(Ordering::Relaxed) {
-            if !self.tailer.wait(Wait::Sleep, Some(LOOK)) {
-                continue;
+            match self.is_short {
+                // What is to be synced may have been read already.
+                true => thread::sleep(LOOK),
+                false if !self.tailer.wait(Wait::Sleep, Some(LOOK)) => continue,
+                false => {}
             }
-            if let Err(error) = self.turn() {
-                self.fail(&error);
-                // Streams go on with what is visible; nothing more becomes so.
-                return;
+            match self.turn() {
+                Ok(()) => self.is_short = false,
+                Err(DirectError::Queue(error)) if error.is_shortage() => self.wait_out(&error),
+                Err(error) => {
+                    self.fail(&error);
+                    // Streams go on with what is visible; nothing more becomes so.
+                    return;
+                }
             }
         }
         // Appends that wait are ended by the drop of what they wait for.
@@ -378,6 +388,14 @@ impl Worker {
             // Who does not wait any more does not need it.
             let _ = done.send(());
         }
+    }
+
+    /// The disk was not asked, and nothing is lost: appends wait until there are descriptors and memory again.
+    fn wait_out(&mut self, error: &QueueError) {
+        if !self.is_short {
+            tracing::warn!("{error}; appends to this journal wait until it is possible");
+        }
+        self.is_short = true;
     }
 
     fn fail(&self, error: &DirectError) {

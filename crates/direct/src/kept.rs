@@ -3,6 +3,10 @@
 //! Three slots, each with a number and a CRC; the one with the greatest number that is whole counts. What is written goes to a slot
 //! that is neither the latest one nor the latest that is known to be on the disk: a kill leaves the one, a power cut the other.
 //!
+//! A file is open while something is written to it and not synced, so that its sync hears of a write that failed; no more than
+//! [`OPEN_MAX`] are at one time. Further ones are opened for each write and for the sync: the kernel then says of a write that failed if
+//! no other has asked.
+//!
 //! ```text
 //! slots at bytes 0, 65,536 and 131,072, all integers little-endian
 //!   0  magic "MSDIRECT"   8  number u64   16  length u32   20  CRC-32C u32 of bytes 8..20 and the body   24  body
@@ -12,6 +16,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::{DirectError, Result};
 
@@ -22,11 +27,16 @@ const HEAD_BYTES: usize = 24;
 /// The most that fits.
 pub(crate) const BODY_BYTES_MAX: usize = SLOT_BYTES as usize - HEAD_BYTES;
 
-/// An open file.
+/// So many files of this process are open between a write and its sync.
+pub(crate) const OPEN_MAX: usize = 64;
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// A file.
 #[derive(Debug)]
 pub(crate) struct KeptFile {
     path: PathBuf,
-    file: Arc<File>,
+    /// Since the first write that is not synced.
+    file: Option<Arc<OpenFile>>,
     /// What each slot has; 0 without anything.
     numbers: [u64; SLOTS],
     /// The slot with what is kept now.
@@ -35,17 +45,44 @@ pub(crate) struct KeptFile {
     on_disk: Option<usize>,
 }
 
+/// A file that is kept open, which is one of [`OPEN_MAX`].
+#[derive(Debug)]
+struct OpenFile(File);
+
+impl OpenFile {
+    /// Keeps a file open unless that many are.
+    fn keep(file: File) -> Option<OpenFile> {
+        let take = |open: usize| (open < OPEN_MAX).then_some(open + 1);
+        OPEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok().map(|_| OpenFile(file))
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A sync of a file that is under way, without the file's owner.
 #[derive(Debug)]
 pub(crate) struct Syncing {
-    file: Arc<File>,
+    path: PathBuf,
+    file: Option<Arc<OpenFile>>,
     number: u64,
 }
 
 impl Syncing {
     /// Waits for the disk; what it returns, [`KeptFile::synced`] takes.
     pub(crate) fn sync(self) -> std::io::Result<u64> {
-        self.file.sync_data().map(|()| self.number)
+        let synced = match &self.file {
+            Some(file) => file.0.sync_data(),
+            None => match File::open(&self.path) {
+                // It was deleted meanwhile, with what was to be kept.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+                opened => opened.and_then(|file| file.sync_data()),
+            },
+        };
+        synced.map(|()| self.number)
     }
 }
 
@@ -55,8 +92,7 @@ impl KeptFile {
     /// # Errors
     /// If it cannot be opened, or has something and no slot of it is whole.
     pub(crate) fn open(path: &Path) -> Result<(KeptFile, Option<Vec<u8>>)> {
-        let opened = File::options().create(true).truncate(false).read(true).write(true).open(path);
-        let file = opened.map_err(|error| DirectError::io("opening", path, error))?;
+        let file = open(path)?;
         let len = file.metadata().map_err(|error| DirectError::io("reading", path, error))?.len();
         let slots: [_; SLOTS] = std::array::from_fn(|slot| read_slot(&file, slot_at(slot)));
         let numbers = std::array::from_fn(|slot| slots[slot].as_ref().map_or(0, |(number, _)| *number));
@@ -69,8 +105,7 @@ impl KeptFile {
             file.sync_data().map_err(|error| DirectError::io("syncing", path, error))?;
         }
         let body = latest.and_then(|latest| slots.into_iter().nth(latest)?).map(|(_, body)| body);
-        let (path, file) = (path.to_owned(), Arc::new(file));
-        Ok((KeptFile { path, file, numbers, latest, on_disk: latest }, body))
+        Ok((KeptFile { path: path.to_owned(), file: None, numbers, latest, on_disk: latest }, body))
     }
 
     /// Keeps something else; `is_synced` if a power cut may not take it back, as with the first that it keeps.
@@ -93,21 +128,48 @@ impl KeptFile {
         bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&checksum(&bytes[8..20], body).to_le_bytes());
         bytes.extend_from_slice(body);
+        let is_synced = is_synced || self.on_disk.is_none();
+        let Some(kept) = &self.file else {
+            let file = open(&self.path)?;
+            self.write_to(&file, slot, &bytes, number, is_synced)?;
+            self.file = Some(file).filter(|_| !is_synced).and_then(OpenFile::keep).map(Arc::new);
+            return Ok(());
+        };
+        let kept = Arc::clone(kept);
+        self.write_to(&kept.0, slot, &bytes, number, is_synced)?;
+        self.close_if_synced();
+        Ok(())
+    }
+
+    fn write_to(
+        &mut self,
+        file: &File,
+        slot: usize,
+        bytes: &[u8],
+        number: u64,
+        is_synced: bool,
+    ) -> Result<()> {
         self.numbers[slot] = 0;
-        let written = self.file.write_all_at(&bytes, slot_at(slot));
+        let written = file.write_all_at(bytes, slot_at(slot));
         written.map_err(|error| DirectError::io("writing", &self.path, error))?;
         (self.numbers[slot], self.latest) = (number, Some(slot));
-        if is_synced || self.on_disk.is_none() {
-            self.file.sync_data().map_err(|error| DirectError::io("syncing", &self.path, error))?;
+        if is_synced {
+            file.sync_data().map_err(|error| DirectError::io("syncing", &self.path, error))?;
             self.on_disk = Some(slot);
         }
         Ok(())
     }
 
+    fn close_if_synced(&mut self) {
+        if self.on_disk == self.latest {
+            self.file = None;
+        }
+    }
+
     /// A sync of what is kept now; none if it is on the disk.
     pub(crate) fn to_sync(&self) -> Option<Syncing> {
         let latest = self.latest.filter(|latest| self.on_disk != Some(*latest))?;
-        Some(Syncing { file: self.file.clone(), number: self.numbers[latest] })
+        Some(Syncing { path: self.path.clone(), file: self.file.clone(), number: self.numbers[latest] })
     }
 
     /// What had this number is on the disk.
@@ -116,12 +178,18 @@ impl KeptFile {
         if let Some(slot) = self.numbers.iter().position(|one| *one == number) {
             self.on_disk = Some(slot);
         }
+        self.close_if_synced();
     }
 
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+fn open(path: &Path) -> Result<File> {
+    let opened = File::options().create(true).truncate(false).read(true).write(true).open(path);
+    opened.map_err(|error| DirectError::io("opening", path, error))
 }
 
 fn slot_at(slot: usize) -> u64 {
@@ -203,7 +271,11 @@ mod tests {
                 });
             }
             let slot = file.on_disk.unwrap();
-            assert_eq!(read_slot(&file.file, slot_at(slot)).unwrap().1, on_disk.as_bytes(), "{number}");
+            assert_eq!(
+                read_slot(&open(&path).unwrap(), slot_at(slot)).unwrap().1,
+                on_disk.as_bytes(),
+                "{number}"
+            );
         }
         (0..SLOTS).filter(|slot| file.on_disk != Some(*slot)).for_each(|slot| damage(&path, slot));
         assert_eq!(read(&path).unwrap().as_deref(), Some(on_disk.as_bytes()));

@@ -235,7 +235,51 @@ pub(crate) fn internal(error: DirectError) -> Status {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    /// Descriptors of this process for files in a directory.
+    fn descriptors_in(directory: &Path) -> usize {
+        let all = std::fs::read_dir("/proc/self/fd").unwrap();
+        all.filter(|one| {
+            std::fs::read_link(one.as_ref().unwrap().path()).is_ok_and(|to| to.starts_with(directory))
+        })
+        .count()
+    }
+
+    #[tokio::test]
+    async fn consumers_that_are_not_written_take_no_descriptors_and_others_a_bounded_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Journal::open(dir.path().join("cart")).unwrap();
+        for n in 0..10 {
+            journal.append("key", &format!("{n}")).await.unwrap();
+        }
+        let stream = Stream::new(journal.clone(), "cart".to_owned(), None, Arc::default()).unwrap();
+        let before = descriptors_in(dir.path());
+        for n in 0..300 {
+            stream.subscription(&format!("consumer {n}"), proto::Start::Earliest).unwrap();
+        }
+        assert_eq!(descriptors_in(dir.path()), before);
+        for subscription in stream.subscriptions() {
+            // Of one that was never there it changes nothing, and is kept.
+            subscription.leave(1, false);
+        }
+        assert!(descriptors_in(dir.path()) <= before + crate::kept::OPEN_MAX);
+        stream.subscriptions().iter().for_each(|one| one.sync());
+        assert_eq!(descriptors_in(dir.path()), before);
+        drop(stream);
+        let again = Stream::new(journal.clone(), "cart".to_owned(), None, Arc::default()).unwrap();
+        assert_eq!((again.subscriptions().len(), descriptors_in(dir.path())), (300, before));
+        // Nobody else reads by their names, or moves them, while the publisher lives.
+        let tailers = journal.queue().tailers().unwrap();
+        assert!(tailers.len() == 300 && tailers.iter().all(|tailer| tailer.is_live));
+        assert!(
+            journal.queue().tailer("consumer 7").is_err()
+                && journal.queue().move_tailer("consumer 7", 1).is_err()
+        );
+        assert!(journal.queue().tailer("of another").is_ok());
+    }
 
     #[tokio::test]
     async fn one_that_is_forgotten_twice_takes_none_of_its_name_with_it() {

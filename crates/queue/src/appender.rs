@@ -184,13 +184,14 @@ impl Appender {
         let now = wall_ms();
         let placed = self.writer().place(size, 1, now);
         match placed {
-            Ok(place) => {
+            Ok(place) if self.writer().check_whole().is_ok() => {
                 layout.begin(None, &[], self.writer().bytes(place, size));
                 Ok(Reservation { appender: self, layout, place, timestamp: now, is_done: false })
             }
-            Err(error) => {
+            placed => {
                 self.unlock();
-                Err(error)
+                let error = placed.err().map_or_else(|| self.writer().check_whole(), Err);
+                Err(error.expect_err("a file was cut, and stays so"))
             }
         }
     }
@@ -282,8 +283,13 @@ pub struct Reservation<'a> {
 
 impl Reservation<'_> {
     /// Publishes the message; returns its offset.
+    ///
+    /// # Panics
+    /// In a process that serves queues ([`Queue::serve`](crate::Queue::serve)), if another process has cut the file that it was written
+    /// to; any other process such a cut ends by SIGBUS.
     pub fn commit(mut self) -> i64 {
-        self.appender.writer().finish(&self.layout, self.place, self.timestamp);
+        let finished = self.appender.writer().finish(&self.layout, self.place, self.timestamp);
+        assert!(finished.is_ok(), "{finished:?}");
         self.is_done = true;
         self.place.offset
     }

@@ -146,6 +146,8 @@ impl Drop for LockFile {
         if let Some(at) = self.registered {
             FILES[at].store(-1, Ordering::Relaxed);
         }
+        // Not by closing alone: a child between its fork and its program has the open file too.
+        let _ = self.control(libc::F_OFD_SETLK, &mut libc::flock { l_len: 0, ..flock(libc::F_UNLCK, 0) });
         // SAFETY: it is dropped once, here, and not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.file) };
     }
@@ -175,8 +177,11 @@ mod tests {
         assert!(!other.try_lock(7, Kind::Shared).unwrap());
         assert!(other.is_locked_elsewhere(7).unwrap() && !one.is_locked_elsewhere(7).unwrap());
         assert!(other.try_lock(8, Kind::Exclusive).unwrap());
+        // As a child has it that was forked and does not run its own program yet.
+        let of_child = one.file.try_clone().unwrap();
         drop(one);
         assert!(!other.is_locked_elsewhere(7).unwrap());
+        drop(of_child);
         assert!(other.try_lock(7, Kind::Shared).unwrap() && open().try_lock(7, Kind::Shared).unwrap());
     }
 }

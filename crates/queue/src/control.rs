@@ -218,6 +218,17 @@ impl Control {
         [self.map.u64(fixed::BOOT), self.map.u64(fixed::BOOT + 8)]
     }
 
+    /// Tells what the words said before this call from zeros that a guarded process has in their place.
+    ///
+    /// # Errors
+    /// [`QueueError::Cut`].
+    pub(crate) fn check_whole(&self) -> Result<()> {
+        match self.map.is_lost() {
+            true => Err(QueueError::Cut { path: self.path.clone() }),
+            false => Ok(()),
+        }
+    }
+
     /// What is published: what was written before it is seen after it.
     pub(crate) fn end(&self) -> End {
         End::unpack(self.map.u64(word::END).load(Ordering::Acquire))

@@ -25,6 +25,8 @@ const CHECKPOINTS: [&str; 3] =
 const JOURNAL: &str = "direct.journal";
 /// The file that the publisher of a journal has locked while it runs.
 const JOURNAL_LOCK: &str = "direct.lock";
+/// The directory of what a publisher keeps of its consumers.
+const SUBSCRIPTIONS: &str = "subscriptions";
 /// The file of a partition, of a broker's or of a queue.
 const PARTITION_METADATA: &str = "partition.metadata";
 /// The kernel's list of locks on files.
@@ -221,6 +223,17 @@ fn resolved(path: &Path) -> PathBuf {
     path.to_owned()
 }
 
+/// Returns true while a process has the directory open as a journal.
+pub(crate) fn has_publisher(directory: &Path) -> bool {
+    File::open(directory.join(JOURNAL_LOCK)).is_ok_and(|file| is_locked(&file))
+}
+
+/// Returns true for the tailer of a consumer of a journal: it stands where the publisher moves it ([`tailers::Bookmark`]).
+pub(crate) fn is_consumer(directory: &Path, tailer: &str) -> bool {
+    let subscription = format!("{}.subscription", tailers::file_of_name(tailer));
+    directory.join(SUBSCRIPTIONS).join(subscription).exists()
+}
+
 fn broker_of(log_directory: &Path) -> Vec<Holder> {
     lock_of(&log_directory.join(LOG_DIRECTORY_LOCK)).map(Holder::Broker).into_iter().collect()
 }
@@ -250,13 +263,16 @@ fn holders_of_queue(directory: &Path) -> Vec<Holder> {
 fn lock_of(path: &Path) -> Option<Option<u32>> {
     let file = File::open(path).ok()?;
     let metadata = file.metadata().ok()?;
-    // Had for an instant; one that wants the lock itself at this moment tries again.
-    let is_locked = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
-    if !is_locked && !LockFile::new(file).is_locked_elsewhere(0).unwrap_or(false) {
+    if !is_locked(&file) && !LockFile::new(file).is_locked_elsewhere(0).unwrap_or(false) {
         return None;
     }
     let locks = fs::read_to_string(LOCKS).unwrap_or_default();
     Some(holder_in(&locks, metadata.dev(), metadata.ino()))
+}
+
+fn is_locked(file: &File) -> bool {
+    // Had for an instant; one that wants the lock itself at this moment tries again.
+    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 
 /// The process that locks a file, in the kernel's list. File systems in layers name another device there; then the number of the

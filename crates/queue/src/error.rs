@@ -67,11 +67,21 @@ pub enum QueueError {
         /// What is wrong.
         reason: String,
     },
+    /// A file of the queue was cut while this process had it mapped. Nothing that was read of it or written to it since is to be believed.
+    #[error(
+        "{}: it was cut by another process while it was in use; nothing was written; stop all that have the queue open, see by \
+         `mainstem queue verify` how much is left, and open it again", path.display()
+    )]
+    Cut {
+        /// The file.
+        path: PathBuf,
+    },
     /// A sync has failed since the machine started: what was appended since the last one that succeeded may never reach the disk,
     /// whatever a further sync says. Appending and reading go on.
     #[error(
-        "{}: a sync has failed, and what was appended since may be lost when the machine restarts; check the disk, and copy the \
-         messages from offset {synced} on to another queue", path.display()
+        "{}: a sync has failed, and what was appended since may be lost when the machine restarts; check the disk, end the \
+         processes that have the queue open, and have the messages from offset {synced} on written once more by \
+         `mainstem queue repair`, or copy them to another queue", path.display()
     )]
     SyncFailed {
         /// The directory.
@@ -159,6 +169,17 @@ pub enum QueueError {
 pub type Result<T, E = QueueError> = std::result::Result<T, E>;
 
 impl QueueError {
+    /// Returns true if the process or the system was short of descriptors, memory or threads: the call was not made, nothing is known
+    /// to be wrong with the disk, and the same may succeed later.
+    pub fn is_shortage(&self) -> bool {
+        let error = match self {
+            QueueError::Io { source, .. } | QueueError::NoSharedMapping { source, .. } => source,
+            _ => return false,
+        };
+        let code = error.raw_os_error();
+        code.is_some_and(|code| [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN].contains(&code))
+    }
+
     /// Names the file and the call, and tells a full disk from other failures.
     pub(crate) fn io(what: &'static str, path: &std::path::Path, source: io::Error) -> QueueError {
         let path = path.to_owned();

@@ -38,6 +38,7 @@ mod epochs;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;
+mod guard;
 mod lock;
 mod map;
 mod options;
@@ -64,5 +65,5 @@ pub use queue::{Ends, Queue, SegmentInfo};
 pub use serving::{Located, Locked, ServedRules, Serving, WAIT_ANY_MAX, wait_any};
 pub use sync_every::SyncEvery;
 pub use tailer::{Follow, Message, Start, Tailer, Wait};
-pub use tailers::{TailerInfo, file_of_name, name_of_file};
+pub use tailers::{Bookmark, TailerInfo, file_of_name, name_of_file};
 pub use verify::{Repaired, SegmentCheck, Verification, batches, plan_repair, repair, verify};

@@ -8,7 +8,7 @@
 //!   published is read and never written again.
 //!
 //! Processes that may write the directory are trusted with that: one that breaks the rules, or cuts a file that is mapped,
-//! can harm the others. What only reads the directory needs no write permission and can harm no other.
+//! can harm the others, unless they are guarded ([`guard`](crate::guard)). What only reads the directory needs no write permission and can harm no other.
 
 #![allow(unsafe_code, reason = "memory that is shared between processes")]
 
@@ -23,6 +23,8 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use crate::guard::Guard;
+
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const CACHE_LINE: usize = 64;
 /// Pages are made present and given back in whole pieces of this size: as many as the kernel maps at once for one that reads.
@@ -35,6 +37,7 @@ pub(crate) struct Map {
     len: usize,
     is_writable: bool,
     pages: Pages,
+    guard: Option<Guard>,
 }
 
 /// The pages of a mapping, for a thread that makes them present for others: it reaches no byte, and keeps no mapping alive.
@@ -97,12 +100,20 @@ impl Map {
     pub(crate) fn new(file: &File, len: usize, is_writable: bool) -> io::Result<Map> {
         let protection = if is_writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         if len == 0 {
-            return Ok(Map { start: NonNull::dangling(), len, is_writable, pages: Pages::default() });
+            let (start, pages) = (NonNull::dangling(), Pages::default());
+            return Ok(Map { start, len, is_writable, pages, guard: None });
         }
         // SAFETY: a new mapping at an address that the kernel chooses touches no memory that is in use.
         let start = unsafe { rustix::mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0)? };
-        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Map { start, len, is_writable, pages: Pages::new(start, len) })
+        let start: NonNull<u8> = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let guard = Guard::new(start.as_ptr().expose_provenance(), len);
+        Ok(Map { start, len, is_writable, pages: Pages::new(start, len), guard })
+    }
+
+    /// Returns true once its file was found to be cut, in a process that is guarded against that ([`guard`](crate::guard)): what was
+    /// read of it or written to it before this call is not to be believed.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.guard.as_ref().is_some_and(Guard::is_lost)
     }
 
     /// The mapped bytes.
@@ -221,6 +232,7 @@ impl Drop for Map {
         if self.len > 0 {
             // Another thread that populates it has ended, and none begins.
             *self.pages.0.lock() = None;
+            self.guard = None;
             // SAFETY: the mapping is ours, and every reference into it borrows `self`.
             let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
         }
@@ -267,8 +279,9 @@ mod tests {
 
     fn mappings<const N: usize>(memory: &mut [u64; BYTES / 8], are_writable: [bool; N]) -> [Mapping; N] {
         let start = NonNull::from(memory).cast();
-        are_writable
-            .map(|is_writable| Mapping(Map { start, len: BYTES, is_writable, pages: Pages::default() }))
+        are_writable.map(|is_writable| {
+            Mapping(Map { start, len: BYTES, is_writable, pages: Pages::default(), guard: None })
+        })
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::error::{QueueError, Result};
 use crate::options::{Options, Rules};
 use crate::sync_every::SyncEvery;
 use crate::tailer::{Start, Tailer};
-use crate::tailers::{self, Position, TailerInfo};
+use crate::tailers::{self, Bookmark, Position, TailerInfo};
 use crate::{lock, recovery, segment};
 
 /// The advice where a queue cannot be written because a broker has the directory.
@@ -152,6 +152,16 @@ impl Queue {
         Tailer::named(&self.inner, name)
     }
 
+    /// The position of a named tailer without the tailer: retention may wait for it, and it is moved by hand. One that is new begins
+    /// with the first message that is there.
+    ///
+    /// # Errors
+    /// [`QueueError::TailerInUse`] while the name has a living tailer.
+    pub fn bookmark(&self, name: &str) -> Result<Bookmark> {
+        self.inner.check_writable()?;
+        Bookmark::open(&self.inner.directory, name, self.ends().start)
+    }
+
     /// A tailer without a name, whose position is not kept.
     ///
     /// # Errors
@@ -183,6 +193,7 @@ impl Queue {
     pub fn move_tailer(&self, name: &str, offset: i64) -> Result<()> {
         self.inner.check_writable()?;
         let ends = self.ends();
+        self.inner.control.check_whole()?;
         let position = Position::open(&self.inner.directory, name, ends.start)?;
         position.store(offset.clamp(ends.start, ends.next));
         Ok(())
@@ -241,7 +252,8 @@ impl Queue {
     ///
     /// # Errors
     /// If the disk fails; then nothing is known of what was not synced before, and no further sync is tried
-    /// ([`QueueError::SyncFailed`]).
+    /// ([`QueueError::SyncFailed`]). Where nothing was asked of the disk, as for want of descriptors
+    /// ([`QueueError::is_shortage`]), the next call tries again.
     pub fn sync(&self) -> Result<i64> {
         let inner = &*self.inner;
         inner.check_writable()?;
@@ -255,10 +267,12 @@ impl Queue {
             return Err(QueueError::SyncFailed { path: inner.directory.clone(), synced });
         }
         let next = inner.control.next_offset();
-        if let Err(error) = inner.sync_segments(synced) {
-            inner.control.sync_failed().store(1, Ordering::Release);
-            return Err(error);
-        }
+        inner.sync_segments(synced).map_err(|unsynced| {
+            if let Unsynced::Refused(_) = unsynced {
+                inner.control.sync_failed().store(1, Ordering::Release);
+            }
+            unsynced.into_error()
+        })?;
         inner.control.publish_synced(next);
         inner.control.wake();
         Ok(next)
@@ -297,25 +311,51 @@ impl Inner {
     }
 
     /// Syncs the segments from the one that holds `synced` on.
-    fn sync_segments(&self, synced: i64) -> Result<()> {
+    fn sync_segments(&self, synced: i64) -> Result<(), Unsynced> {
         let (open, _) = self.control.open_segment();
-        let bases = segment::list(&self.directory)?;
+        let bases = segment::list(&self.directory).map_err(Unsynced::NotAsked)?;
         // Not the one that begins there: that it was made, and that the one before it was closed, is not synced yet.
         let from = bases.iter().rposition(|base| *base < synced).unwrap_or(0);
         for &base in bases[from..].iter().filter(|base| **base <= open) {
             let path = segment::path(&self.directory, base, "log");
-            match File::open(&path).and_then(|file| file.sync_data()) {
+            match File::open(&path) {
                 // Retention has taken it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                done => done.map_err(|error| QueueError::io("syncing", &path, error))?,
+                opened => sync_opened(&path, opened, File::sync_data)?,
             }
         }
         if bases.len() > from + 1 || synced == 0 {
-            let synced = File::open(&self.directory).and_then(|directory| directory.sync_all());
-            synced.map_err(|error| QueueError::io("syncing", &self.directory, error))?;
+            sync_opened(&self.directory, File::open(&self.directory), File::sync_all)?;
         }
         Ok(())
     }
+}
+
+/// Why something is not synced.
+enum Unsynced {
+    /// The disk was not asked: a file could not be found or opened.
+    NotAsked(QueueError),
+    /// The disk was asked, and the kernel may take for written what is not.
+    Refused(QueueError),
+}
+
+impl Unsynced {
+    fn into_error(self) -> QueueError {
+        match self {
+            Unsynced::NotAsked(error) | Unsynced::Refused(error) => error,
+        }
+    }
+}
+
+/// Syncs a file, or a directory, that was to be opened for it.
+fn sync_opened(
+    path: &Path,
+    opened: io::Result<File>,
+    sync: impl FnOnce(&File) -> io::Result<()>,
+) -> Result<(), Unsynced> {
+    let file =
+        opened.map_err(|error| Unsynced::NotAsked(QueueError::io("opening for a sync", path, error)))?;
+    sync(&file).map_err(|error| Unsynced::Refused(QueueError::io("syncing", path, error)))
 }
 
 /// Opens the control file, made if need be, and what locks it.

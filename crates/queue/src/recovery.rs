@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -140,6 +141,30 @@ pub(crate) fn rebuild(control: &mut Control, directory: &Path, rules: &Rules) ->
     control.log_start().store(0, Relaxed);
     recover(control, directory, rules)?;
     sync_control(directory)
+}
+
+/// Writes the segments from the one that holds `synced` on once more, as they are read: after a sync that failed, the kernel may take
+/// pages for written that are not, and no sync would write them. The caller holds the opening lock, and syncs them.
+pub(crate) fn write_again(directory: &Path, synced: i64) -> Result<()> {
+    let bases = segment::list(directory)?;
+    let from = bases.iter().rposition(|base| *base <= synced).unwrap_or(0);
+    for &base in bases.get(from..).unwrap_or_default() {
+        let path = segment::path(directory, base, "log");
+        let written = File::options().read(true).write(true).open(&path).and_then(|file| {
+            let mut bytes = vec![0; 1 << 20];
+            let mut at = 0;
+            loop {
+                let read = file.read_at(&mut bytes, at)?;
+                if read == 0 {
+                    return Ok(());
+                }
+                file.write_all_at(&bytes[..read], at)?;
+                at += read as u64;
+            }
+        });
+        written.map_err(|error| QueueError::io("writing", &path, error))?;
+    }
+    Ok(())
 }
 
 /// Returns true if a segment holds a message.

@@ -94,12 +94,12 @@ impl OpenSegment {
         created
     }
 
-    /// The same with files that were made before, if there are such.
-    pub(crate) fn create_prepared(directory: &Path, base: i64, segment_bytes: u64) -> Result<()> {
-        match ahead::take_spare(directory, base, segment_bytes) {
-            true => Ok(()),
-            false => OpenSegment::create(directory, base, segment_bytes),
+    /// Makes a segment and maps it, of files that were made before if there are such. Where that fails, nothing is left of it.
+    pub(crate) fn begin(directory: &Path, base: i64, roll: u32, segment_bytes: u64) -> Result<OpenSegment> {
+        if !ahead::take_spare(directory, base, segment_bytes) {
+            OpenSegment::create(directory, base, segment_bytes)?;
         }
+        OpenSegment::map(directory, base, roll, segment_bytes).inspect_err(|_| drop(remove(directory, base)))
     }
 
     /// Its pages, for the thread that works ahead.
@@ -202,25 +202,51 @@ impl OpenSegment {
     }
 }
 
-/// Cuts the files of a segment to what is in them, as Kafka leaves closed ones.
-pub(crate) fn seal(
-    directory: &Path,
-    base: i64,
-    bytes: u64,
-    index_entries: u32,
-    time_entries: u32,
-) -> Result<()> {
-    let lengths = [
-        ("index", u64::from(index_entries) * INDEX_ENTRY as u64),
-        ("timeindex", u64::from(time_entries) * TIME_ENTRY as u64),
-        // Last: a log that was cut is a closed segment, whose indexes have to be right.
-        ("log", bytes),
-    ];
-    lengths.into_iter().try_for_each(|(extension, bytes)| {
-        let path = path(directory, base, extension);
-        let cut = File::options().write(true).open(&path).and_then(|file| file.set_len(bytes));
-        cut.map_err(|error| QueueError::io("cutting", &path, error))
-    })
+/// The files of the open segment, opened to be cut to what is in them, as Kafka leaves closed ones. All are open before one is cut:
+/// processes have them mapped, and write behind the end of a file that was cut too early.
+#[derive(Debug)]
+pub(crate) struct Sealing([(PathBuf, File); 3]);
+
+impl Sealing {
+    /// Opens the files. Nothing is changed.
+    pub(crate) fn open(directory: &Path, base: i64) -> Result<Sealing> {
+        // The log last: one that was cut is a closed segment, whose indexes have to be right.
+        let [index, times, log] = ["index", "timeindex", "log"].map(|extension| {
+            let path = path(directory, base, extension);
+            match File::options().write(true).open(&path) {
+                Ok(file) => Ok((path, file)),
+                Err(error) => Err(QueueError::io("opening", &path, error)),
+            }
+        });
+        Ok(Sealing([index?, times?, log?]))
+    }
+
+    /// Cuts them. Where that fails, those that were cut get their size again.
+    pub(crate) fn cut(
+        self,
+        bytes: u64,
+        index_entries: u32,
+        time_entries: u32,
+        segment_bytes: u64,
+    ) -> Result<()> {
+        let lengths = [
+            u64::from(index_entries) * INDEX_ENTRY as u64,
+            u64::from(time_entries) * TIME_ENTRY as u64,
+            bytes,
+        ];
+        let [log, index, times] = sizes(segment_bytes).map(|(_, bytes)| bytes);
+        for (at, ((path, file), len)) in self.0.iter().zip(lengths).enumerate() {
+            if let Err(error) = file.set_len(len) {
+                let cut = self.0.iter().zip([index, times, log]).take(at);
+                // Without space it is as large as it was, at least.
+                cut.for_each(|((_, file), bytes)| {
+                    drop(allocate(file, bytes).or_else(|_| file.set_len(bytes)))
+                });
+                return Err(QueueError::io("cutting", path, error));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Gives the indexes of the open segment their full size again.
@@ -329,4 +355,26 @@ fn floor(
 /// The first bytes of a slice that has as many.
 pub(crate) fn first_bytes<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.first_chunk().copied().unwrap_or([0; N])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_log_cannot_be_cut_its_indexes_stay_as_they_are_mapped() {
+        const BYTES: u64 = 64 << 10;
+        let dir = tempfile::tempdir().unwrap();
+        let lengths =
+            || sizes(BYTES).map(|(extension, _)| fs::metadata(path(dir.path(), 0, extension)).unwrap().len());
+        OpenSegment::create(dir.path(), 0, BYTES).unwrap();
+        let before = lengths();
+        let mut sealing = Sealing::open(dir.path(), 0).unwrap();
+        // A file that was opened for reading cannot be cut.
+        sealing.0[2].1 = File::open(&sealing.0[2].0).unwrap();
+        assert!(matches!(sealing.cut(1_000, 2, 1, BYTES), Err(QueueError::Io { what: "cutting", .. })));
+        assert_eq!(lengths(), before);
+        Sealing::open(dir.path(), 0).unwrap().cut(1_000, 2, 1, BYTES).unwrap();
+        assert_eq!(lengths(), [1_000, 2 * INDEX_ENTRY as u64, TIME_ENTRY as u64]);
+    }
 }

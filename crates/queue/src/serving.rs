@@ -23,7 +23,7 @@ use crate::lock::{self, timespec};
 use crate::queue::Queue;
 use crate::tailer::Start;
 use crate::writer::wall_ms;
-use crate::{epochs, segment};
+use crate::{epochs, guard, segment};
 
 /// Queues that one call of [`wait_any`] can wait for.
 pub const WAIT_ANY_MAX: usize = 128;
@@ -68,7 +68,8 @@ pub struct Located {
 }
 
 impl Queue {
-    /// Has this process be the broker that serves the queue.
+    /// Has this process be the broker that serves the queue. From then on it outlives that another process cuts a file of any queue
+    /// that it has mapped ([`Serving::check_whole`]): it has a handler of SIGBUS, which leaves faults elsewhere to the handler before it.
     ///
     /// # Errors
     /// [`QueueError::Busy`] while another one does, [`QueueError::ReadOnly`] without write permission.
@@ -81,6 +82,7 @@ impl Queue {
                 "another broker serves it already; stop that one, or start this one without the queue";
             return Err(QueueError::Busy { path: self.directory().to_owned(), reason: reason.to_owned() });
         }
+        guard::install();
         let serving = Serving { queue: self.clone(), arming: Mutex::default(), _lock: lock };
         // A broker that died may have set the bit, and no more than that.
         serving.disarm();
@@ -128,6 +130,15 @@ impl Serving {
     /// The queue.
     pub fn queue(&self) -> &Queue {
         &self.queue
+    }
+
+    /// Says whether the control file is whole still. Where it was cut, nothing is true that the queue has said before this call of
+    /// its ends, its segments and its syncs.
+    ///
+    /// # Errors
+    /// [`QueueError::Cut`].
+    pub fn check_whole(&self) -> Result<()> {
+        self.queue.inner.control.check_whole()
     }
 
     /// The id of the topic that the queue is, from `partition.metadata`.

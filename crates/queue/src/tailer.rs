@@ -319,10 +319,20 @@ impl Tailer {
     /// batch may begin before them.
     ///
     /// # Errors
-    /// As [`Tailer::read`]; then `out` has the batches before the one that cannot be read.
+    /// As [`Tailer::read`]; then `out` has the batches before the one that cannot be read. Where the next segment cannot be mapped for
+    /// want of descriptors or memory ([`QueueError::is_shortage`]), they are returned, and the error comes with the next call.
     pub fn read_batches(&mut self, end: i64, bytes_max: usize, out: &mut Vec<u8>) -> Result<Range<i64>> {
         self.commit();
-        let (from, begin) = (self.next, out.len());
+        let from = self.next;
+        match self.read_batches_before(end, bytes_max, out) {
+            Err(error) if error.is_shortage() && self.next > from => Ok(from..self.next),
+            Err(error) => Err(error),
+            Ok(()) => Ok(from..self.next),
+        }
+    }
+
+    fn read_batches_before(&mut self, end: i64, bytes_max: usize, out: &mut Vec<u8>) -> Result<()> {
+        let begin = out.len();
         if let Some(open) = self.batch.take() {
             // Some of its records were read alone.
             self.position = open.range.start;
@@ -355,7 +365,7 @@ impl Tailer {
             self.position = range.end;
             self.give_back();
         }
-        Ok(from..self.next)
+        Ok(())
     }
 
     /// Waits until there is something to read, for at most `timeout`; returns whether there is.

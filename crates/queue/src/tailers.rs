@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::byte_lock::{Kind, LockFile};
+use crate::directory::{has_publisher, is_consumer};
 use crate::error::{QueueError, Result};
 use crate::map::Map;
 use crate::writer::wall_ms;
@@ -46,6 +47,13 @@ pub(crate) struct Position {
 impl Position {
     /// Opens the position of a name; a new one begins at `start`.
     pub(crate) fn open(directory: &Path, name: &str, start: i64) -> Result<Position> {
+        if is_consumer(directory, name) && has_publisher(directory) {
+            return Err(QueueError::TailerInUse { name: name.to_owned() });
+        }
+        Position::open_unless_read(directory, name, start)
+    }
+
+    fn open_unless_read(directory: &Path, name: &str, start: i64) -> Result<Position> {
         let path = path(directory, name)?;
         let parent = directory.join(DIRECTORY);
         fs::create_dir_all(&parent).map_err(|error| QueueError::io("making", &parent, error))?;
@@ -57,7 +65,7 @@ impl Position {
         }
         if !lock.is_at(&path) {
             // It was deleted between opening and locking.
-            return Position::open(directory, name, start);
+            return Position::open_unless_read(directory, name, start);
         }
         let mapped = open().and_then(|file| {
             if file.metadata()?.len() < BYTES as u64 {
@@ -81,9 +89,52 @@ impl Position {
 
     /// Everything before this offset is done.
     pub(crate) fn store(&self, position: i64) {
-        self.map.i64(word::POSITION).store(position, Release);
-        self.map.i64(word::UPDATED_MS).store(wall_ms(), Release);
+        store(&self.map, position);
     }
+}
+
+/// The position of a named tailer that nobody reads by: its owner moves it ([`Queue::bookmark`](crate::Queue::bookmark)). It takes no
+/// descriptor. While the publisher of a journal runs, the bookmarks of its consumers are live tailers for all others.
+#[derive(Debug)]
+pub struct Bookmark {
+    path: PathBuf,
+    position: Map,
+}
+
+impl Bookmark {
+    pub(crate) fn open(directory: &Path, name: &str, start: i64) -> Result<Bookmark> {
+        // The lock is given back with its file.
+        let Position { map, .. } = Position::open_unless_read(directory, name, start)?;
+        Ok(Bookmark { path: path(directory, name)?, position: map })
+    }
+
+    /// Deletes it. What it is moved to from then on is kept by nobody.
+    ///
+    /// # Errors
+    /// If it cannot be deleted.
+    pub fn remove(&self) -> Result<()> {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(QueueError::io("deleting", &self.path, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The offset before which everything is done.
+    pub fn position(&self) -> i64 {
+        self.position.i64(word::POSITION).load(Acquire)
+    }
+
+    /// Says that everything before this offset is done.
+    pub fn move_to(&self, offset: i64) {
+        store(&self.position, offset);
+    }
+}
+
+fn store(map: &Map, position: i64) {
+    map.i64(word::POSITION).store(position, Release);
+    map.i64(word::UPDATED_MS).store(wall_ms(), Release);
 }
 
 fn segment_allocate(file: &File) -> std::io::Result<()> {
@@ -94,7 +145,7 @@ fn segment_allocate(file: &File) -> std::io::Result<()> {
 pub(crate) fn find(directory: &Path, name: &str, end: i64) -> Result<Option<TailerInfo>> {
     let path = path(directory, name)?;
     match path.exists() {
-        true => read(&path, name.to_owned(), end),
+        true => read(&path, name.to_owned(), end, has_publisher(directory)),
         false => Ok(None),
     }
 }
@@ -118,13 +169,13 @@ pub(crate) fn list(directory: &Path, end: i64) -> Result<Vec<TailerInfo>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(|error| QueueError::io("reading", &parent, error))?,
     };
-    let mut tailers = Vec::new();
+    let (mut tailers, has_publisher) = (Vec::new(), has_publisher(directory));
     for entry in entries {
         let path = entry.map_err(|error| QueueError::io("reading", &parent, error))?.path();
         let name =
             path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(EXTENSION));
         let Some(name) = name.and_then(name_of_file) else { continue };
-        tailers.extend(read(&path, name, end)?);
+        tailers.extend(read(&path, name, end, has_publisher)?);
     }
     tailers.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(tailers)
@@ -145,7 +196,7 @@ pub(crate) fn move_back_to(directory: &Path, end: i64) -> Result<()> {
 }
 
 /// `None` for a file that holds no position (yet), or is gone.
-fn read(path: &Path, name: String, end: i64) -> Result<Option<TailerInfo>> {
+fn read(path: &Path, name: String, end: i64, has_publisher: bool) -> Result<Option<TailerInfo>> {
     let failed = |error| QueueError::io("reading", path, error);
     let file = match File::open(path) {
         // It was removed since its name was read.
@@ -159,7 +210,9 @@ fn read(path: &Path, name: String, end: i64) -> Result<Option<TailerInfo>> {
     if map.u64(word::MAGIC).load(Acquire) != MAGIC {
         return Ok(None);
     }
-    let is_live = LockFile::new(file).is_locked_elsewhere(0).map_err(failed)?;
+    let directory = path.parent().and_then(Path::parent).unwrap_or(path);
+    let is_live = LockFile::new(file).is_locked_elsewhere(0).map_err(failed)?
+        || has_publisher && is_consumer(directory, &name);
     let position = map.i64(word::POSITION).load(Acquire);
     let updated_ms = map.i64(word::UPDATED_MS).load(Acquire);
     Ok(Some(TailerInfo { name, position, lag: end.saturating_sub(position).max(0), is_live, updated_ms }))

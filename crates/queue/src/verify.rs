@@ -388,8 +388,9 @@ fn lost_between(next_offset: i64, known: i64) -> u64 {
 }
 
 /// Makes a queue right whose control file or segments are damaged: cuts it at the first damage, and writes indexes and
-/// control file anew. Where the rules of the queue are lost, those of `options` take their place. Processes that read it are
-/// to be ended before; those that append, and named tailers, are noticed.
+/// control file anew. Where the rules of the queue are lost, those of `options` take their place. After a sync that failed, what
+/// was not synced is written once more ([`QueueError::SyncFailed`]). Processes that read it are to be ended before; those that append,
+/// and named tailers, are noticed.
 ///
 /// # Errors
 /// [`QueueError::OfBroker`] within a broker's log directory, [`QueueError::Busy`] while others have the queue open,
@@ -425,6 +426,9 @@ pub fn repair(directory: impl AsRef<Path>, options: &Options) -> Result<Repaired
     let known = if control_rebuilt { 0 } else { control.next_offset() };
     // Who opens it meanwhile waits.
     control.set_boot([0; 16]);
+    if control.sync_failed().load(Relaxed) != 0 {
+        recovery::write_again(directory, control.synced_end().load(Relaxed))?;
+    }
     recovery::rebuild(&mut control, directory, &rules)?;
     let boot = control::boot_id().map_err(|error| failed("reading the boot id for", error))?;
     control.set_boot(boot);

@@ -3,7 +3,7 @@
 //! An append finds its place, writes the batch there, and publishes it by one store. What a writer that died has left is
 //! beyond what is published; the next one clears it ([`Writer::repair`]).
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -12,8 +12,8 @@ use mainstem_records::{Batch, BatchHeader, HEADER_BYTES, Header, SingleRecord, S
 use crate::control::{Control, End};
 use crate::error::{QueueError, Result};
 use crate::options::Rules;
-use crate::segment::{self, OpenSegment};
-use crate::{ahead, recovery, retention};
+use crate::segment::{self, OpenSegment, Sealing};
+use crate::{ahead, guard, recovery, retention};
 
 /// Pages are made present in pieces of this size, ahead of what is written.
 const POPULATE_BYTES: usize = 64 << 10;
@@ -52,6 +52,7 @@ impl Writer {
     /// counts that were not kept, segments that were begun. For the holder of the lock.
     pub(crate) fn repaired(directory: PathBuf, control: Arc<Control>, rules: Rules) -> Result<Writer> {
         let (base, end) = control.open_segment();
+        control.check_whole()?;
         for begun in segment::list(&directory)?.into_iter().filter(|begun| *begun > base) {
             if !segment::is_empty(&directory, begun)? {
                 let reason = format!("the open segment is that of offset {base}, and this one has messages");
@@ -70,7 +71,9 @@ impl Writer {
         if len < rules.segment_bytes {
             // It died between cutting this segment and publishing the next one.
             let next = recovery::next_offset_of(&directory, base, u64::from(end.bytes))?;
-            let open = begin_segment(&directory, &control, &rules, end.roll.wrapping_add(1), next)?;
+            let roll = end.roll.wrapping_add(1);
+            let open = OpenSegment::begin(&directory, next, roll, rules.segment_bytes)?;
+            publish_segment(&control, &open);
             control.wake_all();
             return Ok(Writer::over(directory, control, rules, open));
         }
@@ -199,6 +202,7 @@ impl Writer {
         let layout = SingleRecord::new(key, value.len(), headers)?;
         let size = layout.size();
         let place = self.place(size, 1, now_ms)?;
+        self.check_whole()?;
         if size <= ASIDE_BYTES {
             self.use_timestamp(timestamp);
             let leader_epoch = self.leader_epoch();
@@ -208,23 +212,29 @@ impl Writer {
             batch[layout.value()].copy_from_slice(value);
             layout.finish(header, place.offset, leader_epoch, batch);
             open.log.unpublished(place.position..place.position + size).copy_from_slice(batch);
+            self.check_whole()?;
             self.publish(place, size, 1, timestamp);
             return Ok(place.offset);
         }
         let bytes = self.bytes(place, size);
         layout.begin(key, headers, bytes);
         bytes[layout.value()].copy_from_slice(value);
-        self.finish(&layout, place, timestamp);
+        self.finish(&layout, place, timestamp)?;
         Ok(place.offset)
     }
 
     /// Publishes a message that was written to its place, all but the header.
-    pub(crate) fn finish(&mut self, layout: &SingleRecord, place: Place, timestamp: i64) {
+    ///
+    /// # Errors
+    /// [`QueueError::Cut`].
+    pub(crate) fn finish(&mut self, layout: &SingleRecord, place: Place, timestamp: i64) -> Result<()> {
         self.use_timestamp(timestamp);
         let (size, leader_epoch) = (layout.size(), self.leader_epoch());
         let bytes = self.open.log.unpublished(place.position..place.position + size);
         layout.finish(&self.header, place.offset, leader_epoch, bytes);
+        self.check_whole()?;
         self.publish(place, size, 1, timestamp);
+        Ok(())
     }
 
     fn use_timestamp(&mut self, timestamp: i64) {
@@ -250,13 +260,40 @@ impl Writer {
         let max_timestamp =
             BatchHeader::read(header).map_or(batch.max_timestamp(), |header| header.max_timestamp);
         let place = self.place(size, count, now_ms)?;
+        // The place that zeros name is that of the first message.
+        self.check_whole()?;
         let stamp = mainstem_records::stamp_header(batch, place.offset, self.leader_epoch());
         let bytes = self.bytes(place, size);
         bytes[HEADER_BYTES..].copy_from_slice(batch.payload());
         bytes[..HEADER_BYTES].copy_from_slice(header);
         bytes[..stamp.len()].copy_from_slice(&stamp);
+        self.check_whole()?;
         self.publish(place, size, count, max_timestamp);
         Ok(place.offset)
+    }
+
+    /// Refuses to publish what went to no file.
+    ///
+    /// # Errors
+    /// [`QueueError::Cut`].
+    #[inline]
+    pub(crate) fn check_whole(&self) -> Result<()> {
+        match guard::any_lost() {
+            false => Ok(()),
+            true => self.find_lost(),
+        }
+    }
+
+    #[cold]
+    fn find_lost(&self) -> Result<()> {
+        self.control.check_whole()?;
+        let maps = [(&self.open.log, "log"), (&self.open.index, "index"), (&self.open.times, "timeindex")];
+        match maps.into_iter().find(|(map, _)| map.is_lost()) {
+            None => Ok(()),
+            Some((_, extension)) => {
+                Err(QueueError::Cut { path: segment::path(&self.directory, self.open.base, extension) })
+            }
+        }
     }
 
     /// The leader epoch of what is appended now.
@@ -289,28 +326,37 @@ impl Writer {
         Ok(())
     }
 
-    /// Closes the open segment and begins the next one. The next one is made first: without space for it everything stays.
+    /// Closes the open segment and begins the next one. The next one is made and mapped first, and the files of this one are opened:
+    /// without space, descriptors or memory for that everything stays as it is.
     fn roll(&mut self, end: End, next_offset: i64) -> Result<()> {
         if next_offset == self.open.base {
             // Nothing is in it: it is only too old.
             self.control.segment_created_ms().store(wall_ms(), Relaxed);
             return Ok(());
         }
-        OpenSegment::create_prepared(&self.directory, next_offset, self.rules.segment_bytes)?;
-        self.open.add_time(&self.control);
-        let index_entries = self.control.index_entries().load(Relaxed);
-        let time_entries = self.control.time_entries().load(Relaxed);
-        segment::seal(&self.directory, self.open.base, u64::from(end.bytes), index_entries, time_entries)?;
-        self.open = publish_segment(
-            &self.directory,
-            &self.control,
-            &self.rules,
-            end.roll.wrapping_add(1),
-            next_offset,
-        )?;
+        // Zeros in the place of what is published would have a segment made where one is.
+        self.check_whole()?;
+        let segment_bytes = self.rules.segment_bytes;
+        let next = OpenSegment::begin(&self.directory, next_offset, end.roll.wrapping_add(1), segment_bytes)?;
+        if let Err(error) = self.seal(end) {
+            let _ = segment::remove(&self.directory, next_offset);
+            return Err(error);
+        }
+        publish_segment(&self.control, &next);
+        self.open = next;
         retention::apply(&self.control, &self.directory, &self.rules, wall_ms());
         self.control.ahead.ask();
         Ok(())
+    }
+
+    /// Cuts the files of the open segment to what is in them.
+    fn seal(&mut self, end: End) -> Result<()> {
+        let sealing = Sealing::open(&self.directory, self.open.base)?;
+        self.open.add_time(&self.control);
+        let index_entries = self.control.index_entries().load(Relaxed);
+        let time_entries = self.control.time_entries().load(Relaxed);
+        self.check_whole()?;
+        sealing.cut(u64::from(end.bytes), index_entries, time_entries, self.rules.segment_bytes)
     }
 
     /// Asks for pages ahead in time, or makes those of the next piece present itself; gives back those that were written long
@@ -334,32 +380,12 @@ impl Writer {
     }
 }
 
-/// Makes a segment and publishes it.
-fn begin_segment(
-    directory: &Path,
-    control: &Control,
-    rules: &Rules,
-    roll: u32,
-    base: i64,
-) -> Result<OpenSegment> {
-    OpenSegment::create(directory, base, rules.segment_bytes)?;
-    publish_segment(directory, control, rules, roll, base)
-}
-
 /// Publishes a segment that was made, and wakes who sleeps.
-fn publish_segment(
-    directory: &Path,
-    control: &Control,
-    rules: &Rules,
-    roll: u32,
-    base: i64,
-) -> Result<OpenSegment> {
-    let open = OpenSegment::map(directory, base, roll, rules.segment_bytes)?;
+fn publish_segment(control: &Control, open: &OpenSegment) {
     control.ahead.watch(open.present());
     recovery::count_as_empty(control, wall_ms());
-    control.publish_segment(roll, base);
+    control.publish_segment(open.roll, open.base);
     control.wake();
-    Ok(open)
 }
 
 /// The wall clock, in ms since 1970, as it was at the kernel's last tick: at most 10 ms ago. The exact one takes a fifth of the time of

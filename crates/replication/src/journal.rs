@@ -3,7 +3,7 @@
 //! An append-only file of frames, each with its group and a checksum. A frame is written at once ([`Journal::append`])
 //! and durable after a sync, which one [`Journal::sync_work`] asks for on behalf of all groups: a thousand votes cost
 //! one. The state of each group is in memory as the frames come to it ([`GroupState`]); when the file has grown to
-//! four times of what that takes, it is written anew ([`Journal::rewrite`]).
+//! four times of what that takes, it is written anew ([`Journal::rewrite_beside_others`]).
 //!
 //! Opening reads frames up to the first that is not whole: a power cut has torn what was not synced, and nobody was
 //! promised it. A frame says how much of the file was durable when it was written. So a damaged one that is followed by
@@ -13,6 +13,7 @@
 //! room is taken back, and the journal goes on as it was; any other failure ends its use until the next start.
 
 mod frame;
+mod rewrite;
 mod state;
 
 pub use frame::{
@@ -24,10 +25,10 @@ pub use state::GroupState;
 use crate::group::GroupId;
 use frame::ALIGNMENT;
 use mainstem_log::storage::{
-    Advice, OpenMode, Storage, StorageFile, is_out_of_space, read_exact_at, replace_file,
-    replace_file_unsynced, write_all_at,
+    Advice, OpenMode, Storage, StorageFile, is_out_of_space, read_exact_at, replace_file, write_all_at,
 };
 use parking_lot::Mutex;
+use rewrite::Successor;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -118,6 +119,10 @@ pub struct Journal {
     count_at: u64,
     /// Blocks are reserved anew when the file has so many bytes.
     reserve_at: u64,
+    /// The file that is to take the place of `file`.
+    successor: Option<Successor>,
+    /// A thread works on that.
+    is_rewriting: bool,
     failed: bool,
 }
 
@@ -162,6 +167,8 @@ impl Journal {
             content,
             count_at: count_at(content),
             reserve_at: 0,
+            successor: None,
+            is_rewriting: false,
             failed: false,
             storage,
             path,
@@ -183,14 +190,23 @@ impl Journal {
     /// Writes frames of a group. Durable when [`Journal::durable`] has reached the position that this returns.
     pub fn append(&mut self, group: GroupId, frames: &[Frame]) -> Result<u64, JournalError> {
         self.check_running()?;
-        let mut bytes = Vec::new();
-        for frame in frames {
-            frame.encode(group, self.synced_len, &mut bytes);
-        }
+        let encoded = |synced: u64| {
+            let mut bytes = Vec::new();
+            frames.iter().for_each(|frame| frame.encode(group, synced, &mut bytes));
+            bytes
+        };
+        let bytes = encoded(self.synced_len);
         self.reserve();
-        if let Err(source) = write_all_at(&*self.file, &bytes, self.len) {
+        let mut written = write_all_at(&*self.file, &bytes, self.len);
+        if let Some(successor) = &mut self.successor
+            && written.is_ok()
+        {
+            // How much of that is durable is another number.
+            written = successor.write(&encoded(0));
+        }
+        if let Err(source) = written {
             // What is left of it would be taken for frames that others wrote.
-            self.failed = !is_out_of_space(&source) || self.file.set_len(self.len).is_err();
+            self.failed = !is_out_of_space(&source) || self.take_back().is_err();
             return Err(JournalError::Io { action: "write", path: self.path.clone(), source });
         }
         for frame in frames {
@@ -199,6 +215,12 @@ impl Journal {
         self.len += bytes.len() as u64;
         self.appended += bytes.len() as u64;
         Ok(self.appended)
+    }
+
+    /// Removes what is left of a write.
+    fn take_back(&self) -> io::Result<()> {
+        self.file.set_len(self.len)?;
+        self.successor.as_ref().map_or(Ok(()), Successor::take_back)
     }
 
     /// Reserves blocks, where few are left. Without them it is as any file on a disk that is full.
@@ -233,8 +255,10 @@ impl Journal {
 
     /// The sync that makes all durable which was written until now; `None`: all is.
     pub fn sync_work(&self) -> Option<JournalSync> {
-        (self.durable < self.appended && !self.failed)
-            .then(|| JournalSync { file: self.file.clone(), upto: self.appended })
+        (self.durable < self.appended && !self.failed).then(|| {
+            let both = self.successor.as_ref().and_then(Successor::both);
+            JournalSync { file: both.unwrap_or(&self.file).clone(), upto: self.appended }
+        })
     }
 
     /// A sync is done; of a file that was replaced since, it says nothing new.
@@ -288,7 +312,7 @@ impl Journal {
 
     /// Whether the file has grown to [`REWRITE_FACTOR`] times its content.
     pub fn rewrite_due(&mut self) -> bool {
-        if self.len < self.count_at || self.failed {
+        if self.len < self.count_at || self.failed || self.is_rewriting {
             return false;
         }
         self.content = content_of(&self.groups);
@@ -296,41 +320,22 @@ impl Journal {
         self.len >= self.count_at
     }
 
-    /// Replaces the file by one that has its content alone. Blocks on the disk; all is durable then. Where there is no
-    /// room for it, the journal goes on as it was, and asks again later.
+    /// Replaces the file by one that has its content alone. Blocks on the disk. Where there is no room, descriptor or memory for it,
+    /// the journal goes on as it was, and asks again later.
+    ///
+    /// # Errors
+    /// The disk refused, or the journal has failed.
     pub fn rewrite(&mut self) -> Result<(), JournalError> {
-        self.check_running()?;
-        let mut bytes = MAGIC.to_vec();
-        for (group, state) in &self.groups {
-            for frame in state.frames() {
-                frame.encode(*group, 0, &mut bytes);
-            }
-        }
-        if let Err(source) = replace_file_unsynced(&*self.storage, &self.path, &bytes) {
-            self.failed = !is_out_of_space(&source);
-            self.count_at = self.len + REWRITE_BYTES_MIN;
-            // It only takes room away.
-            let _ = self.storage.remove_file(&self.path.with_extension("groups.tmp"));
-            return Err(JournalError::Io { action: "rewrite", path: self.path.clone(), source });
-        }
-        let replaced = self
-            .storage
-            .sync_dir(self.path.parent().unwrap_or(Path::new(".")))
-            .and_then(|()| self.storage.open(&self.path, OpenMode::ReadWrite));
-        match replaced {
-            Ok(file) => self.file = file,
-            Err(source) => {
-                // Which of the two files has the name is not known.
-                self.failed = true;
-                return Err(JournalError::Io { action: "rewrite", path: self.path.clone(), source });
-            }
-        }
-        (self.len, self.synced_len) = (bytes.len() as u64, bytes.len() as u64);
-        self.durable = self.appended;
-        self.content = self.len;
-        self.count_at = count_at(self.content);
-        self.reserve_at = 0;
-        Ok(())
+        rewrite::rewrite(self)
+    }
+
+    /// As [`Journal::rewrite`], of a journal that others use meanwhile: none of them waits for the disk of that. Does nothing while
+    /// another thread is at it.
+    ///
+    /// # Errors
+    /// As of [`Journal::rewrite`].
+    pub fn rewrite_beside_others(journal: &Mutex<Journal>) -> Result<(), JournalError> {
+        rewrite::rewrite(journal)
     }
 
     /// Bytes of the file.
@@ -416,3 +421,5 @@ pub(crate) fn replay_for_fuzz(bytes: &[u8]) -> Option<BTreeMap<GroupId, GroupSta
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod watched;

@@ -46,6 +46,26 @@ struct Current {
     /// How many links there were: which one is the current.
     number: u64,
     stream: Option<TcpStream>,
+    /// It has proven that it is the node's, or comes from where the node is.
+    is_known: bool,
+}
+
+/// A hello that asks for the place of a node's link.
+struct Claim {
+    generation: u64,
+    stream: TcpStream,
+    /// It has proven that it is the node's, or comes from where the node is.
+    is_known: bool,
+    now_ms: u64,
+}
+
+/// Why a link does not get the place of another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    /// The link that is there is of a later process of the node.
+    Later,
+    /// The link that is there lives, and anybody may have dialled the other one.
+    Alive,
 }
 
 impl Incoming {
@@ -55,27 +75,38 @@ impl Incoming {
 
     /// Whether the peer has a link that was accepted, and has said something on it lately.
     pub(super) fn is_alive(&self, now_ms: u64) -> bool {
+        self.current.lock().stream.is_some() && self.is_heard(now_ms)
+    }
+
+    fn is_heard(&self, now_ms: u64) -> bool {
         let silent_ms = now_ms.saturating_sub(self.heard_ms.load(Ordering::Relaxed));
-        self.current.lock().stream.is_some() && Duration::from_millis(silent_ms) < ALIVE_MAX
+        Duration::from_millis(silent_ms) < ALIVE_MAX
     }
 
     fn heard(&self, now_ms: u64) {
         self.heard_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// Gives the place of the link that is there to another, unless that one is of a later process of the same node. Returns
-    /// the number of the new link.
+    /// Gives the place of the link that is there to another, unless that one is of a later process of the same node. Where nothing
+    /// proves whose a hello is, one that does not come from where the node is takes the place of no link that lives, and gives way to
+    /// any that does. Returns the number of the new link.
     ///
     /// The question and the act are one: of two processes that dial at once the later one keeps the place.
-    fn claim(&self, generation: u64, stream: TcpStream) -> Option<u64> {
+    fn claim(&self, claim: Claim) -> Result<u64, Kept> {
+        let Claim { generation, stream, is_known, now_ms } = claim;
         let mut current = self.current.lock();
-        if current.stream.is_some() && generation < current.generation {
-            return None;
+        let is_there = current.stream.is_some();
+        if is_there && !is_known && self.is_heard(now_ms) {
+            return Err(Kept::Alive);
+        }
+        if is_there && generation < current.generation && (current.is_known || !is_known) {
+            return Err(Kept::Later);
         }
         current.shut_down();
         let number = current.number + 1;
-        *current = Current { generation, number, stream: Some(stream) };
-        Some(number)
+        *current = Current { generation, number, stream: Some(stream), is_known };
+        self.heard(now_ms);
+        Ok(number)
     }
 
     fn is_current(&self, number: u64) -> bool {
@@ -103,17 +134,25 @@ impl Current {
 pub(super) fn run(links: &Arc<Links>, arrived: Arrived, frame: &[u8]) {
     let Arrived { mut channel, principal, peer: from, ends } = arrived;
     let Ok(control) = prepare(&mut channel) else { return };
+    let is_proven = links.gate.proves();
+    // A cluster's id is all that a forged hello lacks where nothing else is asked for.
+    let may_know = is_proven || links.is_at_a_peer(from.ip());
     let checked = links
         .gate
         .check(&principal, from.ip())
         .and_then(|()| Hello::decode(frame).map_err(|error| error.to_string()))
-        .and_then(|hello| check(links, &hello).map(|peer| (hello, peer)))
-        .and_then(|(hello, peer)| match peer.incoming.claim(hello.generation, control) {
-            Some(number) => Ok((hello, peer, number)),
-            None => Err(has_later_process(hello.node)),
+        .and_then(|hello| check(links, &hello, may_know).map(|peer| (hello, peer)))
+        .and_then(|(hello, peer)| {
+            let is_known = is_proven || peer.is_at(from.ip());
+            let (generation, now_ms) = (hello.generation, links.now_ms());
+            match peer.incoming.claim(Claim { generation, stream: control, is_known, now_ms }) {
+                Ok(number) => Ok((hello, peer, number)),
+                Err(kept) => Err(kept.explained(hello.node)),
+            }
         });
     let refusal = checked.as_ref().err().cloned().unwrap_or_default();
-    let welcome = Welcome { cluster_id: links.cluster_id.clone(), node: links.node, refusal };
+    let cluster_id = if may_know || refusal.is_empty() { links.cluster_id.clone() } else { String::new() };
+    let welcome = Welcome { cluster_id, node: links.node, refusal };
     let (hello, peer, number) = match checked {
         Ok(checked) => checked,
         Err(refusal) => {
@@ -122,7 +161,6 @@ pub(super) fn run(links: &Arc<Links>, arrived: Arrived, frame: &[u8]) {
             return channel.refuse(&welcome.encode());
         }
     };
-    peer.incoming.heard(links.now_ms());
     let welcomed = channel.writer.write_all(&welcome.encode());
     if welcomed.is_ok() {
         let Channel { reader, writer } = channel;
@@ -187,11 +225,11 @@ impl Leave {
     }
 }
 
-/// The peer that a hello is of.
+/// The peer that a hello is of. `may_know`: the one that sent it may hear of which cluster this node is.
 ///
 /// # Errors
 /// Why it is of none, for the log of both nodes.
-fn check(links: &Links, hello: &Hello) -> Result<Arc<PeerLink>, String> {
+fn check(links: &Links, hello: &Hello, may_know: bool) -> Result<Arc<PeerLink>, String> {
     let (node, own) = (hello.node, links.node);
     if hello.to != own {
         return Err(format!(
@@ -203,6 +241,12 @@ fn check(links: &Links, hello: &Hello) -> Result<Arc<PeerLink>, String> {
         return Err(format!("another process has this node's id, {own}; give each node its own node.id"));
     }
     let (own_cluster, other) = (&links.cluster_id, &hello.cluster_id);
+    if own_cluster != other && !may_know {
+        return Err(format!(
+            "node {node} is of cluster {other}, this one of another: one of both has another cluster's directory, or \
+             controller.quorum.voters of node {own} names no host with the address that node {node} comes from"
+        ));
+    }
     if own_cluster != other {
         return Err(format!(
             "node {node} is of cluster {other}, this one of cluster {own_cluster}: one of both has another cluster's directory"
@@ -214,10 +258,19 @@ fn check(links: &Links, hello: &Hello) -> Result<Arc<PeerLink>, String> {
     Ok(peer.clone())
 }
 
-fn has_later_process(node: i32) -> String {
-    format!(
-        "another process with node.id {node} has started since; stop one of both, or give it its own node.id"
-    )
+impl Kept {
+    fn explained(self, node: i32) -> String {
+        match self {
+            Kept::Later => format!(
+                "another process with node.id {node} has started since; stop one of both, or give it its own node.id"
+            ),
+            Kept::Alive => format!(
+                "node {node} has a link that lives, and this one comes from an address that its host in controller.quorum.voters \
+                 does not have; name the host by which it connects there, or have nodes prove who they are (listener CONTROLLER by \
+                 SSL with client certificates, or by SASL)"
+            ),
+        }
+    }
 }
 
 /// Whether a link ended because of what was sent.
@@ -417,5 +470,43 @@ impl Input {
             self.bytes.shrink_to(KEPT_BYTES);
             self.taken = 0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn stream(listener: &TcpListener) -> TcpStream {
+        let address = listener.local_addr().expect("it has one");
+        TcpStream::connect(address).expect("it listens")
+    }
+
+    #[test]
+    fn a_hello_that_anybody_may_have_sent_takes_no_place_of_a_link_that_lives() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let incoming = Incoming::default();
+        let claim = |generation: u64, is_known: bool, now_ms: u64| {
+            incoming.claim(Claim { generation, stream: stream(&listener), is_known, now_ms })
+        };
+        assert_eq!(claim(5, true, 1_000), Ok(1));
+        let alive_ms = u64::try_from(ALIVE_MAX.as_millis()).expect("some seconds");
+        for now_ms in [1_000, 1_000 + alive_ms - 1] {
+            assert_eq!(claim(u64::MAX, false, now_ms), Err(Kept::Alive));
+        }
+        // The same process again, and a later one, from where the node is.
+        assert_eq!(claim(5, true, 1_500), Ok(2));
+        assert_eq!(claim(4, true, 1_500), Err(Kept::Later));
+        assert_eq!(claim(6, true, 1_500), Ok(3));
+        // Nothing was heard for so long.
+        assert_eq!(claim(5, false, 1_500 + alive_ms), Err(Kept::Later));
+        assert_eq!(claim(6, false, 1_500 + alive_ms), Ok(4));
+        // The node comes back, whatever the other one has called itself.
+        assert_eq!(claim(u64::MAX, false, 1_500 + 2 * alive_ms), Ok(5));
+        assert_eq!(claim(6, true, 1_500 + 2 * alive_ms), Ok(6));
+        incoming.release(6);
+        assert_eq!(claim(1, false, 1_500 + 2 * alive_ms), Ok(7), "there is no link");
     }
 }

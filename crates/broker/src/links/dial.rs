@@ -94,7 +94,8 @@ pub(super) fn run(links: &Arc<Links>, peer: &Arc<PeerLink>) {
 }
 
 fn dial(links: &Links, peer: &PeerLink) -> Result<Channel, DialError> {
-    let addresses = (peer.peer.host.as_str(), peer.peer.port).to_socket_addrs()?;
+    let addresses: Vec<_> = (peer.peer.host.as_str(), peer.peer.port).to_socket_addrs()?.collect();
+    peer.found_at(&addresses);
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let mut connected = None;
     for address in addresses {
@@ -128,7 +129,9 @@ fn dial(links: &Links, peer: &PeerLink) -> Result<Channel, DialError> {
         _ => unproven(error),
     })?;
     let welcome = Welcome::decode(&frame).map_err(|error| DialError::Refused(error.to_string()))?;
-    if !welcome.refusal.is_empty() && welcome.cluster_id != links.cluster_id {
+    // One that does not say its cluster's id does not know the address of this node.
+    let is_told = !welcome.cluster_id.is_empty();
+    if !welcome.refusal.is_empty() && is_told && welcome.cluster_id != links.cluster_id {
         let Welcome { cluster_id, refusal, .. } = welcome;
         return Err(DialError::OtherCluster { cluster_id, refusal });
     }

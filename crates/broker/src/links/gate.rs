@@ -251,6 +251,11 @@ impl NodeGate {
         self.sasl.is_some()
     }
 
+    /// Returns true where who connects has proven who it is before it says hello: by SASL, or by a certificate.
+    pub(super) fn proves(&self) -> bool {
+        self.sasl.is_some() || self.by_certificates
+    }
+
     /// Refuses a principal that may not speak as a node.
     ///
     /// # Errors

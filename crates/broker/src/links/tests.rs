@@ -542,6 +542,26 @@ fn who_is_no_peer_is_refused_by_name() {
 }
 
 #[test]
+fn a_refusal_says_the_id_of_the_cluster_to_the_hosts_of_its_nodes_alone() {
+    let other = Hello { cluster_id: "other".into(), ..hello() };
+    let near = Alone::knows_node_2();
+    let (_, welcome) = near.greet(&other);
+    assert_eq!(welcome.cluster_id, "c");
+    assert!(welcome.refusal.contains("this one of cluster c"), "{}", welcome.refusal);
+    let far = Alone::start(vec![Peer { node: 2, host: "127.0.0.9".into(), port: 1 }]);
+    for hello in [&other, &Hello { node: 3, ..hello() }, &Hello { to: 4, ..other.clone() }] {
+        let (_, welcome) = far.greet(hello);
+        assert_eq!(welcome.cluster_id, "");
+        assert!(!welcome.refusal.is_empty() && !welcome.refusal.contains("cluster c"), "{}", welcome.refusal);
+    }
+    // Who knows the id is taken, and keeps the place against who comes from the same elsewhere.
+    let (_kept, welcome) = far.greet(&hello());
+    assert_eq!(welcome.refusal, "");
+    let (_, welcome) = far.greet(&Hello { generation: 9, ..hello() });
+    assert!(welcome.refusal.contains("has a link that lives"), "{}", welcome.refusal);
+}
+
+#[test]
 fn garbage_ends_a_link_and_nothing_else() {
     let node = Alone::knows_node_2();
     let mut random = Random(7);

@@ -123,6 +123,8 @@ pub(crate) struct Attached {
     appends: Appends,
     syncs: Syncs,
     stopped: AtomicBool,
+    /// That a file was cut has been said.
+    is_cut: AtomicBool,
     own: Weak<Attached>,
 }
 
@@ -205,6 +207,7 @@ impl Attached {
             appends: Appends::default(),
             syncs: Syncs::default(),
             stopped: AtomicBool::new(false),
+            is_cut: AtomicBool::new(false),
             own: own.clone(),
         });
         attached.find_producers(producer_expiration_ms);
@@ -265,28 +268,46 @@ impl Attached {
         self.started.elapsed().as_millis() as u64
     }
 
-    /// Fails once the broker stops.
+    /// Fails once the broker stops, or another process has cut the control file: then what the queue has said before this call of its
+    /// ends is not true.
     ///
     /// # Errors
-    /// UNKNOWN_TOPIC_OR_PARTITION.
+    /// UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR.
     pub(crate) fn check_served(&self) -> Result<(), ErrorCode> {
-        match self.stopped.load(Ordering::Acquire) {
-            true => Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
-            false => Ok(()),
+        if self.stopped.load(Ordering::Acquire) {
+            return Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+        }
+        self.serving.check_whole().map_err(|error| {
+            self.note_cut(&error);
+            ErrorCode::KAFKA_STORAGE_ERROR
+        })
+    }
+
+    /// Says once that a file of the queue was cut.
+    fn note_cut(&self, error: &QueueError) {
+        if !self.is_cut.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                topic = %self.topic,
+                "{error}; until this broker starts again, clients of this topic are refused, and those of others are served"
+            );
         }
     }
 
     /// Where it begins and ends now. What is published may be read: there is one replica.
-    pub(crate) fn ends(&self) -> Ends {
+    ///
+    /// # Errors
+    /// As [`Attached::check_served`].
+    pub(crate) fn ends(&self) -> Result<Ends, ErrorCode> {
         let ends = self.queue().ends();
-        Ends {
+        self.check_served()?;
+        Ok(Ends {
             log_start: ends.start,
             local_log_start: ends.start,
             log_end: ends.next,
             durable_end: ends.synced.min(ends.next),
             high_watermark: ends.next,
             last_stable: ends.next,
-        }
+        })
     }
 
     /// The leader epoch of the message at an offset.
@@ -296,17 +317,20 @@ impl Attached {
     }
 
     /// The largest epoch up to the given one, and where it ends.
-    pub(crate) fn end_of_epoch(&self, epoch: LeaderEpoch) -> EpochEnd {
+    ///
+    /// # Errors
+    /// As [`Attached::check_served`].
+    pub(crate) fn end_of_epoch(&self, epoch: LeaderEpoch) -> Result<EpochEnd, ErrorCode> {
         let at = self.leader_epochs.partition_point(|(known, _)| *known <= epoch);
         if epoch > self.leader_epoch {
-            return EpochEnd::UNKNOWN;
+            return Ok(EpochEnd::UNKNOWN);
         }
         let known = at.checked_sub(1).and_then(|at| self.leader_epochs.get(at));
         let end_offset = match self.leader_epochs.get(at) {
             Some((_, start)) => *start,
-            None => self.queue().ends().next,
+            None => self.ends()?.log_end,
         };
-        known.map_or(EpochEnd::UNKNOWN, |(epoch, _)| EpochEnd { epoch: *epoch, end_offset })
+        Ok(known.map_or(EpochEnd::UNKNOWN, |(epoch, _)| EpochEnd { epoch: *epoch, end_offset }))
     }
 
     /// Bytes of all segments, and how many they are.
@@ -329,6 +353,7 @@ impl Attached {
             Some(timestamp) => self.queue().first_at(timestamp),
             None => self.queue().newest_timestamp(),
         };
+        self.check_served()?;
         found.map_err(|error| {
             tracing::error!(topic = %self.topic, "a search by time failed: {error}");
             ErrorCode::KAFKA_STORAGE_ERROR
@@ -389,7 +414,12 @@ impl Attached {
         if let Some(duplicate) = producers.judge(prepared, log_start_offset)? {
             return Ok(AppendOutcome::of(duplicate, self.leader_epoch));
         }
-        let base_offset = locked.append(prepared.header(), batch).map_err(QueueRefusal::of)?;
+        let base_offset = locked.append(prepared.header(), batch).map_err(|error| {
+            if let QueueError::Cut { .. } = &error {
+                self.note_cut(&error);
+            }
+            QueueRefusal::of(error)
+        })?;
         let last_offset = base_offset + prepared.offsets() - 1;
         producers.record(prepared, last_offset, self.mono_ms());
         let appended = Appended {
@@ -437,8 +467,8 @@ impl Attached {
     /// OFFSET_OUT_OF_RANGE beyond the end, POLICY_VIOLATION before what a named tailer has not read where the queue keeps that,
     /// REQUEST_TIMED_OUT while a local writer has the lock.
     pub(crate) fn delete_before(&self, offset: i64, on_durable: Durable) -> Result<i64, ErrorCode> {
-        self.check_served()?;
         let ends = self.queue().ends();
+        self.check_served()?;
         let offset = if offset == -1 { ends.next } else { offset };
         if !(0..=ends.next).contains(&offset) {
             return Err(ErrorCode::OFFSET_OUT_OF_RANGE);
@@ -474,6 +504,7 @@ impl Attached {
     /// Plans a read. A range at the end of the queue is checked here, others where waiting is allowed.
     pub(crate) fn read(&self, request: &PartitionRead) -> Result<ReadPlan, ErrorCode> {
         let ends = self.queue().ends();
+        self.check_served()?;
         if !(ends.start..=ends.next).contains(&request.offset) {
             return Err(ErrorCode::OFFSET_OUT_OF_RANGE);
         }
@@ -521,6 +552,7 @@ impl Attached {
             let located = match self.serving.locate(wanted.offset) {
                 Ok(located) => located,
                 Err(QueueError::OutOfRange { offset, start, end }) => {
+                    self.serving.check_whole().map_err(|error| self.unreadable(io::Error::other(error)))?;
                     return Err(ReadError::OffsetOutOfRange { offset, log_start: start, log_end: end });
                 }
                 Err(error) => return Err(self.unreadable(io::Error::other(error))),
@@ -620,6 +652,10 @@ impl Attached {
         }
         drop(waits);
         synced.into_iter().for_each(|(_, durable)| durable.done(Ok(())));
+        if let Err(error) = self.serving.check_whole() {
+            self.note_cut(&error);
+            self.fail_waits();
+        }
     }
 
     /// Calls back when the queue is synced up to `upto`.
@@ -747,7 +783,7 @@ impl Attached {
             let writing = self.writing.lock();
             (writing.producers.snapshot(), self.queue().ends().next)
         };
-        if self.queue().ends().synced < end {
+        if self.queue().ends().synced < end || self.serving.check_whole().is_err() {
             return Ok(());
         }
         let path = self.queue().directory().join(format!("{end:020}.snapshot"));

@@ -1,5 +1,5 @@
-//! What has to be done now and then: retention, rolling by age, expiry, due syncs, checkpoints, removal of what was
-//! deleted. One thread, since all of it may wait for the disk.
+//! What has to be done now and then: retention, rolling by age, expiry, due syncs, checkpoints, journals that have grown, removal
+//! of what was deleted. One thread, since all of it may wait for the disk.
 
 use std::io;
 use std::sync::Arc;
@@ -130,6 +130,9 @@ impl Rounds {
         }
         partitions.iter().for_each(|partition| partition.flush_if_due(mono_ms));
         partitions.iter().for_each(|partition| write_epochs(partition));
+        if let Some(cluster) = &broker.cluster {
+            cluster.journals.rewrite_grown();
+        }
         broker.controller.snapshot_if_due(&broker.clock, &broker.config().metadata_log);
         if self.maintain.is_due() {
             partitions.iter().for_each(|partition| maintain(broker, partition));

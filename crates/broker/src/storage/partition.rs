@@ -342,7 +342,7 @@ impl Partition {
     ) -> Result<EpochEnd, ErrorCode> {
         if let Some(queue) = &self.attached {
             self.lead(current_leader_epoch)?;
-            return Ok(queue.end_of_epoch(epoch));
+            return queue.end_of_epoch(epoch);
         }
         let mut state = self.lock();
         let leader_epoch = state.lead(current_leader_epoch)?;
@@ -575,7 +575,7 @@ impl Partition {
     /// That of [`NoLog`].
     pub(crate) fn ends(&self) -> Result<Ends, ErrorCode> {
         if let Some(queue) = &self.attached {
-            return queue.check_served().map(|()| queue.ends());
+            return queue.ends();
         }
         Ok(self.lock().log()?.ends())
     }
@@ -716,10 +716,10 @@ impl Partition {
         if let Some(waiter) = waiter {
             queue.register(waiter);
         }
-        let ends = queue.ends();
+        let ends = queue.ends()?;
         let epoch = request.last_fetched_epoch;
         if epoch.is_known() {
-            let end = queue.end_of_epoch(epoch);
+            let end = queue.end_of_epoch(epoch)?;
             if !end.epoch.is_known() {
                 return Err(ErrorCode::OFFSET_OUT_OF_RANGE);
             }

@@ -62,6 +62,25 @@ impl Journals {
     }
 }
 
+impl Journals {
+    /// Writes those anew that have grown. Blocks on the disk; who appends to them meanwhile does not wait for that.
+    pub(crate) fn rewrite_grown(&self) {
+        let journals: Vec<_> = self.0.lock().values().cloned().collect();
+        for journal in journals {
+            if !journal.lock().rewrite_due() {
+                continue;
+            }
+            let Err(error) = Journal::rewrite_beside_others(&journal) else { continue };
+            match journal.lock().has_failed() {
+                true => tracing::error!("{error}"),
+                false => tracing::warn!(
+                    "{error}; it goes on as it was, and is written anew when it has grown further"
+                ),
+            }
+        }
+    }
+}
+
 /// What a replica is opened with.
 pub(crate) struct OpenReplica<'a> {
     pub(crate) dir: &'a Arc<LogDir>,

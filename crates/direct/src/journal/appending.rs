@@ -101,7 +101,8 @@ fn check_size(bytes: usize) -> Result<()> {
 impl Journal {
     /// Appends an event and returns its offset when it is on the disk. Many appends at a time share a sync.
     ///
-    /// When the future is dropped, the event may be in the journal all the same.
+    /// When the future is dropped, the event may be in the journal all the same. While the process has no descriptor or no memory for a
+    /// sync, appends wait.
     ///
     /// # Errors
     /// [`DirectError::TooLarge`], [`DirectError::Queue`] if the disk is full, then it is not in the journal;

@@ -1,10 +1,10 @@
-//! Where a subscription is kept: a file beside the journal, and, in the terms of the queue, a named tailer, whose position its
-//! retention may wait for.
+//! Where a subscription is kept: a file beside the journal, and, in the terms of the queue, the position of a named tailer, which its
+//! retention may wait for. Neither takes a descriptor while nothing is written.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use mainstem_queue::{Queue, Start, Tailer, file_of_name, name_of_file};
+use mainstem_queue::{Bookmark, Queue, file_of_name, name_of_file};
 
 use crate::error::{DirectError, Result};
 use crate::kept::{KeptFile, Syncing};
@@ -41,8 +41,8 @@ pub(crate) trait Keeper: std::fmt::Debug + Send {
 pub(super) struct BesideJournal {
     file: KeptFile,
     queue: Queue,
-    /// None once the consumer was forgotten.
-    tailer: Option<Tailer>,
+    /// Has retention wait.
+    bookmark: Bookmark,
     name: String,
 }
 
@@ -53,15 +53,8 @@ impl BesideJournal {
         let folder = path.parent().expect("it has one");
         std::fs::create_dir_all(folder).map_err(|error| DirectError::io("making", folder, error))?;
         let (file, kept) = KeptFile::open(&path)?;
-        let (queue, tailer, name) = (queue.clone(), Some(queue.tailer(name)?), name.to_owned());
-        Ok((BesideJournal { file, queue, tailer, name }, kept))
-    }
-
-    /// Has retention wait for it no longer.
-    fn remove_tailer(&mut self) -> Result<()> {
-        self.tailer = None;
-        self.queue.remove_tailer(&self.name)?;
-        Ok(())
+        let (queue, bookmark, name) = (queue.clone(), queue.bookmark(name)?, name.to_owned());
+        Ok((BesideJournal { file, queue, bookmark, name }, kept))
     }
 
     /// Where.
@@ -76,10 +69,7 @@ impl Keeper for BesideJournal {
     }
 
     fn seek(&mut self, offset: i64) {
-        if let Some(tailer) = &mut self.tailer {
-            // Retention may have been faster: then the session finds that out.
-            let _ = tailer.seek(Start::Offset(offset));
-        }
+        self.bookmark.move_to(offset);
     }
 
     fn to_sync(&self) -> Option<Syncing> {
@@ -98,7 +88,7 @@ impl Keeper for BesideJournal {
             deleted => deleted.map_err(|error| DirectError::io("deleting", path, error))?,
         }
         let forgotten = sync_names(&self.queue, path);
-        forgotten.and_then(|()| self.remove_tailer()).unwrap_or_else(|error| {
+        forgotten.and_then(|()| Ok(self.bookmark.remove()?)).unwrap_or_else(|error| {
             tracing::error!("consumer {} is forgotten, and not all of it is gone: {error}", self.name);
         });
         Ok(())

@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mainstem_queue::{Appender, Options, Queue, QueueError, Start, Wait, verify};
+use mainstem_records::{Batch, BatchBuilder, BatchOptions};
 
 /// Depth asks for more by it; see CONTRIBUTING.md.
 fn kills() -> u32 {
@@ -114,6 +115,11 @@ fn the_child() {
         "unordered" => sleep_without_membarrier(&directory),
         "open" => stop_while_opening(&directory),
         "look on" => read_as_another_user(&directory),
+        "cut" => serve_what_is_cut(&directory),
+        "fault" => fault_elsewhere(&directory),
+        "sync without descriptors" => sync_without_descriptors(&directory),
+        "roll without memory" => roll_without_memory(&directory),
+        "roll without descriptors" => roll_without_descriptors(&directory),
         other => panic!("no child does {other}"),
     }
 }
@@ -634,4 +640,212 @@ fn a_full_disk_is_an_error_before_anything_is_written() {
     let appended: u32 = wait_for(&mut filler, "appended ").trim().parse().unwrap();
     assert!((300..1_000).contains(&appended), "{appended}");
     assert!(filler.wait().unwrap().success());
+}
+
+/// Has this process be short of something: what would take more than `most` of it fails until the limit that was there is back.
+fn with_at_most<T>(resource: libc::__rlimit_resource_t, most: u64, run: impl FnOnce() -> T) -> T {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the calls read and write one structure of their type.
+    unsafe {
+        assert_eq!(libc::getrlimit(resource, &raw mut limit), 0);
+        let short = libc::rlimit { rlim_cur: most, ..limit };
+        assert_eq!(libc::setrlimit(resource, &raw const short), 0);
+        let done = run();
+        assert_eq!(libc::setrlimit(resource, &raw const limit), 0);
+        done
+    }
+}
+
+/// Standard input, output and error have the first three, so that no file can be opened.
+fn without_descriptors<T>(run: impl FnOnce() -> T) -> T {
+    with_at_most(libc::RLIMIT_NOFILE, 3, run)
+}
+
+/// A tenth of a segment of [`LARGE`] can be mapped and no more.
+fn without_memory<T>(run: impl FnOnce() -> T) -> T {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+    // SAFETY: a number of the system's.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+    with_at_most(libc::RLIMIT_AS, pages * page + LARGE / 10, run)
+}
+
+/// The size of a segment that two values of [`TWO_THIRDS`] do not fit.
+const LARGE: u64 = 32 << 20;
+const TWO_THIRDS: usize = 20 << 20;
+
+fn lengths(directory: &Path) -> Vec<usize> {
+    let mut reader = Options::new().read_only(true).open(directory).unwrap().reader(Start::Earliest).unwrap();
+    let mut lengths = Vec::new();
+    while let Some(record) = reader.read().unwrap() {
+        lengths.push(record.value.unwrap().len());
+    }
+    lengths
+}
+
+fn files(directory: &Path) -> Vec<(String, u64)> {
+    let file = |entry: io::Result<fs::DirEntry>| {
+        let entry = entry.unwrap();
+        (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len())
+    };
+    let mut files: Vec<_> = fs::read_dir(directory).unwrap().map(file).collect();
+    files.sort_unstable();
+    files
+}
+
+fn sync_without_descriptors(directory: &Path) {
+    let queue = Queue::open(directory).unwrap();
+    queue.append("one").unwrap();
+    let error = without_descriptors(|| queue.sync().unwrap_err());
+    assert!(error.is_shortage(), "{error}");
+    assert_eq!(queue.sync().unwrap(), 1);
+    queue.append("two").unwrap();
+    let ended = without_descriptors(|| queue.sync_every(Duration::from_secs(3_600)).unwrap().finish());
+    assert!(ended.is_err_and(|error| error.is_shortage()));
+    assert_eq!(queue.ends().synced, 1);
+}
+
+/// A segment that cannot be followed by another one takes what fits it, from this process and others.
+fn roll_without_memory(directory: &Path) {
+    let queue = Options::new().segment_bytes(LARGE).open(directory).unwrap();
+    let large = vec![7; TWO_THIRDS];
+    let mut other = queue.appender().unwrap();
+    queue.append(&large).unwrap();
+    other.append("as").unwrap();
+    let before = files(directory);
+    let error = without_memory(|| queue.append(&large).unwrap_err());
+    assert!(error.is_shortage(), "{error}");
+    assert_eq!(files(directory), before);
+    queue.append(&large[..20_000]).unwrap();
+    other.append(&large[..30_000]).unwrap();
+    assert_eq!(lengths(directory), [TWO_THIRDS, 2, 20_000, 30_000]);
+    assert_eq!(queue.append(&large).unwrap(), 4);
+    assert_eq!(lengths(directory), [TWO_THIRDS, 2, 20_000, 30_000, TWO_THIRDS]);
+}
+
+/// The same where the files of the next segment are there already.
+fn roll_without_descriptors(directory: &Path) {
+    let queue = Options::new().segment_bytes(LARGE).open(directory).unwrap();
+    let large = vec![7; TWO_THIRDS];
+    queue.append(&large).unwrap();
+    drop(queue.prepare_ahead().unwrap());
+    let error = without_descriptors(|| queue.append(&large).unwrap_err());
+    assert!(error.is_shortage(), "{error}");
+    let bases: Vec<_> = queue.segments().unwrap().iter().map(|segment| segment.base_offset).collect();
+    assert_eq!((bases, lengths(directory)), (vec![0], vec![TWO_THIRDS]));
+    let log = files(directory).into_iter().find(|(name, _)| name.ends_with("0.log")).unwrap();
+    assert_eq!(log.1, LARGE);
+    queue.append(&large[..20_000]).unwrap();
+    assert_eq!(queue.append(&large).unwrap(), 2);
+    assert_eq!(lengths(directory), [TWO_THIRDS, 20_000, TWO_THIRDS]);
+}
+
+/// Runs a child in a directory of its own, which is to find what it expects.
+fn passes(what: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let status = child(what, dir.path(), "").wait().unwrap();
+    assert!(status.success(), "{what}: {status}");
+}
+
+#[test]
+fn a_sync_that_was_not_made_for_want_of_descriptors_is_no_failed_sync() {
+    passes("sync without descriptors");
+}
+
+#[test]
+fn a_segment_goes_on_where_the_next_one_cannot_be_mapped() {
+    passes("roll without memory");
+}
+
+#[test]
+fn a_segment_goes_on_where_it_cannot_be_closed() {
+    passes("roll without descriptors");
+}
+
+fn batch(values: &[&str]) -> Vec<u8> {
+    let mut builder =
+        BatchBuilder::new(BatchOptions { partition_leader_epoch: 0, ..BatchOptions::default() });
+    for value in values {
+        builder.append(1, None, Some(value.as_bytes()), &[]).unwrap();
+    }
+    let mut bytes = Vec::new();
+    builder.finish(&mut bytes).unwrap();
+    bytes
+}
+
+/// Appends as a broker does.
+fn append_batch(appender: &mut Appender, value: &str) -> Result<i64, QueueError> {
+    let bytes = batch(&[value]);
+    let (batch, _) = Batch::split_first(&bytes).unwrap();
+    let mut locked = appender.try_lock()?.expect("nobody else has the lock");
+    locked.append(bytes.first_chunk().unwrap(), &batch)
+}
+
+fn cut(file: &Path) {
+    fs::File::options().write(true).open(file).unwrap().set_len(0).unwrap();
+}
+
+/// Serves queues of which other processes cut files.
+fn serve_what_is_cut(directory: &Path) {
+    let served = |name: &str| Queue::open(directory.join(name)).unwrap().serve().unwrap();
+    let (sound, log, index, control) = (served("sound"), served("log"), served("index"), served("control"));
+    let mut appenders = [&sound, &log, &index, &control].map(|serving| serving.queue().appender().unwrap());
+    for appender in &mut appenders {
+        assert_eq!(append_batch(appender, "before").unwrap(), 0);
+    }
+    cut(&directory.join("log/00000000000000000000.log"));
+    cut(&directory.join("index/00000000000000000000.index"));
+    cut(&directory.join("control/queue.control"));
+    let large = "x".repeat(5_000);
+    let [of_sound, of_log, of_index, of_control] = &mut appenders;
+    for _ in 0..3 {
+        let error = append_batch(of_log, &large).unwrap_err();
+        assert!(
+            matches!(&error, QueueError::Cut { path } if path.ends_with("00000000000000000000.log")),
+            "{error}"
+        );
+        let error = append_batch(of_control, &large).unwrap_err();
+        assert!(matches!(&error, QueueError::Cut { path } if path.ends_with("queue.control")), "{error}");
+    }
+    // It finds that when it writes an entry.
+    let refused = (0..10).find_map(|_| append_batch(of_index, &large).err()).unwrap();
+    assert!(
+        matches!(&refused, QueueError::Cut { path } if path.ends_with("00000000000000000000.index")),
+        "{refused}"
+    );
+    assert!(control.check_whole().is_err() && log.check_whole().is_ok() && sound.check_whole().is_ok());
+    assert_eq!(log.queue().ends().next, 1);
+    // What is in memory of the cut one is read by nobody as if it were there.
+    assert!(log.queue().reader(Start::Earliest).unwrap().read().is_err());
+    assert_eq!(append_batch(of_sound, &large).unwrap(), 1);
+    assert_eq!(lengths(&directory.join("sound")), [6, 5_000]);
+}
+
+/// A file that is not a queue's is mapped, and cut.
+fn fault_elsewhere(directory: &Path) {
+    let _serving = Queue::open(directory.join("queue")).unwrap().serve().unwrap();
+    let path = directory.join("other");
+    fs::write(&path, [7; 4096]).unwrap();
+    let file = fs::File::open(&path).unwrap();
+    // SAFETY: a new mapping, of which one byte is read.
+    unsafe {
+        let mapped =
+            libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
+        assert_ne!(mapped, libc::MAP_FAILED);
+        cut(&path);
+        std::ptr::read_volatile(mapped.cast::<u8>());
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_costs_its_queue_and_not_the_process_that_serves_it() {
+    passes("cut");
+}
+
+#[test]
+fn a_fault_that_is_not_of_a_queue_ends_the_process_as_it_would_have() {
+    use std::os::unix::process::ExitStatusExt;
+    let dir = tempfile::tempdir().unwrap();
+    let status = child("fault", dir.path(), "").wait().unwrap();
+    assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}");
 }

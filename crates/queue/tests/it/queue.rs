@@ -735,6 +735,29 @@ fn repair_cuts_at_the_first_damage_and_not_under_others() {
 }
 
 #[test]
+fn repair_ends_the_doubt_that_a_failed_sync_leaves() {
+    /// The place of the word in the control file, as docs/format.md has it.
+    const SYNC_FAILED: u64 = 4096 + 272;
+    let dir = Dir::new();
+    let queue = dir.small();
+    fill(&queue, 0..300, |number| format!("{number} {}", "y".repeat(400)));
+    queue.sync().unwrap();
+    fill(&queue, 300..900, |number| format!("{number} {}", "y".repeat(400)));
+    overwrite(&dir.path().join("queue.control"), SYNC_FAILED, &[1]);
+    let error = queue.sync().unwrap_err();
+    assert!(matches!(error, QueueError::SyncFailed { synced: 300, .. }), "{error}");
+    assert!(error.to_string().contains("`mainstem queue repair`"), "{error}");
+    let before = values(queue.reader(Start::Earliest).unwrap());
+    drop(queue);
+    let repaired = repair(dir.path(), &Options::new()).unwrap();
+    assert_eq!((repaired.next_offset, repaired.lost, repaired.control_rebuilt), (900, 0, false));
+    let queue = dir.small();
+    assert_eq!(queue.append("goes on").unwrap(), 900);
+    assert_eq!(queue.sync().unwrap(), 901);
+    assert_eq!(values(queue.reader(Start::Earliest).unwrap())[..900], before);
+}
+
+#[test]
 fn a_reader_of_what_is_synced_waits_for_the_sync() {
     let dir = Dir::new();
     let queue = dir.small();

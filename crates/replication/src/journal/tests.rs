@@ -1,30 +1,31 @@
+use super::watched::Watched;
 use super::*;
 use crate::group::{Configuration, ReplicaId};
 use mainstem_log::sim::{Random, SimStorage};
 use proptest::prelude::*;
 
-const DIR: &str = "/data";
+pub(super) const DIR: &str = "/data";
 
-fn group(partition: i32) -> GroupId {
+pub(super) fn group(partition: i32) -> GroupId {
     GroupId { topic_id: [7; 16], partition }
 }
 
-fn entry(index: u64, term: u64, offset: i64) -> Frame {
+pub(super) fn entry(index: u64, term: u64, offset: i64) -> Frame {
     Frame::Entry(InternalEntry { index, term, offset, kind: EntryKind::NoOp, data: Vec::new() })
 }
 
-fn vote(term: u64) -> Frame {
+pub(super) fn vote(term: u64) -> Frame {
     Frame::Vote(Vote { term, candidate: Some(ReplicaId::new(1, 1)) })
 }
 
-fn disk() -> SimStorage {
+pub(super) fn disk() -> SimStorage {
     let storage = SimStorage::new();
     storage.create_dir(Path::new(DIR)).unwrap();
     storage.sync_dir(Path::new("/")).unwrap();
     storage
 }
 
-fn open(storage: &SimStorage) -> Journal {
+pub(super) fn open(storage: &SimStorage) -> Journal {
     Journal::open(Arc::new(storage.clone()), Path::new(DIR)).unwrap().0
 }
 
@@ -273,6 +274,40 @@ fn damage_to_synced_frames_is_no_torn_write() {
     check(8 + 128 + 20, true, Some(2));
     check(8 + 64 + 20, false, Some(1));
     check(8 + 20, false, Some(0));
+}
+
+/// The journal goes on as it was, and is written anew when the shortage is over.
+#[test]
+fn a_rewrite_without_descriptors_or_memory_leaves_the_journal_in_use() {
+    const SHORTAGES: [i32; 3] = [24, 23, 12];
+    for (step, code) in
+        ["open", "rename", "sync_dir"].into_iter().flat_map(|step| SHORTAGES.map(|code| (step, code)))
+    {
+        for seed in 0..10 {
+            let disk = disk();
+            let watched = Watched::new(&disk);
+            let (mut journal, _) = Journal::open(Arc::new(watched.clone()), Path::new(DIR)).unwrap();
+            journal.append(group(0), &[vote(2)]).unwrap();
+            watched
+                .ask(move |one| if one == step { Err(io::Error::from_raw_os_error(code)) } else { Ok(()) });
+            let error = journal.rewrite().unwrap_err();
+            assert!(!journal.has_failed(), "{step}: {error}");
+            assert!(!journal.rewrite_due(), "it asks again when it has grown");
+            journal.append(group(0), &[vote(3)]).unwrap();
+            journal.sync().unwrap();
+            journal.check();
+            if seed > 4 {
+                watched.ask_no_more();
+                journal.rewrite().unwrap();
+                journal.append(group(0), &[vote(4)]).unwrap();
+                journal.sync().unwrap();
+                journal.check();
+            }
+            disk.power_cut(&mut Random::new(seed));
+            let term = open(&disk).group(group(0)).unwrap().vote.term;
+            assert_eq!(term, if seed > 4 { 4 } else { 3 }, "{step} {code} {seed}");
+        }
+    }
 }
 
 #[test]

@@ -88,7 +88,7 @@ impl Partition {
     /// together, and closing each finds nothing left to wait for.
     pub(crate) fn prepare_close(&self, synced: Durable) {
         if let Some(queue) = &self.attached {
-            return queue.when_durable(queue.ends().log_end, synced);
+            return queue.when_durable(queue.queue().ends().next, synced);
         }
         let mut state = self.lock();
         let Ok(stored) = &mut state.log else {

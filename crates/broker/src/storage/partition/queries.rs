@@ -45,7 +45,7 @@ impl Partition {
     pub(crate) fn extent(&self) -> Result<Extent, ErrorCode> {
         if let Some(queue) = &self.attached {
             let (bytes, segments) = queue.size();
-            return Ok(Extent { dir: None, bytes, segments, ends: queue.ends() });
+            return Ok(Extent { dir: None, bytes, segments, ends: queue.ends()? });
         }
         self.with_log(|log| Extent {
             dir: Some(log.dir().clone()),

@@ -770,7 +770,7 @@ impl Partition {
                 let log = member.replica.log_mut();
                 let moved = log.flushed(upto).then(|| log.dir().clone());
                 if let Some(upto) = journal_upto {
-                    note_synced(&member.replica, upto);
+                    member.replica.journal().lock().synced(upto);
                 }
                 member.replica.persisted();
                 let mut aftermath = self.drive_locked(replication, &mut state);
@@ -835,17 +835,6 @@ impl Partition {
         {
             tracing::error!(topic = %self.topic, partition = self.index, "{error}");
         }
-    }
-}
-
-/// The journal was synced; where it has grown, it is written anew.
-fn note_synced(replica: &Replica, upto: u64) {
-    let mut journal = replica.journal().lock();
-    journal.synced(upto);
-    if journal.rewrite_due()
-        && let Err(error) = journal.rewrite()
-    {
-        tracing::error!("{error}");
     }
 }
 

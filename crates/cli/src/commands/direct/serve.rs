@@ -41,6 +41,8 @@ fn stream(text: &str) -> Result<(String, PathBuf), String> {
 pub(super) async fn run(serve: &Serve) -> Result<()> {
     // What is refused, and why, is in the log alone.
     let _ = crate::logging::to_stderr(false);
+    // Connections and segments take descriptors; consumers that are away take none.
+    mainstem_log::descriptors::raise_descriptor_limit();
     let mut publisher = Publisher::new();
     for (name, directory) in &serve.streams {
         publisher = publisher.stream(&JournalOptions::new().name(name.as_str()).open(directory)?);
