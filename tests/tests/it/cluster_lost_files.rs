@@ -100,7 +100,6 @@ fn check(harm: Harm) {
     cluster.start_node(harmed);
     // These two are a majority: of what neither lacks they elect leaders.
     (0..OTHER_PARTITIONS).for_each(|partition| write(&cluster, &runtime, OTHER, partition, 10));
-    assert!(records(&cluster, behind) + records(&cluster, harmed) < RECORDS as usize * 2);
     cluster.start_node(leads);
     runtime.block_on(cluster.wait_until_in_sync(TOPIC));
     for node in cluster.ids() {
