@@ -34,6 +34,7 @@ pub(crate) mod forward;
 pub(crate) mod founding;
 pub(crate) mod leaders;
 mod members;
+mod out_of_sync;
 mod registration;
 
 use calls::{Answered, Ask, Led, encode};
@@ -255,20 +256,28 @@ impl Cluster {
         if broker.controller.leader(self.own).is_none() {
             return Err(self.missing_majority());
         }
-        let others = self.quorum.ids().filter(|id| *id != self.own && self.is_reachable(*id)).count();
+        let is_there =
+            |node: i32| node != self.own && self.is_reachable(node) && !self.links.out_of_sync.has_node(node);
+        let others = self.quorum.ids().filter(|id| is_there(*id)).count();
         if !suffice(others, self.quorum.voters.len(), 1) {
             return Err(format!("the metadata have only {others} other nodes that can be reached"));
         }
+        let image = broker.controller.image();
         for topic in broker.topics.all() {
-            for partition in topic.partitions.iter().filter(|partition| partition.is_replicated()) {
-                let name = format!("{}-{}", topic.name, partition.index);
-                let Some(leader) = self.leader_of((topic.id, partition.index), Some(partition)) else {
+            let known = image.topic_by_id(topic.id).map_or(&[][..], |known| &known.partitions);
+            // Also where this node's own replica is not in use: of those that are, most have to stay.
+            let own = topic.partitions.iter().zip(known);
+            let own = own.filter(|(_, known)| known.replicas.len() > 1 && known.replicas.contains(&self.own));
+            for (partition, known) in own {
+                let (name, key) =
+                    (format!("{}-{}", topic.name, partition.index), (topic.id, partition.index));
+                let Some(leader) = self.leader_of(key, Some(partition)) else {
                     return Err(format!("partition {name} has no leader"));
                 };
-                let others =
-                    leader.isr.iter().filter(|node| **node != self.own && self.is_reachable(**node)).count();
+                let is_in_sync = |node: &&i32| is_there(**node) && self.may_be_in_sync(key, **node);
+                let others = leader.isr.iter().filter(is_in_sync).count();
                 let wanted = usize::try_from(partition.settings().min_insync_replicas).unwrap_or(1);
-                let replicas = partition.replica_count();
+                let replicas = known.replicas.len();
                 if !suffice(others, replicas, wanted) {
                     return Err(format!("partition {name} has only {others} other replicas in sync"));
                 }
@@ -581,6 +590,8 @@ impl Cluster {
     fn look_at_followers(&self, broker: &Arc<Broker>, state: &mut Roles) {
         let is_served = |id: &Uuid| broker.topics.by_id(id).is_some();
         state.led.retain(|(topic, _), _| is_served(topic));
+        self.look_at_nodes(broker);
+        self.tell_out_of_sync(broker, &mut state.said);
         self.leaders.retain(is_served);
         self.unnoted.retain(is_served);
         let ids: Vec<_> = state.led.keys().copied().collect();
@@ -611,6 +622,7 @@ impl Cluster {
             // What was said last may have been heard before what was said first.
             state.refreshed = Instant::now();
             state.told.lock().clear();
+            state.said.say_again();
         }
         state.told.lock().retain(|node| connected.contains(node));
         for node in connected {
@@ -661,6 +673,8 @@ struct Roles {
     told: Arc<Mutex<BTreeSet<i32>>>,
     /// When all were told everything again.
     refreshed: Instant,
+    /// What they were told of this node's own replicas.
+    said: out_of_sync::Said,
 }
 
 impl Roles {
@@ -671,6 +685,7 @@ impl Roles {
             news: Vec::new(),
             told: Arc::default(),
             refreshed: Instant::now(),
+            said: out_of_sync::Said::default(),
         }
     }
 }

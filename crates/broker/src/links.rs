@@ -18,6 +18,7 @@ pub(crate) mod channel;
 mod dial;
 mod gate;
 mod hello;
+mod out_of_sync;
 mod outbox;
 mod throttle;
 
@@ -42,6 +43,7 @@ use crate::storage::partition::{EarlierTicks, Partition, Pulse, is_append};
 use crate::supervised;
 use accept::Incoming;
 use calls::{Callers, OnAnswer, Serving};
+use out_of_sync::OutOfSync;
 use outbox::{Item, Outbox};
 use throttle::Throttle;
 pub(crate) use throttle::{CATCH_UP_RATE, Rates};
@@ -115,6 +117,8 @@ pub(crate) struct Links {
     groups: RwLock<Groups>,
     /// Of all partitions that are registered.
     pub(crate) earlier_ticks: Arc<EarlierTicks>,
+    /// Replicas that cannot be in sync.
+    pub(crate) out_of_sync: OutOfSync,
     handler: OnceLock<Arc<dyn CallHandler>>,
     callers: Callers,
     counters: Counters,
@@ -197,6 +201,7 @@ impl Links {
             peers,
             groups: RwLock::default(),
             earlier_ticks: Arc::default(),
+            out_of_sync: OutOfSync::default(),
             handler: OnceLock::new(),
             callers: Callers::default(),
             counters: Counters::default(),

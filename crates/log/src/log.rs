@@ -156,6 +156,15 @@ impl Log {
         &self.files.dir
     }
 
+    /// Whether an operator has accepted that something of it is gone, by an empty file `accept-loss` in its directory. That counts once:
+    /// the file is gone for good on return. Blocks on the disk.
+    ///
+    /// # Errors
+    /// When the file cannot be looked for or removed.
+    pub fn takes_accepted_loss(&self) -> Result<bool, LogError> {
+        self.dir.takes_acceptance(&self.files.dir)
+    }
+
     /// The log directory that it is in.
     pub fn dir(&self) -> &Arc<LogDir> {
         &self.dir

@@ -80,11 +80,11 @@ pub enum MessageError {
     /// The batches are not those that its entries speak of.
     #[error("the batches of an append are not those of its entries: {0}")]
     Batches(&'static str),
-    /// A leader speaks of committed entries that this replica does not have, or has otherwise.
+    /// A leader has other entries in the place of committed ones.
     #[error(
-        "a leader counts on committed entries that are not here: this replica's directory was lost or replaced. Mount the disk with \
-         the directory that this node had, and start it again; where it is gone for good, the other replicas go on without this one \
-         until the topic is deleted and created again"
+        "a leader has other entries in the place of committed ones that are here: the replicas that elected it have lost them. This \
+         one keeps what it has and takes part in nothing. Mount the disks with the directories that the other nodes had, and start \
+         them again; where those are gone for good, copy what is here, then delete the topic and create it again"
     )]
     LostPromise,
     /// A snapshot is offered of which it is not said what it is.
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn what_is_advised_can_be_done_in_this_release() {
         for said in [MessageError::LostPromise.to_string(), ReplicaError::Unknown.to_string()] {
-            assert!(said.contains("that this node had") && said.contains("create"), "{said}");
+            assert!(said.contains("had") && said.contains("create"), "{said}");
             assert!(!said.contains("as a new one"), "{said}");
         }
     }

@@ -8,7 +8,7 @@
 //! The term of an entry needs no batch: a leader's first entry is a no-op, so no-ops are where terms begin.
 
 use crate::error::ReplicaError;
-use crate::journal::{EntryKind, GroupState, InternalEntry, Mark, Start};
+use crate::journal::{EntryKind, GroupState, InternalEntry, Mark, Promised, Start};
 use mainstem_log::Log;
 use mainstem_log::dir::LastStop;
 use mainstem_records::LeaderEpoch;
@@ -66,8 +66,13 @@ fn is_explained_by_power_cut(log: &Log) -> bool {
 impl EntryIndex {
     /// Counts the entries of a log that was just recovered. What the journal has of entries behind the log end goes, and
     /// so do batches of a term whose beginning it does not have: their index is not known, and nobody was promised them.
-    /// Blocks on the disk.
-    pub fn open(state: &GroupState, log: &mut Log, mono_ms: u64) -> Result<EntryIndex, ReplicaError> {
+    /// `promised` is what its replica had, if that is known: less is then noticed, and no reason not to count. Blocks on the disk.
+    pub fn open(
+        state: &GroupState,
+        promised: Option<Promised>,
+        log: &mut Log,
+        mono_ms: u64,
+    ) -> Result<EntryIndex, ReplicaError> {
         let mut index = EntryIndex {
             start: state.start,
             internal: state.entries.clone(),
@@ -76,8 +81,14 @@ impl EntryIndex {
             last: state.start.index,
             end_offset: state.start.offset,
         };
-        if log.ends().log_end < index.start.offset {
-            let (end, start) = (log.ends().log_end, index.start.offset);
+        let (end, start) = (log.ends().log_end, index.start.offset);
+        let has_others = state.configuration.voters.len() > 1;
+        if end < start && has_others && promised.is_some() {
+            // What precedes the start was deleted, and what follows is known to be lacking.
+            let partition = log.partition();
+            tracing::warn!(%partition, end, start, "the log ends before its entries begin: it begins with them");
+            log.truncate_fully_and_start_at(start, mono_ms)?;
+        } else if end < start {
             return Err(ReplicaError::Damaged(format!("the log ends at {end}, before its start {start}")));
         }
         index.forget_behind(log.ends().log_end);
@@ -87,8 +98,8 @@ impl EntryIndex {
         }
         // What is deleted and still there may be what another replica lacks.
         index.follow_log_start(log.first_base_offset());
-        if state.configuration.voters.len() > 1 {
-            index.end_where_entries_do(log, mono_ms)?;
+        if has_others {
+            index.end_where_entries_do(promised, log, mono_ms)?;
         }
         index.count(log)?;
         Ok(index)
@@ -128,10 +139,18 @@ impl EntryIndex {
 
     /// An empty log that begins behind the last entry which is known goes back there: its end was lost in a power cut, and with
     /// it the entries up to the log start, which was noted all the same. The others have them. Where records were known to be durable
-    /// up to the log end, it is another log that has gone: nothing explains that, and it is not believed.
-    fn end_where_entries_do(&self, log: &mut Log, mono_ms: u64) -> Result<(), ReplicaError> {
-        let (ends, offset) = (log.ends(), self.anchor(u64::MAX).offset);
-        if log.size() == 0 && offset < ends.log_end && is_explained_by_power_cut(log) {
+    /// up to the log end, it is another log that has gone: that is believed only where what the replica had promised says so.
+    fn end_where_entries_do(
+        &self,
+        promised: Option<Promised>,
+        log: &mut Log,
+        mono_ms: u64,
+    ) -> Result<(), ReplicaError> {
+        let (ends, anchor) = (log.ends(), self.anchor(u64::MAX));
+        let (last, offset) = (anchor.next_index - 1, anchor.offset);
+        let is_known_loss =
+            promised.is_some_and(|promised| !promised.is_kept_by(self.term(last).unwrap_or(0), last));
+        if log.size() == 0 && offset < ends.log_end && (is_explained_by_power_cut(log) || is_known_loss) {
             let (partition, log_start) = (log.partition(), ends.log_start);
             tracing::warn!(%partition, log_start, offset, "the log is empty and begins behind its entries: it begins with them");
             log.truncate_fully_and_start_at(offset, mono_ms)?;

@@ -13,6 +13,7 @@
 //! room is taken back, and the journal goes on as it was; any other failure ends its use until the next start.
 
 mod frame;
+mod promises;
 mod rewrite;
 mod state;
 
@@ -20,6 +21,8 @@ pub use frame::{
     ENTRY_DATA_BYTES_MAX, EntryKind, FRAME_BYTES_MAX, Frame, InternalEntry, Mark, REPLICAS_MAX, Start, Tail,
     Vote,
 };
+pub(crate) use promises::Promise;
+pub use promises::{PROMISES, Promised};
 pub use state::GroupState;
 
 use crate::group::GroupId;
@@ -28,6 +31,7 @@ use mainstem_log::storage::{
     Advice, OpenMode, Storage, StorageFile, is_out_of_space, read_exact_at, replace_file, write_all_at,
 };
 use parking_lot::Mutex;
+use promises::Promises;
 use rewrite::Successor;
 use std::collections::BTreeMap;
 use std::io;
@@ -124,6 +128,8 @@ pub struct Journal {
     /// A thread works on that.
     is_rewriting: bool,
     failed: bool,
+    /// `None`: there was no room for them.
+    promises: Option<Promises>,
 }
 
 impl Journal {
@@ -156,6 +162,7 @@ impl Journal {
             file.set_len(whole).map_err(io_error("cut"))?;
         }
         file.sync_data().map_err(io_error("sync"))?;
+        let promises = Promises::open(&*storage, dir)?;
         let content = content_of(&groups);
         let mut journal = Journal {
             file,
@@ -170,6 +177,7 @@ impl Journal {
             successor: None,
             is_rewriting: false,
             failed: false,
+            promises,
             storage,
             path,
         };
@@ -180,6 +188,40 @@ impl Journal {
     /// What is known of a group; `None`: nothing.
     pub fn group(&self, group: GroupId) -> Option<&GroupState> {
         self.groups.get(&group)
+    }
+
+    /// What the replica of a group had promised when this was opened; `None`: that is not known.
+    pub fn promised(&self, group: GroupId) -> Option<Promised> {
+        self.promises.as_ref()?.found(group)
+    }
+
+    /// The slot for what the replica of a group promises; `None`: there is no room for one.
+    pub(crate) fn promise(&mut self, group: GroupId) -> Option<Promise> {
+        self.promises.as_mut()?.slot(group)
+    }
+
+    /// Gives back the slot of a group that is gone for good.
+    pub fn forget_promise(&mut self, group: GroupId) {
+        if let Some(promises) = &mut self.promises {
+            promises.forget(group);
+        }
+    }
+
+    /// The file of what replicas promise, if it was written since this was asked last. A sync of it, now and then, bounds how much a
+    /// power cut takes of it.
+    pub fn promises_to_sync(&self) -> Option<Arc<dyn StorageFile>> {
+        self.promises.as_ref()?.to_sync()
+    }
+
+    /// As [`Journal::promises_to_sync`], and syncs it: a disk that hangs holds up who calls this, alone.
+    pub fn sync_promises_beside_others(journal: &Mutex<Journal>) -> Result<(), JournalError> {
+        let Some(file) = journal.lock().promises_to_sync() else { return Ok(()) };
+        file.sync_data().map_err(|source| {
+            let mut journal = journal.lock();
+            journal.failed = true;
+            let path = journal.promises.as_ref().map_or_else(PathBuf::new, Promises::path);
+            JournalError::Io { action: "sync", path, source }
+        })
     }
 
     /// All groups, in the order of their ids.

@@ -18,7 +18,9 @@ use crate::error::{LeaderAppendError, MessageError, ReplicaError};
 use crate::group::{Configuration, GroupId, ReplicaId};
 use crate::incoming::Incoming;
 use crate::index::{EntryIndex, Position, term_of};
-use crate::journal::{EntryKind, Frame, GroupState, InternalEntry, Journal, JournalSync, Mark, Start, Vote};
+use crate::journal::{
+    EntryKind, Frame, GroupState, InternalEntry, Journal, JournalSync, Mark, Promise, Start, Vote,
+};
 use crate::lag::Lag;
 use crate::logger::logger;
 use crate::snapshots::SnapshotOffer;
@@ -30,6 +32,7 @@ use mainstem_records::{LeaderEpoch, Scratch};
 use messages::Receiver;
 use offers::begin_log_anew;
 use parking_lot::Mutex;
+use promises::Comparison;
 use raft::eraftpb::{ConfChange, ConfChangeV2, Entry, EntryType, HardState, Message, MessageType};
 use raft::{Config, RaftState, RawNode, StateRole};
 use std::collections::{BTreeMap, VecDeque};
@@ -40,6 +43,7 @@ mod elections;
 mod losses;
 mod messages;
 mod offers;
+mod promises;
 mod rest;
 mod room;
 #[cfg(test)]
@@ -233,6 +237,8 @@ pub struct Replica {
     /// The term in which this replica's vote was split with that of another candidate, for as long as it may ask again early; 0: none.
     split_term: u64,
     losses: Losses,
+    /// Where it notes what it promises; `None`: there was no room for that.
+    promise: Option<Promise>,
 }
 
 impl std::fmt::Debug for Replica {
@@ -268,15 +274,21 @@ impl Replica {
         options: ReplicaOptions,
         now_ms: u64,
     ) -> Result<Replica, ReplicaError> {
-        let state = journal.lock().group(group).cloned().ok_or(ReplicaError::Unknown)?;
+        let mut state = journal.lock().group(group).cloned().ok_or(ReplicaError::Unknown)?;
         let own = state.own.ok_or(ReplicaError::Unknown)?;
+        let promised = journal.lock().promised(group);
+        promises::make_up_for_votes(&journal, group, own, &mut state, promised)?;
+        // What precedes a snapshot is in it.
+        let promised = promised.filter(|_| !state.restoring);
         if state.restoring {
             begin_log_anew(&mut log, group, &journal, state.start, now_ms)?;
         }
         log.hold_high_watermark(options.high_watermark);
-        let index = EntryIndex::open(&state, &mut log, now_ms)?;
+        let index = EntryIndex::open(&state, promised, &mut log, now_ms)?;
         sync_log(&mut log)?;
-        let losses = Losses::of(&log, &state, &options);
+        let Comparison { lacking, lost } = promises::compare(&log, &index, &state, promised)?;
+        let losses = Losses::of(&log, &state, &options, lacking);
+        let promise = journal.lock().promise(group);
         let mut node = new_node(own, &state, index, &log)?;
         node.skip_bcast_commit(!options.broadcast_commit);
         let configuration = state.configuration;
@@ -315,10 +327,13 @@ impl Replica {
             make_way: (0, 0),
             split_term: 0,
             losses,
+            promise,
         };
+        replica.effects.lost.extend(lost);
         replica.choose_election_timeout();
         replica.note_committed()?;
         replica.note_tail();
+        replica.begin_promising()?;
         Ok(replica)
     }
 
@@ -450,7 +465,8 @@ impl Replica {
         if message.get_msg_type() == MessageType::MsgSnapshot {
             return Ok(self.note_offer(&message)?);
         }
-        if self.waits_for_room || self.has_no_room_for(&message) || self.is_for_one_without_doubt(&message) {
+        let is_for_another = self.is_for_one_without_doubt(&message) || self.is_for_one_with_all(&message);
+        if self.waits_for_room || self.has_no_room_for(&message) || is_for_another {
             return Ok(());
         }
         if self.acknowledges_too_much(&message) {
@@ -458,6 +474,7 @@ impl Replica {
             return Ok(());
         }
         let incoming = Incoming::of(&message, offset, batches)?;
+        self.note_what_a_leader_counts_on(&message).or_else(|error| self.make_do(error))?;
         let refusal = match self.allow_for_losses(&mut message, offset) {
             Ok(refusal) => refusal,
             Err(error) => return Ok(self.make_do(error)?),
@@ -501,9 +518,8 @@ impl Replica {
         self.node.store().index.start()
     }
 
-    /// A leader that counts on entries which are not here, or denies committed ones, speaks to a replica that has lost its
-    /// disk and kept its name. The library would end the process. Where `write.caching` counts, or has, a power cut is enough, and
-    /// is allowed for ([`Replica::allow_for_losses`]).
+    /// A leader that denies committed entries was elected by replicas that have lost them. The library would end the process. Where
+    /// `write.caching` counts, or has, a power cut is enough, and is allowed for ([`Replica::allow_for_losses`]).
     fn check_promises(&self, message: &Message) -> Result<(), MessageError> {
         let (store, committed) = (self.node.store(), self.node.raft.raft_log.committed);
         let last = store.index.last();
@@ -724,6 +740,9 @@ impl Replica {
         let offset = entries.offset_behind(index - 1, &self.log)?;
         let offset = offset.ok_or_else(|| ReplicaError::Damaged(format!("no entry precedes {index}")))?;
         assert!(self.appending.is_empty(), "a leader's log is not cut");
+        let term = entries.term(index - 1).unwrap_or(0);
+        self.forget_regained(index);
+        self.lower_promise(Start { index: index - 1, term, offset })?;
         let end = self.log.truncate_suffix(offset, self.now_ms)?;
         assert_eq!(end, offset, "a cut falls between batches");
         frames.push(Frame::Cut { index });
@@ -926,6 +945,9 @@ impl Replica {
             stands: false,
         };
         self.effects.messages.extend(out.into_iter().map(plain));
+        if let Err(error) = self.note_promise() {
+            self.make_do_without_promise(error);
+        }
     }
 
     /// The offset up to which a record is acknowledged to a producer that waits for all: it is committed, and durable

@@ -5,6 +5,8 @@ use crate::world::Stop;
 use mainstem_log::dir::{LogDir, LogDirOptions, NodeIdentity};
 use mainstem_log::flusher::FlushWork;
 use mainstem_log::sim::{Random, SimStorage};
+#[cfg(test)]
+use mainstem_log::storage::{DirEntry, OpenMode, Storage, write_all_at};
 use mainstem_log::{AppendError, Appended, Log, LogConfig, Origin, PartitionIdentity, ReadBound, prepare};
 use mainstem_records::{Batch, LeaderEpoch, Scratch, TimestampType};
 use mainstem_replication::eraftpb::Message;
@@ -37,6 +39,9 @@ const WALL_MS: i64 = 1_000_000;
 const ENTRY_LOG_START: u8 = 1;
 /// A log start that has moved is in the checkpoint after so long.
 const CHECKPOINT_MS: u64 = 20;
+
+/// What replicas have promised is synced at times that are multiples of this.
+const PROMISES_SYNC_MS: u64 = 100;
 
 /// Batches are read in ranges of so many bytes.
 const READ_BYTES: usize = 16 << 10;
@@ -87,6 +92,22 @@ pub(crate) struct Node {
     checkpoint_at_ms: Option<u64>,
     /// What precedes these offsets, by partition, was committed and durable when it ran last: it stays.
     kept_ends: Vec<i64>,
+    /// Files of it were lost: it may lack what it has promised. Nothing else makes it do so.
+    has_lost_files: bool,
+}
+
+/// What is lost of a log.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FileLoss {
+    /// Half of the last segment.
+    Tail,
+    /// The last segment.
+    Segment,
+    /// Bytes of one of the last records.
+    Record,
+    /// All of it.
+    Directory,
 }
 
 /// What is wrong with a disk.
@@ -162,6 +183,7 @@ impl Node {
             deleted: Vec::new(),
             checkpoint_at_ms: None,
             kept_ends: Vec::new(),
+            has_lost_files: false,
         };
         let dir = node.open_dir();
         let (mut journal, _) = Journal::open(Arc::new(node.storage.clone()), dir.path()).expect("a journal");
@@ -212,7 +234,13 @@ impl Node {
                 broadcast_commit: self.seed.is_multiple_of(2),
             };
             let replica = Replica::open(log, group_of(identity), journal.clone(), options, now_ms);
-            replicas.push(replica.expect("the replica opens"));
+            let replica = replica.expect("the replica opens");
+            assert!(
+                !replica.lacks_promised() || self.has_lost_files,
+                "{}: a power cut takes no promise",
+                self.id
+            );
+            replicas.push(replica);
         }
         let applier = self.has_snapshots.then(|| Applier::open(&self.storage, &mut replicas[0]));
         replicas.iter().for_each(Replica::check);
@@ -269,6 +297,40 @@ impl Node {
             let (journal, _) = Journal::open(Arc::new(self.storage.clone()), dir.path()).expect("a journal");
             self.start(dir, journal, now_ms);
         }
+    }
+
+    /// Something of the log of the first partition is gone, while it does not run.
+    #[cfg(test)]
+    pub(crate) fn lose_files(&mut self, loss: FileLoss) {
+        assert!(self.running.is_none());
+        self.has_lost_files = true;
+        let dir = Path::new(DIR).join(self.partitions[0].topic_partition().to_string());
+        let is_written = |entry: &DirEntry| entry.name.ends_with(".log") && entry.len > 0;
+        let mut segments = self.storage.list(&dir).expect("its directory");
+        segments.retain(is_written);
+        segments.sort_by(|one, other| one.name.cmp(&other.name));
+        let Some(last) = segments.last().filter(|_| loss != FileLoss::Directory) else {
+            return self.storage.remove_dir_all(&dir).expect("it is there");
+        };
+        let path = dir.join(&last.name);
+        match loss {
+            FileLoss::Directory => {}
+            FileLoss::Segment => self.storage.remove_file(&path).expect("it is there"),
+            FileLoss::Tail => {
+                let file = self.storage.open(&path, OpenMode::ReadWrite).expect("a segment");
+                file.set_len(last.len / 2).expect("a cut");
+            }
+            FileLoss::Record => {
+                let file = self.storage.open(&path, OpenMode::ReadWrite).expect("a segment");
+                write_all_at(&*file, &[0xFF; 16], last.len.saturating_sub(40)).expect("a write");
+            }
+        }
+    }
+
+    /// Whether it runs and lacks what it has promised.
+    #[cfg(test)]
+    pub(crate) fn lacks_promised(&self) -> bool {
+        self.running.iter().flat_map(|running| &running.replicas).any(Replica::lacks_promised)
     }
 
     /// Its disk has room for so many bytes, until then.
@@ -392,6 +454,15 @@ impl Node {
         let is_synced = running.sync.as_ref().is_some_and(|sync| sync.done_at_ms <= now_ms);
         if is_synced && running.end_sync() {
             self.checkpoint_at_ms.get_or_insert(now_ms + CHECKPOINT_MS);
+        }
+        // Now and then, and not by the disk's queue: what it has had before counts as well.
+        if is_synced
+            && now_ms.is_multiple_of(PROMISES_SYNC_MS)
+            && !self.disk.fails
+            && self.disk.hangs_until_ms <= now_ms
+            && let Some(file) = running.journal.lock().promises_to_sync()
+        {
+            file.sync_data().expect("a disk that works");
         }
         if self.checkpoint_at_ms.take_if(|at_ms| *at_ms <= now_ms).is_some()
             && let Err(error) = running.dir.checkpoints().log_start.commit()

@@ -177,6 +177,58 @@ fn controller(cluster: &Cluster, nodes: &[i32]) -> i32 {
     })
 }
 
+/// Waits until exactly these nodes are in sync in a partition.
+#[track_caller]
+fn await_isr(cluster: &Cluster, runtime: &Runtime, partition: usize, nodes: &[i32]) {
+    let admin = Admin::new(cluster.client());
+    let deadline = Instant::now() + SEEN_MAX;
+    loop {
+        let found = runtime.block_on(admin.topic(TOPIC)).expect("it is there");
+        let isr: BTreeSet<i32> = found.partitions[partition].isr.iter().copied().collect();
+        if isr == nodes.iter().copied().collect() {
+            return;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "partition {partition}: {isr:?}, not {nodes:?}\n{}",
+            cluster.tails()
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A replica may lag for ten minutes. Those of a node that is fenced, and one that its own node cannot use, are gone before.
+#[test]
+fn replicas_that_are_known_to_be_gone_are_out_of_sync_at_once() {
+    let setup = Setup::new("cluster-isr", System::Mainstem)
+        .set("replica.lag.time.max.ms", 600_000)
+        .set("broker.heartbeat.interval.ms", 200)
+        .set("broker.session.timeout.ms", 1_000);
+    let (mut cluster, runtime) = start(setup, &[replicated(2, 3)]);
+    let (all, left, gone) = ([1, 2, 3], [1, 2], 3);
+    for partition in 0..2 {
+        let leader = await_leader(&cluster, &runtime, partition, &all);
+        let sent = connect(&cluster, leader).produce(TOPIC, partition as i32, -1, &batch(&[b"record"]));
+        sent.expect("all are there");
+    }
+    cluster.kill(gone);
+    (0..2).for_each(|partition| await_isr(&cluster, &runtime, partition, &left));
+    left.iter().for_each(|node| await_reason(&cluster, *node, &["only 1 other"]));
+    cluster.start_node(gone);
+    (0..2).for_each(|partition| await_isr(&cluster, &runtime, partition, &all));
+    all.iter().for_each(|node| await_may_stop(&cluster, *node));
+
+    // One of its logs is not what it was left as: that partition alone is offline there.
+    cluster.stop(gone);
+    let mut dirs = cluster.log_dirs(gone).into_iter().map(|dir| dir.join(format!("{TOPIC}-0")));
+    let dir = dirs.find(|dir| dir.exists()).expect("it has a replica");
+    std::fs::remove_file(dir.join("00000000000000000000.log")).expect("it has a segment");
+    cluster.start_node(gone);
+    await_isr(&cluster, &runtime, 1, &all);
+    await_isr(&cluster, &runtime, 0, &left);
+    left.iter().for_each(|node| await_reason(&cluster, *node, &["partition t-0 has only 1 other"]));
+}
+
 #[test]
 fn metrics_and_health_follow_a_node_that_leaves_and_comes_back() {
     let setup = Setup::new("cluster-metrics", System::Mainstem)

@@ -8,6 +8,7 @@ mod cluster_bad_input;
 mod cluster_disks;
 mod cluster_isolation;
 mod cluster_kills;
+mod cluster_lost_files;
 mod cluster_operations;
 mod cluster_security;
 mod cluster_snapshots;

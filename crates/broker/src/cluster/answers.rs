@@ -70,6 +70,10 @@ pub(super) fn answer(broker: &Arc<Broker>, cluster: &Cluster, from: i32, ask: As
             cluster.note_led(from, &led);
             Ok(Answer::Done)
         }
+        Ask::OutOfSync { node, partitions } => {
+            cluster.note_out_of_sync(node, &partitions);
+            Ok(Answer::Done)
+        }
         Ask::Markers(note) => {
             let marker = TransactionMarker {
                 producer_id: ProducerId::new(note.producer_id),

@@ -36,6 +36,8 @@ pub(crate) enum Ask {
     CreateMissing { names: Vec<String>, who: Option<Who> },
     /// Of every node: partitions that the asking node leads.
     Leaders(Vec<Led>),
+    /// Of every node: the asking node's replicas that cannot be in sync, in the place of what it has said before.
+    OutOfSync { node: i32, partitions: Vec<(Id, i32)> },
     /// Of the leader of partitions: write the markers that end a transaction.
     Markers(MarkersNote),
     /// Of the coordinator of a transactional id: whether its transaction may reach partitions.
@@ -55,7 +57,8 @@ impl Ask {
             | Ask::Directories { node, .. }
             | Ask::Online { node, .. }
             | Ask::Cordoned { node, .. }
-            | Ask::Shorter { node, .. } => *node == from,
+            | Ask::Shorter { node, .. }
+            | Ask::OutOfSync { node, .. } => *node == from,
             Ask::CreateMissing { who, .. } | Ask::Transfer { who, .. } => {
                 who.as_ref().is_none_or(|who| who.node == from)
             }

@@ -142,9 +142,19 @@ pub enum ControllerError {
         /// Why.
         error: io::Error,
     },
-    /// A log with records that no journal knows.
+    /// A directory without the journal that it had.
     #[error(
-        "partition {partition} has records, and the journal of its log directory (mainstem.groups) does not know it: this \
+        "{} had a journal of groups (mainstem.groups) that is gone: this node does not know how it voted, nor what it has \
+         acknowledged; put the journal back, or the whole directory from a backup",
+        dir.display()
+    )]
+    JournalLost {
+        /// Which.
+        dir: PathBuf,
+    },
+    /// A log with records, or a replica that has promised some, that no journal knows.
+    #[error(
+        "partition {partition} has or had records, and the journal of its log directory (mainstem.groups) does not know it: this \
          node does not know how it voted; put the journal back, or the whole directory from a backup"
     )]
     JournalMissing {

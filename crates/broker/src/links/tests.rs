@@ -3,7 +3,7 @@
 mod cluster;
 pub(crate) mod leader;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::hello::{Hello, Welcome, read_frame};
 use super::*;
 use crate::settings::TopicSettings;
 use crate::storage::partition::Partition;
-use cluster::{Cluster, Random};
+use cluster::{Cluster, GROUP, Random};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -91,6 +91,47 @@ fn leadership_is_given_away_and_the_old_leader_refuses() {
     assert_eq!(cluster.produce(to, 1), Ok(()));
     assert_eq!(cluster.partition(to).in_sync(), [1, 2, 3]);
     cluster.check(2);
+}
+
+/// No time has to pass: one of a node that the cluster has fenced, and one that its own node says to be out of service.
+#[test]
+fn a_replica_that_is_known_to_be_gone_is_out_of_sync_at_once() {
+    assert!((0..5).any(one_leader_knows_who_is_gone), "leaders change");
+}
+
+fn one_leader_knows_who_is_gone(seed: u64) -> bool {
+    let mut cluster = Cluster::start(40 + seed);
+    let leader = cluster.leader();
+    if cluster.produce(leader, 0).is_err() {
+        return false;
+    }
+    let (partition, links) = (cluster.partition(leader).clone(), cluster.links(leader).clone());
+    let [own, one, other] = [0, 1, 2].map(|more| (leader + more) as i32 % 3 + 1);
+    let mut all = vec![own, one, other];
+    all.sort_unstable();
+    let ids = |set: &[i32]| set.iter().copied().collect::<BTreeSet<_>>();
+    let another = GroupId { topic_id: [9; 16], ..GROUP };
+    // Of fenced nodes, of what another node says of its replicas, and who is left.
+    let cases = [
+        (vec![], vec![], all.clone()),
+        (vec![one, own], vec![], vec![own, other]),
+        (vec![one], vec![another], vec![own, other]),
+        (vec![one], vec![GROUP], vec![own]),
+        (vec![], vec![GROUP], vec![own, one]),
+        (vec![], vec![], all),
+    ];
+    for (fenced, of_other, left) in cases {
+        links.out_of_sync.set_nodes(ids(&fenced));
+        links.out_of_sync.set_replicas(other, of_other.into_iter().collect::<HashSet<_>>());
+        let (in_sync, has_two) = (partition.in_sync(), partition.has_min_insync(2));
+        let is_under_replicated = partition.replication_health().is_under_replicated();
+        if in_sync.is_empty() || !partition.leadership().is_leader {
+            return false;
+        }
+        assert_eq!(ids(&in_sync), ids(&left));
+        assert_eq!((has_two, is_under_replicated), (left.len() >= 2, left.len() < 3));
+    }
+    true
 }
 
 #[test]

@@ -151,6 +151,9 @@ impl Rounds {
         if high_watermark {
             partitions.iter().for_each(|partition| partition.note_high_watermark());
             broker.controller.log().note_high_watermark();
+            if let Some(cluster) = &broker.cluster {
+                cluster.journals.sync_promises();
+            }
         }
         let (recovery, log_start) = (self.recovery_checkpoint.is_due(), self.log_start_checkpoint.is_due());
         for dir in broker.dirs.all().filter(|dir| dir.failure().is_none()) {

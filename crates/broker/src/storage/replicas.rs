@@ -1,13 +1,14 @@
 //! Opening replicas of groups: the journal of a log directory knows which ones it has.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 
 use mainstem_log::dir::LogDir;
-use mainstem_log::meta_properties::GROUPS_FORMAT_VERSION;
+use mainstem_log::meta_properties::{GROUPS_FORMAT_VERSION, MetaProperties};
 use mainstem_log::placement::DirectoryId;
 use mainstem_log::{Log, PartitionIdentity};
-use mainstem_replication::journal::{Frame, Journal, Start};
+use mainstem_replication::journal::{Frame, JOURNAL, Journal, Start};
 use mainstem_replication::{Configuration, GroupId, Replica, ReplicaId, ReplicaOptions};
 use parking_lot::Mutex;
 
@@ -34,9 +35,13 @@ impl Journals {
         if let Some(journal) = journals.get(&dir.directory_id()) {
             return Ok(journal.clone());
         }
-        dir.raise_format(GROUPS_FORMAT_VERSION)
-            .map_err(|error| ControllerError::Format { dir: dir.path().to_owned(), error })?;
+        let failed = |error| ControllerError::Format { dir: dir.path().to_owned(), error };
+        if has_lost_journal(dir).map_err(failed)? {
+            return Err(ControllerError::JournalLost { dir: dir.path().to_owned() });
+        }
+        // The journal first: a directory whose format says that it has one has one.
         let (journal, cut) = Journal::open(dir.storage().clone(), dir.path())?;
+        dir.raise_format(GROUPS_FORMAT_VERSION).map_err(failed)?;
         if cut > 0 {
             tracing::warn!(dir = %dir.path().display(), bytes = cut, "a torn tail of the journal of groups was cut off");
         }
@@ -46,7 +51,28 @@ impl Journals {
     }
 }
 
+/// Whether a directory had a journal and has none any more. A new one would know of no vote and of nothing that was acknowledged.
+fn has_lost_journal(dir: &LogDir) -> io::Result<bool> {
+    let (storage, path) = (&**dir.storage(), dir.path());
+    if storage.exists(&path.join(JOURNAL))? {
+        return Ok(false);
+    }
+    // What is wrong with the file was reported when the directory was opened.
+    let meta = MetaProperties::read(storage, path)?.and_then(Result::ok);
+    Ok(meta.and_then(|meta| meta.format_version).is_some_and(|version| version >= GROUPS_FORMAT_VERSION))
+}
+
 impl Journals {
+    /// Syncs what replicas have promised since this was asked last, so that a power cut takes no more of it. Blocks on the disks.
+    pub(crate) fn sync_promises(&self) {
+        let journals: Vec<_> = self.0.lock().values().cloned().collect();
+        for journal in journals {
+            if let Err(error) = Journal::sync_promises_beside_others(&journal) {
+                tracing::error!("{error}; the groups of its directory stop");
+            }
+        }
+    }
+
     /// Forgets groups of a topic that is gone, wherever their replicas were. Their frames go when the journal is rewritten.
     pub(crate) fn forget(&self, topic_id: [u8; 16]) {
         for journal in self.0.lock().values() {
@@ -54,8 +80,9 @@ impl Journals {
             let groups: Vec<_> =
                 journal.groups().map(|(group, _)| group).filter(|group| group.topic_id == topic_id).collect();
             for group in groups {
-                if let Err(error) = journal.append(group, &[Frame::Removed]) {
-                    tracing::warn!("a group of a deleted topic stays in the journal: {error}");
+                match journal.append(group, &[Frame::Removed]) {
+                    Ok(_) => journal.forget_promise(group),
+                    Err(error) => tracing::warn!("a group of a deleted topic stays in the journal: {error}"),
                 }
             }
         }
@@ -109,8 +136,11 @@ impl OpenReplica<'_> {
     ) -> Result<Arc<Partition>, ControllerError> {
         let group = self.group();
         let journal = self.journals.of(self.dir)?;
-        let is_known = journal.lock().group(group).is_some();
-        if !is_known && log.ends().log_end > 0 {
+        let (is_known, has_promised) = {
+            let journal = journal.lock();
+            (journal.group(group).is_some(), journal.promised(group).is_some())
+        };
+        if !is_known && (has_promised || log.ends().log_end > 0) {
             return Err(ControllerError::JournalMissing { partition: self.identity.topic_partition() });
         }
         let replica = |node: &i32| ReplicaId::new(*node, FIRST_INCARNATION);

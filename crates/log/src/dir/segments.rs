@@ -59,7 +59,7 @@ impl LogDir {
     }
 
     /// Whether an operator has accepted the loss. That counts once: the file is gone for good on return.
-    fn takes_acceptance(&self, path: &Path) -> Result<bool, LogError> {
+    pub(crate) fn takes_acceptance(&self, path: &Path) -> Result<bool, LogError> {
         let accepted = path.join(ACCEPT_LOSS);
         if !self.storage.exists(&accepted).map_err(LogError::io("look for", &*accepted))? {
             return Ok(false);

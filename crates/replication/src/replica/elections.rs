@@ -27,6 +27,9 @@ impl Replica {
             return;
         }
         self.note_tail();
+        if self.lacks_promised() {
+            return self.pass_lease(ticks);
+        }
         if std::mem::take(&mut self.is_heard) {
             self.node.raft.election_elapsed = 0;
             ticks = ticks.min(now_ms.saturating_sub(self.heard_ms) / TICK_MS);
@@ -66,7 +69,7 @@ impl Replica {
 
     /// Asks for votes now, not when the time-out ends: the leader is known to be gone.
     pub fn campaign(&mut self) {
-        if self.is_taking_part() && !self.waits_alone() && !self.doubts() {
+        if self.is_taking_part() && !self.waits_alone() && !self.doubts() && !self.lacks_promised() {
             // A replica that must not campaign does not.
             let _ = self.node.campaign();
         }

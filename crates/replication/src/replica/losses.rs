@@ -13,6 +13,7 @@
 //! and is known to no replica that ran on, is not counted.
 
 use super::offers::begin_log_anew;
+use super::promises::Lacking;
 use super::{ELECTION_TICKS, Replica, ReplicaOptions, TICK_MS};
 use crate::error::ReplicaError;
 use crate::group::ReplicaId;
@@ -60,6 +61,8 @@ pub(super) struct Losses {
     cached_end: i64,
     /// Where terms begin that the journal may not have durably.
     undurable: Option<Undurable>,
+    /// What its log has lost with files, of what it had promised.
+    pub(super) lacking: Option<Lacking>,
 }
 
 /// Of the records from an offset on, the journal does not have durably of which terms they are: entries were written that terms begin
@@ -136,16 +139,44 @@ fn places(message: &Message) -> impl Iterator<Item = (u64, u64)> {
 }
 
 impl Losses {
+    /// Whether it is allowed for that less is here than was acknowledged.
+    pub(super) fn may_be_short(&self) -> bool {
+        self.is_possible
+    }
+
+    /// Files are gone with what was acknowledged.
+    pub(super) fn begin_lacking(&mut self, lacking: Lacking) {
+        (self.lacking, self.is_possible, self.is_to_say_end) = (Some(lacking), true, true);
+    }
+
+    /// Whether batches count as persisted, or have, that are not durable.
+    pub(super) fn is_cached(&self) -> bool {
+        self.noted.is_cached
+    }
+
     /// What a log that was just opened may have lost.
-    pub(super) fn of(log: &Log, state: &GroupState, options: &ReplicaOptions) -> Losses {
+    pub(super) fn of(
+        log: &Log,
+        state: &GroupState,
+        options: &ReplicaOptions,
+        lacking: Option<Lacking>,
+    ) -> Losses {
+        let (end, offset) = (log.ends().log_end, options.high_watermark);
+        // What was committed may be gone from the others as well.
+        let known = || (offset > 0).then(|| Known::of(offset, state.start, &state.entries));
         // Directories of earlier releases do not remember it.
-        let is_possible = options.write_caching || state.tail != Tail::default();
-        let losses = Losses { is_possible, noted: state.tail, ..Losses::default() };
+        let is_cached = options.write_caching || state.tail != Tail::default();
+        let is_possible = is_cached || lacking.is_some();
+        let losses =
+            Losses { is_possible, noted: state.tail, is_to_say_end: lacking.is_some(), ..Losses::default() };
+        let losses = Losses { lacking, ..losses };
         // A group that has had no leader yet has nothing to lose.
-        if !is_possible || state.vote.term == 0 {
+        if state.vote.term == 0 {
             return losses;
         }
-        let (end, offset) = (log.ends().log_end, options.high_watermark);
+        if !is_cached {
+            return Losses { known: known(), ..losses };
+        }
         if end < offset {
             let (partition, records) = (log.partition(), offset - end);
             tracing::warn!(
@@ -169,8 +200,8 @@ impl Losses {
             );
         }
         Losses {
-            known: (offset > 0).then(|| Known::of(offset, state.start, &state.entries)),
-            is_to_say_end: is_doubtful,
+            known: known(),
+            is_to_say_end: is_doubtful || losses.is_to_say_end,
             // A doubt may have ended with its time, before a leader was heard.
             may_lack: has_others && (is_cut || state.tail.is_cached),
             doubts_until_ms: if is_doubtful { DOUBT_BEGINS } else { 0 },
@@ -210,10 +241,10 @@ impl Replica {
         }
     }
 
-    /// Whether it may lack what it has acknowledged: it was started with a log from which a power cut may have taken that
-    /// (`write.caching`), and has not caught up since.
+    /// Whether it may lack what it has acknowledged: it was started with a log that has less, or from which a power cut may have taken
+    /// that (`write.caching`), and has not caught up since.
     pub fn may_lack_acknowledged(&self) -> bool {
-        self.losses.may_lack
+        self.losses.may_lack || self.lacks_promised()
     }
 
     /// Has batches count as persisted when they are written (`write.caching`), or when they are durable. What has counted until then
@@ -279,7 +310,7 @@ impl Replica {
     /// any more: what is not there is on another disk.
     fn end_losses(&mut self) {
         let losses = &mut self.losses;
-        let is_resolved = losses.known.is_none() && !losses.may_lack;
+        let is_resolved = losses.known.is_none() && !losses.may_lack && losses.lacking.is_none();
         losses.is_possible = self.options.write_caching || losses.noted != Tail::default() || !is_resolved;
     }
 
@@ -307,13 +338,14 @@ impl Replica {
     /// An append of the leader was taken. A replica that has the beginning of the leader's term has all that was committed before
     /// it; with what the leader has committed since, there is no doubt any more.
     pub(super) fn end_doubt(&mut self, kind: MessageType, from: u64, committed: u64) {
-        if !self.losses.may_lack {
+        if !self.may_lack_acknowledged() {
             return;
         }
         let (raft, log) = (&self.node.raft, &self.node.raft.raft_log);
         let has_all = log.last_term() == raft.term && log.committed >= committed;
         if kind == MessageType::MsgAppend && raft.leader_id == from && has_all {
             (self.losses.doubts_until_ms, self.losses.may_lack) = (0, false);
+            self.note_regained();
         }
     }
 
@@ -467,6 +499,8 @@ impl Replica {
             "the leader lacks what precedes this log, which begins anew at {begins_at} (write.caching)"
         );
         self.take_back(begin.index, begin.offset);
+        self.forget_regained(begin.index + 1);
+        self.lower_promise(begin)?;
         // Of the entries that come, none is known to be committed.
         let cut = Frame::Cut { index: begin.index + 1 };
         let configuration = self.configuration.clone();
@@ -508,8 +542,8 @@ impl Replica {
             %partition,
             offset,
             records,
-            "{records} committed records from {offset} on are lost: power cuts have taken them from a majority of the replicas \
-             (write.caching)"
+            "{records} committed records from {offset} on are lost: power cuts (write.caching), or files that are gone, have taken \
+             them from the replicas that elect"
         );
         self.effects.lost.push(Lost { offset, records });
     }

@@ -129,6 +129,7 @@ impl Replica {
             offer_of(snapshot).ok_or_else(|| ReplicaError::Damaged("a snapshot without an end".into()))?;
         assert!(self.appending.is_empty(), "a leader's log does not begin anew");
         let SnapshotOffer { start, configuration, .. } = offer;
+        self.lower_promise(start)?;
         frames.push(Frame::Restore { start, own: self.own, configuration: configuration.clone() });
         self.write_frames(frames)?;
         Journal::sync_beside_others(&self.journal)?;

@@ -70,7 +70,7 @@ impl Replica {
             begin_log_anew(&mut self.log, self.group, &self.journal, state.start, self.now_ms)?;
             self.note_restored(state.start, state.configuration.clone());
         }
-        let index = EntryIndex::open(&state, &mut self.log, self.now_ms)?;
+        let index = EntryIndex::open(&state, None, &mut self.log, self.now_ms)?;
         let last = index.last();
         let entry = (last, index.term(last).unwrap_or(0));
         let offer = self.node.mut_store().offer.take();
@@ -97,7 +97,7 @@ impl Replica {
         Ok(())
     }
 
-    fn wait_for_room(&mut self) {
+    pub(super) fn wait_for_room(&mut self) {
         self.waits_for_room = true;
         let role = Role { state: RoleState::Follower { leader: None }, ..self.role };
         if role != self.role {

@@ -18,21 +18,21 @@ fn worlds(runs: u64) -> impl Iterator<Item = (u64, World)> {
     worlds.filter(|(_, world)| world.nodes.iter().all(Node::write_caching))
 }
 
-fn run(world: &mut World, ms: u64) {
+pub(super) fn run(world: &mut World, ms: u64) {
     (0..ms / TURN_MS).for_each(|_| world.turn());
 }
 
-fn end(world: &World, node: usize) -> i64 {
+pub(super) fn end(world: &World, node: usize) -> i64 {
     world.nodes[node].extent().expect("it runs").1
 }
 
 /// What replicas have said to be lost.
-fn reports(world: &World) -> impl Iterator<Item = &Event> {
+pub(super) fn reports(world: &World) -> impl Iterator<Item = &Event> {
     world.history.iter().filter(|event| event.operation == Operation::Lost)
 }
 
 /// Records are acknowledged again, and all replicas have the same.
-fn recover(world: &mut World, case: &str) {
+pub(super) fn recover(world: &mut World, case: &str) {
     world.heal();
     let (since, healed_ms) = (world.history.len(), world.now_ms);
     while world.acknowledged_since(since).next().is_none() {
@@ -47,7 +47,7 @@ fn recover(world: &mut World, case: &str) {
     }
 }
 
-fn assert_good(world: World, seed: u64, case: &str) {
+pub(super) fn assert_good(world: World, seed: u64, case: &str) {
     let verdict = world.finish(seed, Some(0));
     assert!(verdict.is_good(), "{case}: {:?}", verdict.violations);
 }

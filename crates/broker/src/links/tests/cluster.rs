@@ -361,6 +361,10 @@ impl Cluster {
         self.nodes[node].running.as_ref().expect("it runs").links.counts().1
     }
 
+    pub(super) fn links(&self, node: usize) -> &Arc<Links> {
+        &self.nodes[node].running.as_ref().expect("it runs").links
+    }
+
     pub(super) fn partition(&self, node: usize) -> &Arc<Partition> {
         &self.nodes[node].running.as_ref().expect("it runs").partition
     }

@@ -284,14 +284,6 @@ impl Partition {
         self.replication.is_some()
     }
 
-    /// How many replicas its group has; 0 where none of them is in use here.
-    pub(crate) fn replica_count(&self) -> usize {
-        match &self.lock().log {
-            Ok(Stored::Replicated(member)) => member.replica.configuration().voters.len(),
-            _ => 0,
-        }
-    }
-
     /// Why its replica is out of service, if it is. Takes no lock.
     pub(crate) fn replica_failure(&self) -> Option<&str> {
         self.replication.as_ref()?.failure.get().map(String::as_str)
@@ -346,6 +338,19 @@ impl Partition {
                 member.replica.lacking().map(|(id, count)| (id.node(), count)).collect()
             }
             _ => Vec::new(),
+        }
+    }
+
+    /// Whether a replica is here that cannot be in sync, whoever leads: it is offline, its disk is full, or it lacks what it had.
+    pub(crate) fn is_out_of_sync(&self) -> bool {
+        match &self.lock().log {
+            Ok(Stored::Replicated(member)) => {
+                !member.is_running()
+                    || member.replica.lacks_promised()
+                    || member.replica.log().dir().is_full()
+            }
+            Ok(Stored::Alone(_)) => false,
+            Err(no_log) => matches!(no_log, NoLog::Offline),
         }
     }
 
@@ -840,7 +845,12 @@ impl Partition {
 
 impl Member {
     fn in_sync(&self, links: &Links) -> Vec<ReplicaId> {
-        self.replica.in_sync(links.now_ms(), links.replica_lag_max_ms())
+        let mut in_sync = self.replica.in_sync(links.now_ms(), links.replica_lag_max_ms());
+        if links.out_of_sync.is_any() {
+            let (group, own) = (self.replica.group(), self.replica.own());
+            in_sync.retain(|id| *id == own || !links.out_of_sync.has(group, id.node()));
+        }
+        in_sync
     }
 
     /// Writes what the next start begins with. Nothing happens to it any more.
