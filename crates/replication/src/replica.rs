@@ -278,12 +278,11 @@ impl Replica {
         let own = state.own.ok_or(ReplicaError::Unknown)?;
         let promised = journal.lock().promised(group);
         promises::make_up_for_votes(&journal, group, own, &mut state, promised)?;
-        // What precedes a snapshot is in it.
-        let promised = promised.filter(|_| !state.restoring);
         if state.restoring {
             begin_log_anew(&mut log, group, &journal, state.start, now_ms)?;
         }
         log.hold_high_watermark(options.high_watermark);
+        let promised = promises::allow_for_deletions(&log, &state, promised);
         let index = EntryIndex::open(&state, promised, &mut log, now_ms)?;
         sync_log(&mut log)?;
         let Comparison { lacking, lost } = promises::compare(&log, &index, &state, promised)?;

@@ -48,7 +48,7 @@ impl Cluster {
     /// Looks at this node's own replicas, and tells the other nodes of those that cannot be in sync, when that has changed or they do
     /// not know it yet.
     pub(super) fn tell_out_of_sync(&self, broker: &Broker, said: &mut Said) {
-        let out = self.own_out_of_sync(broker);
+        let out = self.own_out_of_sync(broker, &said.out);
         if out != said.out {
             (said.out, said.changes) = (out, said.changes + 1);
         }
@@ -71,7 +71,8 @@ impl Cluster {
         }
     }
 
-    fn own_out_of_sync(&self, broker: &Broker) -> BTreeSet<PartitionKey> {
+    /// Those of this node's replicas that cannot be in sync; of a partition that another thread has, what was so before.
+    fn own_out_of_sync(&self, broker: &Broker, before: &BTreeSet<PartitionKey>) -> BTreeSet<PartitionKey> {
         let image = broker.controller.image();
         let is_own_of_several = |key: &PartitionKey| {
             let (topic, index) = (image.topic_by_id(key.0), usize::try_from(key.1).ok());
@@ -80,8 +81,11 @@ impl Cluster {
         };
         let mut out = BTreeSet::new();
         for topic in broker.topics.all() {
-            let out_of_sync = topic.partitions.iter().filter(|partition| partition.is_out_of_sync());
-            out.extend(out_of_sync.map(|partition| (topic.id, partition.index)).filter(is_own_of_several));
+            for partition in &topic.partitions {
+                let key = (topic.id, partition.index);
+                let is_out = partition.is_out_of_sync().unwrap_or_else(|| before.contains(&key));
+                out.extend((is_out && is_own_of_several(&key)).then_some(key));
+            }
         }
         out
     }

@@ -126,9 +126,13 @@ impl Promises {
         Ok(Some(Promises { path, file, slots, free, len, is_dirty: Arc::default() }))
     }
 
-    /// What the replica of a group had promised when the file was opened.
+    /// What the replica of a group has promised.
     pub(super) fn found(&self, group: GroupId) -> Option<Promised> {
-        self.slots.get(&group).map(|(_, promised)| *promised)
+        let (position, at_start) = self.slots.get(&group)?;
+        // A replica that was here since the file was opened has written more.
+        let mut slot = [0; SLOT_BYTES as usize];
+        let read = read_exact_at(&*self.file, &mut slot, *position).ok().and_then(|()| decode(&slot));
+        Some(read.filter(|(of, _)| *of == group).map_or(*at_start, |(_, promised)| promised))
     }
 
     /// The slot of a group, the next free one where it has none. `None`: there is no room for more.
@@ -141,8 +145,9 @@ impl Promises {
                 position
             }
         };
+        let written = self.found(group).unwrap_or_default();
         let (path, file, is_dirty) = (self.path.clone(), self.file.clone(), self.is_dirty.clone());
-        Some(Promise { path, file, is_dirty, group, position, written: Promised::default() })
+        Some(Promise { path, file, is_dirty, group, position, written })
     }
 
     fn add_slots(&mut self) -> Option<u64> {
@@ -223,7 +228,7 @@ pub(crate) struct Promise {
 }
 
 impl Promise {
-    /// What this process has written last.
+    /// What it says.
     pub(crate) fn written(&self) -> &Promised {
         &self.written
     }

@@ -63,6 +63,8 @@ pub(super) struct Losses {
     undurable: Option<Undurable>,
     /// What its log has lost with files, of what it had promised.
     pub(super) lacking: Option<Lacking>,
+    /// That is here again, and was not noted yet.
+    pub(super) is_regained: bool,
 }
 
 /// Of the records from an offset on, the journal does not have durably of which terms they are: entries were written that terms begin

@@ -5,8 +5,8 @@
 //! who leads has all that was acknowledged, and sends it again; when that is durable here, the replica is one as any other. An operator
 //! who knows that no one has it any more says so by an empty file `accept-loss` in the partition's directory.
 
-use super::Replica;
 use super::losses::Lost;
+use super::{ELECTION_TICKS, Replica};
 use crate::error::ReplicaError;
 use crate::group::{GroupId, ReplicaId};
 use crate::index::EntryIndex;
@@ -58,6 +58,24 @@ pub(super) fn make_up_for_votes(
     Ok(Journal::sync_beside_others(journal)?)
 }
 
+/// What a replica had promised. A log that ends before its entries begin has lost files, whatever was noted: a note may be older than the
+/// start, where a power cut came after a deletion, or an earlier release ran meanwhile. Nothing of the terms that there were is enough then.
+pub(super) fn allow_for_deletions(
+    log: &Log,
+    state: &GroupState,
+    promised: Option<Promised>,
+) -> Option<Promised> {
+    let start = state.start;
+    let older = promised.filter(|promised| promised.is_kept_by(start.term, start.index));
+    match older {
+        Some(older) if log.ends().log_end < start.offset => {
+            let term = older.term.max(state.vote.term).max(start.term);
+            Some(Promised { term, index: u64::MAX, offset: start.offset, ..older })
+        }
+        _ => promised,
+    }
+}
+
 /// Compares the entries of a log that was just opened with what its replica had promised.
 pub(super) fn compare(
     log: &Log,
@@ -99,7 +117,8 @@ pub(super) fn compare(
         records,
         "this replica has lost what it had acknowledged, {records} records from {end} on: files are gone, cut or damaged. Until it has \
          them again from a leader it does not lead, and votes for none that lacks them. Start the other replicas; where \
-         none has them any more, an empty file accept-loss in {} and another start have it take part without",
+         none has them any more, an empty file accept-loss in {}, on a majority of the replicas, and another start have them take \
+         part without",
         log.path().display()
     );
     Ok(Comparison { lacking: Some(Lacking { promised, regained_at: None }), lost: None })
@@ -107,14 +126,10 @@ pub(super) fn compare(
 
 impl Lacking {
     /// After a power cut the note may be older than what was acknowledged last: nothing of the terms that there were is enough then.
-    /// Returns what is to be noted instead, if it is.
-    fn allow_for_power_cut(&mut self, log: &Log, term: u64) -> Option<Promised> {
-        let is_older = log.dir().last_stop() == LastStop::UncleanOtherBoot && self.promised.index < u64::MAX;
-        if !is_older {
-            return None;
+    fn allow_for_power_cut(&mut self, log: &Log, term: u64) {
+        if log.dir().last_stop() == LastStop::UncleanOtherBoot && self.promised.index < u64::MAX {
+            (self.promised.term, self.promised.index) = (term.max(self.promised.term), u64::MAX);
         }
-        (self.promised.term, self.promised.index) = (term.max(self.promised.term), u64::MAX);
-        Some(self.promised)
     }
 }
 
@@ -137,10 +152,13 @@ impl Replica {
         }
     }
 
-    /// It has all that there was, up to its last entry, as soon as that is durable.
+    /// It has all that there was, up to its last entry, as soon as that is durable, if that is no less than it had. A leader that does not
+    /// know yet what this replica had acknowledged may call less committed.
     pub(super) fn note_regained(&mut self) {
-        let last = self.node.raft.raft_log.last_index();
-        if let Some(lacking) = &mut self.losses.lacking {
+        let (last, term) = (self.node.raft.raft_log.last_index(), self.node.raft.raft_log.last_term());
+        if let Some(lacking) = &mut self.losses.lacking
+            && (lacking.promised.index == u64::MAX || lacking.promised.is_kept_by(term, last))
+        {
             lacking.regained_at.get_or_insert(last);
         }
     }
@@ -158,6 +176,7 @@ impl Replica {
             let partition = self.log.partition();
             tracing::info!(%partition, end = self.log.ends().log_end, "the replica has again all that it had acknowledged");
             self.losses.lacking = None;
+            self.losses.is_regained = true;
         }
     }
 
@@ -188,10 +207,14 @@ impl Replica {
     /// Notes what is promised from the start on: all that is here, or what is lacking.
     pub(super) fn begin_promising(&mut self) -> Result<(), ReplicaError> {
         let (term, log) = (self.node.raft.term, &self.log);
-        let lacking = self.losses.lacking.as_mut();
-        let raised = lacking.and_then(|lacking| lacking.allow_for_power_cut(log, term));
-        let noted = match (raised, &mut self.promise) {
-            (Some(raised), Some(promise)) => promise.write_durably(raised).map_err(ReplicaError::from),
+        let noted = match (&mut self.losses.lacking, &mut self.promise) {
+            (Some(lacking), Some(promise)) => {
+                lacking.allow_for_power_cut(log, term);
+                match lacking.promised == *promise.written() {
+                    true => Ok(()),
+                    false => promise.write_durably(lacking.promised).map_err(ReplicaError::from),
+                }
+            }
             _ => self.note_promise(),
         };
         // Where there is no room it is noted with what is durable next.
@@ -211,18 +234,28 @@ impl Replica {
             return Ok(());
         }
         let mut promised = written;
-        if term != written.vote_term && !self.unsynced.has_vote() {
-            promised.vote_term = term;
+        if !self.unsynced.has_vote() {
+            promised.vote_term = term.max(written.vote_term);
         }
+        let entries = &self.node.store().index;
         // What counts as persisted and is not (write.caching) a power cut may take.
         let ends = self.log.ends();
         if index != written.index && (!self.losses.is_cached() || ends.durable_end == ends.log_end) {
-            let entries = &self.node.store().index;
             promised.offset = entries.offset_before(index).unwrap_or(written.offset);
             (promised.term, promised.index) = (entries.term(index).unwrap_or(0), index);
+        } else if self.losses.is_regained {
+            // What was lacking is here, and no more than that is known.
+            let known = entries.last_known_at(ends.durable_end);
+            (promised.term, promised.index, promised.offset) = (known.term, known.index, known.offset);
         }
-        if promised != written {
-            promise.write(promised)?;
+        self.losses.is_regained = false;
+        if promised == written {
+            return Ok(());
+        }
+        // A power cut must not bring back what is not promised any more: it would be lacking.
+        match written.is_kept_by(promised.term, promised.index) {
+            true => promise.write(promised)?,
+            false => promise.write_durably(promised)?,
         }
         Ok(())
     }
@@ -257,6 +290,11 @@ impl Replica {
         match std::mem::take(&mut self.is_heard) {
             true => raft.election_elapsed = 0,
             false => raft.election_elapsed = raft.election_elapsed.saturating_add(ticks as usize),
+        }
+        if raft.leader_id != 0 && raft.election_elapsed >= raft.randomized_election_timeout() {
+            // Nobody is told of a leader that is not heard any more.
+            raft.become_follower(raft.term, 0);
+            raft.election_elapsed = ELECTION_TICKS;
         }
     }
 }

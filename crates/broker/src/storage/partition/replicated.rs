@@ -341,9 +341,10 @@ impl Partition {
         }
     }
 
-    /// Whether a replica is here that cannot be in sync, whoever leads: it is offline, its disk is full, or it lacks what it had.
-    pub(crate) fn is_out_of_sync(&self) -> bool {
-        match &self.lock().log {
+    /// Returns true if a replica is here that cannot be in sync, whoever leads: it is offline, its disk is full, or it lacks what it had.
+    /// `None`: another thread has it now, which may wait for a disk that hangs.
+    pub(crate) fn is_out_of_sync(&self) -> Option<bool> {
+        Some(match &self.try_lock()?.log {
             Ok(Stored::Replicated(member)) => {
                 !member.is_running()
                     || member.replica.lacks_promised()
@@ -351,7 +352,7 @@ impl Partition {
             }
             Ok(Stored::Alone(_)) => false,
             Err(no_log) => matches!(no_log, NoLog::Offline),
-        }
+        })
     }
 
     /// Whether its replicas are all on other nodes.

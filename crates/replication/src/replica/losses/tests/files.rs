@@ -1,9 +1,10 @@
 //! Logs that come back with less than their replicas have promised, since files are gone, cut or damaged.
 
 use super::*;
-use mainstem_log::storage::{OpenMode, write_all_at};
+use mainstem_log::storage::{OpenMode, read_exact_at, write_all_at};
 
 const JOURNAL: &str = "/data/mainstem.groups";
+const PROMISES: &str = "/data/mainstem.promises";
 
 /// What becomes of a replica's files while it does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,6 +162,43 @@ fn a_replica_whose_directory_is_gone_begins_where_its_log_did() {
     assert!(group.behind.is_empty());
 }
 
+/// A power cut behind a deletion leaves a note of what precedes it.
+#[test]
+fn a_log_that_ends_before_its_start_lacks_something_whatever_was_noted() {
+    let mut group = Group::led_by_first(false);
+    group.append(0, 8);
+    group.exchange();
+    (0..3).for_each(|node| group.replica(node).prepare_close().expect("it is noted"));
+    let noted =
+        |group: &Group| group.disks[1].open(Path::new(PROMISES), OpenMode::ReadWrite).expect("a file");
+    let mut older = vec![0; noted(&group).len().expect("a length") as usize];
+    read_exact_at(&*noted(&group), &mut older, 0).expect("it is read");
+    group.append(0, 12);
+    group.exchange();
+    (0..3).for_each(|node| group.delete_before(node, 8));
+    group.kill(1);
+    Harm::DirectoryRemoved.befall(&group.disks[1]);
+    write_all_at(&*noted(&group), &older, 0).expect("a write");
+    for _ in 0..2 {
+        group.start_again(1, false);
+        assert!(group.lacks(1), "at this start and the next one");
+        group.kill(1);
+    }
+}
+
+/// Clients would be sent to it, and an operator would not see that there is none.
+#[test]
+fn a_replica_that_lacks_something_names_no_leader_that_is_gone() {
+    let mut group = Group::with_harm(&[(2, Harm::SegmentCut)], false);
+    let term = group.replica(2).role().term;
+    let heartbeat = message(MessageType::MsgHeartbeat, 0, 2, term);
+    group.replica(2).step(heartbeat, 0, &[]).expect("a message");
+    group.replica(2).drive().expect("it works");
+    assert_eq!(group.replica(2).role().state, RoleState::Follower { leader: Some(id(0)) });
+    group.pass(10_000);
+    assert_eq!(group.replica(2).role().state, RoleState::Follower { leader: None });
+}
+
 /// The process dies, or the power is cut, with a tail that was never durable.
 #[test]
 fn what_was_not_acknowledged_is_no_loss() {
@@ -229,6 +267,18 @@ fn a_replica_takes_part_without_what_it_has_lost_when_that_is_accepted() {
     assert_eq!((offset <= kept, offset + records), (true, 20), "it is counted");
 }
 
+#[test]
+fn what_was_accepted_is_accepted_after_a_power_cut_too() {
+    for seed in 0..8 {
+        let mut group = Group::with_harm(&[(2, Harm::SegmentCut)], false);
+        group.kill(2);
+        group.disks[2].open(Path::new("/data/t-0/accept-loss"), OpenMode::Create).expect("a file");
+        group.start_again(2, false);
+        group.lose_power(2, &mut Random::new(seed), 0);
+        assert!(!group.lacks(2), "seed {seed}");
+    }
+}
+
 /// Of votes that are gone it is not known for whom they were.
 #[test]
 fn a_replica_whose_journal_has_lost_votes_gives_none_in_their_terms() {
@@ -264,7 +314,7 @@ fn a_directory_without_promises_starts_as_it_did() {
     group.append(0, 6);
     group.exchange();
     group.kill(1);
-    group.disks[1].remove_file(Path::new("/data/mainstem.promises")).expect("it is there");
+    group.disks[1].remove_file(Path::new(PROMISES)).expect("it is there");
     group.start_again(1, false);
     assert!(!group.lacks(1));
     // And notes it from here on.
