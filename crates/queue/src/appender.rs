@@ -40,8 +40,6 @@ pub(crate) struct Shared {
     inner: Arc<Inner>,
     slot: Slot,
     writer: Writer,
-    /// What was begun has to be cleared before anything else.
-    is_dirty: bool,
 }
 
 impl Shared {
@@ -51,10 +49,11 @@ impl Shared {
         let acquired = slot.acquire(&inner.control, inner.options.writer_patience)?;
         // What another one leaves when it dies between two appends is found by no other: an exclusive appender has no word
         // in the lock.
-        let writer = repaired(inner);
-        slot.release(&inner.control);
+        let repaired = repaired(inner);
         debug_assert!(matches!(acquired, Acquired::InOrder | Acquired::FromTheDead));
-        Ok(Shared { inner: Arc::clone(inner), slot, writer: writer?, is_dirty: false })
+        let writer = repaired.inspect_err(|_| slot.abandon(&inner.control))?;
+        slot.release(&inner.control);
+        Ok(Shared { inner: Arc::clone(inner), slot, writer })
     }
 
     pub(crate) fn is_ours(&self) -> bool {
@@ -95,15 +94,12 @@ impl Shared {
     }
 
     fn locked(&mut self, acquired: Acquired) -> Result<()> {
-        if acquired == Acquired::FromTheDead || self.is_dirty {
-            self.is_dirty = true;
-            if let Err(error) = self.writer.repair() {
-                self.unlock();
-                return Err(error);
+        match acquired {
+            Acquired::FromTheDead => {
+                self.writer.repair().inspect_err(|_| self.slot.abandon(&self.inner.control))
             }
-            self.is_dirty = false;
+            Acquired::InOrder => Ok(()),
         }
-        Ok(())
     }
 
     pub(crate) fn unlock(&self) {
@@ -381,5 +377,32 @@ impl Messages<'_> {
     /// [`QueueError::Build`] if there is none, and what [`Appender::append`] has; then none of them is in the queue.
     pub fn commit(self) -> Result<i64> {
         self.appender.append_encoded()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, segment};
+
+    /// Messages would be published behind what is not repaired, at offsets that others have.
+    #[test]
+    fn what_a_dead_writer_has_left_is_repaired_by_the_next_one_where_this_one_cannot() {
+        let dir = tempfile::tempdir().unwrap();
+        let queue = Options::new().open(dir.path()).unwrap();
+        let inner = &queue.inner;
+        let mut appenders = [(); 2].map(|()| Shared::new(inner).unwrap());
+        assert_eq!(appenders[0].append(None, b"1", &[], None).unwrap(), 0);
+        // It dies under the lock.
+        assert!(appenders[0].slot.try_acquire(&inner.control));
+        appenders[0].slot.abandon(&inner.control);
+        let (log, away) = (segment::path(dir.path(), 0, "log"), dir.path().join("away"));
+        std::fs::rename(&log, &away).unwrap();
+        appenders[1].append(None, b"2", &[], None).unwrap_err();
+        Shared::new(inner).unwrap_err();
+        std::fs::rename(&away, &log).unwrap();
+        assert_eq!(appenders[0].slot.acquire(&inner.control, None).unwrap(), Acquired::FromTheDead);
+        appenders[0].slot.abandon(&inner.control);
+        assert_eq!(appenders[1].append(None, b"2", &[], None).unwrap(), 1);
     }
 }

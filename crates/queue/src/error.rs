@@ -168,11 +168,16 @@ pub enum QueueError {
 /// The result of operations on queues.
 pub type Result<T, E = QueueError> = std::result::Result<T, E>;
 
+/// The call of [`QueueError::Io`] that a disk has refused.
+pub(crate) const SYNCING: &str = "syncing";
+
 impl QueueError {
     /// Returns true if the process or the system was short of descriptors, memory or threads: the call was not made, nothing is known
     /// to be wrong with the disk, and the same may succeed later.
     pub fn is_shortage(&self) -> bool {
         let error = match self {
+            // The disk was asked.
+            QueueError::Io { what: SYNCING, .. } => return false,
             QueueError::Io { source, .. } | QueueError::NoSharedMapping { source, .. } => source,
             _ => return false,
         };

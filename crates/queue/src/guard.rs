@@ -101,10 +101,23 @@ pub(crate) fn install() {
 
 /// Runs on the thread that has met the end of a file, in the midst of any instruction.
 extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel gives a whole structure.
-    let address = unsafe { (*info).si_addr() } as usize;
-    if !replace(address) {
-        hand_on(signal, info, context);
+    // SAFETY: the kernel gives a whole structure. One that another process has sent has no address.
+    let address = unsafe { ((*info).si_code > 0).then(|| (*info).si_addr() as usize) };
+    match address {
+        Some(address) if replace(address) => {}
+        Some(_) => hand_on(signal, info, context),
+        None => end_by(signal),
+    }
+}
+
+/// Ends the process by a signal, as soon as its handler has returned.
+fn end_by(signal: libc::c_int) {
+    // SAFETY: both are allowed in a handler.
+    unsafe {
+        let mut default: libc::sigaction = std::mem::zeroed();
+        default.sa_sigaction = libc::SIG_DFL;
+        libc::sigaction(signal, &raw const default, ptr::null_mut());
+        libc::raise(signal);
     }
 }
 
@@ -150,11 +163,7 @@ fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
                 type Handler = extern "C" fn(libc::c_int);
                 std::mem::transmute::<usize, Handler>(before.sa_sigaction)(signal);
             }
-            None => {
-                let mut default: libc::sigaction = std::mem::zeroed();
-                default.sa_sigaction = libc::SIG_DFL;
-                libc::sigaction(signal, &raw const default, ptr::null_mut());
-            }
+            None => end_by(signal),
         }
     }
 }

@@ -20,6 +20,8 @@ pub(crate) use crate::protocol::{Acquired, timespec};
 /// After so long a waiter looks whether the holder lives.
 const PROBE: Duration = Duration::from_millis(5);
 const SLOT_BITS: u32 = 10;
+/// The word of a holder that is no more: that of a slot which there is not.
+const ABANDONED: u32 = (1 << SLOT_BITS) - 1;
 const GENERATION_MASK: u32 = (1 << (31 - SLOT_BITS)) - 1;
 
 /// The identity under which a process takes the lock.
@@ -108,6 +110,11 @@ impl Slot {
         }
         let locked = self.file.is_locked_elsewhere(lock_bytes::SLOTS + slot as u64);
         Ok(!locked.map_err(|error| QueueError::io("locking", &control.path, error))?)
+    }
+
+    /// Leaves the lock as a process does that dies with it: who takes it next repairs what this one could not.
+    pub(crate) fn abandon(&self, control: &Control) {
+        control.lock().store(ABANDONED, Ordering::Release);
     }
 
     /// Gives the lock back.

@@ -15,7 +15,7 @@ use crate::bell::Bell;
 use crate::byte_lock::{Kind, LockFile};
 use crate::control::{self, BYTES, Control, FILE, lock_bytes};
 use crate::directory::Directory;
-use crate::error::{QueueError, Result};
+use crate::error::{QueueError, Result, SYNCING};
 use crate::options::{Options, Rules};
 use crate::sync_every::SyncEvery;
 use crate::tailer::{Start, Tailer};
@@ -273,6 +273,8 @@ impl Queue {
             }
             unsynced.into_error()
         })?;
+        // The words were zeros meanwhile, if the file was cut.
+        inner.control.check_whole()?;
         inner.control.publish_synced(next);
         inner.control.wake();
         Ok(next)
@@ -312,7 +314,7 @@ impl Inner {
 
     /// Syncs the segments from the one that holds `synced` on.
     fn sync_segments(&self, synced: i64) -> Result<(), Unsynced> {
-        let (open, _) = self.control.open_segment();
+        let (open, end) = self.control.open_segment();
         let bases = segment::list(&self.directory).map_err(Unsynced::NotAsked)?;
         // Not the one that begins there: that it was made, and that the one before it was closed, is not synced yet.
         let from = bases.iter().rposition(|base| *base < synced).unwrap_or(0);
@@ -321,11 +323,16 @@ impl Inner {
             match File::open(&path) {
                 // Retention has taken it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                opened => sync_opened(&path, opened, File::sync_data)?,
+                opened => {
+                    let least = if base == open { u64::from(end.bytes) } else { 0 };
+                    sync_opened(&path, opened, |file| sync_whole(&path, file, least))?;
+                }
             }
         }
         if bases.len() > from + 1 || synced == 0 {
-            sync_opened(&self.directory, File::open(&self.directory), File::sync_all)?;
+            sync_opened(&self.directory, File::open(&self.directory), |directory| {
+                directory.sync_all().map_err(|error| refused(&self.directory, error))
+            })?;
         }
         Ok(())
     }
@@ -351,11 +358,25 @@ impl Unsynced {
 fn sync_opened(
     path: &Path,
     opened: io::Result<File>,
-    sync: impl FnOnce(&File) -> io::Result<()>,
+    sync: impl FnOnce(&File) -> Result<(), Unsynced>,
 ) -> Result<(), Unsynced> {
     let file =
         opened.map_err(|error| Unsynced::NotAsked(QueueError::io("opening for a sync", path, error)))?;
-    sync(&file).map_err(|error| Unsynced::Refused(QueueError::io("syncing", path, error)))
+    sync(&file)
+}
+
+fn refused(path: &Path, error: io::Error) -> Unsynced {
+    Unsynced::Refused(QueueError::io(SYNCING, path, error))
+}
+
+/// Syncs a log that has so many bytes at least, unless another process has cut it: what was cut is not durable.
+fn sync_whole(path: &Path, file: &File, least: u64) -> Result<(), Unsynced> {
+    file.sync_data().map_err(|error| refused(path, error))?;
+    let len = file.metadata().map_err(|error| refused(path, error))?.len();
+    match len >= least {
+        true => Ok(()),
+        false => Err(Unsynced::NotAsked(QueueError::Cut { path: path.to_owned() })),
+    }
 }
 
 /// Opens the control file, made if need be, and what locks it.
@@ -431,7 +452,9 @@ fn prepare(file: &File, directory: &Path, options: &Options) -> Result<Control> 
         if !is_writable {
             return Err(QueueError::NeedsRecovery { path: directory.to_owned() });
         }
-        recovery::recover(&mut control, directory, &rules)?;
+        recovery::end_doubt(&mut control, directory, |control| {
+            recovery::recover(control, directory, &rules)
+        })?;
         control.set_boot(boot);
     }
     Ok(control)

@@ -143,9 +143,23 @@ pub(crate) fn rebuild(control: &mut Control, directory: &Path, rules: &Rules) ->
     sync_control(directory)
 }
 
+/// Recovers a queue. Where a sync had failed, what is in doubt is written once more before that; the doubt is over when the recovery
+/// has synced it, and not where that fails. The caller holds the opening lock.
+pub(crate) fn end_doubt(
+    control: &mut Control,
+    directory: &Path,
+    recover: impl FnOnce(&mut Control) -> Result<()>,
+) -> Result<()> {
+    let is_in_doubt = control.sync_failed().load(Relaxed);
+    if is_in_doubt != 0 {
+        write_again(directory, control.synced_end().load(Relaxed))?;
+    }
+    recover(control).inspect_err(|_| control.sync_failed().store(is_in_doubt, Relaxed))
+}
+
 /// Writes the segments from the one that holds `synced` on once more, as they are read: after a sync that failed, the kernel may take
 /// pages for written that are not, and no sync would write them. The caller holds the opening lock, and syncs them.
-pub(crate) fn write_again(directory: &Path, synced: i64) -> Result<()> {
+fn write_again(directory: &Path, synced: i64) -> Result<()> {
     let bases = segment::list(directory)?;
     let from = bases.iter().rposition(|base| *base <= synced).unwrap_or(0);
     for &base in bases.get(from..).unwrap_or_default() {

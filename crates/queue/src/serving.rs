@@ -283,7 +283,8 @@ pub fn wait_any(queues: &[(&Serving, u32)], timeout: Option<Duration>) -> io::Re
         many => wait_many(many, timeout),
     };
     match done {
-        Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => Ok(()),
+        // A file that was cut has no word to sleep on: a look at it says so.
+        Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT | Errno::FAULT) => Ok(()),
         Err(Errno::NOSYS | Errno::PERM) => Err(io::ErrorKind::Unsupported.into()),
         Err(error) => Err(error.into()),
     }

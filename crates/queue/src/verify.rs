@@ -426,10 +426,7 @@ pub fn repair(directory: impl AsRef<Path>, options: &Options) -> Result<Repaired
     let known = if control_rebuilt { 0 } else { control.next_offset() };
     // Who opens it meanwhile waits.
     control.set_boot([0; 16]);
-    if control.sync_failed().load(Relaxed) != 0 {
-        recovery::write_again(directory, control.synced_end().load(Relaxed))?;
-    }
-    recovery::rebuild(&mut control, directory, &rules)?;
+    recovery::end_doubt(&mut control, directory, |control| recovery::rebuild(control, directory, &rules))?;
     let boot = control::boot_id().map_err(|error| failed("reading the boot id for", error))?;
     control.set_boot(boot);
     let next_offset = control.next_offset();

@@ -46,16 +46,16 @@ struct Current {
     /// How many links there were: which one is the current.
     number: u64,
     stream: Option<TcpStream>,
-    /// It has proven that it is the node's, or comes from where the node is.
-    is_known: bool,
+    /// Where it was dialled from.
+    from: Option<IpAddr>,
 }
 
 /// A hello that asks for the place of a node's link.
 struct Claim {
     generation: u64,
     stream: TcpStream,
-    /// It has proven that it is the node's, or comes from where the node is.
-    is_known: bool,
+    /// Where it comes from.
+    from: IpAddr,
     now_ms: u64,
 }
 
@@ -88,23 +88,27 @@ impl Incoming {
     }
 
     /// Gives the place of the link that is there to another, unless that one is of a later process of the same node. Where nothing
-    /// proves whose a hello is, one that does not come from where the node is takes the place of no link that lives, and gives way to
-    /// any that does. Returns the number of the new link.
+    /// proves whose a hello is, one that comes neither from where the node is nor from where its link does takes the place of no link
+    /// that lives, and gives way to any that comes from where the node is. Returns the number of the new link.
     ///
     /// The question and the act are one: of two processes that dial at once the later one keeps the place.
-    fn claim(&self, claim: Claim) -> Result<u64, Kept> {
-        let Claim { generation, stream, is_known, now_ms } = claim;
+    fn claim(&self, claim: Claim, is_known_at: impl Fn(IpAddr) -> bool) -> Result<u64, Kept> {
+        let Claim { generation, stream, from, now_ms } = claim;
         let mut current = self.current.lock();
         let is_there = current.stream.is_some();
-        if is_there && !is_known && self.is_heard(now_ms) {
+        // A node behind a gateway does not come from its host's address; it comes from the same one each time.
+        let is_alike = current.from == Some(from);
+        let is_known = is_known_at(from);
+        if is_there && !is_known && !is_alike && self.is_heard(now_ms) {
             return Err(Kept::Alive);
         }
-        if is_there && generation < current.generation && (current.is_known || !is_known) {
+        let gives_way = is_known && !current.from.is_some_and(is_known_at);
+        if is_there && generation < current.generation && !gives_way {
             return Err(Kept::Later);
         }
         current.shut_down();
         let number = current.number + 1;
-        *current = Current { generation, number, stream: Some(stream), is_known };
+        *current = Current { generation, number, stream: Some(stream), from: Some(from) };
         self.heard(now_ms);
         Ok(number)
     }
@@ -143,9 +147,9 @@ pub(super) fn run(links: &Arc<Links>, arrived: Arrived, frame: &[u8]) {
         .and_then(|()| Hello::decode(frame).map_err(|error| error.to_string()))
         .and_then(|hello| check(links, &hello, may_know).map(|peer| (hello, peer)))
         .and_then(|(hello, peer)| {
-            let is_known = is_proven || peer.is_at(from.ip());
             let (generation, now_ms) = (hello.generation, links.now_ms());
-            match peer.incoming.claim(Claim { generation, stream: control, is_known, now_ms }) {
+            let claim = Claim { generation, stream: control, from: from.ip(), now_ms };
+            match peer.incoming.claim(claim, |address| is_proven || peer.is_at(address)) {
                 Ok(number) => Ok((hello, peer, number)),
                 Err(kept) => Err(kept.explained(hello.node)),
             }
@@ -488,8 +492,13 @@ mod tests {
     fn a_hello_that_anybody_may_have_sent_takes_no_place_of_a_link_that_lives() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let incoming = Incoming::default();
+        let (of_node, of_gateway, stranger) = ([10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 3]);
+        let claim_from = |from: [u8; 4], generation: u64, now_ms: u64| {
+            let claim = Claim { generation, stream: stream(&listener), from: from.into(), now_ms };
+            incoming.claim(claim, |address| address == IpAddr::from(of_node))
+        };
         let claim = |generation: u64, is_known: bool, now_ms: u64| {
-            incoming.claim(Claim { generation, stream: stream(&listener), is_known, now_ms })
+            claim_from(if is_known { of_node } else { stranger }, generation, now_ms)
         };
         assert_eq!(claim(5, true, 1_000), Ok(1));
         let alive_ms = u64::try_from(ALIVE_MAX.as_millis()).expect("some seconds");
@@ -508,5 +517,11 @@ mod tests {
         assert_eq!(claim(6, true, 1_500 + 2 * alive_ms), Ok(6));
         incoming.release(6);
         assert_eq!(claim(1, false, 1_500 + 2 * alive_ms), Ok(7), "there is no link");
+        incoming.release(7);
+        // A node whose address is not its host's dials again, and a later process of it does.
+        let now_ms = 1_500 + 3 * alive_ms;
+        let of_gateway = |generation: u64| claim_from(of_gateway, generation, now_ms);
+        assert_eq!([5, 5, 6].map(of_gateway), [Ok(8), Ok(9), Ok(10)]);
+        assert_eq!((of_gateway(5), claim(7, false, now_ms)), (Err(Kept::Later), Err(Kept::Alive)));
     }
 }

@@ -54,6 +54,8 @@ const SEGMENT_READABLE_BYTES: usize = 1 << 40;
 
 /// How often the lock is tried where no append waits for it.
 const TRIES: usize = 64;
+/// How long a sync waits for which there were no descriptors or no memory.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why the queue takes no batch.
 #[derive(Debug, thiserror::Error)]
@@ -641,6 +643,8 @@ impl Attached {
             }
             waits.seen = published;
             let durable_end = self.queue().ends().synced;
+            // Asked behind the look: what was read is zeros, or of zeros, where a file was cut before it.
+            let durable_end = self.serving.check_whole().map_or(i64::MIN, |()| durable_end);
             synced.extend(waits.durable.extract_if(.., |(needed, _)| *needed <= durable_end));
             if waits.fetches.is_empty() {
                 break;
@@ -676,7 +680,7 @@ impl Attached {
 
     /// Returns whether the queue is synced up to `upto`, or never will be; `None`: not yet.
     pub(crate) fn durability(&self, upto: i64) -> Option<Result<(), ErrorCode>> {
-        if self.queue().ends().synced >= upto {
+        if self.queue().ends().synced >= upto && self.serving.check_whole().is_ok() {
             return Some(Ok(()));
         }
         self.check_served().err().map(Err)
@@ -714,13 +718,18 @@ impl Attached {
             let control = std::mem::take(&mut state.control);
             let stopped = state.stopped;
             drop(state);
-            if wanted && let Err(error) = self.queue().sync() {
-                tracing::error!(topic = %self.topic, "the queue could not be synced: {error}");
-                self.fail_waits();
+            match wanted.then(|| self.queue().sync()) {
+                None | Some(Ok(_)) => {}
+                // The disk was not asked, and nothing is lost: who waits goes on waiting.
+                Some(Err(error)) if error.is_shortage() && !stopped => self.wait_out(&error),
+                Some(Err(error)) => {
+                    tracing::error!(topic = %self.topic, "the queue could not be synced: {error}");
+                    self.fail_waits();
+                }
             }
             self.look();
             if !control.is_empty() {
-                let synced = self.queue().sync_control();
+                let synced = self.queue().sync_control().and_then(|()| self.serving.check_whole());
                 if let Err(error) = &synced {
                     tracing::error!(topic = %self.topic, "the queue's control file could not be synced: {error}");
                 }
@@ -731,6 +740,14 @@ impl Attached {
                 return;
             }
         }
+    }
+
+    /// Has the sync asked for again after a while in which there may be descriptors and memory again.
+    fn wait_out(&self, error: &QueueError) {
+        tracing::warn!(topic = %self.topic, "{error}; who waits for a sync of the queue waits until it is possible");
+        let mut state = self.syncs.state.lock();
+        state.wanted = true;
+        self.syncs.changed.wait_for(&mut state, SHORTAGE_PAUSE);
     }
 
     fn fail_waits(&self) {

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use mainstem_queue::Queue;
 use prost::Message;
@@ -100,13 +102,29 @@ fn random<const N: usize>(path: &Path) -> Result<[u8; N]> {
 #[derive(Debug)]
 pub(crate) struct ServingLock(#[expect(dead_code, reason = "it is held, not used")] File);
 
+/// Who asks whether a lock is held has it for an instant itself; one that is held for so long is held.
+const GLANCE: Duration = Duration::from_secs(1);
+
+/// Locks a file, or finds it locked for as long as `patience`.
+fn take_within(file: &File, patience: Duration) -> rustix::io::Result<()> {
+    let begin = Instant::now();
+    loop {
+        match rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) if begin.elapsed() < patience => {
+                thread::sleep(Duration::from_millis(10));
+            }
+            done => return done,
+        }
+    }
+}
+
 impl ServingLock {
     pub(crate) fn take(directory: &Path) -> Result<ServingLock> {
         let path = directory.join(LOCK);
         let failed = |what, error| DirectError::io(what, &path, error);
         let opened = File::options().create(true).truncate(false).read(true).write(true).open(&path);
         let mut file = opened.map_err(|error| failed("opening", error))?;
-        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        match take_within(&file, GLANCE) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let mut holder = String::new();

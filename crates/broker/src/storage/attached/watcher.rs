@@ -57,7 +57,7 @@ fn watch(queues: &[Arc<Attached>], stopped: &Arc<AtomicBool>) {
             }
             Err(error) => {
                 tracing::error!("attached queues cannot be waited on: {error}; readers of them wake late");
-                return;
+                std::thread::sleep(LOOK_AGAIN);
             }
         }
         let mut is_woken = false;
