@@ -60,7 +60,7 @@ impl TestBuild {
     /// The same for all commands of a run.
     ///
     /// # Errors
-    /// Where clippy is missing in continuous integration.
+    /// If clippy is missing in continuous integration.
     pub(crate) fn new() -> Result<TestBuild> {
         let mut options = vec!["--release".to_owned()];
         for package in workspace::packages()? {

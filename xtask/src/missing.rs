@@ -1,4 +1,4 @@
-//! What this machine lacks, in the first lines of a run: what is skipped for that, and what to install.
+//! Programs that this machine lacks, in the first lines of a run: what is skipped for that, and what to install.
 
 use crate::interop::install::Toolchain;
 use crate::workspace;

@@ -55,10 +55,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     test::run_stages(&Options { only: names(&STAGES), filter: Some(changed.filter()), ..Options::default() })
 }
 
-/// What has to be checked again.
+/// The packages that have to be checked again.
 #[derive(Debug, PartialEq, Eq)]
 enum Changed {
-    /// What all packages are made with.
+    /// All of them: they are made with what has changed.
     All,
     /// These, and what depends on them.
     Packages(BTreeSet<String>),

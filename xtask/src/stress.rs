@@ -32,7 +32,7 @@ impl Stress {
     /// The load, if the environment asks for it.
     ///
     /// # Errors
-    /// Where the file that is written cannot be made.
+    /// If the file that is written cannot be made.
     pub(crate) fn from_environment() -> Result<Option<Stress>> {
         let is_wanted = std::env::var(VARIABLE).is_ok_and(|value| value != "0");
         is_wanted.then(Stress::start).transpose()

@@ -86,7 +86,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "fuzz", uses_clients: false, run: |_| fuzz::run() },
 ];
 
-/// What a run is asked for.
+/// The choice of what a run does.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     /// True if it has depth.

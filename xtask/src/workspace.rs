@@ -41,7 +41,7 @@ pub(crate) fn example(name: &str) -> PathBuf {
 /// The names of the packages of the workspace, sorted.
 ///
 /// # Errors
-/// Where cargo cannot read the workspace.
+/// If cargo cannot read the workspace.
 pub(crate) fn packages() -> Result<Vec<String>> {
     let mut metadata = Command::new(cargo());
     metadata.args(["metadata", "--no-deps", "--format-version", "1"]).current_dir(root());

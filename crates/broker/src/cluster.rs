@@ -673,7 +673,7 @@ struct Roles {
     told: Arc<Mutex<BTreeSet<i32>>>,
     /// When all were told everything again.
     refreshed: Instant,
-    /// What they were told of this node's own replicas.
+    /// The statement about this node's own replicas that they were told.
     said: out_of_sync::Said,
 }
 

@@ -32,7 +32,7 @@ impl Admin {
     /// Streams by name, each with its consumers; all of them if `stream` is empty.
     ///
     /// # Errors
-    /// What the publisher refuses, or that the connection was lost, or that there was no answer within 15 s
+    /// The publisher's refusal, or that the connection was lost, or that there was no answer within 15 s
     /// ([`DirectError::Unreachable`]).
     pub async fn describe(&mut self, stream: &str) -> Result<Vec<proto::StreamInfo>> {
         let request = self.address.request(proto::DescribeRequest { stream: stream.to_owned() })?;

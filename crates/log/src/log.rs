@@ -156,7 +156,7 @@ impl Log {
         &self.files.dir
     }
 
-    /// Whether an operator has accepted that something of it is gone, by an empty file `accept-loss` in its directory. That counts once:
+    /// Returns true if an operator has accepted that something of it is gone, by an empty file `accept-loss` in its directory. That counts once:
     /// the file is gone for good on return. Blocks on the disk.
     ///
     /// # Errors

@@ -190,7 +190,7 @@ impl Journal {
         self.groups.get(&group)
     }
 
-    /// What the replica of a group had promised when this was opened; `None`: that is not known.
+    /// The promise of a group's replica when this was opened; `None`: it is not known.
     pub fn promised(&self, group: GroupId) -> Option<Promised> {
         self.promises.as_ref()?.found(group)
     }

@@ -237,7 +237,7 @@ pub struct Replica {
     /// The term in which this replica's vote was split with that of another candidate, for as long as it may ask again early; 0: none.
     split_term: u64,
     losses: Losses,
-    /// Where it notes what it promises; `None`: there was no room for that.
+    /// The slot for its promise; `None`: there was no room for one.
     promise: Option<Promise>,
 }
 

@@ -40,7 +40,7 @@ const ENTRY_LOG_START: u8 = 1;
 /// A log start that has moved is in the checkpoint after so long.
 const CHECKPOINT_MS: u64 = 20;
 
-/// What replicas have promised is synced at times that are multiples of this.
+/// Promises of replicas are synced at times that are multiples of this.
 const PROMISES_SYNC_MS: u64 = 100;
 
 /// Batches are read in ranges of so many bytes.
@@ -96,7 +96,7 @@ pub(crate) struct Node {
     has_lost_files: bool,
 }
 
-/// What is lost of a log.
+/// The part of a log that is lost.
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileLoss {
@@ -327,7 +327,7 @@ impl Node {
         }
     }
 
-    /// Whether it runs and lacks what it has promised.
+    /// Returns true if it runs and lacks what it has promised.
     #[cfg(test)]
     pub(crate) fn lacks_promised(&self) -> bool {
         self.running.iter().flat_map(|running| &running.replicas).any(Replica::lacks_promised)

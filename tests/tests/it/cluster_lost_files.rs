@@ -12,14 +12,14 @@ use mainstem_tests::wait::{eventually, within};
 use tokio::runtime::Runtime;
 
 const TOPIC: &str = "t";
-/// What the two nodes that are left elect leaders of, as they would of the other topic.
+/// A topic whose leaders the two nodes that are left elect, as they would those of the other one.
 const OTHER: &str = "other";
 const OTHER_PARTITIONS: i32 = 4;
 const RECORDS: i64 = 200;
 /// An election, on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What becomes of the files.
+/// Harm to the files.
 #[derive(Debug, Clone, Copy)]
 enum Harm {
     SegmentRemoved,

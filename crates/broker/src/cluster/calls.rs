@@ -36,7 +36,7 @@ pub(crate) enum Ask {
     CreateMissing { names: Vec<String>, who: Option<Who> },
     /// Of every node: partitions that the asking node leads.
     Leaders(Vec<Led>),
-    /// Of every node: the asking node's replicas that cannot be in sync, in the place of what it has said before.
+    /// The asking node's replicas that cannot be in sync, said to every node, in the place of what it has said before.
     OutOfSync { node: i32, partitions: Vec<(Id, i32)> },
     /// Of the leader of partitions: write the markers that end a transaction.
     Markers(MarkersNote),

@@ -1,4 +1,4 @@
-//! What this node knows of replicas that cannot be in sync, and says of its own ones.
+//! Replicas that cannot be in sync, as far as this node knows, and its statements about its own ones.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::leaders::PartitionKey;
 use super::{ASK, Cluster};
 use crate::broker::Broker;
 
-/// What was said of this node's own replicas.
+/// The statement about this node's own replicas.
 #[derive(Default)]
 pub(super) struct Said {
     /// Those that cannot be in sync.
@@ -90,7 +90,7 @@ impl Cluster {
         out
     }
 
-    /// Whether a node's replica of a partition can be in sync, as far as this node was told.
+    /// Returns true if a node's replica of a partition can be in sync, as far as this node was told.
     pub(super) fn may_be_in_sync(&self, (topic, partition): (Uuid, i32), node: i32) -> bool {
         !self.links.out_of_sync.has(GroupId { topic_id: topic.0, partition }, node)
     }

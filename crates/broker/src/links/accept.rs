@@ -46,7 +46,7 @@ struct Current {
     /// How many links there were: which one is the current.
     number: u64,
     stream: Option<TcpStream>,
-    /// Where it was dialled from.
+    /// The address that it was dialled from.
     from: Option<IpAddr>,
 }
 
@@ -54,7 +54,7 @@ struct Current {
 struct Claim {
     generation: u64,
     stream: TcpStream,
-    /// Where it comes from.
+    /// The address that it comes from.
     from: IpAddr,
     now_ms: u64,
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use mainstem_replication::GroupId;
 use parking_lot::RwLock;
 
-/// What is known of all nodes.
+/// Knowledge of all nodes.
 #[derive(Debug, Default)]
 pub(crate) struct OutOfSync {
     /// Something is: what is asked for each request looks at nothing else otherwise.
@@ -22,7 +22,7 @@ pub(crate) struct OutOfSync {
 struct Known {
     /// Nodes that are fenced, or not registered.
     nodes: BTreeSet<i32>,
-    /// What nodes have said of their own replicas last.
+    /// The last statements of nodes about their own replicas.
     replicas: BTreeMap<i32, HashSet<GroupId>>,
 }
 
@@ -50,17 +50,17 @@ impl OutOfSync {
         self.is_any.store(!known.nodes.is_empty() || !known.replicas.is_empty(), Ordering::Release);
     }
 
-    /// Whether there is any.
+    /// Returns true if there is any.
     pub(crate) fn is_any(&self) -> bool {
         self.is_any.load(Ordering::Acquire)
     }
 
-    /// Whether a node is fenced, or not registered.
+    /// Returns true if a node is fenced, or not registered.
     pub(crate) fn has_node(&self, node: i32) -> bool {
         self.is_any() && self.known.read().nodes.contains(&node)
     }
 
-    /// Whether a node's replica of a group cannot be in sync.
+    /// Returns true if a node's replica of a group cannot be in sync.
     pub(crate) fn has(&self, group: GroupId, node: i32) -> bool {
         if !self.is_any() {
             return false;

@@ -51,7 +51,7 @@ impl Journals {
     }
 }
 
-/// Whether a directory had a journal and has none any more. A new one would know of no vote and of nothing that was acknowledged.
+/// Returns true if a directory had a journal and has none any more. A new one would know of no vote and of nothing that was acknowledged.
 fn has_lost_journal(dir: &LogDir) -> io::Result<bool> {
     let (storage, path) = (&**dir.storage(), dir.path());
     if storage.exists(&path.join(JOURNAL))? {

@@ -102,7 +102,7 @@ fn random<const N: usize>(path: &Path) -> Result<[u8; N]> {
 #[derive(Debug)]
 pub(crate) struct ServingLock(#[expect(dead_code, reason = "it is held, not used")] File);
 
-/// Who asks whether a lock is held has it for an instant itself; one that is held for so long is held.
+/// A process that asks whether a lock is held has it for an instant itself; one that is held for so long is held.
 const GLANCE: Duration = Duration::from_secs(1);
 
 /// Locks a file, or finds it locked for as long as `patience`.

@@ -28,7 +28,7 @@ const SLOTS_PER_LOT: u64 = 64;
 /// A file has at most so many bytes: slots for a million groups.
 const LEN_MAX: u64 = 64 << 20;
 
-/// What a replica has promised.
+/// The promise of a replica.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Promised {
     /// Term of the last entry that it has answered for.
@@ -42,7 +42,7 @@ pub struct Promised {
 }
 
 impl Promised {
-    /// Whether a log with this last entry has all that was promised, as far as terms and indexes say it: Raft's rule for votes.
+    /// Returns true if a log with this last entry has all that was promised, as far as terms and indexes say it: Raft's rule for votes.
     pub fn is_kept_by(&self, last_term: u64, last_index: u64) -> bool {
         (last_term, last_index) >= (self.term, self.index)
     }
@@ -61,7 +61,7 @@ fn encode(group: GroupId, promised: &Promised) -> [u8; SLOT_BYTES as usize] {
     bytes
 }
 
-/// What a slot says; `None`: nothing that is whole.
+/// The content of a slot; `None`: nothing that is whole.
 fn decode(bytes: &[u8]) -> Option<(GroupId, Promised)> {
     let bytes: &[u8; SLOT_BYTES as usize] = bytes.try_into().ok()?;
     let number = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
@@ -126,7 +126,7 @@ impl Promises {
         Ok(Some(Promises { path, file, slots, free, len, is_dirty: Arc::default() }))
     }
 
-    /// What the replica of a group has promised.
+    /// The promise of a group's replica.
     pub(super) fn found(&self, group: GroupId) -> Option<Promised> {
         let (position, at_start) = self.slots.get(&group)?;
         // A replica that was here since the file was opened has written more.
@@ -228,7 +228,7 @@ pub(crate) struct Promise {
 }
 
 impl Promise {
-    /// What it says.
+    /// Its content.
     pub(crate) fn written(&self) -> &Promised {
         &self.written
     }

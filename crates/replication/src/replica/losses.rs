@@ -61,7 +61,7 @@ pub(super) struct Losses {
     cached_end: i64,
     /// Where terms begin that the journal may not have durably.
     undurable: Option<Undurable>,
-    /// What its log has lost with files, of what it had promised.
+    /// The part of its promise that its log has lost with files.
     pub(super) lacking: Option<Lacking>,
     /// That is here again, and was not noted yet.
     pub(super) is_regained: bool,
@@ -141,7 +141,7 @@ fn places(message: &Message) -> impl Iterator<Item = (u64, u64)> {
 }
 
 impl Losses {
-    /// Whether it is allowed for that less is here than was acknowledged.
+    /// Returns true if it is allowed for that less is here than was acknowledged.
     pub(super) fn may_be_short(&self) -> bool {
         self.is_possible
     }
@@ -151,7 +151,7 @@ impl Losses {
         (self.lacking, self.is_possible, self.is_to_say_end) = (Some(lacking), true, true);
     }
 
-    /// Whether batches count as persisted, or have, that are not durable.
+    /// Returns true if batches count as persisted, or have, that are not durable.
     pub(super) fn is_cached(&self) -> bool {
         self.noted.is_cached
     }
@@ -243,7 +243,7 @@ impl Replica {
         }
     }
 
-    /// Whether it may lack what it has acknowledged: it was started with a log that has less, or from which a power cut may have taken
+    /// Returns true if it may lack what it has acknowledged: it was started with a log that has less, or from which a power cut may have taken
     /// that (`write.caching`), and has not caught up since.
     pub fn may_lack_acknowledged(&self) -> bool {
         self.losses.may_lack || self.lacks_promised()

@@ -1,4 +1,4 @@
-//! What a replica has promised, and whether its disk still has that.
+//! The promise of a replica, and a look whether its disk still keeps it.
 //!
 //! All that it answers for is noted beside the journal before the answer leaves ([`Promised`]). A start that finds less in the log
 //! than was noted has lost files, or a part of one: then the replica asks for no vote, and gives one only to who has all that it had. So
@@ -16,21 +16,21 @@ use mainstem_log::dir::LastStop;
 use parking_lot::Mutex;
 use raft::eraftpb::{Message, MessageType};
 
-/// What a replica lacks of what it had.
+/// The part of its promise that a replica lacks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lacking {
-    /// What it had: no one with less may lead by its vote.
+    /// All that it had: no one with less may lead by its vote.
     promised: Promised,
     /// All is here once this entry is durable.
     regained_at: Option<u64>,
 }
 
-/// What a start has found.
+/// The findings of a start.
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
-    /// What the replica lacks, and others may have.
+    /// The part that the replica lacks, and others may have.
     pub(super) lacking: Option<Lacking>,
-    /// Of a replica that is alone in its group: what is gone for good.
+    /// The records that are gone for good, of a replica that is alone in its group.
     pub(super) lost: Option<Lost>,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn make_up_for_votes(
     Ok(Journal::sync_beside_others(journal)?)
 }
 
-/// What a replica had promised. A log that ends before its entries begin has lost files, whatever was noted: a note may be older than the
+/// The promise of a replica. A log that ends before its entries begin has lost files, whatever was noted: a note may be older than the
 /// start, where a power cut came after a deletion, or an earlier release ran meanwhile. Nothing of the terms that there were is enough then.
 pub(super) fn allow_for_deletions(
     log: &Log,
@@ -134,13 +134,13 @@ impl Lacking {
 }
 
 impl Replica {
-    /// Whether its log came back with less than it had promised, and a leader has not sent it all again. It does not lead, and votes for
+    /// Returns true if its log came back with less than it had promised, and a leader has not sent it all again. It does not lead, and votes for
     /// none that has less than it had.
     pub fn lacks_promised(&self) -> bool {
         self.losses.lacking.is_some()
     }
 
-    /// Whether a message asks for what a replica does not do that lacks something: to lead, or to vote for one that lacks it too.
+    /// Returns true if a message asks for what a replica does not do that lacks something: to lead, or to vote for one that lacks it too.
     pub(super) fn is_for_one_with_all(&self, message: &Message) -> bool {
         let Some(lacking) = &self.losses.lacking else { return false };
         match message.get_msg_type() {
@@ -273,7 +273,7 @@ impl Replica {
         Ok(())
     }
 
-    /// What is durable could not be noted: nothing that answers for it leaves.
+    /// Durable entries could not be noted: nothing that answers for them leaves.
     pub(super) fn make_do_without_promise(&mut self, error: ReplicaError) {
         if !error.is_out_of_space() {
             self.fail(error);

@@ -1,4 +1,4 @@
-//! What waits for an attached queue when one of its threads has a mistake, or another process cuts its files.
+//! Waits for an attached queue when one of its threads has a mistake, or another process cuts its files.
 
 use std::sync::mpsc;
 

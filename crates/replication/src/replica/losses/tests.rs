@@ -315,7 +315,7 @@ fn only_a_refusal_behind_what_was_acknowledged_is_one_of_a_loss() {
     }
 }
 
-/// Whether it is noted what it has promised or not.
+/// Returns true if it is noted what it has promised or not.
 #[test]
 fn a_replica_with_less_than_a_leader_counts_on_lacks_something() {
     for caching in [true, false] {

@@ -6,7 +6,7 @@ use mainstem_log::storage::{OpenMode, read_exact_at, write_all_at};
 const JOURNAL: &str = "/data/mainstem.groups";
 const PROMISES: &str = "/data/mainstem.promises";
 
-/// What becomes of a replica's files while it does not run.
+/// Harm to a replica's files while it does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Harm {
     SegmentRemoved,
@@ -138,7 +138,7 @@ fn a_leader_sends_again_what_a_follower_has_lost_with_its_files() {
     }
 }
 
-/// What precedes its log was deleted: that is not sent again.
+/// The beginning of its log was deleted: that is not sent again.
 #[test]
 fn a_replica_whose_directory_is_gone_begins_where_its_log_did() {
     let mut group = Group::led_by_first(false);
@@ -279,7 +279,7 @@ fn what_was_accepted_is_accepted_after_a_power_cut_too() {
     }
 }
 
-/// Of votes that are gone it is not known for whom they were.
+/// It is not known for whom votes were that are gone.
 #[test]
 fn a_replica_whose_journal_has_lost_votes_gives_none_in_their_terms() {
     let mut group = Group::led_by_first(false);
