@@ -5,7 +5,7 @@ pub(crate) mod leader;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -15,6 +15,7 @@ use mainstem_records::LeaderEpoch;
 use mainstem_replication::eraftpb::{Entry, Message};
 use mainstem_wire::ErrorCode;
 use parking_lot::Mutex;
+use socket2::{Domain, Socket, Type};
 
 use super::calls::{CALL_TIME_MAX_MS, IN_FLIGHT_MAX, REFUSED};
 use super::hello::{Hello, Welcome, read_frame};
@@ -531,7 +532,18 @@ impl Alone {
 
 /// Says hello; the answer.
 fn greet(port: u16, hello: &Hello) -> (TcpStream, Welcome) {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    greet_over(TcpStream::connect(("127.0.0.1", port)).expect("it listens"), hello)
+}
+
+/// A connection to a port of this host from one of its loopback addresses.
+fn connected_from(address: [u8; 4], port: u16) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.bind(&SocketAddr::from((address, 0)).into()).expect("a loopback address");
+    socket.connect(&SocketAddr::from(([127, 0, 0, 1], port)).into()).expect("it listens");
+    socket.into()
+}
+
+fn greet_over(mut stream: TcpStream, hello: &Hello) -> (TcpStream, Welcome) {
     stream.set_read_timeout(Some(SOON)).expect("a time-out");
     stream.write_all(&hello.encode()).expect("it reads");
     let frame = read_frame(&mut stream).expect("an answer");
@@ -595,11 +607,14 @@ fn a_refusal_says_the_id_of_the_cluster_to_the_hosts_of_its_nodes_alone() {
         assert_eq!(welcome.cluster_id, "");
         assert!(!welcome.refusal.is_empty() && !welcome.refusal.contains("cluster c"), "{}", welcome.refusal);
     }
-    // Who knows the id is taken, and keeps the place against who comes from the same elsewhere.
+    // Who knows the id is taken, and keeps the place against all that do not come from the same address.
     let (_kept, welcome) = far.greet(&hello());
     assert_eq!(welcome.refusal, "");
-    let (_, welcome) = far.greet(&Hello { generation: 9, ..hello() });
+    let elsewhere = connected_from([127, 0, 0, 8], far.port);
+    let (_, welcome) = greet_over(elsewhere, &Hello { generation: 9, ..hello() });
     assert!(welcome.refusal.contains("has a link that lives"), "{}", welcome.refusal);
+    let (_later, welcome) = far.greet(&Hello { generation: 9, ..hello() });
+    assert_eq!(welcome.refusal, "");
 }
 
 #[test]
