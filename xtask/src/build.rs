@@ -38,7 +38,7 @@ pub(crate) fn product() -> Result<()> {
     run(&["build", "--release"])
 }
 
-/// How everything that only tests run is compiled.
+/// The options and the compiler of everything that only tests run.
 ///
 /// Dependencies are those of the product, compiled once for both. Packages of the workspace are not optimised, since they compile
 /// for longer than their tests run, and have debug assertions. Clippy's driver compiles them, so that they are checked on the way.

@@ -27,7 +27,7 @@ const HEAD_BYTES: usize = 24;
 /// The most that fits.
 pub(crate) const BODY_BYTES_MAX: usize = SLOT_BYTES as usize - HEAD_BYTES;
 
-/// So many files of this process are open between a write and its sync.
+/// The most files of this process that are open between a write and their sync.
 pub(crate) const OPEN_MAX: usize = 64;
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 

@@ -1,4 +1,4 @@
-//! What is asked of the disk: appends at one time share syncs, after one that has failed there is no append any more, and one that
+//! The syncs that are asked of the disk: appends at one time share syncs, after one that has failed there is no append any more, and one that
 //! could not be made is made later.
 //!
 //! In this program [`fdatasync`] and [`fsync`] are slow, are counted or fail by the name of the directory, and so does [`open64`].

@@ -42,7 +42,7 @@ impl SyncEvery {
     /// Syncs a last time and ends; returns the offset before which everything survives a power cut.
     ///
     /// # Errors
-    /// What the first sync that failed returned, or the last one that could not be made.
+    /// The error of the first sync that failed, or of the last one that could not be made.
     pub fn finish(mut self) -> Result<i64> {
         self.end().unwrap_or(Ok(0))
     }

@@ -17,7 +17,7 @@ use crate::broker::Broker;
 pub(super) struct Said {
     /// Those that cannot be in sync.
     out: BTreeSet<PartitionKey>,
-    /// How often that has changed.
+    /// The number of its changes.
     changes: u64,
     /// The nodes that were told, and as of which change.
     told: Arc<Mutex<BTreeMap<i32, u64>>>,

@@ -54,7 +54,7 @@ const SEGMENT_READABLE_BYTES: usize = 1 << 40;
 
 /// How often the lock is tried where no append waits for it.
 const TRIES: usize = 64;
-/// How long a sync waits for which there were no descriptors or no memory.
+/// The time that a sync waits for which there were no descriptors or no memory.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why the queue takes no batch.

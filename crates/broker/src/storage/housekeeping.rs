@@ -1,4 +1,4 @@
-//! What has to be done now and then: retention, rolling by age, expiry, due syncs, checkpoints, journals that have grown, removal
+//! Work that has to be done now and then: retention, rolling by age, expiry, due syncs, checkpoints, journals that have grown, removal
 //! of what was deleted. One thread, since all of it may wait for the disk.
 
 use std::io;

@@ -1,4 +1,4 @@
-//! Where a subscription is kept: a file beside the journal, and, in the terms of the queue, the position of a named tailer, which its
+//! The places where a subscription is kept: a file beside the journal, and, in the terms of the queue, the position of a named tailer, which its
 //! retention may wait for. Neither takes a descriptor while nothing is written.
 
 use std::fs::File;
