@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::listeners::Listeners;
-use super::nodes::NodeListener;
+use super::nodes::{NodeListener, Proof};
+use super::others;
 use super::protection;
 use super::quorum::Quorum;
 use super::sasl::{self, SaslListener, SecretText};
@@ -343,8 +344,15 @@ impl BrokerConfig {
         let http_tls = tls::http(&values, typed.http_authentication());
         let quorum = typed.quorum(node_id, listeners.as_ref()).map_err(|problem| problems.push(problem));
         let quorum = quorum.unwrap_or_default();
+        if let Some(listeners) = listeners.as_ref().filter(|_| quorum.is_none()) {
+            problems.extend(others::signs(&values, listeners));
+        }
         let nodes = listeners.as_ref().filter(|_| quorum.is_some()).map_or(Ok(None), |listeners| {
-            NodeListener::new(&values, listeners, typed.boolean("mainstem.require.authentication"))
+            let proof = Proof {
+                is_required: typed.boolean("mainstem.require.authentication"),
+                is_waived: typed.boolean("mainstem.unauthenticated.nodes"),
+            };
+            NodeListener::new(&values, listeners, proof)
         });
         let nodes = nodes.map_err(|found| problems.extend(found)).unwrap_or_default();
         let attach = typed.attach().map_err(|problem| problems.push(problem)).unwrap_or_default();

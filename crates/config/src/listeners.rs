@@ -1,7 +1,7 @@
 //! Listeners: what a node listens on, and what it tells clients to connect to.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::sources::Problem;
 
@@ -74,12 +74,15 @@ impl fmt::Display for Endpoint {
 }
 
 impl Endpoint {
-    /// Whether only processes on this host can connect.
+    /// Returns true if only processes on this host can connect.
     pub fn is_loopback(&self) -> bool {
-        let v4 = self.host.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback());
-        let v6 = self.host.parse::<Ipv6Addr>().is_ok_and(|address| address.is_loopback());
-        self.host == "localhost" || v4 || v6
+        is_loopback(&self.host)
     }
+}
+
+/// Returns true if a host, a name or an address without brackets, is reached from this host alone.
+pub(crate) fn is_loopback(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback())
 }
 
 /// The listeners of a node.

@@ -3,10 +3,17 @@
 //! All that nodes say to each other goes over the controllers' listener, by its protocol. Its keys have the prefix of
 //! that listener on both ends of a connection: the node that dials shows the same certificate as the one that answers.
 
+use std::path::PathBuf;
+
 use super::listeners::{Endpoint, Listeners, SecurityProtocol};
 use super::sasl::{self, SaslListener};
 use super::sources::{BrokerValues, Problem};
 use super::tls::{self, TlsListener};
+
+/// The key that names the file with the nodes' secret.
+const SECRET: &str = "mainstem.node.secret.location";
+/// The key by which nodes need prove nothing, from whichever host they connect.
+const UNAUTHENTICATED: &str = "mainstem.unauthenticated.nodes";
 
 /// The controllers' listener, as far as security goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,19 +26,30 @@ pub struct NodeListener {
     pub login: Option<&'static str>,
     /// Its stores; none without TLS.
     pub tls: Option<TlsListener>,
+    /// `mainstem.node.secret.location`: the file with the secret by which nodes prove that they are nodes.
+    pub secret: Option<PathBuf>,
+}
+
+/// The proof that the configuration wants of nodes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Proof {
+    /// `mainstem.require.authentication`: there has to be one.
+    pub(super) is_required: bool,
+    /// `mainstem.unauthenticated.nodes`: there need be none, from whichever host a node connects.
+    pub(super) is_waived: bool,
 }
 
 impl NodeListener {
-    /// Whether who connects has to prove who it is.
+    /// Returns true if whoever connects has to prove who it is.
     pub fn authenticates(&self) -> bool {
-        self.sasl.is_some() || self.tls.as_ref().is_some_and(asks_for_certificates)
+        self.sasl.is_some() || self.secret.is_some() || self.tls.as_ref().is_some_and(asks_for_certificates)
     }
 
     /// By the keys of a node with others.
     pub(super) fn new(
         values: &BrokerValues,
         listeners: &Listeners,
-        requires_authentication: bool,
+        proof: Proof,
     ) -> Result<Option<NodeListener>, Vec<Problem>> {
         let Some(endpoint) = &listeners.controller else { return Ok(None) };
         let one = std::slice::from_ref(endpoint);
@@ -39,18 +57,49 @@ impl NodeListener {
         let tls = tls::listeners(values, one).pop().flatten();
         let login = sasl.as_ref().map(|sasl| login(values, endpoint, sasl)).transpose();
         let login = login.map_err(|problem| vec![problem])?;
-        let listener = NodeListener { endpoint: endpoint.clone(), sasl, login, tls };
+        let secret = values.lookup(SECRET).map(|(text, _)| text.trim()).filter(|text| !text.is_empty());
+        let secret = secret.map(PathBuf::from);
+        let listener = NodeListener { endpoint: endpoint.clone(), sasl, login, tls, secret };
         let mut problems = Vec::new();
-        if requires_authentication && !listener.authenticates() {
+        problems.extend(listener.proven_twice());
+        problems.extend(listener.open_to_strangers(proof));
+        if proof.is_required && !listener.authenticates() {
             problems.push(Problem::new(format!(
                 "the controller's listener {endpoint} does not authenticate the nodes that connect to it, which \
-                 mainstem.require.authentication forbids: map it to SASL_SSL, or to SSL with \
-                 {}.ssl.client.auth=required",
+                 mainstem.require.authentication forbids: give all nodes the same {SECRET}, or map it to SASL_SSL, or \
+                 to SSL with {}.ssl.client.auth=required",
                 prefix(endpoint)
             )));
         }
         problems.extend(listener.weaker_than_asked(values, listeners));
         if problems.is_empty() { Ok(Some(listener)) } else { Err(problems) }
+    }
+
+    /// A listener with SASL asks for a user, and no secret beside it.
+    fn proven_twice(&self) -> Option<Problem> {
+        (self.sasl.is_some() && self.secret.is_some()).then(|| {
+            Problem::new(format!(
+                "{SECRET} and {} of the controller's listener {} are two ways by which nodes would prove who they are: remove \
+                 the key, or map the listener to {}",
+                self.endpoint.protocol.name(),
+                self.endpoint,
+                if self.tls.is_some() { "SSL" } else { "PLAINTEXT" }
+            ))
+        })
+    }
+
+    /// A peer that proves nothing could vote, and stop the cluster: beyond this host that is only so if somebody said it.
+    fn open_to_strangers(&self, proof: Proof) -> Option<Problem> {
+        if proof.is_waived || self.authenticates() || self.endpoint.is_loopback() {
+            return None;
+        }
+        Some(Problem::new(format!(
+            "the controller's listener {} takes connections from other hosts, and whoever connects could act as a node, without \
+             proving anything: make a secret by `mainstem security node-secret FILE`, copy the file to each node and set \
+             {SECRET} to it; or use certificates (docs/security.md); or, where a firewall keeps others away, set \
+             {UNAUTHENTICATED}=true",
+            self.endpoint
+        )))
     }
 
     /// Kafka's brokers copy over the listener between brokers, ours over that of the controllers: what was asked for on the
@@ -124,9 +173,11 @@ mod tests {
     use super::super::broker::BrokerConfig;
     use super::super::properties::Properties;
     use super::super::sources::Sources;
+    use super::{SECRET, UNAUTHENTICATED};
 
     const NODE: &str = "process.roles=broker,controller\nnode.id=2\ncontroller.listener.names=CONTROLLER\n\
-                        controller.quorum.voters=1@a:1,2@b:2\nlisteners=PLAINTEXT://:9092,CONTROLLER://:9093\n";
+                        controller.quorum.voters=1@a:1,2@b:2\n\
+                        listeners=PLAINTEXT://:9092,CONTROLLER://127.0.0.1:9093\n";
     const PLAIN: &str = "listener.name.controller.sasl.enabled.mechanisms=PLAIN\n\
                          listener.name.controller.plain.sasl.jaas.config=a.B required user_a=b;\n";
 
@@ -158,6 +209,32 @@ mod tests {
     }
 
     #[test]
+    fn peers_from_other_hosts_prove_something_unless_it_is_said_that_they_need_not() {
+        let beyond = "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\n";
+        let refused = "whoever connects could act as a node";
+        check("PLAINTEXT", beyond, refused);
+        check("SSL", beyond, refused);
+        check("SSL", &format!("{beyond}ssl.client.auth=required\n"), "sasl false, tls true");
+        check("PLAINTEXT", &format!("{beyond}{SECRET}=/a/b\n"), "sasl false, tls false");
+        check("PLAINTEXT", &format!("{beyond}{UNAUTHENTICATED}=true\n"), "sasl false, tls false");
+        check("PLAINTEXT", &format!("{beyond}{UNAUTHENTICATED}=false\n{SECRET}=\n"), refused);
+        for host in ["127.0.0.1", "[::1]", "localhost", "LocalHost", "127.8.8.8"] {
+            let on = format!("listeners=PLAINTEXT://:9092,CONTROLLER://{host}:9093\n");
+            check("PLAINTEXT", &on, "sasl false, tls false");
+        }
+    }
+
+    #[test]
+    fn a_secret_takes_the_place_of_a_user_of_sasl() {
+        let sasl = format!("{PLAIN}sasl.mechanism.controller.protocol=PLAIN\n{SECRET}=/a/b\n");
+        check("SASL_SSL", &sasl, "remove the key, or map the listener to SSL");
+        check("SASL_PLAINTEXT", &sasl, "remove the key, or map the listener to PLAINTEXT");
+        let required = "listeners=SSL://:1,CONTROLLER://127.0.0.1:2\nssl.client.auth=required\n\
+                        mainstem.require.authentication=true\n";
+        check("PLAINTEXT", &format!("{required}{SECRET}=/a/b\n"), "sasl false, tls false");
+    }
+
+    #[test]
     fn what_could_not_work_or_would_be_open_is_refused() {
         check("SASL_SSL", "", "asks for GSSAPI, which this version does not have");
         check(
@@ -172,17 +249,17 @@ mod tests {
             scram,
             "SCRAM-SHA-512 has no user: set listener.name.controller.scram-sha-512.sasl.jaas.config",
         );
-        let required = "listeners=SSL://:1,CONTROLLER://:2\nssl.client.auth=required\n\
+        let required = "listeners=SSL://:1,CONTROLLER://127.0.0.1:2\nssl.client.auth=required\n\
                         mainstem.require.authentication=true\n";
         check("PLAINTEXT", required, "does not authenticate the nodes that connect to it");
         check("SSL", required, "sasl false, tls true");
-        let between = "listeners=PLAINTEXT://:3,SSL://:1,CONTROLLER://:2\ninter.broker.listener.name=SSL\n";
+        let between =
+            "listeners=PLAINTEXT://:3,SSL://:1,CONTROLLER://127.0.0.1:2\ninter.broker.listener.name=SSL\n";
         check("PLAINTEXT", between, "inter.broker.listener.name asks for SSL between brokers");
         check("SSL", between, "sasl false, tls true");
         let mutual = format!("{between}listener.name.ssl.ssl.client.auth=required\n");
         check("SSL", &mutual, "protect that one as well");
-        let by_protocol =
-            "listeners=PLAINTEXT://:3,SSL://:1,CONTROLLER://:2\nsecurity.inter.broker.protocol=SSL\n";
+        let by_protocol = "listeners=PLAINTEXT://:3,SSL://:1,CONTROLLER://127.0.0.1:2\nsecurity.inter.broker.protocol=SSL\n";
         check("PLAINTEXT", by_protocol, "security.inter.broker.protocol asks for SSL between brokers");
     }
 }

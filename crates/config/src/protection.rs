@@ -53,6 +53,11 @@ pub(super) fn of_name(name: &str) -> Option<&'static Protection> {
     PROTECTIONS.iter().find(|row| row.covers(name)).filter(|_| !is_honoured(name))
 }
 
+/// Returns true if a name is one of the rows, also of those that this version has.
+pub(super) fn is_row(name: &str) -> bool {
+    PROTECTIONS.iter().any(|row| row.covers(name))
+}
+
 /// The authorizer whose rules are obeyed.
 const STANDARD_AUTHORIZER: &str = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
 
@@ -105,7 +110,7 @@ fn problem(name: &str, row: &Protection, origin: StaticOrigin) -> Problem {
 }
 
 /// Empty, or what the key says when it is not set.
-fn asks_for_nothing(name: &str, text: &str) -> bool {
+pub(super) fn asks_for_nothing(name: &str, text: &str) -> bool {
     if text.is_empty() {
         return true;
     }

@@ -9,6 +9,7 @@ use std::fmt;
 use super::key::{ConfigKey, Fallback, Scope};
 use super::properties::Properties;
 use super::protection;
+use super::spelling;
 use super::table;
 use super::value::ConfigValue;
 
@@ -70,7 +71,8 @@ impl fmt::Display for StaticOrigin {
 pub struct Sources<'a> {
     /// The properties file.
     pub file: Option<&'a Properties>,
-    /// The process's environment; only variables that begin with `MAINSTEM_` are looked at.
+    /// The process's environment. Variables that begin with `MAINSTEM_` set keys; of those that set keys of Kafka's images it is said
+    /// that they do not.
     pub environment: &'a [(String, String)],
     /// Pairs given by `--set`.
     pub overrides: &'a [(String, String)],
@@ -144,6 +146,15 @@ pub enum ConfigWarning {
         /// Why.
         reason: &'static str,
     },
+    /// A key in the spelling of an image of Kafka.
+    OtherSpelling {
+        /// The name as it was written.
+        name: String,
+        /// Where it was written.
+        origin: StaticOrigin,
+        /// The key, and the variable that stands for it.
+        right: String,
+    },
     /// A value that so few nodes cannot meet.
     FewNodes {
         /// The key.
@@ -163,6 +174,9 @@ impl fmt::Display for ConfigWarning {
             }
             ConfigWarning::UnknownKey { name, origin, nearest: None } => {
                 write!(f, "{origin}: unknown key {name} is ignored")
+            }
+            ConfigWarning::OtherSpelling { name, origin, right } => {
+                write!(f, "{origin}: {name} is ignored: the key is {right}")
             }
             ConfigWarning::NoEffect { name, origin, reason } => {
                 write!(f, "{origin}: {name} has no effect here: {reason}")
@@ -208,10 +222,14 @@ impl BrokerValues {
     /// who types a key means it, so that is a problem.
     pub fn from_sources(sources: Sources<'_>) -> Result<(BrokerValues, Vec<ConfigWarning>), ConfigError> {
         let mut gathered = Gathered::default();
+        gathered.problems.extend(sources.file.and_then(spelling::of_another_form));
         for entry in sources.file.iter().flat_map(|file| file.iter()) {
             gathered.add(&entry.key, &entry.value, StaticOrigin::File { line: entry.line });
         }
         for (variable, value) in sources.environment {
+            if spelling::key_of(variable).is_some() {
+                gathered.add(variable, value, StaticOrigin::Environment);
+            }
             if variable.starts_with("MAINSTEM_") {
                 let key = table::keys(Scope::Broker).find(|key| environment_name(key.name) == *variable);
                 gathered.add(key.map_or(variable, |key| key.name), value, StaticOrigin::Environment);
@@ -300,6 +318,7 @@ impl Gathered {
             let message = format!("Unknown broker config name: {name}{}", hint.unwrap_or_default());
             self.problems.push(Problem { origin: Some(origin), message });
         }
+        self.problems.extend(spelling::of_consequence(name, text, origin));
         if let Some(Err(error)) = known.map(|key| key.parse(text)) {
             self.problems.push(Problem { origin: Some(origin), message: error.message });
         }
@@ -317,6 +336,9 @@ impl Gathered {
 
 fn warning(name: &str, origin: StaticOrigin) -> Option<ConfigWarning> {
     let name = name.to_string();
+    if let Some(key) = spelling::key_of(&name) {
+        return Some(ConfigWarning::OtherSpelling { name, origin, right: spelling::spellings(&key) });
+    }
     match table::find_broker(&name) {
         None => {
             Some(ConfigWarning::UnknownKey { nearest: table::nearest(Scope::Broker, &name), name, origin })

@@ -64,14 +64,15 @@ fn set_counts_before_environment_before_file() {
 
 #[test]
 fn unknown_keys_are_warned_of_unless_they_were_typed() {
-    let config = build("zookeeper.connect=a:1\nnum.partition=2", &[("MAINSTEM_X", "1")], &[]).expect("valid");
+    let config = build("orders.limit=1\nnum.partition=2\nnum.partitions=1", &[("MAINSTEM_X", "1")], &[])
+        .expect("valid");
     let warned: Vec<_> = config.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
         warned,
         [
             "environment: unknown key MAINSTEM_X is ignored",
             "file line 2: unknown key num.partition is ignored; did you mean num.partitions?",
-            "file line 1: unknown key zookeeper.connect is ignored",
+            "file line 1: unknown key orders.limit is ignored",
         ]
     );
     let error = build("", &[], &[("num.partition", "2")]).expect_err("typed");

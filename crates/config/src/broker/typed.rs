@@ -1,7 +1,6 @@
 //! Values by name, each in the type of its field, and the fields made of several.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use super::{
 };
 use crate::group_settings::{Assignor, ConsumerGroupConfig, GroupTimes, MigrationPolicy};
 use crate::key::Scope;
-use crate::listeners::{Endpoint, ListenerKeys, Listeners};
+use crate::listeners::{Endpoint, ListenerKeys, Listeners, is_loopback};
 use crate::quorum::Quorum;
 use crate::quota_windows::Windows;
 use crate::sasl::SecretText;
@@ -214,8 +213,7 @@ impl Typed<'_> {
         let refused =
             || Problem::new(format!("Invalid value {text} for configuration mainstem.http.listener: {why}"));
         let (host, port) = parsed.ok_or_else(refused)?;
-        let is_local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback());
-        if !is_local && self.text("mainstem.http.authentication").unwrap_or_default().is_empty() {
+        if !is_loopback(&host) && self.text("mainstem.http.authentication").unwrap_or_default().is_empty() {
             return Err(Problem::new(format!(
                 "mainstem.http.listener={text} is reached from elsewhere, by clients that prove nothing: listen on \
                  127.0.0.1, set mainstem.http.authentication=basic or certificate, which need ssl.keystore.*, or \

@@ -230,6 +230,10 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Microseconds for which a network thread looks for more before it sleeps, as long as requests come \
              at shorter intervals; it leaves its CPU to other threads in between. 0 is off: for machines \
              whose CPU time is metered."),
+    broker("mainstem.node.secret.location", Str).default("").ours()
+        .doc("A file with the secret by which the nodes of a cluster prove to each other that they are its nodes, made by \
+             `mainstem security node-secret FILE` and the same on each of them. It is for the listener of \
+             `controller.listener.names` over PLAINTEXT or SSL. The secret itself is never sent."),
     broker("mainstem.producer.ids.max", Int).default("1000000").at_least(1).ours()
         .doc("Producers with sequence numbers that all partitions remember together, of about 250 bytes each; one \
              partition at most a quarter of it. Beyond it a new producer is refused with POLICY_VIOLATION: none is \
@@ -244,6 +248,9 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("mainstem.unauthenticated.connections.max", Int).default("1000").at_least(1).ours()
         .doc("Connections of SASL listeners at once that are not authenticated yet, a tenth of them from one address. \
              Beyond it the one that has made no progress for the longest time is closed."),
+    broker("mainstem.unauthenticated.nodes", Bool).default("false").ours()
+        .doc("Start a node of a cluster whose controllers' listener takes connections from other hosts and asks for no proof. \
+             Whoever reaches it can act as a node."),
     broker("max.connection.creation.rate", Int).default("2147483647").at_least(0).cluster_wide()
         .doc("Connections that are accepted per second."),
     broker("max.connections", Int).default("2147483647").at_least(0).cluster_wide()
