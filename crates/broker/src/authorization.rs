@@ -11,6 +11,7 @@ use mainstem_security::{AclIndex, AuditLine, Authorizer, AuthorizerRules, KafkaP
 use mainstem_wire::Uuid;
 use parking_lot::{Mutex, RwLock};
 
+use crate::clock::Clock;
 use crate::folded_lines::FoldedLines;
 use crate::line_budget::{Line, LineBudget};
 use crate::net::context::{Operation, RequestContext, Resource};
@@ -28,16 +29,17 @@ pub(crate) struct Authorization {
     denied: AtomicU64,
     lines: LineBudget,
     folded: FoldedLines,
+    clock: Clock,
 }
 
 impl Authorization {
     /// No rule yet: super users may do everything, others nothing, unless that is configured.
-    pub(crate) fn new(rules: AuthorizerRules) -> Authorization {
+    pub(crate) fn new(rules: AuthorizerRules, clock: Clock) -> Authorization {
         let mut index = AclIndex::new(rules.clone());
         let current = RwLock::new(Arc::new(index.publish()));
         let (lines, folded) = (LineBudget::new(LOGGED_PER_SECOND), FoldedLines::default());
         let (allowed, denied, index) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(index));
-        Authorization { rules, index, current, allowed, denied, lines, folded }
+        Authorization { rules, index, current, allowed, denied, lines, folded, clock }
     }
 
     /// Takes on every rule of the metadata, and no other one: a node of a cluster loads what it had kept, and then what the
@@ -124,8 +126,8 @@ impl Authorization {
     }
 
     /// Logs how often denials were repeated in the last minute. To be called again and again.
-    pub(crate) fn log_repeated(&self, now: Instant) {
-        for (line, repeated) in self.repeated(now) {
+    pub(crate) fn log_repeated(&self) {
+        for (line, repeated) in self.repeated(self.clock.instant()) {
             tracing::info!(target: "kafka.authorizer.logger", repeated, "{line}");
         }
     }
@@ -143,7 +145,7 @@ impl Authorization {
         if self.folded.is_repeated(key) {
             return;
         }
-        let Line::Write { left_out } = self.lines.next() else { return };
+        let Line::Write { left_out } = self.lines.next(self.clock.instant()) else { return };
         if left_out > 0 {
             tracing::info!(target: "kafka.authorizer.logger", left_out, "further denials are not shown");
         }
@@ -153,7 +155,7 @@ impl Authorization {
         let line = line.to_string();
         drop(index);
         tracing::info!(target: "kafka.authorizer.logger", "{line}");
-        self.folded.remember(key, line, Instant::now());
+        self.folded.remember(key, line, self.clock.instant());
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mainstem_log::placement::DirectoryId;
 use mainstem_wire::frame::request_decoder;
@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::broker::Broker;
+use crate::clock::machine_now;
 use crate::cluster::forward;
 use crate::heap;
 use crate::net::buffers::Reservation;
@@ -139,7 +140,7 @@ pub(crate) async fn in_background<T: Send + 'static>(
 ) -> (T, Duration) {
     let time = context.time.clone();
     let timed = move || {
-        let begun = Instant::now();
+        let begun = machine_now();
         if let Some(time) = &time {
             time.resume();
         }
@@ -147,7 +148,7 @@ pub(crate) async fn in_background<T: Send + 'static>(
         if let Some(time) = &time {
             time.pause();
         }
-        (value, begun.elapsed())
+        (value, machine_now().duration_since(begun))
     };
     match tokio::task::spawn_blocking(timed).await {
         Ok(value) => value,

@@ -18,6 +18,7 @@ use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::Mutex;
 
 use crate::broker::Broker;
+use crate::clock::machine_now;
 use crate::coordinators::{self, worker::Worker};
 use crate::links::{CallKind, Links};
 use crate::storage::partition::{Partition, ReplicaEvents};
@@ -211,7 +212,7 @@ impl Cluster {
     /// Has other nodes lead what this one leads, and says that it leaves: before it stops, so that clients wait for no
     /// election (`controlled.shutdown.enable`).
     pub(crate) fn hand_over(&self, broker: &Arc<Broker>) {
-        let deadline = Instant::now() + HAND_OVER_TIME;
+        let deadline = machine_now() + HAND_OVER_TIME;
         let mut partitions = broker.partitions();
         partitions.retain(|partition| partition.is_replicated());
         self.hand_over_all(partitions, deadline);
@@ -221,7 +222,7 @@ impl Cluster {
             let ask = Ask::Leaving { node: self.own, broker_epoch };
             match leader == self.own {
                 true => self.ask(broker, leader, &ask),
-                false => self.ask_while(leader, &ask, || Instant::now() < deadline),
+                false => self.ask_while(leader, &ask, || machine_now() < deadline),
             };
         }
         self.hand_over_all(vec![broker.controller.log().clone()], deadline);
@@ -229,7 +230,7 @@ impl Cluster {
 
     fn hand_over_all(&self, mut partitions: Vec<Arc<Partition>>, deadline: Instant) {
         partitions.retain(|partition| partition.leadership().is_leader);
-        while !partitions.is_empty() && Instant::now() < deadline {
+        while !partitions.is_empty() && machine_now() < deadline {
             let connected = self.links.connected();
             for partition in partitions.iter().take(HANDED_OVER_MAX) {
                 let heirs = partition.in_sync();
@@ -325,7 +326,8 @@ impl Cluster {
     }
 
     fn follow_members(self: &Arc<Self>, broker: &Arc<Broker>) {
-        let (mut noted, mut balanced) = (Instant::now(), Instant::now());
+        let clock = &broker.clock;
+        let (mut noted, mut balanced) = (clock.instant(), clock.instant());
         let (mut signs, mut alone) = (SignsOfLife::default(), LeaderlessLooks::default());
         while !broker.stopping.is_stopping() {
             let times = broker.config().replication.clone();
@@ -339,13 +341,13 @@ impl Cluster {
             }
             if broker.controller.decides() {
                 self.fence_the_silent(broker, times.session_timeout_ms);
-                if noted.elapsed() >= NOTED_EVERY {
-                    noted = Instant::now();
+                if clock.elapsed(noted) >= NOTED_EVERY {
+                    noted = clock.instant();
                     self.note_leaders(broker);
                 }
-                let is_due = |ms| balanced.elapsed() >= Duration::from_millis(ms);
+                let is_due = |ms| clock.elapsed(balanced) >= Duration::from_millis(ms);
                 if times.rebalance_interval_ms.is_some_and(is_due) {
-                    balanced = Instant::now();
+                    balanced = clock.instant();
                     elections::prefer(broker, self);
                 }
             }
@@ -501,8 +503,8 @@ impl Cluster {
     }
 
     fn follow_roles(self: &Arc<Self>, broker: &Arc<Broker>, news: &mpsc::Receiver<News>) {
-        let mut state = Roles::new();
-        let mut looked = Instant::now();
+        let mut state = Roles::new(broker.clock.instant());
+        let mut looked = broker.clock.instant();
         loop {
             let pause = if state.unsettled.is_empty() { IN_SYNC_EVERY } else { SETTLE_EVERY };
             let mut changed: HashMap<(Arc<str>, i32), Arc<Partition>> = HashMap::new();
@@ -522,11 +524,11 @@ impl Cluster {
             for (key, partition) in changed {
                 self.follow_role(broker, &mut state, key, partition);
             }
-            if looked.elapsed() >= IN_SYNC_EVERY {
-                looked = Instant::now();
+            if broker.clock.elapsed(looked) >= IN_SYNC_EVERY {
+                looked = broker.clock.instant();
                 self.look_at_followers(broker, &mut state);
             }
-            self.make_known(&mut state);
+            self.make_known(&mut state, broker.clock.instant());
         }
     }
 
@@ -615,12 +617,12 @@ impl Cluster {
     }
 
     /// Tells the other nodes what this one leads: what is new, and all of it to those that were not there.
-    fn make_known(&self, state: &mut Roles) {
+    fn make_known(&self, state: &mut Roles, now: Instant) {
         let connected: BTreeSet<i32> = self.links.connected().into_iter().collect();
         let new = std::mem::take(&mut state.news);
-        if state.refreshed.elapsed() >= REFRESH_EVERY {
+        if now.saturating_duration_since(state.refreshed) >= REFRESH_EVERY {
             // What was said last may have been heard before what was said first.
-            state.refreshed = Instant::now();
+            state.refreshed = now;
             state.told.lock().clear();
             state.said.say_again();
         }
@@ -678,13 +680,13 @@ struct Roles {
 }
 
 impl Roles {
-    fn new() -> Roles {
+    fn new(now: Instant) -> Roles {
         Roles {
             led: BTreeMap::new(),
             unsettled: HashMap::new(),
             news: Vec::new(),
             told: Arc::default(),
-            refreshed: Instant::now(),
+            refreshed: now,
             said: out_of_sync::Said::default(),
         }
     }

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mainstem_config::{BrokerConfig, Quorum};
 use mainstem_controller::snapshot_format::QuorumRecords;
@@ -32,6 +32,7 @@ use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::Mutex;
 
 use crate::broker::Broker;
+use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::links::{Links, Rates};
 use crate::random;
@@ -81,6 +82,7 @@ pub(crate) type InterruptedMoves = Vec<(PartitionKey, Arc<LogDir>)>;
 
 /// The node's metadata and the way to change it.
 pub(crate) struct Controller {
+    clock: Clock,
     machine: SharedMachine,
     /// What this node adds to the metadata where it decides.
     view: NodeView,
@@ -112,6 +114,7 @@ impl Controller {
         view: NodeView,
         dir: &Arc<LogDir>,
         accept_unprotected: bool,
+        clock: Clock,
     ) -> Result<Self, ControllerError> {
         let identity = PartitionIdentity {
             topic: names::CLUSTER_METADATA.into(),
@@ -119,11 +122,11 @@ impl Controller {
             partition: 0,
         };
         let settings = metadata_settings(view.start());
-        let opened = Log::open(dir, &identity, settings.log.clone(), 0);
+        let opened = Log::open(dir, &identity, settings.log.clone(), clock.mono_ms());
         let (log, _) = opened
             .map_err(|source| ControllerError::Open { partition: identity.topic_partition(), source })?;
         let mut machine = MetadataStateMachine::default();
-        let loaded = snapshot::load(&log, &mut machine)?;
+        let loaded = snapshot::load(&log, &mut machine, &clock)?;
         takeover::check(machine.image(), view.start(), accept_unprotected)?;
         let bootstrap = match machine.image().next_offset() {
             0 => bootstrap::read(dir)?,
@@ -141,11 +144,12 @@ impl Controller {
             epoch: loaded.epoch,
             quorum: loaded.quorum,
             since_snapshot: Mutex::new(loaded.since),
-            snapshot_counts: SnapshotCounts::new(loaded.snapshot_bytes),
+            snapshot_counts: SnapshotCounts::new(loaded.snapshot_bytes, clock.clone()),
             producer_ids,
-            publisher: Publisher::default(),
+            publisher: Publisher::new(clock.clone()),
             bootstrap: Mutex::new(bootstrap),
             replicated: None,
+            clock,
         })
     }
 
@@ -164,9 +168,10 @@ impl Controller {
             topic_id: METADATA_TOPIC_ID.0,
             partition: 0,
         };
+        let clock = links.clock().clone();
         let news = Arc::<News>::default();
         let settings = metadata_settings(view.start());
-        let opened = Log::open(dir, &identity, settings.log.clone(), 0);
+        let opened = Log::open(dir, &identity, settings.log.clone(), clock.mono_ms());
         let (log, _) = opened
             .map_err(|source| ControllerError::Open { partition: identity.topic_partition(), source })?;
         let bootstrap = bootstrap::read(dir)?;
@@ -186,7 +191,7 @@ impl Controller {
         let mut machine = MetadataStateMachine::default();
         let (snapshots, snapshot_bytes) = NodeSnapshots::open(&log, &mut machine)?;
         opening.register(&log);
-        let since_snapshot = SinceSnapshot::new(machine.image().next_offset());
+        let since_snapshot = SinceSnapshot::new(machine.image().next_offset(), &clock);
         Ok(Controller {
             machine: SharedMachine::new(machine),
             view,
@@ -195,11 +200,12 @@ impl Controller {
             epoch: FIRST_METADATA_EPOCH,
             quorum: QuorumRecords::default(),
             since_snapshot: Mutex::new(since_snapshot),
-            snapshot_counts: SnapshotCounts::new(snapshot_bytes),
+            snapshot_counts: SnapshotCounts::new(snapshot_bytes, clock.clone()),
             producer_ids: Mutex::default(),
-            publisher: Publisher::default(),
+            publisher: Publisher::new(clock.clone()),
             bootstrap: Mutex::new(bootstrap),
-            replicated: Some(Replicated::new(news, snapshots)),
+            replicated: Some(Replicated::new(news, snapshots, clock.clone())),
+            clock,
         })
     }
 
@@ -551,7 +557,7 @@ impl Controller {
         &self,
         decide: impl FnOnce(&mut MetadataStateMachine) -> Decision<R>,
     ) -> Result<R, ErrorCode> {
-        let deadline = self.commit_time().map(|time| Instant::now() + time);
+        let deadline = self.commit_time().map(|time| self.clock.instant() + time);
         let (reply, reply_at) = self.change(decide)?;
         self.publisher.wait(reply_at, deadline)?;
         Ok(reply)
@@ -664,11 +670,10 @@ impl Controller {
         if records.is_empty() {
             return Ok(());
         }
-        let wall_ms = crate::clock::wall_ms();
+        let wall_ms = self.clock.wall_ms();
         let bytes = batch_of(records, wall_ms)?;
-        let appended = with_scratch(|scratch| {
-            self.log.append(&bytes, Origin::Coordinator, &crate::clock::Clock::start(), scratch)
-        });
+        let appended =
+            with_scratch(|scratch| self.log.append(&bytes, Origin::Coordinator, &self.clock, scratch));
         let appended = appended.map_err(|refused| refused.code())?.appended;
         self.since_snapshot.lock().count(bytes.len(), wall_ms);
         assert_eq!(appended.base_offset, base_offset, "the state machine and its log count alike");

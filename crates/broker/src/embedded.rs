@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use mainstem_config::loggers::{LogLevel, LoggerLevels};
 use mainstem_config::{BrokerConfig, Sources};
 
-use crate::{Loggers, Machine, Server, StartOptions};
+use crate::{Loggers, Machine, ManualClock, Server, StartOptions};
 
 /// Tells the directories of one process's brokers apart.
 static STARTED: AtomicU32 = AtomicU32::new(0);
@@ -24,7 +24,7 @@ pub struct EmbeddedBroker {
     directory: PathBuf,
     address: String,
     settings: Vec<(String, String)>,
-    machine: Option<Machine>,
+    options: StartOptions,
 }
 
 impl EmbeddedBroker {
@@ -33,16 +33,33 @@ impl EmbeddedBroker {
     /// # Panics
     /// When the broker cannot be started, with the reason.
     pub fn start(settings: &[(&str, &str)]) -> EmbeddedBroker {
-        EmbeddedBroker::start_with(None, settings)
+        EmbeddedBroker::start_with((None, None), settings)
+    }
+
+    /// The same with a clock that the test advances: nothing that the broker does after a while is done before.
+    ///
+    /// ```
+    /// let clock = mainstem_broker::ManualClock::new();
+    /// let broker = mainstem_broker::EmbeddedBroker::start_at(&clock, &[("log.retention.check.interval.ms", "300000")]);
+    /// clock.advance(std::time::Duration::from_secs(300));
+    /// ```
+    ///
+    /// # Panics
+    /// As [`EmbeddedBroker::start`].
+    pub fn start_at(clock: &ManualClock, settings: &[(&str, &str)]) -> EmbeddedBroker {
+        EmbeddedBroker::start_with((None, Some(clock.clone())), settings)
     }
 
     /// The same with its directory on another machine, which has the files where this one would.
     #[cfg(test)]
     pub(crate) fn start_on(machine: Machine, settings: &[(&str, &str)]) -> EmbeddedBroker {
-        EmbeddedBroker::start_with(Some(machine), settings)
+        EmbeddedBroker::start_with((Some(machine), None), settings)
     }
 
-    fn start_with(machine: Option<Machine>, settings: &[(&str, &str)]) -> EmbeddedBroker {
+    fn start_with(
+        (machine, clock): (Option<Machine>, Option<ManualClock>),
+        settings: &[(&str, &str)],
+    ) -> EmbeddedBroker {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let name = format!("mainstem-embedded-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
@@ -50,9 +67,10 @@ impl EmbeddedBroker {
         let _ = std::fs::remove_dir_all(&directory);
         let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         let settings: Vec<_> = settings.iter().map(own).collect();
-        let server = start(&directory, "127.0.0.1:0", &settings, machine.as_ref());
+        let options = StartOptions { machine, clock, ..StartOptions::default() };
+        let server = start(&directory, "127.0.0.1:0", &settings, &options);
         let address = server.ready().listeners.first().expect("one was configured").1.to_string();
-        EmbeddedBroker { server: Some(server), directory, address, settings, machine }
+        EmbeddedBroker { server: Some(server), directory, address, settings, options }
     }
 
     /// Stops it, and keeps its data for [`EmbeddedBroker::start_again`]. Nothing happens if it is stopped.
@@ -75,7 +93,7 @@ impl EmbeddedBroker {
     /// When it cannot be started, with the reason: something else may have taken its port meanwhile.
     pub fn start_again(&mut self) {
         self.stop();
-        self.server = Some(start(&self.directory, &self.address, &self.settings, self.machine.as_ref()));
+        self.server = Some(start(&self.directory, &self.address, &self.settings, &self.options));
     }
 
     #[cfg(test)]
@@ -103,18 +121,23 @@ impl EmbeddedBroker {
 
 impl Drop for EmbeddedBroker {
     fn drop(&mut self) {
-        self.stop();
+        let mut panic = None;
+        if let Some(server) = self.server.take() {
+            // Not on a thread that panics: who locks a coordinator there ends the process, and the test would not say why it fails.
+            panic = std::thread::scope(|scope| {
+                let stopped = scope.spawn(move || server.stop(&AtomicBool::new(true), &mut |_, _| {}));
+                stopped.join().err()
+            });
+        }
         // What cannot be removed stays in the directory for temporary files, which the system cleans.
         let _ = std::fs::remove_dir_all(&self.directory);
+        if let Some(panic) = panic.filter(|_| !std::thread::panicking()) {
+            std::panic::resume_unwind(panic);
+        }
     }
 }
 
-fn start(
-    directory: &Path,
-    address: &str,
-    settings: &[(String, String)],
-    machine: Option<&Machine>,
-) -> Server {
+fn start(directory: &Path, address: &str, settings: &[(String, String)], options: &StartOptions) -> Server {
     let directory = directory.to_str().expect("the directory for temporary files has a name in UTF-8");
     let listeners = format!("PLAINTEXT://{address}");
     let own = [("log.dirs", directory), ("listeners", listeners.as_str())];
@@ -123,6 +146,5 @@ fn start(
     let sources = Sources { file: None, environment: &[], overrides: &overrides };
     let config = BrokerConfig::from_sources(sources).unwrap_or_else(|error| panic!("{error}"));
     let loggers = Loggers::new(LoggerLevels::new(LogLevel::Info, BTreeMap::new()), |_| {});
-    let options = StartOptions { machine: machine.cloned(), ..StartOptions::default() };
-    Server::start(config, loggers, &options).unwrap_or_else(|error| panic!("{error}"))
+    Server::start(config, loggers, options).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -10,6 +10,11 @@
 //! Architecture invariant: decisions about groups and metadata are made in `mainstem-coordination`, decisions about a
 //! partition's files in `mainstem-log`; this crate carries them out.
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests of the broker wait in the time of the machine")
+)]
+
 mod api;
 mod authorization;
 mod background;
@@ -44,6 +49,7 @@ mod supervised;
 mod telemetry;
 mod ticker;
 
+pub use clock::ManualClock;
 pub use cluster::founding::FoundingError;
 pub use controller::ControllerError;
 pub use controller::bootstrap_file;

@@ -10,9 +10,10 @@ pub(crate) struct LineBudget {
     second: Mutex<Second>,
 }
 
-/// The second that began then.
+/// The second that began then; none before the first line.
+#[derive(Default)]
 struct Second {
-    since: Instant,
+    since: Option<Instant>,
     written: u32,
     left_out: u64,
 }
@@ -31,19 +32,15 @@ pub(crate) enum Line {
 
 impl LineBudget {
     pub(crate) fn new(per_second: u32) -> LineBudget {
-        let second = Mutex::new(Second { since: Instant::now(), written: 0, left_out: 0 });
-        LineBudget { per_second, second }
+        LineBudget { per_second, second: Mutex::default() }
     }
 
     /// There is something to be said.
-    pub(crate) fn next(&self) -> Line {
-        self.at(Instant::now())
-    }
-
-    fn at(&self, now: Instant) -> Line {
+    pub(crate) fn next(&self, now: Instant) -> Line {
         let mut second = self.second.lock();
-        if now.saturating_duration_since(second.since) >= Duration::from_secs(1) {
-            (second.since, second.written) = (now, 0);
+        let is_over = |since: Instant| now.saturating_duration_since(since) >= Duration::from_secs(1);
+        if second.since.is_none_or(is_over) {
+            (second.since, second.written) = (Some(now), 0);
         }
         if second.written >= self.per_second {
             second.left_out += 1;
@@ -62,10 +59,10 @@ mod tests {
     fn lines_beyond_the_budget_of_a_second_are_a_number() {
         let budget = LineBudget::new(2);
         let begin = Instant::now();
-        let lines = [0, 1, 2, 999].map(|ms| budget.at(begin + Duration::from_millis(ms)));
+        let lines = [0, 1, 2, 999].map(|ms| budget.next(begin + Duration::from_millis(ms)));
         let write = Line::Write { left_out: 0 };
         assert_eq!(lines, [write, write, Line::LeaveOut, Line::LeaveOut]);
-        assert_eq!(budget.at(begin + Duration::from_secs(2)), Line::Write { left_out: 2 });
-        assert_eq!(budget.at(begin + Duration::from_secs(2)), write);
+        assert_eq!(budget.next(begin + Duration::from_secs(2)), Line::Write { left_out: 2 });
+        assert_eq!(budget.next(begin + Duration::from_secs(2)), write);
     }
 }

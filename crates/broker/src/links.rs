@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mainstem_replication::eraftpb::MessageType;
 use mainstem_replication::{GroupId, Outgoing, RepeatAnswer, ReplicaId, Standing};
@@ -51,10 +51,6 @@ pub(crate) use throttle::{CATCH_UP_RATE, Rates};
 /// A frame has at most so many bytes behind its head: as Kafka's requests (`socket.request.max.bytes`), and more than a
 /// batch can have.
 const BODY_BYTES_MAX: usize = 100 << 20;
-/// A link on which nothing is said says so after this time.
-const KEEP_ALIVE: Duration = Duration::from_secs(1);
-/// A peer that says nothing for so long, or takes nothing, is not there.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// How often who waits for an answer looks whether it still wants it.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Threads that serve the requests of other nodes.
@@ -83,7 +79,7 @@ pub(crate) struct Peer {
 }
 
 /// What links are started with.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct LinksOptions {
     /// The broker's clock.
     pub(crate) clock: Clock,
@@ -91,6 +87,30 @@ pub(crate) struct LinksOptions {
     pub(crate) replica_lag_max_ms: u64,
     /// Bytes a second for replicas that catch up.
     pub(crate) catch_up_rate: u64,
+    /// How long a link may be silent.
+    pub(crate) silence: SilenceLimits,
+}
+
+/// How long links may be silent, by the machines' time: the kernels of both ends count as well.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SilenceLimits {
+    /// A link on which nothing is said says so after this time.
+    pub(crate) keep_alive: Duration,
+    /// A peer that says nothing for so long, or takes nothing, is not there.
+    pub(crate) silence_max: Duration,
+}
+
+impl SilenceLimits {
+    /// A peer that is there says something within this time: it keeps its link alive.
+    fn alive_max(&self) -> Duration {
+        self.keep_alive * 3
+    }
+}
+
+impl Default for SilenceLimits {
+    fn default() -> Self {
+        SilenceLimits { keep_alive: Duration::from_secs(1), silence_max: Duration::from_secs(10) }
+    }
 }
 
 /// Links whose writers are to be woken, as bits in the order of peers.
@@ -191,8 +211,11 @@ impl Links {
     ) -> std::io::Result<Arc<Links>> {
         let LinkIdentity { node, generation, cluster_id } = identity;
         let others = peers.into_iter().filter(|peer| peer.node != node).take(PEERS_MAX);
-        let peers: Vec<_> =
-            others.enumerate().map(|(rank, peer)| Arc::new(PeerLink::new(rank, peer))).collect();
+        let peers: Vec<_> = others
+            .enumerate()
+            .map(|(rank, peer)| Arc::new(PeerLink::new(rank, peer, &options.silence)))
+            .collect();
+        let throttle = Throttle::new(options.clock.instant());
         let links = Arc::new(Links {
             node,
             generation,
@@ -206,7 +229,7 @@ impl Links {
             callers: Callers::default(),
             counters: Counters::default(),
             gate,
-            throttle: Throttle::new(),
+            throttle,
             rates: RwLock::default(),
             is_stopping: AtomicBool::new(false),
             threads: Mutex::default(),
@@ -331,7 +354,7 @@ impl Links {
         let mut current = self.rates.write();
         if *current != rates {
             *current = rates;
-            self.throttle.begin_anew(Instant::now());
+            self.throttle.begin_anew(self.clock().instant());
         }
     }
 
@@ -423,9 +446,9 @@ impl Links {
     ) -> Result<Vec<u8>, CallError> {
         let (answer, answered) = mpsc::sync_channel(1);
         self.call_then(node, kind, body, Box::new(move |result| _ = answer.send(result)));
-        let deadline = Instant::now() + time;
+        let deadline = self.clock().instant() + time;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(self.clock().instant());
             match answered.recv_timeout(left.min(LOOK_AGAIN)) {
                 Ok(result) => return result,
                 Err(RecvTimeoutError::Timeout) if !left.is_zero() && holds() => {}
@@ -471,7 +494,12 @@ impl Links {
 
     /// Milliseconds of the broker's clock.
     pub(crate) fn now_ms(&self) -> u64 {
-        self.options.clock.mono_ms()
+        self.clock().mono_ms()
+    }
+
+    /// The broker's clock.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.options.clock
     }
 
     /// `replica.lag.time.max.ms`.
@@ -518,7 +546,7 @@ impl Links {
 }
 
 impl PeerLink {
-    fn new(rank: usize, peer: Peer) -> PeerLink {
+    fn new(rank: usize, peer: Peer, silence: &SilenceLimits) -> PeerLink {
         let addresses = peer.host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
         PeerLink {
             rank,
@@ -527,7 +555,7 @@ impl PeerLink {
             outbox: Mutex::default(),
             wake: Condvar::new(),
             standing: Mutex::default(),
-            incoming: Incoming::default(),
+            incoming: Incoming::new(silence.alive_max()),
             serving: Arc::default(),
             other_cluster: Mutex::default(),
         }
@@ -561,9 +589,9 @@ impl PeerLink {
 }
 
 /// A peer that the network keeps away is noticed by what it does not acknowledge.
-fn set_silence_max(stream: &TcpStream) -> std::io::Result<()> {
-    stream.set_write_timeout(Some(SILENCE_MAX))?;
-    let silence_ms = u32::try_from(SILENCE_MAX.as_millis()).unwrap_or(u32::MAX);
+fn set_silence_max(stream: &TcpStream, silence_max: Duration) -> std::io::Result<()> {
+    stream.set_write_timeout(Some(silence_max))?;
+    let silence_ms = u32::try_from(silence_max.as_millis()).unwrap_or(u32::MAX);
     Ok(rustix::net::sockopt::set_tcp_user_timeout(stream, silence_ms)?)
 }
 

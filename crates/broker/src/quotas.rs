@@ -16,6 +16,7 @@ use mainstem_limits::quotas::{
 };
 use parking_lot::Mutex;
 
+use crate::clock::{Clock, machine_now};
 use crate::host_names::{Addresses, HostNames, addresses};
 use crate::net::context::{ConnectionContext, RequestContext};
 
@@ -43,7 +44,7 @@ impl<Q> Gate<Q> {
 
 /// All quotas of clients.
 pub(crate) struct Quotas {
-    start: Instant,
+    clock: Clock,
     produce: Gate<RateQuota>,
     fetch: Gate<RateQuota>,
     request: Gate<RateQuota>,
@@ -71,7 +72,7 @@ struct Work {
 impl ThreadTime {
     /// A thread has just taken the request up.
     fn begin() -> Self {
-        let work = Work { since: Some(Instant::now()), spent: Duration::ZERO };
+        let work = Work { since: Some(machine_now()), spent: Duration::ZERO };
         ThreadTime { work: Mutex::new(work), charged: AtomicBool::new(false) }
     }
 
@@ -84,7 +85,7 @@ impl ThreadTime {
 
     /// A thread goes on with it.
     pub(crate) fn resume(&self) {
-        self.work.lock().since = Some(Instant::now());
+        self.work.lock().since = Some(machine_now());
     }
 
     fn percent(&self) -> f64 {
@@ -94,7 +95,7 @@ impl ThreadTime {
 
 impl Work {
     fn spent(&self) -> Duration {
-        self.spent + self.since.map_or(Duration::ZERO, |since| since.elapsed())
+        self.spent + self.since.map_or(Duration::ZERO, |since| machine_now().duration_since(since))
     }
 }
 
@@ -103,11 +104,11 @@ pub(crate) type UsageByKind = [(&'static str, Vec<Usage>); 4];
 
 impl Quotas {
     /// No client has a quota yet.
-    pub(crate) fn new(config: &QuotaConfig) -> Self {
+    pub(crate) fn new(config: &QuotaConfig, clock: Clock) -> Self {
         let windows = config.windows;
         let rates = || Gate::new(RateQuota::new(windows));
         Quotas {
-            start: Instant::now(),
+            clock,
             produce: rates(),
             fetch: rates(),
             request: Gate::new(RateQuota::new(windows).with_throttle_max_ms(windows.size_ms)),
@@ -147,8 +148,8 @@ impl Quotas {
     /// request, those that are no addresses count as unknown.
     pub(crate) fn resolvable<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<String> {
         let turn = self.resolving.try_lock_for(RESOLVE_TURN_MAX);
-        let until = Instant::now() + RESOLVE_TIME_MAX;
-        let may_ask = || turn.is_some() && Instant::now() < until;
+        let until = self.clock.instant() + RESOLVE_TIME_MAX;
+        let may_ask = || turn.is_some() && self.clock.instant() < until;
         let is_known =
             |name: &&str| name.parse::<IpAddr>().is_ok() || (may_ask() && !addresses(name).is_empty());
         names.filter(is_known).map(str::to_owned).collect()
@@ -174,7 +175,7 @@ impl Quotas {
         let by_bytes = self.charge(&self.fetch, context, bytes as f64);
         let throttle = by_time.max(by_bytes);
         if throttle.is_some() && self.fetch.is_active() {
-            self.fetch.quota.lock().refund(client(context), bytes as f64, self.now_ms());
+            self.fetch.quota.lock().refund(client(context), bytes as f64, self.clock.mono_ms());
         }
         throttle
     }
@@ -214,12 +215,12 @@ impl Quotas {
 
     /// What is to be done with a new connection.
     pub(crate) fn admit(&self, listener: usize, address: IpAddr, rates: ConnectionRates) -> Admission {
-        self.connections.lock().admit(listener, address, rates, self.now_ms())
+        self.connections.lock().admit(listener, address, rates, self.clock.mono_ms())
     }
 
     /// What clients with quotas do.
     pub(crate) fn usage(&self) -> UsageByKind {
-        let now_ms = self.now_ms();
+        let now_ms = self.clock.mono_ms();
         let rates = |gate: &Gate<RateQuota>| gate.quota.lock().usage(now_ms).collect();
         [
             ("Produce", rates(&self.produce)),
@@ -233,12 +234,8 @@ impl Quotas {
         if !gate.is_active() {
             return None;
         }
-        let throttle_ms = gate.quota.lock().charge(client(context), value, self.now_ms());
+        let throttle_ms = gate.quota.lock().charge(client(context), value, self.clock.mono_ms());
         (throttle_ms > 0).then(|| duration(throttle_ms))
-    }
-
-    fn now_ms(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }
 
@@ -257,7 +254,7 @@ impl Mutations<'_> {
             return true;
         }
         let mut quota = self.quotas.mutations.quota.lock();
-        let now_ms = self.quotas.now_ms();
+        let now_ms = self.quotas.clock.mono_ms();
         let (granted, throttle_ms) =
             match quota.take(client(self.context), partitions as f64, self.strictness, now_ms) {
                 Taken::Granted(throttle_ms) => (true, throttle_ms),

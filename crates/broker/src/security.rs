@@ -10,7 +10,6 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 use mainstem_config::alter::{BrokerLayer, Change, alter_broker};
 use mainstem_config::{BrokerConfig, SaslListener, SaslMechanism, TlsListener};
@@ -145,7 +144,7 @@ impl Security {
     ///
     /// # Errors
     /// When a JAAS text is malformed or names another module than its mechanism's, or a key store cannot be used.
-    pub(crate) fn new(config: &BrokerConfig) -> Result<Security, ListenerSecurityError> {
+    pub(crate) fn new(config: &BrokerConfig, clock: &Clock) -> Result<Security, ListenerSecurityError> {
         let sasl = config.listeners.open.iter().zip(&config.sasl_listeners).map(|(endpoint, keys)| {
             keys.as_ref().map(|keys| CurrentSasl::new(&endpoint.listener, keys)).transpose()
         });
@@ -160,7 +159,7 @@ impl Security {
             http,
             sasl,
             tls: tls.collect::<Result<_, _>>()?,
-            authorization: rules(config)?.map(|rules| Arc::new(Authorization::new(rules))),
+            authorization: rules(config)?.map(|rules| Arc::new(Authorization::new(rules, clock.clone()))),
             nodes: None,
             decoy_key: Secret::new(random::bytes::<32>()),
             decoys: Mutex::default(),
@@ -185,9 +184,9 @@ impl Security {
         &mut self,
         config: &BrokerConfig,
         metadata: (&dyn Storage, &Path),
-        clock: Clock,
+        clock: &Clock,
     ) -> Result<Option<Arc<NodeGate>>, ListenerSecurityError> {
-        self.nodes = NodeGate::new(config, metadata, rules(config)?, clock)?;
+        self.nodes = NodeGate::new(config, metadata, rules(config)?, clock.clone())?;
         Ok(self.nodes.clone())
     }
 
@@ -216,7 +215,7 @@ impl Security {
     pub(crate) fn look_after(&self) {
         self.tls_listeners().for_each(|tls| tls.look_after());
         if let Some(authorization) = &self.authorization {
-            authorization.log_repeated(Instant::now());
+            authorization.log_repeated();
         }
     }
 

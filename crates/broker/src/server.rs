@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mainstem_config::{BrokerConfig, Endpoint, NetworkConfig, SecurityProtocol};
 use mainstem_controller::NodeView;
@@ -27,7 +27,7 @@ use rustix::io::Errno;
 
 use crate::background::{Classes, OneAtATime};
 use crate::broker::{Broker, Limits, Node};
-use crate::clock::Clock;
+use crate::clock::{Clock, ManualClock, machine_now, machine_wall_ms};
 use crate::cluster::Cluster;
 use crate::cluster::answers::Answers;
 use crate::cluster::founding::{self, Answering, Founder, Founding, FoundingError};
@@ -38,7 +38,7 @@ use crate::coordinators::transactions::{self, Transactions, Workers};
 use crate::fetch_sessions::FetchSessions;
 use crate::health::{Health, Phase};
 use crate::heap;
-use crate::links::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, NodeGate, Peer};
+use crate::links::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, NodeGate, Peer, SilenceLimits};
 use crate::loggers::Loggers;
 use crate::metrics::Metrics;
 use crate::net::answers::{ANSWER_BYTES_MAX, AnswerMemory};
@@ -51,7 +51,7 @@ use crate::quotas::Quotas;
 use crate::random;
 use crate::security::{ListenerSecurityError, Security};
 use crate::stopping::Stopping;
-use crate::storage::attached::{AttachError, Attached, Watcher};
+use crate::storage::attached::{AttachError, AttachOptions, Attached, Watcher};
 use crate::storage::cleaner::{Cleaners, Cleaning};
 use crate::storage::cold_reads::ColdReads;
 use crate::storage::dir_failures::{Alarm, DirFailures, Fatal, OnFatal};
@@ -162,6 +162,8 @@ pub struct StartOptions {
     pub accept_unprotected: bool,
     /// Where the log directories are, if not on this machine.
     pub machine: Option<Machine>,
+    /// Who lets the time of the broker pass, if not this machine.
+    pub clock: Option<ManualClock>,
 }
 
 /// Another machine than this one, as far as logs know it: a simulated one.
@@ -237,9 +239,9 @@ impl Server {
         options: &StartOptions,
     ) -> Result<Server, StartError> {
         heap::give_back_large_buffers_at_once();
-        let clock = Clock::start();
+        let clock = options.clock.as_ref().map_or_else(Clock::start, Clock::held_by);
         let descriptors = raise_descriptor_limit();
-        let mut security = Security::new(&config)?;
+        let mut security = Security::new(&config, &clock)?;
         let mut bound = Bound::new(&config)?;
         let health = Arc::new(Health::new(options.recovery.clone()));
         let operator = bound
@@ -250,12 +252,13 @@ impl Server {
         let alarm = Arc::new(Alarm::default());
         let ring = alarm.clone();
         let on_offline: OnOffline = Arc::new(move |_| ring.ring());
-        let founder = Server::begin_to_found(&config, (clock, &mut security), &mut bound, &options.recovery)?;
+        let founder =
+            Server::begin_to_found(&config, (&clock, &mut security), &mut bound, &options.recovery)?;
         let cluster_id = founder.as_ref().map(|(_, _, cluster_id)| cluster_id.as_str());
         let dirs = LogDirs::open(&config, descriptors, clock.now().mono_ms, on_offline, options, cluster_id)?;
         let founded = match founder {
             Some((founder, answering, _)) => {
-                Some(Server::found(&config, clock, &founder, answering, &dirs, &options.recovery)?)
+                Some(Server::found(&config, &clock, &founder, answering, &dirs, &options.recovery)?)
             }
             None => None,
         };
@@ -264,7 +267,7 @@ impl Server {
                        controller.quorum.voters); serve it by a broker of its own";
             return Err(StartError::Unsupported(why.to_owned()));
         }
-        let attached = attach(&config, &dirs)?;
+        let attached = attach(&config, &dirs, &clock)?;
         let event_loops =
             EventLoops::start(loops_for(&config), config.network.idle_poll, security.has_door())?;
         let parts = Parts {
@@ -337,7 +340,7 @@ impl Server {
     /// Answers other nodes from now on, and finds the cluster's id with them. `None` without other nodes.
     fn begin_to_found(
         config: &BrokerConfig,
-        (clock, security): (Clock, &mut Security),
+        (clock, security): (&Clock, &mut Security),
         bound: &mut Bound,
         recovery: &RecoveryWatch,
     ) -> Result<Option<(Arc<Founder>, Answering, String)>, StartError> {
@@ -347,7 +350,7 @@ impl Server {
             return Ok(None);
         };
         let gate = security.set_nodes(config, (&RealStorage, &dir), clock)?;
-        let gate = gate.unwrap_or_else(|| Arc::new(NodeGate::open_to_all(clock)));
+        let gate = gate.unwrap_or_else(|| Arc::new(NodeGate::open_to_all(clock.clone())));
         let founder = Founder::new(quorum, config.node_id, gate);
         let answering = founder.answer_on(listener)?;
         let cluster_id = founder.name(&dir, known, &|| recovery.is_broken_off())?;
@@ -357,7 +360,7 @@ impl Server {
     /// Waits until the cluster is founded, and links this node to the others.
     fn found(
         config: &BrokerConfig,
-        clock: Clock,
+        clock: &Clock,
         founder: &Arc<Founder>,
         answering: Answering,
         dirs: &LogDirs,
@@ -369,15 +372,16 @@ impl Server {
         founder.found(metadata.path(), (&cluster_id, directory), &|| recovery.is_broken_off())?;
         let identity = LinkIdentity {
             node: config.node_id,
-            generation: u64::try_from(crate::clock::wall_ms()).unwrap_or(0),
+            generation: u64::try_from(machine_wall_ms()).unwrap_or(0),
             cluster_id,
         };
         let voters = config.quorum.iter().flat_map(|quorum| &quorum.voters);
         let peers = voters.map(|voter| Peer { node: voter.id, host: voter.host.clone(), port: voter.port });
         let options = LinksOptions {
-            clock,
+            clock: clock.clone(),
             replica_lag_max_ms: config.replication.lag_time_max_ms,
             catch_up_rate: CATCH_UP_RATE,
+            silence: SilenceLimits::default(),
         };
         let links = Links::start(identity, peers.collect(), options, founder.gate().clone())?;
         founder.hand_on_to(&links);
@@ -641,7 +645,7 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
             let parts = (&cluster.links, &*cluster.journals);
             Controller::in_cluster(view, dirs.metadata(), &cluster.quorum, parts)?
         }
-        None => Controller::new(view, dirs.metadata(), accept_unprotected)?,
+        None => Controller::new(view, dirs.metadata(), accept_unprotected, clock.clone())?,
     };
     let node = Node {
         id: config.node_id,
@@ -659,7 +663,6 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         node,
         limits,
         loggers,
-        clock,
         metrics: Metrics::default(),
         topics: Topics::default(),
         controller,
@@ -673,10 +676,10 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         security,
         door: Door::new(config.authentication.unauthenticated_max),
         door_memory: RequestMemory::new(DOOR_BYTES_MAX),
-        quotas: Arc::new(Quotas::new(&config.quotas)),
-        telemetry: ClientTelemetry::new(network.telemetry_max_bytes),
+        quotas: Arc::new(Quotas::new(&config.quotas, clock.clone())),
+        telemetry: ClientTelemetry::new(network.telemetry_max_bytes, clock.clone()),
         request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
-        answers: AnswerMemory::new(ANSWER_BYTES_MAX),
+        answers: AnswerMemory::new(ANSWER_BYTES_MAX, clock.clone()),
         background: Classes::new(),
         pattern_matching: OneAtATime::new(),
         event_loops,
@@ -690,14 +693,17 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         fatal: Fatal::default(),
         health,
         config: RwLock::new(Arc::new(config)),
+        clock,
     }))
 }
 
 /// Opens the queues that are to be topics.
-fn attach(config: &BrokerConfig, dirs: &LogDirs) -> Result<Vec<Arc<Attached>>, AttachError> {
-    let expiration_ms = u64::try_from(config.logs.producer_id_expiration_ms).unwrap_or(0);
+fn attach(config: &BrokerConfig, dirs: &LogDirs, clock: &Clock) -> Result<Vec<Arc<Attached>>, AttachError> {
+    let producer_expiration_ms = u64::try_from(config.logs.producer_id_expiration_ms).unwrap_or(0);
     let open = |(topic, directory): &(String, PathBuf)| {
-        Attached::open(topic, directory, dirs.metadata().producer_budget().clone(), expiration_ms)
+        let budget = dirs.metadata().producer_budget().clone();
+        let options = AttachOptions { budget, producer_expiration_ms, clock: clock.clone() };
+        Attached::open(topic, directory, options)
     };
     config.attach.iter().map(open).collect()
 }
@@ -767,8 +773,8 @@ fn accept(broker: &Arc<Broker>, bound: Bound) {
 
 /// Waits until all connections are closed, or the time is over.
 fn wait_for_connections(broker: &Broker, time: Duration) {
-    let deadline = Instant::now() + time;
-    while broker.connections.open() > 0 && Instant::now() < deadline {
+    let deadline = machine_now() + time;
+    while broker.connections.open() > 0 && machine_now() < deadline {
         std::thread::sleep(Duration::from_millis(2));
     }
 }

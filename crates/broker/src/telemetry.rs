@@ -5,7 +5,6 @@ mod otlp;
 pub(crate) use otlp::{CLIENT_LABEL, INSTANCE_LABEL};
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use mainstem_limits::telemetry::{ClientFacts, ClientSeries, Push, Subscribed, Telemetry};
 use mainstem_records::{Compression, InvalidBatch};
@@ -13,13 +12,14 @@ use mainstem_wire::messages::push_telemetry_request::PushTelemetryRequest;
 use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::Mutex;
 
+use crate::clock::Clock;
 use crate::net::context::RequestContext;
 use crate::random;
 use crate::scratch::with_scratch;
 
 /// Subscriptions, clients and what they pushed.
 pub(crate) struct ClientTelemetry {
-    start: Instant,
+    clock: Clock,
     /// `telemetry.max.bytes`: of a payload, compressed and decompressed.
     bytes_max: usize,
     telemetry: Mutex<Telemetry>,
@@ -30,9 +30,9 @@ pub(crate) struct ClientTelemetry {
 
 impl ClientTelemetry {
     /// There is no subscription.
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    pub(crate) fn new(bytes_max: usize, clock: Clock) -> Self {
         ClientTelemetry {
-            start: Instant::now(),
+            clock,
             bytes_max,
             telemetry: Mutex::new(Telemetry::new(bytes_max)),
             series: Mutex::default(),
@@ -53,7 +53,7 @@ impl ClientTelemetry {
     /// What a client is to push; a client without an id gets one.
     pub(crate) fn get(&self, context: &RequestContext, id: Uuid) -> Result<(Uuid, Subscribed), ErrorCode> {
         let id = if id.is_zero() { random::uuid() } else { id };
-        let now_ms = self.now_ms();
+        let now_ms = self.clock.mono_ms();
         with_facts(context, |facts| self.telemetry.lock().get(id, facts, now_ms)).map(|got| (id, got))
     }
 
@@ -75,7 +75,7 @@ impl ClientTelemetry {
             compression_type: request.compression_type,
             bytes: request.metrics.len(),
         };
-        let now_ms = self.now_ms();
+        let now_ms = self.clock.mono_ms();
         with_facts(context, |facts| self.telemetry.lock().push(&push, facts, now_ms))?;
         if request.metrics.is_empty() {
             return Ok(());
@@ -115,17 +115,13 @@ impl ClientTelemetry {
     /// Looks at what clients pushed that are still there.
     pub(crate) fn with_series<T>(&self, look: impl FnOnce(&ClientSeries) -> T) -> T {
         let mut series = self.series.lock();
-        series.expire(self.now_ms());
+        series.expire(self.clock.mono_ms());
         look(&series)
     }
 
     /// Client instances that are known.
     pub(crate) fn instances(&self) -> usize {
         self.telemetry.lock().len()
-    }
-
-    fn now_ms(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mainstem_replication::TICK_MS;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -79,11 +79,12 @@ impl Schedule {
 
 fn run(links: &Links, (stopped, changed): &(Mutex<bool>, Condvar)) {
     let tick = Duration::from_millis(TICK_MS);
-    let mut due = Instant::now() + tick;
+    let clock = links.clock();
+    let mut due = clock.instant() + tick;
     let mut stopped = stopped.lock();
     let (mut passes, mut schedule) = (0, Schedule::default());
     while !*stopped {
-        if !changed.wait_until(&mut stopped, due).timed_out() {
+        if !clock.wait_until(changed, &mut stopped, due) {
             continue;
         }
         MutexGuard::unlocked(&mut stopped, || {
@@ -101,7 +102,7 @@ fn run(links: &Links, (stopped, changed): &(Mutex<bool>, Condvar)) {
             }
         });
         // Ticks that were missed are not made up for: replicas see by the clock how late it is.
-        due = (due + tick).max(Instant::now());
+        due = (due + tick).max(clock.instant());
     }
 }
 

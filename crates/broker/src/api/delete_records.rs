@@ -12,7 +12,6 @@ use mainstem_wire::messages::delete_records_response::{
     DeleteRecordsPartitionResult, DeleteRecordsResponse, DeleteRecordsTopicResult,
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
-use tokio::time::timeout;
 
 use crate::broker::Broker;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
@@ -37,8 +36,9 @@ pub(crate) fn serve(
     let topics = request.topics.iter().map(|topic| delete_in_topic(broker, &context, topic, &durable));
     let mut topics: Vec<_> = topics.collect();
     let limit = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
+    let clock = broker.clock.clone();
     let response = Box::pin(async move {
-        let in_time = timeout(limit, poll_fn(|context| durable.poll(context))).await.is_ok();
+        let in_time = clock.timeout(limit, poll_fn(|context| durable.poll(context))).await.is_ok();
         if !in_time || durable.has_failed() {
             let error = durable.failure().filter(|_| in_time).unwrap_or(ErrorCode::REQUEST_TIMED_OUT);
             let partitions = topics.iter_mut().flat_map(|topic| &mut topic.partitions);

@@ -12,7 +12,6 @@ use mainstem_wire::messages::describe_quorum_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode, Uuid};
 
 use crate::broker::Broker;
-use crate::clock::wall_ms;
 use crate::cluster::Cluster;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
@@ -88,7 +87,7 @@ fn describe(broker: &Broker, version: i16) -> PartitionData<'static> {
     if let Some(cluster) = &broker.cluster {
         return describe_cluster(broker, cluster, ends.high_watermark, version);
     }
-    let now = wall_ms();
+    let now = broker.clock.wall_ms();
     let voter = ReplicaState {
         replica_id: broker.node.id,
         // KIP-853: since version 2.
@@ -126,7 +125,7 @@ fn describe_cluster(
         answer.leader_epoch = broker.controller.epoch();
         return answer;
     };
-    let (now, log_end) = (wall_ms(), log.ends().map_or(0, |ends| ends.log_end));
+    let (now, log_end) = (broker.clock.wall_ms(), log.ends().map_or(0, |ends| ends.log_end));
     let in_sync = log.in_sync();
     let voters = cluster.quorum.ids().map(|id| {
         let behind = matched.iter().find(|(node, _)| *node == id).map_or(last, |(_, index)| last - index);

@@ -79,7 +79,7 @@ pub(crate) fn serve(
     let fetch = Fetch::new(broker.clone(), context, &request, plan);
     if fetch.targets.len() > INLINE_PARTITIONS_MAX {
         return Ok(Handled::Later {
-            response: Box::pin(fetch.serve_large(Instant::now() + wait)),
+            response: Box::pin(fetch.serve_large(broker.clock.instant() + wait)),
             holds: true,
         });
     }
@@ -90,7 +90,8 @@ pub(crate) fn serve(
     if fetch.is_satisfied(&reads) {
         return Ok(fetch.answer(reads, out));
     }
-    Ok(Handled::Later { response: Box::pin(fetch.wait(reads, Instant::now() + wait)), holds: true })
+    let deadline = broker.clock.instant() + wait;
+    Ok(Handled::Later { response: Box::pin(fetch.wait(reads, deadline)), holds: true })
 }
 
 /// One fetch request while it is served.
@@ -286,7 +287,7 @@ impl Fetch {
         if self.broker.stopping.is_stopping() || waiter.poll(context).is_ready() {
             return Poll::Ready(true);
         }
-        if deadline <= Instant::now() {
+        if deadline <= self.broker.clock.instant() {
             return Poll::Ready(false);
         }
         wake::look_again_at(deadline);

@@ -16,10 +16,10 @@ use mainstem_wire::messages::produce_response::{
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode, Records};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
 
 use crate::background::{OwnedBody, in_background};
 use crate::broker::Broker;
+use crate::clock::machine_now;
 use crate::cluster::current_leader::CurrentLeaders;
 use crate::coordinators::verification::{Refusals, Terms, Verification, Wanted};
 use crate::errors::record_errors;
@@ -170,7 +170,7 @@ impl Progress {
                     && let Some(time_max) = time_max
                 {
                     // Most requests have one partition: they cost no look at the clock.
-                    let now = Instant::now();
+                    let now = machine_now();
                     if *until.get_or_insert(now + time_max) < now {
                         return false;
                     }
@@ -443,7 +443,8 @@ fn append(
         (Err(Refused::Blocked), Some(queue)) => {
             let synced = acks == ACKS_ALL && !settings.write_caching;
             let limit = if acks == 0 { UNANSWERED_TIME_MAX } else { limit };
-            let pending = append_later(queue, records, &settings, limit);
+            let deadline = broker.clock.instant() + limit;
+            let pending = append_later(queue, records, &settings, deadline);
             let upto = Upto::Placed { pending, synced, bytes: records.len() };
             return Ok((PartitionProduceResponse::default(), Some((partition.clone(), upto))));
         }
@@ -462,12 +463,12 @@ fn append_later(
     queue: &Arc<Attached>,
     records: &[u8],
     settings: &Arc<TopicSettings>,
-    limit: Duration,
+    deadline: Instant,
 ) -> Arc<PendingAppend> {
     let pending: Arc<PendingAppend> = Arc::default();
     let placed = pending.clone();
     let done = Box::new(move |outcome| placed.set(outcome));
-    queue.append_later(records, settings.clone(), Instant::now() + limit, done);
+    queue.append_later(records, settings.clone(), deadline, done);
     pending
 }
 
@@ -646,7 +647,7 @@ async fn finish_parked(
             let _ = parked.handed_over.await;
         }
     };
-    let _ = timeout(PARKED_TIME_MAX, handed_over).await;
+    let _ = broker.clock.timeout(PARKED_TIME_MAX, handed_over).await;
     finish_in_background(broker, context, body, (progress, places), held).await
 }
 
@@ -692,7 +693,7 @@ async fn finish(
 ) -> Result<ResponseBuffer, String> {
     let durable = Arc::new(DurableWait::new(waits.len()));
     waits.iter().for_each(|wait| wait.begin(&durable));
-    let in_time = timeout(limit, poll_fn(|context| durable.poll(context))).await.is_ok();
+    let in_time = broker.clock.timeout(limit, poll_fn(|context| durable.poll(context))).await.is_ok();
     let is_whole = in_time && !durable.has_failed();
     for wait in &waits {
         let response = &mut responses[wait.topic].partition_responses[wait.partition];

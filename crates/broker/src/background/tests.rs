@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::task::{Context, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mainstem_wire::messages::add_partitions_to_txn_request::{
     AddPartitionsToTxnRequest, AddPartitionsToTxnTopic,

@@ -1,7 +1,6 @@
 //! What this node asks of others: questions with their answers, and what it reports to the metadata leader.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use mainstem_controller::{DirectoryAssignment, ProducerIdBlock};
 use mainstem_wire::messages::create_topics_response::CreatableTopicResult;
@@ -58,7 +57,7 @@ impl Cluster {
     /// # Errors
     /// What it refuses with; NOT_CONTROLLER where there is none for too long.
     pub(crate) fn ask_leader(&self, broker: &Arc<Broker>, ask: &Ask) -> Result<Answer, ErrorCode> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = broker.clock.instant() + PATIENCE;
         loop {
             let answered = match broker.controller.leader(self.own) {
                 Some(node) => self.ask_as_leader(broker, node, ask),
@@ -66,14 +65,14 @@ impl Cluster {
             };
             match answered {
                 Answered::Is { answer, at } => {
-                    let left = deadline.saturating_duration_since(Instant::now());
+                    let left = deadline.saturating_duration_since(broker.clock.instant());
                     broker.controller.wait_for_image(at, left)?;
                     return Ok(answer);
                 }
                 Answered::Refused(code) if ErrorCode(code) != ErrorCode::NOT_CONTROLLER => {
                     return Err(ErrorCode(code));
                 }
-                _ if broker.stopping.is_stopping() || Instant::now() >= deadline => {
+                _ if broker.stopping.is_stopping() || broker.clock.instant() >= deadline => {
                     return Err(ErrorCode::NOT_CONTROLLER);
                 }
                 _ => std::thread::sleep(RETRY),

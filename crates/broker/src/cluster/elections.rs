@@ -70,7 +70,7 @@ pub(crate) fn elect(
             Err(error) => results.push((topic, partition, error)),
         }
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = broker.clock.instant() + PATIENCE;
     for election in elections {
         let outcome = wait(broker, cluster, &election, deadline);
         results.push((election.topic, election.partition, outcome));
@@ -128,10 +128,10 @@ fn begin(
         return Err(ErrorCode::PREFERRED_LEADER_NOT_AVAILABLE);
     }
     let ask = Ask::Transfer { topic: served.id.0, partition: index, to: preferred, who: who.cloned() };
-    let deadline = Instant::now() + time;
+    let deadline = broker.clock.instant() + time;
     let answered = match node == cluster.own {
         true => cluster.ask(broker, node, &ask),
-        false => cluster.ask_while(node, &ask, || Instant::now() < deadline),
+        false => cluster.ask_while(node, &ask, || broker.clock.instant() < deadline),
     };
     match answered {
         Answered::Is { .. } => {
@@ -151,7 +151,7 @@ fn wait(broker: &Broker, cluster: &Cluster, election: &Election, deadline: Insta
         if leader.is_some_and(|leader| leader.node == election.wanted) {
             return ErrorCode::NONE;
         }
-        if Instant::now() >= deadline {
+        if broker.clock.instant() >= deadline {
             return ErrorCode::REQUEST_TIMED_OUT;
         }
         std::thread::sleep(LOOK_EVERY);

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mainstem_wire::frame::request_decoder;
 use mainstem_wire::messages::alter_configs_request::AlterConfigsRequest;
@@ -69,12 +69,13 @@ pub(crate) fn serve(
     {
         return Ok(refused);
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = broker.clock.instant() + PATIENCE;
     let who = Who { denied: denied_here(broker, context, decoder), ..Who::of(broker, context) };
     let body = encode_forwarded(&who, decoder.rest());
     loop {
         // At the end, the answer says what is wrong.
-        if broker.controller.decides() || broker.stopping.is_stopping() || Instant::now() >= deadline {
+        if broker.controller.decides() || broker.stopping.is_stopping() || broker.clock.instant() >= deadline
+        {
             return serve(broker, context, decoder, out);
         }
         let leader = broker.controller.leader(broker.node.id).filter(|leader| *leader != broker.node.id);
@@ -83,7 +84,7 @@ pub(crate) fn serve(
             cluster.links.call_while(leader, FORWARD, body.clone(), ANSWER_TIME, may_lead).ok()
         });
         if let Some((at, response)) = answer.as_deref().and_then(open_answer) {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(broker.clock.instant());
             // Late is better than never: the change is made.
             let _ = broker.controller.wait_for_image(at, left.max(Duration::from_millis(1)));
             out.bytes.extend_from_slice(response);

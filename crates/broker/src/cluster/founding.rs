@@ -390,7 +390,6 @@ pub(crate) struct Founder {
     /// the longest time: of its address, or of all.
     answering: Mutex<Seats<TcpStream>>,
     next_id: AtomicU64,
-    since: Instant,
     /// What connections have to prove.
     gate: Arc<NodeGate>,
     /// Why nodes could not be asked, as it was said last.
@@ -408,8 +407,7 @@ impl Founder {
         let quorum = quorum.clone();
         let answering = Mutex::new(Seats::new(ANSWERED_MAX));
         let (is_over, next_id, links, said) = Default::default();
-        let since = Instant::now();
-        Arc::new(Founder { quorum, own, is_over, answering, next_id, since, gate, said, links })
+        Arc::new(Founder { quorum, own, is_over, answering, next_id, gate, said, links })
     }
 
     /// Gives the links of other nodes to these from now on.
@@ -450,7 +448,7 @@ impl Founder {
     fn answer_apart(self: &Arc<Self>, stream: TcpStream) {
         let (Ok(peer), Ok(control)) = (stream.peer_addr(), stream.try_clone()) else { return };
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let now_ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now_ms = self.gate.clock().mono_ms();
         let given_up = self.answering.lock().enter(id, peer.ip().to_canonical(), now_ms, control);
         if let Some(other) = given_up {
             // It may have gone already.
@@ -566,7 +564,8 @@ impl Founder {
         is_broken_off: &dyn Fn() -> bool,
         take: impl Fn(Step) -> Option<T>,
     ) -> Result<T, FoundingError> {
-        let mut said = Instant::now();
+        let clock = self.gate.clock();
+        let mut said = clock.instant();
         let mut is_first = true;
         let mut own_address = OwnAddress::default();
         loop {
@@ -575,17 +574,17 @@ impl Founder {
             }
             let Asked { others, own_fault } = self.ask_all()?;
             let own = self.own.lock().clone();
-            if own_address.note(own_fault.is_some(), Instant::now())
+            if own_address.note(own_fault.is_some(), clock.instant())
                 && let Some((voter, error)) = self.quorum.voter(own.node).zip(own_fault)
             {
                 OwnAddress::say(voter, &error);
             }
             let step = next(&own, &others)?;
             if let Step::Wait { missing } = &step
-                && (said.elapsed() >= SAID_EVERY || std::mem::take(&mut is_first))
+                && (clock.elapsed(said) >= SAID_EVERY || std::mem::take(&mut is_first))
                 && !missing.is_empty()
             {
-                said = Instant::now();
+                said = clock.instant();
                 let missing: Vec<_> =
                     missing.iter().filter_map(|id| self.quorum.voter(*id)).map(ToString::to_string).collect();
                 tracing::info!(
@@ -646,7 +645,7 @@ impl Founder {
     fn ask_at(&self, voter: &Voter, address: SocketAddr) -> io::Result<Statement> {
         let stream = TcpStream::connect_timeout(&address, ANSWER_TIME)?;
         set_times(&stream)?;
-        let mut channel = self.gate.dial(stream, &voter.host, ANSWER_TIME)?;
+        let mut channel = self.gate.dial(stream, (voter.id, &voter.host), ANSWER_TIME)?;
         channel.writer.write_all(&framed(MAGIC)?)?;
         let answer = read_frame(&mut channel.reader, BYTES_MAX)?;
         if let Ok(Refused { refused }) = serde_json::from_slice(&answer) {

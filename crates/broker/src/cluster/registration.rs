@@ -1,7 +1,7 @@
 //! The registration of this node at the metadata leader, for which a start waits, and what it says while it does.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mainstem_controller::NodeStart;
 use mainstem_wire::ErrorCode;
@@ -23,7 +23,7 @@ impl Cluster {
     /// When it is refused, or all other nodes are of another cluster, or the start was broken off, or the node stops.
     pub(crate) fn register(&self, broker: &Arc<Broker>, start: &NodeStart) -> Result<i64, ControllerError> {
         let ask = Ask::Register(StartNote::of(start));
-        let mut said = Instant::now();
+        let mut said = broker.clock.instant();
         loop {
             if broker.health.is_broken_off() || broker.stopping.is_stopping() {
                 return Err(ControllerError::BrokenOff);
@@ -51,8 +51,8 @@ impl Cluster {
                     theirs,
                 });
             }
-            if said.elapsed() >= SAID_EVERY {
-                said = Instant::now();
+            if broker.clock.elapsed(said) >= SAID_EVERY {
+                said = broker.clock.instant();
                 match broker.dirs.all().find(|dir| dir.is_full()) {
                     Some(dir) => tracing::warn!(
                         "the start waits for room on the disk of log directory {}, for the metadata",
@@ -87,9 +87,9 @@ impl Cluster {
 /// Waits until this node knows the metadata up to an offset. On a disk that was full it can only when there is room again, for
 /// which nothing else looks before a start is over.
 fn wait_at_start(broker: &Broker, at: i64) -> bool {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = broker.clock.instant() + PATIENCE;
     let ends = || broker.health.is_broken_off() || broker.stopping.is_stopping();
-    while Instant::now() < deadline && !ends() {
+    while broker.clock.instant() < deadline && !ends() {
         if broker.controller.wait_for_image(at, LOOK_FOR_ROOM).is_ok() {
             return true;
         }

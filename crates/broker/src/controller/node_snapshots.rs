@@ -29,7 +29,6 @@ use super::snapshot::{SinceSnapshot, load_bytes};
 use super::snapshots::read_bytes;
 use super::{Controller, ControllerError};
 use crate::broker::Broker;
-use crate::clock::wall_ms;
 use crate::storage::partition::{Durable, Partition, SnapshotStepError};
 use crate::supervised::{self, Role};
 
@@ -251,7 +250,7 @@ impl Controller {
     /// Writes a snapshot if enough was applied since the last one. What fails is tried again when it is due the next time.
     fn write_if_due(&self, broker: &Broker, snapshots: &NodeSnapshots) {
         let limits = &broker.config().metadata_log;
-        if !self.since_snapshot.lock().is_due(self.image().next_offset(), limits) {
+        if !self.since_snapshot.lock().is_due(self.image().next_offset(), limits, broker.clock.instant()) {
             return;
         }
         let log_bytes_max = limits.max_record_bytes_between_snapshots.saturating_mul(LOG_KEPT_FACTOR);
@@ -260,7 +259,7 @@ impl Controller {
             // The next look finds it due, too.
             Ok(None) => {}
             Err(error) => {
-                self.since_snapshot.lock().begin_anew();
+                self.since_snapshot.lock().begin_anew(broker.clock.instant());
                 tracing::error!("a snapshot of the metadata: {error}");
             }
         }
@@ -281,8 +280,8 @@ impl Controller {
         if !self.log.may_end_snapshot(at) {
             return Ok(None);
         }
-        let last_timestamp = self.since_snapshot.lock().begin_anew();
-        let bytes = encode(&self.quorum, image.snapshot(), last_timestamp, wall_ms());
+        let last_timestamp = self.since_snapshot.lock().begin_anew(broker.clock.instant());
+        let bytes = encode(&self.quorum, image.snapshot(), last_timestamp, broker.clock.wall_ms());
         drop(image);
         let mut files = snapshots.files.lock();
         let content = files.write(at, &bytes)?;
@@ -312,7 +311,7 @@ impl Controller {
         let Some(log_start) = begins_at() else { return Vec::new() };
         match self.load_ending_at(&replicated.snapshots, log_start) {
             Ok(newer) => {
-                *self.since_snapshot.lock() = SinceSnapshot::new(log_start);
+                *self.since_snapshot.lock() = SinceSnapshot::new(log_start, &self.clock);
                 self.snapshot_counts.note_loaded();
                 tracing::info!(end_offset = log_start, "the metadata go on behind a snapshot");
                 self.machine.apply(|machine| machine.replace(newer))

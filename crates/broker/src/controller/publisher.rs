@@ -24,6 +24,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::{Controller, set_replication_rates, settings_of};
 use crate::broker::Broker;
+use crate::clock::{Clock, machine_now};
 use crate::coordinators;
 use crate::server;
 use crate::storage::opening::{Unopened, open_all};
@@ -46,8 +47,8 @@ const HURRIED_END_TIME: Duration = Duration::from_secs(1);
 const HURRY_CHECK: Duration = Duration::from_millis(50);
 
 /// The queue to the thread, and who waits for it.
-#[derive(Default)]
 pub(super) struct Publisher {
+    clock: Clock,
     state: Mutex<State>,
     /// Something is queued, or it ends.
     queued: Condvar,
@@ -82,6 +83,12 @@ enum Next {
 }
 
 impl Publisher {
+    /// Nothing is published, and no thread runs.
+    pub(super) fn new(clock: Clock) -> Publisher {
+        let (state, queued, moved, thread) = Default::default();
+        Publisher { clock, state, queued, moved, thread }
+    }
+
     /// Takes over changes, which brought the image to `upto`. In the order in which they were made.
     pub(super) fn publish(&self, changes: Vec<MetadataChange>, upto: i64) {
         let mut state = self.state.lock();
@@ -108,7 +115,7 @@ impl Publisher {
         while state.published < upto {
             let is_over = match deadline {
                 _ if state.ends => true,
-                Some(deadline) => self.moved.wait_until(&mut state, deadline).timed_out(),
+                Some(deadline) => self.clock.wait_until(&self.moved, &mut state, deadline),
                 None => {
                     self.moved.wait(&mut state);
                     false
@@ -146,13 +153,13 @@ impl Publisher {
     /// Ends after the change that is being carried out. Returns false if that takes too long, or longer than a stop in a
     /// hurry waits: then a log may be opened yet.
     pub(super) fn end(&self, hurry: &AtomicBool) -> bool {
-        let begun = Instant::now();
+        let begun = machine_now();
         let allowed = || if hurry.load(Ordering::Acquire) { HURRIED_END_TIME } else { END_TIME };
         let mut state = self.state.lock();
         state.ends = true;
         self.queued.notify_all();
         self.moved.notify_all();
-        while state.is_running && begun.elapsed() < allowed() {
+        while state.is_running && machine_now().duration_since(begun) < allowed() {
             self.moved.wait_for(&mut state, HURRY_CHECK);
         }
         let has_ended = !state.is_running;
@@ -186,14 +193,14 @@ impl Publisher {
             if state.ends {
                 return Next::End;
             }
-            if due.is_some_and(|due| due <= Instant::now()) {
+            if due.is_some_and(|due| due <= self.clock.instant()) {
                 return Next::TryAgain;
             }
             if let Some(committed) = state.queue.pop_front() {
                 return Next::CarryOut(committed);
             }
             match due {
-                Some(due) => _ = self.queued.wait_until(&mut state, due),
+                Some(due) => _ = self.clock.wait_until(&self.queued, &mut state, due),
                 None => self.queued.wait(&mut state),
             }
         }
@@ -256,7 +263,7 @@ impl Left {
         if changes.iter().any(|change| matches!(change, MetadataChange::FeatureChanged { .. })) {
             broker.transactions.set_version(broker);
         }
-        self.set_due();
+        self.set_due(&broker.clock);
     }
 
     /// Tries again what could not be carried out.
@@ -264,12 +271,12 @@ impl Left {
         self.undeleted.retain(|deletion| !deletion.is_done(broker));
         let unserved = std::mem::take(&mut self.unserved);
         self.serve(broker, &unserved);
-        self.set_due();
+        self.set_due(&broker.clock);
     }
 
-    fn set_due(&mut self) {
+    fn set_due(&mut self, clock: &Clock) {
         let is_done = self.unserved.is_empty() && self.undeleted.is_empty();
-        self.due = (!is_done).then(|| Instant::now() + RETRY_EVERY);
+        self.due = (!is_done).then(|| clock.instant() + RETRY_EVERY);
     }
 
     /// Serves topics, also those of coordinators, as far as they are in the image. Those whose logs cannot be opened now (no

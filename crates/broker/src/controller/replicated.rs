@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mainstem_controller::{Decision, MetadataChange, MetadataStateMachine};
 use mainstem_log::Origin;
@@ -29,6 +29,7 @@ use super::bootstrap::random_secret;
 use super::node_snapshots::{NodeSnapshots, Offers};
 use super::{Controller, RollbackOnPanic, batch_of};
 use crate::broker::Broker;
+use crate::clock::Clock;
 use crate::scratch::with_scratch;
 use crate::storage::partition::{Partition, ReplicaEvents};
 use crate::storage::replay::{Checksums, Entry};
@@ -99,6 +100,7 @@ impl ReplicaEvents for News {
 
 /// What a controller has beside its state in a cluster.
 pub(super) struct Replicated {
+    clock: Clock,
     pub(super) news: Arc<News>,
     pub(super) snapshots: NodeSnapshots,
     progress: Mutex<Progress>,
@@ -118,8 +120,9 @@ struct Progress {
 
 impl Replicated {
     /// Nothing is applied yet but what a snapshot holds.
-    pub(super) fn new(news: Arc<News>, snapshots: NodeSnapshots) -> Replicated {
+    pub(super) fn new(news: Arc<News>, snapshots: NodeSnapshots, clock: Clock) -> Replicated {
         Replicated {
+            clock,
             news,
             snapshots,
             progress: Mutex::default(),
@@ -135,7 +138,7 @@ impl Replicated {
 
     /// Waits until everything below `offset` is applied. With an epoch, this node has to decide in it all the time.
     fn wait(&self, offset: i64, epoch: Option<LeaderEpoch>, time: Duration) -> Result<(), ErrorCode> {
-        let deadline = Instant::now() + time;
+        let deadline = self.clock.instant() + time;
         let mut progress = self.progress.lock();
         loop {
             if epoch.is_some() && progress.deciding != epoch {
@@ -144,7 +147,7 @@ impl Replicated {
             if progress.applied >= offset {
                 return Ok(());
             }
-            if self.moved.wait_until(&mut progress, deadline).timed_out() {
+            if self.clock.wait_until(&self.moved, &mut progress, deadline) {
                 return Err(ErrorCode::REQUEST_TIMED_OUT);
             }
         }
@@ -181,7 +184,7 @@ impl Controller {
     /// REQUEST_TIMED_OUT.
     pub(crate) fn wait_for_image(&self, offset: i64, time: Duration) -> Result<(), ErrorCode> {
         let Some(replicated) = &self.replicated else { return Ok(()) };
-        let deadline = Instant::now() + time;
+        let deadline = self.clock.instant() + time;
         replicated.wait(offset, None, time)?;
         self.publisher.wait(offset, Some(deadline))
     }
@@ -423,11 +426,11 @@ impl Controller {
         if records.is_empty() {
             return Ok(());
         }
-        let wall_ms = crate::clock::wall_ms();
+        let wall_ms = self.clock.wall_ms();
         let bytes = batch_of(records, wall_ms)?;
-        let clock = crate::clock::Clock::start();
-        let append =
-            |scratch: &mut _| self.log.append_in_epoch(&bytes, Origin::Coordinator, epoch, &clock, scratch);
+        let append = |scratch: &mut _| {
+            self.log.append_in_epoch(&bytes, Origin::Coordinator, epoch, &self.clock, scratch)
+        };
         with_scratch(append).map_err(|refused| match refused.code() {
             ErrorCode::NOT_LEADER_OR_FOLLOWER => ErrorCode::NOT_CONTROLLER,
             other => other,

@@ -19,7 +19,7 @@ use mainstem_wire::ErrorCode;
 use parking_lot::Mutex;
 
 use super::{Controller, ControllerError, FIRST_METADATA_EPOCH};
-use crate::clock::{Clock, wall_ms};
+use crate::clock::Clock;
 use crate::controller::snapshots::read_bytes;
 use crate::storage::partition::Durable;
 use crate::storage::replay::{Checksums, Entry, replay};
@@ -38,8 +38,8 @@ pub(super) struct SinceSnapshot {
 
 impl SinceSnapshot {
     /// Of a log that goes on from a snapshot, or has none (0).
-    pub(super) fn new(end_offset: i64) -> Self {
-        SinceSnapshot { end_offset, bytes: 0, at: Instant::now(), last_timestamp: wall_ms() }
+    pub(super) fn new(end_offset: i64, clock: &Clock) -> Self {
+        SinceSnapshot { end_offset, bytes: 0, at: clock.instant(), last_timestamp: clock.wall_ms() }
     }
 
     /// Counts records that were appended, or applied.
@@ -50,8 +50,8 @@ impl SinceSnapshot {
 
     /// A snapshot is about to be written of what was counted so far; it is not due again before that much comes. Returns the time
     /// of the last record.
-    pub(super) fn begin_anew(&mut self) -> i64 {
-        (self.bytes, self.at) = (0, Instant::now());
+    pub(super) fn begin_anew(&mut self, now: Instant) -> i64 {
+        (self.bytes, self.at) = (0, now);
         self.last_timestamp
     }
 
@@ -60,9 +60,9 @@ impl SinceSnapshot {
         self.end_offset = self.end_offset.max(end_offset);
     }
 
-    pub(super) fn is_due(&self, next_offset: i64, limits: &MetadataLogConfig) -> bool {
+    pub(super) fn is_due(&self, next_offset: i64, limits: &MetadataLogConfig, now: Instant) -> bool {
         let interval = Some(limits.max_snapshot_interval_ms).filter(|ms| *ms > 0).map(Duration::from_millis);
-        let is_old = interval.is_some_and(|interval| self.at.elapsed() >= interval);
+        let is_old = interval.is_some_and(|interval| now.saturating_duration_since(self.at) >= interval);
         next_offset > self.end_offset && (is_old || self.bytes >= limits.max_record_bytes_between_snapshots)
     }
 }
@@ -76,21 +76,23 @@ pub(crate) struct SnapshotCounts {
     written_at: Mutex<Instant>,
     /// Snapshots that were loaded since this process started.
     loaded: AtomicU64,
+    clock: Clock,
 }
 
 impl SnapshotCounts {
     /// Of a start that has loaded a snapshot of so many bytes, or none.
-    pub(super) fn new(loaded_bytes: Option<usize>) -> Self {
+    pub(super) fn new(loaded_bytes: Option<usize>, clock: Clock) -> Self {
         SnapshotCounts {
             written_bytes: AtomicU64::new(loaded_bytes.unwrap_or(0) as u64),
-            written_at: Mutex::new(Instant::now()),
+            written_at: Mutex::new(clock.instant()),
             loaded: AtomicU64::new(u64::from(loaded_bytes.is_some())),
+            clock,
         }
     }
 
     pub(super) fn note_written(&self, bytes: usize) {
         self.written_bytes.store(bytes as u64, Ordering::Relaxed);
-        *self.written_at.lock() = Instant::now();
+        *self.written_at.lock() = self.clock.instant();
     }
 
     pub(super) fn note_loaded(&self) {
@@ -99,7 +101,7 @@ impl SnapshotCounts {
 
     /// Bytes of the snapshot that was written last, the milliseconds since then or since the start, and how many were loaded.
     pub(crate) fn get(&self) -> (u64, u64, u64) {
-        let age = self.written_at.lock().elapsed();
+        let age = self.clock.elapsed(*self.written_at.lock());
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         (self.written_bytes.load(Ordering::Relaxed), age_ms, self.loaded.load(Ordering::Relaxed))
     }
@@ -130,7 +132,11 @@ pub(super) struct Loaded {
 }
 
 /// Brings a state machine to the log's end: by the newest snapshot, then by the records since.
-pub(super) fn load(log: &Log, machine: &mut MetadataStateMachine) -> Result<Loaded, ControllerError> {
+pub(super) fn load(
+    log: &Log,
+    machine: &mut MetadataStateMachine,
+    clock: &Clock,
+) -> Result<Loaded, ControllerError> {
     let storage = &**log.dir().storage();
     let unlisted = |error: std::io::Error| ControllerError::Snapshot {
         path: log.path().to_owned(),
@@ -154,7 +160,7 @@ pub(super) fn load(log: &Log, machine: &mut MetadataStateMachine) -> Result<Load
         load_bytes(&snapshot, &bytes, machine, &mut quorum)?;
         snapshot_bytes = Some(bytes.len());
     }
-    let mut since = SinceSnapshot::new(end_offset);
+    let mut since = SinceSnapshot::new(end_offset, clock);
     replay(log, Checksums::Verified, |entry| {
         if let Entry::Control { kind, value } = &entry {
             quorum.note(*kind, value);
@@ -206,7 +212,7 @@ impl Controller {
             return;
         }
         let next_offset = self.image().next_offset();
-        if !self.since_snapshot.lock().is_due(next_offset, limits) {
+        if !self.since_snapshot.lock().is_due(next_offset, limits, clock.instant()) {
             return;
         }
         match self.snapshot(clock) {
@@ -216,14 +222,14 @@ impl Controller {
     }
 
     fn snapshot(&self, clock: &Clock) -> Result<(), WriteError> {
-        let last_timestamp = self.since_snapshot.lock().begin_anew();
+        let last_timestamp = self.since_snapshot.lock().begin_anew(clock.instant());
         // A copy, so that no change waits for the disk.
         let image = self.image().clone();
         let end_offset = image.next_offset();
         let (dir, path) = self.log.place().map_err(WriteError::Log)?;
         let storage = &**dir.storage();
         let file = SnapshotFile::new(&path, end_offset, self.epoch);
-        let bytes = encode(&self.quorum, image.snapshot(), last_timestamp, wall_ms());
+        let bytes = encode(&self.quorum, image.snapshot(), last_timestamp, clock.wall_ms());
         let failed = |error| WriteError::Io(file.path.clone(), error);
         file.write(storage, &bytes).map_err(failed)?;
         self.since_snapshot.lock().note_end(end_offset);

@@ -568,7 +568,7 @@ impl<C: Coordinator> Driver<C> {
             let due = async {
                 match deadline {
                     NEVER => std::future::pending().await,
-                    deadline => tokio::time::sleep_until(broker.clock.instant(deadline).into()).await,
+                    deadline => broker.clock.sleep_until(broker.clock.instant_of(deadline)).await,
                 }
             };
             tokio::select! {

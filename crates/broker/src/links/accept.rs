@@ -16,7 +16,7 @@ use super::calls::{Answers, CallKind};
 use super::channel::{Channel, ChannelReader};
 use super::gate::{Arrived, NodeGate};
 use super::hello::{Hello, Welcome};
-use super::{BODY_BYTES_MAX, KEEP_ALIVE, Links, PeerLink, SILENCE_MAX, set_silence_max};
+use super::{BODY_BYTES_MAX, Links, PeerLink, set_silence_max};
 use crate::storage::partition::Partition;
 
 /// Bytes that are read at once.
@@ -25,14 +25,13 @@ const READ_BYTES: usize = 64 << 10;
 const KEPT_BYTES: usize = 1 << 20;
 /// Groups on one link.
 const ALIASES_MAX: usize = 1 << 20;
-/// A peer that is there says something within this time: it keeps its link alive.
-const ALIVE_MAX: Duration = KEEP_ALIVE.saturating_mul(3);
 /// How often it is looked whether the peer may still speak as a node.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 
 /// The link that a peer has dialled.
-#[derive(Default)]
 pub(super) struct Incoming {
+    /// A peer that is there says something within this time.
+    alive_max: Duration,
     current: Mutex<Current>,
     /// Held while frames are taken: a new link begins when the old one is out of the way.
     turn: Mutex<()>,
@@ -69,6 +68,12 @@ enum Kept {
 }
 
 impl Incoming {
+    /// Nothing was dialled yet.
+    pub(super) fn new(alive_max: Duration) -> Incoming {
+        let (current, turn, heard_ms) = Default::default();
+        Incoming { alive_max, current, turn, heard_ms }
+    }
+
     pub(super) fn end(&self) {
         self.current.lock().shut_down();
     }
@@ -80,7 +85,7 @@ impl Incoming {
 
     fn is_heard(&self, now_ms: u64) -> bool {
         let silent_ms = now_ms.saturating_sub(self.heard_ms.load(Ordering::Relaxed));
-        Duration::from_millis(silent_ms) < ALIVE_MAX
+        Duration::from_millis(silent_ms) < self.alive_max
     }
 
     fn heard(&self, now_ms: u64) {
@@ -137,7 +142,7 @@ impl Current {
 /// Serves a connection that began with a hello, until the link ends.
 pub(super) fn run(links: &Arc<Links>, arrived: Arrived, frame: &[u8]) {
     let Arrived { mut channel, principal, peer: from, ends } = arrived;
-    let Ok(control) = prepare(&mut channel) else { return };
+    let Ok(control) = prepare(&mut channel, links.options.silence.silence_max) else { return };
     let is_proven = links.gate.proves();
     // A cluster's id is all that a forged hello lacks where nothing else is asked for.
     let may_know = is_proven || links.is_at_a_peer(from.ip());
@@ -145,6 +150,12 @@ pub(super) fn run(links: &Arc<Links>, arrived: Arrived, frame: &[u8]) {
         .gate
         .check(&principal, from.ip())
         .and_then(|()| Hello::decode(frame).map_err(|error| error.to_string()))
+        .and_then(|hello| match links.gate.proven_node(&principal) {
+            Some(node) if node != hello.node => {
+                Err(format!("it has proven to be node {node}, and says that it is node {}", hello.node))
+            }
+            _ => Ok(hello),
+        })
         .and_then(|hello| check(links, &hello, may_know).map(|peer| (hello, peer)))
         .and_then(|(hello, peer)| {
             let (generation, now_ms) = (hello.generation, links.now_ms());
@@ -172,7 +183,7 @@ pub(super) fn run(links: &Arc<Links>, arrived: Arrived, frame: &[u8]) {
         if !peer.incoming.is_current(number) || links.is_stopping() {
             return peer.incoming.release(number);
         }
-        let leave = Leave { principal, host: from.ip(), ends, looked_at: Instant::now() };
+        let leave = Leave { principal, host: from.ip(), ends, looked_at: links.clock().instant() };
         let mut receiver = Receiver {
             links,
             peer: &peer,
@@ -197,11 +208,11 @@ pub(super) fn run(links: &Arc<Links>, arrived: Arrived, frame: &[u8]) {
 }
 
 /// Sets a connection up as a link. Returns the handle that ends it.
-fn prepare(channel: &mut Channel) -> io::Result<TcpStream> {
+fn prepare(channel: &mut Channel, silence_max: Duration) -> io::Result<TcpStream> {
     let socket = channel.control()?;
     socket.set_nodelay(true)?;
-    set_silence_max(&socket)?;
-    channel.begin(Some(SILENCE_MAX))?;
+    set_silence_max(&socket, silence_max)?;
+    channel.begin(Some(silence_max))?;
     Ok(socket)
 }
 
@@ -216,7 +227,7 @@ struct Leave {
 
 impl Leave {
     fn check(&mut self, gate: &NodeGate) -> io::Result<()> {
-        let now = Instant::now();
+        let now = gate.clock().instant();
         if now.saturating_duration_since(self.looked_at) < LOOKED_AT_EVERY {
             return Ok(());
         }
@@ -270,8 +281,8 @@ impl Kept {
             ),
             Kept::Alive => format!(
                 "node {node} has a link that lives, and this one comes from an address that its host in controller.quorum.voters \
-                 does not have; name the host by which it connects there, or have nodes prove who they are (listener CONTROLLER by \
-                 SSL with client certificates, or by SASL)"
+                 does not have; name the host by which it connects there, or have nodes prove who they are \
+                 (mainstem.node.secret.location, or listener CONTROLLER by SSL with client certificates, or by SASL)"
             ),
         }
     }
@@ -302,6 +313,16 @@ struct Known {
 }
 
 impl Receiver<'_> {
+    fn explained(&self, error: io::Error) -> io::Error {
+        match error.kind() {
+            io::ErrorKind::TimedOut => {
+                let seconds = self.links.options.silence.silence_max.as_secs_f64();
+                io::Error::new(io::ErrorKind::TimedOut, format!("nothing came for {seconds} s"))
+            }
+            _ => error,
+        }
+    }
+
     fn run(&mut self, mut stream: ChannelReader) -> io::Result<()> {
         let mut input = Input::new(BODY_BYTES_MAX);
         loop {
@@ -309,7 +330,7 @@ impl Receiver<'_> {
                 self.take(frame)?;
                 input.consume(len);
             }
-            if !input.fill(&mut stream)? {
+            if !input.fill(&mut stream).map_err(|error| self.explained(error))? {
                 return Ok(());
             }
             self.peer.incoming.heard(self.links.now_ms());
@@ -453,8 +474,7 @@ impl Input {
             Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended within a frame")),
             Ok(_) => Ok(true),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                let seconds = SILENCE_MAX.as_secs();
-                Err(io::Error::new(io::ErrorKind::TimedOut, format!("nothing came for {seconds} s")))
+                Err(io::ErrorKind::TimedOut.into())
             }
             Err(error) => Err(error),
         }
@@ -491,7 +511,8 @@ mod tests {
     #[test]
     fn a_hello_that_anybody_may_have_sent_takes_no_place_of_a_link_that_lives() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let incoming = Incoming::default();
+        let alive_max = Duration::from_secs(3);
+        let incoming = Incoming::new(alive_max);
         let (of_node, of_gateway, stranger) = ([10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 3]);
         let claim_from = |from: [u8; 4], generation: u64, now_ms: u64| {
             let claim = Claim { generation, stream: stream(&listener), from: from.into(), now_ms };
@@ -501,7 +522,7 @@ mod tests {
             claim_from(if is_known { of_node } else { stranger }, generation, now_ms)
         };
         assert_eq!(claim(5, true, 1_000), Ok(1));
-        let alive_ms = u64::try_from(ALIVE_MAX.as_millis()).expect("some seconds");
+        let alive_ms = u64::try_from(alive_max.as_millis()).expect("some seconds");
         for now_ms in [1_000, 1_000 + alive_ms - 1] {
             assert_eq!(claim(u64::MAX, false, now_ms), Err(Kept::Alive));
         }

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use mainstem_security::tls::{TlsError, TlsSession, TlsState};
 use parking_lot::Mutex;
 
+use crate::clock::machine_now;
+
 /// Bytes that are sealed at once.
 const SEALED_AT_ONCE: usize = 64 << 10;
 /// Bytes that are read from the socket at once.
@@ -147,7 +149,7 @@ impl Channel {
 
 /// Half-closes, and drops what comes.
 fn linger(socket: &mut TcpStream) {
-    let deadline = Instant::now() + LINGER;
+    let deadline = machine_now() + LINGER;
     let (mut dropped, mut room) = (0, vec![0; 4 << 10]);
     if socket.shutdown(Shutdown::Write).is_err() {
         return;
@@ -161,7 +163,7 @@ fn linger(socket: &mut TcpStream) {
 }
 
 fn set_deadline(socket: &TcpStream, deadline: Instant) -> io::Result<()> {
-    let left = deadline.saturating_duration_since(Instant::now());
+    let left = deadline.saturating_duration_since(machine_now());
     match left.is_zero() {
         true => Err(in_time(io::ErrorKind::TimedOut.into())),
         false => socket.set_read_timeout(Some(left)),

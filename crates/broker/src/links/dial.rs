@@ -13,7 +13,8 @@ use super::calls::{CALL_BYTES_MAX, CallError, SERVED};
 use super::channel::{Channel, ChannelReader, ChannelWriter};
 use super::hello::{Hello, Welcome, read_frame};
 use super::outbox::{Batch, Item};
-use super::{KEEP_ALIVE, Lead, Links, PeerLink, set_silence_max};
+use super::{Lead, Links, PeerLink, set_silence_max};
+use crate::clock::machine_now;
 use crate::storage::partition::is_append;
 use crate::supervised;
 
@@ -114,8 +115,9 @@ fn dial(links: &Links, peer: &PeerLink) -> Result<Channel, DialError> {
         });
     };
     stream.set_nodelay(true)?;
-    set_silence_max(&stream)?;
-    let mut channel = links.gate.dial(stream, &peer.peer.host, DIAL_TIME).map_err(unproven)?;
+    set_silence_max(&stream, links.options.silence.silence_max)?;
+    let mut channel =
+        links.gate.dial(stream, (peer.peer.node, &peer.peer.host), DIAL_TIME).map_err(unproven)?;
     let hello = Hello {
         cluster_id: links.cluster_id.clone(),
         node: links.node,
@@ -163,14 +165,14 @@ fn await_proof(links: &Links, peer: &PeerLink, channel: &mut Channel) -> bool {
         return true;
     }
     let node = peer.peer.node;
-    let (begun, mut sign_at, mut is_said) = (Instant::now(), Instant::now(), false);
+    let (begun, mut sign_at, mut is_said) = (machine_now(), machine_now(), false);
     let mut sign = Vec::new();
     link::heartbeats(&[], &mut sign);
     while !peer.incoming.is_alive(links.now_ms()) {
         if links.is_stopping() {
             return false;
         }
-        if !is_said && begun.elapsed() >= PROOF_TIME {
+        if !is_said && machine_now().duration_since(begun) >= PROOF_TIME {
             is_said = true;
             tracing::warn!(
                 node,
@@ -178,8 +180,8 @@ fn await_proof(links: &Links, peer: &PeerLink, channel: &mut Channel) -> bool {
                  its own; its log, or this one, says why it does not"
             );
         }
-        if sign_at.elapsed() >= KEEP_ALIVE {
-            sign_at = Instant::now();
+        if machine_now().duration_since(sign_at) >= links.options.silence.keep_alive {
+            sign_at = machine_now();
             if channel.writer.write_all(&sign).is_err() {
                 std::thread::sleep(BACK_OFF_MIN);
                 return false;
@@ -270,7 +272,7 @@ impl Writer {
             aliases: HashMap::new(),
             out: Vec::new(),
             batches: Vec::new(),
-            written_at: Instant::now(),
+            written_at: machine_now(),
         }
     }
 
@@ -283,6 +285,7 @@ impl Writer {
 
     /// What is to be written next; `None`: the link has ended.
     fn next(&mut self, peer: &PeerLink) -> Option<Batch> {
+        let keep_alive = self.links.options.silence.keep_alive;
         let mut outbox = peer.outbox.lock();
         loop {
             if !outbox.is_open() {
@@ -290,7 +293,7 @@ impl Writer {
             }
             // Only those who catch up have to be asked about.
             let pause = match outbox.has_behind() {
-                true => self.links.throttle.pause(Instant::now()),
+                true => self.links.throttle.pause(self.links.clock().instant()),
                 false => Duration::ZERO,
             };
             let batch = outbox.take(pause.is_zero());
@@ -299,12 +302,16 @@ impl Writer {
                 let rate = |item: &Item| item.catches_up.unwrap_or(self.links.options.catch_up_rate);
                 let cost = batch.append.as_ref().map(|item| (item.outgoing.bytes, rate(item)));
                 let (bytes, rate) = cost.unwrap_or((0, 1));
-                self.links.throttle.charge(Instant::now(), bytes, rate);
+                self.links.throttle.charge(self.links.clock().instant(), bytes, rate);
             }
-            if !batch.is_empty() || !self.out.is_empty() || self.written_at.elapsed() >= KEEP_ALIVE {
+            if !batch.is_empty()
+                || !self.out.is_empty()
+                || machine_now().duration_since(self.written_at) >= keep_alive
+            {
                 return Some(batch);
             }
-            let time = if outbox.has_behind() { pause.min(KEEP_ALIVE) } else { KEEP_ALIVE };
+            let pause = self.links.clock().machine_wait(pause);
+            let time = if outbox.has_behind() { pause.min(keep_alive) } else { keep_alive };
             peer.wake.wait_for(&mut outbox, time);
         }
     }
@@ -377,7 +384,7 @@ impl Writer {
             return Ok(());
         }
         write_both(&mut self.stream, &self.out, &self.batches)?;
-        self.written_at = Instant::now();
+        self.written_at = machine_now();
         self.out.clear();
         // One large batch does not keep its memory.
         self.batches.shrink_to(1 << 20);
@@ -398,7 +405,7 @@ impl Writer {
     fn flush(&mut self) -> io::Result<()> {
         if !self.out.is_empty() {
             self.stream.write_all(&self.out)?;
-            self.written_at = Instant::now();
+            self.written_at = machine_now();
             self.out.clear();
             self.out.shrink_to(2 * GATHERED_BYTES);
         }

@@ -4,11 +4,14 @@
 //!  connected ──TLS──▶ sealed ──SASL──▶ principal ──ClusterAction──▶ a question of founding, or a link
 //! ```
 //!
+//! Nodes that have a secret in common (`mainstem.node.secret.location`) prove by SCRAM that they know it, and need no user and no rule.
+//!
 //! Users and rules of the metadata count as soon as the node has the metadata. Before that, as when all nodes start,
 //! `super.users` are allowed, and SCRAM has the users of `bootstrap.checkpoint`.
 
 mod login;
 mod refusals;
+mod secret;
 
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
@@ -30,20 +33,30 @@ use mainstem_security::{
 };
 
 use super::channel::Channel;
+use super::hello;
 use crate::broker::Broker;
-use crate::clock::{Clock, wall_ms};
+use crate::clock::{Clock, machine_now};
 use crate::controller::bootstrap_users;
 use crate::random;
 use crate::security::{ListenerSecurityError, SaslSettings, TlsSettings, decoy_secret};
 use login::Login;
 use refusals::Refusals;
+use secret::NodeSecret;
+
+/// The reason why a node that begins without a proof is refused.
+const UNPROVEN: &str = "it speaks as a node and proves nothing: its controllers' listener needs the protocol of this one, and its \
+                        mainstem.node.secret.location, if that is set, the same secret";
 
 /// What a node proves to others and asks of them.
 pub(crate) struct NodeGate {
     /// The name of the listener for controllers.
     listener: String,
     tls: Option<Arc<TlsSettings>>,
-    sasl: Option<(Arc<SaslSettings>, Login)>,
+    sasl: Option<Arc<SaslSettings>>,
+    /// The user of this node, if nodes have users.
+    login: Option<Login>,
+    /// What `sasl` asks for, if nodes have a secret in common and no users.
+    secret: Option<NodeSecret>,
     /// Nodes prove who they are by certificates alone, so that those who are dialled do it as well.
     by_certificates: bool,
     /// The rules that stand in the configuration; none without an authorizer.
@@ -83,15 +96,19 @@ impl NodeGate {
         let tls = nodes.tls.as_ref().map(|tls| TlsSettings::of_nodes(name, tls)).transpose()?;
         let first = bootstrap_users(storage, metadata)
             .map_err(|error| ListenerSecurityError::FirstUsers(error.to_string()))?;
-        let sasl = match (&nodes.sasl, nodes.login) {
+        let secret = nodes.secret.as_deref().map(|path| NodeSecret::read(path, config.node_id)).transpose();
+        let secret = secret.map_err(|why| ListenerSecurityError::Nodes(name.clone(), why))?;
+        let (sasl, login) = match (&nodes.sasl, nodes.login) {
             (Some(sasl), Some(mechanism)) => {
                 let login = Login::new(name, sasl, mechanism)?;
                 login.check(&first).map_err(|why| ListenerSecurityError::Nodes(name.clone(), why))?;
-                Some((Arc::new(SaslSettings::new(name, sasl)?), login))
+                (Some(SaslSettings::new(name, sasl)?), Some(login))
             }
-            _ => None,
+            _ if secret.is_some() => (Some(SaslSettings::new(name, &NodeSecret::listener())?), None),
+            _ => (None, None),
         };
-        if nodes.authenticates() && rules.is_none() {
+        let sasl = sasl.map(Arc::new);
+        if nodes.authenticates() && secret.is_none() && rules.is_none() {
             tracing::warn!(
                 listener = name,
                 "who authenticates at the controllers' listener may act as a node: without authorizer.class.name nothing \
@@ -101,8 +118,17 @@ impl NodeGate {
         let by_certificates = sasl.is_none() && nodes.authenticates();
         let tls = tls.map(Arc::new);
         let listener = name.clone();
-        let gate =
-            NodeGate { listener, tls, sasl, by_certificates, rules, first, ..NodeGate::open_to_all(clock) };
+        let gate = NodeGate {
+            listener,
+            tls,
+            sasl,
+            login,
+            secret,
+            by_certificates,
+            rules,
+            first,
+            ..NodeGate::open_to_all(clock)
+        };
         let authentication = &config.authentication;
         let (timeout, failed_delay) = (authentication.timeout, authentication.failed_delay);
         Ok(Some(Arc::new(NodeGate { timeout, failed_delay, ..gate })))
@@ -114,6 +140,8 @@ impl NodeGate {
             listener: "CONTROLLER".into(),
             tls: None,
             sasl: None,
+            login: None,
+            secret: None,
             by_certificates: false,
             rules: None,
             first: MetadataImage::default(),
@@ -124,6 +152,11 @@ impl NodeGate {
             failed_delay: Duration::ZERO,
             refusals: Refusals::default(),
         }
+    }
+
+    /// The broker's clock.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Asks the metadata of this broker from now on.
@@ -152,16 +185,16 @@ impl NodeGate {
 
     /// A peer was refused: says so once, and how often it is tried again.
     pub(crate) fn refused(&self, peer: IpAddr, why: &str) {
-        self.refusals.say(peer, &OneLine(why).to_string());
+        self.refusals.say(peer, &OneLine(why).to_string(), self.clock.instant());
     }
 
     /// A link of a node has ended: says so, likewise.
     pub(super) fn link_ended(&self, peer: IpAddr, node: i32, why: &str) {
-        self.refusals.say_ended(peer, node, &OneLine(why).to_string());
+        self.refusals.say_ended(peer, node, &OneLine(why).to_string(), self.clock.instant());
     }
 
     fn authenticate(&self, socket: TcpStream, peer: SocketAddr) -> io::Result<Arrived> {
-        let deadline = Instant::now() + self.timeout;
+        let deadline = machine_now() + self.timeout;
         let channel = match &self.tls {
             None => Channel::plain(socket, deadline)?,
             Some(tls) => {
@@ -171,11 +204,11 @@ impl NodeGate {
                 channel
             }
         };
-        if let Some((sasl, _)) = &self.sasl {
+        if let Some(sasl) = &self.sasl {
             let (channel, session) = self.by_sasl(channel, sasl)?;
             self.count(true);
             let ends = (session.lifetime_ms > 0)
-                .then(|| Instant::now() + Duration::from_millis(session.lifetime_ms));
+                .then(|| self.clock.instant() + Duration::from_millis(session.lifetime_ms));
             return Ok(Arrived { channel, principal: session.principal, peer, ends });
         }
         let principal = match &self.tls {
@@ -197,8 +230,12 @@ impl NodeGate {
         let mut authenticator = Authenticator::new(settings.rules.clone());
         loop {
             let frame = read_frame(&mut channel.reader, settings.receive_bytes_max)?;
+            if hello::is_hello(&frame) {
+                return Err(invalid(UNPROVEN));
+            }
             let users = NodeUsers { gate: self, settings };
-            let now = Now { monotonic_ms: self.clock.mono_ms(), wall_ms: wall_ms() };
+            let now = self.clock.now();
+            let now = Now { monotonic_ms: now.mono_ms, wall_ms: now.wall_ms };
             let mut random = || u128::from_ne_bytes(random::bytes());
             let context = StepContext { now, credentials: &users, random: &mut random };
             match authenticator.step(&frame, context) {
@@ -219,14 +256,19 @@ impl NodeGate {
         }
     }
 
-    /// Connects to another node and proves to it whose the connection is. `host` is the name that its certificate has to
-    /// have.
+    /// Connects to another node, of the id `to`, and proves to it whose the connection is. `host` is the name that its certificate has
+    /// to have.
     ///
     /// # Errors
     /// The system's; of the kind `InvalidData` when one of both does not believe the other.
-    pub(crate) fn dial(&self, socket: TcpStream, host: &str, time: Duration) -> io::Result<Channel> {
+    pub(crate) fn dial(
+        &self,
+        socket: TcpStream,
+        (to, host): (i32, &str),
+        time: Duration,
+    ) -> io::Result<Channel> {
         let address = socket.peer_addr()?.ip();
-        let deadline = Instant::now() + time;
+        let deadline = machine_now() + time;
         let mut channel = match &self.tls {
             None => Channel::plain(socket, deadline)?,
             Some(tls) => {
@@ -239,7 +281,8 @@ impl NodeGate {
                 channel
             }
         };
-        if let Some((_, login)) = &self.sasl {
+        let by_secret = self.secret.as_ref().map(|secret| secret.login(to));
+        if let Some(login) = by_secret.as_ref().or(self.login.as_ref()) {
             login.prove(&mut channel).map_err(explained)?;
         }
         Ok(channel)
@@ -256,12 +299,18 @@ impl NodeGate {
         self.sasl.is_some() || self.by_certificates
     }
 
+    /// The node that a peer has proven to be, where it has proven that and no user's name.
+    pub(super) fn proven_node(&self, principal: &KafkaPrincipal) -> Option<i32> {
+        self.secret.as_ref().and_then(|_| secret::node_of(&principal.name))
+    }
+
     /// Refuses a principal that may not speak as a node.
     ///
     /// # Errors
     /// Why not.
     pub(crate) fn check(&self, principal: &KafkaPrincipal, host: IpAddr) -> Result<(), String> {
-        let Some(rules) = &self.rules else { return Ok(()) };
+        // The secret is known to nodes alone.
+        let Some(rules) = self.rules.as_ref().filter(|_| self.secret.is_none()) else { return Ok(()) };
         let principal = principal.to_string();
         let question = Question {
             principal: &principal,
@@ -321,6 +370,9 @@ impl Credentials for NodeUsers<'_> {
     }
 
     fn scram(&self, mechanism: ScramMechanism, user: &str) -> Option<Cow<'_, ScramCredential>> {
+        if let Some(secret) = &self.gate.secret {
+            return secret.credential(mechanism, user).map(Cow::Borrowed);
+        }
         let first = &self.gate.first;
         self.gate.with_metadata(|image| {
             image.unwrap_or(first).scram_credential(mechanism, user).cloned().map(Cow::Owned)

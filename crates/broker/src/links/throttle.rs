@@ -36,8 +36,8 @@ pub(super) struct Throttle {
 }
 
 impl Throttle {
-    pub(super) fn new() -> Throttle {
-        Throttle { free_at: Mutex::new(Instant::now()) }
+    pub(super) fn new(now: Instant) -> Throttle {
+        Throttle { free_at: Mutex::new(now) }
     }
 
     /// What was sent at other rates costs nothing more.
@@ -65,8 +65,8 @@ mod tests {
 
     #[test]
     fn what_is_sent_costs_its_time_and_rest_earns_nothing() {
-        let throttle = Throttle::new();
         let begin = Instant::now();
+        let throttle = Throttle::new(begin);
         let at = |ms: u64| begin + Duration::from_millis(ms);
         assert_eq!(throttle.pause(at(0)), Duration::ZERO);
         throttle.charge(at(0), 500, 1_000);

@@ -13,6 +13,7 @@ use mainstem_wire::ApiKey;
 use parking_lot::Mutex;
 
 use super::API_KEYS;
+use crate::clock::machine_now;
 
 /// Four buckets to each power of two of microseconds (or bytes), up to 2^32 of them, above an hour.
 const BUCKETS: usize = 124;
@@ -141,7 +142,7 @@ pub(crate) struct Summary {
 
 impl Default for Latencies {
     fn default() -> Self {
-        let looks = Looks { at: Instant::now(), last: HashMap::new(), before: HashMap::new() };
+        let looks = Looks { at: machine_now(), last: HashMap::new(), before: HashMap::new() };
         Latencies { by_api: std::array::from_fn(|_| Requests::default()), looks: Mutex::new(looks) }
     }
 }
@@ -178,8 +179,9 @@ impl Latencies {
     /// Of every API that was asked for.
     pub(crate) fn summaries(&self, part: Part, apis: impl Iterator<Item = ApiKey>) -> Vec<Summary> {
         let mut looks = self.looks.lock();
-        if looks.at.elapsed() >= WINDOW {
-            looks.at = Instant::now();
+        let now = machine_now();
+        if now.duration_since(looks.at) >= WINDOW {
+            looks.at = now;
             looks.before = std::mem::take(&mut looks.last);
             looks.last = self.counts();
         }

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::clock::Clock;
 
 /// Bytes of large answers that may be held at the same time.
 pub(crate) const ANSWER_BYTES_MAX: u64 = 64 << 20;
@@ -21,16 +23,16 @@ const CONTENDED: Duration = Duration::from_secs(5);
 pub(crate) struct AnswerMemory {
     limit: u64,
     used: AtomicU64,
-    began: Instant,
-    /// Milliseconds since `began` at which something was refused last, plus one; 0: never.
+    clock: Clock,
+    /// Milliseconds of the clock at which something was refused last, plus one; 0: never.
     refused_ms: AtomicU64,
 }
 
 impl AnswerMemory {
     /// A budget of so many bytes.
-    pub(crate) fn new(limit: u64) -> Arc<Self> {
+    pub(crate) fn new(limit: u64, clock: Clock) -> Arc<Self> {
         let (used, refused_ms) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(AnswerMemory { limit, used, began: Instant::now(), refused_ms })
+        Arc::new(AnswerMemory { limit, used, clock, refused_ms })
     }
 
     /// A part of nothing yet.
@@ -46,11 +48,7 @@ impl AnswerMemory {
     /// Whether answers were refused of late.
     pub(crate) fn is_contended(&self) -> bool {
         let refused_ms = self.refused_ms.load(Ordering::Relaxed);
-        refused_ms > 0 && self.now_ms() < refused_ms + CONTENDED.as_millis() as u64
-    }
-
-    fn now_ms(&self) -> u64 {
-        self.began.elapsed().as_millis() as u64
+        refused_ms > 0 && self.clock.mono_ms() < refused_ms + CONTENDED.as_millis() as u64
     }
 
     fn try_add(&self, more: u64) -> bool {
@@ -64,7 +62,7 @@ impl AnswerMemory {
         let add = |used: u64| granted(used).map(|room| used + room);
         let before = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
         if before.is_err() {
-            self.refused_ms.store(self.now_ms() + 1, Ordering::Relaxed);
+            self.refused_ms.store(self.clock.mono_ms() + 1, Ordering::Relaxed);
         }
         before.ok().and_then(granted)
     }
@@ -133,7 +131,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused_and_what_is_read_makes_room() {
-        let memory = AnswerMemory::new(100);
+        let memory = AnswerMemory::new(100, Clock::start());
         let (mut one, mut other) = (memory.begin(), memory.begin());
         assert!(one.take(60) && !memory.is_contended());
         assert!(!one.take(41) && one.bytes() == 60 && memory.is_contended());
@@ -148,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_share_grows_by_what_there_is_room_for() {
-        let memory = AnswerMemory::new(100);
+        let memory = AnswerMemory::new(100, Clock::start());
         let (mut one, mut other) = (memory.begin(), memory.begin());
         assert_eq!(one.grow(30, 60), Some(60));
         assert_eq!((one.grow(50, 80), memory.used()), (Some(60), 60), "there is enough already");

@@ -14,6 +14,7 @@ use mainstem_security::{Admission, Authenticator, Failure, Now, OneLine, Session
 use mainstem_wire::{ApiKey, frame};
 
 use crate::broker::Broker;
+use crate::clock::Clock;
 use crate::net::connection::CloseReason;
 use crate::net::context::ConnectionContext;
 use crate::net::dispatch::{self, ClientState, Handled};
@@ -271,14 +272,14 @@ impl SaslGate {
         }
         context.authentications(broker).failed(again);
         let delay = broker.config().authentication.failed_delay;
-        let response = Box::pin(last_words(failure.reply, delay));
+        let response = Box::pin(last_words(broker.clock.clone(), failure.reply, delay));
         Handled::Last { response, reason }
     }
 }
 
 /// The answer after which a connection ends, when it is time.
-async fn last_words(reply: Option<Vec<u8>>, delay: Duration) -> Result<ResponseBuffer, String> {
-    tokio::time::sleep(delay).await;
+async fn last_words(clock: Clock, reply: Option<Vec<u8>>, delay: Duration) -> Result<ResponseBuffer, String> {
+    clock.sleep(delay).await;
     let mut response = ResponseBuffer::default();
     response.bytes = reply.unwrap_or_default();
     Ok(response)

@@ -17,9 +17,9 @@ use mainstem_security::tls::{TlsError, is_client_hello};
 use mainstem_wire::ApiKey;
 use mainstem_wire::frame::FrameError;
 use tokio::io::AsyncReadExt;
-use tokio::time::{Sleep, sleep_until};
 
 use crate::broker::Broker;
+use crate::clock::{Timer, machine_timeout};
 use crate::heap;
 use crate::net::answers::{AnswerShare, LARGE_ANSWER_BYTES};
 use crate::net::authentication::{Frame, Gate};
@@ -28,7 +28,7 @@ use crate::net::context::ConnectionContext;
 use crate::net::dispatch::{self, Handled, Later};
 use crate::net::door::Seat;
 use crate::net::event_loop::Placement;
-use crate::net::input::Input;
+use crate::net::input::{Input, Room};
 use crate::net::output::ResponseBuffer;
 use crate::net::transport::{self, Transport};
 use crate::net::wake;
@@ -189,7 +189,7 @@ pub(crate) struct Connection {
     /// The clock as it was last read: when this turn began, or when its last request was served.
     now: Instant,
     active_at: Instant,
-    timer: Pin<Box<Sleep>>,
+    timer: Timer,
     client: dispatch::ClientState,
     gate: Gate,
     /// Whether it is not authenticated yet.
@@ -235,7 +235,7 @@ impl Waiting {
         let Poll::Ready(response) = self.response.as_mut().poll(context) else { return Poll::Pending };
         if let (Some(api), Ok(response)) = (self.api, &response) {
             let local = self.local + response.in_background;
-            broker.metrics.latencies.answered_later(api, self.since.elapsed(), local);
+            broker.metrics.latencies.answered_later(api, broker.clock.elapsed(self.since), local);
         }
         Poll::Ready(response.map_err(CloseReason::Refused))
     }
@@ -250,7 +250,7 @@ impl Connection {
         gate: Gate,
         placement: Placement,
     ) -> Self {
-        let now = Instant::now();
+        let now = broker.clock.instant();
         let idle = now + broker.limits.connection_idle;
         let first_look = gate.deadline().map_or(idle, |deadline| deadline.min(idle));
         Connection {
@@ -267,7 +267,7 @@ impl Connection {
             draining: None,
             now,
             active_at: now,
-            timer: Box::pin(sleep_until(first_look.into())),
+            timer: broker.clock.timer(first_look),
             client: dispatch::ClientState::default(),
             is_at_door: gate.frame_bytes_max().is_some(),
             has_last_answer: false,
@@ -305,7 +305,7 @@ impl Connection {
     /// Says why it ends. Strangers cannot fill the log: they may come, and be refused, very often.
     fn log_end(&self, reason: &CloseReason) {
         let peer = self.context.peer;
-        if reason.is_of_a_stranger() && !self.broker.door.may_log_refusal() {
+        if reason.is_of_a_stranger() && !self.broker.door.may_log_refusal(self.broker.clock.instant()) {
             return;
         }
         tracing::warn!(%peer, connection = self.context.id, "connection closed: {reason}");
@@ -332,7 +332,7 @@ impl Connection {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<CloseReason> {
-        self.now = Instant::now();
+        self.now = self.broker.clock.instant();
         wake::begin_turn(self.now);
         if self.has_lost_seat(context) {
             return Poll::Ready(CloseReason::NoSeat);
@@ -444,7 +444,7 @@ impl Connection {
             && self.draining.is_none()
             && self.in_flight.len() < IN_FLIGHT_MAX
             && self.output.backlog() + self.finished_bytes < BACKLOG_BYTES_MAX
-            && self.muted_until.is_none_or(|until| until <= Instant::now())
+            && self.muted_until.is_none_or(|until| until <= self.broker.clock.instant())
     }
 
     fn is_drained(&self) -> bool {
@@ -502,7 +502,7 @@ impl Connection {
             if self.is_at_door {
                 self.leave_door();
             }
-            let before = std::mem::replace(&mut self.now, Instant::now());
+            let before = std::mem::replace(&mut self.now, self.broker.clock.instant());
             self.note(handled, before);
             self.check_output()?;
             self.active_at = self.now;
@@ -546,7 +546,8 @@ impl Connection {
             ready!(self.transport.poll_readable(context))?;
         }
         let memory = memory(&self.broker, self.is_at_door);
-        self.input.poll_fill(&mut self.transport, memory, self.context.peer.ip(), context)
+        let room = Room { memory, peer: self.context.peer.ip(), now: self.now };
+        self.input.poll_fill(&mut self.transport, room, context)
     }
 
     /// While a request holds back the next one, reads ahead at most one buffer, to learn when the peer goes away.
@@ -595,9 +596,10 @@ impl Connection {
             if let Some(api) = api {
                 self.broker.metrics.latencies.throttled(api, delay);
             }
-            let until = self.muted_until.unwrap_or_else(Instant::now).max(Instant::now() + delay);
+            let until = self.broker.clock.instant() + delay;
+            let until = self.muted_until.map_or(until, |muted| muted.max(until));
             self.muted_until = Some(until);
-            self.timer.as_mut().reset(until.into());
+            self.timer.reset(until);
         }
     }
 
@@ -655,14 +657,14 @@ impl Connection {
     /// Nothing can be done now: is it time to give up, or to go on after a delay?
     fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<CloseReason> {
         if self.input.large_progress().is_some() || self.answers.bytes() > 0 {
-            self.look_by(Instant::now() + SLOW_SENDER_CHECK);
+            self.look_by(self.broker.clock.instant() + SLOW_SENDER_CHECK);
         }
         let mut look_again = wake::look_again();
         if let Some(instant) = look_again {
             self.look_by(instant);
         }
-        while self.timer.as_mut().poll(context).is_ready() {
-            let now = Instant::now();
+        while self.timer.poll(context).is_ready() {
+            let now = self.broker.clock.instant();
             if self.muted_until.is_some_and(|until| until <= now) {
                 self.muted_until = None;
                 context.waker().wake_by_ref();
@@ -672,9 +674,7 @@ impl Connection {
             }
             match self.overdue(now) {
                 Err(reason) => return Poll::Ready(reason),
-                Ok(next) => {
-                    self.timer.as_mut().reset(look_again.map_or(next, |instant| instant.min(next)).into())
-                }
+                Ok(next) => self.timer.reset(look_again.map_or(next, |instant| instant.min(next))),
             }
         }
         Poll::Pending
@@ -682,8 +682,8 @@ impl Connection {
 
     /// Has the timer end at an instant at the latest. One that ends earlier is left: it costs less to look in vain now and then.
     fn look_by(&mut self, instant: Instant) {
-        if self.timer.deadline() > instant.into() {
-            self.timer.as_mut().reset(instant.into());
+        if self.timer.deadline() > instant {
+            self.timer.reset(instant);
         }
     }
 
@@ -740,7 +740,8 @@ fn no_frame(error: FrameError) -> CloseReason {
 
 /// Ends a connection that was refused: behind what was sent last if it is read in time, at once if its seat is given to another one.
 async fn end_in_time(transport: &mut Transport, seat: Option<&mut Seat>, alone: Duration) {
-    let end = tokio::time::timeout(LINGER_TIME_MAX, end(transport, alone));
+    // What the client does with its end of the connection takes the machine's time.
+    let end = machine_timeout(LINGER_TIME_MAX, end(transport, alone));
     let Some(seat) = seat else {
         // However it ends, the connection does.
         let _ = end.await;
@@ -759,7 +760,7 @@ async fn end(transport: &mut Transport, alone: Duration) {
     let mut left = LINGER_BYTES_MAX;
     if !alone.is_zero() {
         let _ = poll_fn(|context| transport.poll_flush(context)).await;
-        if tokio::time::timeout(alone, drop_rest(transport, &mut left)).await.is_ok() {
+        if machine_timeout(alone, drop_rest(transport, &mut left)).await.is_ok() {
             return;
         }
     }

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -57,8 +58,8 @@ impl Door {
 
     /// Whether the log says of a stranger that it was refused: they come, and are refused, as often as they like. How many were
     /// left out before, it says now.
-    pub(crate) fn may_log_refusal(&self) -> bool {
-        let Line::Write { left_out } = self.refusals.next() else { return false };
+    pub(crate) fn may_log_refusal(&self, now: Instant) -> bool {
+        let Line::Write { left_out } = self.refusals.next(now) else { return false };
         if left_out > 0 {
             tracing::warn!(left_out, "further connections were not authenticated, and are not shown");
         }

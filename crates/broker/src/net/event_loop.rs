@@ -15,6 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
 
+use crate::clock::machine_now;
 use crate::net::idle_poll::{IdlePoll, attend};
 use crate::net::wake::Mailbox;
 use crate::supervised::{AbortOnPanic, vital};
@@ -117,11 +118,12 @@ impl EventLoop {
     /// How busy the loop was until the last look, at least [`BUSY_WINDOW`] after the one before.
     fn share(&self) -> Share {
         let mut load = self.load.lock();
-        let elapsed = load.at.elapsed();
+        let now = machine_now();
+        let elapsed = now.duration_since(load.at);
         if elapsed >= BUSY_WINDOW {
             let busy = self.busy();
             let share = busy.saturating_sub(load.busy).as_secs_f64() / elapsed.as_secs_f64();
-            *load = Load { at: Instant::now(), busy, share: load.share.next(share), moved: 0 };
+            *load = Load { at: now, busy, share: load.share.next(share), moved: 0 };
         }
         load.share
     }
@@ -133,7 +135,7 @@ impl EventLoop {
         load.moved += 1;
         if load.moved >= at_most {
             let share = Share { looks: 0, ..load.share };
-            *load = Load { at: Instant::now(), busy: self.busy(), share, moved: 0 };
+            *load = Load { at: machine_now(), busy: self.busy(), share, moved: 0 };
         }
     }
 
@@ -311,7 +313,7 @@ fn start_loop(
         .build()?;
     let (tasks, mut incoming) = mpsc::unbounded_channel();
     let load =
-        Mutex::new(Load { at: Instant::now(), busy: Duration::ZERO, share: Share::default(), moved: 0 });
+        Mutex::new(Load { at: machine_now(), busy: Duration::ZERO, share: Share::default(), moved: 0 });
     let handle = runtime.handle().clone();
     let mailbox = Arc::new(Mailbox::new(idle_poll));
     let own = mailbox.clone();

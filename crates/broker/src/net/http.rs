@@ -15,7 +15,6 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use http_body_util::Full;
@@ -308,17 +307,18 @@ impl Served {
             return Ok(user);
         }
         counts.failed(false);
-        if broker.door.may_log_refusal() {
+        if broker.door.may_log_refusal(broker.clock.instant()) {
             tracing::warn!(peer = %address, "a request for metrics was refused: it has no user's password");
         }
-        Self::hold_back(broker.config().authentication.failed_delay, turn).await;
+        Self::hold_back(broker, turn).await;
         Err(Refusal::NoUser)
     }
 
     /// Lets the time of a refusal pass, which slows down guessing; who does not wait for the answer has the turn no sooner.
-    async fn hold_back(delay: Duration, turn: Turn) {
+    async fn hold_back(broker: &Broker, turn: Turn) {
+        let (clock, delay) = (broker.clock.clone(), broker.config().authentication.failed_delay);
         let passing = tokio::spawn(async move {
-            tokio::time::sleep(delay).await;
+            clock.sleep(delay).await;
             drop(turn);
         });
         // It is not ended before the listener is.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::yield_now;
 
+use crate::clock::machine_now;
 use crate::net::wake::{self, Mailbox};
 
 /// So many times in a row there has to be something to do within the time. One request can be several of them: it arrives,
@@ -89,11 +90,11 @@ pub(crate) async fn attend(mailbox: Arc<Mailbox>) {
 /// Looks for something to do until there was nothing for long enough.
 async fn look(mailbox: &Mailbox, batch: &mut Vec<Waker>) {
     let (idle_poll, mut turns) = (mailbox.idle_poll(), wake::turns());
-    let mut found_at = Instant::now();
+    let mut found_at = machine_now();
     loop {
         // The loop looks at its sockets, and does what there is to be done.
         yield_now().await;
-        let now = Instant::now();
+        let now = machine_now();
         if mailbox.deliver(batch) || wake::turns() != turns {
             (turns, found_at) = (wake::turns(), now);
             continue;
@@ -103,7 +104,7 @@ async fn look(mailbox: &Mailbox, batch: &mut Vec<Waker>) {
         }
         // Clients on the same CPU go first.
         rustix::thread::sched_yield();
-        let looked = u64::try_from(now.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let looked = u64::try_from(machine_now().duration_since(now).as_nanos()).unwrap_or(u64::MAX);
         idle_poll.looked_ns.fetch_add(looked, Ordering::Relaxed);
     }
 }

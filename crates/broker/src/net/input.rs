@@ -29,6 +29,15 @@ pub(crate) struct Input {
     frame_bytes_max: usize,
 }
 
+/// What a read needs beside the socket.
+pub(crate) struct Room<'a> {
+    /// Where the memory for a large request comes from.
+    pub(crate) memory: &'a Arc<RequestMemory>,
+    pub(crate) peer: IpAddr,
+    /// The time as the connection knows it.
+    pub(crate) now: Instant,
+}
+
 /// Bytes by which a large request first grows; each further step doubles it, up to [`STEP_BYTES_MAX`] more.
 const FIRST_STEP_BYTES: usize = 256 * 1024;
 const STEP_BYTES_MAX: usize = 4 << 20;
@@ -85,18 +94,18 @@ impl Input {
     pub(crate) fn poll_fill<S: AsyncRead + Unpin>(
         &mut self,
         socket: &mut S,
-        memory: &Arc<RequestMemory>,
-        peer: IpAddr,
+        room: Room<'_>,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_room(memory, peer, context));
+        ready!(self.poll_room(&room, context));
+        let now = room.now;
         let room = self.large.as_ref().map_or(BUFFER_BYTES, |large| large.granted) - self.buffer.len();
         let mut spare = (&mut self.buffer).limit(room);
         let filled = pin!(socket.read_buf(&mut spare)).poll(context);
         if let Some(large) = &mut self.large {
             match filled {
                 // Only what was tried and not there is the sender's fault: its loop may have been busy.
-                Poll::Pending => _ = large.progress.starved_since.get_or_insert_with(Instant::now),
+                Poll::Pending => _ = large.progress.starved_since.get_or_insert(now),
                 Poll::Ready(_) => large.progress.starved_since = None,
             }
         }
@@ -104,7 +113,7 @@ impl Input {
     }
 
     /// Sees to it that at least one more byte fits.
-    fn poll_room(&mut self, memory: &Arc<RequestMemory>, peer: IpAddr, context: &Context<'_>) -> Poll<()> {
+    fn poll_room(&mut self, room: &Room<'_>, context: &Context<'_>) -> Poll<()> {
         if self.large.is_some() {
             return self.poll_grow(context);
         }
@@ -119,9 +128,9 @@ impl Input {
         }
         // An announced length was checked when next_frame said that the frame is not complete.
         let frame_bytes = LENGTH_BYTES + self.frame_length().ok().flatten().unwrap_or(0);
-        let now = Instant::now();
+        let now = room.now;
         self.large = Some(LargeRequest {
-            reservation: memory.begin(peer),
+            reservation: room.memory.begin(room.peer),
             frame_bytes,
             granted: 0,
             progress: Progress { frame_bytes, since: now, starved_since: None, waits_for_memory: false },
@@ -194,11 +203,15 @@ mod tests {
 
     use super::*;
 
+    fn room(memory: &Arc<RequestMemory>) -> Room<'_> {
+        Room { memory, peer: Ipv4Addr::LOCALHOST.into(), now: Instant::now() }
+    }
+
     fn fill(input: &mut Input, mut bytes: &[u8]) {
         let memory = RequestMemory::new(1 << 20);
         let mut context = Context::from_waker(std::task::Waker::noop());
         while !bytes.is_empty() {
-            let filled = input.poll_fill(&mut bytes, &memory, Ipv4Addr::LOCALHOST.into(), &mut context);
+            let filled = input.poll_fill(&mut bytes, room(&memory), &mut context);
             assert!(matches!(filled, Poll::Ready(Ok(1..))));
         }
     }
@@ -243,7 +256,7 @@ mod tests {
         let mut context = Context::from_waker(std::task::Waker::noop());
         let mut fill = |input: &mut Input, mut bytes: &[u8]| {
             while !bytes.is_empty() {
-                let filled = input.poll_fill(&mut bytes, &memory, Ipv4Addr::LOCALHOST.into(), &mut context);
+                let filled = input.poll_fill(&mut bytes, room(&memory), &mut context);
                 assert!(matches!(filled, Poll::Ready(Ok(1..))));
             }
         };

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mainstem_config::{BrokerConfig, NetworkConfig};
 use mainstem_limits::quotas::{Admission, ConnectionRates};
@@ -227,7 +227,7 @@ pub(crate) async fn accept(
                 is_failing = false;
                 let pause = admit(&broker, listener, Accepted { stream, peer, begin: &*begin });
                 if !pause.is_zero() {
-                    tokio::time::sleep(pause).await;
+                    broker.clock.sleep(pause).await;
                 }
             }
             Err(error) => {
@@ -237,7 +237,7 @@ pub(crate) async fn accept(
                         "no connection can be accepted: {error}; it is tried again every {ACCEPT_PAUSE:?}"
                     );
                 }
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                broker.clock.sleep(ACCEPT_PAUSE).await;
             }
         }
     }
@@ -305,7 +305,7 @@ fn admit(broker: &Arc<Broker>, listener: usize, accepted: Accepted<'_>) -> Durat
             let stream = accepted.stream;
             // Held for a while, or its client would be back at once. It counts as open until then.
             tokio::spawn(async move {
-                tokio::time::sleep(Duration::from_millis(close_after_ms)).await;
+                counted.broker.clock.sleep(Duration::from_millis(close_after_ms)).await;
                 drop((stream, counted));
             });
             Duration::ZERO
@@ -361,7 +361,7 @@ fn gate(broker: &Arc<Broker>, context: &ConnectionContext) -> Gate {
     }
     let address = context.peer.ip().to_canonical();
     let seat = broker.door.enter(context.id, address, broker.clock.mono_ms());
-    let deadline = Instant::now() + broker.config().authentication.timeout;
+    let deadline = broker.clock.instant() + broker.config().authentication.timeout;
     match (sasl, tls) {
         (Some(sasl), _) => Gate::Sasl(Box::new(SaslGate::new(sasl, seat, deadline))),
         (None, Some(tls)) => Gate::Tls(Box::new(TlsGate::new(tls.clone(), seat, deadline))),

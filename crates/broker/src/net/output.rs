@@ -331,6 +331,7 @@ mod tests {
     use std::future::poll_fn;
 
     use super::*;
+    use crate::clock::Clock;
 
     fn response(bytes: usize) -> ResponseBuffer {
         let mut response = ResponseBuffer::default();
@@ -358,7 +359,7 @@ mod tests {
 
     #[test]
     fn room_is_counted_before_it_is_made() {
-        let memory = AnswerMemory::new(8 << 20);
+        let memory = AnswerMemory::new(8 << 20, Clock::start());
         let (mut response, mut second) = (ResponseBuffer::default(), ResponseBuffer::default());
         response.share = Some(memory.begin());
         let piece = [7; 100_000];
@@ -382,7 +383,7 @@ mod tests {
 
     #[test]
     fn what_is_counted_nowhere_is_dropped_if_there_is_no_memory() {
-        let memory = AnswerMemory::new(1 << 20);
+        let memory = AnswerMemory::new(1 << 20, Clock::start());
         let mut first = response(1_000_000);
         assert!(first.count(&memory).is_ok() && memory.used() == 1_000_000);
         let (mut small, mut large) = (response(LARGE_ANSWER_BYTES), response(LARGE_ANSWER_BYTES + 1));

@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::ListenerSecurityError;
 use super::handshakes::Handshakes;
+use crate::clock::machine_wall_ms;
 
 const DAY_SECONDS: i64 = 24 * 3600;
 /// Before a certificate expires, its operator is warned for so long.
@@ -291,8 +292,7 @@ impl DaysLeft {
 
 /// Seconds since 1970.
 pub(super) fn now_seconds() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs() as i64)
+    machine_wall_ms() / 1_000
 }
 
 fn properties(keys: &TlsListener) -> Result<TlsProperties, SecurityError> {

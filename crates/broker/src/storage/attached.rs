@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use mainstem_controller::AttachedTopic;
 use mainstem_log::storage::{OpenMode, RealStorage, Storage, StorageFile};
@@ -34,6 +34,7 @@ use parking_lot::{Condvar, Mutex};
 pub(crate) use appends::{PendingAppend, UNANSWERED_TIME_MAX};
 pub(crate) use watcher::Watcher;
 
+use crate::clock::Clock;
 use crate::signal::FetchWaiter;
 use crate::storage::partition::{AppendOutcome, Durable, PartitionRead, Refused};
 use crate::supervised;
@@ -118,7 +119,7 @@ pub(crate) struct Attached {
     /// It does not change while the queue is open.
     leader_epoch: LeaderEpoch,
     leader_epochs: Vec<(LeaderEpoch, i64)>,
-    started: Instant,
+    clock: Clock,
     writing: Mutex<Writing>,
     waits: Mutex<Waits>,
     tail: Mutex<Tail>,
@@ -172,18 +173,27 @@ struct SyncState {
     thread: Option<JoinHandle<()>>,
 }
 
+/// What a queue is attached with.
+pub(crate) struct AttachOptions {
+    /// Of the producers of all partitions.
+    pub(crate) budget: Arc<ProducerBudget>,
+    /// Producers that wrote within this time are found again (`producer.id.expiration.ms`).
+    pub(crate) producer_expiration_ms: u64,
+    /// The broker's clock.
+    pub(crate) clock: Clock,
+}
+
 impl Attached {
-    /// Opens the queue in a directory, or makes it, to be served as a topic. Producers that wrote to it within
-    /// `producer_expiration_ms` are found again.
+    /// Opens the queue in a directory, or makes it, to be served as a topic.
     ///
     /// # Errors
     /// See [`QueueError`].
     pub(crate) fn open(
         topic: &str,
         directory: &Path,
-        budget: Arc<ProducerBudget>,
-        producer_expiration_ms: u64,
+        options: AttachOptions,
     ) -> Result<Arc<Attached>, AttachError> {
+        let AttachOptions { budget, producer_expiration_ms, clock } = options;
         let failed = |source| AttachError { topic: topic.to_owned(), source };
         let queue = Options::new().writer_patience(Some(LOCK_PATIENCE)).open(directory).map_err(failed)?;
         let serving = queue.serve().map_err(failed)?;
@@ -202,7 +212,7 @@ impl Attached {
             serving,
             leader_epoch,
             leader_epochs,
-            started: Instant::now(),
+            clock,
             writing: Mutex::new(Writing { appender, producers: ProducerLedger::new(budget) }),
             waits: Mutex::default(),
             tail: Mutex::default(),
@@ -267,7 +277,7 @@ impl Attached {
     }
 
     fn mono_ms(&self) -> u64 {
-        self.started.elapsed().as_millis() as u64
+        self.clock.mono_ms()
     }
 
     /// Fails once the broker stops, or another process has cut the control file: then what the queue has said before this call of its
@@ -826,7 +836,7 @@ impl Attached {
             fs::read(path).is_ok_and(|bytes| producers.load(&bytes)).then_some(*offset)
         });
         let from = known.unwrap_or(ends.start);
-        let oldest = SystemTime::now().checked_sub(Duration::from_millis(expiration_ms));
+        let oldest = self.clock.system_time().checked_sub(Duration::from_millis(expiration_ms));
         let is_old = |path: &Path| {
             let changed = fs::metadata(path).and_then(|file| file.modified());
             matches!((changed, oldest), (Ok(changed), Some(oldest)) if changed < oldest)

@@ -18,6 +18,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use self::throttle::Throttle;
 use crate::broker::Broker;
+use crate::clock::{Clock, machine_now};
 use crate::random;
 use crate::storage::partition::Partition;
 use crate::supervised::{self, Role};
@@ -138,7 +139,10 @@ fn run(broker: &Broker, cleaners: usize) {
             ended
         });
         if !did {
-            broker.cleaning.sleep(Duration::from_millis(config.backoff_ms).clamp(BACKOFF_MIN, BACKOFF_MAX));
+            broker.cleaning.sleep(
+                &broker.clock,
+                Duration::from_millis(config.backoff_ms).clamp(BACKOFF_MIN, BACKOFF_MAX),
+            );
         }
     }
 }
@@ -161,11 +165,11 @@ fn clean(
     task: &Task,
     bytes_per_second: f64,
 ) -> bool {
-    let (topic, index, begin) = (&partition.topic, partition.index, Instant::now());
-    let pace = &mut |bytes| broker.cleaning.spend(bytes, bytes_per_second);
+    let (topic, index, begin) = (&partition.topic, partition.index, machine_now());
+    let pace = &mut |bytes| broker.cleaning.spend(&broker.clock, bytes, bytes_per_second);
     match cleaner.clean(&**partition, task, pace) {
         Ok(cleaned) => {
-            let took = begin.elapsed();
+            let took = machine_now().duration_since(begin);
             tracing::info!(
                 %topic,
                 partition = index,
@@ -198,7 +202,7 @@ impl Cleaning {
             .collect();
         let (best, choice) = choose(candidates);
         let mut state = self.state.lock();
-        (state.choice, state.last_run) = (choice, Some(Instant::now()));
+        (state.choice, state.last_run) = (choice, Some(broker.clock.instant()));
         let Candidate { log, dirty, .. } = best?;
         if state.is_taken(&log) {
             // Another cleaner was faster; it is looked again after a while.
@@ -263,23 +267,23 @@ impl Cleaning {
     }
 
     /// So many bytes were read or written: waits when there were too many, and breaks off when the broker stops.
-    fn spend(&self, bytes: u64, bytes_per_second: f64) -> ControlFlow<()> {
+    fn spend(&self, clock: &Clock, bytes: u64, bytes_per_second: f64) -> ControlFlow<()> {
         let mut state = self.state.lock();
-        let wait = state.throttle.spend(bytes, bytes_per_second, Instant::now());
+        let wait = state.throttle.spend(bytes, bytes_per_second, clock.instant());
         if !wait.is_zero() {
-            self.wait(&mut state, wait);
+            self.wait(clock, &mut state, wait);
         }
         if state.stopping { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    fn sleep(&self, time: Duration) {
-        self.wait(&mut self.state.lock(), time);
+    fn sleep(&self, clock: &Clock, time: Duration) {
+        self.wait(clock, &mut self.state.lock(), time);
     }
 
     /// Waits for so long, or until the broker stops.
-    fn wait(&self, state: &mut MutexGuard<'_, State>, time: Duration) {
-        let deadline = Instant::now() + time;
-        while !state.stopping && !self.stopped.wait_until(state, deadline).timed_out() {}
+    fn wait(&self, clock: &Clock, state: &mut MutexGuard<'_, State>, time: Duration) {
+        let deadline = clock.instant() + time;
+        while !state.stopping && !clock.wait_until(&self.stopped, state, deadline) {}
     }
 
     /// The cleaners in numbers. May read from disk, where logs are uncleanable.
@@ -296,7 +300,7 @@ impl Cleaning {
             max_clean_time_secs: last.map_or(0.0, |last| last.took.as_secs_f64()),
             max_buffer_utilization_percent: last.map_or(0.0, |last| 100.0 * last.cleaned.map_utilization),
             max_compaction_delay_secs: choice.delay_ms_max as f64 / 1000.0,
-            time_since_last_run_ms: last_run.map_or(0, |at| at.elapsed().as_millis() as u64),
+            time_since_last_run_ms: last_run.map_or(0, |at| broker.clock.elapsed(at).as_millis() as u64),
             uncleanable: broker
                 .dirs
                 .data()

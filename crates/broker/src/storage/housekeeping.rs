@@ -12,6 +12,7 @@ use mainstem_log::storage::is_out_of_space;
 use parking_lot::{Condvar, Mutex};
 
 use crate::broker::Broker;
+use crate::clock::Clock;
 use crate::heap::Trimming;
 use crate::storage::partition::Partition;
 use crate::supervised::{self, Role};
@@ -51,7 +52,7 @@ impl Housekeeping {
                 let (stopped, changed) = &*own;
                 let mut stopped = stopped.lock();
                 if !*stopped {
-                    changed.wait_for(&mut stopped, TICK);
+                    broker.clock.wait_for(changed, &mut stopped, TICK);
                 }
                 if *stopped {
                     return;
@@ -91,13 +92,12 @@ struct Every {
 }
 
 impl Every {
-    fn new(interval_ms: u64) -> Self {
+    fn new(clock: &Clock, interval_ms: u64) -> Self {
         let interval = Duration::from_millis(interval_ms.max(1));
-        Every { interval, due: Instant::now() + interval }
+        Every { interval, due: clock.instant() + interval }
     }
 
-    fn is_due(&mut self) -> bool {
-        let now = Instant::now();
+    fn is_due(&mut self, now: Instant) -> bool {
         let due = self.due <= now;
         if due {
             self.due = now + self.interval;
@@ -108,21 +108,21 @@ impl Every {
 
 impl Rounds {
     fn new(broker: &Arc<Broker>) -> Self {
-        let logs = &broker.config().logs;
+        let (clock, logs) = (&broker.clock, &broker.config().logs);
         Rounds {
-            maintain: Every::new(logs.retention_check_interval_ms),
-            expire_producers: Every::new(logs.producer_id_expiration_check_interval_ms),
-            recovery_checkpoint: Every::new(logs.recovery_checkpoint_interval_ms),
-            log_start_checkpoint: Every::new(logs.start_offset_checkpoint_interval_ms),
-            high_watermark_checkpoint: Every::new(HIGH_WATERMARK_INTERVAL_MS),
-            security: Every::new(SECURITY_INTERVAL_MS),
-            trim: Every::new(TRIM_INTERVAL_MS),
+            maintain: Every::new(clock, logs.retention_check_interval_ms),
+            expire_producers: Every::new(clock, logs.producer_id_expiration_check_interval_ms),
+            recovery_checkpoint: Every::new(clock, logs.recovery_checkpoint_interval_ms),
+            log_start_checkpoint: Every::new(clock, logs.start_offset_checkpoint_interval_ms),
+            high_watermark_checkpoint: Every::new(clock, HIGH_WATERMARK_INTERVAL_MS),
+            security: Every::new(clock, SECURITY_INTERVAL_MS),
+            trim: Every::new(clock, TRIM_INTERVAL_MS),
             trimming: Trimming::default(),
         }
     }
 
     fn run(&mut self, broker: &Arc<Broker>) {
-        let mono_ms = broker.clock.now().mono_ms;
+        let (now, mono_ms) = (broker.clock.instant(), broker.clock.mono_ms());
         let partitions = broker.partitions();
         if partitions.iter().any(|partition| partition.is_poisoned()) {
             // By a panic that could not be reported.
@@ -134,20 +134,20 @@ impl Rounds {
             cluster.journals.rewrite_grown();
         }
         broker.controller.snapshot_if_due(&broker.clock, &broker.config().metadata_log);
-        if self.maintain.is_due() {
+        if self.maintain.is_due(now) {
             partitions.iter().for_each(|partition| maintain(broker, partition));
         }
-        if self.security.is_due() {
+        if self.security.is_due(now) {
             broker.security.look_after();
         }
-        if self.trim.is_due() {
+        if self.trim.is_due(now) {
             self.trimming.look();
         }
-        if self.expire_producers.is_due() {
+        if self.expire_producers.is_due(now) {
             let forgotten: usize = partitions.iter().map(|one| one.expire_producers(&broker.clock)).sum();
             tracing::debug!(forgotten, "looked for idle producers");
         }
-        let high_watermark = self.high_watermark_checkpoint.is_due();
+        let high_watermark = self.high_watermark_checkpoint.is_due(now);
         if high_watermark {
             partitions.iter().for_each(|partition| partition.note_high_watermark());
             broker.controller.log().note_high_watermark();
@@ -155,7 +155,8 @@ impl Rounds {
                 cluster.journals.sync_promises();
             }
         }
-        let (recovery, log_start) = (self.recovery_checkpoint.is_due(), self.log_start_checkpoint.is_due());
+        let (recovery, log_start) =
+            (self.recovery_checkpoint.is_due(now), self.log_start_checkpoint.is_due(now));
         for dir in broker.dirs.all().filter(|dir| dir.failure().is_none()) {
             dir.look_for_room();
             dir.remove_doomed(mono_ms);

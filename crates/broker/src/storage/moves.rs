@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mainstem_controller::DirectoryAssignment;
 use mainstem_log::dir::LogDir;
@@ -19,6 +19,7 @@ use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::{Condvar, Mutex};
 
 use crate::broker::Broker;
+use crate::clock::{Clock, machine_now};
 use crate::controller::InterruptedMoves;
 use crate::storage::partition::{Partition, TakeOver};
 use crate::supervised::{self, Role};
@@ -192,10 +193,10 @@ impl Moves {
     }
 
     /// Lets so much time pass, unless the broker stops.
-    fn pause(&self, time: Duration) {
+    fn pause(&self, clock: &Clock, time: Duration) {
         let mut state = self.state.lock();
-        let until = Instant::now() + time;
-        while !state.stopped && !self.changed.wait_until(&mut state, until).timed_out() {}
+        let until = clock.instant() + time;
+        while !state.stopped && !clock.wait_until(&self.changed, &mut state, until) {}
     }
 
     fn is_stopped(&self) -> bool {
@@ -226,11 +227,12 @@ impl Move {
     }
 
     fn carry_out(&self, moves: &Moves, broker: &Arc<Broker>) {
-        let begin = Instant::now();
+        let begin = machine_now();
         let (name, to) = (partition_name(&self.partition), self.to.path().display());
         match self.copy_and_take_over(moves, broker) {
             Ok(old) => {
-                let (bytes, took) = (self.size.load(Ordering::Relaxed), begin.elapsed());
+                let took = machine_now().duration_since(begin);
+                let bytes = self.size.load(Ordering::Relaxed);
                 tracing::info!(partition = %name, bytes, ?took, "moved from {} to {to}", old.dir().path().display());
                 self.settle(broker, &name, old);
             }
@@ -278,7 +280,7 @@ impl Move {
             }
             let plan = self.partition.with_log(|log| copy.next(log)).map_err(|_| Failed::NoLog)?;
             let Some(plan) = plan.map_err(CopyError::Read)? else { return Ok(copied) };
-            let begin = Instant::now();
+            let begin = broker.clock.instant();
             let bytes = copy.copy(plan, broker.clock.now().mono_ms)? as u64;
             (copied, unsynced) = (copied + bytes, unsynced + bytes);
             self.size.store(copy.size(), Ordering::Relaxed);
@@ -287,9 +289,8 @@ impl Move {
                 copy.sync().map_err(CopyError::Log)?;
                 unsynced = 0;
             }
-            moves.pause(
-                time_for(bytes, broker.config().logs.move_bytes_per_second).saturating_sub(begin.elapsed()),
-            );
+            let time = time_for(bytes, broker.config().logs.move_bytes_per_second);
+            moves.pause(&broker.clock, time.saturating_sub(broker.clock.elapsed(begin)));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Fetching a snapshot that the leader offers, range by range: what is asked, what is answered, and what becomes of the file.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mainstem_controller::MetadataStateMachine;
 use mainstem_controller::snapshot_format::QuorumRecords;
@@ -134,7 +134,7 @@ impl Controller {
         let SnapshotFile { end_offset, epoch, .. } =
             SnapshotFile::at(&replicated.snapshots.path, offer.start);
         let mut receiving = replicated.snapshots.files.lock().receive(offer.clone())?;
-        let mut answered = Instant::now();
+        let mut answered = broker.clock.instant();
         while let Some((position, len)) = receiving.next_range() {
             if offers.is_over(offer) {
                 return Err(FetchError::Over);
@@ -143,9 +143,9 @@ impl Controller {
             match self.ask_for_range(broker, &question) {
                 Ok(answer) => {
                     receiving.take(position, &decode_answer(answer).ok_or(FetchError::Gone)?)?;
-                    answered = Instant::now();
+                    answered = broker.clock.instant();
                 }
-                Err(error) if answered.elapsed() >= PATIENCE => return Err(error.into()),
+                Err(error) if broker.clock.elapsed(answered) >= PATIENCE => return Err(error.into()),
                 Err(_) => offers.pause(RETRY),
             }
         }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use mainstem_config::SaslListener;
 use mainstem_controller::MetadataImage;
 use mainstem_security::jaas::JaasConfig;
+use mainstem_security::scram::ScramMechanism;
 use mainstem_security::{ClientExchange, ClientStep, Mechanism, OneLine, Secret, SecurityError};
 use mainstem_wire::messages::request_header::RequestHeader;
 use mainstem_wire::messages::response_header::ResponseHeader;
@@ -60,6 +61,11 @@ impl Login {
         let login = jaas.login().filter(|login| !login.is_token).ok_or_else(missing)?;
         let mechanism = mechanism.parse().map_err(failed)?;
         Ok(Login { mechanism, user: login.user, password: login.password })
+    }
+
+    /// By a user of SCRAM.
+    pub(super) fn of(mechanism: ScramMechanism, user: &str, password: Secret) -> Login {
+        Login { mechanism: Mechanism::Scram(mechanism), user: user.to_owned(), password }
     }
 
     /// The other nodes have to know the user before there are metadata.

@@ -27,16 +27,16 @@ struct Said {
 }
 
 impl Refusals {
-    pub(super) fn say(&self, peer: IpAddr, why: &str) {
-        if let Some(line) = self.line(peer, why, Instant::now()) {
+    pub(super) fn say(&self, peer: IpAddr, why: &str, now: Instant) {
+        if let Some(line) = self.line(peer, why, now) {
             tracing::warn!("a connection of {peer} to the controllers' listener was refused: {line}");
         }
     }
 
     /// The same of a link that was taken first.
-    pub(super) fn say_ended(&self, peer: IpAddr, node: i32, why: &str) {
+    pub(super) fn say_ended(&self, peer: IpAddr, node: i32, why: &str, now: Instant) {
         let ended = format!("the link from node {node} ended: {why}");
-        if let Some(line) = self.line(peer, &ended, Instant::now()) {
+        if let Some(line) = self.line(peer, &ended, now) {
             tracing::warn!(node, "{line}");
         }
     }

@@ -20,7 +20,9 @@ use mainstem_wire::ErrorCode;
 use parking_lot::Mutex;
 
 use super::super::hello::read_frame;
-use super::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, NodeGate, Peer, Rates, SOON, wait_for};
+use super::{
+    CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, NodeGate, Peer, Rates, SOON, SilenceLimits, wait_for,
+};
 use crate::clock::Clock;
 use crate::settings::TopicSettings;
 use crate::storage::partition::{Durable, NoLog, Partition, ReplicaEvents};
@@ -250,8 +252,13 @@ impl Cluster {
         let peers = self.nodes.iter().enumerate().map(peer).collect();
         let identity =
             LinkIdentity { node: node as i32 + 1, generation: self.generation, cluster_id: "cluster".into() };
-        let Cluster { clock, replica_lag_max_ms, catch_up_rate, .. } = *self;
-        let options = LinksOptions { clock, replica_lag_max_ms, catch_up_rate };
+        let Cluster { replica_lag_max_ms, catch_up_rate, .. } = *self;
+        let options = LinksOptions {
+            clock: self.clock.clone(),
+            replica_lag_max_ms,
+            catch_up_rate,
+            silence: SilenceLimits::default(),
+        };
         let links = Links::start(identity, peers, options, gate()).expect("threads can be made");
         links.set_rates(Rates { leader: self.leader_rate, ..Rates::default() });
         links

@@ -50,7 +50,12 @@ impl Leader {
         let config = Arc::new(config);
         let replica = elected(&dir, config.clone(), count);
         let identity = LinkIdentity { node: 1, generation: 1, cluster_id: "cluster".into() };
-        let options = LinksOptions { clock, replica_lag_max_ms, catch_up_rate: CATCH_UP_RATE };
+        let options = LinksOptions {
+            clock: clock.clone(),
+            replica_lag_max_ms,
+            catch_up_rate: CATCH_UP_RATE,
+            silence: SilenceLimits::default(),
+        };
         let links = Links::start(identity, Vec::new(), options, gate()).expect("threads can be made");
         let settings = Arc::new(TopicSettings::of_log(config, false, min_insync_replicas));
         let events = Arc::new(NoEvents);

@@ -26,10 +26,10 @@ use mainstem_wire::messages::response_header::ResponseHeader;
 use mainstem_wire::messages::sasl_authenticate_request::SaslAuthenticateRequest;
 use mainstem_wire::messages::sasl_authenticate_response::SaslAuthenticateResponse;
 use mainstem_wire::messages::sasl_handshake_request::SaslHandshakeRequest;
-use mainstem_wire::{Decoder, ErrorCode, Message, Request};
+use mainstem_wire::{ApiKey, Decoder, ErrorCode, Message, Request};
 
 use self::wire::Wire;
-use crate::EmbeddedBroker;
+use crate::{EmbeddedBroker, ManualClock};
 
 /// No test waits longer for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,12 +38,24 @@ const JAAS: &str =
     "org.apache.kafka.common.security.plain.PlainLoginModule required user_alice=\"a-secret\";";
 
 fn broker(settings: &[(&str, &str)]) -> EmbeddedBroker {
+    started(EmbeddedBroker::start, settings)
+}
+
+/// The same with a clock that the test advances.
+fn broker_at(clock: &ManualClock, settings: &[(&str, &str)]) -> EmbeddedBroker {
+    started(|settings| EmbeddedBroker::start_at(clock, settings), settings)
+}
+
+fn started(
+    start: impl FnOnce(&[(&str, &str)]) -> EmbeddedBroker,
+    settings: &[(&str, &str)],
+) -> EmbeddedBroker {
     let own = [
         ("listeners", "SASL_PLAINTEXT://127.0.0.1:0"),
         ("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"),
         ("listener.name.sasl_plaintext.plain.sasl.jaas.config", JAAS),
     ];
-    let broker = EmbeddedBroker::start(&[&own[..], settings].concat());
+    let broker = start(&[&own[..], settings].concat());
     for mechanism in ScramMechanism::ALL {
         add_user(&broker, mechanism, "bob", "b-secret");
     }
@@ -246,21 +258,14 @@ fn each_mechanism_lets_in_who_knows_the_password() {
 
 #[test]
 fn an_answer_that_refuses_does_not_come_together_with_the_end_of_the_connection() {
-    let broker = broker(&[]);
-    // On a busy machine both may have come before they are looked at.
-    let comes_alone = || {
-        let mut peer = Peer::connect(&broker);
-        assert!(peer.log_in(Mechanism::Plain, "alice", "wrong").is_err());
-        let Wire::Plain(socket) = &peer.stream else { panic!("the listener has no TLS") };
-        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        let read = (&*socket).read(&mut [0; 1]);
-        let is_open =
-            read.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        assert!(peer.is_closed(), "a client that does not close it is closed");
-        is_open
-    };
-    assert!((0..10).any(|_| comes_alone()));
+    /// So long the answer is alone.
+    const ALONE: Duration = Duration::from_millis(500);
+    let broker = broker(&[("connection.failed.authentication.delay.ms", "0")]);
+    let mut peer = Peer::connect(&broker);
+    let began = Instant::now();
+    assert!(peer.log_in(Mechanism::Plain, "alice", "wrong").is_err());
+    assert!(peer.is_closed(), "a client that does not close it is closed");
+    assert!(began.elapsed() >= ALONE, "both came within {:?}", began.elapsed());
 }
 
 #[test]
@@ -406,7 +411,7 @@ fn bare_tokens_follow_the_first_version_of_the_handshake() {
 
 /// A seat is left a moment after its connection was closed.
 fn assert_no_seat_is_taken(broker: &EmbeddedBroker) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     while broker.broker().door.taken() > 0 {
         assert!(Instant::now() < deadline, "{} seats are taken", broker.broker().door.taken());
         std::thread::sleep(Duration::from_millis(5));
@@ -415,17 +420,22 @@ fn assert_no_seat_is_taken(broker: &EmbeddedBroker) {
 
 #[test]
 fn who_takes_too_long_is_closed() {
-    // As long as a busy machine may take for the one who logs in.
     let limit = Duration::from_secs(3);
-    let broker = broker(&[("mainstem.authentication.timeout.ms", &limit.as_millis().to_string())]);
+    let clock = ManualClock::new();
+    let broker = broker_at(&clock, &[("mainstem.authentication.timeout.ms", &limit.as_millis().to_string())]);
     let mut inside = Peer::connect(&broker);
     assert_eq!(inside.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(0));
-    let began = Instant::now();
     let mut silent = Peer::connect(&broker);
     let mut slow = Peer::connect(&broker);
+    // Connections are accepted in their order: both have been.
     assert_eq!(slow.handshake("PLAIN", 1).0, 0);
+    clock.advance(limit - Duration::from_millis(1));
+    assert_eq!(slow.token(b"\0alice\0a-secret").error_code, 0, "its time is not over");
+    let mut slow = Peer::connect(&broker);
+    assert_eq!(slow.handshake("PLAIN", 1).0, 0);
+    assert!(!silent.has_answer(), "nor is that of the one before it");
+    clock.advance(limit);
     assert!(silent.is_closed() && slow.is_closed());
-    assert!(began.elapsed() >= limit);
     assert!(inside.is_served(), "who is authenticated stays");
     assert_no_seat_is_taken(&broker);
 }
@@ -440,6 +450,7 @@ fn a_newcomer_gets_the_seat_of_who_makes_no_progress() {
     assert_eq!(first.handshake("PLAIN", 1).0, 0);
     let mut second = Peer::connect(&broker);
     assert_eq!(second.handshake("PLAIN", 1).0, 0);
+    // Who made progress last is told by the millisecond.
     std::thread::sleep(Duration::from_millis(5));
     let mut third = Peer::connect(&broker);
     assert!(first.is_closed());
@@ -511,29 +522,34 @@ fn ten_thousand_silent_strangers_keep_no_one_out() {
 
 #[test]
 fn a_session_is_renewed_or_ends() {
-    // Renewed each second, which a busy machine may make several.
     const SESSION_MS: i64 = 8_000;
-    let broker = broker(&[
-        ("listener.name.sasl_plaintext.plain.connections.max.reauth.ms", &SESSION_MS.to_string()),
+    // Once a second at most.
+    const RENEWED_EVERY: Duration = Duration::from_millis(1_050);
+    const RENEWALS: u32 = 8;
+    let clock = ManualClock::new();
+    let settings = [
+        ("listener.name.sasl_plaintext.plain.connections.max.reauth.ms", &*SESSION_MS.to_string()),
         ("connections.max.reauth.ms", "60000"),
-    ]);
+        ("connection.failed.authentication.delay.ms", "0"),
+    ];
+    let broker = broker_at(&clock, &settings);
     let mut lasting = Peer::connect(&broker);
     let scram = Mechanism::Scram(ScramMechanism::Sha256);
     assert_eq!(lasting.log_in(scram, "bob", "b-secret"), Ok(60_000));
     let mut ending = Peer::connect(&broker);
     assert_eq!(ending.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(SESSION_MS));
-    let over = Instant::now() + Duration::from_millis(SESSION_MS as u64 + 1);
     let mut renewing = Peer::connect(&broker);
     assert_eq!(renewing.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(SESSION_MS));
     let mut other = Peer::connect(&broker);
     assert_eq!(other.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(SESSION_MS));
-    let mut renewals = 0;
-    while Instant::now() < over {
-        // Once a second at most.
-        std::thread::sleep(Duration::from_millis(1050));
+    for renewal in 1..=RENEWALS {
+        if renewal == RENEWALS {
+            assert!(ending.is_served(), "its session lasts");
+        }
+        clock.advance(RENEWED_EVERY);
         assert_eq!(renewing.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(SESSION_MS));
-        renewals += 1;
     }
+    assert!(clock.passed() > Duration::from_millis(SESSION_MS as u64));
     assert!(renewing.is_served(), "longer than a session");
     assert!(!ending.is_served(), "its session is over");
     assert_eq!(other.handshake("SCRAM-SHA-256", 1).0, 0);
@@ -543,7 +559,7 @@ fn a_session_is_renewed_or_ends() {
     assert!(lasting.is_served());
     assert_eq!(
         count(&broker, "kafka_server_socket_server_metrics_successful_reauthentication_total"),
-        renewals
+        u64::from(RENEWALS)
     );
     assert_eq!(count(&broker, "kafka_server_socket_server_metrics_failed_reauthentication_total"), 1);
     assert_eq!(count(&broker, "kafka_server_socket_server_metrics_expired_connections_killed_count"), 1);
@@ -556,8 +572,11 @@ fn a_fetch_that_waits_is_answered_though_its_session_ends() {
     use mainstem_wire::messages::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
     const SESSION_MS: i32 = 4_000;
     let session_ms = SESSION_MS.to_string();
-    let broker =
-        broker(&[("listener.name.sasl_plaintext.plain.connections.max.reauth.ms", session_ms.as_str())]);
+    let clock = ManualClock::new();
+    let broker = broker_at(
+        &clock,
+        &[("listener.name.sasl_plaintext.plain.connections.max.reauth.ms", session_ms.as_str())],
+    );
     let log_in = || {
         let mut peer = Peer::connect(&broker);
         assert_eq!(peer.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(i64::from(SESSION_MS)));
@@ -581,10 +600,16 @@ fn a_fetch_that_waits_is_answered_though_its_session_ends() {
         ..Default::default()
     };
     let mut waiting = log_in();
-    let began = Instant::now();
-    let response = waiting.call(&request, 11).expect("it is answered");
+    waiting.send(&request, 11).expect("it is sent");
+    let deadline = Instant::now() + PATIENCE;
+    while broker.broker().metrics.latencies.received_of(ApiKey::Fetch) == 0 {
+        assert!(Instant::now() < deadline, "the fetch was not taken up in its session");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    clock.advance_until(Duration::from_millis(SESSION_MS as u64 + 1), || waiting.has_answer());
+    let response = waiting.answer::<FetchRequest<'_>>(11).expect("it is answered");
     assert_eq!(response.responses[0].partitions[0].error_code, 0);
-    assert!(began.elapsed() > Duration::from_millis(SESSION_MS as u64), "its session has ended meanwhile");
+    assert!(clock.passed() > Duration::from_millis(SESSION_MS as u64), "its session has ended meanwhile");
     assert!(waiting.call(&request, 11).is_err(), "nothing is asked after it");
     assert_eq!(count(&broker, "kafka_server_socket_server_metrics_expired_connections_killed_count"), 1);
 }

@@ -13,7 +13,6 @@ use mainstem_wire::ErrorCode;
 use parking_lot::{Condvar, Mutex};
 
 use super::{Attached, QueueRefusal};
-use crate::clock::wall_ms;
 use crate::scratch::with_scratch;
 use crate::settings::TopicSettings;
 use crate::storage::partition::{AppendOutcome, Refused};
@@ -153,7 +152,7 @@ impl Attached {
         appender: &mut Option<Appender>,
         waiting: &Waiting,
     ) -> Option<Result<AppendOutcome, Refused>> {
-        if waiting.deadline <= Instant::now() {
+        if waiting.deadline <= self.clock.instant() {
             let why = "a local writer holds the lock of the queue and does not go on".to_owned();
             return Some(Err(QueueRefusal::Busy(why).into()));
         }
@@ -171,8 +170,14 @@ impl Attached {
         };
         let (mut rewritten, settings) = (Vec::new(), &waiting.settings.log);
         let appended = with_scratch(|scratch| {
-            let prepared =
-                prepare(&waiting.records, settings, wall_ms(), Origin::Client, scratch, &mut rewritten)?;
+            let prepared = prepare(
+                &waiting.records,
+                settings,
+                self.clock.wall_ms(),
+                Origin::Client,
+                scratch,
+                &mut rewritten,
+            )?;
             self.append_locked(&mut locked, &prepared)
         });
         drop(locked);

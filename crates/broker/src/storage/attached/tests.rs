@@ -1,6 +1,7 @@
 //! Waits for an attached queue when one of its threads has a mistake, or another process cuts its files.
 
 use std::sync::mpsc;
+use std::time::Instant;
 
 use mainstem_records::{BatchBuilder, BatchOptions};
 
@@ -22,9 +23,13 @@ fn the_process_ends_with_the_threads_of_a_queue() {
     }
 }
 
+fn options() -> AttachOptions {
+    AttachOptions { budget: Arc::default(), producer_expiration_ms: 86_400_000, clock: Clock::start() }
+}
+
 fn make(part: &str) {
     let directory = tempfile::tempdir().expect("a directory");
-    let queue = Attached::open("trades", &directory.path().join("trades"), Arc::default(), 86_400_000);
+    let queue = Attached::open("trades", &directory.path().join("trades"), options());
     let queue = queue.expect("a new queue");
     queue.queue().append("a message").expect("there is room");
     let mistake = format!("a mistake in {part}");
@@ -48,7 +53,7 @@ fn make(part: &str) {
 }
 
 fn open_with_a_message(directory: &Path) -> Arc<Attached> {
-    let queue = Attached::open("trades", directory, Arc::default(), 86_400_000).expect("a new queue");
+    let queue = Attached::open("trades", directory, options()).expect("a new queue");
     queue.queue().append("a message").expect("there is room");
     queue
 }

@@ -274,8 +274,7 @@ fn internal_topics_under_a_rule_for_all_topics() {
 
 #[test]
 fn rules_survive_a_restart_and_are_described_to_who_may_see_them() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let listeners = format!("SASL_PLAINTEXT://127.0.0.1:{port}");
+    let listeners = format!("SASL_PLAINTEXT://127.0.0.1:{}", mainstem_testkit::port());
     let mut broker = guarded(&[("listeners", &listeners)]);
     let mut admin = user(&broker, "admin");
     create_topic(&mut admin, "orders");
@@ -434,7 +433,7 @@ fn a_pattern_of_topics_matches_what_the_member_may_describe() {
         ..Default::default()
     };
     let assigned = |peer: &mut Peer, member: &'static str| {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + PATIENCE;
         loop {
             // The topic of groups is created when a client looks for its coordinator.
             let find = FindCoordinatorRequest { coordinator_keys: vec!["g".into()], ..Default::default() };
