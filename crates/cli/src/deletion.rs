@@ -6,7 +6,7 @@ use mainstem_client::Admin;
 use serde_json::{Map, Value, json};
 
 use crate::execution::{Execution, Plan};
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, shown};
 use crate::target::Target;
 
 /// Arguments of such a command beside the names.
@@ -50,8 +50,8 @@ impl Deletion {
             return print_json(&results.iter().map(line).collect::<Value>());
         }
         let line = |(name, deleted): &(&str, bool)| match deleted {
-            true => format!("deleted {noun} {name}"),
-            false => format!("there is no {noun} {name}"),
+            true => format!("deleted {noun} {}", shown(name)),
+            false => format!("there is no {noun} {}", shown(name)),
         };
         print(&results.iter().map(line).collect::<Vec<_>>().join("\n"))
     }

@@ -2,8 +2,19 @@
 
 use std::time::Duration;
 
+use mainstem_broker::config::ConfigError;
 use mainstem_client::{Error, ErrorCode};
 use serde_json::{Value, json};
+
+use crate::output;
+
+/// The same for a terminal: what others named does nothing to it. Problems of a configuration, which the user has written, have a line each.
+pub(crate) fn shown(error: &anyhow::Error) -> String {
+    match error.chain().any(|cause| cause.is::<ConfigError>()) {
+        true => output::shown_lines(&text(error)).into_owned(),
+        false => output::shown(&text(error)).into_owned(),
+    }
+}
 
 /// The whole of an error, from what was wanted to what came between. A cause that the words above it tell already is not
 /// told again.

@@ -99,8 +99,9 @@ fn main() -> ExitCode {
         Err(error) if error.is::<output::ReaderGone>() => ended(ExitCode::SUCCESS),
         Err(error) => {
             match json {
-                true => logging::last_words(&failure::json(&error).to_string()),
-                false => logging::last_words(&format!("mainstem: {}", failure::text(&error))),
+                true => logging::last_words(&output::json_line(&failure::json(&error))),
+                // Much of it may be a broker's words, or a name that it tells.
+                false => logging::last_words(&format!("mainstem: {}", failure::shown(&error))),
             }
             ended(ExitCode::FAILURE)
         }
@@ -121,7 +122,13 @@ fn parse() -> (Arguments, bool) {
     parsed.unwrap_or_else(|error| {
         if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
             let text = error.render().to_string();
-            logging::last_words(&serde_json::json!({ "error": text.trim_end() }).to_string());
+            logging::last_words(&output::json_line(&serde_json::json!({ "error": text.trim_end() })));
+            std::process::exit(error.exit_code());
+        }
+        let plain = error.render().to_string();
+        if let std::borrow::Cow::Owned(shown) = output::shown_lines(&plain) {
+            // An argument has something that would control the terminal.
+            logging::last_words(shown.trim_end());
             std::process::exit(error.exit_code());
         }
         error.exit()

@@ -33,6 +33,11 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
     Some(days * MS_PER_DAY + ms)
 }
 
+/// The same of an argument of the command line.
+pub(crate) fn argument(text: &str) -> Result<i64, String> {
+    parse(text).ok_or_else(|| "expected a time such as 2026-11-21T22:00:00Z or 2026-11-21".to_owned())
+}
+
 fn parse_date(text: &str) -> Option<i64> {
     let mut parts = text.split('-');
     let year = digits(parts.next()?, 4)?;

@@ -35,10 +35,7 @@ pub enum Refused {
         at: i64,
     },
     /// The offset to read is not in the journal.
-    #[error(
-        "offset {offset} is not in the journal, which has {start} to {end}: retention took events that were not done; go on by \
-         `mainstem direct reset --to-earliest --execute`"
-    )]
+    #[error("offset {offset} is not in the journal, which has {start} to {end}: {}", out_of_range(*offset, *start))]
     OutOfRange {
         /// The offset.
         offset: i64,
@@ -53,6 +50,19 @@ pub enum Refused {
          its own (or none), and pin no slice twice"
     )]
     Fenced,
+}
+
+/// The reason why an offset is not in a journal that begins at `start`, and what to do.
+fn out_of_range(offset: i64, start: i64) -> &'static str {
+    match offset < start {
+        true => {
+            "retention took events that were not done; go on by `mainstem direct reset --to-earliest --execute`"
+        }
+        false => {
+            "it is behind the end; name an offset up to there, or go on behind the last event by `mainstem direct reset --to-latest \
+             --execute`"
+        }
+    }
 }
 
 /// A failure of a journal, a publisher or a consumer.
@@ -91,6 +101,15 @@ pub enum DirectError {
     /// The arguments or the configuration make no sense.
     #[error("{0}")]
     Invalid(String),
+    /// The address can be reached from elsewhere, and neither TLS nor that it is to be open to all was asked for.
+    #[error(
+        "{address} can be reached from elsewhere; give the publisher a certificate (Publisher::tls), or say that it is to be open to \
+         all (Publisher::insecure)"
+    )]
+    Exposed {
+        /// The address.
+        address: String,
+    },
     /// The address cannot be served at.
     #[error("cannot serve at {address}: {source}")]
     Bind {
@@ -171,6 +190,7 @@ impl DirectError {
             | DirectError::Damaged { .. }
             | DirectError::TooLarge { .. }
             | DirectError::Invalid(_)
+            | DirectError::Exposed { .. }
             | DirectError::Bind { .. }
             | DirectError::Refused { .. }
             | DirectError::Fault { .. }
@@ -286,6 +306,14 @@ mod tests {
         assert!(another.contains("another service is there") && !is_of_connection, "{another}");
         assert_eq!(words(Status::new(Code::NotFound, "no stream")), ("no stream".to_owned(), false));
         assert!(!words(Status::new(Code::ResourceExhausted, "")).0.is_empty());
+    }
+
+    #[test]
+    fn retention_is_blamed_for_what_it_took_alone() {
+        let said = |offset| Refused::OutOfRange { offset, start: 10, end: 20 }.to_string();
+        assert!(said(9).contains("retention took events"), "{}", said(9));
+        let behind = said(21);
+        assert!(!behind.contains("retention") && behind.contains("behind the end"), "{behind}");
     }
 
     #[test]

@@ -202,8 +202,8 @@ impl Publisher {
     /// Serves at `HOST:PORT` in the background; port 0 is any that is free.
     ///
     /// # Errors
-    /// [`DirectError::Invalid`] if there is no stream, if two have one name or one journal, if the address is beyond this machine
-    /// without TLS, if the certificate is none, or if clients are asked for theirs without TLS; [`DirectError::Bind`]; what is wrong with what is kept of consumers.
+    /// [`DirectError::Invalid`] if there is no stream, if two have one name or one journal, [`DirectError::Exposed`] if the address is
+    /// beyond this machine without TLS, [`DirectError::Invalid`] if the certificate is none, or if clients are asked for theirs without TLS; [`DirectError::Bind`]; what is wrong with what is kept of consumers.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -214,10 +214,7 @@ impl Publisher {
         let sessions_max = self.sessions_max.unwrap_or(SESSIONS_MAX);
         let at = resolve(address)?;
         if !at.ip().is_loopback() && tls.is_none() && !self.is_insecure {
-            return Err(DirectError::Invalid(format!(
-                "{address} can be reached from elsewhere; give the publisher a certificate (Publisher::tls), or say that it is to \
-                 be open to all (Publisher::insecure)"
-            )));
+            return Err(DirectError::Exposed { address: address.to_owned() });
         }
         let bind = |source| DirectError::Bind { address: address.to_owned(), source };
         let listener = TcpListener::bind(at).await.map_err(bind)?;

@@ -11,9 +11,10 @@ use mainstem_client::{
     Producer, ProducerConfig, Subscription,
 };
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
+use crate::brokers;
 #[cfg(feature = "direct")]
 use crate::direct::Publishers;
 use crate::driver::{Driver, Routes};
@@ -27,6 +28,18 @@ use crate::watch::Watch;
 
 /// An address that is never connected to.
 const NOWHERE: &str = "mem.invalid:1";
+
+/// The addresses that an application may read at.
+#[cfg(feature = "direct")]
+const READ_AT: &str = "an application reads at kafka://HOST:PORT (brokers), grpc://HOST:PORT (streams of publishers) or mem: (for a \
+                       test, by TestApp); a queue directory is read where its publisher serves it (`mainstem direct serve`), and mmap:DIR \
+                       takes outputs alone (App::outputs)";
+#[cfg(not(feature = "direct"))]
+const READ_AT: &str = "an application reads at kafka://HOST:PORT (brokers) or mem: (for a test, by TestApp); grpc://HOST:PORT (streams of \
+                       publishers) needs the feature direct of mainstem-flow";
+/// The addresses that outputs of streams may go to.
+#[cfg(feature = "direct")]
+const WRITTEN_AT: &str = "outputs go to kafka://HOST:PORT (brokers) or mmap:DIR (queues in a directory)";
 
 /// What a member has beyond the time of its handlers and of what they write, before its group gives it up.
 const GIVE_UP_MARGIN: Duration = Duration::from_secs(60);
@@ -72,6 +85,7 @@ pub(crate) struct Times {
     pub(crate) revoke_grace: Duration,
     pub(crate) stop_within: Duration,
     pub(crate) stuck_after: Duration,
+    pub(crate) unready_after: Duration,
 }
 
 impl Default for Times {
@@ -81,6 +95,7 @@ impl Default for Times {
             revoke_grace: Duration::from_secs(10),
             stop_within: Duration::from_secs(30),
             stuck_after: Duration::from_secs(300),
+            unready_after: Duration::from_secs(15),
         }
     }
 }
@@ -139,7 +154,7 @@ impl App {
         let has_brokers = !is_in_memory && publishers.is_none();
         #[cfg(not(feature = "direct"))]
         let has_brokers = !is_in_memory;
-        let brokers = if has_brokers { brokers_of(url)? } else { NOWHERE };
+        let brokers = if has_brokers { brokers_of(url, READ_AT)? } else { NOWHERE };
         let client = ClientConfig::new(brokers)?.client_id(&*name);
         let (protocol, start) = (GroupProtocol::default(), Position::Beginning);
         #[cfg_attr(not(feature = "direct"), expect(unused_mut, reason = "it is changed for publishers"))]
@@ -309,6 +324,12 @@ impl App {
         self
     }
 
+    /// `/ready` fails when no broker has answered for so long; `/live` does not, as a restart would not help. 15 s by default.
+    pub fn unready_after(mut self, time: Duration) -> App {
+        self.times.unready_after = time;
+        self
+    }
+
     /// Serves `/live`, `/ready` and `/metrics` at this address, such as `127.0.0.1:8080`. Not served by default.
     pub fn http(mut self, address: impl Into<String>) -> App {
         self.http = Some(address.into());
@@ -354,6 +375,7 @@ impl App {
         let topics = named_topics(&self.routes);
         let routes = Routes::new(self.routes);
         let status = Arc::new(Status::new(state.clone(), routes.states(), self.times.stuck_after));
+        let asking = brokers::look_after(self.client.clone(), self.times.unready_after, status.clone());
         let driver = Driver::new(state, routes, sink, self.times, status.clone());
         let look_every = self.client.metadata_max_age;
         let (http, admin, served) = (self.http, Admin::new(self.client), status.clone());
@@ -364,10 +386,10 @@ impl App {
                 None => None,
             };
             let _watch = Watch::start(watched);
-            let looking = tokio::spawn(look_after(admin, topics, look_every));
-            let ended = driver.run(source, stops).await;
-            looking.abort();
-            ended
+            let mut looking = JoinSet::new();
+            looking.spawn(look_after(admin, topics, look_every));
+            looking.spawn(asking);
+            driver.run(source, stops).await
         });
         Ok(Running { stop, status, task })
     }
@@ -385,7 +407,7 @@ impl App {
             Some(url) => match url.strip_prefix("mmap:") {
                 Some(directory) => Arc::new(QueueSink::new(directory)),
                 None => {
-                    let client = ClientConfig::new(brokers_of(url)?)?.client_id(&*self.name);
+                    let client = ClientConfig::new(brokers_of(url, WRITTEN_AT)?)?.client_id(&*self.name);
                     Arc::new(KafkaSink::new(self.sink(&client)?, Admin::new(client)))
                 }
             },
@@ -464,10 +486,10 @@ impl App {
     }
 }
 
-/// The brokers that a URL names.
-pub(crate) fn brokers_of(url: &str) -> Result<&str> {
+/// The brokers that a URL names. `known` says which addresses there are, for people.
+pub(crate) fn brokers_of<'a>(url: &'a str, known: &str) -> Result<&'a str> {
     url.strip_prefix("kafka://")
-        .ok_or_else(|| Error::Invalid(format!("{url:?} is no address of messages; write kafka://HOST:PORT")))
+        .ok_or_else(|| Error::Invalid(format!("{url:?} is no address of messages; {known}")))
 }
 
 /// The topics of all routes; as one pattern if one of them is.
@@ -682,7 +704,19 @@ mod tests {
             assert!(refused.contains(reason), "{refused}");
         }
         assert!(App::new("", "kafka://a:1").is_err());
-        assert!(App::new("billing", "http://a:1").unwrap_err().to_string().contains("kafka://HOST:PORT"));
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_none_names_all_that_there_are() {
+        for url in ["http://a:1", "mmap:/var/lib/cart", "a:9092", ""] {
+            let refused = App::new("billing", url).unwrap_err().to_string();
+            for scheme in ["kafka://HOST:PORT", "grpc://HOST:PORT", "mem:", "mmap:DIR"] {
+                assert!(refused.contains(scheme), "{url}: {refused}");
+            }
+        }
+        let app = App::new("billing", "grpc://127.0.0.1:1").unwrap().outputs("/var/lib").add(route("cart"));
+        let refused = app.start().unwrap_err().to_string();
+        assert!(refused.contains("kafka://HOST:PORT") && refused.contains("mmap:DIR"), "{refused}");
     }
 
     #[test]

@@ -436,7 +436,7 @@ impl Commit for DirectCommit {
             {
                 // It was encoded by this process.
                 current.done.finished =
-                    metadata::decode(committed.offset, &committed.metadata).unwrap_or_default();
+                    metadata::decode(committed.offset, &committed.metadata).unwrap_or_default().ranges;
                 current.done.offset = committed.offset;
                 current.positions.done(current.done.clone());
             }

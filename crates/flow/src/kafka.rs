@@ -5,15 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainstem_client::{
-    Admin, CommittedOffset, Error, ErrorCode, GroupConfig, GroupConsumer, GroupEvent, GroupOffsets, NewTopic,
-    Position, Producer, Record, Revoking, TopicPartition,
+    Admin, CommittedOffset, ConfigResource, Error, ErrorCode, GroupConfig, GroupConsumer, GroupEvent,
+    GroupOffsets, NewTopic, Position, Producer, Record, Revoking, TopicPartition,
 };
 use parking_lot::Mutex;
 
+use crate::letter;
 use crate::transport::{BoxFuture, Commit, Event, Sink, Source};
 
 /// What is written has so long when an application stops.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
+/// Kafka's name of the largest batch that a topic takes.
+const MESSAGE_BYTES_MAX: &str = "max.message.bytes";
 /// Why partitions are lost.
 const LOST: &str = "the group has given them to others, as it has not heard of this process for too long";
 
@@ -175,16 +178,53 @@ fn named(error: Error) -> Error {
     }
 }
 
-/// How many partitions a topic of dead letters has; as many as its source, if it has to be created.
+/// How many partitions a topic of dead letters has; if it has to be created, as many as its source, and room for its messages with
+/// what a letter adds. A source that is not there (any more) leaves both to the brokers.
 async fn create_if_missing(admin: &Admin, letters: &str, source: &str) -> Result<i32, Error> {
     if admin.find_topic(letters).await?.is_none() {
-        let wide = admin.topic(source).await?.partitions.len();
-        let topic = NewTopic::new(letters).partitions(i32::try_from(wide).unwrap_or(i32::MAX));
-        match admin.create_topic(&topic).await {
-            Err(error) if error.code() != Some(ErrorCode::TOPIC_ALREADY_EXISTS) => return Err(error),
-            _ => {}
+        let mut topic = NewTopic::new(letters);
+        if let Some(source) = admin.find_topic(source).await? {
+            let wide = source.partitions.len();
+            topic = topic.partitions(i32::try_from(wide).unwrap_or(i32::MAX));
+            if let Some(bytes) = message_bytes_max(admin, &source.name).await? {
+                topic = topic.config(MESSAGE_BYTES_MAX, (bytes + letter::ROOM_BYTES as u64).to_string());
+            }
         }
+        create(admin, topic).await?;
     }
     let found = admin.topic(letters).await?;
     Ok(i32::try_from(found.partitions.len()).unwrap_or(i32::MAX))
+}
+
+/// Creates a topic, with the brokers' settings where they refuse those that it is to have. One that is there already is fine.
+async fn create(admin: &Admin, mut topic: NewTopic) -> Result<(), Error> {
+    loop {
+        let Err(error) = admin.create_topic(&topic).await else { return Ok(()) };
+        match error.code() {
+            Some(ErrorCode::TOPIC_ALREADY_EXISTS) => return Ok(()),
+            Some(ErrorCode::POLICY_VIOLATION | ErrorCode::INVALID_CONFIG) if !topic.configs.is_empty() => {
+                tracing::warn!("{} is created without {MESSAGE_BYTES_MAX} of its own: {error}", topic.name);
+                topic.configs.clear();
+            }
+            _ => return Err(error),
+        }
+    }
+}
+
+/// The size of the largest batch that a topic takes; none if the brokers do not tell: they may tell it to others alone.
+async fn message_bytes_max(admin: &Admin, topic: &str) -> Result<Option<u64>, Error> {
+    let configs = match admin.configs(&ConfigResource::Topic(topic.to_owned())).await {
+        Ok(configs) => configs,
+        Err(error) if error.is_retriable() => return Err(error),
+        Err(error) => {
+            tracing::warn!(
+                "{MESSAGE_BYTES_MAX} of {topic} is not known, so that the topic of its dead letters gets the usual one: {error}"
+            );
+            return Ok(None);
+        }
+    };
+    let entry = configs.into_iter().find(|entry| entry.name == MESSAGE_BYTES_MAX);
+    let bytes = entry.and_then(|entry| entry.value?.parse().ok());
+    // Kafka's own limit is a 32-bit number.
+    Ok(bytes.filter(|bytes: &u64| *bytes <= i32::MAX as u64 - letter::ROOM_BYTES as u64))
 }

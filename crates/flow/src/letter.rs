@@ -8,6 +8,16 @@ use bytes::Bytes;
 /// A cause has at most this many bytes of text; a longer one ends with "...".
 pub const CAUSE_BYTES_MAX: usize = 4 << 10;
 
+/// A letter has at most this many bytes more than its message: the cause twice, names of topic and group, numbers, and the names of
+/// these headers.
+pub const ROOM_BYTES: usize = 16 << 10;
+const _: () = assert!(2 * CAUSE_BYTES_MAX + 2 * 249 + ADDED.len() * 64 < ROOM_BYTES);
+
+/// A cause is cut to this many bytes where a letter is too large for its topic.
+const SHORT_CAUSE_BYTES: usize = 256;
+/// A key up to this size stays with a letter that everything else of its message is left out of.
+const SHORT_KEY_BYTES: usize = 256;
+
 /// Name of the source's topic (KIP-1191).
 pub const TOPIC: &str = "__dlq.errors.topic";
 /// The source's partition (KIP-1191).
@@ -33,9 +43,27 @@ pub const FIRST_MS: &str = "__mainstem.errors.first.ms";
 pub const TIMESTAMP: &str = "__mainstem.errors.timestamp";
 /// How often it was replayed before: ends loops of replays.
 pub const ROUNDS: &str = "__mainstem.errors.rounds";
+/// The parts of a message that its letter does not have, as it would be too large for its topic with them: `value`, `headers`
+/// and `key`, with commas between them. The message itself is at [`TOPIC`], [`PARTITION`] and [`OFFSET`].
+pub const LEFT_OUT: &str = "__mainstem.errors.left.out";
 /// Header of a note, which is no letter: the offsets of letters of its partition that were written back, with commas between
 /// them. A letter in the midst of others cannot be deleted.
 pub const REPLAYED: &str = "__mainstem.errors.replayed";
+/// Headers that a letter has beside those of its message.
+const ADDED: [&str; 12] = [
+    TOPIC,
+    PARTITION,
+    OFFSET,
+    GROUP,
+    DELIVERY_COUNT,
+    MESSAGE,
+    STAGE,
+    CLASS,
+    CAUSE,
+    FIRST_MS,
+    TIMESTAMP,
+    ROUNDS,
+];
 /// Offsets in one note: 20 bytes each, so that it fits any topic of letters.
 const NOTED_MAX: usize = 1_000;
 
@@ -111,6 +139,59 @@ pub struct Letter {
     pub headers: Vec<(String, Option<Bytes>)>,
 }
 
+/// How much a letter has of its message, where its topic does not take all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// All of it.
+    Whole,
+    /// All of it, and the beginning of the cause.
+    ShortCause,
+    /// The same without the value.
+    WithoutValue,
+    /// The reason alone, and a short key.
+    Reason,
+}
+
+impl Extent {
+    /// All extents, the largest first.
+    pub const ALL: [Extent; 4] = [Extent::Whole, Extent::ShortCause, Extent::WithoutValue, Extent::Reason];
+}
+
+impl Letter {
+    /// The same letter with less of its message; [`LEFT_OUT`] names what is missing.
+    pub fn reduced(&self, extent: Extent) -> Letter {
+        let mut reduced = self.clone();
+        if extent == Extent::Whole {
+            return reduced;
+        }
+        for (name, value) in &mut reduced.headers {
+            if name == CAUSE || name == MESSAGE {
+                let short =
+                    value.as_deref().map(|value| cut(&String::from_utf8_lossy(value), SHORT_CAUSE_BYTES));
+                *value = short.map(Bytes::from);
+            }
+        }
+        let mut left_out = Vec::new();
+        if matches!(extent, Extent::WithoutValue | Extent::Reason) && reduced.value.take().is_some() {
+            left_out.push("value");
+        }
+        if extent == Extent::Reason {
+            // What was added is behind what the message has.
+            let own = reduced.headers.len().saturating_sub(ADDED.len());
+            if reduced.headers.drain(..own).count() > 0 {
+                left_out.push("headers");
+            }
+            if reduced.key.take_if(|key| key.len() > SHORT_KEY_BYTES).is_some() {
+                left_out.push("key");
+            }
+        }
+        if !left_out.is_empty() {
+            reduced.headers.push((LEFT_OUT.to_owned(), Some(Bytes::from(left_out.join(",")))));
+        }
+        reduced
+    }
+}
+
 /// The usual topic of a group's dead letters from a topic.
 ///
 /// ```
@@ -127,7 +208,7 @@ pub fn partition(source: i32, partitions: i32) -> i32 {
 
 /// Makes the letter of a record.
 pub fn letter(source: SourceRecord, reason: &Reason<'_>) -> Letter {
-    let cause = cut(reason.cause);
+    let cause = cut(reason.cause, CAUSE_BYTES_MAX);
     let message = cause.lines().next().unwrap_or_default().to_owned();
     let mut headers = source.headers;
     let rounds = rounds(&headers);
@@ -193,12 +274,12 @@ pub fn noted(headers: &[(String, Option<Bytes>)]) -> Option<Vec<i64>> {
     text(headers, REPLAYED)?.split(',').map(|offset| offset.parse().ok()).collect()
 }
 
-fn cut(cause: &str) -> String {
+fn cut(cause: &str, bytes_max: usize) -> String {
     const MORE: &str = "...";
-    if cause.len() <= CAUSE_BYTES_MAX {
+    if cause.len() <= bytes_max {
         return cause.to_owned();
     }
-    let end = (0..=CAUSE_BYTES_MAX - MORE.len()).rev().find(|at| cause.is_char_boundary(*at)).unwrap_or(0);
+    let end = (0..=bytes_max - MORE.len()).rev().find(|at| cause.is_char_boundary(*at)).unwrap_or(0);
     format!("{}{MORE}", &cause[..end])
 }
 
@@ -296,6 +377,31 @@ mod tests {
         let letter = letter(source(), &reason(&cause));
         let cause = text(&letter.headers, CAUSE).unwrap();
         assert!(cause.len() <= CAUSE_BYTES_MAX && cause.ends_with("é..."), "{}", cause.len());
+    }
+
+    #[test]
+    fn a_letter_has_less_and_less_of_its_message() {
+        let mut record = source();
+        // A message may have any header, and a key of any size.
+        record.headers.push((CAUSE.into(), Some(Bytes::from("x".repeat(1 << 20)))));
+        record.key = Some(Bytes::from(vec![b'k'; 1 << 20]));
+        let letter = letter(record, &reason(&"no ".repeat(2_000)));
+        let reduced = Extent::ALL.map(|extent| letter.reduced(extent));
+        assert_eq!(reduced[0], letter);
+        let left_out = |letter: &Letter| text(&letter.headers, LEFT_OUT).map(str::to_owned);
+        let said = reduced.each_ref().map(left_out);
+        assert_eq!(
+            said.each_ref().map(Option::as_deref),
+            [None, None, Some("value"), Some("value,headers,key")]
+        );
+        let [.., last] = reduced;
+        assert!(last.key.is_none() && last.value.is_none());
+        let bytes: usize =
+            last.headers.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, Bytes::len)).sum();
+        assert!(bytes < 2 << 10, "{bytes}");
+        assert_eq!(last.headers.len(), ADDED.len() + 1);
+        assert!(ADDED.iter().zip(&last.headers).all(|(name, (has, _))| name == has), "{:?}", last.headers);
+        assert_eq!(text(&last.headers, OFFSET), Some("42"));
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod attempt;
 #[cfg(feature = "avro")]
 mod avro;
 mod batches;
+mod brokers;
 #[cfg(feature = "command")]
 mod command;
 mod cx;

@@ -5,11 +5,16 @@
 //! by default).
 //!
 //! ```text
-//! "mainstem-flow/1 " + base64 of
+//! "mainstem-flow/2 " + base64 of
 //!   varint  the committed offset: a tool that resets the offset alone makes the rest void
+//!   varint  the leader epoch of the last finished record
 //!   then, for each range: varint unfinished offsets before it, varint offsets in it
 //!   u32 LE  the low half of XXH3-64 of all bytes before
 //! ```
+//!
+//! Where the epoch is not known there is none, and the text begins with "mainstem-flow/1 ". With it, a log that was cut behind the
+//! committed offset is told apart: what is written there afterwards has a later epoch, as epochs only grow with offsets, and
+//! was not finished whatever the ranges say.
 
 use std::ops::Range;
 
@@ -21,7 +26,9 @@ use twox_hash::XxHash3_64;
 pub const METADATA_BYTES_MAX: usize = 3 << 10;
 /// No range ends further behind the offset: [`Limits::ahead`](crate::window::Limits::ahead) of the window, twice.
 const SPAN_MAX: i64 = 2 * crate::window::AHEAD_MAX;
-const PREFIX: &str = "mainstem-flow/1 ";
+const PREFIX: &str = "mainstem-flow/2 ";
+/// Of texts without an epoch.
+const PREFIX_WITHOUT_EPOCH: &str = "mainstem-flow/1 ";
 const CHECKSUM_BYTES: usize = size_of::<u32>();
 /// What base64 leaves of the bound.
 const BODY_BYTES_MAX: usize = (METADATA_BYTES_MAX - PREFIX.len()) / 4 * 3 - CHECKSUM_BYTES;
@@ -41,25 +48,41 @@ pub enum Ignored {
     OtherOffset(i64),
 }
 
+/// What is finished behind a committed offset.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Finished {
+    /// The leader epoch of the last of these records; none where it is not known. A record of a later epoch is another one.
+    pub leader_epoch: Option<i32>,
+    /// The offsets, ascending and apart.
+    pub ranges: Vec<Range<i64>>,
+}
+
 /// The metadata for a commit of `offset` with finished `ranges` behind it, ascending and apart; empty if there are none.
+/// `leader_epoch` is that of the last finished record, where it is known.
 ///
 /// If not all fit, the longest do: what is left out only runs again after a crash.
-pub fn encode(offset: i64, ranges: impl IntoIterator<Item = Range<i64>>) -> String {
+pub fn encode(
+    offset: i64,
+    leader_epoch: Option<i32>,
+    ranges: impl IntoIterator<Item = Range<i64>>,
+) -> String {
+    let leader_epoch = leader_epoch.filter(|epoch| *epoch >= 0);
     let mut ranges: Vec<Range<i64>> = ranges.into_iter().filter(|range| range.start < range.end).collect();
     if ranges.is_empty() {
         return String::new();
     }
-    let mut body = body(offset, &ranges);
+    let mut body = body(offset, leader_epoch, &ranges);
     while body.len() > BODY_BYTES_MAX {
         leave_out(&mut ranges, body.len());
-        body = self::body(offset, &ranges);
+        body = self::body(offset, leader_epoch, &ranges);
     }
     if ranges.is_empty() {
         return String::new();
     }
     let checksum = XxHash3_64::oneshot(&body) as u32;
     body.extend_from_slice(&checksum.to_le_bytes());
-    let text = format!("{PREFIX}{}", STANDARD_NO_PAD.encode(&body));
+    let prefix = if leader_epoch.is_some() { PREFIX } else { PREFIX_WITHOUT_EPOCH };
+    let text = format!("{prefix}{}", STANDARD_NO_PAD.encode(&body));
     assert!(text.len() <= METADATA_BYTES_MAX, "the metadata of a commit has {} bytes", text.len());
     text
 }
@@ -80,10 +103,13 @@ fn leave_out(ranges: &mut Vec<Range<i64>>, bytes: usize) {
     });
 }
 
-fn body(offset: i64, ranges: &[Range<i64>]) -> Vec<u8> {
+fn body(offset: i64, leader_epoch: Option<i32>, ranges: &[Range<i64>]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut before = offset;
     put_varint(&mut out, offset);
+    if let Some(epoch) = leader_epoch {
+        put_varint(&mut out, epoch.into());
+    }
     for range in ranges {
         assert!(range.start >= before, "finished ranges are apart and behind offset {offset}: {ranges:?}");
         put_varint(&mut out, range.start - before);
@@ -93,15 +119,16 @@ fn body(offset: i64, ranges: &[Range<i64>]) -> Vec<u8> {
     out
 }
 
-/// The finished ranges behind a committed offset, ascending.
+/// What the metadata of a commit says.
 ///
 /// # Errors
-/// Why the metadata says nothing; none is needed for an empty one.
-pub fn decode(offset: i64, metadata: &str) -> Result<Vec<Range<i64>>, Ignored> {
+/// Why it says nothing; an empty one says that nothing is finished behind the offset.
+pub fn decode(offset: i64, metadata: &str) -> Result<Finished, Ignored> {
     if metadata.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Finished::default());
     }
-    let text = metadata.strip_prefix(PREFIX).ok_or(Ignored::Foreign)?;
+    let without_epoch = metadata.strip_prefix(PREFIX_WITHOUT_EPOCH);
+    let text = without_epoch.or_else(|| metadata.strip_prefix(PREFIX)).ok_or(Ignored::Foreign)?;
     if metadata.len() > METADATA_BYTES_MAX {
         return Err(Ignored::Damaged);
     }
@@ -110,14 +137,18 @@ pub fn decode(offset: i64, metadata: &str) -> Result<Vec<Range<i64>>, Ignored> {
     if XxHash3_64::oneshot(body) as u32 != u32::from_le_bytes(*checksum) {
         return Err(Ignored::Damaged);
     }
-    let ranges = read_body(offset, body)?;
-    Ok(ranges)
+    read_body(offset, without_epoch.is_none(), body)
 }
 
-fn read_body(offset: i64, mut body: &[u8]) -> Result<Vec<Range<i64>>, Ignored> {
+fn read_body(offset: i64, has_epoch: bool, mut body: &[u8]) -> Result<Finished, Ignored> {
     let committed = take_varint(&mut body).ok_or(Ignored::Damaged)?;
     if committed != offset {
         return Err(Ignored::OtherOffset(committed));
+    }
+    let mut leader_epoch = None;
+    if has_epoch {
+        let epoch = take_varint(&mut body).and_then(|epoch| i32::try_from(epoch).ok());
+        leader_epoch = Some(epoch.ok_or(Ignored::Damaged)?);
     }
     let (mut ranges, mut before) = (Vec::new(), offset);
     while !body.is_empty() {
@@ -131,7 +162,7 @@ fn read_body(offset: i64, mut body: &[u8]) -> Result<Vec<Range<i64>>, Ignored> {
         ranges.push(start..end);
         before = end;
     }
-    Ok(ranges)
+    Ok(Finished { leader_epoch, ranges })
 }
 
 /// LEB128 of a number that is not negative.
@@ -166,18 +197,25 @@ mod tests {
     /// What is written today is read by later versions.
     #[test]
     fn the_text_is_fixed() {
-        let text = encode(300, [301..304, 310..311]);
-        expect_test::expect!["mainstem-flow/1 rAIBAwYBL0daUg"].assert_eq(&text);
-        assert_eq!(decode(300, &text), Ok(vec![301..304, 310..311]));
-        assert_eq!(encode(300, []), "");
-        assert_eq!(decode(300, ""), Ok(vec![]));
+        let ranges = vec![301..304, 310..311];
+        for (leader_epoch, expected) in [
+            (None, expect_test::expect!["mainstem-flow/1 rAIBAwYBL0daUg"]),
+            (Some(7), expect_test::expect!["mainstem-flow/2 rAIHAQMGAfG063s"]),
+        ] {
+            let text = encode(300, leader_epoch, ranges.clone());
+            expected.assert_eq(&text);
+            assert_eq!(decode(300, &text), Ok(Finished { leader_epoch, ranges: ranges.clone() }));
+        }
+        assert_eq!(encode(300, Some(7), []), "");
+        assert_eq!(decode(300, ""), Ok(Finished::default()));
+        assert_eq!(decode(300, &encode(300, Some(-1), ranges)).unwrap().leader_epoch, None);
     }
 
     #[test]
     fn what_is_not_ours_says_nothing() {
-        let ours = encode(300, std::iter::once(301..304));
+        let ours = encode(300, Some(7), std::iter::once(301..304));
         assert_eq!(decode(300, "host-7 wrote this"), Err(Ignored::Foreign));
-        assert_eq!(decode(300, "mainstem-flow/2 rAIBAw"), Err(Ignored::Foreign));
+        assert_eq!(decode(300, "mainstem-flow/3 rAIBAw"), Err(Ignored::Foreign));
         assert_eq!(decode(300, "mainstem-flow/1 ???"), Err(Ignored::Damaged));
         assert_eq!(decode(300, &ours[..ours.len() - 1]), Err(Ignored::Damaged));
         assert_eq!(decode(299, &ours), Err(Ignored::OtherOffset(300)));
@@ -188,38 +226,41 @@ mod tests {
     fn the_longest_ranges_are_kept_where_not_all_fit() {
         // Every second offset, two bytes a range, and a long one at the end.
         let short = (0..1_500).map(|index| 2 * index + 1..2 * index + 2);
-        let text = encode(0, short.chain(std::iter::once(100_000..200_000)));
+        let text = encode(0, Some(0), short.chain(std::iter::once(100_000..200_000)));
         assert!(
             text.len() <= METADATA_BYTES_MAX && text.len() > METADATA_BYTES_MAX * 9 / 10,
             "{}",
             text.len()
         );
-        let ranges = decode(0, &text).unwrap();
+        let Finished { ranges, .. } = decode(0, &text).unwrap();
         assert_eq!((ranges.first(), ranges.last()), (Some(&(1..2)), Some(&(100_000..200_000))));
     }
 
     proptest! {
         #[test]
-        fn any_ranges_come_back(offset in 0..i64::MAX / 2, steps in prop::collection::vec((1..9i64, 1..300i64), 0..60)) {
+        fn any_ranges_come_back(offset in 0..i64::MAX / 2, leader_epoch in prop::option::of(0..i32::MAX), steps in prop::collection::vec((1..9i64, 1..300i64), 0..60)) {
             let mut before = offset;
             let ranges: Vec<_> = steps.iter().map(|(gap, length)| {
                 let start = before + gap;
                 before = start + length;
                 start..before
             }).collect();
-            prop_assert_eq!(decode(offset, &encode(offset, ranges.clone())), Ok(ranges));
+            let leader_epoch = leader_epoch.filter(|_| !ranges.is_empty());
+            let text = encode(offset, leader_epoch, ranges.clone());
+            prop_assert_eq!(decode(offset, &text), Ok(Finished { leader_epoch, ranges }));
         }
 
         #[test]
-        fn no_text_panics(offset in any::<i64>(), bytes in prop::collection::vec(any::<u8>(), 0..64), has_checksum: bool) {
+        fn no_text_panics(offset in any::<i64>(), bytes in prop::collection::vec(any::<u8>(), 0..64), has_checksum: bool, has_epoch: bool) {
             let mut body = bytes;
             if has_checksum {
                 let checksum = XxHash3_64::oneshot(&body) as u32;
                 body.extend_from_slice(&checksum.to_le_bytes());
             }
-            let text = format!("{PREFIX}{}", STANDARD_NO_PAD.encode(&body));
-            if let Ok(ranges) = decode(offset, &text) {
-                prop_assert!(ranges.iter().all(|range| range.start >= offset && range.start < range.end));
+            let prefix = if has_epoch { PREFIX } else { PREFIX_WITHOUT_EPOCH };
+            let text = format!("{prefix}{}", STANDARD_NO_PAD.encode(&body));
+            if let Ok(finished) = decode(offset, &text) {
+                prop_assert!(finished.ranges.iter().all(|range| range.start >= offset && range.start < range.end));
             }
         }
     }

@@ -10,6 +10,8 @@ pub(crate) struct RouteMetrics {
     pub(crate) filtered: Counter,
     pub(crate) retries: Counter,
     pub(crate) letters: Counter,
+    /// Letters that have less than their message, as they are too large for their topic.
+    pub(crate) cut_letters: Counter,
     pub(crate) attempts: Durations,
 }
 

@@ -41,7 +41,7 @@ impl Reader {
     /// # Errors
     /// [`Error::Invalid`] for a URL of another kind; that the topic does not exist, or cannot be read.
     pub async fn open(url: &str, topic: &str) -> Result<Reader> {
-        let config = ClientConfig::new(brokers_of(url)?)?;
+        let config = ClientConfig::new(brokers_of(url, "a topic is read at kafka://HOST:PORT")?)?;
         Reader::open_at(config, topic, Position::Beginning).await
     }
 

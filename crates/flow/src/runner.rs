@@ -43,7 +43,7 @@ use crate::fault::Fault;
 use crate::judge::{Mark, Verdict};
 use crate::letter::Stage;
 use crate::message::{Received, TRACE_PARENT};
-use crate::metadata;
+use crate::metadata::{self, Finished};
 use crate::route::RouteState;
 use crate::transport::{BoxFuture, Sink};
 use crate::window::{Limits, MESSAGES_MAX, Window};
@@ -51,7 +51,7 @@ use at_once::GroupSize;
 use attempts::Attempts;
 use backlog::Backlog;
 use messages::Messages;
-use writing::{Writes, Written, write_letter, write_outputs};
+use writing::{Outputs, Writes, Written, write_letter, write_outputs};
 
 /// Steps of one kind that are done before others have their turn.
 const STEPS_MAX: usize = 128;
@@ -127,6 +127,8 @@ pub(crate) struct Progress {
     pub(crate) window: Option<Window>,
     /// First offset and epoch of each run of batches of one leader epoch, ascending; those behind the frontier and one before.
     epochs: Vec<(i64, i32)>,
+    /// The leader epoch of what was finished before this process read it; none where it is not known.
+    restored_epoch: Option<i32>,
     /// That of the topic whose offsets these are; none until a batch of it has come.
     topic_id: Option<Uuid>,
     /// Since when the frontier is where it is, or since something is behind it, in ms of the application's clock.
@@ -147,8 +149,14 @@ impl Shared {
             partition: partition.clone(),
             is_revoked: AtomicBool::new(false),
         };
+        let finished = committed.map(|committed| finished_behind(&partition, committed));
+        let restored_epoch = finished.as_ref().and_then(|finished| finished.leader_epoch);
+        let window = committed
+            .zip(finished)
+            .map(|(committed, finished)| Window::new(committed.offset, finished.ranges, Limits::default()));
         let progress = Progress {
-            window: committed.map(|committed| restored(&partition, committed)),
+            window,
+            restored_epoch,
             epochs: committed.and_then(|one| Some((one.offset - 1, one.leader_epoch?))).into_iter().collect(),
             topic_id: None,
             moved_ms: app.now_ms(),
@@ -183,7 +191,7 @@ impl Shared {
         let mut progress = self.progress.lock();
         let window = progress.window.as_ref()?;
         let offset = window.frontier();
-        let metadata = metadata::encode(offset, window.finished());
+        let metadata = metadata::encode(offset, progress.finished_epoch(window), window.finished());
         let before = progress.epochs.partition_point(|(first, _)| *first < offset);
         progress.epochs.drain(..before.saturating_sub(1));
         let leader_epoch =
@@ -192,17 +200,16 @@ impl Shared {
     }
 }
 
-/// The window behind what was committed; metadata that say nothing are left out.
-fn restored(partition: &TopicPartition, committed: &CommittedOffset) -> Window {
-    let finished = metadata::decode(committed.offset, &committed.metadata).unwrap_or_else(|ignored| {
+/// What is finished behind what was committed; metadata that say nothing are left out.
+fn finished_behind(partition: &TopicPartition, committed: &CommittedOffset) -> Finished {
+    metadata::decode(committed.offset, &committed.metadata).unwrap_or_else(|ignored| {
         tracing::warn!(
             "{partition}: the metadata of the committed offset {} is ignored, {ignored}; messages behind the offset that \
              were finished run again",
             committed.offset
         );
-        Vec::new()
-    });
-    Window::new(committed.offset, finished, Limits::default())
+        Finished::default()
+    })
 }
 
 impl Progress {
@@ -222,8 +229,30 @@ impl Progress {
         }
     }
 
-    /// A batch of a leader epoch begins at an offset.
-    fn note_epoch(&mut self, offset: i64, epoch: i32) {
+    /// The leader epoch of the last record that is finished behind the frontier; none where it is not known.
+    fn finished_epoch(&self, window: &Window) -> Option<i32> {
+        if window.has_restored() {
+            // What has arrived is of no later epoch, or that would be void.
+            return self.restored_epoch;
+        }
+        let last = window.finished().last()?.end - 1;
+        let runs = self.epochs.partition_point(|(first, _)| *first <= last);
+        self.epochs.get(runs.checked_sub(1)?).map(|(_, epoch)| *epoch)
+    }
+
+    /// A batch of a leader epoch begins at an offset. If the epoch is later than that of what was finished behind the committed offset,
+    /// the log was cut before that, and none of it is there any more: epochs only grow with offsets.
+    fn note_epoch(&mut self, partition: &TopicPartition, offset: i64, epoch: i32) {
+        if self.restored_epoch.is_some_and(|restored| epoch > restored) {
+            self.restored_epoch = None;
+            if let Some(window) = self.window.as_mut().filter(|window| window.has_restored()) {
+                tracing::warn!(
+                    "{partition}: what was finished from offset {offset} on are other messages now, of leader epoch {epoch}: the log was \
+                     cut there, and all from there on is handled"
+                );
+                window.void_restored();
+            }
+        }
         if epoch >= 0 && self.epochs.last().is_none_or(|(_, last)| *last != epoch) {
             self.epochs.push((offset, epoch));
         }
@@ -279,8 +308,8 @@ struct Runner<S, F> {
     drop_at: Option<Instant>,
     /// Whether what is being written at that time is waited for.
     awaits_writes: bool,
-    /// When the oldest message of a batch that is not full arrived.
-    lingers_since_ms: Option<u64>,
+    /// The last time until which a batch has waited, or waits, for more messages.
+    lingered_until_ms: u64,
     timer: Pin<Box<Sleep>>,
 }
 
@@ -309,7 +338,7 @@ where
         seek: None,
         drop_at: None,
         awaits_writes: false,
-        lingers_since_ms: None,
+        lingered_until_ms: 0,
         timer: Box::pin(tokio::time::sleep(FAR)),
         partition,
         dispatch,
@@ -499,13 +528,13 @@ where
             self.paused_until_ms = now_ms.saturating_add(pause_ms);
         }
         self.seek = asked.seek.or(self.seek);
-        let records = self.traced(slot, asked.records);
-        if records.is_empty() {
+        let outputs = self.traced(slot, asked.records);
+        if outputs.records.is_empty() {
             return self.finish(slot, now_ms);
         }
         self.await_write(slot);
         let (sink, writes) = (self.partition.sink.clone(), self.writes.clone());
-        self.writing.push(write_outputs(sink, writes, slot, records));
+        self.writing.push(write_outputs(sink, writes, slot, outputs));
     }
 
     /// The message in a slot is not its handler's any more.
@@ -516,20 +545,20 @@ where
     }
 
     /// What a message sends belongs to the trace that it belongs to, unless the handler has said another.
-    fn traced(&self, slot: u16, mut records: Vec<Record>) -> Vec<Record> {
+    fn traced(&self, slot: u16, mut records: Vec<Record>) -> Outputs {
+        let mut traced = Vec::new();
         // A batch is of many traces.
-        if records.is_empty() || !self.messages.get(slot).others.is_empty() {
-            return records;
-        }
-        let Some(received) = self.messages.received(slot) else { return records };
-        if let Some(parent) = received.header(TRACE_PARENT) {
-            for record in &mut records {
+        let is_one = !records.is_empty() && self.messages.get(slot).others.is_empty();
+        let received = self.messages.received(slot).filter(|_| is_one);
+        if let Some(parent) = received.as_ref().and_then(|received| received.header(TRACE_PARENT)) {
+            for (index, record) in records.iter_mut().enumerate() {
                 if record.headers.iter().all(|(name, _)| name != TRACE_PARENT) {
                     record.headers.push((TRACE_PARENT.to_owned(), Some(Bytes::copy_from_slice(parent))));
+                    traced.push(index);
                 }
             }
         }
-        records
+        Outputs { records, traced }
     }
 
     /// A message, or a batch, is finished.
@@ -620,7 +649,8 @@ where
         self.copy_waiting(slot);
         self.await_write(slot);
         let (sink, writes) = (self.partition.sink.clone(), self.writes.clone());
-        self.writing.push(write_letter(sink, writes, slot, letter));
+        let route = self.partition.route.clone();
+        self.writing.push(write_letter(sink, writes, route, slot, letter));
     }
 
     fn stop(&mut self, slot: u16, failure: &Failure) {
@@ -662,7 +692,7 @@ where
         let mut progress = shared.progress.lock();
         progress.window = Some(Window::new(offset, [], Limits::default()));
         progress.epochs.clear();
-        progress.topic_id = None;
+        (progress.restored_epoch, progress.topic_id) = (None, None);
         drop(progress);
         self.messages.clear();
         let seeks = self.backlog.next_seek();
@@ -704,9 +734,6 @@ where
             );
             self.seek = Some(begins);
         }
-        if admitted.count > 0 && self.dispatch.together.is_some() {
-            self.lingers_since_ms.get_or_insert(now_ms);
-        }
         admitted
     }
 
@@ -721,7 +748,7 @@ where
         started > 0
     }
 
-    fn may_start(&self, now_ms: u64) -> bool {
+    fn may_start(&mut self, now_ms: u64) -> bool {
         let is_quiet = self.partition.app.is_quiet.load(Ordering::Relaxed);
         let is_over = self.seek.is_some() || self.drop_at.is_some();
         !(is_quiet || is_over || now_ms < self.paused_until_ms || self.lingers(now_ms))
@@ -747,10 +774,7 @@ where
         let (starting, before) = (std::mem::take(&mut self.starting), self.ended.len());
         match self.dispatch.together {
             None => starting.iter().for_each(|slot| self.start_attempt(*slot, &[], mark, now_ms)),
-            Some(_) => {
-                self.lingers_since_ms = None;
-                self.start_attempt(starting[0], &starting[1..], mark, now_ms);
-            }
+            Some(_) => self.start_attempt(starting[0], &starting[1..], mark, now_ms),
         }
         if self.ended.len() - before == starting.len() {
             self.group_size.may_grow();
@@ -776,13 +800,20 @@ where
     }
 
     /// Returns true if a batch waits for more messages.
-    fn lingers(&self, now_ms: u64) -> bool {
-        let (Some((max, linger_ms)), Some(since)) = (self.dispatch.together, self.lingers_since_ms) else {
-            return false;
-        };
+    fn lingers(&mut self, now_ms: u64) -> bool {
+        let until_ms = self.lingers_until_ms();
+        self.lingered_until_ms = until_ms.unwrap_or(self.lingered_until_ms);
+        until_ms.is_some_and(|until_ms| now_ms < until_ms)
+    }
+
+    /// The time up to which the next batch waits for more messages, since the first of them came; none if there is no next batch, or it
+    /// cannot become larger.
+    fn lingers_until_ms(&self) -> Option<u64> {
+        let (max, linger_ms) = self.dispatch.together?;
         let progress = self.partition.shared.progress.lock();
-        let unfinished = progress.window.as_ref().map_or(0, Window::unfinished);
-        unfinished < max.min(MESSAGES_MAX) && now_ms < since.saturating_add(linger_ms)
+        let next = progress.window.as_ref()?.next_batch(max)?;
+        let since_ms = self.messages.get(next.first).admitted_ms;
+        next.may_grow.then(|| since_ms.saturating_add(linger_ms))
     }
 
     /// Sets the timer; ready if its time has come already.
@@ -791,14 +822,12 @@ where
         let is_quiet = self.partition.app.is_quiet.load(Ordering::Relaxed);
         let due_ms = self.partition.shared.progress.lock().window.as_ref().and_then(Window::next_due_ms);
         let due_ms = due_ms.filter(|_| !is_quiet);
-        let linger_ms = self.dispatch.together.map_or(0, |(_, linger_ms)| linger_ms);
-        let lingers_ms = self.lingers_since_ms.map(|since| since.saturating_add(linger_ms));
+        let lingers_ms = self.lingers_until_ms().filter(|at| *at > now_ms);
         let paused_ms = Some(self.paused_until_ms).filter(|until| *until > now_ms);
-        let nearest =
-            [due_ms, lingers_ms.filter(|at| *at > now_ms), self.backlog.waits_until_ms(), paused_ms];
+        let nearest = [due_ms, lingers_ms, self.backlog.waits_until_ms(), paused_ms];
         let nearest = nearest.into_iter().flatten().min();
         let in_ms = nearest.map_or(FAR, |at| Duration::from_millis(at.saturating_sub(now_ms)).min(FAR));
-        let rests_until_ms = self.paused_until_ms.max(lingers_ms.unwrap_or(0)).max(self.looked_ms);
+        let rests_until_ms = self.paused_until_ms.max(self.lingered_until_ms).max(self.looked_ms);
         self.partition.shared.rests_until_ms.store(rests_until_ms, Ordering::Relaxed);
         // What is still being written after that wakes this task.
         let drop_at = self.drop_at.filter(|_| !self.writes.have_ended());

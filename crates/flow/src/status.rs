@@ -7,6 +7,7 @@ use std::time::Duration;
 use mainstem_client::TopicPartition;
 use mainstem_operator::{Exposition, Kind};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::app::AppState;
 use crate::metrics::BOUNDS_MS;
@@ -35,6 +36,27 @@ pub struct Status {
     routes: Vec<Arc<RouteState>>,
     stuck_after: Duration,
     now: Mutex<Now>,
+    /// Set while no broker answers.
+    away: Mutex<Option<Away>>,
+}
+
+/// Brokers that do not answer.
+pub(crate) struct Away {
+    since: Instant,
+    unready_after: Duration,
+    reason: String,
+}
+
+impl Away {
+    /// No broker has answered at some addresses for so long.
+    pub(crate) fn new(time: Duration, unready_after: Duration, named: &str, reason: &str) -> Away {
+        let now = Instant::now();
+        Away {
+            since: now.checked_sub(time).unwrap_or(now),
+            unready_after,
+            reason: format!("{named}: {reason}"),
+        }
+    }
 }
 
 struct Now {
@@ -47,7 +69,7 @@ struct Now {
 impl Status {
     pub(crate) fn new(app: Arc<AppState>, routes: Vec<Arc<RouteState>>, stuck_after: Duration) -> Status {
         let now = Now { state: State::Starting, partitions: Vec::new(), rebalances: 0, is_member: false };
-        Status { app, routes, stuck_after, now: Mutex::new(now) }
+        Status { app, routes, stuck_after, now: Mutex::new(now), away: Mutex::new(None) }
     }
 
     pub(crate) fn assigned(&self, partitions: impl Iterator<Item = Arc<Shared>>) {
@@ -66,6 +88,11 @@ impl Status {
         if now.state == State::Starting {
             now.state = State::Running;
         }
+    }
+
+    /// Brokers do not answer, or do again.
+    pub(crate) fn brokers_away(&self, away: Option<Away>) {
+        *self.away.lock() = away;
     }
 
     pub(crate) fn quiet(&self, is_quiet: bool) {
@@ -110,12 +137,20 @@ impl Status {
         self.now.lock().state
     }
 
-    /// Looks whether it takes part in its group, also where that has more members than partitions, so that this one has none.
+    /// Looks whether it takes part in its group, also where that has more members than partitions, so that this one has none; and
+    /// whether a broker has answered within [`App::unready_after`](crate::App::unready_after).
     ///
     /// # Errors
     /// Why it does not.
     pub fn ready(&self) -> Result<(), String> {
-        match self.state() {
+        let state = self.state();
+        if let Some(away) = self.away.lock().as_ref().filter(|away| away.since.elapsed() > away.unready_after)
+            && !matches!(state, State::Stopping | State::Stopped)
+        {
+            let seconds = away.since.elapsed().as_secs();
+            return Err(format!("no broker has answered for {seconds} s at {}", away.reason));
+        }
+        match state {
             // It takes part in its group, and an orchestrator that took it out for that would be in its operator's way.
             State::Running | State::Quiet => Ok(()),
             State::Starting => Err("the group is being joined: no answer of it has come yet".to_owned()),
@@ -193,6 +228,9 @@ impl Status {
         let now = self.now.lock();
         let help = "Changes of the partitions that this process has.";
         out.one("mainstem_flow_rebalances_total", Kind::Counter, help, now.rebalances as f64);
+        let away = self.away.lock().as_ref().map_or(0, |away| away.since.elapsed().as_secs());
+        let help = "For how long no broker has answered.";
+        out.one("mainstem_flow_brokers_away_seconds", Kind::Gauge, help, away as f64);
         let state = format!("{:?}", now.state).to_lowercase();
         let name = "mainstem_flow_state";
         out.describe(name, Kind::Gauge, "Where in its life the application is.");
@@ -275,6 +313,11 @@ impl Status {
             ("mainstem_flow_dead_letters_total", "Messages that were set aside.", |route| {
                 route.metrics.letters.get()
             }),
+            (
+                "mainstem_flow_dead_letters_cut_total",
+                "Dead letters that have less than their message, as they are too large for their topic.",
+                |route| route.metrics.cut_letters.get(),
+            ),
         ] {
             out.describe(name, Kind::Counter, help);
             for route in &self.routes {

@@ -131,6 +131,17 @@ struct Chain {
 
 const EMPTY: Chain = Chain { first: NONE, last: NONE, running: 0 };
 
+/// A batch that could be started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NextBatch {
+    /// The slot of its first message.
+    pub first: u16,
+    /// Messages that it has by now.
+    pub count: usize,
+    /// Messages that come may join it.
+    pub may_grow: bool,
+}
+
 impl Window {
     /// The window of a partition that is read from `next` on, where the ranges `finished`, ascending and apart, are done.
     ///
@@ -241,6 +252,18 @@ impl Window {
         }
     }
 
+    /// Returns true if something is finished of which no message has arrived.
+    pub fn has_restored(&self) -> bool {
+        !self.restored.is_empty() || self.next > self.arrived
+    }
+
+    /// Forgets what was said to be finished and has not arrived: the messages there are others. What has adjoined them is
+    /// the first unfinished offset again.
+    pub fn void_restored(&mut self) {
+        self.restored.clear();
+        self.next = self.arrived;
+    }
+
     /// The next message that may run; it is running from now on.
     #[inline]
     pub fn start(&mut self) -> Option<u16> {
@@ -255,19 +278,36 @@ impl Window {
     /// The next message that may run, and behind it as many of its slice as may run together with it, `max` at most; they are
     /// running from now on. What was tried before runs alone. Returns how many were pushed to `out`.
     pub fn start_batch(&mut self, max: usize, out: &mut Vec<u16>) -> usize {
-        let Some(first) = self.start() else { return 0 };
-        out.push(first);
-        let (mut count, mut last) = (1, first);
-        while count < max && !self.slots.get(last).is_tried {
-            let next = self.slots.get(last).chain_next;
-            if next == NONE || self.slots.get(next).is_tried {
-                break;
-            }
+        let Some(batch) = self.next_batch(max) else { return 0 };
+        let mut next = self.start().expect("a batch has a first message");
+        out.push(next);
+        for _ in 1..batch.count {
+            next = self.slots.get(next).chain_next;
             self.run(next);
             out.push(next);
-            (count, last) = (count + 1, next);
         }
-        count
+        batch.count
+    }
+
+    /// The batch that [`Window::start_batch`] would start now; none if nothing may run.
+    pub fn next_batch(&self, max: usize) -> Option<NextBatch> {
+        let first = self.ready.front().copied().filter(|_| !self.is_revoked)?;
+        let (mut count, mut last) = (1, first);
+        let is_tried = |slot: u16| self.slots.get(slot).is_tried;
+        let may_grow = loop {
+            if is_tried(first) || count >= max {
+                break false;
+            }
+            let next = self.slots.get(last).chain_next;
+            if next == NONE {
+                break true;
+            }
+            if is_tried(next) {
+                break false;
+            }
+            (count, last) = (count + 1, next);
+        };
+        Some(NextBatch { first, count, may_grow })
     }
 
     #[inline]

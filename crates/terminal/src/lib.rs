@@ -1,5 +1,11 @@
 //! What the programs print: tables for people, JSON for programs, and an end without noise when the reader is gone.
+//!
+//! Much of it was named by others: groups, clients, users, whoever writes records. So everything goes through [`shown`] or its like:
+//! cells of [`table`], all of [`print_line`], all of [`print`] but the ends of lines, the strings of [`json_line`]. A name in a text
+//! of several lines needs [`shown`] itself, or it could begin a line.
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Write};
 
 use anyhow::{Error, Result};
@@ -11,20 +17,81 @@ use serde_json::Value;
 #[error("the output is not read any more")]
 pub struct ReaderGone;
 
-/// Prints a text and ends its line.
+/// Returns true for a character that does more than to be seen: it controls the terminal, ends a line, reorders what is around it,
+/// or is not seen at all.
+fn is_hidden(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// A name as it can be shown in a line: characters that control a terminal, end a line, change the direction of writing or are not seen
+/// are written as `\n` or `\u{9b}`.
+pub fn shown(text: &str) -> Cow<'_, str> {
+    escaped(text, is_hidden, |out, letter| out.extend(letter.escape_default()))
+}
+
+/// The same of a text of several lines, which keeps their ends.
+pub fn shown_lines(text: &str) -> Cow<'_, str> {
+    let is_escaped = |letter| letter != '\n' && is_hidden(letter);
+    escaped(text, is_escaped, |out, letter| out.extend(letter.escape_default()))
+}
+
+/// A value in JSON, on one line, whose strings are what they are and show nothing of a terminal's controls.
+pub fn json_line(value: &Value) -> String {
+    shown_json(&value.to_string()).into_owned()
+}
+
+/// The same of a value that is written already.
+pub fn shown_json(text: &str) -> Cow<'_, str> {
+    // There are such characters in strings alone.
+    let escape = |out: &mut String, letter: char| {
+        for unit in letter.encode_utf16(&mut [0; 2]) {
+            write!(out, "\\u{unit:04x}").expect("a text takes everything");
+        }
+    };
+    escaped(text, is_hidden, escape)
+}
+
+fn escaped(
+    text: &str,
+    is_escaped: impl Fn(char) -> bool,
+    escape: impl Fn(&mut String, char),
+) -> Cow<'_, str> {
+    if !text.contains(&is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for letter in text.chars() {
+        match is_escaped(letter) {
+            true => escape(&mut out, letter),
+            false => out.push(letter),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Prints a text and ends its line. What of it could control a terminal is shown instead, as by [`shown`].
 pub fn print(text: &str) -> Result<()> {
+    let text = shown_lines(text);
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(written)
 }
 
+/// Prints a text of one line: an end of line within it is shown as any other control.
+pub fn print_line(text: &str) -> Result<()> {
+    print(&shown(text))
+}
+
 /// Prints a value on one line.
 pub fn print_json(value: &Value) -> Result<()> {
-    print(&value.to_string())
+    print(&json_line(value))
 }
 
 /// Prints a text on standard error and ends its line. A standard error that is closed is no failure.
 pub fn print_error(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", shown_lines(text));
 }
 
 /// The error of a write to standard output.
@@ -35,12 +102,12 @@ pub fn written(error: io::Error) -> Error {
     }
 }
 
-/// A table without lines. A column whose name starts with `>` is aligned to the right.
+/// A table without lines, with a line for each row whatever is in its cells. A column whose name starts with `>` is aligned to the right.
 pub fn table(columns: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(columns.iter().map(|column| column.trim_start_matches('>')));
-    table.add_rows(rows);
+    table.add_rows(rows.iter().map(|row| row.iter().map(|cell| shown(cell))));
     for (at, name) in columns.iter().enumerate() {
         let column = table.column_mut(at).expect("the header has every column");
         column.set_padding((0, 2));
@@ -93,5 +160,36 @@ mod tests {
         assert_eq!(counted(0, "record"), "0 records");
         assert_eq!(counted(2, "batch"), "2 batches");
         assert_eq!(counted(2, "entry"), "2 entries");
+    }
+
+    /// What names may have that others choose.
+    const HOSTILE: [&str; 8] = [
+        "a\u{1b}[2Jb",
+        "a\nb",
+        "a\r\tb",
+        "a\u{9b}31mb",
+        "a\u{202e}b\u{2066}c",
+        "a\u{2028}b",
+        "\u{feff}a\u{200b}b",
+        "a\u{e0041}b\u{7f}",
+    ];
+
+    #[test]
+    fn nothing_that_is_shown_controls_a_terminal() {
+        assert_eq!(shown(HOSTILE[0]), "a\\u{1b}[2Jb");
+        assert_eq!(shown(HOSTILE[1]), "a\\nb");
+        assert_eq!(shown("größe \\ 東京"), "größe \\ 東京");
+        for name in HOSTILE {
+            assert!(!shown(name).contains(is_hidden), "{name:?}");
+            assert!(!shown_lines(name).contains(|letter| letter != '\n' && is_hidden(letter)), "{name:?}");
+            let rows = vec![vec![name.to_owned(), "1".to_owned()], vec!["b".to_owned(), name.to_owned()]];
+            let table = table(&["NAME", ">COUNT"], rows);
+            assert_eq!(table.lines().count(), 3, "{table}");
+            assert!(!table.contains(|letter| letter != '\n' && is_hidden(letter)), "{table:?}");
+            let value = serde_json::json!({ name: [name] });
+            let line = json_line(&value);
+            assert!(!line.contains(is_hidden), "{line:?}");
+            assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), value, "programs read the same");
+        }
     }
 }

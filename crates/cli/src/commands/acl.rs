@@ -10,7 +10,7 @@ use mainstem_security::{AuthorizerRules, Question, Verdict};
 use serde_json::{Value, json};
 
 use self::options::{Resources, operation, pattern, permission, principal};
-use crate::output::{counted, print, print_json, table};
+use crate::output::{counted, print, print_json, print_line, shown, table};
 use crate::target::Target;
 
 const SUPER_USERS: &str = "super.users";
@@ -211,7 +211,7 @@ async fn add_rules(add: &Add) -> Result<()> {
     add.target.connect().await?.create_acls(&rules).await?;
     match add.json {
         true => print_json(&rules.iter().map(to_json).collect()),
-        false => print(&format!("added {}", counted(rules.len() as u64, "rule"))),
+        false => print_line(&format!("added {}", counted(rules.len() as u64, "rule"))),
     }
 }
 
@@ -227,7 +227,7 @@ async fn remove(chosen: &Chosen) -> Result<()> {
     }
     match chosen.json {
         true => print_json(&json!({ "removed": removed })),
-        false => print(&format!("removed {}", counted(removed as u64, "rule"))),
+        false => print_line(&format!("removed {}", counted(removed as u64, "rule"))),
     }
 }
 
@@ -260,7 +260,7 @@ async fn check(asked: &Check) -> Result<()> {
         (Verdict::DefaultAllow, None) => format!("no rule concerns it, and {ALLOW_EVERYONE} is true"),
         (_, None) => "no rule allows it".to_owned(),
     };
-    print(&format!("{}: {why}", if verdict.is_allowed() { "allowed" } else { "denied" }))
+    print_line(&format!("{}: {}", if verdict.is_allowed() { "allowed" } else { "denied" }, shown(&why)))
 }
 
 /// What decides beside the rules, as a broker is configured.

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use mainstem_client::{Admin, ClusterDescription, Error, ErrorCode};
 use serde_json::{Value, json};
 
-use crate::output::{bytes, print, print_json, table};
+use crate::output::{bytes, print, print_json, shown, table};
 use crate::target::Target;
 
 /// The level of a feature that the cluster does not use.
@@ -128,7 +128,7 @@ impl Description {
     }
 
     fn to_text(&self) -> String {
-        let mut lines = vec![format!("cluster {}, controller {}", self.id, self.controller)];
+        let mut lines = vec![format!("cluster {}, controller {}", shown(&self.id), self.controller)];
         let rows = self.nodes.iter().map(Node::to_row).collect();
         lines.push(table(&[">NODE", "ADDRESS", "RACK"], rows));
         let dirs: Vec<Vec<String>> =

@@ -1,11 +1,13 @@
 //! `mainstem dead-letters`: what handlers and share groups have set aside, as records of topics that tell where each comes
 //! from and why (KIP-1191).
 
+mod filter;
 mod letters;
 mod list;
 mod purge;
 mod replay;
 mod show;
+mod targets;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};

@@ -13,7 +13,7 @@ use mainstem_direct::{Address, Admin, LocalAdmin};
 use serde_json::json;
 
 use crate::execution::{Execution, Plan};
-use crate::output::{print, print_json};
+use crate::output::{print_json, print_line};
 use crate::timestamp;
 
 /// What `direct` takes.
@@ -266,5 +266,5 @@ async fn change(one: &One, action: Action, what: &str) -> Result<()> {
         };
         format!("{from}, at offset {} and {} events behind", now.offset, now.lag)
     });
-    print(&format!("consumer {} of {} {what}{at}", one.consumer, one.stream))
+    print_line(&format!("consumer {} of {} {what}{at}", one.consumer, one.stream))
 }

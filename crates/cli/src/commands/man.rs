@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Command};
 use clap_mangen::Man;
 
-use crate::output::{counted, print, written};
+use crate::output::{counted, print_line, written};
 
 /// What `man` takes.
 #[derive(Debug, Args)]
@@ -29,7 +29,7 @@ pub(crate) fn run(manual: &Manual, command: Command) -> Result<()> {
     std::fs::create_dir_all(dir)
         .and_then(|()| clap_mangen::generate_to(command, dir))
         .with_context(|| format!("the pages cannot be written to {}", dir.display()))?;
-    print(&format!("{} in {}", counted(pages, "page"), dir.display()))
+    print_line(&format!("{} in {}", counted(pages, "page"), dir.display()))
 }
 
 /// A page for the command and one for each below it that people are to know of.

@@ -16,7 +16,7 @@ use mainstem_security::scram::{ScramCredential, ScramMechanism};
 use serde_json::json;
 
 use self::certificates::{Authority, Issued};
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, print_line};
 use crate::timestamp;
 
 /// Of which a password is made.
@@ -45,6 +45,8 @@ enum SecurityCommand {
     Init(Init),
     /// Make a certificate of a client or a server by the authority that `init` has made.
     Cert(Cert),
+    /// Make a secret by which the nodes of a cluster prove to each other that they are its nodes; nothing is overwritten.
+    NodeSecret(NodeSecret),
     /// Say what a listener shows: its certificates, whether they are believed, and how clients log in.
     Check(check::Check),
 }
@@ -88,11 +90,23 @@ struct Cert {
     json: bool,
 }
 
+/// What `security node-secret` takes.
+#[derive(Debug, Args)]
+struct NodeSecret {
+    /// The file that is made, for its user alone. Folders above it are made too.
+    #[arg(default_value = "node.secret", value_name = "FILE")]
+    file: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
 /// Runs the command.
 pub(crate) fn run(arguments: &SecurityArguments) -> Result<()> {
     match &arguments.command {
         SecurityCommand::Init(arguments) => init(arguments),
         SecurityCommand::Cert(arguments) => cert(arguments),
+        SecurityCommand::NodeSecret(arguments) => node_secret(arguments),
         SecurityCommand::Check(arguments) => check::run(arguments),
     }
 }
@@ -125,7 +139,15 @@ fn init(arguments: &Init) -> Result<()> {
         "{} is there already, and nothing is overwritten: choose another directory",
         dir.join("data").display()
     );
-    let names = ["ca.pem", "ca.key", "server.pem", "admin.pem", "server.properties", "admin.properties"];
+    let names = [
+        "ca.pem",
+        "ca.key",
+        "server.pem",
+        "admin.pem",
+        "node.secret",
+        "server.properties",
+        "admin.properties",
+    ];
     if let Some(there) = names.iter().map(|name| dir.join(name)).find(|path| path.exists()) {
         anyhow::bail!(
             "{} is there already, and nothing is overwritten: choose another directory",
@@ -144,6 +166,7 @@ fn init(arguments: &Init) -> Result<()> {
     write(&dir, "ca.key", &authority.key, 0o600)?;
     write(&dir, "server.pem", &server.pem(), 0o600)?;
     write(&dir, "admin.pem", &admin.pem(), 0o600)?;
+    write(&dir, "node.secret", &format!("{}\n", random_password()?), 0o600)?;
     let data = dir.join("data");
     DirBuilder::new().mode(0o700).create(&data).with_context(|| format!("cannot make {}", data.display()))?;
     let (name, users) = first_users(&password)?;
@@ -226,7 +249,29 @@ fn cert(arguments: &Cert) -> Result<()> {
     let path = dir.join(file);
     match arguments.json {
         true => print_json(&json!({ "file": path })),
-        false => print(&format!("made {}: a key and its certificate", path.display())),
+        false => print_line(&format!("made {}: a key and its certificate", path.display())),
+    }
+}
+
+fn node_secret(arguments: &NodeSecret) -> Result<()> {
+    let file = &arguments.file;
+    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = file.file_name().with_context(|| format!("{} is no name of a file", file.display()))?;
+    ensure!(
+        file.symlink_metadata().is_err(),
+        "{} is there already, and nothing is overwritten: choose another name",
+        file.display()
+    );
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    write_bytes(dir, name, format!("{}\n", random_password()?).as_bytes(), 0o600)?;
+    match arguments.json {
+        true => print_json(&json!({ "file": file })),
+        false => print(&format!(
+            "made {}: a secret. Copy it to each node of the cluster, and name it there:\n\n\
+             mainstem.node.secret.location={}",
+            file.display(),
+            file.display()
+        )),
     }
 }
 
@@ -245,7 +290,7 @@ fn write(dir: &Path, name: &str, text: &str, mode: u32) -> Result<()> {
     write_bytes(dir, name, text.as_bytes(), mode)
 }
 
-fn write_bytes(dir: &Path, name: &str, bytes: &[u8], mode: u32) -> Result<()> {
+fn write_bytes(dir: &Path, name: impl AsRef<Path>, bytes: &[u8], mode: u32) -> Result<()> {
     let path = dir.join(name);
     let what = || format!("cannot write {}", path.display());
     let mut file =
@@ -272,6 +317,9 @@ fn server_properties(dir: &Path, place: &Place<'_>) -> String {
          ssl.keystore.location={dir}/server.pem\n\
          ssl.truststore.type=PEM\n\
          ssl.truststore.location={dir}/ca.pem\n\
+         \n\
+         # Where controller.quorum.voters names more nodes, each of them has this file, which is what they prove themselves by.\n\
+         mainstem.node.secret.location={dir}/node.secret\n\
          \n\
          # The administrator is in the metadata from the first start on; other users are made by `mainstem user create`.\n\
          sasl.enabled.mechanisms=SCRAM-SHA-512,SCRAM-SHA-256\n\

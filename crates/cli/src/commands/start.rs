@@ -86,6 +86,7 @@ pub(crate) fn run(start: &Start) -> Result<()> {
         expect_cluster: start.expect_cluster.clone(),
         accept_unprotected: start.accept_unprotected,
         machine: None,
+        clock: None,
     };
     let server = match Server::start(config, loggers, &options) {
         Err(error @ StartError::BrokenOff) => {

@@ -9,7 +9,7 @@ use mainstem_client::{Admin, ErrorCode, ScramCredential, ScramMechanism};
 use serde_json::{Value, json};
 
 use crate::commands::security::random_password;
-use crate::output::{print, print_json, table};
+use crate::output::{print, print_json, print_line, table};
 use crate::target::Target;
 
 /// How often a password is hashed where nothing else is asked for.
@@ -132,7 +132,7 @@ async fn set(password: &Password, is_new: bool) -> Result<()> {
         true => String::new(),
         false => format!("; by {} the password from before still logs in", kept.join(", ")),
     };
-    print(&format!("{done} {name} ({}){made}{stays}", names.join(", ")))
+    print_line(&format!("{done} {name} ({}){made}{stays}", names.join(", ")))
 }
 
 /// The mechanisms whose password is set, and how often it is hashed for each: the one that was asked for, or all by which the
@@ -206,7 +206,7 @@ async fn delete_user(delete: &Delete) -> Result<()> {
     }
     match delete.json {
         true => print_json(&json!({ "deleted": name })),
-        false => print(&format!(
+        false => print_line(&format!(
             "deleted user {name}; its rules, if it has any, stay: see `mainstem acl list --user {name}`"
         )),
     }

@@ -275,7 +275,7 @@ mod tests {
             let lines = BufReader::new(reader).lines().map(|line| line.expect("it is text"));
             lines.take_while(|line| line != "the end").collect::<Vec<_>>()
         });
-        sink.drain(Duration::from_secs(20));
+        sink.drain(Duration::from_secs(60));
         sink.write(b"the end\n");
         let read = reading.join().expect("it does not panic");
         let (whole, told): (Vec<_>, Vec<_>) = read.iter().partition(|line| line.starts_with('x'));
@@ -293,6 +293,6 @@ mod tests {
         drop(reader);
         sink.write(b"unread\n");
         assert_eq!(sink.lost(), 1);
-        sink.drain(Duration::from_secs(20));
+        sink.drain(Duration::from_secs(60));
     }
 }

@@ -384,11 +384,21 @@ fn logs_are_dumped_and_verified() {
     assert!(faulty.code == Some(1) && faulty.stderr.contains("1 fault found"), "{faulty:?}");
 }
 
+/// Has the group billing committed positions in a topic, as its application does.
+fn reads_orders(broker: &Broker) {
+    broker.run("group reset billing --topic orders --to-earliest -y").ok();
+}
+
 /// A letter in the form that `produce --json` reads.
 fn letter(key: &str, offset: u32, rounds: u32) -> String {
+    letter_from("orders", key, offset, rounds)
+}
+
+/// A letter that says it comes from a topic.
+fn letter_from(topic: &str, key: &str, offset: u32, rounds: u32) -> String {
     let headers = [
         ("trace", "4711".to_owned()),
-        ("__dlq.errors.topic", "orders".to_owned()),
+        ("__dlq.errors.topic", topic.to_owned()),
         ("__dlq.errors.partition", "2".to_owned()),
         ("__dlq.errors.offset", offset.to_string()),
         ("__dlq.errors.group", "billing".to_owned()),
@@ -416,6 +426,7 @@ fn dead_letters_are_listed_shown_replayed_and_purged() {
             .contains("there is no topic dlq.billing.orders")
     );
     broker.run("topic create orders -p 3").ok();
+    reads_orders(&broker);
     broker.run("topic create dlq.billing.orders -p 2").ok();
     assert_eq!(
         broker.run("dead-letters show dlq.billing.orders").ok(),
@@ -445,7 +456,7 @@ fn dead_letters_are_listed_shown_replayed_and_purged() {
     assert_eq!(one["headers"], json!([{"key": "trace", "value": "4711"}]));
     let would = broker.run("dead-letters replay dlq.billing.orders").ok();
     assert!(
-        would.starts_with("2 letters of dlq.billing.orders would be replayed; --execute does it\n1 letter"),
+        would.starts_with("2 letters of dlq.billing.orders would be replayed:\n\nTO      PARTITION  LETTERS\norders          2        2\n\n1 letter"),
         "{would}"
     );
     assert_eq!(broker.run("consume orders").ok(), "");
@@ -471,7 +482,8 @@ fn dead_letters_are_listed_shown_replayed_and_purged() {
     let done = broker.run(again).ok();
     assert_eq!(
         done,
-        "replayed 1 letter of dlq.billing.orders, and deleted them there\n\
+        "TO      PARTITION  LETTERS\norders          2        1\n\n\
+         replayed 1 letter of dlq.billing.orders, and deleted them there\n\
          2 letters written by an earlier replay: left out (--offset names one)\n"
     );
     let back = broker.run("consume orders --json").ok();
@@ -488,7 +500,7 @@ fn dead_letters_are_listed_shown_replayed_and_purged() {
     assert_eq!(deleted, json!({"topic": "dlq.billing.orders", "deleted": 2}));
     broker.produce("dlq.billing.orders", "no letter\n");
     let odd = broker.run("dead-letters replay dlq.billing.orders").ok();
-    assert!(odd.contains("1 record without a word of where it comes from"), "{odd}");
+    assert!(odd.contains("does not say where it comes from"), "{odd}");
     let loops =
         broker.run("dead-letters replay dlq.billing.orders --to dlq.billing.orders --execute").failed();
     assert!(loops.contains("would go back to dlq.billing.orders"), "{loops}");
@@ -563,11 +575,14 @@ fn what_destroys_shows_first_what_it_would_do() {
 fn a_letter_that_was_replayed_alone_is_not_written_again_with_its_partition() {
     let broker = Broker::start();
     broker.run("topic create orders -p 3").ok();
+    reads_orders(&broker);
     broker.run("topic create dlq.billing.orders -p 2").ok();
     let letters = [letter("a", 40, 0), letter("b", 41, 0), letter("c", 42, 0)].concat();
     broker.produce("dlq.billing.orders --json", &letters);
     let one = "dead-letters replay dlq.billing.orders -p 1 --offset 1 --execute";
-    assert_eq!(broker.run(one).ok(), "replayed 1 letter of dlq.billing.orders; they stay there\n");
+    let targets = "TO      PARTITION  LETTERS\norders          2        1\n";
+    let said = format!("{targets}\nreplayed 1 letter of dlq.billing.orders; they stay there\n");
+    assert_eq!(broker.run(one).ok(), said);
     assert_eq!(broker.run("consume orders").ok(), "v41\n");
     let shown = broker.run("dead-letters show dlq.billing.orders --json").json();
     assert_eq!(shown.as_array().unwrap().len(), 3, "a note is no letter: {shown}");
@@ -592,4 +607,131 @@ fn a_letter_that_was_replayed_alone_is_not_written_again_with_its_partition() {
         (&rest["replayed"], &rest["replayed_before"], &rest["deleted"]),
         (&json!(2), &json!(1), &json!(3))
     );
+}
+
+#[test]
+fn letters_go_only_where_their_group_reads_and_a_bad_one_ends_no_replay() {
+    let broker = Broker::start();
+    for topic in ["orders", "payments", "dlq.billing.orders", "rescue"] {
+        broker.run(&format!("topic create {topic} -p 3")).ok();
+    }
+    reads_orders(&broker);
+    broker.run("group reset other --topic payments --to-earliest -y").ok();
+    let forged = [
+        letter_from("payments", "a", 40, 0),
+        letter_from("missing", "b", 41, 0),
+        letter_from("orders", "c", 42, 0),
+        // The group of another topic is not that of this one.
+        letter_from("payments", "d", 43, 0).replace("\"billing\"", "\"other\""),
+        letter_from("dlq.billing.orders", "e", 44, 0),
+        letter_from("orders", "f", 45, 0),
+    ];
+    broker.produce("dlq.billing.orders --json", &forged.concat());
+    let would = broker.run("dead-letters replay dlq.billing.orders").ok();
+    assert!(would.starts_with("2 letters of dlq.billing.orders would be replayed:\n\nTO      PARTITION  LETTERS\norders          2        2\n"), "{would}");
+    assert!(would.contains("dlq.billing.orders-1@0: group billing does not read topic payments"), "{would}");
+    assert!(would.ends_with("nothing was changed: --execute does it\n"), "{would}");
+    let run = broker.run("dead-letters replay dlq.billing.orders --execute --json");
+    assert_eq!(run.code, Some(1), "{run:?}");
+    let said: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!((&said["replayed"], &said["failed"], &said["deleted"]), (&json!(2), &json!(4), &json!(0)));
+    let offsets: Vec<_> =
+        said["failures"].as_array().unwrap().iter().map(|one| one["offset"].clone()).collect();
+    assert_eq!(offsets, [0, 1, 3, 4].map(|offset| json!(offset)));
+    assert_eq!(said["targets"], json!([{"topic": "orders", "partition": 2, "letters": 2}]));
+    assert!(run.stderr.contains("4 letters of dlq.billing.orders were not replayed"), "{run:?}");
+    assert_eq!(broker.run("consume orders").ok(), "v42\nv45\n");
+    assert_eq!(broker.run("consume payments").ok(), "");
+    // Those that failed are still there, and go where a person says.
+    let rest = broker.run("dead-letters replay dlq.billing.orders --to rescue --execute --json").json();
+    assert_eq!((&rest["replayed"], &rest["replayed_before"]), (&json!(4), &json!(2)));
+    assert_eq!(lines(&broker.run("consume rescue").ok()), lines("v40\nv41\nv43\nv44\n"));
+}
+
+#[test]
+fn a_letter_that_its_topic_does_not_take_is_named_and_the_others_are_replayed() {
+    let broker = Broker::start();
+    broker.run("topic create orders -p 3 --config max.message.bytes=2000").ok();
+    reads_orders(&broker);
+    broker.run("topic create dlq.billing.orders -p 2").ok();
+    let large = letter("b", 41, 0).replace("v41", &"x".repeat(3_000));
+    broker.produce("dlq.billing.orders --json", &[letter("a", 40, 0), large, letter("c", 42, 0)].concat());
+    let run = broker.run("dead-letters replay dlq.billing.orders --execute");
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stdout.contains("replayed 2 letters of dlq.billing.orders; they stay there"), "{run:?}");
+    assert!(
+        run.stdout.contains("dlq.billing.orders-1@1: ") && run.stdout.contains("MESSAGE_TOO_LARGE"),
+        "{run:?}"
+    );
+    assert_eq!(broker.run("consume orders").ok(), "v40\nv42\n");
+    let again = broker.run("dead-letters replay dlq.billing.orders --json").json();
+    assert_eq!((&again["replayed"], &again["replayed_before"]), (&json!(1), &json!(2)));
+}
+
+#[test]
+fn letters_are_chosen_by_class_cause_key_and_time() {
+    let broker = Broker::start();
+    broker.run("topic create orders -p 3").ok();
+    reads_orders(&broker);
+    broker.run("topic create dlq.billing.orders -p 2").ok();
+    let at = |line: String, ms: u64| {
+        let mut line: Value = serde_json::from_str(&line).unwrap();
+        line["timestamp"] = json!(ms);
+        format!("{line}\n")
+    };
+    let day = 1_700_000_000_000;
+    let letters = [
+        at(letter("a", 40, 0), day),
+        at(letter("b", 41, 0).replace("\"poison\"", "\"failed\""), day + 1_000),
+        at(letter("c", 42, 0).replace("2^64", "2^32"), day + 2_000),
+    ];
+    broker.produce("dlq.billing.orders --json", &letters.concat());
+    let chosen = |filter: &str| -> Vec<i64> {
+        let shown = broker.run(&format!("dead-letters show dlq.billing.orders --json {filter}")).json();
+        let would = broker.run(&format!("dead-letters replay dlq.billing.orders --json {filter}")).json();
+        let offsets: Vec<i64> =
+            shown.as_array().unwrap().iter().filter_map(|one| one["offset"].as_i64()).collect();
+        assert_eq!(would["replayed"].as_u64(), Some(offsets.len() as u64), "{filter}");
+        assert_eq!(would["left_out"].as_u64(), Some(3 - offsets.len() as u64), "{filter}");
+        offsets
+    };
+    assert_eq!(chosen("--class poison"), [0, 2]);
+    assert_eq!(chosen("--class failed"), [1]);
+    assert_eq!(chosen("--cause 2^32"), [2]);
+    assert_eq!(chosen("--key b"), [1]);
+    assert_eq!(chosen("--since 2023-11-14T22:13:21Z"), [1, 2]);
+    assert_eq!(chosen("--until 2023-11-14T22:13:21Z"), [0]);
+    assert_eq!(chosen("--class poison --since 2023-11-14T22:13:21Z"), [2]);
+    let done = broker.run("dead-letters replay dlq.billing.orders --key b --execute").ok();
+    assert!(done.contains("replayed 1 letter of dlq.billing.orders; they stay there"), "{done}");
+    assert_eq!(broker.run("consume orders").ok(), "v41\n");
+    let rest = broker.run("dead-letters replay dlq.billing.orders --execute --json").json();
+    assert_eq!(
+        (&rest["replayed"], &rest["replayed_before"], &rest["deleted"]),
+        (&json!(2), &json!(1), &json!(3))
+    );
+}
+
+#[test]
+fn a_letter_without_its_value_is_not_replayed_and_one_that_just_fits_is() {
+    let broker = Broker::start();
+    // A batch of one record has some 70 bytes beside it; the headers of a replay have more than are left.
+    broker.run("topic create orders -p 3 --config max.message.bytes=400").ok();
+    reads_orders(&broker);
+    broker.run("topic create dlq.billing.orders -p 2").ok();
+    let lacking = letter("a", 40, 0).replace(
+        "{\"key\":\"trace\"",
+        "{\"key\":\"__mainstem.errors.left.out\",\"value\":\"value\"},{\"key\":\"trace\"",
+    );
+    let tight = letter("b", 41, 0).replace("v41", &"x".repeat(280));
+    broker.produce("dlq.billing.orders --json", &[lacking, tight].concat());
+    let shown = broker.run("dead-letters show dlq.billing.orders -p 1 --offset 0").ok();
+    assert!(shown.contains("left out    value\n"), "{shown}");
+    let run = broker.run("dead-letters replay dlq.billing.orders --execute");
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stdout.contains("the message is orders-2@40, if its topic still has it"), "{run:?}");
+    let back = broker.run("consume orders --json").ok();
+    let back: Vec<Value> = back.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(back.len(), 1, "{back:?}");
+    assert_eq!(back[0]["headers"], json!([{"key": "trace", "value": "4711"}]));
 }

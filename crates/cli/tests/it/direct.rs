@@ -100,6 +100,9 @@ async fn consumers_are_looked_after_from_outside() {
     assert_eq!(planned, expected);
     let planned = json(run(&format!("forget {url} cart analytics --json")).unwrap());
     assert_eq!((&planned["executed"], &planned["consumer"]["offset"]), (&false.into(), &2.into()));
+    let beyond = run(&format!("reset {url} cart analytics --to-offset 99 --execute")).unwrap_err();
+    assert!(beyond.contains("which has 0 to 3: it is behind the end"), "{beyond}");
+    assert!(!beyond.contains("retention"), "{beyond}");
     let changed = run(&format!("reset {url} cart analytics --to-earliest --execute")).unwrap();
     assert_eq!(changed, "consumer analytics of cart goes on, at offset 0 and 3 events behind\n");
     let filtered = run(&format!("filter {url} cart analytics --exclude all --include prefix=cart-")).unwrap();
@@ -138,6 +141,15 @@ async fn consumers_are_looked_after_from_outside() {
     assert!(error.contains("is a queue, and not the journal of a stream"), "{error}");
     let away = run(&format!("list {url}")).unwrap_err();
     assert!(away.contains("cannot reach the publisher"), "{away}");
+}
+
+#[test]
+fn what_serve_refuses_it_names_by_its_flags() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = dir.path().join("cart").display().to_string();
+    let open = run(&format!("serve cart={directory} --address 0.0.0.0:0")).unwrap_err();
+    assert!(open.contains("--cert and --key") && open.contains("--insecure"), "{open}");
+    assert!(!open.contains("Publisher::"), "{open}");
 }
 
 /// Writes an authority, and certificates of it for a publisher and a client, as `NAME.ca`, `NAME.crt` and so on.

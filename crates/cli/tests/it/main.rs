@@ -4,6 +4,7 @@
 mod commands;
 mod direct;
 mod errors;
+mod hostile;
 mod queue;
 mod security;
 mod start;

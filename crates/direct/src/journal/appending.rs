@@ -38,7 +38,8 @@ impl<T: AsRef<[u8]> + ?Sized> ToEvent for T {
 /// ```
 /// use mainstem_direct::NewEvent;
 ///
-/// let event = NewEvent::new("tea").key("cart-7").tag("vip").header("trace", "4711");
+/// let cart = String::from("cart-7");
+/// let event = NewEvent::new("tea").key(&cart).tag("vip").header("trace", "4711");
 /// # let _ = event;
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,27 +57,27 @@ impl NewEvent {
 
     /// Events of equal keys are handled in their order.
     #[must_use]
-    pub fn key(mut self, key: impl Into<Bytes>) -> NewEvent {
-        self.key = Some(key.into());
+    pub fn key(mut self, key: impl AsRef<[u8]>) -> NewEvent {
+        self.key = Some(Bytes::copy_from_slice(key.as_ref()));
         self
     }
 
     /// With a further header.
     #[must_use]
-    pub fn header(mut self, name: impl Into<String>, value: impl Into<Bytes>) -> NewEvent {
-        self.headers.push((name.into(), value.into()));
+    pub fn header(mut self, name: impl Into<String>, value: impl AsRef<[u8]>) -> NewEvent {
+        self.headers.push((name.into(), Bytes::copy_from_slice(value.as_ref())));
         self
     }
 
     /// With a further tag, by which filters may choose.
     #[must_use]
-    pub fn tag(self, tag: impl Into<Bytes>) -> NewEvent {
+    pub fn tag(self, tag: impl AsRef<[u8]>) -> NewEvent {
         self.header(TAG_HEADER, tag)
     }
 
     /// With the header `type`.
     #[must_use]
-    pub fn event_type(self, name: impl Into<Bytes>) -> NewEvent {
+    pub fn event_type(self, name: impl AsRef<[u8]>) -> NewEvent {
         self.header("type", name)
     }
 
@@ -107,11 +108,11 @@ impl Journal {
     /// # Errors
     /// [`DirectError::TooLarge`], [`DirectError::Queue`] if the disk is full, then it is not in the journal;
     /// [`DirectError::Io`] if a sync has failed, then that is not known, and all further appends fail.
-    pub async fn append(&self, key: impl Into<Bytes>, event: &(impl ToEvent + ?Sized)) -> Result<i64> {
+    pub async fn append(&self, key: impl AsRef<[u8]>, event: &(impl ToEvent + ?Sized)) -> Result<i64> {
         let value = event.to_value().map_err(DirectError::Invalid)?;
         let new = NewEvent::new(value).key(key);
         self.append_event(match event.event_type() {
-            Some(name) => new.event_type(name.to_owned()),
+            Some(name) => new.event_type(name),
             None => new,
         })
         .await
@@ -147,5 +148,23 @@ impl Journal {
             Ok(batch.commit()?)
         })
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::JournalOptions;
+
+    #[tokio::test]
+    async fn keys_and_values_are_taken_as_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = JournalOptions::new().open(dir.path().join("cart")).unwrap();
+        let (key, value) = (String::from("cart-7"), String::from("tea"));
+        assert_eq!(journal.append(&key, &value).await.unwrap(), 0);
+        assert_eq!(journal.append(key.as_str(), value.as_str()).await.unwrap(), 1);
+        assert_eq!(journal.append(key.clone(), &value.into_bytes()).await.unwrap(), 2);
+        assert_eq!(journal.append(Bytes::from(key), b"milk").await.unwrap(), 3);
+        assert_eq!(journal.append([7_u8; 4], "bread").await.unwrap(), 4);
     }
 }

@@ -48,7 +48,7 @@ async fn what_another_process_appends_becomes_visible_too() {
     let journal = options().open(dir.path()).unwrap();
     Queue::open(dir.path()).unwrap().append("from elsewhere").unwrap();
     let mut ends = journal.ring().watch();
-    tokio::time::timeout(Duration::from_secs(10), ends.wait_for(|end| *end == 1)).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(60), ends.wait_for(|end| *end == 1)).await.unwrap().unwrap();
     let refused = options().open(dir.path()).unwrap_err().to_string();
     assert!(refused.contains(&format!("in process {}", std::process::id())), "{refused}");
 }

@@ -127,6 +127,7 @@ impl Backlog {
                     }
                     if let Admitted::Slot(slot) = window.admit(record.offset, slice, record.size()) {
                         messages.keep(slot, number, index);
+                        messages.get_mut(slot).admitted_ms = now_ms;
                         if let Passage::Refuse(failure) = passed {
                             // In its turn: what is before it of its key comes first.
                             window.run_alone(slot);
@@ -194,7 +195,11 @@ impl Backlog {
             let batch = messages.batch(number);
             if let Some(record) = batch.record(index).copied() {
                 if index == 0 {
-                    progress.note_epoch(record.offset, batch.batch().leader_epoch());
+                    progress.note_epoch(
+                        &partition.shared.partition,
+                        record.offset,
+                        batch.batch().leader_epoch(),
+                    );
                     progress.note_topic(record.offset, batch.batch());
                 }
                 return Some((number, index, record));

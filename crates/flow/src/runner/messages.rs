@@ -42,6 +42,8 @@ pub(super) struct Slot {
     pub(super) tries: Tries,
     pub(super) mark: Mark,
     pub(super) first_failed_wall_ms: i64,
+    /// When it was admitted to the window, by the application's clock.
+    pub(super) admitted_ms: u64,
     /// When its attempt was started, by the application's clock.
     pub(super) started_ms: u64,
     /// What its attempt has; there is none while it runs.

@@ -10,8 +10,9 @@ use super::Partition;
 use crate::FaultClass;
 use crate::attempt::Failure;
 use crate::fault::Fault;
-use crate::letter::{self, Reason};
+use crate::letter::{self, Extent, Reason};
 use crate::message::Received;
+use crate::route::RouteState;
 use crate::transport::{BoxFuture, Sink};
 
 const RETRY_FIRST: Duration = Duration::from_millis(200);
@@ -67,18 +68,33 @@ pub(super) enum Written {
     Letter(u16, Result<(), Fault>),
 }
 
+/// Records that a message sends.
+pub(super) struct Outputs {
+    pub(super) records: Vec<Record>,
+    /// Those whose last header is the trace of the message, which its handler knows nothing of.
+    pub(super) traced: Vec<usize>,
+}
+
 /// Writes what a message sends. What could be written later is tried again there; the handler does not run again for that.
 pub(super) fn write_outputs(
     sink: Arc<dyn Sink>,
     writes: Arc<Writes>,
     slot: u16,
-    records: Vec<Record>,
+    Outputs { mut records, mut traced }: Outputs,
 ) -> BoxFuture<'static, Written> {
     Box::pin(async move {
         let mut wait = RETRY_FIRST;
         loop {
             match writes.write(|| sink.write(records.clone())).await {
                 Ok(()) => return Written::Outputs(slot, Ok(())),
+                Err(error) if may_be_too_large(&error) && !traced.is_empty() => {
+                    tracing::warn!(
+                        "what a handler sends is written without the trace of its message: {error}"
+                    );
+                    for index in traced.drain(..) {
+                        records[index].headers.pop();
+                    }
+                }
                 Err(error) if error.is_retriable() => {
                     tracing::warn!("what a handler sends cannot be written yet: {error}; again in {wait:?}");
                     tokio::time::sleep(wait).await;
@@ -127,20 +143,31 @@ pub(super) fn letter_of(
     Addressed { letter, topic, source, offset: received.offset() }
 }
 
-/// Writes a dead letter, however long that takes: its message is unfinished until then.
+/// Writes a dead letter, however long that takes: its message is unfinished until then. One that its topic does not take is written
+/// with less of the message, so that no message is too large to be set aside.
 pub(super) fn write_letter(
     sink: Arc<dyn Sink>,
     writes: Arc<Writes>,
+    route: Arc<RouteState>,
     slot: u16,
     addressed: Addressed,
 ) -> BoxFuture<'static, Written> {
     Box::pin(async move {
         let mut wait = RETRY_FIRST;
-        while let Err(error) = writes.write(|| try_write(&*sink, &addressed)).await {
+        loop {
+            let error = match writes.write(|| write_what_fits(&*sink, &addressed)).await {
+                Ok(None) => return Written::Letter(slot, Ok(())),
+                Ok(Some((extent, error))) => {
+                    warn_of_cut(&addressed, extent, &error);
+                    route.metrics.cut_letters.add(1);
+                    return Written::Letter(slot, Ok(()));
+                }
+                Err(error) if error.class() == ErrorClass::Fatal => {
+                    return Written::Letter(slot, Err(Fault::from(error)));
+                }
+                Err(error) => error,
+            };
             let Addressed { topic, source, offset, .. } = &addressed;
-            if error.class() == ErrorClass::Fatal {
-                return Written::Letter(slot, Err(Fault::from(error)));
-            }
             tracing::error!(
                 "the dead letter of {source} at offset {offset} cannot be written to {topic}: {error}; {}its position waits, \
                  and it is tried again in {wait:?}",
@@ -149,26 +176,64 @@ pub(super) fn write_letter(
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(RETRY_MAX);
         }
-        Written::Letter(slot, Ok(()))
     })
 }
 
-async fn try_write(sink: &dyn Sink, addressed: &Addressed) -> Result<(), Error> {
+/// Writes as much of a letter as its topic takes. Returns how much that was, and why not more, if it was not all.
+///
+/// # Errors
+/// Why not even the least could be written, or something else than its size is in the way.
+async fn write_what_fits(sink: &dyn Sink, addressed: &Addressed) -> Result<Option<(Extent, Error)>, Error> {
+    let mut refused = None;
+    for extent in Extent::ALL {
+        match try_write(sink, addressed, extent).await {
+            Ok(()) => return Ok(refused.map(|error| (extent, error))),
+            Err(error) if may_be_too_large(&error) => drop(refused.get_or_insert(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refused.expect("there is an extent, and it was refused"))
+}
+
+async fn try_write(sink: &dyn Sink, addressed: &Addressed, extent: Extent) -> Result<(), Error> {
     let Addressed { letter, topic, source, .. } = addressed;
     let partitions = sink.letter_partitions(topic.clone(), source.topic.clone()).await?;
+    let letter = letter.reduced(extent);
     let mut record = Record::new(topic.as_str(), bytes::Bytes::new());
     record = record.partition(letter::partition(source.partition, partitions));
-    (record.key, record.value, record.headers) =
-        (letter.key.clone(), letter.value.clone(), letter.headers.clone());
+    (record.key, record.value, record.headers) = (letter.key, letter.value, letter.headers);
     sink.write(vec![record]).await
 }
 
-/// What a person can do about it.
+/// Tells where the rest of a message is.
+fn warn_of_cut(addressed: &Addressed, extent: Extent, error: &Error) {
+    let Addressed { topic, source, offset, .. } = addressed;
+    let less = match extent {
+        Extent::Whole => "all of it",
+        Extent::ShortCause => "the beginning of its cause",
+        Extent::WithoutValue => "no value",
+        Extent::Reason => "the reason alone",
+    };
+    tracing::warn!(
+        "the dead letter of {source} at offset {offset} is too large for {topic}, and was written with {less}: {error}; {}the \
+         message is where it was for as long as {} keeps it",
+        advice(error),
+        source.topic
+    );
+}
+
+/// Returns true for an error that a smaller record may not meet: a broker's limit, or the producer's own.
+fn may_be_too_large(error: &Error) -> bool {
+    matches!(error.code(), Some(ErrorCode::MESSAGE_TOO_LARGE | ErrorCode::RECORD_LIST_TOO_LARGE))
+        || matches!(error, Error::Invalid(_))
+}
+
+/// The thing to do about an error, for people.
 fn advice(error: &Error) -> &'static str {
-    let is_too_large =
-        matches!(error.code(), Some(ErrorCode::MESSAGE_TOO_LARGE | ErrorCode::RECORD_LIST_TOO_LARGE));
-    match is_too_large {
-        true => "raise max.message.bytes of that topic above that of the source; ",
-        false => "",
+    match error.code() {
+        Some(ErrorCode::MESSAGE_TOO_LARGE | ErrorCode::RECORD_LIST_TOO_LARGE) => {
+            "raise max.message.bytes of that topic above that of the source; "
+        }
+        _ => "",
     }
 }

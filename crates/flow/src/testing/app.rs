@@ -137,6 +137,12 @@ impl TestApp {
         self.memory.append(record);
     }
 
+    /// Cuts the log of a topic at an offset, as an election does of a replica that has no more of it. What is written from then on has
+    /// the next leader epoch. A process that has read further goes on there; see [`TestApp::crash`].
+    pub fn truncate(&self, topic: &str, offset: usize) {
+        self.memory.truncate(topic, offset);
+    }
+
     /// Has what handlers send, and dead letters, wait as at a broker that does not answer; or lets it be written. What waits is
     /// written even if nothing waits for it any more, as by a producer that has it.
     pub fn hold_writes(&self, are_held: bool) {

@@ -24,12 +24,20 @@ pub(crate) struct Memory {
 
 #[derive(Default)]
 struct State {
-    topics: BTreeMap<String, Vec<Record>>,
+    topics: BTreeMap<String, Log>,
     committed: BTreeMap<TopicPartition, CommittedOffset>,
     is_rebalancing: bool,
     /// What waits to be written; none: all is written at once.
     held: Option<Vec<HeldWrite>>,
     changes: u64,
+}
+
+/// Records with the leader epochs that they were written in.
+#[derive(Default)]
+struct Log {
+    records: Vec<Record>,
+    epochs: Vec<i32>,
+    epoch: i32,
 }
 
 /// Records that are not written yet, and what hears of it.
@@ -43,14 +51,24 @@ impl Memory {
     pub(super) fn append(&self, mut record: Record) {
         record.timestamp_ms.get_or_insert(self.app.wall_ms());
         let mut state = self.state.lock();
-        state.topics.entry(record.topic.to_string()).or_default().push(record);
+        let log = state.topics.entry(record.topic.to_string()).or_default();
+        log.epochs.push(log.epoch);
+        log.records.push(record);
         state.changes += 1;
         drop(state);
         self.changed.notify_one();
     }
 
     pub(super) fn records(&self, topic: &str) -> Vec<Record> {
-        self.state.lock().topics.get(topic).cloned().unwrap_or_default()
+        self.state.lock().topics.get(topic).map(|log| log.records.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn truncate(&self, topic: &str, offset: usize) {
+        if let Some(log) = self.state.lock().topics.get_mut(topic) {
+            log.records.truncate(offset);
+            log.epochs.truncate(offset);
+            log.epoch += 1;
+        }
     }
 
     pub(super) fn committed(&self, partition: &TopicPartition) -> Option<CommittedOffset> {
@@ -164,12 +182,14 @@ impl MemorySource {
 
     fn fetch(&mut self, state: &State) -> Option<Event> {
         for (key, position) in &mut self.positions {
-            let records = state.topics.get(&*key.topic).map_or(&[][..], Vec::as_slice);
-            if self.held.contains(key) || *position >= records.len() {
+            let Some(log) = state.topics.get(&*key.topic) else { continue };
+            if self.held.contains(key) || *position >= log.records.len() {
                 continue;
             }
-            let end = records.len().min(*position + BATCH_RECORDS);
-            let batch = batch(key, *position, &records[*position..end]);
+            let epoch = log.epochs[*position];
+            let of_epoch = log.epochs[*position..].partition_point(|other| *other == epoch);
+            let end = *position + of_epoch.min(BATCH_RECORDS);
+            let batch = batch(key, *position, epoch, &log.records[*position..end]);
             *position = end;
             return Some(Event::Batch(batch));
         }
@@ -178,9 +198,9 @@ impl MemorySource {
 }
 
 /// Records as they would come from a broker.
-fn batch(partition: &TopicPartition, base_offset: usize, records: &[Record]) -> FetchedBatch {
+fn batch(partition: &TopicPartition, base_offset: usize, epoch: i32, records: &[Record]) -> FetchedBatch {
     let base_offset = i64::try_from(base_offset).unwrap_or(i64::MAX);
-    let options = BatchOptions { base_offset, partition_leader_epoch: 0, ..BatchOptions::default() };
+    let options = BatchOptions { base_offset, partition_leader_epoch: epoch, ..BatchOptions::default() };
     let mut builder = BatchBuilder::new(options);
     for record in records {
         let header = |(name, value): &'_ (String, Option<Bytes>)| (name.clone(), value.clone());
@@ -224,8 +244,8 @@ impl Source for MemorySource {
 
     fn end(&self, partition: &TopicPartition) -> Option<i64> {
         let state = self.memory.state.lock();
-        let records = state.topics.get(&*partition.topic)?;
-        i64::try_from(records.len()).ok()
+        let log = state.topics.get(&*partition.topic)?;
+        i64::try_from(log.records.len()).ok()
     }
 
     fn committer(&self) -> Arc<dyn Commit> {

@@ -361,8 +361,8 @@ impl World {
 
     fn commit(&mut self) {
         let offset = self.window.frontier();
-        let text = encode(offset, self.window.finished());
-        let kept = decode(offset, &text).unwrap();
+        let text = encode(offset, Some(0), self.window.finished());
+        let kept = decode(offset, &text).unwrap().ranges;
         let is_kept = |one: &&i64| **one < offset || kept.iter().any(|range| range.contains(*one));
         self.done_when_committed = self.done.iter().filter(is_kept).copied().collect();
         self.committed = (offset, text);
@@ -389,7 +389,7 @@ impl World {
     /// Another life begins behind the last commit.
     fn restart(&mut self) {
         let (offset, text) = self.committed.clone();
-        let finished = decode(offset, &text).unwrap();
+        let finished = decode(offset, &text).unwrap().ranges;
         self.window = Window::new(offset, finished, self.limits);
         self.read = self.log.iter().position(|record| record.offset >= offset).unwrap_or(self.log.len());
         self.unfinished.clear();

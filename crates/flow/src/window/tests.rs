@@ -293,3 +293,28 @@ fn a_message_that_runs_alone_is_in_no_batch() {
         window.check();
     }
 }
+
+#[test]
+fn what_is_restored_is_void_once_other_messages_are_there() {
+    // 10 is unfinished, 11 to 14 and 20 to 29 are finished.
+    let mut window = Window::new(10, [11..15, 20..30], Limits::default());
+    let Admitted::Slot(first) = window.admit(10, 0, 1) else { panic!("it is unfinished") };
+    assert!(window.has_restored());
+    window.void_restored();
+    window.check();
+    assert!(!window.has_restored());
+    assert_eq!((window.frontier(), window.finished().next()), (10, None));
+    let Admitted::Slot(second) = window.admit(11, 1, 1) else { panic!("it is another one") };
+    for slot in [first, second] {
+        assert!(window.start().is_some());
+        window.finish(slot, 0);
+    }
+    window.check();
+    assert_eq!(window.frontier(), 12);
+    // What had adjoined the first ones is passed already, and comes back.
+    let mut window = Window::new(10, std::iter::once(10..15), Limits::default());
+    assert_eq!((window.frontier(), window.has_restored()), (15, true));
+    window.void_restored();
+    window.check();
+    assert_eq!(window.frontier(), 10);
+}

@@ -174,6 +174,105 @@ async fn a_message_that_fails_is_tried_again_and_only_its_key_waits() {
     assert!(!world.exists("dlq.billing.orders").await);
 }
 
+/// A route whose messages that begin with `bad` are poison, for a long reason.
+fn refusing(topic: &str) -> (Seen<String>, Route) {
+    let seen: Seen<String> = Arc::default();
+    let own = seen.clone();
+    let route = Route::topic(topic, move |line: Msg<Text>| {
+        let seen = own.clone();
+        async move {
+            if line.starts_with("bad") {
+                return Err(Fault::poison(format!("it is {}", "bad ".repeat(1_000))));
+            }
+            seen.lock().push(line.clone());
+            Ok(())
+        }
+    });
+    (seen, route)
+}
+
+#[tokio::test]
+async fn the_letter_of_the_largest_message_fits_the_topic_that_is_created_for_it() {
+    let world = World::start();
+    world.create("orders", 1).await;
+    let (seen, route) = refusing("orders");
+    let running = world.app("billing").add(route).start().unwrap();
+    let large = format!("bad{}", "x".repeat(1_048_097));
+    world.write("orders", Some("a"), &large).await;
+    world.write("orders", Some("a"), "good").await;
+    eventually("the slice goes on", || *seen.lock() == ["good"]).await;
+    let letters = world.read("dlq.billing.orders", 1).await;
+    assert_eq!(letters[0].value.as_ref().map(|value| value.len()), Some(1_048_100));
+    assert_eq!(letter::text(&letters[0].headers, letter::LEFT_OUT), None);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_letter_that_is_too_large_for_its_topic_is_written_with_less() {
+    let world = World::start();
+    world.create("orders", 1).await;
+    let small = mainstem_client::NewTopic::new("dlq.billing.orders").partitions(1);
+    world.admin().create_topic(&small.config("max.message.bytes", "4000")).await.unwrap();
+    let (seen, route) = refusing("orders");
+    let running = world.app("billing").add(route).start().unwrap();
+    let large = |bytes: usize| world.record("orders", &format!("bad{}", "x".repeat(bytes))).key("a");
+    world.write_record(large(1_000).header("trace", "4711")).await;
+    world.write_record(large(5_000).header("trace", "4711")).await;
+    world.write_record(large(1_000).header("trace", "4".repeat(5_000))).await;
+    world.write_record(large(1_000).key("a".repeat(5_000))).await;
+    world.write("orders", Some("a"), "good").await;
+    let letters = world.read("dlq.billing.orders", 4).await;
+    eventually("the slice goes on", || *seen.lock() == ["good"]).await;
+    let said: Vec<_> = letters
+        .iter()
+        .map(|one| {
+            let text = |name| letter::text(&one.headers, name);
+            assert_eq!((text(letter::TOPIC), text(letter::PARTITION)), (Some("orders"), Some("0")));
+            let bytes = |of: &Option<bytes::Bytes>| of.as_ref().map(|bytes| bytes.len());
+            (text(letter::OFFSET), bytes(&one.key), bytes(&one.value), text("trace"), text(letter::LEFT_OUT))
+        })
+        .collect();
+    let expected = [
+        (Some("0"), Some(1), Some(1_003), Some("4711"), None),
+        (Some("1"), Some(1), None, Some("4711"), Some("value")),
+        (Some("2"), Some(1), None, None, Some("value,headers")),
+        (Some("3"), None, None, None, Some("value,key")),
+    ];
+    assert_eq!(said.iter().collect::<std::collections::BTreeSet<_>>(), expected.iter().collect());
+    let cause = letter::text(&letters[0].headers, letter::CAUSE).unwrap();
+    assert!(cause.starts_with("it is bad bad") && cause.ends_with("...") && cause.len() < 300, "{cause}");
+    let metrics = running.status().metrics();
+    assert!(metrics.contains("mainstem_flow_dead_letters_cut_total{route=\"orders\"} 4"), "{metrics}");
+    running.stop().await.unwrap();
+}
+
+/// Sends as many bytes as a message says.
+struct Filling;
+
+impl Handler<Msg<Text>> for Filling {
+    async fn handle(&self, line: Msg<Text>, cx: &mut Cx) -> Result<(), Fault> {
+        cx.send("copies", line.key(), &Text("x".repeat(line.parse().unwrap())))
+    }
+}
+
+/// Outputs go with the trace of their message where they fit with it.
+#[tokio::test]
+async fn an_output_that_fits_without_the_trace_alone_is_written_without_it() {
+    let world = World::start();
+    world.create("orders", 1).await;
+    let small = mainstem_client::NewTopic::new("copies").partitions(1);
+    world.admin().create_topic(&small.config("max.message.bytes", "1100")).await.unwrap();
+    let running = world.app("copier").add(Route::topic("orders", Filling).retry(quick())).start().unwrap();
+    let trace = format!("00-{}-{}-01", "a".repeat(32), "b".repeat(16));
+    for bytes in ["10", "1000"] {
+        world.write_record(world.record("orders", bytes).key("a").header("traceparent", trace.clone())).await;
+    }
+    let copies = world.read("copies", 2).await;
+    let traces: Vec<_> = copies.iter().map(|one| letter::text(&one.headers, "traceparent")).collect();
+    assert_eq!(traces, [Some(&*trace), None]);
+    running.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_message_that_fails_alone_becomes_a_letter_after_its_attempts() {
     let world = World::start();
@@ -525,7 +624,7 @@ async fn a_handler_ends_the_application_and_its_message_stays() {
     world.write("lines", Some("k"), "stop").await;
     eventually("it has stopped", || running.status().state() == State::Stopped).await;
     assert_eq!(running.status().ready(), Err("the application has stopped".to_owned()));
-    let ended = tokio::time::timeout(Duration::from_secs(20), running.wait()).await.unwrap().unwrap_err();
+    let ended = tokio::time::timeout(Duration::from_secs(60), running.wait()).await.unwrap().unwrap_err();
     assert_eq!(ended.to_string(), "lines-0 at offset 1: the handler stops the application: no licence");
     assert_eq!(world.committed("a").await[&world.t("lines", 0)], 1);
 }
@@ -593,7 +692,12 @@ async fn a_topic_that_is_missing_is_waited_for() {
         ..client
     });
     let running = app.add(route).start().unwrap();
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    // It takes part in its group, and there is nothing yet that it could be given.
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while world.admin().describe_group("a").await.unwrap().is_none_or(|group| group.members.is_empty()) {
+        assert!(std::time::Instant::now() < deadline, "it does not join its group");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     world.create("late", 1).await;
     world.write("late", None, "x").await;
     eventually("it is handled", || *seen.lock() == ["x"]).await;
@@ -782,7 +886,7 @@ async fn an_application_that_stops_says_so_until_what_runs_has_ended() {
     let runs = "mainstem_flow_unfinished{topic=\"orders\",partition=\"0\"} 1";
     eventually("it runs", || running.status().metrics().contains(runs)).await;
     let stopping = tokio::spawn(running.stop());
-    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
     while !support::get(&address, "/ready").await.contains("the application stops") {
         assert!(std::time::Instant::now() < deadline && !stopping.is_finished());
         tokio::time::sleep(Duration::from_millis(5)).await;

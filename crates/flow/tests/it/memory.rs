@@ -145,6 +145,41 @@ async fn what_is_replayed_has_not_expired() {
     assert!(counted("filtered", 1) && counted("handled", 1), "{metrics}");
 }
 
+/// Batches of four at most that wait 50 ms for more: their lines, and when they came, in ms.
+fn batches_of_four(seen: Arc<Mutex<Vec<(u128, String)>>>) -> Route {
+    let began = tokio::time::Instant::now();
+    Route::batches("rows", 4, Duration::from_millis(50), move |rows: Batch<Text>| {
+        let rows: String = rows.messages().iter().map(|row| row.as_str()).collect();
+        seen.lock().push((began.elapsed().as_millis(), rows));
+        async {}
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_full_batch_leaves_waits_for_more_as_long_as_any_batch() {
+    let seen: Arc<Mutex<Vec<(u128, String)>>> = Arc::default();
+    let app = App::new("a", "mem:").unwrap().add(batches_of_four(seen.clone()));
+    let mut test = TestApp::new(app).unwrap();
+    let send = |test: &TestApp, rows: &str| {
+        rows.chars().for_each(|row| test.send("rows", None, &Text(row.to_string())));
+    };
+    let ms = Duration::from_millis;
+    send(&test, "123456");
+    test.advance(ms(20)).await;
+    assert_eq!(*seen.lock(), [(0, "1234".to_owned())], "two wait for more");
+    test.advance(ms(20)).await;
+    send(&test, "7");
+    test.advance(ms(100)).await;
+    assert_eq!(seen.lock()[1..], [(50, "567".to_owned())], "since the first of them came");
+    // One that becomes full does not wait.
+    send(&test, "12");
+    test.advance(ms(10)).await;
+    send(&test, "34567");
+    test.advance(ms(100)).await;
+    let expected = [(150, "1234".to_owned()), (200, "567".to_owned())];
+    assert_eq!(seen.lock()[2..], expected);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_message_that_fails_in_batches_holds_up_its_partition_until_it_is_given_up() {
     let seen = Seen::default();
@@ -165,6 +200,43 @@ async fn a_message_that_fails_in_batches_holds_up_its_partition_until_it_is_give
     test.advance(SECOND * 2 * 60).await;
     assert_eq!((&*seen.lock(), test.letters("rows").len()), (&vec!["1".to_owned(), "2".to_owned()], 1));
     assert_eq!(test.position("rows"), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_written_where_the_log_was_cut_behind_the_position_is_handled() {
+    let (seen, is_away) = (Seen::default(), Arc::new(AtomicBool::new(true)));
+    let (own, away) = (seen.clone(), is_away.clone());
+    let make = move || {
+        let (seen, away) = (own.clone(), away.clone());
+        let route = Route::topic("lines", move |line: Msg<Text>| {
+            let fails = *line == "bad" && away.load(Ordering::Relaxed);
+            if !fails {
+                seen.lock().push(line.clone());
+            }
+            async move { if fails { Err(Fault::transient("away")) } else { Ok(()) } }
+        });
+        Ok(App::new("a", "mem:")?.add(route))
+    };
+    let mut test = TestApp::made_by(make).unwrap();
+    let send = |test: &TestApp, lines: [&str; 3]| {
+        lines.iter().for_each(|line| test.send("lines", Some(line), &Text((*line).to_owned())));
+    };
+    send(&test, ["bad", "1", "2"]);
+    test.advance(SECOND * 2).await;
+    // Without an election nothing is repeated.
+    test.crash().await;
+    assert_eq!((test.position("lines"), &*seen.lock()), (0, &vec!["1".to_owned(), "2".to_owned()]));
+    test.truncate("lines", 1);
+    send(&test, ["3", "4", "5"]);
+    test.crash().await;
+    assert_eq!(*seen.lock(), ["1", "2", "3", "4", "5"]);
+    test.advance(SECOND * 2).await;
+    // What is finished now is so in the new epoch.
+    test.crash().await;
+    is_away.store(false, Ordering::Relaxed);
+    test.advance(SECOND * 60).await;
+    assert_eq!(*seen.lock(), ["1", "2", "3", "4", "5", "bad"]);
+    assert_eq!(test.position("lines"), 4);
 }
 
 #[tokio::test(start_paused = true)]

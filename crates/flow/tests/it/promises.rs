@@ -232,7 +232,7 @@ impl Snapshot {
     async fn take(world: &World, directory: &Path) -> Snapshot {
         let committed = world.admin().group_offsets_with_metadata("counters").await.unwrap();
         let finished = committed.into_iter().map(|(TopicPartition { partition, .. }, committed)| {
-            let mut ranges = metadata::decode(committed.offset, &committed.metadata).unwrap();
+            let mut ranges = metadata::decode(committed.offset, &committed.metadata).unwrap().ranges;
             ranges.push(0..committed.offset);
             (partition, ranges)
         });

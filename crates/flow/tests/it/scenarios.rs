@@ -294,6 +294,15 @@ async fn scenarios_against_a_broker() {
 }
 
 const BEHIND_THE_LIST: &str = r#"
+## How much a kill repeats
+
+A commit of what is finished begins every second (`App::commit_every`; 100 ms for streams of publishers), unless the last one is still under
+way. A process that is killed, or loses its power, repeats what it finished since the last commit that the brokers took began, and what was
+running: about a second of work. While the brokers do not answer it is all since then. What is finished behind an unfinished message is
+committed with its position, in up to 3 KiB of the commit's metadata (some 1,000 ranges of offsets; the longest are kept), and is not
+repeated. Where the log was cut behind the position by an election, the messages that were written there afterwards are told from those that
+were finished by their leader epoch, and handled. A stop, and a partition that is given up, repeat nothing: their last commit is waited for.
+
 ## Keys, slices and what waits
 
 The keys of a partition fall into 1,024 slices, by a hash of their bytes (`mainstem_flow::slice_of`). One message of a slice runs at
@@ -333,7 +342,8 @@ is counted as `filtered`.
 ## Dead letters
 
 A letter goes to `dlq.APPLICATION.TOPIC` (or `Route::dead_letters`), into the partition of the source's number modulo its count. The topic
-is created as wide as the source if it is not there. Key, value and headers are those of the message, its time is that of setting
+is created as wide as the source if it is not there, and takes messages that are as large with 16 KiB beside them
+(`max.message.bytes`). Key, value and headers are those of the message, its time is that of setting
 aside, and behind its own headers it has these, as text. The first six are those of Kafka's share groups (KIP-1191).
 
 | header | |
@@ -348,19 +358,34 @@ aside, and behind its own headers it has these, as text. The first six are those
 | `__mainstem.errors.first.ms` | when its first attempt failed, in ms since 1970 |
 | `__mainstem.errors.timestamp` | when the message was first written, in ms since 1970 |
 | `__mainstem.errors.rounds` | how often it was replayed before |
+| `__mainstem.errors.left.out` | what a letter lacks that is too large for its topic: `value`, `headers`, `key`, with commas; else it is not there |
 
 Letters are deleted as any other records: after the brokers' usual retention (7 days with Kafka's), unless the topic is created with
-another one before the first letter (`retention.ms`). The topic has the brokers' usual `max.message.bytes`, too: where that of the source
-is larger, create it with the same.
+another one before the first letter (`retention.ms`).
 
-A message is finished when its letter is acknowledged. One that cannot be written holds the position, is tried again, and the log says
-which setting is in the way: `max.message.bytes` of the letters' topic, or `request_bytes_max` of the producer (`App::producer`; 32 MiB).
-After an error of the client after which it cannot go on the application ends.
+A message is finished when its letter is acknowledged. A letter that its topic does not take for its size is written with the first 256
+bytes of the cause; if that is too large, without the value; if that is, with the reason alone and a key of at most 256 bytes. What it
+lacks is in `__mainstem.errors.left.out`, and the message stays at its topic, partition and offset for as long as the topic keeps it.
+The log says so, with the setting that is in the way (`max.message.bytes` of the letters' topic, or `request_bytes_max` of the producer,
+`App::producer`; 32 MiB), and `mainstem_flow_dead_letters_cut_total` counts them. A letter that cannot be written at all, as
+the topic takes not even the reason (some 600 bytes) or is away, holds the position and is tried again until it can be. After an error
+of the client after which it cannot go on the application ends.
+
+What a handler sends goes with the `traceparent` of its message, and without it where only that makes it too large for its topic.
+A letter whose message just fits its topic is replayed without the headers of the replay; one that lacks a part of its message is not replayed.
+
 `mainstem dead-letters list|show|replay|purge` looks after them. `replay` and `purge` show what they would do, and do it by `--execute`
 alone. `purge` reads all that it would delete. If one of the records is no letter it deletes nothing: the first three headers make a
 letter, and not the name of the topic. What is replayed has the time of the replay, so that neither
 `expire_after` nor the topic's retention takes it for old, and says in `__mainstem.errors.timestamp` when it was first written. With
 `--keep-time` it has that time: a route that lets messages expire then leaves it out, and retention may delete it at once.
+
+`replay` writes with the rights of whoever calls it, and a letter says itself where it comes from. So it goes only to a topic that its
+group reads: one that the group has committed positions of, or that its members have. The group is the one that both the letter and the
+name of its topic (`dlq.GROUP.`) say; `--group` names it where the topic has another name, and `--to TOPIC` writes anywhere. Topics and
+partitions that letters go to are listed first. A letter that does not go, or cannot be written, is named with the reason and stays, the
+others are written, and the exit code is 1. `--class`, `--cause`, `--key`, `--since` and `--until` (when it was set aside) choose letters, for
+`show` as for `replay`.
 
 A letter that was replayed is deleted if all others of its topic, or of `--partition`, were. Otherwise it stays, and `replay` writes a
 note behind it: a record without key and value whose header `__mainstem.errors.replayed` has the offsets of such letters of the
@@ -413,13 +438,17 @@ are set there as well.
   (5 min): a restart may help. What waits for its next attempt, for the end of a pause, or for a letter or an output to be written, is
   not stuck, and during an outage nothing is: `mainstem_flow_frontier_age_seconds` tells of those. A handler that blocks its thread is named in
   the log within two seconds, while it does and when it comes back.
-- `/ready` fails until the process is in its group, and when it stops. A member of a group that has more of them than partitions is ready.
+- `/ready` fails until the process is in its group, when it stops, and when no broker has answered for longer than `unready_after` (15 s):
+  they are asked every second. `/live` does not, as a restart would not help. The log names the address after 5 s without an answer, again
+  every minute, and says when one answers again. A member of a group that has more of them than partitions is ready.
 
 | metric | labels | |
 |---|---|---|
 | `mainstem_flow_messages_total` | `route`, `outcome`: `handled`, `failed`, `filtered` | messages that were handled or left out, and attempts that failed |
 | `mainstem_flow_retries_total` | `route` | attempts after the first one |
 | `mainstem_flow_dead_letters_total` | `route` | messages that were set aside |
+| `mainstem_flow_dead_letters_cut_total` | `route` | dead letters that have less than their message, as they are too large for their topic |
+| `mainstem_flow_brokers_away_seconds` | | for how long no broker has answered; 0 while they do |
 | `mainstem_flow_handler_seconds` | `route` | histogram of how long attempts take |
 | `mainstem_flow_unfinished` | `topic`, `partition` | messages that have arrived and are not finished |
 | `mainstem_flow_frontier_age_seconds` | `topic`, `partition` | for how long the first of them has been the first |

@@ -154,7 +154,7 @@ async fn a_reader_reads_what_is_there_and_says_what_is_not_readable() {
 async fn what_is_too_large_for_the_letters_holds_its_partition_until_it_fits() {
     let world = World::start();
     world.create("lines", 1).await;
-    let small = NewTopic::new("dlq.a.lines").partitions(1).config("max.message.bytes", "2000");
+    let small = NewTopic::new("dlq.a.lines").partitions(1).config("max.message.bytes", "100");
     world.admin().create_topic(&small).await.unwrap();
     let route = Route::topic("lines", |line: Msg<Text>| async move {
         if line.len() > 10 { Err(Fault::poison("too long")) } else { Ok(()) }
@@ -172,6 +172,7 @@ async fn what_is_too_large_for_the_letters_holds_its_partition_until_it_fits() {
     // What is finished behind it may be committed already.
     let position = world.committed("a").await.get(&world.t("lines", 0)).copied();
     assert_eq!(position.unwrap_or(0), 0, "the position waits for the letter");
+    // It has to be held for longer than what makes it stuck.
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(running.status().live(), Ok(()), "a restart would not help");
     let larger = mainstem_client::ConfigChange::Set("max.message.bytes".into(), "100000".into());

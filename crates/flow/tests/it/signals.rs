@@ -73,7 +73,7 @@ impl Service {
     }
 
     async fn end(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(ended) = self.child.try_wait().unwrap() {
                 return ended;

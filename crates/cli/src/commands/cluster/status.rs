@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use super::NO_LEADER;
-use crate::output::{print, print_json, table};
+use crate::output::{print, print_json, shown, table};
 use crate::target::Target;
 
 /// Partitions without a leader that are named; more are counted.
@@ -216,7 +216,7 @@ impl Found {
             leader => format!("metadata leader {leader}"),
         };
         let mut lines = vec![
-            format!("cluster {}, {leader}", self.id),
+            format!("cluster {}, {leader}", shown(&self.id)),
             table(&columns, self.nodes.iter().map(row).collect()),
             String::new(),
         ];
@@ -229,7 +229,8 @@ impl Found {
         for (what, names) in [("lack a replica", &self.under_replicated), ("no leader", &self.without_leader)]
         {
             if !names.is_empty() {
-                let shown = names.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
+                let shown =
+                    names.iter().take(NAMED_MAX).map(|name| shown(name)).collect::<Vec<_>>().join(", ");
                 let more = names.len().saturating_sub(NAMED_MAX);
                 let more = if more > 0 { format!(" and {more} more") } else { String::new() };
                 lines.push(format!("{what}: {shown}{more}"));

@@ -6,7 +6,7 @@ use mainstem_client::ConfigEntry;
 use serde_json::{Value, json};
 
 use crate::configs::{self, Resource};
-use crate::output::{joined, print, print_json, table};
+use crate::output::{joined, print, print_json, print_line, table};
 use crate::target::Target;
 
 /// What `config get` takes.
@@ -38,7 +38,10 @@ pub(crate) async fn run(get: &Get) -> Result<()> {
         return print_json(&json!({"resource": get.resource.to_string(), "configs": configs}));
     }
     if chosen.is_empty() {
-        return print(&format!("nothing is set for {} itself; --all shows what applies to it", get.resource));
+        return print_line(&format!(
+            "nothing is set for {} itself; --all shows what applies to it",
+            get.resource
+        ));
     }
     let row = |config: &ConfigEntry| {
         vec![config.name.clone(), configs::shown(config).to_owned(), config.source.name().to_owned()]

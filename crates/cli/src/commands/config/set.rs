@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::configs::{self, Resource, Setting};
-use crate::output::{joined, print, print_json};
+use crate::output::{joined, print_json, print_line};
 use crate::target::Target;
 
 /// What `config set` takes.
@@ -43,5 +43,5 @@ pub(crate) async fn run(set: &Set) -> Result<()> {
     if !set.delete.is_empty() {
         changes.push(format!("back to the default: {}", joined(&set.delete)));
     }
-    print(&format!("changed {}: {}", set.resource, changes.join("; ")))
+    print_line(&format!("changed {}: {}", set.resource, changes.join("; ")))
 }

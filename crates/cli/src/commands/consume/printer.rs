@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Stdout, Write};
 use anyhow::Result;
 use mainstem_client::FetchedRecord;
 
-use crate::output::written;
+use crate::output::{json_line, written};
 use crate::record_json::to_json;
 
 /// How null is shown where there is no JSON, as Kafka's console consumer shows it.
@@ -65,7 +65,7 @@ fn write_record(
     match format {
         Format::Json => {
             let (topic, partition) = source.unzip();
-            return writeln!(out, "{}", to_json(topic, partition, record));
+            return writeln!(out, "{}", json_line(&to_json(topic, partition, record)));
         }
         Format::KeyAndValue => {
             out.write_all(record.key.unwrap_or(NULL))?;

@@ -90,6 +90,7 @@ impl Letter {
             ("class", letter::CLASS),
             ("message", letter::MESSAGE),
             ("cause", letter::CAUSE),
+            ("left_out", letter::LEFT_OUT),
         ] {
             out.insert(field.into(), json!(self.text(name)));
         }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::letters::{Chosen, Letter, read_before};
 use crate::execution::{Execution, Plan};
 use crate::offsets::Offsets;
-use crate::output::{counted, print, print_json, table};
+use crate::output::{counted, print_json, print_line, table};
 use crate::target::Target;
 
 /// Arguments of `dead-letters purge`.
@@ -55,7 +55,7 @@ pub(crate) async fn run(purge: &Purge) -> Result<()> {
     let count = found.count();
     match purge.json {
         true => print_json(&json!({"topic": purge.topic, "deleted": count})),
-        false => print(&format!("deleted {} of {}", counted(count, "letter"), purge.topic)),
+        false => print_line(&format!("deleted {} of {}", counted(count, "letter"), purge.topic)),
     }
 }
 

@@ -1,18 +1,23 @@
 //! `mainstem dead-letters replay`: back to where letters come from.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod plan;
+
+use std::collections::{BTreeMap, VecDeque};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use mainstem_client::{Admin, Producer, ProducerConfig, Record, TopicPartition};
+use mainstem_client::{Error, ErrorCode, Producer, ProducerConfig, Record, TopicPartition};
 use mainstem_flow::letter;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::filter::Filter;
 use super::letters::{Chosen, Letter, read};
+use super::targets::Targets;
 use crate::execution::Execution;
+use crate::failure;
 use crate::output::{counted, print, print_json};
 use crate::target::Target;
-use crate::topic;
+use plan::{Directed, Plan};
 
 /// What `dead-letters replay` takes.
 #[derive(Debug, Args)]
@@ -20,15 +25,24 @@ use crate::topic;
 A letter goes back to its own topic and partition with its key, value and headers, and headers that count its rounds and say
 when it was first written. Its time is that of the replay, so that neither retention nor a route that lets messages expire
 takes it for an old one; --keep-time writes it with its old time.
+Letters say themselves where they come from. They go there only if it is a topic that their group reads: one that it has committed
+positions of, or that its members have. The group is the one in the name of the topic of letters, dlq.GROUP.TOPIC, or --group. --to
+writes anywhere. Letters that do not go, or that cannot be written, are named and stay; the others are written, and the exit
+code is 1.
 Letters that were replayed are deleted if all of the topic were, or all of --partition. Otherwise they stay, and a record behind
 them names them, so that the next replay leaves them out; one that is named by --offset is replayed again. If the command is
 ended in between, the next replay writes them again. The new records come behind all that is there of their keys.")]
 pub(crate) struct Replay {
     #[command(flatten)]
     chosen: Chosen,
+    #[command(flatten)]
+    filter: Filter,
     /// Write to this topic instead.
     #[arg(long, value_name = "TOPIC")]
     to: Option<String>,
+    /// Take the letters of this group, whatever the name of the topic they are in.
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
     /// Leave letters out that were replayed so often already.
     #[arg(long, default_value_t = 3, value_name = "N")]
     max_rounds: u32,
@@ -44,23 +58,13 @@ pub(crate) struct Replay {
     target: Target,
 }
 
-/// What there is to do.
-#[derive(Default)]
-struct Plan {
-    letters: Vec<Letter>,
-    /// Replayed too often.
-    worn: u64,
-    /// They do not say where they come from.
-    unknown: u64,
-    /// Offsets that notes name, by partition.
-    noted: BTreeMap<TopicPartition, BTreeSet<i64>>,
-    /// Letters that are left out because a note names them.
-    done: u64,
-}
-
-/// Replays the letters.
+/// Shows where the letters would go, and writes them if that is asked for.
 pub(crate) async fn run(replay: &Replay) -> Result<()> {
     let admin = replay.target.connect().await?;
+    let mut targets = Targets::new(&admin, &replay.chosen.topic, replay.group.as_deref());
+    if let Some(to) = &replay.to {
+        targets.width(to).await.map_err(anyhow::Error::msg)?;
+    }
     let mut plan = Plan::default();
     let ends = read(&admin, replay.target.config()?, &replay.chosen, |letter| {
         plan.take(letter, replay);
@@ -68,51 +72,27 @@ pub(crate) async fn run(replay: &Replay) -> Result<()> {
     })
     .await?;
     plan.leave_out_noted();
+    plan.direct(&mut targets, replay.to.as_deref()).await;
+    let whole_plan =
+        async { Ok(crate::execution::Plan { text: plan.text(replay), json: plan.json(replay) }) };
+    if !replay.execution.begin(replay.json, whole_plan).await? {
+        return Ok(());
+    }
+    if !replay.json && !plan.directed.is_empty() {
+        print(&format!("{}\n", plan.targets_text()))?;
+    }
+    let producer = producer(replay)?;
+    write(replay, &producer, &mut plan).await;
     let mut deleted = 0;
-    if replay.execution.execute {
-        let producer = producer(replay)?;
-        write(replay, &admin, &producer, &plan).await?;
-        if replay.chosen.offset.is_none() && plan.leaves_nothing() {
-            admin.delete_records(&ends).await.context("the letters were replayed, and cannot be deleted")?;
-            deleted = plan.letters.len() + usize::try_from(plan.done).unwrap_or(0);
-        } else {
-            note(&producer, &plan).await.context(
-                "the letters were replayed, and that cannot be noted beside them: the next replay writes them again",
-            )?;
-        }
+    if replay.chosen.offset.is_none() && plan.leaves_nothing() {
+        admin.delete_records(&ends).await.context("the letters were replayed, and cannot be deleted")?;
+        deleted = plan.directed.len() + usize::try_from(plan.done).unwrap_or(0);
+    } else {
+        note(&producer, &plan).await.context(
+            "the letters were replayed, and that cannot be noted beside them: the next replay writes them again",
+        )?;
     }
     report(replay, &plan, deleted)
-}
-
-impl Plan {
-    fn take(&mut self, letter: Letter, replay: &Replay) {
-        if let Some(offsets) = letter.noted() {
-            self.noted.entry(letter.record.partition).or_default().extend(offsets);
-        } else if letter::rounds(&letter.record.headers) >= replay.max_rounds {
-            self.worn += 1;
-        } else if replay.to.is_none() && letter.source().is_none() {
-            self.unknown += 1;
-        } else {
-            self.letters.push(letter);
-        }
-    }
-
-    /// Leaves out the letters that an earlier replay has written: notes come behind what they name.
-    fn leave_out_noted(&mut self) {
-        let Plan { letters, noted, done, .. } = self;
-        letters.retain(|letter| {
-            let record = &letter.record;
-            let is_done =
-                noted.get(&record.partition).is_some_and(|offsets| offsets.contains(&record.offset));
-            *done += u64::from(is_done);
-            !is_done
-        });
-    }
-
-    /// Returns true if all that was read is written when the letters of the plan are.
-    fn leaves_nothing(&self) -> bool {
-        self.worn == 0 && self.unknown == 0 && (!self.letters.is_empty() || self.done > 0)
-    }
 }
 
 fn producer(replay: &Replay) -> Result<Producer> {
@@ -124,8 +104,9 @@ fn producer(replay: &Replay) -> Result<Producer> {
 /// Names the letters that were written in the partitions where they are.
 async fn note(producer: &Producer, plan: &Plan) -> Result<()> {
     let mut replayed: BTreeMap<&TopicPartition, Vec<i64>> = BTreeMap::new();
-    for letter in &plan.letters {
-        replayed.entry(&letter.record.partition).or_default().push(letter.record.offset);
+    for directed in &plan.directed {
+        let record = &directed.letter.record;
+        replayed.entry(&record.partition).or_default().push(record.offset);
     }
     let mut deliveries = Vec::new();
     for (key, offsets) in replayed {
@@ -141,68 +122,75 @@ async fn note(producer: &Producer, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-async fn write(replay: &Replay, admin: &Admin, producer: &Producer, plan: &Plan) -> Result<()> {
-    let mut widths: BTreeMap<String, i32> = BTreeMap::new();
-    let mut deliveries = Vec::new();
-    for letter in &plan.letters {
-        let source = letter.source();
-        let Some(to) = replay.to.as_deref().or(source.map(|(topic, ..)| topic)) else { continue };
-        if to == replay.chosen.topic {
-            bail!("letters would go back to {to}, where they are; name another topic (--to)");
-        }
-        if !widths.contains_key(to) {
-            let width = i32::try_from(topic::find(admin, to).await?.partitions.len()).unwrap_or(i32::MAX);
-            widths.insert(to.to_owned(), width);
-        }
-        let width = widths.get(to).copied().unwrap_or(0);
-        let own = source.filter(|(topic, partition, _)| *topic == to && *partition < width);
-        let record = Record {
-            topic: to.into(),
-            // Its key may have come to another partition since, if there are more.
-            partition: own.map(|(_, partition, _)| partition),
-            key: letter.record.key.clone(),
-            value: letter.record.value.clone(),
-            headers: letter::replayed(&letter.record.headers),
-            timestamp_ms: letter::first_timestamp_ms(&letter.record.headers).filter(|_| replay.keep_time),
+/// Writes the letters. One that cannot be written becomes a failure of the plan, and the others go on.
+async fn write(replay: &Replay, producer: &Producer, plan: &mut Plan) {
+    let mut sent = VecDeque::new();
+    for directed in std::mem::take(&mut plan.directed) {
+        let delivery = producer.send(record_of(replay, &directed.letter, &directed.to)).await;
+        sent.push_back((directed, delivery));
+    }
+    while let Some((directed, delivery)) = sent.pop_front() {
+        let mut outcome = match delivery {
+            Ok(delivery) => delivery.outcome().await.map(drop),
+            Err(error) => Err(error),
         };
-        deliveries.push(producer.send(record).await?);
+        if outcome.as_ref().is_err_and(|error| error.code() == Some(ErrorCode::MESSAGE_TOO_LARGE)) {
+            let key = &directed.letter.record.key;
+            if sent.iter().any(|(later, _)| later.to.0 == directed.to.0 && later.letter.record.key == *key) {
+                let reason = "it is too large with what a replay adds to it, and without that it would be behind later letters of \
+                              its key: replay it by --offset before them";
+                plan.fail(&directed.letter, reason.to_owned());
+                continue;
+            }
+            // Its message was written there without what a replay adds.
+            outcome = write_bare(replay, producer, &directed).await;
+        }
+        match outcome {
+            Ok(()) => plan.directed.push(directed),
+            Err(error) => plan.fail(&directed.letter, failure::text(&error.into())),
+        }
     }
-    for delivery in deliveries {
-        delivery.outcome().await?;
+}
+
+/// Writes a letter without the headers that a replay adds, but for the number that ends loops of replays.
+async fn write_bare(replay: &Replay, producer: &Producer, directed: &Directed) -> Result<(), Error> {
+    let mut record = record_of(replay, &directed.letter, &directed.to);
+    record.headers.retain(|(name, _)| name != letter::TIMESTAMP);
+    producer.send(record).await?.outcome().await.map(drop)
+}
+
+fn record_of(replay: &Replay, letter: &Letter, (topic, partition): &(String, Option<i32>)) -> Record {
+    Record {
+        topic: topic.as_str().into(),
+        partition: *partition,
+        key: letter.record.key.clone(),
+        value: letter.record.value.clone(),
+        headers: letter::replayed(&letter.record.headers),
+        timestamp_ms: letter::first_timestamp_ms(&letter.record.headers).filter(|_| replay.keep_time),
     }
-    Ok(())
 }
 
 fn report(replay: &Replay, plan: &Plan, deleted: usize) -> Result<()> {
-    let count = plan.letters.len();
     if replay.json {
-        return print_json(&json!({
-            "topic": replay.chosen.topic,
-            "executed": replay.execution.execute,
-            "replayed": count,
-            "deleted": deleted,
-            "replayed_before": plan.done,
-            "replayed_too_often": plan.worn,
-            "without_source": plan.unknown,
-        }));
+        let mut json = plan.json(replay);
+        json["executed"] = Value::Bool(true);
+        json["deleted"] = json!(deleted);
+        print_json(&json)?;
+    } else {
+        let letters = counted(plan.directed.len() as u64, "letter");
+        let topic = &replay.chosen.topic;
+        let done = match deleted {
+            0 => format!("replayed {letters} of {topic}; they stay there"),
+            _ => format!("replayed {letters} of {topic}, and deleted them there"),
+        };
+        print(&(done + &plan.left_text(replay)))?;
     }
-    let letters = counted(count as u64, "letter");
-    let mut text = match (replay.execution.execute, deleted) {
-        (false, _) => format!("{letters} of {} would be replayed; --execute does it", replay.chosen.topic),
-        (true, 0) => format!("replayed {letters} of {}; they stay there", replay.chosen.topic),
-        (true, _) => format!("replayed {letters} of {}, and deleted them there", replay.chosen.topic),
-    };
-    if plan.done > 0 {
-        let done = counted(plan.done, "letter");
-        text += &format!("\n{done} written by an earlier replay: left out (--offset names one)");
+    match plan.failures.len() {
+        0 => Ok(()),
+        count => bail!(
+            "{} of {} were not replayed, and stay there",
+            counted(count as u64, "letter"),
+            replay.chosen.topic
+        ),
     }
-    if plan.worn > 0 {
-        let worn = counted(plan.worn, "letter");
-        text += &format!("\n{worn} replayed {} times already: left out (--max-rounds)", replay.max_rounds);
-    }
-    if plan.unknown > 0 {
-        let unknown = counted(plan.unknown, "record");
-        text += &format!("\n{unknown} without a word of where it comes from: left out (--to names a topic)");
-    }
-    print(&text)
 }

@@ -4,8 +4,9 @@ use anyhow::Result;
 use clap::Args;
 use mainstem_flow::letter;
 
+use super::filter::Filter;
 use super::letters::{Chosen, Letter, read};
-use crate::output::{print, print_json, table};
+use crate::output::{print, print_json, print_line, shown, table};
 use crate::target::Target;
 
 /// What `dead-letters show` takes.
@@ -13,6 +14,8 @@ use crate::target::Target;
 pub(crate) struct Show {
     #[command(flatten)]
     chosen: Chosen,
+    #[command(flatten)]
+    filter: Filter,
     /// At most so many letters.
     #[arg(long, short = 'n', default_value_t = 100, value_name = "N")]
     max: usize,
@@ -29,7 +32,7 @@ pub(crate) async fn run(show: &Show) -> Result<()> {
     let mut letters = Vec::new();
     if show.max > 0 {
         let keep = |letter: Letter| {
-            if letter.noted().is_none() {
+            if letter.noted().is_none() && show.filter.passes(&letter) {
                 letters.push(letter);
             }
             Ok(letters.len() < show.max)
@@ -40,7 +43,7 @@ pub(crate) async fn run(show: &Show) -> Result<()> {
         return print_json(&letters.iter().map(Letter::to_json).collect());
     }
     match &letters[..] {
-        [] => print(&format!("{} has no letters", show.chosen.topic)),
+        [] => print_line(&format!("{} has no letters", show.chosen.topic)),
         // One that was asked for is shown whole.
         [one] if show.chosen.offset.is_some() => print(&whole(one)),
         all => {
@@ -64,20 +67,27 @@ fn row(letter: &Letter) -> Vec<String> {
 }
 
 fn whole(letter: &Letter) -> String {
-    let text = |name| letter.text(name).unwrap_or("-");
-    let shown = |bytes: Option<&[u8]>| {
-        bytes.map_or("null".into(), |bytes| String::from_utf8_lossy(bytes).into_owned())
+    let text = |name| shown(letter.text(name).unwrap_or("-"));
+    let bytes = |bytes: Option<&[u8]>| {
+        bytes.map_or("null".into(), |bytes| shown(&String::from_utf8_lossy(bytes)).into_owned())
     };
+    let left_out = match letter.text(letter::LEFT_OUT) {
+        Some(parts) => format!("left out    {}\n", shown(parts)),
+        None => String::new(),
+    };
+    // A cause has several lines, none of which is to be taken for one of those above.
+    let cause = letter.text(letter::CAUSE).or(letter.text(letter::MESSAGE)).unwrap_or("-");
+    let cause: Vec<_> = cause.lines().map(|line| format!("  {}", shown(line))).collect();
     format!(
-        "source      {}\ngroup       {}\nstage       {}\nclass       {}\ndeliveries  {}\nreplayed    {}\nkey         {}\nvalue       {}\n\n{}",
-        letter.shown_source(),
+        "source      {}\ngroup       {}\nstage       {}\nclass       {}\ndeliveries  {}\nreplayed    {}\nkey         {}\nvalue       {}\n{left_out}\n{}",
+        shown(&letter.shown_source()),
         text(letter::GROUP),
         text(letter::STAGE),
         text(letter::CLASS),
         text(letter::DELIVERY_COUNT),
-        letter.text(letter::ROUNDS).unwrap_or("0"),
-        shown(letter.record.key.as_deref()),
-        shown(letter.record.value.as_deref()),
-        letter.text(letter::CAUSE).unwrap_or(text(letter::MESSAGE)),
+        shown(letter.text(letter::ROUNDS).unwrap_or("0")),
+        bytes(letter.record.key.as_deref()),
+        bytes(letter.record.value.as_deref()),
+        cause.join("\n"),
     )
 }

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::Args;
-use mainstem_direct::{JournalOptions, Publisher};
+use mainstem_direct::{DirectError, JournalOptions, Publisher};
 
-use crate::output::print;
+use crate::output::print_line;
 
 /// What `direct serve` takes.
 #[derive(Debug, Args)]
@@ -37,6 +37,17 @@ fn stream(text: &str) -> Result<(String, PathBuf), String> {
     Ok((name.to_owned(), directory.into()))
 }
 
+/// The same error with the flags of this command for the calls of the library.
+fn by_flags(error: DirectError) -> anyhow::Error {
+    match error {
+        DirectError::Exposed { address } => anyhow!(
+            "{address} can be reached from elsewhere; give the publisher a certificate (--cert and --key), or say that it is to be \
+             open to all (--insecure)"
+        ),
+        other => other.into(),
+    }
+}
+
 /// Serves until SIGTERM or SIGINT.
 pub(super) async fn run(serve: &Serve) -> Result<()> {
     // What is refused, and why, is in the log alone.
@@ -57,8 +68,8 @@ pub(super) async fn run(serve: &Serve) -> Result<()> {
         publisher = publisher.insecure();
     }
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    let serving = publisher.start(&serve.address).await?;
-    print(&format!("streams are served at {}", serving.address()))?;
+    let serving = publisher.start(&serve.address).await.map_err(by_flags)?;
+    print_line(&format!("streams are served at {}", serving.address()))?;
     tokio::select! {
         _ = terminate.recv() => {}
         interrupted = tokio::signal::ctrl_c() => interrupted?,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::topic_partitions::{TopicPartitions, resolve};
 use crate::execution::{Execution, Plan};
 use crate::failure::advised;
-use crate::output::{counted, print, print_json, table};
+use crate::output::{counted, print, print_json, shown, table};
 use crate::target::Target;
 
 /// What `group delete-offsets` takes.
@@ -52,7 +52,7 @@ async fn plan(admin: &Admin, group: &str, partitions: &BTreeSet<TopicPartition>)
     };
     let one = |key: &TopicPartition| json!({"topic": &*key.topic, "partition": key.partition, "offset": offset(key)});
     let rows = table(&["TOPIC", ">PARTITION", ">OFFSET"], partitions.iter().map(row).collect());
-    let text = format!("these offsets of group {group} would be deleted:\n\n{rows}");
+    let text = format!("these offsets of group {} would be deleted:\n\n{rows}", shown(group));
     let offsets: Value = partitions.iter().map(one).collect();
     Ok(Plan { text, json: json!({"group": group, "offsets": offsets}) })
 }
@@ -83,5 +83,5 @@ fn report(group: &str, partitions: &BTreeSet<TopicPartition>, json: bool) -> Res
     let row = |key: &TopicPartition| vec![key.topic.to_string(), key.partition.to_string()];
     let rows = table(&["TOPIC", ">PARTITION"], partitions.iter().map(row).collect());
     let count = counted(partitions.len() as u64, "partition");
-    print(&format!("group {group} has no offset any more in {count}\n\n{rows}"))
+    print(&format!("group {} has no offset any more in {count}\n\n{rows}", shown(group)))
 }

@@ -8,7 +8,7 @@ use mainstem_client::{Admin, GroupDescription, GroupMember, Position, TopicParti
 use serde_json::{Value, json};
 
 use crate::offsets::{self, Offsets};
-use crate::output::{counted, joined, print, print_json, table};
+use crate::output::{counted, joined, print, print_json, shown, table};
 use crate::target::Target;
 use crate::topic;
 
@@ -138,12 +138,13 @@ fn by_topic(member: &GroupMember) -> BTreeMap<&str, Vec<i32>> {
 fn to_text(coordinator: i32, group: &GroupDescription, places: &[Place]) -> String {
     let assignor = match group.assignor.as_str() {
         "" => String::new(),
-        assignor => format!(", assignor {assignor}"),
+        assignor => format!(", assignor {}", shown(assignor)),
     };
     let members = counted(group.members.len() as u64, "member");
     let mut parts = vec![format!(
         "group {}, state {}{assignor}, coordinator node {coordinator}, {members}",
-        group.group_id, group.state
+        shown(&group.group_id),
+        shown(&group.state)
     )];
     if !group.members.is_empty() {
         parts.push(table(

@@ -15,7 +15,7 @@ use super::topic_partitions::{TopicPartitions, resolve};
 use crate::execution::Execution;
 use crate::failure::advised;
 use crate::offsets::Offsets;
-use crate::output::{counted, print, print_json, table};
+use crate::output::{counted, print, print_json, shown, table};
 use crate::target::Target;
 use crate::{duration, timestamp};
 use plan::{Planned, To};
@@ -69,7 +69,7 @@ struct Place {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     shift_by: Option<i64>,
     /// The first record at or after a time such as 2026-11-21T22:00:00Z; UTC unless it says otherwise.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = timestamp::argument)]
     to_datetime: Option<i64>,
     /// The first record of the last hour for PT1H, of the last day and a half for P1DT12H.
     #[arg(long, value_name = "DURATION", value_parser = span)]
@@ -77,11 +77,6 @@ struct Place {
     /// The offsets that a file names: a line TOPIC,PARTITION,OFFSET each.
     #[arg(long, value_name = "FILE")]
     from_file: Option<PathBuf>,
-}
-
-fn time(text: &str) -> Result<i64, String> {
-    timestamp::parse(text)
-        .ok_or_else(|| "expected a time such as 2026-11-21T22:00:00Z or 2026-11-21".to_owned())
 }
 
 fn span(text: &str) -> Result<i64, String> {
@@ -183,9 +178,12 @@ fn to_json(reset: &Reset, planned: &[Planned]) -> Value {
 fn to_text(reset: &Reset, planned: &[Planned]) -> String {
     let count = counted(planned.len() as u64, "partition");
     let said = match reset.execution.execute {
-        true => format!("reset group {} in {count}", reset.group),
+        true => format!("reset group {} in {count}", shown(&reset.group)),
         false => {
-            format!("nothing was changed: --execute sets these offsets of group {} in {count}", reset.group)
+            format!(
+                "nothing was changed: --execute sets these offsets of group {} in {count}",
+                shown(&reset.group)
+            )
         }
     };
     format!("{}\n\n{said}", as_table(planned))

@@ -10,7 +10,7 @@ use mainstem_records::{Batch, Compression, Record, Scratch, TimestampType};
 use serde_json::{Value, json};
 
 use crate::disk::{FileKind, IndexEntry, IndexKind, SegmentFile, Step, Walk, find_partitions, index_entries};
-use crate::output::written;
+use crate::output::{shown, shown_json, written};
 use crate::record_json::to_json;
 use crate::secrets::shown_value;
 use crate::timestamp;
@@ -192,6 +192,7 @@ impl Dumper {
     }
 
     fn line(&mut self, line: &str) -> Result<()> {
+        let line = if self.json { shown_json(line) } else { shown(line) };
         writeln!(self.out, "{line}").map_err(written)
     }
 }

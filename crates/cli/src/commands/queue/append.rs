@@ -11,7 +11,7 @@ use mainstem_queue::{Appender, Header, Options};
 use serde_json::json;
 
 use crate::commands::produce::{HeaderArgument, LineFormat};
-use crate::output::{counted, print, print_json};
+use crate::output::{counted, print_json, print_line};
 
 /// Lines that are there already become one batch, up to so many bytes.
 const BATCH_BYTES: usize = 32 << 10;
@@ -67,7 +67,7 @@ pub(crate) fn run(append: &Append) -> Result<()> {
         false => {
             let place = first.map(|first| format!(", from offset {first} on")).unwrap_or_default();
             let synced = synced.map(|end| format!("; on the disk up to offset {end}")).unwrap_or_default();
-            print(&format!("appended {}{place}{synced}", counted(count, "message")))
+            print_line(&format!("appended {}{place}{synced}", counted(count, "message")))
         }
     }
 }

@@ -8,7 +8,7 @@ use clap::Args;
 use mainstem_records::{Batch, Scratch};
 use serde_json::json;
 
-use crate::output::written;
+use crate::output::{json_line, written};
 use crate::record_json::to_json;
 use crate::timestamp;
 
@@ -69,7 +69,7 @@ fn print_batch(
         for record in records.map_err(|error| damaged(error.to_string()))? {
             let record = to_json(None, None, &record.map_err(|error| damaged(error.to_string()))?);
             let indent = if dump.json { "" } else { "  " };
-            writeln!(out, "{indent}{record}").map_err(written)?;
+            writeln!(out, "{indent}{}", json_line(&record)).map_err(written)?;
         }
     }
     Ok(())

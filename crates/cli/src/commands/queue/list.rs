@@ -7,7 +7,7 @@ use clap::Args;
 use mainstem_queue::TailerInfo;
 use serde_json::json;
 
-use crate::output::{bytes, print, print_json, table};
+use crate::output::{bytes, print, print_json, print_line, table};
 use crate::timestamp;
 
 /// What `queue list` takes.
@@ -41,7 +41,7 @@ pub(crate) fn run(list: &List) -> Result<()> {
         return print_json(&json!({"directory": list.dir.display().to_string(), "start": ends.start,
             "synced": ends.synced, "next": ends.next, "segments": segments, "tailers": tailers}));
     }
-    print(&format!(
+    print_line(&format!(
         "{}: offsets {} to {}, synced up to {}",
         list.dir.display(),
         ends.start,

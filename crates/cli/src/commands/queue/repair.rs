@@ -8,7 +8,7 @@ use mainstem_queue::{Options, Repaired};
 use serde_json::{Value, json};
 
 use crate::execution::{Execution, Plan};
-use crate::output::{counted, print, print_json};
+use crate::output::{counted, print_json, print_line};
 
 /// What `queue repair` takes.
 #[derive(Debug, Args)]
@@ -39,7 +39,7 @@ pub(crate) async fn run(repair: &Repair) -> Result<()> {
         return print_json(&to_json(&repaired));
     }
     let control = if repaired.control_rebuilt { "; the control file was made again" } else { "" };
-    print(&format!("the queue goes on at offset {}; {}{control}", repaired.next_offset, lost(&repaired)))
+    print_line(&format!("the queue goes on at offset {}; {}{control}", repaired.next_offset, lost(&repaired)))
 }
 
 async fn plan(repair: &Repair) -> Result<Plan> {

@@ -7,7 +7,7 @@ use clap::Args;
 use mainstem_queue::Directory;
 use serde_json::json;
 
-use crate::output::{counted, print, print_json};
+use crate::output::{counted, print, print_json, print_line};
 
 /// What `queue verify` takes.
 #[derive(Debug, Args)]
@@ -36,7 +36,7 @@ pub(crate) fn run(verify: &Verify) -> Result<()> {
                 print(fault)?;
             }
             let segments = counted(found.segments.len() as u64, "segment");
-            print(&format!("{segments}, {}, up to offset {next}", counted(batches, "batch")))?;
+            print_line(&format!("{segments}, {}, up to offset {next}", counted(batches, "batch")))?;
         }
     }
     let remedy = match Directory::inspect(&verify.dir).log_directory() {

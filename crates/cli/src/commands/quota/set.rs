@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::entity::{EntityOptions, Shown};
-use crate::output::{joined, print, print_json};
+use crate::output::{joined, print_json, print_line};
 use crate::target::Target;
 
 /// What `quota set` takes.
@@ -59,7 +59,7 @@ pub(crate) async fn run(set: &Set) -> Result<()> {
     if !set.delete.is_empty() {
         changes.push(format!("no {}", joined(&set.delete)));
     }
-    print(&format!("changed the quotas of {}: {}", Shown(&entity), changes.join("; ")))
+    print_line(&format!("changed the quotas of {}: {}", Shown(&entity), changes.join("; ")))
 }
 
 #[cfg(test)]

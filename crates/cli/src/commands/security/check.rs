@@ -18,7 +18,7 @@ use mainstem_wire::messages::sasl_handshake_response::SaslHandshakeResponse;
 use mainstem_wire::{ApiKey, Decoder, ErrorCode, Message, frame};
 use serde_json::{Value, json};
 
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, shown};
 use crate::{target, timestamp};
 
 /// A listener that says nothing for so long is given up.
@@ -278,9 +278,9 @@ fn as_text(address: &str, tls: Option<&Tls>, logins: &Logins) -> String {
             for (certificate, fingerprint) in &tls.chain {
                 let left = days_left(certificate);
                 let urgent = if left < DAYS_LEFT_MIN { "  <- renew it" } else { "" };
-                let _ = writeln!(text, "certificate  {}", certificate.subject);
-                let _ = writeln!(text, "  issuer     {}", certificate.issuer);
-                let _ = writeln!(text, "  hosts      {}", hosts(certificate).join(", "));
+                let _ = writeln!(text, "certificate  {}", shown(&certificate.subject));
+                let _ = writeln!(text, "  issuer     {}", shown(&certificate.issuer));
+                let _ = writeln!(text, "  hosts      {}", shown(&hosts(certificate).join(", ")));
                 let _ = writeln!(text, "  until      {} ({left} days){urgent}", day(certificate.not_after));
                 let _ = writeln!(text, "  fingerprint {fingerprint}");
             }
@@ -293,10 +293,12 @@ fn as_text(address: &str, tls: Option<&Tls>, logins: &Logins) -> String {
         }
     }
     let _ = match logins {
-        Logins::Sasl(mechanisms) => write!(text, "mechanisms   {}", mechanisms.join(", ")),
+        Logins::Sasl(mechanisms) => write!(text, "mechanisms   {}", shown(&mechanisms.join(", "))),
         Logins::None if tls.is_some() => write!(text, "mechanisms   none: a certificate, or nothing"),
         Logins::None => write!(text, "mechanisms   none: clients prove nothing"),
-        Logins::Certificate(why) => write!(text, "mechanisms   not told without a certificate: {why}"),
+        Logins::Certificate(why) => {
+            write!(text, "mechanisms   not told without a certificate: {}", shown(why))
+        }
     };
     text
 }

@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::configs::{self, Resource, Setting};
-use crate::output::{counted, joined, print, print_json};
+use crate::output::{counted, joined, print_json, print_line};
 use crate::target::Target;
 use crate::topic;
 
@@ -66,5 +66,5 @@ fn report(alter: &Alter) -> Result<()> {
     if !alter.delete_config.is_empty() {
         changes.push(format!("back to the default: {}", joined(&alter.delete_config)));
     }
-    print(&format!("altered topic {}: {}", alter.topic, changes.join("; ")))
+    print_line(&format!("altered topic {}: {}", alter.topic, changes.join("; ")))
 }

@@ -6,7 +6,7 @@ use mainstem_client::{CreatedTopic, ErrorCode, NewTopic};
 use serde_json::json;
 
 use crate::configs::Setting;
-use crate::output::{counted, print, print_json};
+use crate::output::{counted, print_json, print_line};
 use crate::target::Target;
 
 /// What `topic create` takes.
@@ -67,8 +67,8 @@ fn report(create: &Create, created: &CreatedTopic) -> Result<()> {
         .map(|count| format!("{} each", counted(count.unsigned_abs().into(), "replica")));
     let counts: Vec<String> = partitions.into_iter().chain(replicas).collect();
     match counts.is_empty() {
-        true => print(&format!("created topic {}", create.topic)),
-        false => print(&format!("created topic {} with {}", create.topic, counts.join(", "))),
+        true => print_line(&format!("created topic {}", create.topic)),
+        false => print_line(&format!("created topic {} with {}", create.topic, counts.join(", "))),
     }
 }
 
@@ -77,6 +77,6 @@ fn exists(create: &Create) -> Option<Result<()>> {
     match (create.if_not_exists, create.json) {
         (false, _) => None,
         (true, true) => Some(print_json(&json!({"topic": create.topic, "created": false}))),
-        (true, false) => Some(print(&format!("topic {} exists already", create.topic))),
+        (true, false) => Some(print_line(&format!("topic {} exists already", create.topic))),
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::configs::{self, Resource};
 use crate::offsets;
-use crate::output::{bytes, joined, print, print_json, table};
+use crate::output::{bytes, joined, print, print_json, shown, table};
 use crate::target::Target;
 use crate::topic;
 
@@ -121,14 +121,14 @@ impl Description {
 
     fn to_text(&self) -> String {
         let topic = &self.topic;
-        let mut lines = vec![format!("topic {}, id {}", topic.name, topic.id)];
+        let mut lines = vec![format!("topic {}, id {}", shown(&topic.name), topic.id)];
         let resource = Resource::topic(&topic.name);
         for config in &self.configs {
             let source = match resource.owns(config) {
                 true => String::new(),
                 false => format!("  ({})", config.source.name()),
             };
-            lines.push(format!("  {}={}{source}", config.name, configs::shown(config)));
+            lines.push(format!("  {}={}{source}", shown(&config.name), shown(configs::shown(config))));
         }
         let columns = [">PARTITION", ">LEADER", "REPLICAS", "IN SYNC", ">EARLIEST", ">LATEST", ">SIZE"];
         lines.push(table(&columns, self.partitions.iter().map(PartitionLine::to_row).collect()));

@@ -53,6 +53,11 @@ impl Run {
     }
 }
 
+/// Runs the binary with arguments that may have anything in them.
+pub(crate) fn run_words(bootstrap: &str, words: &[&str]) -> Run {
+    mainstem(bootstrap, "").args(words).output().expect("the binary runs").into()
+}
+
 /// Runs the binary to its end.
 pub(crate) fn run(bootstrap: &str, arguments: &str) -> Run {
     mainstem(bootstrap, arguments).output().expect("the binary runs").into()

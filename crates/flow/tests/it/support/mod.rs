@@ -94,6 +94,14 @@ impl World {
         self.was_killed = true;
     }
 
+    /// Stops the broker of this process in order.
+    pub(crate) fn stop(&mut self) {
+        match &mut self.broker {
+            Broker::Mainstem(broker) => broker.stop(),
+            _ => panic!("a broker that is a process of its own is only restarted"),
+        }
+    }
+
     pub(crate) fn address(&self) -> &str {
         &self.address
     }

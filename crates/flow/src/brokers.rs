@@ -1,0 +1,77 @@
+//! Brokers that do not answer: somebody is told within seconds, in the log and by `/ready`. What reads, writes and commits tries
+//! again by itself and in silence.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mainstem_client::{Admin, ClientConfig, Error};
+use tokio::time::Instant;
+
+use crate::status::{Away, Status};
+
+/// How often brokers are asked.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+/// How long one attempt to connect, or one request, may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+/// How long no broker has answered when that is said: longer than one of several takes that hangs.
+const SAID_AFTER: Duration = Duration::from_secs(5);
+/// How often it is said again.
+const SAID_EVERY: Duration = Duration::from_secs(60);
+
+/// Asks the brokers of an application whether they are there, until this is dropped. After `unready_after` without an answer it is not
+/// ready.
+pub(crate) async fn look_after(client: ClientConfig, unready_after: Duration, status: Arc<Status>) {
+    let named = client.bootstrap.join(", ");
+    let admin = Admin::new(asking(client));
+    let (mut answered, mut said): (Instant, Option<Instant>) = (Instant::now(), None);
+    loop {
+        match admin.nodes().await {
+            Err(error) if error.is_retriable() => {
+                let away = answered.elapsed();
+                let reason = words(&error);
+                status.brokers_away(Some(Away::new(away, unready_after, &named, &reason)));
+                if away >= SAID_AFTER && said.is_none_or(|said| said.elapsed() >= SAID_EVERY) {
+                    said = Some(Instant::now());
+                    tracing::warn!(
+                        "no broker has answered at {named} for {} s: {reason}; messages wait, positions are not committed, and it is \
+                         tried again until one answers",
+                        away.as_secs()
+                    );
+                }
+            }
+            // One that refuses is there; the driver ends if that is for good.
+            _ => {
+                status.brokers_away(None);
+                if said.take().is_some() {
+                    let away = answered.elapsed().as_secs();
+                    tracing::info!("brokers answer again at {named}, after {away} s");
+                }
+                answered = Instant::now();
+            }
+        }
+        tokio::time::sleep(ASK_EVERY).await;
+    }
+}
+
+/// The settings of a client that asks once, and does not wait for long.
+fn asking(client: ClientConfig) -> ClientConfig {
+    // All attempts of one question: each broker that is named has its turn.
+    let question = ANSWER_WITHIN * (client.bootstrap.len() as u32 + 1);
+    ClientConfig {
+        connect_timeout: client.connect_timeout.min(ANSWER_WITHIN),
+        request_timeout: client.request_timeout.min(ANSWER_WITHIN),
+        operation_timeout: question,
+        // Beyond the limit of the operation: the next question is the next attempt.
+        retry_backoff: 2 * question,
+        retry_backoff_max: 2 * question,
+        ..client
+    }
+}
+
+/// The reason of an attempt, without the limit that it had.
+fn words(error: &Error) -> String {
+    match error {
+        Error::TimedOut { last: Some(last), .. } => words(last),
+        other => other.to_string(),
+    }
+}
