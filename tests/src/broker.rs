@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use tempfile::TempDir;
 
-use crate::client::Client;
+use crate::client::{Client, Reachable};
 use crate::wait::{PATIENCE, eventually};
 
 /// Lines of the log that a failure shows.
@@ -33,6 +33,7 @@ pub struct Setup {
     descriptors: Option<(u64, u64)>,
     log_dirs: usize,
     data_dir: Option<PathBuf>,
+    environment: Vec<(&'static str, PathBuf)>,
 }
 
 impl Setup {
@@ -45,6 +46,7 @@ impl Setup {
             descriptors: None,
             log_dirs: 1,
             data_dir: None,
+            environment: Vec::new(),
         }
     }
 
@@ -63,6 +65,12 @@ impl Setup {
     /// With its one log directory in a place of the test's.
     pub fn data_dir(mut self, path: PathBuf) -> Setup {
         self.data_dir = Some(path);
+        self
+    }
+
+    /// With variables in the environment of its processes.
+    pub fn environment(mut self, variables: Vec<(&'static str, PathBuf)>) -> Setup {
+        self.environment = variables;
         self
     }
 
@@ -85,6 +93,7 @@ impl Setup {
             descriptors: self.descriptors,
             log_dirs: self.log_dirs,
             data_dir: self.data_dir,
+            environment: self.environment,
             running: None,
         };
         broker.start_again();
@@ -109,6 +118,7 @@ pub struct Broker {
     descriptors: Option<(u64, u64)>,
     log_dirs: usize,
     data_dir: Option<PathBuf>,
+    environment: Vec<(&'static str, PathBuf)>,
     running: Option<Running>,
 }
 
@@ -132,10 +142,11 @@ impl Broker {
         }
     }
 
-    /// Tries to start another process of this broker, which is expected to end by itself: its exit status, how long
-    /// it took, and what it said on stderr.
-    pub fn start_another(&self, listen: &str, data_dir: &Path) -> (ExitStatus, Duration, String) {
-        let begin = Instant::now();
+    /// Tries to start another process of this broker, which is expected to end by itself: its exit status, and what it said on stderr.
+    ///
+    /// # Panics
+    /// When it gets ready, or does neither in time: it may not try again for ever.
+    pub fn start_another(&self, listen: &str, data_dir: &Path) -> (ExitStatus, String) {
         let mut process = self.spawn(listen, data_dir, "another.log");
         let status = match wait_until_ready(&mut process) {
             Started::Ended(status) => status,
@@ -145,10 +156,10 @@ impl Broker {
             }
         };
         let said = fs::read_to_string(self.home().join("another.log")).expect("the log can be read");
-        (status, begin.elapsed(), said)
+        (status, said)
     }
 
-    /// Starts it and kills it at once, in the middle of whatever a start does first.
+    /// Starts it and kills it after a time, in the middle of whatever a start does first.
     pub fn start_and_kill(&mut self, after: Duration) {
         assert!(self.running.is_none(), "the broker runs already");
         let mut process = self.spawn("127.0.0.1:0", &self.data_dir(), "broker.log");
@@ -172,6 +183,7 @@ impl Broker {
         for (key, value) in &self.settings {
             command.arg("--set").arg(format!("{key}={value}"));
         }
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log.expect("the log can be written"));
         command.spawn().expect("the binary can be started")
     }
@@ -265,11 +277,32 @@ impl Broker {
         fs::read_dir(format!("/proc/{}/fd", self.process_id())).expect("it runs").count()
     }
 
-    /// Processor time that it has used, in ticks of the system (100 a second).
-    pub fn ticks(&self) -> u64 {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process_id())).expect("it runs");
-        let fields = stat.rsplit(')').next().expect("the name is in parentheses").split_whitespace();
-        fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
+    /// Processor time that all its threads have used.
+    pub fn cpu_time(&self) -> Duration {
+        let of_thread = |file: &str| file.split(' ').next().and_then(|time| time.parse::<u64>().ok());
+        Duration::from_nanos(self.of_threads("schedstat", of_thread))
+    }
+
+    /// How often its threads have gone to sleep: a count, which does not depend on how busy the machine is.
+    pub fn sleeps(&self) -> u64 {
+        self.of_threads("status", sleeps)
+    }
+
+    /// The same of its threads of one name.
+    pub fn sleeps_of(&self, name: &str) -> u64 {
+        let is_it =
+            |file: &str| file.lines().any(|line| line.strip_prefix("Name:").map(str::trim) == Some(name));
+        self.of_threads("status", |file| sleeps(file).filter(|_| is_it(file)))
+    }
+
+    /// The sum of what a file of `/proc` tells of each thread.
+    fn of_threads(&self, file: &str, value: impl Fn(&str) -> Option<u64>) -> u64 {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.process_id())).expect("it runs");
+        // One that ends meanwhile counts as none.
+        let of_thread = |task: std::io::Result<fs::DirEntry>| {
+            value(&fs::read_to_string(task.ok()?.path().join(file)).ok()?)
+        };
+        tasks.filter_map(of_thread).sum()
     }
 
     fn home(&self) -> &Path {
@@ -298,6 +331,14 @@ impl Broker {
         let id = i32::try_from(self.process_id()).expect("process ids are positive");
         let id = Pid::from_raw(id).expect("a child has an id");
         kill_process(id, Signal::TERM).expect("an own child can be signalled");
+    }
+
+    /// Whether a SIGTERM waits for the broker to take it.
+    pub fn is_asked_to_stop(&self) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process_id())).expect("it runs");
+        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).expect("Linux tells it");
+        let pending = u64::from_str_radix(pending.trim(), 16).expect("a mask of signals");
+        pending & 1 << (Signal::TERM.as_raw() - 1) != 0
     }
 
     /// Waits for the end after [`Broker::ask_to_stop`].
@@ -349,6 +390,12 @@ pub(crate) fn get(address: &str, path: &str) -> String {
     })
 }
 
+impl Reachable for Broker {
+    fn connect(&self) -> Client {
+        Broker::connect(self)
+    }
+}
+
 impl Drop for Broker {
     fn drop(&mut self) {
         if let Some(running) = &mut self.running {
@@ -362,6 +409,16 @@ impl Drop for Broker {
         }
         assert!(std::thread::panicking() || !panicked, "the broker panicked");
     }
+}
+
+/// The share of a core that a broker uses while nobody asks it anything, over so long: a figure of a quiet machine, and no verdict.
+pub fn share_of_a_core(broker: &Broker, time: Duration) -> f64 {
+    /// What a broker does once, when it has started, is over by then on a quiet machine.
+    const SETTLED_AFTER: Duration = Duration::from_secs(2);
+    std::thread::sleep(SETTLED_AFTER);
+    let (before, begin) = (broker.cpu_time(), Instant::now());
+    std::thread::sleep(time);
+    broker.cpu_time().saturating_sub(before).div_duration_f64(begin.elapsed())
 }
 
 /// Kills a process that was started here.
@@ -419,4 +476,10 @@ pub fn binary() -> PathBuf {
         binary.display()
     );
     binary
+}
+
+/// How often a thread has gone to sleep, by its `status` in `/proc`.
+fn sleeps(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.and_then(|count| count.trim().parse().ok())
 }

@@ -30,6 +30,12 @@ pub struct Client {
     frame: Vec<u8>,
 }
 
+/// A broker that takes connections, wherever it runs.
+pub trait Reachable {
+    /// A new connection.
+    fn connect(&self) -> Client;
+}
+
 impl Client {
     /// Connects.
     ///
@@ -42,6 +48,14 @@ impl Client {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         Ok(Client { stream, client_id: "test".to_owned(), correlation_id: 0, frame: Vec::new() })
+    }
+
+    /// Looks whether something of an answer has arrived.
+    pub fn has_answer(&self) -> bool {
+        self.stream.set_nonblocking(true).expect("sockets can be made so");
+        let looked = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).expect("and back");
+        looked.is_ok()
     }
 
     /// With another client id in its headers.

@@ -9,6 +9,7 @@ pub mod hostile;
 pub mod kafka;
 pub mod kafka_node;
 pub mod log_dirs;
+pub mod machine;
 pub mod small_disk;
 pub mod tree;
 pub mod wait;

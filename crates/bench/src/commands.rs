@@ -1,5 +1,6 @@
 //! The commands of `mainstem-bench`, one file each.
 
+pub(crate) mod bounds;
 pub(crate) mod direct;
 pub(crate) mod handlers;
 pub(crate) mod list;

@@ -7,6 +7,7 @@
 //! It shares no code with the broker: its few requests are encoded and decoded by its own modules, on blocking sockets.
 
 mod batch;
+mod bounds;
 mod broker;
 mod bytes;
 mod cases;
@@ -41,6 +42,7 @@ mod streams;
 mod summary;
 mod workload;
 
+pub use bounds::{Bound, BoundsOrder, run_bounds};
 pub use broker::System;
 pub use cases::Extent;
 pub use embedded::side::{SideOptions, run_side};

@@ -5,7 +5,7 @@ mod commands;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use commands::{direct, handlers, list, probe, profile, report, run, side};
+use commands::{bounds, direct, handlers, list, probe, profile, report, run, side};
 
 /// Measures Mainstem and its peers side by side.
 #[derive(Debug, Parser)]
@@ -25,6 +25,8 @@ enum Command {
     Handlers(handlers::Handlers),
     /// Stream events between services without a broker, and beside Akka Projection gRPC.
     Direct(direct::Direct),
+    /// Measure what tests print of latency and CPU time, and compare with what is recorded.
+    Bounds(bounds::Bounds),
     /// Make the summary and the plots of a folder of runs anew.
     Report(report::Report),
     /// Run one load under strace or perf, and count per message.
@@ -45,6 +47,7 @@ impl Command {
             Command::Run(run) => run.json,
             Command::Handlers(handlers) => handlers.json,
             Command::Direct(direct) => direct.json,
+            Command::Bounds(bounds) => bounds.json,
             Command::Report(report) => report.json,
             Command::Profile(profile) => profile.json,
             Command::Probe(_) | Command::Side(_) => false,
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Command::Run(run) => run::run(run),
         Command::Handlers(handlers) => handlers::run(handlers),
         Command::Direct(direct) => direct::run(direct),
+        Command::Bounds(bounds) => bounds::run(bounds),
         Command::Report(report) => report::run(report),
         Command::Profile(profile) => profile::run(profile),
         Command::Probe(probe) => probe::run(probe),

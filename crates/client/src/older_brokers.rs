@@ -112,7 +112,7 @@ async fn of_groups(world: &World) -> Vec<Asked> {
 /// Takes part in a group, until there is an assignment.
 async fn joined(config: GroupConfig) -> Result<GroupConsumer, Error> {
     let mut member = GroupConsumer::new(config)?;
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while member.assignment().is_empty() {
         assert!(Instant::now() < deadline, "nothing is assigned");
         if let Ok(next) = tokio::time::timeout(Duration::from_millis(20), member.next()).await {

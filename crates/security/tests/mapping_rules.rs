@@ -5,7 +5,6 @@
 //! and compared in each run; `TEST_SEED` makes those of a run again, and `UPDATE_EXPECT=1` writes the file anew. Without
 //! them the test says that it is skipped; under `CI=true` it fails.
 #![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
-#![allow(clippy::print_stdout, reason = "the seed is for who repeats a run")]
 
 mod mapping_rules {
     pub(crate) mod generator;
@@ -14,7 +13,6 @@ mod mapping_rules {
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use mainstem_security::mapping::PrincipalMapping;
 
@@ -50,7 +48,7 @@ fn compare(pairs: &[Pair], kafkas: &[String], whence: &str) {
         named += usize::from(ours.starts_with('='));
     }
     let count = pairs.len();
-    println!("{whence}: {count} pairs, {named} names, {refused_here} refused here alone");
+    eprintln!("{whence}: {count} pairs, {named} names, {refused_here} refused here alone");
     assert!(named * 3 > count, "{whence}: of {count} pairs {named} have a name");
     assert!(refused_here * 5 < count, "{whence}: of {count} pairs {refused_here} are refused here alone");
 }
@@ -82,9 +80,7 @@ fn random_names_are_those_of_kafka() {
     if std::env::var("UPDATE_EXPECT").is_ok_and(|value| value == "1") {
         return write_file(&jars);
     }
-    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
-    let seed = std::env::var("TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(clock);
-    println!("TEST_SEED={seed}");
+    let seed = mainstem_testkit::seed();
     let pairs = Generator::new(seed).pairs(RANDOM);
     compare(&pairs, &ask_kafka(&jars, &pairs), &format!("TEST_SEED={seed}"));
 }

@@ -1,9 +1,13 @@
 //! Pieces that tests of several crates share.
 //!
-//! Architecture invariant: only tests and automation depend on this crate, and it depends on nothing of ours.
+//! Architecture invariant: only tests, automation and the benchmark depend on this crate, and it depends on nothing of ours.
 
 mod depth;
+mod figures;
 mod ports;
+mod seed;
 
 pub use depth::cases;
+pub use figures::figure;
 pub use ports::port;
+pub use seed::seed;

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
 
+use super::client::PATIENCE;
 use super::wait_until;
 use crate::broker::{Broker, Setup};
 
@@ -85,8 +85,9 @@ impl Victim {
 
     /// Waits until so many lines with `text` are logged, and sees that there are no more.
     pub fn expect_logged(&self, text: &str, count: usize) {
-        let limit = Duration::from_secs(10);
-        wait_until(&format!("{count} log lines with {text:?}"), limit, || self.logged(text).len() >= count);
+        wait_until(&format!("{count} log lines with {text:?}"), PATIENCE, || {
+            self.logged(text).len() >= count
+        });
         assert_eq!(self.logged(text).len(), count, "log lines with {text:?}: {:#?}", self.logged(text));
     }
 

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use mainstem_direct::{Address, Consumer, ConsumerConfig, ConsumerEvent, Done, JournalOptions, Publisher};
 use mainstem_queue::{Options, Queue, Start, Wait};
 use mainstem_records::{BatchOptions, ProducerFields};
-use mainstem_tests::broker::{Broker, Setup, binary};
+use mainstem_testkit::figure;
+use mainstem_tests::broker::{Setup, binary, share_of_a_core};
 use mainstem_tests::client::Client;
 use mainstem_tests::kafka::{
     EARLIEST, LATEST, batch, batch_with, bytes_of, fetch_request, fetch_topic, idempotent, produce_request,
@@ -34,6 +36,8 @@ use mainstem_wire::messages::produce_request::ProduceRequest;
 use rustix::process::{Pid, Signal, kill_process};
 
 const TOPIC: &str = "trades";
+/// Where the control file has the word of those who sleep (docs/format.md).
+const SLEEPERS: u64 = 4096 + 64;
 /// With a value, this program is a local process: see [`as_a_local_process`].
 const CHILD: &str = "MAINSTEM_ATTACHED_CHILD";
 
@@ -212,17 +216,12 @@ fn a_long_poll_wakes_when_a_local_process_appends() {
     let broker = place.setup("attached-poll").start();
     let mut client = broker.connect();
     client.fetch(TOPIC, 0, 0).unwrap();
-    let rounds = 300;
+    /// How often a broker looks at a queue that nobody wakes it for.
+    const LOOK: Duration = Duration::from_millis(100);
+    let rounds = 100;
     let (mut took, mut asked) = (Vec::new(), Vec::new());
     for offset in 0..rounds {
-        let wanted = FetchRequest {
-            max_wait_ms: 20_000,
-            min_bytes: 1,
-            ..fetch_request(vec![fetch_topic(TOPIC, 0, offset)])
-        };
-        client.send(&wanted, 12).unwrap();
-        // The poll is there, and waits.
-        thread::sleep(Duration::from_millis(2));
+        poll(&mut client, TOPIC, offset);
         let begun = Instant::now();
         queue.append(format!("message {offset}")).unwrap();
         let (_, response) = client.receive::<FetchRequest<'_>>(12).unwrap();
@@ -235,51 +234,32 @@ fn a_long_poll_wakes_when_a_local_process_appends() {
     }
     took.sort_unstable();
     asked.sort_unstable();
-    let (p50, p99) = (took[took.len() / 2], took[took.len() * 99 / 100]);
-    let answered = asked[asked.len() / 2];
-    println!(
-        "from a local append to the answer of a long poll: p50 {p50:?}, p99 {p99:?}; at once: {answered:?}"
-    );
-    // Without the wake-up it would be the time limit of the poll. An append, a wake-up and an answer take a few times what an
-    // answer alone does.
-    assert!(p50 < Duration::from_millis(20) + 20 * answered, "{p50:?}, {answered:?}");
-    let rest = share_at_rest(&broker, Duration::from_secs(2), 0.04);
-    assert!(rest <= 0.04, "{rest} of a core while idling");
+    // Without a wake-up the broker looks again after a tenth of a second, each time: a machine that is busy does not take as long a
+    // hundred times in a row.
+    assert!(took[0] < LOOK / 2, "{:?} at the best", took[0]);
+    // From a local append to the answer of the poll, as a multiple of what an answer alone takes.
+    figure("wake_up_p50", took[took.len() / 2].div_duration_f64(asked[asked.len() / 2]));
 }
 
-/// The share of a core that an idle broker uses: the least of a few times, as it may be about something that it does once. No more than
-/// one is waited for where it is no more than `enough`.
-fn share_at_rest(broker: &Broker, time: Duration, enough: f64) -> f64 {
-    let share = || {
-        let (before, begun) = (cpu_time(broker.process_id()), Instant::now());
-        thread::sleep(time);
-        cpu_time(broker.process_id()).saturating_sub(before).as_secs_f64() / begun.elapsed().as_secs_f64()
+/// A long poll from an offset on that the broker has read. It would wait for longer than the client does.
+fn poll(client: &mut Client, topic: &str, offset: i64) {
+    const AN_HOUR_MS: i32 = 3_600_000;
+    let wanted = FetchRequest {
+        max_wait_ms: AN_HOUR_MS,
+        min_bytes: 1,
+        ..fetch_request(vec![fetch_topic(topic, 0, offset)])
     };
-    let mut least = f64::MAX;
-    for _ in 0..5 {
-        least = least.min(share());
-        if least <= enough {
-            break;
-        }
-    }
-    least
-}
-
-/// CPU time of all threads of a process.
-fn cpu_time(process_id: u32) -> Duration {
-    let tasks = std::fs::read_dir(format!("/proc/{process_id}/task")).unwrap();
-    let of_thread = |task: std::io::Result<std::fs::DirEntry>| {
-        // One that ends meanwhile has used little.
-        let schedstat = std::fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap_or_default();
-        schedstat.split(' ').next().and_then(|time| time.parse::<u64>().ok()).unwrap_or_default()
-    };
-    Duration::from_nanos(tasks.map(of_thread).sum())
+    client.send(&wanted, 12).unwrap();
+    eventually("the poll is there", || client.is_read().then_some(()));
 }
 
 #[test]
 fn one_thread_waits_for_many_queues_takes_no_time_for_it_and_misses_no_append() {
-    /// One that looked at the queues again and again would use more, on a slow machine the more so.
-    const USED_MAX: f64 = 0.008;
+    /// How often threads of an idle broker go to sleep in a second: ten times for all queues, and a few times for what it does by itself.
+    /// A thread for each queue would do it eighty times.
+    const SLEEPS_MAX: f64 = 30.0;
+    /// What is done once after the start.
+    const SLEEPS_ONCE: f64 = 60.0;
     let place = Place::new();
     let name = |number: usize| format!("{TOPIC}-{number}");
     let dir = |number: usize| place.dir.path().join(name(number));
@@ -288,44 +268,53 @@ fn one_thread_waits_for_many_queues_takes_no_time_for_it_and_misses_no_append() 
     let broker = Setup::new("attached-many").set("mainstem.attach", attach.join(",")).start();
     let mut client = broker.connect();
     let topic = name(5);
-    let poll = |client: &mut Client, offset: i64| {
-        let wanted = FetchRequest {
-            max_wait_ms: 20_000,
-            min_bytes: 1,
-            ..fetch_request(vec![fetch_topic(&topic, 0, offset)])
-        };
-        client.send(&wanted, 12).unwrap();
-    };
-    let answered_within = |client: &mut Client, begun: Instant| {
+    let answered = |client: &mut Client| {
         let (_, response) = client.receive::<FetchRequest<'_>>(12).unwrap();
-        let records = records_in(bytes_of(&response.responses[0].partitions[0].records)).len();
-        (records, begun.elapsed() < Duration::from_secs(10))
+        records_in(bytes_of(&response.responses[0].partitions[0].records)).len()
     };
     client.fetch(&topic, 0, 0).unwrap();
-    poll(&mut client, 0);
-    thread::sleep(Duration::from_millis(500));
-    let used = share_at_rest(&broker, Duration::from_secs(3), USED_MAX);
-    println!(
-        "an idle broker with eight queues and a poll of one of them uses {:.3} % of a core",
-        100.0 * used
-    );
-    assert!(used <= USED_MAX, "{used}");
+    poll(&mut client, &topic, 0);
+    let (before, of_watcher, begun) = (broker.sleeps(), broker.sleeps_of("attached"), Instant::now());
+    // The time in which it is watched: the longer it takes, the more it may do.
+    thread::sleep(Duration::from_secs(5));
+    // Threads may have ended meanwhile.
+    let sleeps = broker.sleeps().saturating_sub(before) as f64;
+    assert!(broker.sleeps_of("attached") > of_watcher, "the thread that watches the queues does not sleep");
+    let permitted = SLEEPS_MAX * begun.elapsed().as_secs_f64() + SLEEPS_ONCE;
+    assert!(sleeps <= permitted, "threads went to sleep {sleeps} times in {:?}", begun.elapsed());
     let threads = std::fs::read_dir(format!("/proc/{}/task", broker.process_id())).unwrap();
     let names = threads.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap());
     assert_eq!(names.filter(|name| name.trim() == "attached").count(), 1);
 
     let queue = Queue::open(dir(5)).unwrap();
-    let begun = Instant::now();
     queue.append("wakes").unwrap();
-    assert_eq!(answered_within(&mut client, begun), (1, true));
+    assert_eq!(answered(&mut client), 1);
     // One that has appended, seen that the broker sleeps (docs/format.md), and dies before it wakes it.
-    poll(&mut client, 1);
-    thread::sleep(Duration::from_millis(50));
-    let control = std::fs::File::options().write(true).open(dir(5).join("queue.control")).unwrap();
-    let begun = Instant::now();
-    std::os::unix::fs::FileExt::write_all_at(&control, &[0; 4], 4096 + 64).unwrap();
+    poll(&mut client, &topic, 1);
+    let control = std::fs::File::options().read(true).write(true).open(dir(5).join("queue.control")).unwrap();
+    eventually("the broker sleeps", || {
+        let mut sleepers = [0; 4];
+        control.read_exact_at(&mut sleepers, SLEEPERS).unwrap();
+        (sleepers != [0; 4]).then_some(())
+    });
+    control.write_all_at(&[0; 4], SLEEPERS).unwrap();
     queue.append("does not wake").unwrap();
-    assert_eq!(answered_within(&mut client, begun), (1, true));
+    assert_eq!(answered(&mut client), 1);
+}
+
+/// The share of a core that a broker with an attached queue uses while nothing happens.
+#[test]
+#[ignore = "mainstem-bench bounds runs it: it measures, and does nothing else"]
+fn an_idle_broker_with_a_queue_takes_little_time() {
+    let place = Place::new();
+    let queue = place.queue();
+    let broker = place.setup("attached-idle").start();
+    let mut client = broker.connect();
+    client.fetch(TOPIC, 0, 0).unwrap();
+    poll(&mut client, TOPIC, 0);
+    figure("cpu_permille", 1_000.0 * share_of_a_core(&broker, Duration::from_secs(5)));
+    queue.append("wakes").unwrap();
+    client.receive::<FetchRequest<'_>>(12).unwrap();
 }
 
 #[test]
@@ -342,11 +331,11 @@ fn many_writers_of_both_kinds_lose_nothing_while_they_are_killed() {
         let name = format!("local-{round}");
         locals.push(Local::start("write", &name, &dir));
         locals.last_mut().unwrap().wait_for("done 10");
-        let stop = AtomicBool::new(false);
+        let (stop, ahead) = (AtomicBool::new(false), AtomicU64::new(0));
         let mut client = broker.connect();
         // The remote producer numbers its batches, and repeats what was not acknowledged.
         let until = thread::scope(|scope| {
-            let stop = &stop;
+            let (stop, ahead) = (&stop, &ahead);
             let writing = scope.spawn(move || {
                 let mut number = acknowledged;
                 while !stop.load(Ordering::Acquire) {
@@ -354,13 +343,18 @@ fn many_writers_of_both_kinds_lose_nothing_while_they_are_killed() {
                     let sequence = number;
                     let batch = idempotent(producer_id, 0, sequence, &[value.as_bytes()]);
                     match client.produce(TOPIC, 0, if number % 8 == 0 { -1 } else { 1 }, &batch) {
-                        Ok(_) => number += 1,
+                        Ok(_) => {
+                            number += 1;
+                            ahead.fetch_add(1, Ordering::Release);
+                        }
                         Err(_) => break,
                     }
                 }
                 number
             });
-            thread::sleep(Duration::from_millis(150));
+            eventually("both kinds of writers are at it", || {
+                (ahead.load(Ordering::Acquire) > 20 || writing.is_finished()).then_some(())
+            });
             match round % 2 {
                 0 => broker.kill(),
                 _ => {
@@ -431,16 +425,13 @@ fn a_stopped_local_writer_delays_its_topic_alone() {
     patient(b"first", 60_000, &mut waiting);
     patient(b"second", 60_000, &mut waiting);
     // Everything else goes on: another topic, reads of this one, and what is asked of the broker.
-    let begun = Instant::now();
     for _ in 0..50 {
         client.produce("other", 0, -1, &batch(&[b"x"])).unwrap();
         assert_eq!(client.fetch(TOPIC, 0, 0).unwrap().len(), 1);
     }
     assert_eq!(client.topics().unwrap().len(), 2);
-    // What waits for the lock would take twice as long, or for ever.
-    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
 
-    // It goes on, and gives the lock back: the appends are made in their order.
+    // It goes on, and gives the lock back: the appends are made in their order. If something had waited for it, their time would be up.
     holder.signal(Signal::CONT);
     drop(holder.0.stdin.take());
     assert_eq!(code(&mut waiting), (ErrorCode::NONE, 1));
@@ -452,7 +443,7 @@ fn a_stopped_local_writer_delays_its_topic_alone() {
     holder.wait_for("holding");
     holder.signal(Signal::STOP);
     patient(b"third", 60_000, &mut waiting);
-    thread::sleep(Duration::from_millis(50));
+    eventually("it waits for the lock", || waiting.is_read().then_some(()));
     holder.kill();
     assert_eq!(code(&mut waiting), (ErrorCode::NONE, 3));
     assert_eq!(client.produce(TOPIC, 0, -1, &batch(&[b"fourth"])).unwrap(), 4, "the lock is free again");
@@ -682,18 +673,18 @@ fn what_an_attached_topic_cannot_be_is_refused_by_name() {
 
     // One broker at a time, and not where a broker has its own partitions.
     let other = place.dir.path().join("other");
-    let (status, _, said) = broker.start_another("127.0.0.1:0", &other);
+    let (status, said) = broker.start_another("127.0.0.1:0", &other);
     assert!(!status.success() && said.contains("another broker serves it already"), "{said}");
     broker.stop();
     let inside = broker.data_dir().join("queue");
     broker.set("mainstem.attach", format!("{TOPIC}={}", inside.display()));
-    let (status, _, said) = broker.start_another("127.0.0.1:0", &broker.data_dir());
+    let (status, said) = broker.start_another("127.0.0.1:0", &broker.data_dir());
     assert!(!status.success() && said.contains("is within the log directory"), "{said}");
     assert!(!inside.exists(), "nothing was made");
     let not_a_queue = place.dir.path().join("file");
     std::fs::write(&not_a_queue, "").unwrap();
     broker.set("mainstem.attach", format!("{TOPIC}={}", not_a_queue.display()));
-    let (status, _, said) = broker.start_another("127.0.0.1:0", &broker.data_dir());
+    let (status, said) = broker.start_another("127.0.0.1:0", &broker.data_dir());
     assert!(!status.success() && said.contains("cannot be attached"), "{said}");
 }
 

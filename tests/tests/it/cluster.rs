@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -19,8 +19,10 @@ use tempfile::TempDir;
 
 /// How long a node may take to start, also on a busy machine.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// How long all nodes serve between two kills, and one is away.
-const BETWEEN: Duration = Duration::from_millis(1_500);
+/// Lines that are written between two kills, and while a node is away.
+const BETWEEN: usize = 300;
+/// How long a killed node stays away: others lead meanwhile.
+const AWAY: Duration = Duration::from_millis(1_500);
 
 /// The nodes 1, 2 and 3.
 struct Nodes {
@@ -129,6 +131,7 @@ impl Drop for Nodes {
 struct Load {
     child: Child,
     is_over: Arc<AtomicBool>,
+    count: Arc<AtomicUsize>,
     written: std::thread::JoinHandle<usize>,
 }
 
@@ -143,16 +146,25 @@ impl Load {
             .expect("the binary runs");
         let mut stdin = child.stdin.take().expect("it is piped");
         let is_over = Arc::new(AtomicBool::new(false));
-        let over = is_over.clone();
+        let (over, count) = (is_over.clone(), Arc::<AtomicUsize>::default());
+        let counted = count.clone();
         let written = std::thread::spawn(move || {
             let mut count = 0;
             while !over.load(Ordering::Acquire) && writeln!(stdin, "{count}").is_ok() {
                 count += 1;
+                counted.store(count, Ordering::Release);
+                // The pace of the load.
                 std::thread::sleep(Duration::from_millis(1));
             }
             count
         });
-        Load { child, is_over, written }
+        Load { child, is_over, count, written }
+    }
+
+    /// Waits until so many more lines are written.
+    fn wait_for(&self, lines: usize) {
+        let target = self.count.load(Ordering::Acquire) + lines;
+        eventually("more lines", || (self.count.load(Ordering::Acquire) >= target).then_some(()));
     }
 
     /// Ends it; how many lines were acknowledged, which are all.
@@ -183,14 +195,14 @@ fn what_was_acknowledged_survives_a_kill_of_each_node() {
     nodes.run(&["topic", "create", "t", "--partitions", "3", "--replication-factor", "3"]);
     let load = Load::start(&nodes, "t");
     for id in [1, 2, 3] {
-        std::thread::sleep(BETWEEN);
+        load.wait_for(BETWEEN);
         nodes.kill(id);
-        std::thread::sleep(BETWEEN);
+        std::thread::sleep(AWAY);
+        load.wait_for(BETWEEN);
         let ready = nodes.start(id);
         assert_eq!(nodes.await_ready(id, &ready)["cluster_id"], *cluster);
     }
     let count = load.end();
-    assert!(count > 1_000, "{count} lines were written");
     let read = nodes.run(&["consume", "t"]);
     let mut numbers: Vec<usize> = read.lines().map(|line| line.parse().expect("a number")).collect();
     numbers.sort_unstable();

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use mainstem_client::{Admin, Election};
 use mainstem_replication::history::{Operation, Outcome};
+use mainstem_testkit::figure;
 use mainstem_tests::broker::target_dir;
 use mainstem_tests::cluster::{Cluster, Setup, System};
 use mainstem_tests::disk_faults::{DiskFaults, Syncs};
@@ -44,8 +45,6 @@ const BACK_MAX: Duration = Duration::from_secs(120);
 const SLOW_MS: u64 = 600;
 /// The same where all wait for it.
 const SLOW_VOTES_MS: u64 = 200;
-/// A disk that costs a node its place does so each time. A node that gets no turn for as long as an election takes loses it, too.
-const ATTEMPTS: usize = 3;
 /// MiB of the disk that gets full.
 const DISK_MIB: u32 = 48;
 
@@ -154,6 +153,7 @@ async fn hanging(load: &mut Load, faults: &DiskFaults, disk: &Path, round: u64) 
     // No majority syncs any more: what is written waits for the disk, or for the other node.
     load.cluster.kill(OTHER);
     let begun_ms = load.run.now_ms();
+    // So long the fault is there.
     tokio::time::sleep(LAG_MAX / 4).await;
     match round % 2 {
         0 => faults.set(Syncs::Work, disk),
@@ -203,7 +203,7 @@ impl Load {
     async fn begin(mut cluster: Cluster) -> Load {
         create_topics(&mut cluster).await;
         let run = Arc::new(Run::new());
-        let mut rng = Rng(mainstem_tests::kafka::wall_ms() as u64);
+        let mut rng = Rng(mainstem_testkit::seed());
         let clients = RealClient::OF_ALL_FAULTS.into_iter().filter(|client| client.is_installed());
         let others = Others { clients: clients.collect(), looping: Vec::new() };
         let actors = start_actors(&run, &cluster, &others, &mut rng);
@@ -232,37 +232,28 @@ impl Load {
         self.run.wait_for_clients_after(&self.run.progress(), &self.cluster).await;
     }
 
-    /// Lets syncs be late or hang: no acknowledgement waits for one, and the node leads what it led. The fault is there at the
-    /// end.
+    /// Lets syncs be late or hang: acknowledgements go on. How much later they come and how many partitions the node leads no more are
+    /// figures: no acknowledgement waits for a sync, and the node leads what it led. The fault is there at the end.
     async fn keeps_its_place(&mut self, what: &str, faults: &DiskFaults, disk: &Path, syncs: Syncs) {
         let late_ms = if let Syncs::Slow(ms) = syncs { ms } else { 0 };
-        for attempt in 1.. {
-            let led = self.await_led().await;
-            let before_ms = self.run.now_ms();
-            self.run.wait_for_appends(500, &self.cluster).await;
-            let (before, _) = self.latency_since(before_ms);
-            let begun_ms = self.run.now_ms();
-            let pause = self.assert_goes_on(what, || faults.set(syncs, disk)).await;
-            assert!(pause <= PAUSE_MAX, "{what}: {pause:?}");
-            self.run.wait_until_acknowledged_after(begun_ms + late_ms, &self.cluster).await;
-            self.run.wait_for_appends(500, &self.cluster).await;
-            let (median, worst) = self.latency_since(begun_ms + late_ms);
-            eprintln!(
-                "{what}: acknowledged after {median:?} in the median, {before:?} before, {worst:?} at most"
-            );
-            let lost: BTreeSet<_> = led.difference(&self.led().await).copied().collect();
-            let is_prompt = late_ms == 0 || median < before + Duration::from_millis(late_ms / 2);
-            if lost.is_empty() && is_prompt {
-                return;
-            }
-            let tails = self.cluster.tails();
-            assert!(
-                attempt < ATTEMPTS,
-                "{what}: {lost:?} are led by others, {median:?}, {before:?}\n{tails}"
-            );
-            faults.set(Syncs::Work, disk);
-            self.wait_until_back().await;
-        }
+        let led = self.await_led().await;
+        let before_ms = self.run.now_ms();
+        self.run.wait_for_appends(500, &self.cluster).await;
+        let (before, _) = self.latency_since(before_ms);
+        let begun_ms = self.run.now_ms();
+        let pause = self.assert_goes_on(what, || faults.set(syncs, disk)).await;
+        assert!(pause <= PAUSE_MAX, "{what}: {pause:?}");
+        self.run.wait_until_acknowledged_after(begun_ms + late_ms, &self.cluster).await;
+        self.run.wait_for_appends(500, &self.cluster).await;
+        let (median, worst) = self.latency_since(begun_ms + late_ms);
+        eprintln!(
+            "{what}: acknowledged after {median:?} in the median, {before:?} before, {worst:?} at most"
+        );
+        let kind = if late_ms > 0 { "slow" } else { "hanging" };
+        figure(&format!("{kind}_acknowledgement"), median.div_duration_f64(before));
+        // A node that gets no turn for as long as an election takes loses what it leads, too.
+        let lost = led.difference(&self.led().await).count();
+        figure(&format!("{kind}_one_and_lost_partitions"), 1.0 + lost as f64);
     }
 
     /// The partitions that the node leads.

@@ -118,9 +118,7 @@ fn runtime() -> tokio::runtime::Runtime {
 
 /// The choices of a run, by a seed that is printed.
 fn random() -> Rng {
-    let seed = number_from("TEST_SEED").unwrap_or_else(|| mainstem_tests::kafka::wall_ms() as u64);
-    eprintln!("TEST_SEED={seed}");
-    Rng(seed)
+    Rng(mainstem_testkit::seed())
 }
 
 /// So many rounds, with real clients beside our own.

@@ -500,10 +500,7 @@ fn restart_all(runtime: &Runtime, cluster: &mut Cluster, changes: &mut Changes) 
 /// Any node is killed at any moment of what it does with snapshots, while the metadata change all the time.
 #[test]
 fn what_was_acknowledged_survives_kills_at_any_moment_of_a_snapshot() {
-    let seed = std::env::var("TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| mainstem_tests::kafka::wall_ms() as u64);
-    eprintln!("TEST_SEED={seed}");
-    let mut rng = Rng(seed);
+    let mut rng = Rng(mainstem_testkit::seed());
     let (mut cluster, runtime) = start("cluster-snapshots-kills");
     let mut changes = Changes::new(&cluster);
     let (stop, count) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());

@@ -4,9 +4,11 @@ mod member;
 
 use std::time::Duration;
 
+use mainstem_broker::ManualClock;
 use mainstem_tests::broker::{Broker, Setup};
 use mainstem_tests::client::Client;
 use mainstem_tests::hostile::victim::Victim;
+use mainstem_tests::machine::SimulatedBroker;
 use mainstem_tests::wait::eventually;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
@@ -24,10 +26,14 @@ const GROUP: &str = "group";
 /// A broker with [`TOPIC`] and a coordinator, which computes targets whenever it may.
 fn broker(setup: Setup) -> Broker {
     let broker = setup.set("group.consumer.assignment.interval.ms", 0).start();
-    let mut client = broker.connect();
+    prepare(&mut broker.connect());
+    broker
+}
+
+/// Makes the topic, and waits for the coordinator.
+fn prepare(client: &mut Client) {
     client.create_topic(TOPIC, 4, &[]).unwrap();
     client.find_coordinator(GROUP).unwrap();
-    broker
 }
 
 /// Members beat until each has `count` partitions and none of them is another's.
@@ -95,14 +101,23 @@ fn a_group_survives_the_death_of_its_broker() {
 
 #[test]
 fn a_silent_member_is_out_when_its_session_ends() {
-    let setup = Setup::new("consumers-silent")
-        .set("group.consumer.min.heartbeat.interval.ms", 100)
-        .set("group.consumer.heartbeat.interval.ms", 100)
-        .set("group.consumer.min.session.timeout.ms", 5_000)
-        .set("group.consumer.session.timeout.ms", 5_000);
-    let broker = broker(setup);
+    /// Kafka's own (`group.consumer.session.timeout.ms`).
+    const SESSION: Duration = Duration::from_secs(45);
+    const PART: Duration = Duration::from_secs(44);
+    let clock = ManualClock::new();
+    let settings = [("group.consumer.assignment.interval.ms", "0"), ("offsets.topic.num.partitions", "4")];
+    let broker = SimulatedBroker::start_at(&clock, &settings);
+    prepare(&mut broker.connect());
     let (mut a, mut b) = (Member::new(&broker, GROUP, "a"), Member::new(&broker, GROUP, "b"));
     share_out(&mut [&mut a, &mut b], 2);
+    clock.advance(PART);
+    share_out(&mut [&mut a], 2);
+    b.beat();
+    assert_eq!(b.error, ErrorCode::NONE, "its session was not over");
+    // One keeps its own by a heartbeat in between.
+    clock.advance(PART);
+    share_out(&mut [&mut a], 2);
+    clock.advance(SESSION - PART);
     share_out(&mut [&mut a], 4);
     b.beat();
     assert_eq!(b.error, ErrorCode::UNKNOWN_MEMBER_ID);

@@ -224,7 +224,7 @@ fn leader_epochs(broker: &Broker) -> Vec<i32> {
 
 /// Seed and number of rounds.
 fn choices(kills: u64) -> (u64, u64) {
-    let seed = number_from("TEST_SEED").unwrap_or_else(|| mainstem_tests::kafka::wall_ms() as u64);
+    let seed = mainstem_testkit::seed();
     (seed, number_from("TEST_KILLS").unwrap_or(kills))
 }
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use mainstem_records::Compression;
 use mainstem_tests::hostile::batches::batch;
-use mainstem_tests::hostile::client::{Client, PRODUCE_VERSION, produce, raw_request, request_bytes};
+use mainstem_tests::hostile::client::{
+    Client, PATIENCE, PRODUCE_VERSION, produce, raw_request, request_bytes,
+};
 use mainstem_tests::hostile::victim::Victim;
 use mainstem_tests::hostile::wait_until;
 use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
@@ -89,7 +91,7 @@ fn every_truncation_of_a_request_closes_with_at_most_one_log_line() {
         frame[..4].copy_from_slice(&(length as i32 - 4).to_be_bytes());
         deliver(&victim, &frame);
     }
-    wait_until("the connections are closed", Duration::from_secs(20), || {
+    wait_until("the connections are closed", PATIENCE, || {
         victim.logged(CLOSED).len() - before > (request.len() - 16) / 2
     });
     assert!(victim.logged(CLOSED).len() - before <= request.len() - 15);

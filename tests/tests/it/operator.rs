@@ -6,7 +6,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
 
 use mainstem_testkit::port;
 use mainstem_tests::broker::{Broker, Setup, binary};
@@ -16,12 +15,9 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// `/health` is answered in this time, whatever else is connected: the places of all that wait would take longer to get free. The most of
-/// it is for a busy machine.
-const AT_ONCE: Duration = Duration::from_secs(10);
-
-/// A start that was asked to end has ended by then.
-const LET_GO: Duration = Duration::from_secs(15);
+/// Connections that ask nothing: if each of them kept its seat (of 64) for the three seconds that a request may take, who comes after them
+/// would wait for longer than a test does.
+const IDLE: usize = 3_000;
 
 /// Status and body of GET; none if there is no answer.
 fn get(address: &str, path: &str) -> Option<(u16, String)> {
@@ -43,16 +39,14 @@ fn http_of(broker: &Broker) -> String {
 fn idle_connections_at_the_operators_door_keep_no_other_out() {
     let mut broker = Setup::new("operator-idle").start();
     let address = http_of(&broker);
-    let mut idle: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    let mut idle: Vec<TcpStream> = (0..IDLE).map(|_| TcpStream::connect(&address).unwrap()).collect();
     // Half of them have begun to ask.
-    for stream in &mut idle[150..] {
+    for stream in &mut idle[IDLE / 2..] {
         // It may have been closed by now.
         let _ = stream.write_all(b"GET /health HTT");
     }
     for path in ["/health", "/metrics", "/health"] {
-        let begin = Instant::now();
         assert_eq!(get(&address, path).map(|(status, _)| status), Some(200), "{path}");
-        assert!(begin.elapsed() < AT_ONCE, "{path} took {:?}", begin.elapsed());
     }
     eventually("the oldest to be closed", || {
         idle[0].set_nonblocking(true).unwrap();
@@ -88,6 +82,15 @@ impl Process {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
     }
 
+    /// Whether it has a thread of this name. `patience` is begun when a signal has been taken during a start, and no sooner.
+    fn has_thread(&self, name: &str) -> bool {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        // One that ends meanwhile has no name.
+        let name_of =
+            |thread: std::io::Result<fs::DirEntry>| fs::read_to_string(thread.ok()?.path().join("comm")).ok();
+        threads.filter_map(name_of).any(|found| found.trim() == name)
+    }
+
     fn wait(&mut self) -> ExitStatus {
         eventually("the broker's end", || self.child.try_wait().unwrap())
     }
@@ -120,10 +123,8 @@ fn a_log_that_is_not_read_holds_up_neither_requests_nor_the_end() {
     let lost = metrics.lines().find_map(|line| line.strip_prefix("mainstem_log_lines_lost_total "));
     let lost: u64 = lost.unwrap().parse().unwrap();
     assert!(lost > 0, "the queue is bounded");
-    let begin = Instant::now();
     broker.ask_to_stop();
     assert!(broker.wait().success());
-    assert!(begin.elapsed() < LET_GO, "{:?}", begin.elapsed());
 }
 
 #[test]
@@ -198,11 +199,11 @@ fn a_recovery_is_broken_off_by_a_signal() {
     let http = format!("127.0.0.1:{}", port());
     let mut process = Process::start(&broker.data_dir(), &http, Stdio::piped());
     wait_for_recovery(&http);
-    let begin = Instant::now();
     process.ask_to_stop();
+    // Only then the recovery goes on.
+    eventually("the recovery to be broken off", || process.has_thread("patience").then_some(()));
     release(&pipe);
     assert!(process.wait().success());
-    assert!(begin.elapsed() < LET_GO, "{:?}", begin.elapsed());
     let mut said = String::new();
     process.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(said.contains("the next start begins anew"), "{said}");
@@ -217,10 +218,8 @@ fn a_recovery_that_hangs_does_not_hold_up_the_end() {
     let http = format!("127.0.0.1:{}", port());
     let mut process = Process::start(&broker.data_dir(), &http, Stdio::inherit());
     wait_for_recovery(&http);
-    let begin = Instant::now();
     process.ask_to_stop();
     assert!(process.wait().success());
-    assert!(begin.elapsed() < LET_GO, "{:?}", begin.elapsed());
     fs::remove_file(&pipe).unwrap();
     broker.start_again();
     broker.assert_healthy();

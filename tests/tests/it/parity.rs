@@ -67,12 +67,9 @@ fn what_is_not_listed_is_not_served() {
 
 #[test]
 fn random_requests_are_answered_or_cost_their_connection() {
-    let seed = std::env::var("TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| mainstem_tests::kafka::wall_ms() as u64);
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse::<u64>().ok());
     let cases = cases.map_or(CASES, |cases| (cases / CASES_SHARE).max(1));
-    println!("TEST_SEED={seed}");
-    let mut rng = Rng(seed);
+    let mut rng = Rng(mainstem_testkit::seed());
     let mut broker = Setup::new("parity-random").start();
     let sampler = Sampler::new();
     for api in served(&broker) {

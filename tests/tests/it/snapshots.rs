@@ -111,10 +111,10 @@ fn a_snapshot_without_its_log_or_a_damaged_one_is_refused() {
     let path = files(&broker, ".checkpoint").pop().unwrap();
     let whole = fs::read(&path).unwrap();
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-    let (status, _, said) = broker.start_another("127.0.0.1:0", &broker.data_dir());
+    let (status, said) = broker.start_another("127.0.0.1:0", &broker.data_dir());
     assert!(!status.success() && said.contains("the metadata snapshot") && said.contains("backup"), "{said}");
     fs::remove_file(&path).unwrap();
-    let (status, _, said) = broker.start_another("127.0.0.1:0", &broker.data_dir());
+    let (status, said) = broker.start_another("127.0.0.1:0", &broker.data_dir());
     assert!(!status.success() && said.contains("what is between is missing"), "{said}");
     fs::write(&path, &whole).unwrap();
     broker.start_again();
@@ -134,7 +134,7 @@ fn a_metadata_log_that_is_empty_or_damaged_is_refused() {
     flipped[at] ^= 1;
     for (damaged, why) in [(&flipped[..], "is corrupt"), (&[], "is empty")] {
         fs::write(&path, damaged).unwrap();
-        let (status, _, said) = broker.start_another("127.0.0.1:0", &broker.data_dir());
+        let (status, said) = broker.start_another("127.0.0.1:0", &broker.data_dir());
         assert!(!status.success() && said.contains(why) && said.contains("backup"), "{said}");
     }
     fs::write(&path, &whole).unwrap();

@@ -3,10 +3,10 @@
 use std::fs;
 use std::net::TcpListener;
 use std::process::ExitStatus;
-use std::time::{Duration, Instant};
 
 use mainstem_tests::broker::{Broker, Setup};
 use mainstem_tests::client::Client;
+use mainstem_tests::disk_faults::{DiskFaults, Syncs};
 use mainstem_tests::kafka::{
     BY_NAME, LATEST, batch, bytes_of, fetch_request, fetch_topic, produce_request, refusal,
 };
@@ -19,14 +19,8 @@ use mainstem_wire::{ErrorCode, Uuid};
 
 const TOPIC: &str = "topic";
 
-/// Clients are let go within a second, and not after the minute that they wait for; the rest is for a busy machine.
-const LET_GO: Duration = Duration::from_secs(15);
-
-/// A start that cannot be ends within this time: it does not try again and again. The most of it is for a busy machine.
-const GIVE_UP: Duration = Duration::from_secs(15);
-
-/// A signal has a second to come in.
-const ATTEMPTS: usize = 5;
+/// How long clients ask the broker to wait: a stop that waited for it would take longer than a test waits for anything.
+const AN_HOUR_MS: i32 = 3_600_000;
 
 fn broker_with_topic(name: &str, partitions: i32) -> (Broker, Client) {
     let broker = Setup::new(name).start();
@@ -41,7 +35,7 @@ fn clients_are_answered_and_let_go_and_nothing_is_recovered() {
     assert_eq!(broker.ready()["last_stop"], "new");
     let mut idle = broker.connect();
     let mut poll = broker.connect();
-    let waiting = FetchRequest { max_wait_ms: 60_000, ..fetch_request(vec![fetch_topic(TOPIC, 1, 0)]) };
+    let waiting = FetchRequest { max_wait_ms: AN_HOUR_MS, ..fetch_request(vec![fetch_topic(TOPIC, 1, 0)]) };
     poll.send(&waiting, BY_NAME).unwrap();
     eventually("the broker to have read the long poll", || poll.is_read().then_some(()));
     let one = batch(&[b"a"]);
@@ -51,7 +45,6 @@ fn clients_are_answered_and_let_go_and_nothing_is_recovered() {
     // One answer shows that the broker is at these requests.
     producer.receive::<ProduceRequest<'_>>(BY_NAME).unwrap();
 
-    let begin = Instant::now();
     broker.ask_to_stop();
     let (_, response) = poll.receive::<FetchRequest<'_>>(BY_NAME).unwrap();
     assert_eq!(bytes_of(&response.responses[0].partitions[0].records), b"", "the long poll is answered");
@@ -63,7 +56,6 @@ fn clients_are_answered_and_let_go_and_nothing_is_recovered() {
     for client in [&mut idle, &mut poll] {
         client.wait_for_close().unwrap();
     }
-    assert!(begin.elapsed() < LET_GO, "clients were let go after {:?}", begin.elapsed());
     let status = broker.wait_for_end();
     assert!(status.success(), "{status}");
 
@@ -82,7 +74,7 @@ fn members_that_wait_in_a_join_are_answered_and_do_not_hold_up_the_stop() {
     let request = JoinGroupRequest {
         group_id: "group".into(),
         session_timeout_ms: 60_000,
-        rebalance_timeout_ms: 60_000,
+        rebalance_timeout_ms: AN_HOUR_MS,
         protocol_type: "consumer".into(),
         protocols: vec![JoinGroupRequestProtocol { name: "range".into(), ..Default::default() }],
         ..Default::default()
@@ -97,50 +89,43 @@ fn members_that_wait_in_a_join_are_answered_and_do_not_hold_up_the_stop() {
         };
         (member.call(&request, 5).groups[0].members.len() == 2).then_some(())
     });
-    let begin = Instant::now();
     broker.ask_to_stop();
     let (_, joined) = second.receive::<JoinGroupRequest<'_>>(3).unwrap();
     assert_eq!(ErrorCode::from(joined.error_code), ErrorCode::NOT_COORDINATOR);
     second.wait_for_close().unwrap();
     member.wait_for_close().unwrap();
-    assert!(begin.elapsed() < LET_GO, "{:?}", begin.elapsed());
     assert!(broker.wait_for_end().success());
 }
 
+/// The disk hangs until the second signal is taken.
 #[test]
 fn a_second_signal_skips_the_syncing_and_loses_nothing() {
-    let (mut broker, mut client) = broker_with_topic("hurry", 1);
-    let large = batch(&[&vec![b'x'; 900_000]]);
-    let mut written = 0;
-    for attempt in 1.. {
-        for _ in 0..64 {
-            client.produce(TOPIC, 0, 1, &large).unwrap();
-            written += 1;
-        }
-        // A client that does not read its answers keeps the broker waiting for it, for the second that it has.
-        let mut slow = broker.connect();
-        for _ in 0..8 {
-            slow.send(&fetch_request(vec![fetch_topic(TOPIC, 0, 0)]), BY_NAME).unwrap();
-        }
-        slow.stream().peek(&mut [0]).unwrap();
-        let begin = broker.log().len();
-        broker.ask_to_stop();
-        eventually("the first signal to be taken", || {
-            broker.log()[begin..].contains("stopping").then_some(())
-        });
-        broker.ask_to_stop();
-        assert!(broker.wait_for_end().success());
-        let has_skipped = broker.log()[begin..].contains("without syncing");
-        broker.start_again();
-        client = broker.connect();
-        assert_eq!(client.read_all(TOPIC, 0, 0).unwrap().len(), written);
-        if has_skipped {
-            assert_eq!(broker.ready()["last_stop"], "unclean");
-            return;
-        }
-        // The second signal came too late, when all was synced.
-        assert_eq!(broker.ready()["last_stop"], "clean");
-        assert!(attempt < ATTEMPTS, "{}", broker.log());
+    const PARTITIONS: i32 = 8;
+    /// A sync takes so long afterwards: far longer than the broker needs to note what it was told.
+    const SYNC_MS: u64 = 500;
+    let home = tempfile::tempdir().unwrap();
+    let faults = DiskFaults::build(home.path());
+    let mut broker = Setup::new("hurry").environment(faults.environment()).start();
+    let mut client = broker.connect();
+    client.create_topic(TOPIC, PARTITIONS, &[]).unwrap();
+    faults.set(Syncs::Hang, &broker.data_dir());
+    for partition in 0..PARTITIONS {
+        client.produce(TOPIC, partition, 1, &batch(&[b"a"])).unwrap();
+    }
+    let begin = broker.log().len();
+    broker.ask_to_stop();
+    eventually("the first signal to be taken", || broker.log()[begin..].contains("stopping").then_some(()));
+    broker.ask_to_stop();
+    eventually("the second signal to be taken", || (!broker.is_asked_to_stop()).then_some(()));
+    faults.set(Syncs::Slow(SYNC_MS), &broker.data_dir());
+    assert!(broker.wait_for_end().success());
+    assert!(broker.log()[begin..].contains("without syncing"), "{}", broker.log());
+    faults.set(Syncs::Work, &broker.data_dir());
+    broker.start_again();
+    assert_eq!(broker.ready()["last_stop"], "unclean");
+    let mut client = broker.connect();
+    for partition in 0..PARTITIONS {
+        assert_eq!(client.read_all(TOPIC, partition, 0).unwrap().len(), 1);
     }
 }
 
@@ -174,10 +159,9 @@ fn large_answers_do_not_hold_up_the_stop() {
     assert_eq!(broker.connect().read_all(TOPIC, 0, 0).unwrap().len(), 1);
 }
 
-/// Asserts that a start failed soon and said `why`.
-fn assert_refused((status, took, said): (ExitStatus, Duration, String), why: &[&str]) {
+/// Asserts that a start failed and said `why`.
+fn assert_refused((status, said): (ExitStatus, String), why: &[&str]) {
     assert!(!status.success());
-    assert!(took < GIVE_UP, "it took {took:?}");
     for part in why {
         assert!(said.contains(part), "{part:?} is not in: {said}");
     }

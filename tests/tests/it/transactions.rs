@@ -8,7 +8,6 @@ mod held_up;
 mod kills;
 mod late;
 mod levels;
-mod machine;
 mod members;
 mod model;
 mod producer;

@@ -233,7 +233,7 @@ pub(crate) fn run<T>(plan: &ClusterPlan<'_>, observe: impl FnOnce() -> Result<T>
         let consumers: Vec<_> = consumers.into_iter().map(consume).collect();
         let produce = |producer: Producer| scope.spawn(|| phases.guard(producer.run(&plan.shape, &phases)));
         let producers: Vec<_> = producers.into_iter().map(produce).collect();
-        let observed = measure(&phases, plan.warmup, observe);
+        let observed = measure(&phases, || thread::sleep(plan.warmup), observe);
         phases.stop();
         let produced = join_all(producers).inspect_err(|_| phases.abandon())?;
         phases.expect(produced.iter().map(|totals| totals.produced).sum());

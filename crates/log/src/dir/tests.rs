@@ -395,7 +395,7 @@ fn flush_of(
     let (ticket, begun) = (FlushTicket::default(), Box::new(meanwhile));
     let target: Arc<dyn FlushTarget> = Arc::new(Target { ticket, directory: directory.into(), begun, ended });
     assert!(dir.flusher().request(&target));
-    outcome.recv_timeout(Duration::from_secs(20)).expect("the target is notified")
+    outcome.recv_timeout(Duration::from_secs(60)).expect("the target is notified")
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicI64, AtomicUsize};
 use std::time::{Duration, Instant};
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A number that one thread changes and others wait for.
 #[derive(Default)]

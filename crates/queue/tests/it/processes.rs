@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 
 use mainstem_queue::{Appender, Options, Queue, QueueError, Start, Wait, verify};
 use mainstem_records::{Batch, BatchBuilder, BatchOptions};
+use mainstem_testkit::figure;
+
+use crate::PATIENCE;
 
 /// Depth asks for more by it; see CONTRIBUTING.md.
 fn kills() -> u32 {
@@ -26,7 +29,7 @@ fn open(directory: &Path) -> Queue {
     Options::new()
         .segment_bytes(1)
         .retention_bytes(64 << 20)
-        .writer_patience(Some(Duration::from_secs(20)))
+        .writer_patience(Some(PATIENCE))
         .open(directory)
         .unwrap()
 }
@@ -207,7 +210,7 @@ fn writers_that_are_killed_at_any_instruction_lose_and_hold_up_nothing() {
         let before = queue.ends().next;
         let begin = Instant::now();
         while queue.ends().next < before + 3 {
-            assert!(begin.elapsed() < Duration::from_secs(10), "round {round}: no process appends any more");
+            assert!(begin.elapsed() < PATIENCE, "round {round}: no process appends any more");
             thread::yield_now();
         }
         read_to = check(&queue, read_to, &mut counts);
@@ -344,8 +347,9 @@ fn sleep_without_membarrier(directory: &Path) {
     answer_each(directory, 500);
 }
 
-/// How many of 500 answers took the time of a wake-up that was lost.
-fn late_answers() -> u32 {
+/// Without a wake-up a reader looks again after 100 ms: it has all answers all the same, and how many came as late is a figure.
+#[test]
+fn readers_that_the_kernel_gives_no_fences_are_woken_too() {
     let dir = tempfile::tempdir().unwrap();
     let [to, back] = ["to", "back"].map(|name| Queue::open(dir.path().join(name)).unwrap());
     let mut appender = to.exclusive_appender().unwrap();
@@ -357,7 +361,6 @@ fn late_answers() -> u32 {
     assert_eq!(fences_wanted("to"), 0);
     let mut answering = child("unordered", dir.path(), "");
     wait_for(&mut answering, "refused");
-    // Without a wake-up a reader looks again after 100 ms.
     let mut late = 0;
     for number in 0..500_u32 {
         // So that it sleeps, looks, or is about to.
@@ -372,14 +375,9 @@ fn late_answers() -> u32 {
     }
     assert!(answering.wait().unwrap().success());
     assert_eq!(fences_wanted("to"), 1);
-    late
-}
-
-#[test]
-fn readers_that_the_kernel_gives_no_fences_are_woken_too() {
-    // A busy machine may be late that often once, and not each time.
-    let is_woken = (0..5).any(|_| late_answers() < 20);
-    assert!(is_woken, "each time 20 of 500 answers or more took the time of a wake-up that was lost");
+    // Without wake-ups most of them are.
+    assert!(late < 250, "{late} of 500 answers are late");
+    figure("one_and_late_answers", f64::from(1 + late));
 }
 
 /// Reads as one who may not write, and says what.
@@ -436,7 +434,7 @@ fn hold_the_lock(directory: &Path) {
 #[test]
 fn a_stopped_holder_holds_up_appends_alone_and_a_dead_one_none() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options::new().segment_bytes(1).writer_patience(Some(Duration::from_millis(100)));
+    let options = Options::new().segment_bytes(1).writer_patience(Some(Duration::ZERO));
     let queue = options.open(dir.path()).unwrap();
     queue.append("before").unwrap();
     let mut holder = child("hold", dir.path(), "");
@@ -455,19 +453,13 @@ fn a_stopped_holder_holds_up_appends_alone_and_a_dead_one_none() {
     holder.kill().unwrap();
     holder.wait().unwrap();
 
-    // A busy machine may take its time once, and not each time.
-    let took = (3..8).map(|offset| {
-        let mut holder = child("hold", dir.path(), "");
-        wait_for(&mut holder, "holding");
-        holder.kill().unwrap();
-        holder.wait().unwrap();
-        let begin = Instant::now();
-        assert_eq!(queue.append("after its death").unwrap(), offset);
-        begin.elapsed()
-    });
-    let took = took.min().unwrap();
-    assert!(took < Duration::from_millis(90), "{took:?}");
-    assert!(reader.wait(Wait::Sleep, Some(Duration::from_secs(5))));
+    // One look shows that it is dead: who waits has no patience for another.
+    let mut holder = child("hold", dir.path(), "");
+    wait_for(&mut holder, "holding");
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    assert_eq!(queue.append("after its death").unwrap(), 3);
+    assert!(reader.wait(Wait::Sleep, Some(PATIENCE)));
     assert_eq!(reader.by_ref().last().unwrap().unwrap().value(), b"after its death");
 }
 
@@ -532,7 +524,7 @@ fn wait_for_the_lock(directory: &Path) {
     let appended = loop {
         match queue.append("yes") {
             // The killed one has not ended yet.
-            Err(QueueError::WriterBlocked { .. }) if begin.elapsed() < Duration::from_secs(20) => {}
+            Err(QueueError::WriterBlocked { .. }) if begin.elapsed() < PATIENCE => {}
             appended => break appended.unwrap(),
         }
     };
@@ -592,7 +584,7 @@ fn one_that_is_stopped_while_it_opens_the_queue_holds_up_no_one() {
         assert_eq!(read_only.reader(Start::Earliest).unwrap().by_ref().count(), 1);
         done.send(open(&path).append("after").unwrap()).unwrap();
     });
-    assert_eq!(opened.recv_timeout(Duration::from_secs(20)), Ok(1));
+    assert_eq!(opened.recv_timeout(PATIENCE), Ok(1));
     opening.kill().unwrap();
     opening.wait().unwrap();
 }

@@ -4,11 +4,14 @@ use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use mainstem_queue::{Header, Options, Queue, QueueError, Start, Tailer, Wait, plan_repair, repair, verify};
 use mainstem_records::Batch;
+
+use crate::{PATIENCE, Tid};
 
 struct Dir(tempfile::TempDir);
 
@@ -193,11 +196,16 @@ fn a_sleeping_reader_is_woken_and_a_time_out_ends_it() {
     for how in [Wait::Spin, Wait::Yield, Wait::Sleep] {
         let mut reader = queue.reader(Start::Latest).unwrap();
         assert!(!reader.wait(how, Some(Duration::from_millis(20))));
+        let (tell, told) = mpsc::channel();
         let waiter = thread::spawn(move || {
-            let waited = reader.wait(how, Some(Duration::from_secs(20)));
+            tell.send(Tid::own()).unwrap();
+            let waited = reader.wait(how, Some(PATIENCE));
             (waited, reader.read().unwrap().map(|record| record.value == Some(b"wake up")))
         });
-        thread::sleep(Duration::from_millis(20));
+        let waiting = told.recv().unwrap();
+        if how == Wait::Sleep {
+            waiting.until_asleep();
+        }
         queue.append("wake up").unwrap();
         assert_eq!(waiter.join().unwrap(), (true, Some(true)), "{how:?}");
     }
@@ -209,7 +217,7 @@ fn a_reader_does_not_sleep_through_the_death_of_the_one_that_was_to_wake_it() {
     let queue = dir.small();
     let mut reader = queue.reader(Start::Latest).unwrap();
     let waiter = thread::spawn(move || {
-        assert!(reader.wait(Wait::Sleep, Some(Duration::from_secs(20))));
+        assert!(reader.wait(Wait::Sleep, Some(PATIENCE * 10)));
         values(reader)
     });
     let control = fs::File::options().read(true).write(true).open(dir.path().join("queue.control")).unwrap();
@@ -222,7 +230,7 @@ fn a_reader_does_not_sleep_through_the_death_of_the_one_that_was_to_wake_it() {
     control.write_all_at(&[0; 4], 4096 + 64).unwrap();
     queue.append("read all the same").unwrap();
     assert_eq!(waiter.join().unwrap(), ["read all the same"]);
-    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
 }
 
 #[test]
@@ -527,12 +535,13 @@ fn a_queue_of_version_2_is_used_as_it_is() {
     let appending = thread::spawn(move || {
         let mut appender = queue.exclusive_appender().unwrap();
         for number in 0..100 {
+            // A pace that has the reader sleep before most of them.
             thread::sleep(Duration::from_millis(1));
             appender.append(format!("message {number}")).unwrap();
         }
     });
     for number in 0..100 {
-        assert!(reader.wait(Wait::Sleep, Some(Duration::from_secs(20))));
+        assert!(reader.wait(Wait::Sleep, Some(PATIENCE)));
         assert_eq!(reader.read().unwrap().unwrap().offset, number);
     }
     appending.join().unwrap();
@@ -556,7 +565,7 @@ fn reading_needs_no_write_permission() {
     assert!(matches!(reading.tailer("no"), Err(QueueError::ReadOnly { .. })));
     assert!(!reader.wait(Wait::Sleep, Some(Duration::from_millis(10))));
     queue.append("more").unwrap();
-    assert!(reader.wait(Wait::Sleep, Some(Duration::from_secs(10))));
+    assert!(reader.wait(Wait::Sleep, Some(PATIENCE)));
     assert_eq!(reader.read().unwrap().unwrap().value, Some(&b"more"[..]));
 }
 
@@ -604,6 +613,7 @@ fn a_segment_is_closed_when_it_is_old() {
     let queue =
         Options::new().segment_bytes(1).roll_after(Duration::from_millis(30)).open(dir.path()).unwrap();
     queue.append("one").unwrap();
+    // It has to be as old as that.
     thread::sleep(Duration::from_millis(40));
     queue.append("two").unwrap();
     assert_eq!(segments(&dir.path()), [0, 1]);
@@ -765,18 +775,20 @@ fn a_reader_of_what_is_synced_waits_for_the_sync() {
     let mut reader = queue.reader(Start::Earliest).unwrap().synced_only(true);
     assert!(reader.read().unwrap().is_none());
     assert!(!reader.wait(Wait::Sleep, Some(Duration::from_millis(10))));
+    let (tell, told) = mpsc::channel();
     let waiter = thread::spawn(move || {
-        assert!(reader.wait(Wait::Sleep, Some(Duration::from_secs(20))));
+        tell.send(Tid::own()).unwrap();
+        assert!(reader.wait(Wait::Sleep, Some(PATIENCE)));
         values(reader)
     });
-    thread::sleep(Duration::from_millis(20));
+    told.recv().unwrap().until_asleep();
     assert_eq!(queue.sync().unwrap(), 3);
     fill(&queue, 3..5, |number| format!("{number}"));
     assert_eq!(waiter.join().unwrap(), ["0", "1", "2"]);
 
     let syncing = queue.sync_every(Duration::from_millis(5)).unwrap();
     let mut reader = queue.reader(Start::Offset(3)).unwrap().synced_only(true);
-    assert!(reader.wait(Wait::Sleep, Some(Duration::from_secs(20))));
+    assert!(reader.wait(Wait::Sleep, Some(PATIENCE)));
     assert_eq!(values(reader), ["3", "4"]);
     assert!(syncing.is_running());
     queue.append("at the end").unwrap();

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use mainstem_queue::{Options, Queue, QueueError, Serving, Start, wait_any};
 use mainstem_records::{Batch, BatchBuilder, BatchOptions};
 
+use crate::Tid;
+
 fn batch(values: &[&str]) -> Vec<u8> {
     let mut builder = BatchBuilder::new(BatchOptions::default());
     for value in values {
@@ -60,6 +62,7 @@ fn who_holds_the_lock_rolls_and_deletes_by_the_rules_of_the_directory() {
         let id = serving.topic_id().unwrap();
         let mut appender = of_broker.appender().unwrap();
         queue.append("one").unwrap();
+        // It has to be as old as that.
         std::thread::sleep(OLD * 2);
         appender.try_lock().unwrap().unwrap().maintain().unwrap();
         assert_eq!(queue.ends().start, 2 - kept.len() as i64, "what is old is closed, and not kept");
@@ -138,9 +141,10 @@ fn a_broker_that_sleeps_is_woken_by_appends_to_any_queue_and_by_nothing_else() {
     // Before the append, which is not waited for if it is there already.
     let seen = look();
     let long = Duration::from_secs(60);
+    let waiting = Tid::own();
     let appended = std::thread::scope(|scope| {
         let appending = scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(30));
+            waiting.until_asleep();
             queues[2].append("now").unwrap();
         });
         let waited = wait(seen, long);

@@ -12,6 +12,8 @@ use futures_util::stream::StreamExt;
 use mainstem_queue::{AsyncTailer, Options, Queue, Start};
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::Tid;
+
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -130,11 +132,12 @@ fn tasks_wait_for_syncs_and_without_write_permission() {
     }
     let reading = Options::new().read_only(true).open(dir.path()).unwrap();
     let mut latest = reading.reader(Start::Latest).unwrap().into_async();
+    let waiting = Tid::own();
     thread::scope(|scope| {
         scope.spawn(|| {
-            thread::sleep(Duration::from_millis(20));
+            waiting.until_asleep();
             queue.sync().unwrap();
-            thread::sleep(Duration::from_millis(20));
+            waiting.until_asleep();
             queue.append("two").unwrap();
         });
         assert_eq!(block_on(next_text(&mut synced)), "one");

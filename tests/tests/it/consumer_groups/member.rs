@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use mainstem_tests::broker::Broker;
-use mainstem_tests::client::Client;
+use mainstem_tests::client::{Client, Reachable};
 use mainstem_wire::messages::consumer_group_heartbeat_request::{
     ConsumerGroupHeartbeatRequest, TopicPartitions,
 };
@@ -37,7 +36,7 @@ pub(crate) fn join(group: &str, id: &str) -> ConsumerGroupHeartbeatRequest<'stat
 }
 
 impl Member {
-    pub(crate) fn new(broker: &Broker, group: &str, id: &str) -> Member {
+    pub(crate) fn new(broker: &impl Reachable, group: &str, id: &str) -> Member {
         Member {
             client: broker.connect(),
             group: group.to_owned(),
@@ -50,7 +49,7 @@ impl Member {
         }
     }
 
-    pub(crate) fn reconnect(&mut self, broker: &Broker) {
+    pub(crate) fn reconnect(&mut self, broker: &impl Reachable) {
         self.client = broker.connect();
     }
 

@@ -1,7 +1,9 @@
 //! A member of a group, step by step.
 
-use mainstem_tests::broker::Broker;
-use mainstem_tests::client::Client;
+use std::time::Duration;
+
+use mainstem_broker::ManualClock;
+use mainstem_tests::client::{Client, Reachable};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
 use mainstem_wire::messages::heartbeat_request::HeartbeatRequest;
@@ -40,7 +42,7 @@ pub(crate) struct Joined {
 }
 
 impl Member {
-    pub(crate) fn new(broker: &Broker) -> Member {
+    pub(crate) fn new(broker: &impl Reachable) -> Member {
         Member {
             client: broker.connect(),
             id: String::new(),
@@ -52,7 +54,7 @@ impl Member {
         }
     }
 
-    pub(crate) fn with_instance(broker: &Broker, instance: &str) -> Member {
+    pub(crate) fn with_instance(broker: &impl Reachable, instance: &str) -> Member {
         Member { instance: Some(instance.to_owned()), ..Member::new(broker) }
     }
 
@@ -100,6 +102,14 @@ impl Member {
     pub(crate) fn join(&mut self) -> Joined {
         self.ask_for_id();
         self.send_join();
+        self.joined()
+    }
+
+    /// Joins an empty group, and has as much time pass as that takes.
+    pub(crate) fn join_at(&mut self, clock: &ManualClock) -> Joined {
+        self.ask_for_id();
+        self.send_join();
+        clock.advance_until(Duration::from_millis(1), || self.client.has_answer());
         self.joined()
     }
 
@@ -175,8 +185,18 @@ impl Member {
 
 /// A stable group of these members, of which the first leads.
 pub(crate) fn assemble(members: &mut [Member]) {
+    members[0].join();
+    share_out(members);
+}
+
+/// The same where the test lets the time pass, without which the first join into an empty group is not answered.
+pub(crate) fn assemble_at(clock: &ManualClock, members: &mut [Member]) {
+    members[0].join_at(clock);
+    share_out(members);
+}
+
+fn share_out(members: &mut [Member]) {
     let (leader, followers) = members.split_first_mut().unwrap();
-    leader.join();
     for count in 0..followers.len() {
         // Each newcomer makes all others join again.
         let (known, new) = followers.split_at_mut(count);

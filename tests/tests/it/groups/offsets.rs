@@ -1,7 +1,12 @@
 //! Offsets: all of a group, of several groups at once, and those whose time is over.
 
+use std::time::Duration;
+
+use mainstem_broker::ManualClock;
+use mainstem_log::sim::Random;
 use mainstem_tests::broker::Setup;
 use mainstem_tests::client::Client;
+use mainstem_tests::machine::Death;
 use mainstem_tests::wait::eventually;
 use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
 use mainstem_wire::messages::offset_commit_request::{
@@ -9,7 +14,7 @@ use mainstem_wire::messages::offset_commit_request::{
 };
 use mainstem_wire::messages::offset_fetch_request::{OffsetFetchRequest, OffsetFetchRequestGroup};
 
-use crate::groups::{GROUP, TOPIC, broker};
+use crate::groups::{GROUP, TOPIC, broker, broker_at};
 
 #[test]
 fn all_offsets_of_a_group_are_reported_in_every_version() {
@@ -59,8 +64,11 @@ fn all_offsets_of_a_group_are_reported_in_every_version() {
     }
 }
 
-/// Far more than it takes to see that an offset is there.
 const KEPT_MS: i64 = 5_000;
+const KEPT: Duration = Duration::from_millis(KEPT_MS as u64);
+
+/// At least one look for offsets whose time is over (`offsets.retention.check.interval.ms`).
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Commits an offset of partition 0 with a time to keep it, which versions 2 to 4 have.
 fn commit_for(client: &mut Client, group: &str, retention_time_ms: i64) {
@@ -83,14 +91,20 @@ fn commit_for(client: &mut Client, group: &str, retention_time_ms: i64) {
 
 #[test]
 fn an_offset_goes_when_its_time_is_over() {
-    let mut broker = broker(Setup::new("expiry").set("offsets.retention.check.interval.ms", 50));
+    let clock = ManualClock::new();
+    let mut broker = broker_at(&clock);
     let mut client = broker.connect();
     client.commit(GROUP, TOPIC, 1, 5).unwrap();
     commit_for(&mut client, GROUP, KEPT_MS);
+    clock.advance(KEPT - LOOK);
     assert_eq!(client.committed(GROUP, TOPIC, 0).unwrap(), 7);
-    eventually("the offset to expire", || (client.committed(GROUP, TOPIC, 0).unwrap() == -1).then_some(()));
+    clock.advance(LOOK);
+    eventually("the offset to expire", || {
+        clock.advance(LOOK);
+        (client.committed(GROUP, TOPIC, 0).unwrap() == -1).then_some(())
+    });
     assert_eq!(client.committed(GROUP, TOPIC, 1).unwrap(), 5, "the other one stays");
-    broker.kill();
+    broker.die(Death::Kill, &mut Random::new(1));
     broker.start_again();
     let mut client = broker.connect();
     assert_eq!(client.committed(GROUP, TOPIC, 0).unwrap(), -1, "and it stays away");
@@ -99,15 +113,20 @@ fn an_offset_goes_when_its_time_is_over() {
 
 #[test]
 fn a_group_goes_with_its_last_offset() {
-    let mut broker = broker(Setup::new("group-expiry").set("offsets.retention.check.interval.ms", 50));
+    let clock = ManualClock::new();
+    let mut broker = broker_at(&clock);
     let mut client = broker.connect();
     client.commit(GROUP, TOPIC, 1, 5).unwrap();
     commit_for(&mut client, "doomed", KEPT_MS);
     let mut both = listed(&mut client);
     both.sort();
     assert_eq!(both, ["doomed", GROUP]);
-    eventually("the group to go", || (listed(&mut client) == [GROUP]).then_some(()));
-    broker.kill();
+    clock.advance(KEPT);
+    eventually("the group to go", || {
+        clock.advance(LOOK);
+        (listed(&mut client) == [GROUP]).then_some(())
+    });
+    broker.die(Death::Kill, &mut Random::new(1));
     broker.start_again();
     assert_eq!(listed(&mut broker.connect()), [GROUP], "and it stays away");
 }

@@ -124,7 +124,7 @@ fn a_directory_that_cannot_be_opened_is_offline_until_it_can() {
 
 /// Starts a broker that has to refuse; what it says.
 fn refused(broker: &Broker) -> String {
-    let (status, _, said) = broker.start_another("127.0.0.1:0", &broker.data_dir());
+    let (status, said) = broker.start_another("127.0.0.1:0", &broker.data_dir());
     assert!(!status.success());
     said
 }

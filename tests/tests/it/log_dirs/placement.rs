@@ -124,7 +124,7 @@ fn the_metadata_log_has_a_directory_of_its_own() {
     broker.set("metadata.log.dir", broker.log_dir(0).display());
     let moved = broker.log_dir(1).join("__cluster_metadata-0");
     copy_dir(&metadata.join("__cluster_metadata-0"), &moved);
-    let (status, _, said) = broker.start_another("127.0.0.1:0", &broker.data_dir());
+    let (status, said) = broker.start_another("127.0.0.1:0", &broker.data_dir());
     assert!(!status.success());
     let advice = format!("the metadata log is in {}; set it", broker.log_dir(1).display());
     assert!(said.contains(&advice), "{said}");

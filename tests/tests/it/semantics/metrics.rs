@@ -5,9 +5,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use mainstem_tests::broker::{Broker, Setup};
+use mainstem_testkit::figure;
+use mainstem_tests::broker::{Broker, Setup, share_of_a_core};
 use mainstem_tests::kafka::batch;
-use mainstem_tests::wait::eventually;
+use mainstem_tests::wait::{PATIENCE, eventually};
 
 use crate::semantics::{TOPIC, broker_with_topic};
 
@@ -145,16 +146,19 @@ fn connect_to_http(broker: &Broker, count: usize) -> Vec<TcpStream> {
 #[test]
 fn scrapers_that_stay_keep_no_other_out() {
     let broker = Setup::new("metrics-seats").start();
-    let mut staying = connect_to_http(&broker, 32);
     let begin = Instant::now();
-    for scraper in &mut staying {
-        scraper.write_all(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    }
-    for scraper in &mut staying {
-        assert!(scraper.read(&mut [0; 512]).unwrap() > 0);
-    }
+    // If they kept their seats (64, for half a minute) this would take five minutes.
+    let staying: Vec<TcpStream> = (0..640)
+        .map(|_| {
+            let mut scraper = connect_to_http(&broker, 1).remove(0);
+            scraper.write_all(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            assert!(scraper.read(&mut [0; 512]).unwrap() > 0);
+            scraper
+        })
+        .collect();
     assert!(broker.http("/health").contains("ok"));
-    assert!(begin.elapsed() < Duration::from_secs(20), "a scraper waited for a seat");
+    assert!(begin.elapsed() < PATIENCE, "scrapers waited for seats: {:?}", begin.elapsed());
+    drop(staying);
 }
 
 #[test]
@@ -173,19 +177,25 @@ fn requests_to_change_something_are_refused() {
 }
 
 #[test]
-fn want_of_descriptors_costs_no_time() {
+fn want_of_descriptors_passes() {
     let broker = Setup::new("metrics-descriptors").start();
     broker.limit_open_files(3);
     let waiting = connect_to_http(&broker, 1);
-    // Nothing can be waited for: it is to do nothing. In the first second it may be about something that it does once.
-    eventually("a second without work for a connection that cannot be accepted", || {
-        let (before, begin) = (broker.ticks(), Instant::now());
-        std::thread::sleep(Duration::from_secs(1));
-        let used = broker.ticks() - before;
-        // Of a hundred a second; the sleep may have taken longer.
-        (used < begin.elapsed().as_secs() * 8).then_some(())
+    eventually("the broker wants descriptors", || {
+        broker.log().contains("no connection can be accepted").then_some(())
     });
     broker.limit_open_files(1000);
     drop(waiting);
     assert!(broker.http("/health").contains("ok"));
+}
+
+/// A connection that cannot be accepted is looked at again now and then: the share of a core that this takes, in the place of all of one.
+#[test]
+#[ignore = "mainstem-bench bounds runs it: it measures, and does nothing else"]
+fn want_of_descriptors_costs_no_time() {
+    let broker = Setup::new("metrics-descriptors-cost").start();
+    broker.limit_open_files(3);
+    let _waiting = connect_to_http(&broker, 1);
+    figure("cpu_permille", 1_000.0 * share_of_a_core(&broker, Duration::from_secs(5)));
+    broker.limit_open_files(1000);
 }

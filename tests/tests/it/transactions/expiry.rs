@@ -1,7 +1,11 @@
 //! A transactional id that is not used is forgotten, and one with an open transaction is not (KIP-98).
 
-use mainstem_tests::broker::Setup;
+use std::time::Duration;
+
+use mainstem_broker::ManualClock;
+use mainstem_log::sim::Random;
 use mainstem_tests::client::Client;
+use mainstem_tests::machine::{Death, SimulatedBroker};
 use mainstem_wire::messages::list_transactions_request::ListTransactionsRequest;
 
 use crate::transactions::eventually;
@@ -21,20 +25,27 @@ pub(crate) fn known_ids(client: &mut Client) -> Vec<String> {
 
 #[test]
 fn an_unused_transactional_id_is_forgotten_for_good() {
-    let mut broker = Setup::new("transactions-expiry")
-        .set("transactional.id.expiration.ms", 5_000)
-        .set("transaction.remove.expired.transaction.cleanup.interval.ms", 100)
-        .start();
+    let clock = ManualClock::new();
+    let settings = [
+        ("transactional.id.expiration.ms", "5000"),
+        ("transaction.remove.expired.transaction.cleanup.interval.ms", "100"),
+        ("transaction.state.log.num.partitions", "4"),
+    ];
+    let mut broker = SimulatedBroker::start_at(&clock, &settings);
     let mut client = broker.connect();
     client.create_topic(TOPIC, 1, &[]).unwrap();
-    let mut open = Producer::init(broker.connect(), "open", 60_000).unwrap();
+    let mut open = Producer::init(broker.connect(), "open", 600_000).unwrap();
     open.send(TOPIC, 0, &[b"of an open transaction"]).unwrap();
     for id in ["empty", "other"] {
         Producer::init(broker.connect(), id, 60_000).unwrap();
     }
+    clock.advance(Duration::from_millis(4_800));
     assert_eq!(known_ids(&mut client), ["empty", "open", "other"]);
-    eventually("unused ids are forgotten", || (known_ids(&mut client) == ["open"]).then_some(()));
-    broker.kill();
+    eventually("unused ids are forgotten", || {
+        clock.advance(Duration::from_millis(100));
+        (known_ids(&mut client) == ["open"]).then_some(())
+    });
+    broker.die(Death::Kill, &mut Random::new(1));
     broker.start_again();
     let mut client = broker.connect();
     assert_eq!(

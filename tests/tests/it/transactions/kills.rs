@@ -184,7 +184,7 @@ fn number_from(name: &str) -> Option<u64> {
 
 #[test]
 fn transactions_are_whole_or_not_at_all_whenever_the_broker_is_killed() {
-    let seed = number_from("TEST_SEED").unwrap_or_else(|| mainstem_tests::kafka::wall_ms() as u64);
+    let seed = mainstem_testkit::seed();
     let kills = number_from("TEST_KILLS").unwrap_or(KILLS);
     println!("TEST_SEED={seed} TEST_KILLS={kills}");
     let (mut rng, mut left, mut committed) = (Rng(seed), kills, 0);

@@ -1,10 +1,9 @@
 //! What comes too late, too often, or from nowhere.
 
-use std::time::Duration;
-
 use mainstem_tests::broker::{Broker, Setup};
 use mainstem_tests::client::Client;
 use mainstem_tests::kafka::{Failure, produce_request};
+use mainstem_tests::wait::PATIENCE;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::describe_transactions_request::DescribeTransactionsRequest;
 use mainstem_wire::messages::end_txn_request::EndTxnRequest;
@@ -201,7 +200,7 @@ fn an_end_that_comes_again_after_a_kill_is_answered_alike() {
     broker.kill();
     broker.start_again();
     let mut client = broker.connect();
-    client.set_patience(Duration::from_secs(20)).expect("a time-out can be set");
+    client.set_patience(PATIENCE).expect("a time-out can be set");
     let answer = eventually("the end is answered", || {
         let request = EndTxnRequest {
             transactional_id: "id".into(),

@@ -12,12 +12,12 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use mainstem_log::sim::Random;
-use mainstem_tests::kafka::{Failure, wall_ms};
+use mainstem_tests::kafka::Failure;
 use mainstem_tests::kafka_node::assert_kafka_finds_no_fault;
+use mainstem_tests::machine::{Death, SimulatedBroker};
 use mainstem_wire::ErrorCode;
 
 use crate::transactions::eventually;
-use crate::transactions::machine::{Death, SimulatedBroker};
 use crate::transactions::members::Members;
 use crate::transactions::model::{Fate, Model, Retention};
 use crate::transactions::producer::{Keyed, Producer};
@@ -387,7 +387,7 @@ fn number_from(name: &str) -> Option<u64> {
 
 #[test]
 fn transactions_are_whole_or_not_at_all_whatever_happens() {
-    let first = number_from("TEST_SEED").unwrap_or_else(|| wall_ms() as u64);
+    let first = mainstem_testkit::seed();
     let runs = (number_from("PROPTEST_CASES").unwrap_or(CASES) / CASES_OF_A_RUN).max(1);
     let home = tempfile::tempdir().expect("a directory");
     let (mut dirs, mut committed, mut compacted_away, mut coordinators) = (Vec::new(), 0, 0, 0);

@@ -16,7 +16,7 @@ use super::*;
 use crate::testing::{Answered, Asked, ScriptedBroker, answer};
 
 /// Longer than anything here takes.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn record(partition: i32, bytes: usize) -> Record {
     Record::new("t", vec![b'x'; bytes]).partition(partition)

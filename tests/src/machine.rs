@@ -8,62 +8,94 @@ use std::sync::atomic::AtomicBool;
 
 use mainstem_broker::config::loggers::{LogLevel, LoggerLevels};
 use mainstem_broker::config::{BrokerConfig, Sources};
-use mainstem_broker::{Loggers, Machine, Server, StartError, StartOptions};
+use mainstem_broker::{Loggers, Machine, ManualClock, Server, StartError, StartOptions};
 use mainstem_log::sim::{Random, SimStorage};
 use mainstem_log::storage::{Storage, read_small_file};
-use mainstem_tests::client::Client;
+
+use crate::broker::get;
+use crate::client::{Client, Reachable};
 
 const LOG_DIR: &str = "/data";
 const FILE_BYTES_MAX: usize = 1 << 30;
 
 /// How a broker dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Death {
+pub enum Death {
     /// The process alone: what it has written stays.
     Kill,
     /// With the machine: what was not synced is lost, or torn.
     PowerCut,
 }
 
-pub(crate) struct SimulatedBroker {
+/// A broker of this process on a simulated disk.
+pub struct SimulatedBroker {
     disk: SimStorage,
     settings: Vec<(String, String)>,
     boots: u32,
+    /// Who lets its time pass, if not the machine.
+    clock: Option<ManualClock>,
     /// Some while it runs.
     server: Option<Server>,
 }
 
 impl SimulatedBroker {
     /// Starts it on an empty disk.
-    pub(crate) fn start(settings: &[(&str, &str)]) -> SimulatedBroker {
+    ///
+    /// # Panics
+    /// When it cannot be started, with the reason.
+    pub fn start(settings: &[(&str, &str)]) -> SimulatedBroker {
+        SimulatedBroker::start_with(None, settings)
+    }
+
+    /// The same with a clock that the test advances, also for the starts that follow.
+    ///
+    /// # Panics
+    /// When it cannot be started, with the reason.
+    pub fn start_at(clock: &ManualClock, settings: &[(&str, &str)]) -> SimulatedBroker {
+        SimulatedBroker::start_with(Some(clock.clone()), settings)
+    }
+
+    fn start_with(clock: Option<ManualClock>, settings: &[(&str, &str)]) -> SimulatedBroker {
         let own = [("listeners", "PLAINTEXT://127.0.0.1:0"), ("log.dirs", LOG_DIR)];
         let settings =
             own.iter().chain(settings).map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        let mut broker =
-            SimulatedBroker { disk: SimStorage::new(), settings: settings.collect(), boots: 0, server: None };
+        let mut broker = SimulatedBroker {
+            disk: SimStorage::new(),
+            settings: settings.collect(),
+            boots: 0,
+            clock,
+            server: None,
+        };
         broker.start_again();
         broker
     }
 
     /// Starts it on what is on the disk.
-    pub(crate) fn start_again(&mut self) {
+    ///
+    /// # Panics
+    /// When it cannot be started, with the reason.
+    pub fn start_again(&mut self) {
         self.try_to_start().unwrap_or_else(|error| panic!("it does not start: {error}"));
     }
 
     /// The same where it may die meanwhile.
-    pub(crate) fn try_to_start(&mut self) -> Result<(), StartError> {
+    ///
+    /// # Errors
+    /// Why it cannot be started.
+    pub fn try_to_start(&mut self) -> Result<(), StartError> {
         let sources = Sources { file: None, environment: &[], overrides: &self.settings };
         let config = BrokerConfig::from_sources(sources).expect("the settings are valid");
         let loggers = Loggers::new(LoggerLevels::new(LogLevel::Info, BTreeMap::new()), |_| {});
         let storage = Arc::new(self.disk.of_this_process());
         let machine = Machine { storage, boot_id: format!("boot-{}", self.boots) };
-        let options = StartOptions { machine: Some(machine), ..StartOptions::default() };
+        let options =
+            StartOptions { machine: Some(machine), clock: self.clock.clone(), ..StartOptions::default() };
         self.server = Some(Server::start(config, loggers, &options)?);
         Ok(())
     }
 
     /// It dies. What still runs of it in this process reaches neither the disk nor a client that knows the next address.
-    pub(crate) fn die(&mut self, death: Death, random: &mut Random) {
+    pub fn die(&mut self, death: Death, random: &mut Random) {
         match death {
             Death::Kill => self.disk.kill(),
             Death::PowerCut => {
@@ -78,36 +110,59 @@ impl SimulatedBroker {
     }
 
     /// It is stopped in order.
-    pub(crate) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         let server = self.server.take().expect("it runs");
         assert!(server.stop(&AtomicBool::new(false), &mut |_, _| {}), "it is left in order");
     }
 
     /// Asserts what holds of it at any time.
-    pub(crate) fn check(&self) {
+    pub fn check(&self) {
         self.server.as_ref().expect("it runs").check();
     }
 
-    pub(crate) fn disk(&self) -> &SimStorage {
+    /// Its disk.
+    pub fn disk(&self) -> &SimStorage {
         &self.disk
     }
 
     /// Copies its log directory to the disk of this machine.
-    pub(crate) fn copy_to(&self, to: &Path) {
+    pub fn copy_to(&self, to: &Path) {
         copy(&self.disk, Path::new(LOG_DIR), to);
     }
 
-    pub(crate) fn connect(&self) -> Client {
+    /// The answer of the operator's listener to GET.
+    ///
+    /// # Panics
+    /// When that is not open, or does not answer.
+    pub fn http(&self, path: &str) -> String {
+        let http = self.server.as_ref().expect("it runs").ready().http;
+        get(&http.expect("the operator's listener is open").to_string(), path)
+    }
+
+    /// A new connection.
+    pub fn connect(&self) -> Client {
         let server = self.server.as_ref().expect("it runs");
         let address = server.ready().listeners[0].1.to_string();
         Client::connect(&address).expect("it accepts")
     }
 }
 
+impl Reachable for SimulatedBroker {
+    fn connect(&self) -> Client {
+        SimulatedBroker::connect(self)
+    }
+}
+
 impl Drop for SimulatedBroker {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
-            server.stop(&AtomicBool::new(true), &mut |_, _| {});
+            // Not on a thread that panics: who locks a coordinator there ends the process, and the test would not say why it fails.
+            let stopped = std::thread::spawn(move || server.stop(&AtomicBool::new(true), &mut |_, _| {}));
+            if let Err(panic) = stopped.join()
+                && !std::thread::panicking()
+            {
+                std::panic::resume_unwind(panic);
+            }
         }
     }
 }
