@@ -3,6 +3,9 @@
 //! The product is built once, in the release profile and with the features that users get; whatever runs the broker runs this
 //! binary. Test programs and examples share its dependencies.
 
+mod dependencies;
+
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -40,11 +43,11 @@ pub(crate) fn product() -> Result<()> {
 
 /// The options and the compiler of everything that only tests run.
 ///
-/// Dependencies are those of the product, compiled once for both. Packages of the workspace are not optimised, since they compile
-/// for longer than their tests run, and have debug assertions. Clippy's driver compiles them, so that they are checked on the way.
+/// Dependencies that the product has too are compiled once for both. Others are not optimised, and neither are packages of the
+/// workspace, since they compile for longer than their tests run; these have debug assertions. Clippy's driver compiles them, so that they are checked on the way.
 pub(crate) struct TestBuild {
     /// Options of cargo.
-    options: Vec<String>,
+    options: Vec<OsString>,
     /// The program that compiles packages of the workspace, if it is installed.
     clippy: Option<PathBuf>,
 }
@@ -62,11 +65,7 @@ impl TestBuild {
     /// # Errors
     /// If clippy is missing in continuous integration.
     pub(crate) fn new() -> Result<TestBuild> {
-        let mut options = vec!["--release".to_owned()];
-        for package in workspace::packages()? {
-            let settings = TEST_PROFILE.map(|setting| format!("profile.release.package.{package}.{setting}"));
-            options.extend(settings.into_iter().flat_map(|setting| ["--config".to_owned(), setting]));
-        }
+        let options = vec!["--release".into(), "--config".into(), write_profile()?.into_os_string()];
         let clippy = workspace::cargo().with_file_name("clippy-driver");
         let clippy = clippy.is_file().then_some(clippy);
         if clippy.is_none() {
@@ -101,6 +100,20 @@ impl TestBuild {
         ensure!(status.success(), "cargo {subcommand} {} ended with {status}", arguments.join(" "));
         Ok(())
     }
+}
+
+/// Writes the settings of the release profile that tests have, as a file of configuration for cargo. Returns its path.
+fn write_profile() -> Result<PathBuf> {
+    let of = |package: &str, settings: &[&str]| {
+        format!("[profile.release.package.{package}]\n{}\n", settings.join("\n"))
+    };
+    let mut text = String::new();
+    text.extend(workspace::packages()?.iter().map(|package| of(package, &TEST_PROFILE)));
+    text.extend(dependencies::of_tests_alone()?.iter().map(|package| of(package, &TEST_PROFILE[..1])));
+    fs::create_dir_all(workspace::ci_dir())?;
+    let path = workspace::ci_dir().join("test-profile.toml");
+    fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+    Ok(path)
 }
 
 /// The examples that are run.

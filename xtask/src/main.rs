@@ -5,6 +5,7 @@
 // A tool for the terminal: printing is what it does.
 #![allow(clippy::print_stdout)]
 
+mod bounds;
 mod build;
 mod counts;
 mod descendants;
@@ -18,6 +19,7 @@ mod missing;
 mod nextest;
 #[cfg(test)]
 mod pages;
+mod planted;
 mod process;
 mod quick;
 mod readme;
@@ -36,6 +38,7 @@ usage: cargo xtask COMMAND
   quick     a change while it is made: lints, and the tests of what depends on it (cargo xtask quick --help)
   interop   real clients and tools against a broker (cargo xtask interop --help)
   counts    instructions of the benchmark cases, against what is recorded (cargo xtask counts --help)
+  planted   faults planted in a copy one at a time, each of which the tests have to catch (cargo xtask planted --help)
   readme    the examples of README.md, run as they stand there
   schemas   --version VERSION [--jars DIR] [--check]: the table of messages, from Kafka's jars";
 
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
             "quick" => quick::run(rest),
             "interop" => interop::run(rest),
             "counts" => counts::run(rest),
+            "planted" => planted::run(rest),
             "readme" => readme::run(rest),
             "schemas" => schemas::run(rest),
             "help" | "--help" | "-h" => {

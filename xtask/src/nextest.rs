@@ -59,6 +59,15 @@ impl Suite {
     }
 }
 
+/// How far a suite is run.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Extent {
+    /// True if it has depth.
+    pub(crate) is_long: bool,
+    /// True if the first test that fails ends it.
+    pub(crate) is_fail_fast: bool,
+}
+
 /// The crate of [`Suite::Simulation`].
 pub(crate) const SIMULATION: &str = "mainstem-simulation";
 
@@ -128,17 +137,18 @@ impl Nextest {
     pub(crate) fn run(
         &self,
         suite: Suite,
-        is_long: bool,
+        extent: Extent,
         filter: &str,
         variables: &[(&str, String)],
     ) -> Result<Vec<Test>> {
-        let profile = if is_long { format!("{}-long", suite.name()) } else { suite.name().to_owned() };
+        let profile = if extent.is_long { format!("{}-long", suite.name()) } else { suite.name().to_owned() };
         let programs = programs_file(suite == Suite::Simulation);
         ensure!(programs.exists(), "the tests are not built: run the stage `tests` first");
         let report = workspace::target_dir().join("nextest").join(&profile).join("junit.xml");
         let _ = fs::remove_file(&report);
         let mut run = self.command("run");
-        run.args(["--profile", &profile, "--no-fail-fast", "--hide-progress-bar"]);
+        let end = if extent.is_fail_fast { "--fail-fast" } else { "--no-fail-fast" };
+        run.args(["--profile", &profile, end, "--hide-progress-bar"]);
         run.arg("--binaries-metadata").arg(programs).arg("--cargo-metadata").arg(packages_file());
         if !filter.is_empty() {
             run.args(["--filterset", filter]);

@@ -12,7 +12,8 @@ use crate::flaky::{Flaky, List};
 use crate::interop::report::Counts;
 use crate::junit::{Outcome, Test};
 use crate::kafka_peers;
-use crate::nextest::{Nextest, SIMULATION, Suite};
+use crate::nextest::{Extent, Nextest, SIMULATION, Suite};
+use crate::test::Options;
 use crate::workspace;
 
 /// Tests of a stage that are named with their times.
@@ -27,19 +28,15 @@ struct Finished {
 }
 
 /// Runs a suite, or those of its tests that a filter lets through.
-pub(crate) fn run(
-    suite: Suite,
-    is_long: bool,
-    only: Option<&str>,
-    variables: &[(&str, String)],
-) -> Result<Counts> {
+pub(crate) fn run(suite: Suite, options: &Options, variables: &[(&str, String)]) -> Result<Counts> {
     let of_suite = filter(suite)?;
-    let filter = match only {
+    let filter = match &options.filter {
         Some(only) if of_suite.is_empty() => only.to_owned(),
         Some(only) => format!("({of_suite}) and ({only})"),
         None => of_suite,
     };
-    let tests = Nextest::install()?.run(suite, is_long, &filter, variables);
+    let extent = Extent { is_long: options.is_long, is_fail_fast: options.is_fail_fast };
+    let tests = Nextest::install()?.run(suite, extent, &filter, variables);
     finish(suite.name(), tests)
 }
 
@@ -104,19 +101,26 @@ fn flaky() -> Vec<Flaky> {
     tests.filter_map(flaky).collect()
 }
 
-/// The time of a test.
+/// The time and the outcome of a test.
 #[derive(Debug, Serialize)]
 pub(crate) struct TestTime {
     stage: &'static str,
     name: String,
     seconds: f64,
+    /// True if it failed at each try.
+    has_failed: bool,
 }
 
 /// The time of each test that has run.
 pub(crate) fn times() -> Vec<TestTime> {
     let finished = FINISHED.lock().unwrap_or_else(PoisonError::into_inner);
     let of_stage = |Finished { stage, tests }: &Finished| -> Vec<TestTime> {
-        let time = |test: &Test| TestTime { stage, name: test.name.clone(), seconds: test.seconds };
+        let time = |test: &Test| TestTime {
+            stage,
+            name: test.name.clone(),
+            seconds: test.seconds,
+            has_failed: matches!(test.outcome, Outcome::Failed(_)),
+        };
         tests.iter().map(time).collect()
     };
     finished.iter().flat_map(of_stage).collect()

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that is checked before a change lands, stage by stage, each with its time.
 
 use std::fs;
-use std::process::Command;
+use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,16 @@ use crate::interop::report::Counts;
 use crate::interop::{self, install};
 use crate::nextest::{Nextest, Suite};
 use crate::stress::Stress;
-use crate::{build, counts, descendants, faults, fuzz, missing, readme, schemas, suites, workspace};
+use crate::{bounds, build, counts, descendants, faults, fuzz, missing, readme, schemas, suites, workspace};
 
 const USAGE: &str = "\
-usage: cargo xtask test [--long] [--only STAGE]...
+usage: cargo xtask test [--long] [--only STAGE]... [--filter FILTERSET [--fail-fast]]
 
-  --long  with depth: more kills, more cases, longer soaks, fuzzing where a nightly toolchain is
-  --only  only this stage, of: fmt, tests, product, schemas, pure, simulation, broker, kafka, faults, alone, interop,
-          readme, counts, fuzz (the last with --long)
+  --long       with depth: more kills, more cases, longer soaks, fuzzing where a nightly toolchain is
+  --only       only this stage, of: fmt, tests, product, schemas, pure, simulation, broker, kafka, faults, alone,
+               interop, readme, counts, bounds, fuzz (the last two with --long)
+  --filter     only the tests that this filterset of cargo-nextest lets through, with the broker as it was compiled for tests
+  --fail-fast  the first test that fails ends its stage
 
 All that is compiled is compiled by the first three stages; `tests` has clippy's lints as errors. A stage that fails does not keep the following ones from running,
 unless these need what it builds. What needs a toolchain that is missing is skipped by name; under CI=true it is an error.";
@@ -62,6 +64,12 @@ const SHORT: &[(&str, &str)] = &[
 /// The stages that compile: nothing is compiled behind them.
 const COMPILING: [&str; 3] = ["fmt", "tests", "product"];
 
+/// The seed of the run, which is printed where it is asked for first.
+static SEED: LazyLock<u64> = LazyLock::new(mainstem_testkit::seed);
+
+/// The stages that only a run with `--long` has, or one that names them.
+const OF_LONG_RUNS: [&str; 2] = ["bounds", "fuzz"];
+
 struct Stage {
     name: &'static str,
     /// True if it uses clients or jars that package managers install.
@@ -83,6 +91,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "interop", uses_clients: true, run: run_interop },
     Stage { name: "readme", uses_clients: true, run: |_| run_readme() },
     Stage { name: "counts", uses_clients: false, run: |_| counts::check() },
+    Stage { name: "bounds", uses_clients: false, run: |_| bounds::run() },
     Stage { name: "fuzz", uses_clients: false, run: |_| fuzz::run() },
 ];
 
@@ -96,6 +105,8 @@ pub(crate) struct Options {
     /// The filter of nextest for the tests that run, which are then given the broker as it was compiled for tests; else all tests run,
     /// with the product.
     pub(crate) filter: Option<String>,
+    /// True if the first test that fails ends its stage.
+    pub(crate) is_fail_fast: bool,
 }
 
 impl Options {
@@ -106,6 +117,8 @@ impl Options {
             match argument.as_str() {
                 "--long" => options.is_long = true,
                 "--only" => options.only.push(rest.next().context(USAGE)?.clone()),
+                "--filter" => options.filter = Some(rest.next().context(USAGE)?.clone()),
+                "--fail-fast" => options.is_fail_fast = true,
                 _ => bail!("{USAGE}"),
             }
         }
@@ -115,7 +128,7 @@ impl Options {
     }
 
     fn wants(&self, stage: &str) -> bool {
-        self.only.is_empty() && (self.is_long || stage != "fuzz")
+        self.only.is_empty() && (self.is_long || !OF_LONG_RUNS.contains(&stage))
             || self.only.iter().any(|only| only == stage)
     }
 
@@ -139,7 +152,7 @@ pub(crate) fn run_stages(options: &Options) -> Result<()> {
     descendants::adopt()?;
     let stages = options.stages();
     missing::print(&stages.iter().map(|stage| stage.name).collect::<Vec<_>>());
-    println!("seed: {} (TEST_SEED gives another one)", seed());
+    LazyLock::force(&SEED);
     // Package managers wait for the network while compilers work. An error comes up again where a client is used.
     let needs_clients = stages.iter().any(|stage| stage.uses_clients);
     let mut installation = needs_clients.then(|| thread::spawn(interop::prefetch));
@@ -173,7 +186,7 @@ pub(crate) fn run_stages(options: &Options) -> Result<()> {
 struct StageTime {
     name: &'static str,
     seconds: f64,
-    #[serde(skip)]
+    #[serde(flatten)]
     counts: Counts,
 }
 
@@ -238,6 +251,9 @@ fn build_product(options: &Options) -> Result<Counts> {
     if options.wants("counts") {
         counts::build()?;
     }
+    if options.wants("bounds") {
+        bounds::build()?;
+    }
     Ok(one_passed())
 }
 
@@ -256,7 +272,7 @@ fn check_schemas() -> Result<Counts> {
 }
 
 fn run_suite(options: &Options, suite: Suite) -> Result<Counts> {
-    suites::run(suite, options.is_long, options.filter.as_deref(), &variables(options))
+    suites::run(suite, options, &variables(options))
 }
 
 /// The native client over Kafka's brokers.
@@ -279,7 +295,7 @@ fn variables(options: &Options) -> Vec<(&'static str, String)> {
         ("MAINSTEM_BINARY", binary.display().to_string()),
     ];
     // What tests draw differs from commit to commit, and is the same each time that a commit is tested.
-    let seed = seed().to_string();
+    let seed = SEED.to_string();
     let seeds =
         ["TEST_SEED", "PROPTEST_RNG_SEED"].into_iter().filter(|name| std::env::var_os(name).is_none());
     variables.extend(seeds.map(|name| (name, seed.clone())));
@@ -288,25 +304,6 @@ fn variables(options: &Options) -> Vec<(&'static str, String)> {
     variables.extend(unset.map(|(name, value)| (*name, (*value).to_owned())));
     variables
 }
-
-/// The seed of a run: `TEST_SEED`, or else a number made of the commit's hash, or 1 where there is no commit.
-fn seed() -> u64 {
-    let given = std::env::var("TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    let commit = || {
-        let mut git = Command::new("git");
-        let output = git.args(["rev-parse", "HEAD"]).current_dir(workspace::root()).output().ok()?;
-        seed_of(&String::from_utf8_lossy(&output.stdout))
-    };
-    given.or_else(commit).unwrap_or(1)
-}
-
-/// The number in the first digits of a hash.
-fn seed_of(hash: &str) -> Option<u64> {
-    u64::from_str_radix(hash.get(..SEED_DIGITS)?, 16).ok()
-}
-
-/// Hexadecimal digits of a seed: it is a positive number of 32 bits.
-const SEED_DIGITS: usize = 7;
 
 /// Real clients against the broker that users get.
 fn run_interop(options: &Options) -> Result<Counts> {
@@ -336,7 +333,7 @@ mod tests {
     use super::*;
 
     fn options(is_long: bool, only: &[&str]) -> Options {
-        Options { is_long, only: only.iter().map(ToString::to_string).collect(), filter: None }
+        Options { is_long, only: only.iter().map(ToString::to_string).collect(), ..Options::default() }
     }
 
     #[test]
@@ -346,15 +343,8 @@ mod tests {
         };
         let all = stages(&[]);
         assert_eq!(all[..COMPILING.len()], COMPILING);
-        assert_eq!(all.last(), Some(&"counts"), "fuzzing is for long runs");
+        assert_eq!(all.last(), Some(&"counts"), "bounds on time and fuzzing are for long runs");
         assert_eq!(stages(&["product", "fmt"]), ["fmt", "product"]);
-    }
-
-    #[test]
-    fn a_seed_is_made_of_a_hash() {
-        assert_eq!(seed_of("1f5557c9a0b1c2d3"), Some(0x1f5_557c));
-        assert_eq!(seed_of("no hash at all"), None);
-        assert_eq!(seed_of(""), None);
     }
 
     #[test]

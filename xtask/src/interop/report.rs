@@ -42,7 +42,7 @@ pub(crate) struct Entry {
 type Results = BTreeMap<String, Vec<Entry>>;
 
 /// How many checks ended how.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Counts {
     pub(crate) passed: usize,
     pub(crate) failed: usize,
