@@ -624,7 +624,7 @@ fn control_records_leave_gaps_in_the_offsets() {
 fn cluster() -> Session {
     let mut session = Session::new(
         "node.id=1\nprocess.roles=broker,controller\ncontroller.listener.names=CONTROLLER\n\
-         listeners=PLAINTEXT://:9092,CONTROLLER://:9093\ncontroller.quorum.voters=1@a:1,2@b:1,3@c:1",
+         listeners=PLAINTEXT://:9092,CONTROLLER://127.0.0.1:9093\ncontroller.quorum.voters=1@a:1,2@b:1,3@c:1",
     );
     for node_id in [2, 3] {
         let dir = Uuid::from_u128(0xd0 + u128::try_from(node_id).expect("a small number") * 256);

@@ -11,6 +11,9 @@ use serde::Deserialize;
 
 use crate::workspace;
 
+/// Packages that tests compute with: a test in virtual time takes twice as long where tokio is not optimised.
+const COMPUTING: [&str; 1] = ["tokio"];
+
 /// The package, as a profile of cargo calls it, of each dependency that only tests have, or have in another form.
 ///
 /// # Errors
@@ -22,7 +25,8 @@ pub(super) fn of_tests_alone() -> Result<Vec<String>> {
     let lock = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     let lock: Lock = toml::from_str(&lock).with_context(|| format!("in {}", path.display()))?;
     let own: BTreeSet<String> = workspace::packages()?.into_iter().collect();
-    let differing = tests.differing(&product).into_iter().filter(|form| !own.contains(&form.name));
+    let is_optimised = |form: &Form| own.contains(&form.name) || COMPUTING.contains(&form.name.as_str());
+    let differing = tests.differing(&product).into_iter().filter(|form| !is_optimised(form));
     // The same package may be there in several forms.
     let names: BTreeSet<String> = differing.map(|form| lock.name_of(form)).collect();
     Ok(names.into_iter().collect())

@@ -733,5 +733,8 @@ fn a_letter_without_its_value_is_not_replayed_and_one_that_just_fits_is() {
     let back = broker.run("consume orders --json").ok();
     let back: Vec<Value> = back.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(back.len(), 1, "{back:?}");
-    assert_eq!(back[0]["headers"], json!([{"key": "trace", "value": "4711"}]));
+    assert_eq!(
+        back[0]["headers"],
+        json!([{"key": "trace", "value": "4711"}, {"key": "__mainstem.errors.rounds", "value": "1"}])
+    );
 }

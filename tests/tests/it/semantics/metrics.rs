@@ -181,6 +181,8 @@ fn want_of_descriptors_passes() {
     let broker = Setup::new("metrics-descriptors").start();
     broker.limit_open_files(3);
     let waiting = connect_to_http(&broker, 1);
+    // The other listener says that it has none, and does not wait for this one.
+    let _client = TcpStream::connect(broker.address()).unwrap();
     eventually("the broker wants descriptors", || {
         broker.log().contains("no connection can be accepted").then_some(())
     });
