@@ -283,7 +283,7 @@ impl Broker {
         Duration::from_nanos(self.of_threads("schedstat", of_thread))
     }
 
-    /// How often its threads have gone to sleep: a count, which does not depend on how busy the machine is.
+    /// Times that its threads have gone to sleep: a count, which does not depend on how busy the machine is.
     pub fn sleeps(&self) -> u64 {
         self.of_threads("status", sleeps)
     }
@@ -333,7 +333,7 @@ impl Broker {
         kill_process(id, Signal::TERM).expect("an own child can be signalled");
     }
 
-    /// Whether a SIGTERM waits for the broker to take it.
+    /// Returns true while a SIGTERM waits for the broker to take it.
     pub fn is_asked_to_stop(&self) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process_id())).expect("it runs");
         let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).expect("Linux tells it");
@@ -413,7 +413,7 @@ impl Drop for Broker {
 
 /// The share of a core that a broker uses while nobody asks it anything, over so long: a figure of a quiet machine, and no verdict.
 pub fn share_of_a_core(broker: &Broker, time: Duration) -> f64 {
-    /// What a broker does once, when it has started, is over by then on a quiet machine.
+    /// The work that a broker does once, when it has started, is over by then on a quiet machine.
     const SETTLED_AFTER: Duration = Duration::from_secs(2);
     std::thread::sleep(SETTLED_AFTER);
     let (before, begin) = (broker.cpu_time(), Instant::now());

@@ -32,7 +32,7 @@ pub struct SimulatedBroker {
     disk: SimStorage,
     settings: Vec<(String, String)>,
     boots: u32,
-    /// Who lets its time pass, if not the machine.
+    /// The clock of a test that lets its time pass in the machine's place.
     clock: Option<ManualClock>,
     /// Some while it runs.
     server: Option<Server>,

@@ -17,10 +17,10 @@ use tokio::time::Sleep;
 pub(crate) use mainstem_coordination::time::Now;
 pub use manual::ManualClock;
 
-/// Where the broker reads the time. Time-outs count monotonic time, records carry wall time.
+/// The source of the broker's time. Time-outs count monotonic time, records carry wall time.
 #[derive(Debug, Clone)]
 pub(crate) struct Clock {
-    /// Where monotonic milliseconds begin.
+    /// The origin of monotonic milliseconds.
     start: Instant,
     source: Source,
 }

@@ -87,7 +87,7 @@ pub(crate) struct LinksOptions {
     pub(crate) replica_lag_max_ms: u64,
     /// Bytes a second for replicas that catch up.
     pub(crate) catch_up_rate: u64,
-    /// How long a link may be silent.
+    /// Limits of a link's silence.
     pub(crate) silence: SilenceLimits,
 }
 

@@ -162,7 +162,7 @@ pub struct StartOptions {
     pub accept_unprotected: bool,
     /// Where the log directories are, if not on this machine.
     pub machine: Option<Machine>,
-    /// Who lets the time of the broker pass, if not this machine.
+    /// The clock of a test that lets the broker's time pass in the machine's place.
     pub clock: Option<ManualClock>,
 }
 

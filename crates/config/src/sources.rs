@@ -150,7 +150,7 @@ pub enum ConfigWarning {
     OtherSpelling {
         /// The name as it was written.
         name: String,
-        /// Where it was written.
+        /// The place of it.
         origin: StaticOrigin,
         /// The key, and the variable that stands for it.
         right: String,

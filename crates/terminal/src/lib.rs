@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(counted(2, "entry"), "2 entries");
     }
 
-    /// What names may have that others choose.
+    /// Characters that names of others may have.
     const HOSTILE: [&str; 8] = [
         "a\u{1b}[2Jb",
         "a\nb",

@@ -36,7 +36,7 @@ use mainstem_wire::messages::produce_request::ProduceRequest;
 use rustix::process::{Pid, Signal, kill_process};
 
 const TOPIC: &str = "trades";
-/// Where the control file has the word of those who sleep (docs/format.md).
+/// The place of the sleepers' word in the control file (docs/format.md).
 const SLEEPERS: u64 = 4096 + 64;
 /// With a value, this program is a local process: see [`as_a_local_process`].
 const CHILD: &str = "MAINSTEM_ATTACHED_CHILD";
@@ -216,7 +216,7 @@ fn a_long_poll_wakes_when_a_local_process_appends() {
     let broker = place.setup("attached-poll").start();
     let mut client = broker.connect();
     client.fetch(TOPIC, 0, 0).unwrap();
-    /// How often a broker looks at a queue that nobody wakes it for.
+    /// The time after which a broker looks at a queue that nobody wakes it for.
     const LOOK: Duration = Duration::from_millis(100);
     let rounds = 100;
     let (mut took, mut asked) = (Vec::new(), Vec::new());
@@ -255,10 +255,10 @@ fn poll(client: &mut Client, topic: &str, offset: i64) {
 
 #[test]
 fn one_thread_waits_for_many_queues_takes_no_time_for_it_and_misses_no_append() {
-    /// How often threads of an idle broker go to sleep in a second: ten times for all queues, and a few times for what it does by itself.
+    /// Times that threads of an idle broker go to sleep in a second: ten times for all queues, and a few times for what it does by itself.
     /// A thread for each queue would do it eighty times.
     const SLEEPS_MAX: f64 = 30.0;
-    /// What is done once after the start.
+    /// Sleeps of what is done once after the start.
     const SLEEPS_ONCE: f64 = 60.0;
     let place = Place::new();
     let name = |number: usize| format!("{TOPIC}-{number}");

@@ -82,7 +82,7 @@ impl Process {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
     }
 
-    /// Whether it has a thread of this name. `patience` is begun when a signal has been taken during a start, and no sooner.
+    /// Returns true if it has a thread of this name. `patience` is begun when a signal has been taken during a start, and no sooner.
     fn has_thread(&self, name: &str) -> bool {
         let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         // One that ends meanwhile has no name.

@@ -40,7 +40,7 @@ struct Form {
     features: String,
 }
 
-/// What is compiled, and what each of it needs, as `cargo tree` says it.
+/// All that is compiled with what each of it needs, as `cargo tree` says it.
 #[derive(Debug, Default)]
 struct Tree(BTreeMap<Form, BTreeSet<Form>>);
 
@@ -70,7 +70,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// What is in no such form in another tree, or needs what is not.
+    /// Forms that another tree does not have, and those that need such a form.
     fn differing(&self, other: &Tree) -> BTreeSet<&Form> {
         let mut differing: BTreeSet<&Form> =
             self.0.keys().filter(|form| !other.0.contains_key(*form)).collect();

@@ -11,7 +11,7 @@ pub(crate) struct Patch {
     /// The name of its file, without `.patch`.
     pub(crate) name: String,
     pub(crate) path: PathBuf,
-    /// What a person would have done wrong.
+    /// The mistake that a person would have made.
     pub(crate) fault: String,
     /// The promise that no longer holds.
     pub(crate) breaks: String,

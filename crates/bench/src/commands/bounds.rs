@@ -9,13 +9,13 @@ use mainstem_bench::{Bound, BoundsOrder, run_bounds};
 use mainstem_terminal::{print, print_json};
 use serde_json::json;
 
-/// What `mainstem-bench bounds` takes.
+/// Arguments of `mainstem-bench bounds`.
 #[derive(Debug, Args)]
 pub(crate) struct Bounds {
     /// A test program of the record, and where it is.
     #[arg(long = "program", value_name = "NAME=PATH", value_parser = program)]
     programs: Vec<(String, PathBuf)>,
-    /// What is recorded.
+    /// The record.
     #[arg(long, value_name = "FILE", default_value = "bench/bounds.txt")]
     record: PathBuf,
     /// Only tests that have this in their names.

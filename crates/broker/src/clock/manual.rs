@@ -87,7 +87,7 @@ impl ManualClock {
         Duration::from_nanos(self.0.advanced_ns.load(Ordering::Acquire))
     }
 
-    /// Where it stood when it was made.
+    /// The instant at which it was made.
     pub(super) fn origin(&self) -> Instant {
         self.0.origin
     }

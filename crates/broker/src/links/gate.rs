@@ -55,7 +55,7 @@ pub(crate) struct NodeGate {
     sasl: Option<Arc<SaslSettings>>,
     /// The user of this node, if nodes have users.
     login: Option<Login>,
-    /// What `sasl` asks for, if nodes have a secret in common and no users.
+    /// The secret that `sasl` asks for, if nodes have one in common and no users.
     secret: Option<NodeSecret>,
     /// Nodes prove who they are by certificates alone, so that those who are dialled do it as well.
     by_certificates: bool,

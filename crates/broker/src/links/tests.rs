@@ -249,11 +249,11 @@ fn the_rate_of_an_operator_takes_the_place_of_the_usual_one() {
     check_catch_up(Cluster::that_catch_up(8, 300, (u64::MAX, Some(1 << 20))));
 }
 
-/// What a replica missed while it was away goes to it at 1 MiB/s from each leader; those that are there do not wait for it.
+/// Records that a replica missed while it was away go to it at 1 MiB/s from each leader; those that are there do not wait for it.
 fn check_catch_up(mut cluster: Cluster) {
     /// Acknowledgements of which it is known how long they take.
     const USUAL: u64 = 10;
-    /// What a replica misses: 2.1 MB.
+    /// Records that a replica misses: 2.1 MB.
     const MISSED: usize = 700;
     let away = (cluster.leader() + 1) % 3;
     cluster.acknowledge_anywhere(0);

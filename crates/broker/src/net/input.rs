@@ -29,9 +29,9 @@ pub(crate) struct Input {
     frame_bytes_max: usize,
 }
 
-/// What a read needs beside the socket.
+/// The needs of a read beside the socket.
 pub(crate) struct Room<'a> {
-    /// Where the memory for a large request comes from.
+    /// The memory for a large request.
     pub(crate) memory: &'a Arc<RequestMemory>,
     pub(crate) peer: IpAddr,
     /// The time as the connection knows it.

@@ -173,9 +173,9 @@ struct SyncState {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a queue is attached with.
+/// Settings with which a queue is attached.
 pub(crate) struct AttachOptions {
-    /// Of the producers of all partitions.
+    /// The limit over the producers of all partitions.
     pub(crate) budget: Arc<ProducerBudget>,
     /// Producers that wrote within this time are found again (`producer.id.expiration.ms`).
     pub(crate) producer_expiration_ms: u64,

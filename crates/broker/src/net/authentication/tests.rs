@@ -258,7 +258,7 @@ fn each_mechanism_lets_in_who_knows_the_password() {
 
 #[test]
 fn an_answer_that_refuses_does_not_come_together_with_the_end_of_the_connection() {
-    /// So long the answer is alone.
+    /// The time for which the answer is alone.
     const ALONE: Duration = Duration::from_millis(500);
     let broker = broker(&[("connection.failed.authentication.delay.ms", "0")]);
     let mut peer = Peer::connect(&broker);

@@ -28,7 +28,7 @@ impl<'a> Targets<'a> {
         Targets { admin, letters, group, read: BTreeMap::new(), widths: BTreeMap::new() }
     }
 
-    /// Where a letter goes that goes back where it comes from: topic, and partition if the topic still has it.
+    /// The place to which a letter goes back: topic, and partition if the topic still has it.
     ///
     /// # Errors
     /// Why it does not go there, as a text.
@@ -73,7 +73,7 @@ impl<'a> Targets<'a> {
         self.read[group].as_ref().map_err(Clone::clone)
     }
 
-    /// How many partitions a topic has that letters are to go to.
+    /// Partitions of a topic that letters are to go to.
     ///
     /// # Errors
     /// Why none can go there, as a text.
