@@ -176,13 +176,18 @@ impl Subscription {
         }
     }
 
-    /// Refuses to go on where the journal does not have what is kept.
+    /// Refuses to go on where the journal does not have what is kept. The view may be of a moment before: other instances may have gone
+    /// past its end since, and what was lost was noticed when this was opened.
     pub(crate) fn check(&self, view: &JournalView) -> Result<(), Refused> {
         let state = self.state.lock();
+        let offset = state.handover.frontier();
         match state.diverged {
             // At what retention has taken meanwhile no consumer can go on.
             Some(Diverged { at, .. }) => Err(Refused::Diverged { at: at.max(view.start) }),
-            None => view.check_offset(state.handover.frontier()),
+            None if offset < view.start => {
+                Err(Refused::OutOfRange { offset, start: view.start, end: view.end })
+            }
+            None => Ok(()),
         }
     }
 
@@ -533,6 +538,19 @@ mod tests {
             Ok(Control::Assign { assignment, .. }) => assignment,
             other => panic!("it is not assigned slices: {other:?}"),
         }
+    }
+
+    #[test]
+    fn a_position_that_others_have_brought_past_a_view_is_no_fault() {
+        let (subscription, _disk) = on_disk();
+        let before = view(0, &[(1, 0)], 50);
+        let mut joined = joined(&subscription);
+        let done = Done { assignment: assigned(&mut joined), offset: 55, finished: Vec::new() };
+        subscription.done(joined.connection, &done);
+        assert_eq!(subscription.check(&before), Ok(()));
+        let retained = JournalView { start: 60, ..view(0, &[(1, 0)], 100) };
+        let taken = Refused::OutOfRange { offset: 55, start: 60, end: 100 };
+        assert_eq!(subscription.check(&retained), Err(taken));
     }
 
     #[test]
