@@ -7,12 +7,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,9 +18,12 @@ use tempfile::TempDir;
 
 use crate::broker::binary;
 use crate::dumps;
+use mainstem_testkit::java::KafkaJars;
 use mainstem_testkit::port;
 
 /// Writes and looks for what a directory has.
+/// The heap of a JVM.
+const HEAP_MIB: u32 = 512;
 const DATA: &str = "takeover/TakeoverData.java";
 /// One transactional producer that does what it is asked for.
 const TRANSACTIONS: &str = "takeover/Transactions.java";
@@ -53,7 +54,7 @@ pub struct Release {
 /// The node of a test.
 #[derive(Debug)]
 pub struct Home {
-    jars: PathBuf,
+    jars: KafkaJars,
     dir: TempDir,
     port: u16,
     has_static_voters: bool,
@@ -75,7 +76,9 @@ impl Home {
     pub fn change_release(&mut self, release: &Release) -> bool {
         let found = jars(release);
         let is_found = found.is_some();
-        self.jars = found.unwrap_or_default();
+        if let Some(jars) = found {
+            self.jars = jars;
+        }
         is_found
     }
 
@@ -129,7 +132,7 @@ impl Home {
 
     /// `kafka-storage format`.
     pub fn format(&self, more: &[&str]) {
-        let mut command = self.java();
+        let mut command = self.jars.java(HEAP_MIB);
         command.args(["kafka.tools.StorageTool", "format", "-t", "bWFpbnN0ZW0tY2xpZW50cw", "-c"]);
         command.arg(self.properties()).args(more);
         if !self.has_static_voters {
@@ -140,7 +143,7 @@ impl Home {
 
     /// Starts Kafka's broker and waits until it serves.
     pub fn start_kafka(&self) -> Running<'_> {
-        let mut command = self.java();
+        let mut command = self.jars.java(HEAP_MIB);
         command.arg("kafka.Kafka").arg(self.properties());
         self.start("kafka", command)
     }
@@ -178,18 +181,12 @@ impl Home {
         running
     }
 
-    /// The command of a JVM with the jars of the release.
-    fn java(&self) -> Command {
-        java(&self.jars)
-    }
-
     /// The command of a program of one source file, named from this crate's folder: what it is to do, the node's address,
     /// and more.
     pub fn program(&self, source: &str, arguments: &[&str]) -> Command {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
-        let (classes, main) = compiled(&source, &self.jars);
-        let mut command = java_of(&[&classes], &self.jars);
-        command.arg(main).arg(arguments[0]).arg(self.bootstrap()).args(&arguments[1..]);
+        let mut command = self.jars.program(&source, HEAP_MIB);
+        command.arg(arguments[0]).arg(self.bootstrap()).args(&arguments[1..]);
         command
     }
 
@@ -267,7 +264,7 @@ pub fn assert_kafka_finds_equal_replicas(nodes: &[Vec<PathBuf>], ends: &BTreeMap
 /// # Panics
 /// When the tool ends with an error.
 pub fn kafka_says(main: &str, address: &str, arguments: &str) -> Option<String> {
-    let mut command = java(&jars(&NEWEST)?);
+    let mut command = jars(&NEWEST)?.java(HEAP_MIB);
     command.arg(main).args(["--bootstrap-server", address]).args(arguments.split(' '));
     let output = command.output().unwrap();
     succeeded(&output);
@@ -276,7 +273,7 @@ pub fn kafka_says(main: &str, address: &str, arguments: &str) -> Option<String> 
 
 /// Returns what the tool says of all files, each with the decoder of its topic. A directory of a deleted partition is removed file by
 /// file, and the node may have ended meanwhile: none has to be whole, and none is looked at.
-fn assert_no_fault(jars: &Path, log_dirs: &[PathBuf]) -> Vec<String> {
+fn assert_no_fault(jars: &KafkaJars, log_dirs: &[PathBuf]) -> Vec<String> {
     let mut decoders = Vec::new();
     for dir in log_dirs {
         for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
@@ -310,8 +307,8 @@ fn decoder(topic: &str) -> &'static str {
     }
 }
 
-fn dump(jars: &Path, decoder: &str, files: &str) -> String {
-    let mut command = java(jars);
+fn dump(jars: &KafkaJars, decoder: &str, files: &str) -> String {
+    let mut command = jars.java(HEAP_MIB);
     command.args(["org.apache.kafka.tools.DumpLogSegments", decoder, "--files", files]);
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
@@ -450,61 +447,9 @@ fn succeeded(output: &Output) {
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stdout));
 }
 
-fn java(jars: &Path) -> Command {
-    java_of(&[], jars)
-}
-
-/// With folders of classes before the jars.
-fn java_of(classes: &[&Path], jars: &Path) -> Command {
-    let mut command = Command::new("java");
-    command.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]);
-    let classes: String = classes.iter().map(|classes| format!("{}:", classes.display())).collect();
-    command.arg(format!("{classes}{}/*", jars.display()));
-    command
-}
-
-/// The folder of a program's classes, and its main class. It is compiled once for each text that it has had; a JVM that is given
-/// the source would do so at each start.
-fn compiled(source: &Path, jars: &Path) -> (PathBuf, String) {
-    static COMPILING: Mutex<()> = Mutex::new(());
-    let _turn = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = fs::read_to_string(source).unwrap();
-    let stem = source.file_stem().unwrap().to_string_lossy().into_owned();
-    let package = text.lines().find_map(|line| line.strip_prefix("package ")?.strip_suffix(';'));
-    let main = package.map_or(stem.clone(), |package| format!("{package}.{stem}"));
-    let mut hasher = DefaultHasher::new();
-    (&text, jars).hash(&mut hasher);
-    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/test-programs");
-    let classes = programs.join(format!("{stem}-{:016x}", hasher.finish()));
-    if !classes.is_dir() {
-        let fresh = programs.join(format!("{stem}-of-{}", std::process::id()));
-        fs::create_dir_all(&fresh).unwrap();
-        let mut javac = Command::new("javac");
-        javac.arg("-cp").arg(format!("{}/*", jars.display())).arg("-d").arg(&fresh).arg(source);
-        succeeded(&javac.output().unwrap());
-        // Another test program may have been first, which is as well.
-        let _ = fs::rename(&fresh, &classes);
-        let _ = fs::remove_dir_all(&fresh);
-    }
-    (classes, main)
-}
-
-/// Kafka's jars, where they and a JVM are.
-pub(crate) fn jars(release: &Release) -> Option<PathBuf> {
-    let lib = format!("../target/interop/kafka-{}/lib", release.version);
-    let jars = Path::new(env!("CARGO_MANIFEST_DIR")).join(lib);
-    let has_java =
-        || Command::new("java").arg("-version").output().is_ok_and(|output| output.status.success());
-    if jars.is_dir() && has_java() {
-        return Some(jars);
-    }
-    assert!(
-        std::env::var("CI").as_deref() != Ok("true"),
-        "Kafka {} needs a JVM and its jars",
-        release.version
-    );
-    eprintln!("skipped: no JVM, or no jars of Kafka {} in {}", release.version, jars.display());
-    None
+/// Kafka's jars, where they and a JVM are; else it is said that the test is skipped.
+pub(crate) fn jars(release: &Release) -> Option<KafkaJars> {
+    KafkaJars::or_skip(release.version, "a test with Apache Kafka's node or tools")
 }
 
 #[cfg(test)]

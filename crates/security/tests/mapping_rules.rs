@@ -11,10 +11,11 @@ mod mapping_rules {
 }
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 
 use mainstem_security::mapping::PrincipalMapping;
+use mainstem_testkit::java::KafkaJars;
 
 use mapping_rules::generator::{Generator, Pair};
 
@@ -23,7 +24,7 @@ const FIXED: usize = 2500;
 /// The seed that they are made from.
 const FIXED_SEED: u64 = 1;
 /// Pairs that are compared beside the file.
-const RANDOM: usize = 5000;
+const RANDOM: u32 = 5000;
 
 /// In the form of the file.
 fn answer(pair: &Pair) -> String {
@@ -70,22 +71,16 @@ fn names_are_those_of_kafka() {
 
 #[test]
 fn random_names_are_those_of_kafka() {
-    let jars = match find_jars() {
-        Ok(jars) => jars,
-        Err(why) => {
-            assert!(!std::env::var("CI").is_ok_and(|value| value == "true"), "cannot run: {why}");
-            return eprintln!("skipped: random_names_are_those_of_kafka: {why}");
-        }
-    };
+    let Some(jars) = KafkaJars::or_skip(KafkaJars::NEWEST, "random_names_are_those_of_kafka") else { return };
     if std::env::var("UPDATE_EXPECT").is_ok_and(|value| value == "1") {
         return write_file(&jars);
     }
     let seed = mainstem_testkit::seed();
-    let pairs = Generator::new(seed).pairs(RANDOM);
+    let pairs = Generator::new(seed).pairs(mainstem_testkit::cases(RANDOM) as usize);
     compare(&pairs, &ask_kafka(&jars, &pairs), &format!("TEST_SEED={seed}"));
 }
 
-fn write_file(jars: &Path) {
+fn write_file(jars: &KafkaJars) {
     let pairs = Generator::new(FIXED_SEED).pairs(FIXED);
     let answers = ask_kafka(jars, &pairs);
     let lines = pairs.iter().zip(&answers);
@@ -96,11 +91,9 @@ fn write_file(jars: &Path) {
 }
 
 /// An answer of Kafka for each pair.
-fn ask_kafka(jars: &Path, pairs: &[Pair]) -> Vec<String> {
-    let mut process = Command::new("java")
-        .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp"])
-        .arg(jars.join("*"))
-        .arg(workspace().join("tests/mapping-rules/MapNames.java"))
+fn ask_kafka(jars: &KafkaJars, pairs: &[Pair]) -> Vec<String> {
+    let mut process = jars
+        .program(&workspace().join("tests/mapping-rules/MapNames.java"), 256)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -112,16 +105,6 @@ fn ask_kafka(jars: &Path, pairs: &[Pair]) -> Vec<String> {
     writer.join().unwrap().expect("Kafka's mapper reads all pairs");
     assert!(output.status.success(), "Kafka's mapper fails: {}", output.status);
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
-}
-
-fn find_jars() -> Result<PathBuf, String> {
-    let named = std::env::var_os("MAINSTEM_KAFKA_JARS").map(PathBuf::from);
-    let jars = named.unwrap_or_else(|| workspace().join("target/interop/kafka-4.3.0/lib"));
-    if !jars.join("kafka-clients-4.3.0.jar").exists() {
-        return Err(format!("no Kafka jars in {}; MAINSTEM_KAFKA_JARS may name them", jars.display()));
-    }
-    let java = Command::new("java").arg("-version").stderr(Stdio::null()).status();
-    java.map(|_| jars).map_err(|error| format!("no JDK: java: {error}"))
 }
 
 fn workspace() -> &'static Path {

@@ -4,6 +4,7 @@
 
 mod depth;
 mod figures;
+pub mod java;
 mod ports;
 mod seed;
 

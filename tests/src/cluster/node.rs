@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use mainstem_testkit::java::KafkaJars;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::broker::binary;
@@ -45,14 +46,14 @@ pub(super) struct Node {
     disks: Vec<PathBuf>,
     environment: Vec<(&'static str, PathBuf)>,
     /// Kafka's, if the node is to run that.
-    jars: Option<PathBuf>,
+    jars: Option<KafkaJars>,
     process: Option<Child>,
     /// Bytes of its log that processes before the present one have written.
     log_bytes_before: usize,
 }
 
 impl Node {
-    pub(super) fn new(id: i32, home: &Path, jars: Option<PathBuf>) -> Node {
+    pub(super) fn new(id: i32, home: &Path, jars: Option<KafkaJars>) -> Node {
         let dir = home.join(format!("node-{id}"));
         fs::create_dir_all(&dir).unwrap();
         Node { id, dir, disks: Vec::new(), environment: Vec::new(), jars, process: None, log_bytes_before: 0 }
@@ -113,12 +114,10 @@ impl Node {
         if self.disks.is_empty() { vec![self.dir.join("data")] } else { self.disks.clone() }
     }
 
-    fn java(&self, jars: &Path) -> Command {
-        let mut command = Command::new("java");
-        command.args(["-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
+    fn java(&self, jars: &KafkaJars) -> Command {
+        let mut command = jars.java(320);
         let logging = self.dir.join("log4j2.properties").display().to_string();
-        command.arg(format!("-Dlog4j2.configurationFile={logging}")).arg("-cp");
-        command.arg(format!("{}/*", jars.display()));
+        command.arg(format!("-Dlog4j2.configurationFile={logging}"));
         command
     }
 

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::path::Path;
+use std::process::{Child, Stdio};
 
+use mainstem_testkit::java::KafkaJars;
 use mainstem_wire::catalogue::{MESSAGES, MessageInfo, MessageKind};
 use mainstem_wire::metadata_frame::MetadataRecord;
 use mainstem_wire::sample::{Rng, Sampler};
@@ -198,24 +198,10 @@ struct Peer {
 impl Peer {
     /// None where the JVM's half cannot run; that is said, and under `CI=true` it is a failure.
     fn start() -> Option<Peer> {
-        static CLASSES: OnceLock<Result<String, String>> = OnceLock::new();
-        match CLASSES.get_or_init(compile) {
-            Ok(class_path) => {
-                let process = Command::new("java")
-                    .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", class_path, "CodecPeer"])
-                    .stdin(Stdio::piped())
-                    .stdout(Stdio::piped())
-                    .spawn()
-                    .expect("java runs where javac does");
-                Some(Peer { process })
-            }
-            Err(why) => {
-                let is_ci = std::env::var("CI").is_ok_and(|value| value == "true");
-                assert!(!is_ci, "codec_differential cannot run: {why}");
-                eprintln!("skipped: codec_differential: {why}");
-                None
-            }
-        }
+        let jars = KafkaJars::or_skip(KafkaJars::NEWEST, "codec_differential")?;
+        let mut peer = jars.program(&workspace_root().join("tests/codec-differential/CodecPeer.java"), 256);
+        let process = peer.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("java runs");
+        Some(Peer { process })
     }
 
     /// Asks everything while reading the answers, and checks each answer.
@@ -263,32 +249,6 @@ fn read_answer(output: &mut impl Read) -> Result<Vec<u8>, String> {
         Some((0, bytes)) => Ok(bytes.to_vec()),
         Some((_, text)) => Err(String::from_utf8_lossy(text).into_owned()),
         None => panic!("an empty answer"),
-    }
-}
-
-/// Compiles the peer; gives the class path to run it with.
-fn compile() -> Result<String, String> {
-    let jars = find_jars()?;
-    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("codec-differential");
-    std::fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
-    let jars = format!("{}/*", jars.display());
-    let source = workspace_root().join("tests/codec-differential/CodecPeer.java");
-    let status = Command::new("javac")
-        .args(["-nowarn", "-cp", &jars, "-d"])
-        .arg(&out)
-        .arg(source)
-        .status()
-        .map_err(|error| format!("no JDK: javac: {error}"))?;
-    assert!(status.success(), "the peer does not compile");
-    Ok(format!("{}:{jars}", out.display()))
-}
-
-fn find_jars() -> Result<PathBuf, String> {
-    let named = std::env::var_os("MAINSTEM_KAFKA_JARS").map(PathBuf::from);
-    let jars = named.unwrap_or_else(|| workspace_root().join("target/interop/kafka-4.3.0/lib"));
-    match jars.join("kafka-clients-4.3.0.jar").exists() {
-        true => Ok(jars),
-        false => Err(format!("no Kafka jars in {}; MAINSTEM_KAFKA_JARS may name them", jars.display())),
     }
 }
 

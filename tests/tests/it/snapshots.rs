@@ -5,9 +5,9 @@
 //! `target/interop/kafka-4.3.0/lib`. Without them it says that it is skipped; under `CI=true` it fails.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
+use mainstem_testkit::java::KafkaJars;
 use mainstem_tests::broker::{Broker, Setup};
 use mainstem_tests::client::Client;
 use mainstem_tests::cluster::replica::batches;
@@ -144,7 +144,7 @@ fn a_metadata_log_that_is_empty_or_damaged_is_refused() {
 
 #[test]
 fn kafka_reads_a_snapshot() {
-    let Some(jars) = jars() else { return };
+    let Some(jars) = KafkaJars::or_skip(KafkaJars::NEWEST, "Kafka's DumpLogSegments") else { return };
     let mut broker = Setup::new("snapshot-dump").set(AT_ONCE.0, AT_ONCE.1).start();
     let mut client = broker.connect();
     client.create_topic("dumped", 2, &[("retention.ms", "5")]).unwrap();
@@ -152,8 +152,8 @@ fn kafka_reads_a_snapshot() {
     snapshot_of_all(&broker);
     broker.stop();
     let file = files(&broker, ".checkpoint").pop().unwrap();
-    let output = Command::new("java")
-        .args(["-XX:TieredStopAtLevel=1", "-cp", &format!("{}/*", jars.display())])
+    let output = jars
+        .java(512)
         .args(["org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files"])
         .arg(&file)
         .output()
@@ -174,21 +174,4 @@ fn kafka_reads_a_snapshot() {
         assert!(text.contains(wanted), "no {wanted} in:\n{text}");
     }
     assert!(!text.contains("isvalid: false") && !text.contains("Exception"), "{text}");
-}
-
-/// Kafka's jars, where they and a JVM are.
-fn jars() -> Option<PathBuf> {
-    let named = std::env::var_os("MAINSTEM_KAFKA_JARS").map(PathBuf::from);
-    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/interop/kafka-4.3.0/lib");
-    let jars = Some(named.unwrap_or(installed)).filter(|dir| dir.is_dir());
-    let has_java = Command::new("java").arg("-version").output().is_ok_and(|output| output.status.success());
-    let found = jars.filter(|_| has_java);
-    if found.is_none() {
-        assert!(
-            std::env::var("CI").as_deref() != Ok("true"),
-            "Kafka's DumpLogSegments needs a JVM and Kafka's jars"
-        );
-        eprintln!("skipped: Kafka's DumpLogSegments (no jars in MAINSTEM_KAFKA_JARS, or no JVM)");
-    }
-    found
 }

@@ -38,7 +38,29 @@ impl Conversation {
 
     /// Asks, and waits for the answer.
     pub(crate) fn ask(&mut self, question: &str, limit: Duration) -> Result<String> {
-        writeln!(self.questions, "{question}")?;
+        self.say(question)?;
+        self.next(limit)
+    }
+
+    /// Writes a line that has no answer, or one that is waited for later.
+    pub(crate) fn say(&mut self, line: &str) -> Result<()> {
+        writeln!(self.questions, "{line}").context("write to a process that has ended")
+    }
+
+    /// Waits for a line that begins so; others before it are passed over.
+    pub(crate) fn wait_for(&mut self, begin: &str, limit: Duration) -> Result<()> {
+        while !self.next(limit)?.starts_with(begin) {}
+        Ok(())
+    }
+
+    /// Ends its input, and waits until it has ended well.
+    pub(crate) fn end(self, limit: Duration) -> Result<()> {
+        let Conversation { mut process, questions, .. } = self;
+        drop(questions);
+        process.wait(limit)
+    }
+
+    fn next(&mut self, limit: Duration) -> Result<String> {
         let answer = self.answers.recv_timeout(limit);
         answer.with_context(|| format!("no answer within {limit:?}\n{}", self.process.log_ends()))
     }

@@ -8,12 +8,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use mainstem_testkit::java::{self, KafkaJars};
 
+use super::archive;
 use crate::process::Process;
 use crate::workspace;
 
 /// The release of Apache Kafka whose clients, tools and broker are run.
-pub(crate) const KAFKA_VERSION: &str = "4.3.0";
+pub(crate) const KAFKA_VERSION: &str = KafkaJars::NEWEST;
 /// Older releases that the native client is tested against, with the version of Scala that each is built with: those of
 /// `crates/client/src/testing/releases.rs`.
 const OLDER_KAFKA: [(&str, &str); 2] = [("3.9.2", "2.13"), ("0.11.0.3", "2.11")];
@@ -78,29 +80,18 @@ fn kafka_lib_of(version: &str) -> PathBuf {
     workspace::interop_dir().join(format!("kafka-{version}")).join("lib")
 }
 
-/// The class path of everything Java: our classes and Kafka's jars.
-pub(crate) fn class_path() -> String {
-    let classes = workspace::interop_dir().join("java");
-    format!("{}:{}/*", classes.display(), kafka_lib().display())
+/// Our classes.
+fn java_classes() -> PathBuf {
+    workspace::interop_dir().join("java")
 }
 
-/// A `java` command with a heap of at most `heap_mib`, quick to start and small.
+/// A JVM with our classes and Kafka's, with a heap of at most so many MiB.
 pub(crate) fn java(heap_mib: u32) -> Command {
-    let mut command = Command::new(java_program("java"));
-    command.args([
-        &format!("-Xmx{heap_mib}m"),
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        "-Xshare:auto",
-    ]);
-    command.args(["-cp", &class_path()]);
-    command
+    kafka_jars().java_with(heap_mib, &[&java_classes()])
 }
 
-/// A program of the JDK: that of JAVA_HOME, or else the one on PATH.
-fn java_program(name: &str) -> PathBuf {
-    let of_home = std::env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin").join(name));
-    of_home.filter(|program| program.is_file()).unwrap_or_else(|| PathBuf::from(name))
+fn kafka_jars() -> KafkaJars {
+    KafkaJars::at(kafka_lib())
 }
 
 /// The Python that has the clients.
@@ -131,16 +122,21 @@ pub(crate) fn sources(client: &str) -> PathBuf {
 fn install_java() -> Result<()> {
     let pom = sources("java").join("pom.xml");
     once("java-jars", &[&pom], || copy_jars("maven", &pom, &kafka_lib(), &[]))?;
+    if let Err(error) = archive::make(&kafka_jars(), &fs::read_to_string(&pom)?) {
+        // Nothing but time depends on it.
+        println!("JVMs of this run start slowly, without an archive of classes: {error:#}");
+    }
     write_kafka_scripts()?;
     let classes = files_with_extension(&sources("java").join("src/mainstem/interop"), "java")?;
     let settings = sources("java").join("src/log4j2.properties");
     let all: Vec<&PathBuf> = classes.iter().chain([&settings]).collect();
     once("java-classes", &all, || {
-        let output = workspace::interop_dir().join("java");
+        let output = java_classes();
         fs::create_dir_all(&output)?;
         fs::copy(&settings, output.join("log4j2.properties"))?;
-        let mut javac = Command::new(java_program("javac"));
-        javac.args(["--release", "17", "-Xlint:all,-classfile,-path", "-cp", &class_path(), "-d"]);
+        let mut javac = Command::new(java::program("javac"));
+        let class_path = kafka_lib().join("*").display().to_string();
+        javac.args(["--release", "17", "-Xlint:all,-classfile,-path", "-cp", &class_path, "-d"]);
         run("javac", javac.arg(&output).args(&classes))
     })
 }
@@ -256,11 +252,10 @@ fn write_kafka_scripts() -> Result<()> {
     let bin = kafka_bin();
     fs::create_dir_all(&bin)?;
     for (name, class) in TOOLS {
-        let script = format!(
-            "#!/bin/sh\nexec \"${{JAVA_HOME:+$JAVA_HOME/bin/}}java\" -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
-             -cp '{}' {class} \"$@\"\n",
-            class_path()
-        );
+        let java = java(256);
+        let options = java.get_args().map(|option| format!(" '{}'", option.display())).collect::<String>();
+        let script =
+            format!("#!/bin/sh\nexec \"${{JAVA_HOME:+$JAVA_HOME/bin/}}java\"{options} {class} \"$@\"\n");
         let path = bin.join(format!("{name}.sh"));
         if fs::read_to_string(&path).is_ok_and(|found| found == script) {
             continue;
@@ -312,8 +307,8 @@ mod tests {
     fn what_is_installed_is_what_the_client_is_tested_against() {
         let releases = workspace::root().join("crates/client/src/testing/releases.rs");
         let releases = fs::read_to_string(releases).unwrap();
-        for (version, scala) in OLDER_KAFKA.into_iter().chain([(KAFKA_VERSION, "2.13")]) {
-            assert!(releases.contains(&format!("\"{version}\", \"{scala}\"")), "{version}");
+        for version in OLDER_KAFKA.map(|(version, _)| version).into_iter().chain([KAFKA_VERSION]) {
+            assert!(releases.contains(&format!("Release::new(\"{version}\"")), "{version}");
         }
         assert_eq!(releases.matches("Release::new(\"").count(), OLDER_KAFKA.len() + 1);
     }

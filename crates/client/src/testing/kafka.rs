@@ -8,10 +8,11 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use mainstem_testkit::java::KafkaJars;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
@@ -79,19 +80,18 @@ impl KafkaPeer {
 
     /// Starts the JVM; why not, where it cannot run.
     pub(super) fn start(release: &'static Release) -> Result<KafkaPeer, String> {
-        let jars = find_jars(release)?;
+        let jars = KafkaJars::find(release.version)?;
+        let (classes, main) = jars.compiled(&workspace().join("tests/native-client/KafkaPeer.java"));
         let name = format!("mainstem-client-kafka-{}-{}", release.version, std::process::id());
         let directory = std::env::temp_dir().join(name);
         // What a killed process with the same id left there is not in use.
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir_all(&directory).unwrap();
         let log = std::fs::File::create(directory.join("stderr.log")).unwrap();
-        let mut child = Command::new(java())
-            .args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
+        let mut child = jars
+            .java_with(512, &[&classes])
             // What old releases free the memory of mapped files with.
-            .args(["--add-exports", "java.base/sun.nio.ch=ALL-UNNAMED", "-cp"])
-            .arg(format!("{}/*", jars.display()))
-            .arg(workspace().join("tests/native-client/KafkaPeer.java"))
+            .args(["--add-exports", "java.base/sun.nio.ch=ALL-UNNAMED", &main])
             .arg(&directory)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -277,27 +277,8 @@ fn hear(output: ChildStdout, members: &Mutex<HashMap<String, mpsc::UnboundedSend
     }
 }
 
-/// The JDK of JAVA_HOME, or else the one on PATH.
-fn java() -> PathBuf {
-    let of_home = std::env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin/java"));
-    of_home.filter(|program| program.is_file()).unwrap_or_else(|| "java".into())
-}
-
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn find_jars(release: &Release) -> Result<PathBuf, String> {
-    let Release { version, scala, .. } = release;
-    let named = std::env::var_os("MAINSTEM_KAFKA_JARS").filter(|_| std::ptr::eq(release, &NEWEST));
-    let installed = || workspace().join(format!("target/interop/kafka-{version}/lib"));
-    let jars = named.map_or_else(installed, PathBuf::from);
-    match jars.join(format!("kafka_{scala}-{version}.jar")).exists() {
-        true => Ok(jars),
-        false => {
-            Err(format!("no jars of Kafka {version} in {}; cargo xtask test installs them", jars.display()))
-        }
-    }
 }
 
 /// Whether a broker answers there, and knows of a cluster. A broker with ZooKeeper answers before it does.

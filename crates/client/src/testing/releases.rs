@@ -9,8 +9,6 @@ use super::kafka::KafkaPeer;
 pub(crate) struct Release {
     /// As Maven names it; `cargo xtask test` installs those that this file names.
     pub(crate) version: &'static str,
-    /// The version of Scala that its broker was built with.
-    pub(crate) scala: &'static str,
     /// Major and minor version, to be compared.
     number: (u32, u32),
     /// Brokers need ZooKeeper.
@@ -19,13 +17,13 @@ pub(crate) struct Release {
 }
 
 /// The one that most is compared with.
-pub(crate) static NEWEST: Release = Release::new("4.3.0", "2.13", (4, 3));
+pub(crate) static NEWEST: Release = Release::new("4.3.0", (4, 3));
 
 /// The last one before 4.0.
-pub(crate) static BEFORE_4: Release = Release::new("3.9.2", "2.13", (3, 9));
+pub(crate) static BEFORE_4: Release = Release::new("3.9.2", (3, 9));
 
 /// The oldest one whose brokers keep records in the format that there is now (KIP-98).
-pub(crate) static OLDEST: Release = Release::new("0.11.0.3", "2.11", (0, 11)).with_zookeeper();
+pub(crate) static OLDEST: Release = Release::new("0.11.0.3", (0, 11)).with_zookeeper();
 
 /// What tests need that not every release has.
 struct Need {
@@ -99,8 +97,8 @@ const NEEDS: &[Need] = &[
 ];
 
 impl Release {
-    const fn new(version: &'static str, scala: &'static str, number: (u32, u32)) -> Release {
-        Release { version, scala, number, has_zookeeper: false, peer: OnceLock::new() }
+    const fn new(version: &'static str, number: (u32, u32)) -> Release {
+        Release { version, number, has_zookeeper: false, peer: OnceLock::new() }
     }
 
     const fn with_zookeeper(mut self) -> Release {

@@ -457,12 +457,20 @@ async fn an_outage_makes_no_letters() {
     assert!(!world.exists("dlq.counters.counts").await, "no message is one that its handler refuses");
 }
 
+async fn kills_and_stops_on_kafka(protocol: &'static str) {
+    let name = format!("kills_and_stops_on_kafka, {protocol}");
+    let Some(world) = World::kafka(&name) else { return };
+    kills(protocol, world, rounds(ROUNDS_ON_KAFKA)).await;
+    let Some(world) = World::kafka(&name) else { return };
+    stops(protocol, world, rounds(ROUNDS_ON_KAFKA)).await;
+}
+
 #[tokio::test]
 async fn kills_and_stops_on_apache_kafka() {
-    for protocol in ["classic", "consumer"] {
-        let Some(world) = World::kafka("kills_and_stops_on_apache_kafka") else { return };
-        kills(protocol, world, rounds(ROUNDS_ON_KAFKA)).await;
-        let Some(world) = World::kafka("kills_and_stops_on_apache_kafka") else { return };
-        stops(protocol, world, rounds(ROUNDS_ON_KAFKA)).await;
-    }
+    kills_and_stops_on_kafka("classic").await;
+}
+
+#[tokio::test]
+async fn kills_and_stops_on_apache_kafka_with_the_consumer_protocol() {
+    kills_and_stops_on_kafka("consumer").await;
 }

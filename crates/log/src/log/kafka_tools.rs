@@ -6,30 +6,19 @@
 use super::testing::{Bench, TestBatch, WALL_MS, small_segments};
 use crate::Log;
 use mainstem_records::ProducerId;
+use mainstem_testkit::java::KafkaJars;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
-/// Where Kafka's jars are; `None`: the test is skipped, and that was said.
-pub(crate) fn jars() -> Option<PathBuf> {
-    let found = find_jars().filter(|_| Command::new("java").arg("-version").output().is_ok());
-    if found.is_none() {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "Kafka's jars and a JVM are needed under CI");
-        println!("skipped: Kafka's DumpLogSegments (no jars in MAINSTEM_KAFKA_JARS, or no JVM)");
-    }
-    found
-}
-
-fn find_jars() -> Option<PathBuf> {
-    let given = std::env::var_os("MAINSTEM_KAFKA_JARS").map(PathBuf::from);
-    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/interop/kafka-4.3.0/lib");
-    given.or(Some(installed)).filter(|dir| dir.is_dir())
+/// Kafka's jars; `None`: the test is skipped, and that was said.
+pub(crate) fn jars() -> Option<KafkaJars> {
+    KafkaJars::or_skip(KafkaJars::NEWEST, "Kafka's DumpLogSegments")
 }
 
 /// Runs the tool over the files of a partition.
-pub(crate) fn dump(jars: &Path, files: &[PathBuf], options: &[&str]) -> Output {
+pub(crate) fn dump(jars: &KafkaJars, files: &[PathBuf], options: &[&str]) -> Output {
     let names: Vec<_> = files.iter().map(|file| file.to_string_lossy().into_owned()).collect();
-    Command::new("java")
-        .args(["-XX:TieredStopAtLevel=1", "-cp", &format!("{}/*", jars.display())])
+    jars.java(512)
         .args(["org.apache.kafka.tools.DumpLogSegments", "--files", &names.join(",")])
         .args(options)
         .output()
@@ -46,7 +35,7 @@ pub(crate) fn files(dir: &Path, suffixes: &[&str]) -> Vec<PathBuf> {
 }
 
 /// Every record once, every index entry right, every snapshot whole, and nothing said on standard error.
-pub(crate) fn assert_no_fault(jars: &Path, dir: &Path, records: usize) {
+pub(crate) fn assert_no_fault(jars: &KafkaJars, dir: &Path, records: usize) {
     let deep = dump(jars, &files(dir, &[".log"]), &["--deep-iteration", "--print-data-log"]);
     let text = String::from_utf8_lossy(&deep.stdout).into_owned();
     assert_eq!(text.matches("payload: value ").count(), records, "{text}");

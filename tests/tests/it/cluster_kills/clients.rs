@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mainstem_replication::history::{Operation, Outcome};
+use mainstem_testkit::java::KafkaJars;
 use mainstem_wire::sample::Rng;
 
 use crate::cluster_kills::run::{IN, PARTITIONS, Phase, RESUME_MAX, Run, group_name};
@@ -84,9 +85,8 @@ impl RealClient {
         match self {
             RealClient::Java => {
                 let interop = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/interop");
-                let mut command = Command::new("java");
-                command.args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]);
-                command.arg(format!("{0}/java:{0}/kafka-4.3.0/lib/*", interop.display()));
+                let jars = KafkaJars::at(interop.join("kafka-4.3.0/lib"));
+                let mut command = jars.java_with(128, &[&interop.join("java")]);
                 command.arg("mainstem.interop.Client");
                 command
             }

@@ -5,13 +5,14 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use mainstem_testkit::java::KafkaJars;
+
 use super::{Directory, SETTINGS, free_address};
 
-const VERSION: &str = "4.3.0";
 const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// The JVM. It ends with this.
@@ -19,7 +20,7 @@ pub(crate) struct Kafka {
     process: Child,
     commands: ChildStdin,
     told: mpsc::Receiver<Vec<String>>,
-    jars: PathBuf,
+    jars: KafkaJars,
     directory: Directory,
     pub(crate) address: String,
 }
@@ -27,17 +28,7 @@ pub(crate) struct Kafka {
 impl Kafka {
     /// The JVM; none where it cannot run, which is said.
     fn jvm(test: &str) -> Option<Kafka> {
-        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let installed = || workspace.join(format!("target/interop/kafka-{VERSION}/lib"));
-        let jars = std::env::var_os("MAINSTEM_KAFKA_JARS").map_or_else(installed, PathBuf::from);
-        if !jars.join(format!("kafka_2.13-{VERSION}.jar")).exists() {
-            let is_ci = std::env::var("CI").as_deref() == Ok("true");
-            assert!(!is_ci, "{test} cannot run: no jars in {}", jars.display());
-            let skipped =
-                format!("skipped: {test}: no jars of Kafka {VERSION}; cargo xtask test installs them\n");
-            std::io::stderr().write_all(skipped.as_bytes()).unwrap();
-            return None;
-        }
+        let jars = KafkaJars::or_skip(KafkaJars::NEWEST, test)?;
         let directory = Directory::new("flow-kafka");
         let (process, commands, told) = spawn(&jars, &directory);
         Some(Kafka { process, commands, told, jars, directory, address: String::new() })
@@ -124,12 +115,10 @@ impl Drop for Kafka {
 }
 
 /// The JVM, its input, and its output.
-fn spawn(jars: &Path, directory: &Directory) -> (Child, ChildStdin, mpsc::Receiver<Vec<String>>) {
+fn spawn(jars: &KafkaJars, directory: &Directory) -> (Child, ChildStdin, mpsc::Receiver<Vec<String>>) {
     let peer = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join("tests/native-client/KafkaPeer.java");
-    let mut process = Command::new("java")
-        .args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
-        .arg(format!("{}/*", jars.display()))
-        .arg(peer)
+    let mut process = jars
+        .program(&peer, 512)
         .arg(directory.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

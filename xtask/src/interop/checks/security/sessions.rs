@@ -260,9 +260,10 @@ impl Guarded {
 /// What runs a client's command `sessions`.
 fn program(command: &mut Command, client: Client) {
     match client {
-        Client::Java => command
-            .args(["java", "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
-            .args([&install::class_path(), "mainstem.interop.Sessions"]),
+        Client::Java => {
+            let java = install::java(192);
+            command.arg(java.get_program()).args(java.get_args()).arg("mainstem.interop.Sessions")
+        }
         Client::KafkaJs => command
             .env("NODE_PATH", install::node_modules())
             .arg("node")
