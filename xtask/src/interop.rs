@@ -3,6 +3,7 @@
 //! All clients write, read, form groups and administer at once; then the broker is stopped and its files are read by
 //! Kafka's dump tool; then it is killed twice under idempotent producers, and its files are read again.
 
+mod archive;
 pub(crate) mod broker;
 mod checks;
 mod client;
@@ -20,7 +21,7 @@ mod world;
 
 use std::fs;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -33,7 +34,7 @@ use self::client::Client;
 use self::install::Toolchain;
 use self::report::{Counts, Report};
 use self::runner::Runner;
-use self::text::Text;
+use self::text::{TEXT_LINES, Text};
 use self::world::World;
 use crate::workspace;
 
@@ -54,28 +55,18 @@ pub(crate) struct Options {
     kind: Kind,
     port: Option<u16>,
     only: Option<Vec<String>>,
-    /// Times that each client is refused in each way, and that each session is renewed.
-    refusals: u64,
-    renewals: u64,
+    depth: Depth,
     update_docs: bool,
 }
 
 impl Options {
-    /// All checks of our broker. Refusals of each kind and renewals of each session are five, unless the environment or else the
-    /// caller says otherwise.
-    pub(crate) fn everything(refusals: Option<u64>, renewals: Option<u64>) -> Result<Options> {
-        Ok(Options {
-            kind: Kind::Mainstem,
-            port: None,
-            only: None,
-            refusals: times(REFUSALS, refusals)?,
-            renewals: times(RENEWALS, renewals)?,
-            update_docs: false,
-        })
+    /// All checks of our broker.
+    pub(crate) fn everything(depth: Depth) -> Options {
+        Options { kind: Kind::Mainstem, port: None, only: None, depth, update_docs: false }
     }
 
     fn parse(arguments: &[String]) -> Result<Options> {
-        let mut options = Options::everything(None, None)?;
+        let mut options = Options::everything(Depth::new(|_| Ok(None))?);
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             let mut value = || rest.next().with_context(|| format!("{argument} wants a value\n{USAGE}"));
@@ -99,14 +90,29 @@ impl Options {
     }
 }
 
-/// Repetitions of a step in a short run: as many show the same kinds of faults as a hundred.
-const TIMES: u64 = 5;
+/// How often or how much of the same is done: in a short run what shows the same kinds of faults as more would.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Depth {
+    /// Times that each client is refused in each way.
+    pub(crate) refusals: u64,
+    /// Times that each session is renewed.
+    pub(crate) renewals: u64,
+    /// Lines of text that each client writes and reads.
+    pub(crate) text_lines: u64,
+}
 
-/// Repetitions that a variable asks for, or else those that are given.
-fn times(variable: &str, given: Option<u64>) -> Result<u64> {
-    match std::env::var(variable) {
-        Ok(times) => times.parse().with_context(|| format!("{variable} is no number: {times}")),
-        Err(_) => Ok(given.unwrap_or(TIMES)),
+impl Depth {
+    /// What variables of the environment say, else what is given for them, else what a short run has.
+    pub(crate) fn new(given: impl Fn(&str) -> Result<Option<u64>>) -> Result<Depth> {
+        let of = |variable: &str, short| match std::env::var(variable) {
+            Ok(number) => number.parse().with_context(|| format!("{variable} is no number: {number}")),
+            Err(_) => Ok(given(variable)?.unwrap_or(short)),
+        };
+        Ok(Depth {
+            refusals: of(REFUSALS, 5)?,
+            renewals: of(RENEWALS, 5)?,
+            text_lines: of(TEXT_LINES, 20_000)?,
+        })
     }
 }
 
@@ -146,8 +152,7 @@ pub(crate) fn run_checks(options: &Options) -> Result<Counts> {
         with_cluster,
         of_errors,
         of_security,
-        refusals: options.refusals,
-        renewals: options.renewals,
+        depth: options.depth,
         of_queues,
     };
     let begin = Instant::now();
@@ -223,9 +228,7 @@ struct Wanted {
     of_errors: Vec<Client>,
     /// Clients whose users log in.
     of_security: Vec<Client>,
-    /// Times that each of them is refused in each way, and that each session is renewed.
-    refusals: u64,
-    renewals: u64,
+    depth: Depth,
     /// Clients of attached queues.
     of_queues: Vec<Client>,
 }
@@ -242,40 +245,58 @@ fn run_against_broker(options: &Options, wanted: &Wanted, report: &Report) -> Re
         Some(port) => port,
         None => port(),
     };
-    let text = Text::collect()?;
+    let text = Text::collect(wanted.depth.text_lines as usize)?;
     let world = World { run, port, text, runner: Mutex::new(Runner::new(&logs)), logs };
     let mut broker = Broker::start(options.kind, &dir, port, Vec::new())?;
     run_clients(&world, wanted, report);
-    if wanted.kind == Kind::Mainstem {
-        run_brokers_of_their_own(&world, wanted, report, &dir);
-    }
+    thread::scope(|scope| {
+        scope.spawn(|| cross_read(&world, &wanted.clients, report));
+        if wanted.kind == Kind::Mainstem {
+            scope.spawn(|| run_brokers_of_their_own(&world, wanted, report, &dir));
+        }
+    });
     if report.counts().failed > 0 {
         println!("the broker's first and last lines:\n{}", broker.log_ends());
     }
     restarts(&world, wanted, report, &mut broker)
 }
 
-/// All clients and the tools at once; then the Java client and kcat read what all have written.
+/// Clients that write and read at a time, which takes all of two CPUs.
+const TRANSFERS_AT_ONCE: usize = 3;
+
+/// Writes and reads with each codec, then much text, transactions and administration.
+fn transfer(world: &World, report: &Report, client: Client) {
+    checks::transfer::codecs(world, report, client);
+    checks::transfer::much_text(world, report, client);
+    if client.facts().has_transactions {
+        checks::transactions::run(world, report, client);
+    }
+    if client != Client::Kcat {
+        let topic = format!("admin-{}", client.key());
+        report.check(client.key(), "admin", || client.admin(world, &topic));
+    }
+}
+
+/// All clients and the tools.
 fn run_clients(world: &World, wanted: &Wanted, report: &Report) {
     let clients = wanted.clients.as_slice();
+    if wanted.with_tools || clients.contains(&Client::Java) {
+        // The JVM of all tools starts before others want the CPUs. An error comes up again at its next call.
+        drop(world.tool("kafka-topics", &["--bootstrap-server", &world.bootstrap(), "--list"], ""));
+    }
+    let waiting = Mutex::new(clients.iter());
+    let transfers = || {
+        let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+        while let Some(client) = next() {
+            transfer(world, report, *client);
+        }
+    };
     thread::scope(|scope| {
+        (0..TRANSFERS_AT_ONCE).for_each(|_| drop(scope.spawn(transfers)));
         for &client in clients {
-            scope.spawn(move || {
-                checks::transfer::codecs(world, report, client);
-                checks::transfer::much_text(world, report, client);
-                if client.facts().has_transactions {
-                    checks::transactions::run(world, report, client);
-                }
-                if client != Client::Kcat {
-                    let topic = format!("admin-{}", client.key());
-                    report.check(client.key(), "admin", || client.admin(world, &topic));
-                }
-            });
-            scope.spawn(move || {
-                for rebalance in client.facts().rebalances {
-                    checks::group::run(world, report, client, *rebalance);
-                }
-            });
+            for &rebalance in client.facts().rebalances {
+                scope.spawn(move || checks::group::run(world, report, client, rebalance));
+            }
             if client == Client::Java {
                 scope.spawn(move || checks::consumer_protocol::run(world, report, client));
             }
@@ -287,8 +308,7 @@ fn run_clients(world: &World, wanted: &Wanted, report: &Report) {
             let asked = checks::security::Asked {
                 kind: wanted.kind,
                 clients: &wanted.of_security,
-                refusals: wanted.refusals,
-                renewals: wanted.renewals,
+                depth: wanted.depth,
             };
             scope.spawn(move || checks::security::run(world, report, &asked));
         }
@@ -300,9 +320,15 @@ fn run_clients(world: &World, wanted: &Wanted, report: &Report) {
             scope.spawn(move || checks::quotas::run(world, report));
         }
     });
+}
+
+/// The Java client and kcat read what all have written.
+fn cross_read(world: &World, clients: &[Client], report: &Report) {
     thread::scope(|scope| {
         for reader in [Client::Java, Client::Kcat].into_iter().filter(|reader| clients.contains(reader)) {
-            scope.spawn(move || checks::transfer::cross_read(world, report, reader, clients));
+            for &writer in clients {
+                scope.spawn(move || checks::transfer::cross_read(world, report, reader, writer));
+            }
         }
     });
 }
@@ -312,7 +338,7 @@ fn run_brokers_of_their_own(world: &World, wanted: &Wanted, report: &Report, dir
     thread::scope(|scope| {
         if !wanted.of_queues.is_empty() {
             let with_tools = wanted.of_queues.contains(&Client::Java);
-            scope.spawn(move || checks::attached::run(dir, report, &wanted.of_queues, with_tools));
+            scope.spawn(move || checks::attached::run(dir, world, report, &wanted.of_queues, with_tools));
         }
         if wanted.with_cluster {
             scope.spawn(move || checks::cluster::run(world, report));

@@ -8,6 +8,7 @@
 mod bounds;
 mod build;
 mod counts;
+mod cpu;
 mod descendants;
 mod faults;
 mod flaky;

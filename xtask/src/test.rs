@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 
+use crate::cpu::CpuTime;
 use crate::interop::report::Counts;
 use crate::interop::{self, install};
 use crate::nextest::{Nextest, Suite};
@@ -23,8 +24,8 @@ usage: cargo xtask test [--long] [--only STAGE]... [--filter FILTERSET [--fail-f
   --filter     only the tests that this filterset of cargo-nextest lets through, with the broker as it was compiled for tests
   --fail-fast  the first test that fails ends its stage
 
-All that is compiled is compiled by the first three stages; `tests` has clippy's lints as errors. A stage that fails does not keep the following ones from running,
-unless these need what it builds. What needs a toolchain that is missing is skipped by name; under CI=true it is an error.";
+All that is compiled is compiled by the first three stages; `tests` has clippy's lints as errors. A stage that fails does not keep
+the following ones from running, unless these need what it builds. What needs a toolchain that is missing is skipped by name; under CI=true it is an error.";
 
 /// The variables that `--long` sets, unless they are set already; CONTRIBUTING.md explains each.
 const DEPTH: &[(&str, &str)] = &[
@@ -46,6 +47,7 @@ const DEPTH: &[(&str, &str)] = &[
     ("TEST_OFFSET_COMMITS", "10000000"),
     ("TEST_REFUSALS", "100"),
     ("TEST_RENEWALS", "20"),
+    ("TEST_TEXT_LINES", "100000"),
     ("TEST_KAFKA_ANEW", "1"),
 ];
 
@@ -55,7 +57,7 @@ const SHORT: &[(&str, &str)] = &[
     ("PROPTEST_CASES", "64"),
     ("TEST_KILLS", "10"),
     ("TEST_QUEUE_KILLS", "50"),
-    ("TEST_HANDLER_KILLS", "8"),
+    ("TEST_HANDLER_KILLS", "5"),
     ("TEST_DIRECT_KILLS", "16"),
     ("TEST_DIRECT_SEEDS", "500"),
     ("TEST_CLUSTER_ROUNDS", "12"),
@@ -72,27 +74,44 @@ const OF_LONG_RUNS: [&str; 2] = ["bounds", "fuzz"];
 
 struct Stage {
     name: &'static str,
+    /// Seconds that it takes on two CPUs that do nothing else, with nothing compiled yet.
+    budget: u32,
     /// True if it uses clients or jars that package managers install.
     uses_clients: bool,
     run: fn(&Options) -> Result<Counts>,
 }
 
 const STAGES: &[Stage] = &[
-    Stage { name: "fmt", uses_clients: false, run: |_| check(&["fmt", "--all", "--check"]) },
-    Stage { name: "tests", uses_clients: false, run: build_tests },
-    Stage { name: "product", uses_clients: false, run: build_product },
-    Stage { name: "schemas", uses_clients: true, run: |_| check_schemas() },
-    Stage { name: "pure", uses_clients: true, run: |options| run_suite(options, Suite::Pure) },
-    Stage { name: "simulation", uses_clients: true, run: |options| run_suite(options, Suite::Simulation) },
-    Stage { name: "broker", uses_clients: true, run: |options| run_suite(options, Suite::Broker) },
-    Stage { name: "kafka", uses_clients: true, run: run_kafka },
-    Stage { name: "faults", uses_clients: true, run: |options| run_suite(options, Suite::Faults) },
-    Stage { name: "alone", uses_clients: true, run: |options| run_suite(options, Suite::Alone) },
-    Stage { name: "interop", uses_clients: true, run: run_interop },
-    Stage { name: "readme", uses_clients: true, run: |_| run_readme() },
-    Stage { name: "counts", uses_clients: false, run: |_| counts::check() },
-    Stage { name: "bounds", uses_clients: false, run: |_| bounds::run() },
-    Stage { name: "fuzz", uses_clients: false, run: |_| fuzz::run() },
+    Stage { name: "fmt", budget: 5, uses_clients: false, run: |_| check(&["fmt", "--all", "--check"]) },
+    Stage { name: "tests", budget: 300, uses_clients: false, run: build_tests },
+    Stage { name: "product", budget: 230, uses_clients: false, run: build_product },
+    Stage { name: "schemas", budget: 1, uses_clients: true, run: |_| check_schemas() },
+    Stage { name: "pure", budget: 90, uses_clients: true, run: |options| run_suite(options, Suite::Pure) },
+    Stage {
+        name: "simulation",
+        budget: 60,
+        uses_clients: true,
+        run: |options| run_suite(options, Suite::Simulation),
+    },
+    Stage {
+        name: "broker",
+        budget: 100,
+        uses_clients: true,
+        run: |options| run_suite(options, Suite::Broker),
+    },
+    Stage { name: "kafka", budget: 90, uses_clients: true, run: run_kafka },
+    Stage {
+        name: "faults",
+        budget: 230,
+        uses_clients: true,
+        run: |options| run_suite(options, Suite::Faults),
+    },
+    Stage { name: "alone", budget: 120, uses_clients: true, run: |options| run_suite(options, Suite::Alone) },
+    Stage { name: "interop", budget: 170, uses_clients: true, run: run_interop },
+    Stage { name: "readme", budget: 35, uses_clients: true, run: |_| run_readme() },
+    Stage { name: "counts", budget: 25, uses_clients: false, run: |_| counts::check() },
+    Stage { name: "bounds", budget: 900, uses_clients: false, run: |_| bounds::run() },
+    Stage { name: "fuzz", budget: 1800, uses_clients: false, run: |_| fuzz::run() },
 ];
 
 /// The choice of what a run does.
@@ -169,9 +188,12 @@ pub(crate) fn run_stages(options: &Options) -> Result<()> {
             // Its errors are not lost: they come up again, with a name, where a client is used.
             let _ = installation.join();
         }
+        let before = CpuTime::now()?;
         let (counts, took) = run_stage(stage.name, || (stage.run)(options));
         total += counts;
-        times.push(StageTime { name: stage.name, seconds: took.as_secs_f64(), counts });
+        let cpu = CpuTime::now()? - before;
+        let (name, budget) = (stage.name, stage.budget);
+        times.push(StageTime { name, seconds: took.as_secs_f64(), budget, cpu, counts });
     }
     total += suites::judge_flaky()?;
     faults::print();
@@ -186,8 +208,29 @@ pub(crate) fn run_stages(options: &Options) -> Result<()> {
 struct StageTime {
     name: &'static str,
     seconds: f64,
+    budget: u32,
+    cpu: CpuTime,
     #[serde(flatten)]
     counts: Counts,
+}
+
+/// A stage that takes so much longer than its budget has grown, or the machine is slow or used by others as well: that is said, and is no
+/// failure, since no verdict depends on the speed of a machine.
+const BUDGETS_MAX: f64 = 1.5;
+
+impl StageTime {
+    /// Says that it took much longer than its budget, if it did.
+    fn excess(&self) -> Option<String> {
+        let StageTime { name, seconds, budget, cpu, .. } = self;
+        let is_over = *seconds > BUDGETS_MAX * f64::from(*budget);
+        let others = cpu.of_others();
+        let hint = if others > 0.2 * seconds { "others kept the machine busy" } else { "see what has grown" };
+        is_over.then(|| {
+            format!(
+                "OVER BUDGET: {name} took {seconds:.0} s of {budget} s; others used {others:.0} s of CPU time: {hint}"
+            )
+        })
+    }
 }
 
 /// Times of a run, as `target/ci/times.json` keeps them.
@@ -199,12 +242,18 @@ struct Times<'t> {
 
 /// Prints the times of the stages, and keeps them with those of all tests.
 fn print_times(stages: &[StageTime]) -> Result<()> {
-    println!("\nstage        time  outcome");
-    for StageTime { name, seconds, counts } in stages {
-        println!("{name:<9} {seconds:5.0} s  {counts}");
+    println!("\nstage        time   budget  CPU time  of others  outcome");
+    let print = |name: &str, seconds: f64, budget: u32, cpu: CpuTime, outcome: &dyn std::fmt::Display| {
+        let (own, others) = (cpu.own, cpu.of_others());
+        println!("{name:<9} {seconds:5.0} s  {budget:5} s  {own:6.0} s   {others:6.0} s  {outcome}");
+    };
+    for StageTime { name, seconds, budget, cpu, counts } in stages {
+        print(name, *seconds, *budget, *cpu, counts);
     }
-    let sum: f64 = stages.iter().map(|stage| stage.seconds).sum();
-    println!("sum       {sum:5.0} s");
+    let (seconds, budget) =
+        (stages.iter().map(|stage| stage.seconds).sum(), stages.iter().map(|stage| stage.budget).sum());
+    print("sum", seconds, budget, stages.iter().map(|stage| stage.cpu).sum(), &"");
+    stages.iter().filter_map(StageTime::excess).for_each(|excess| println!("{excess}"));
     let path = workspace::ci_dir().join("times.json");
     fs::create_dir_all(workspace::ci_dir())?;
     let text = serde_json::to_string_pretty(&Times { stages, tests: suites::times() })?;
@@ -308,8 +357,8 @@ fn variables(options: &Options) -> Vec<(&'static str, String)> {
 /// Real clients against the broker that users get.
 fn run_interop(options: &Options) -> Result<Counts> {
     build::product()?;
-    let times = |name| depth(options, name);
-    interop::run_checks(&interop::Options::everything(times(interop::REFUSALS)?, times(interop::RENEWALS)?)?)
+    let depth = interop::Depth::new(|name| depth(options, name))?;
+    interop::run_checks(&interop::Options::everything(depth))
 }
 
 /// The value of a variable, where `--long` sets it.
@@ -345,6 +394,18 @@ mod tests {
         assert_eq!(all[..COMPILING.len()], COMPILING);
         assert_eq!(all.last(), Some(&"counts"), "bounds on time and fuzzing are for long runs");
         assert_eq!(stages(&["product", "fmt"]), ["fmt", "product"]);
+    }
+
+    #[test]
+    fn a_stage_that_takes_much_longer_than_its_budget_is_named() {
+        let after = |seconds, machine| {
+            let cpu = CpuTime { own: 10.0, machine };
+            StageTime { name: "pure", seconds, budget: 100, cpu, counts: Counts::default() }.excess()
+        };
+        assert_eq!(after(150.0, 10.0), None);
+        let grown = after(151.0, 12.0).unwrap();
+        assert!(grown.contains("pure took 151 s of 100 s") && grown.contains("what has grown"), "{grown}");
+        assert!(after(151.0, 110.0).unwrap().contains("others kept the machine busy"));
     }
 
     #[test]

@@ -46,9 +46,9 @@ fn rounds(others_for_one: u64) -> u64 {
     number_from("TEST_CLUSTER_ROUNDS").unwrap_or(ROUNDS).div_ceil(others_for_one)
 }
 
-/// So many rounds with real clients that each of these kinds comes once at least in each of so many runs.
-fn rounds_of_each(kinds: &[Fault], runs: usize) -> u64 {
-    kinds.len() as u64 * rounds(OTHERS_FOR_ONE_OF_EACH * runs as u64)
+/// So many rounds with real clients that each of these kinds comes once at least.
+fn rounds_of_each(kinds: &[Fault]) -> u64 {
+    kinds.len() as u64 * rounds(OTHERS_FOR_ONE_OF_EACH)
 }
 
 /// Those of these clients that are installed.
@@ -67,24 +67,14 @@ fn what_was_acknowledged_survives_pauses_and_partitions() {
     run_rounds(setup, &Others::default(), rounds(OTHERS_FOR_ONE_PARTITION));
 }
 
+/// Kills of each kind, with all real clients that are installed, and transactional loops of Java's client and librdkafka.
 #[test]
-fn what_real_clients_had_acknowledged_survives_kills_beside_a_transactional_loop_of_java() {
-    survives_kills_beside_a_loop_of(RealClient::Java);
-}
-
-#[test]
-fn what_real_clients_had_acknowledged_survives_kills_beside_a_transactional_loop_of_librdkafka() {
-    survives_kills_beside_a_loop_of(RealClient::Confluent);
-}
-
-/// Kills of each kind, with all real clients that are installed and the transactional loop of one of them.
-fn survives_kills_beside_a_loop_of(client: RealClient) {
-    let clients = installed(&RealClient::ALL);
-    if clients.contains(&client) {
-        let setup = Setup::new(&format!("cluster-kills-{client:?}"), System::from_environment());
-        let runs = RealClient::OF_ALL_FAULTS.len();
-        let rounds = rounds_of_each(&Fault::KILLS, runs);
-        run_rounds(setup, &Others { clients, looping: vec![client] }, rounds);
+fn what_real_clients_had_acknowledged_survives_kills_beside_their_transactional_loops() {
+    let others =
+        Others { clients: installed(&RealClient::ALL), looping: installed(&RealClient::OF_ALL_FAULTS) };
+    if !others.clients.is_empty() {
+        let setup = Setup::new("cluster-kills-clients", System::from_environment());
+        run_rounds(setup, &others, rounds_of_each(&Fault::KILLS));
     }
 }
 
@@ -96,7 +86,7 @@ fn what_real_clients_had_acknowledged_survives_pauses_and_partitions() {
     let others = Others { clients, looping };
     if !others.clients.is_empty() {
         let setup = Setup::new("cluster-partitions-clients", System::from_environment()).proxied();
-        run_rounds(setup, &others, rounds_of_each(&Fault::DISTURBANCES, 1));
+        run_rounds(setup, &others, rounds_of_each(&Fault::DISTURBANCES));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Kafka Streams with `exactly_once_v2` over a real text, killed and killed under: what it counts is what a plain count
 //! counts, and each count of a word is written once.
 //!
-//! `TEST_KILLS` is the number of kills, ten at most.
+//! There is one kill for three of `TEST_KILLS`, ten at most: the application takes its time to be at work again.
 
 use std::fs;
 use std::path::Path;
@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use mainstem_tests::kafka_node::{Beside, Home, NEWEST};
 
 const PROGRAM: &str = "interop/java/src/mainstem/interop/WordCount.java";
-/// Kills unless `TEST_KILLS` says otherwise; half of them are the broker's.
-const KILLS: u64 = 4;
+/// Kills of other loads, unless `TEST_KILLS` says otherwise, and as many of these as there is one here for.
+const OTHER_KILLS: u64 = 10;
+const OTHERS_FOR_ONE: u64 = 3;
+/// Half of them are the broker's.
 const KILLS_MAX: u64 = 10;
 /// Between kills: an application is at work again for some of it.
 const PAUSE: Duration = Duration::from_secs(7);
@@ -21,7 +23,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 fn a_word_count_is_exact_whatever_is_killed() {
     let Some(home) = Home::new("streams", &NEWEST) else { return };
     let kills = std::env::var("TEST_KILLS").ok().and_then(|kills| kills.parse().ok());
-    let kills = kills.unwrap_or(KILLS).min(KILLS_MAX);
+    let kills = kills.unwrap_or(OTHER_KILLS).div_ceil(OTHERS_FOR_ONE).min(KILLS_MAX);
     let text = home.path("text");
     fs::write(&text, repository_text()).unwrap();
     let text = text.display().to_string();

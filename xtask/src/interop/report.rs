@@ -153,7 +153,7 @@ pub(crate) const CLIENT_CHECKS: &[(&str, &str)] = &[
     ("zstd", "zstd"),
     ("read by Java", "The Java client reads all that it wrote"),
     ("read by kcat", "kcat reads all that it wrote"),
-    ("100,000 lines", "100,000 lines of real text"),
+    ("real text", "20,000 lines of real text, 100,000 in long runs"),
     ("rebalance, eager", "Group of three, eager: members join and leave while it consumes"),
     ("member killed, eager", "Group of three, eager: a member is killed"),
     ("stop and resume, eager", "Group, eager: all stop, one resumes"),

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::broker::PARTITIONS;
 
-/// Records of the check that reads much text.
-pub(crate) const TEXT_RECORDS: usize = 100_000;
+/// The variable that says how many lines each client writes and reads.
+pub(crate) const TEXT_LINES: &str = "TEST_TEXT_LINES";
 /// Records of the checks that write one topic per codec.
 pub(crate) const CODEC_RECORDS: usize = 5_000;
 
@@ -36,23 +36,29 @@ pub(crate) struct Record {
     pub(crate) headers: Vec<(String, Option<String>)>,
 }
 
-/// Lines of this machine's text, at least [`TEXT_RECORDS`] of them.
+/// Lines of this machine's text.
 #[derive(Clone)]
 pub(crate) struct Text(Arc<Vec<String>>);
 
 impl Text {
-    /// Collects lines from [`FOLDERS`], in the order of the files' names; from the beginning again if they end.
-    pub(crate) fn collect() -> Result<Text> {
+    /// Collects so many lines from [`FOLDERS`], in the order of the files' names; from the beginning again if they end.
+    pub(crate) fn collect(wanted: usize) -> Result<Text> {
         let mut lines = Vec::new();
         for folder in FOLDERS {
-            collect_folder(Path::new(folder), &mut lines);
+            collect_folder(Path::new(folder), wanted, &mut lines);
         }
         ensure!(lines.len() >= 1_000, "only {} lines of text found below {FOLDERS:?}", lines.len());
         let found = lines.len();
-        for i in 0..TEXT_RECORDS.saturating_sub(found) {
+        for i in 0..wanted.saturating_sub(found) {
             lines.push(lines[i % found].clone());
         }
+        lines.truncate(wanted);
         Ok(Text(Arc::new(lines)))
+    }
+
+    /// A record of each line, as [`Text::records`] has them.
+    pub(crate) fn all_records(&self, limits: Limits) -> Vec<Record> {
+        self.records(self.0.len(), limits)
     }
 
     /// Line `i`, over and over.
@@ -143,17 +149,17 @@ pub(crate) fn kcat_headers() -> Vec<(String, Option<String>)> {
 }
 
 /// Adds the lines of a folder's files, and of its folders', until there are enough.
-fn collect_folder(folder: &Path, lines: &mut Vec<String>) {
+fn collect_folder(folder: &Path, wanted: usize, lines: &mut Vec<String>) {
     // What cannot be read holds no lines for us.
     let Ok(entries) = fs::read_dir(folder) else { return };
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
     paths.sort();
     for path in paths {
-        if lines.len() >= TEXT_RECORDS {
+        if lines.len() >= wanted {
             return;
         }
         if path.is_dir() && !path.is_symlink() {
-            collect_folder(&path, lines);
+            collect_folder(&path, wanted, lines);
         } else if let Ok(text) = fs::read_to_string(&path) {
             lines.extend(text.lines().filter(|line| is_plain(line)).map(str::to_string));
         }

@@ -342,7 +342,7 @@ fn wait_for<T>(mut condition: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(Instant::now() < deadline, "the condition did not come true in {DEADLINE:?}");
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

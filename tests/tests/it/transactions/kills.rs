@@ -224,7 +224,7 @@ fn rounds_of_a_log(rng: &mut Rng, rounds: u64, is_compacted: bool) -> u64 {
             let deadline = Instant::now() + Duration::from_secs(120);
             while ended.load(Ordering::Relaxed) < until {
                 assert!(Instant::now() < deadline, "only {ended:?} of {until} transactions end");
-                std::thread::yield_now();
+                std::thread::sleep(Duration::from_micros(200));
             }
             std::thread::sleep(instant);
             broker.kill();

@@ -36,9 +36,9 @@ const DEADLINE: Duration = Duration::from_secs(120);
 const SEGMENT_BYTES: &str = "262144";
 
 /// All clients at once, each with a queue of its own, against a broker of their own.
-pub(crate) fn run(dir: &Path, report: &Report, clients: &[Client], with_tools: bool) {
+pub(crate) fn run(dir: &Path, world: &World, report: &Report, clients: &[Client], with_tools: bool) {
     let begin = Instant::now();
-    match Attached::start(dir, clients) {
+    match Attached::start(dir, world.text.clone(), clients) {
         Ok(mut attached) => attached.run(report, clients, with_tools),
         Err(error) => drop(report.outcome("attached queues", "broker", begin.elapsed(), Err(error))),
     }
@@ -55,7 +55,7 @@ fn topic(client: Client) -> String {
 }
 
 impl Attached {
-    fn start(dir: &Path, clients: &[Client]) -> Result<Attached> {
+    fn start(dir: &Path, text: Text, clients: &[Client]) -> Result<Attached> {
         let dir = dir.join("attached");
         let (run, logs) = (dir.join("files"), dir.join("logs"));
         fs::create_dir_all(&run)?;
@@ -71,7 +71,7 @@ impl Attached {
         let settings = vec![("mainstem.attach", queues.join(","))];
         let broker = Broker::start(Kind::Mainstem, &dir, port, settings)?;
         let runner = Mutex::new(Runner::new(&logs));
-        Ok(Attached { world: World { run, logs, port, text: Text::collect()?, runner }, broker, dir })
+        Ok(Attached { world: World { run, logs, port, text, runner }, broker, dir })
     }
 
     fn queue(&self, client: Client) -> PathBuf {

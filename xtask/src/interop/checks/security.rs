@@ -24,6 +24,7 @@ use mainstem_testkit::port;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::super::Depth;
 use super::super::broker::Kind;
 use super::super::client::Client;
 use super::super::install;
@@ -107,10 +108,8 @@ const CLIENTS_AT_ONCE: usize = 3;
 pub(crate) struct Asked<'a> {
     pub(crate) kind: Kind,
     pub(crate) clients: &'a [Client],
-    /// Times that each client is refused in each way.
-    pub(crate) refusals: u64,
-    /// Times that each session is renewed.
-    pub(crate) renewals: u64,
+    /// How often each client is refused in each way, and each session is renewed.
+    pub(crate) depth: Depth,
 }
 
 /// Runs the clients that are wanted, and the tools.
@@ -126,14 +125,14 @@ pub(crate) fn run(world: &World, report: &Report, asked: &Asked<'_>) {
     let one_after_the_other = || {
         while let Some(client) = next() {
             let plan = world.run.join("security").join(format!("plan-{}.json", client.key()));
-            let times = asked.refusals as usize;
+            let times = asked.depth.refusals as usize;
             report.check(client.key(), ALL_WAYS, || guarded.all_ways(*client, times, &plan));
         }
     };
     thread::scope(|scope| {
         for client in sessions::CLIENTS.into_iter().filter(|client| asked.clients.contains(client)) {
             let guarded = &guarded;
-            scope.spawn(move || guarded.check_sessions(report, client, asked.renewals));
+            scope.spawn(move || guarded.check_sessions(report, client, asked.depth.renewals));
         }
         // Kafka's broker lists what its tools have added a moment later.
         if asked.kind == Kind::Mainstem && install::kafka_bin().join("kafka-acls.sh").is_file() {
@@ -294,9 +293,10 @@ impl Guarded {
                 .arg(install::python())
                 .arg(install::sources("python").join("secure.py"))
                 .arg(client.key()),
-            Client::Java => command
-                .args(["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
-                .args([&install::class_path(), "mainstem.interop.Secure"]),
+            Client::Java => {
+                let java = install::java(256);
+                command.arg(java.get_program()).args(java.get_args()).arg("mainstem.interop.Secure")
+            }
             Client::KafkaJs => command
                 .env("NODE_PATH", install::node_modules())
                 .arg("node")
