@@ -90,7 +90,7 @@ impl Options {
     }
 }
 
-/// How often or how much of the same is done: in a short run what shows the same kinds of faults as more would.
+/// Repetitions and amounts: in a short run those that show the same kinds of faults as more would.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Depth {
     /// Times that each client is refused in each way.
@@ -102,7 +102,7 @@ pub(crate) struct Depth {
 }
 
 impl Depth {
-    /// What variables of the environment say, else what is given for them, else what a short run has.
+    /// The values of variables of the environment, else those that are given for them, else those of a short run.
     pub(crate) fn new(given: impl Fn(&str) -> Result<Option<u64>>) -> Result<Depth> {
         let of = |variable: &str, short| match std::env::var(variable) {
             Ok(number) => number.parse().with_context(|| format!("{variable} is no number: {number}")),

@@ -46,7 +46,7 @@ fn rounds(others_for_one: u64) -> u64 {
     number_from("TEST_CLUSTER_ROUNDS").unwrap_or(ROUNDS).div_ceil(others_for_one)
 }
 
-/// So many rounds with real clients that each of these kinds comes once at least.
+/// Rounds with real clients in which each of these kinds comes once at least.
 fn rounds_of_each(kinds: &[Fault]) -> u64 {
     kinds.len() as u64 * rounds(OTHERS_FOR_ONE_OF_EACH)
 }

@@ -175,7 +175,7 @@ impl TestApp {
         // It panics where time is not paused.
         tokio::time::advance(Duration::ZERO).await;
         self.settle().await;
-        // Time that is paused goes on by itself to the next timer, whoever waits for that, once nothing else is left to do.
+        // Time that is paused goes on by itself to the next timer of any task, once nothing else is left to do.
         tokio::time::sleep(time).await;
         self.settle().await;
     }

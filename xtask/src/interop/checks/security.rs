@@ -108,7 +108,7 @@ const CLIENTS_AT_ONCE: usize = 3;
 pub(crate) struct Asked<'a> {
     pub(crate) kind: Kind,
     pub(crate) clients: &'a [Client],
-    /// How often each client is refused in each way, and each session is renewed.
+    /// Times that each client is refused in each way, and that each session is renewed.
     pub(crate) depth: Depth,
 }
 
