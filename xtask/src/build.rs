@@ -12,6 +12,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use self::dependencies::Dependencies;
 use crate::nextest::Nextest;
 use crate::{counts, workspace};
 
@@ -52,8 +53,15 @@ pub(crate) struct TestBuild {
     clippy: Option<PathBuf>,
 }
 
-/// Settings of the release profile for packages of the workspace when they are compiled for tests.
-const TEST_PROFILE: [&str; 3] = ["opt-level=0", "debug-assertions=true", "codegen-units=256"];
+/// Settings of the release profile for dependencies that are compiled for tests alone.
+///
+/// Cargo takes each setting for a package from the profile but `strip`. Without it a dependency that programs of the build have too,
+/// such as `syn`, is another one for tests, as is all that uses it.
+const UNOPTIMISED: [&str; 2] = ["opt-level=0", "strip=\"none\""];
+
+/// The same for packages of the workspace.
+const TEST_PROFILE: [&str; 4] =
+    [UNOPTIMISED[0], UNOPTIMISED[1], "debug-assertions=true", "codegen-units=256"];
 
 /// The variable in which clippy's driver is given its arguments, each with [`CLIPPY_END`] behind it, as `cargo clippy` does it.
 const CLIPPY_ARGUMENTS: &str = "CLIPPY_ARGS";
@@ -104,14 +112,28 @@ impl TestBuild {
 
 /// Writes the settings of the release profile that tests have, as a file of configuration for cargo. Returns its path.
 fn write_profile() -> Result<PathBuf> {
-    let of = |package: &str, settings: &[&str]| {
-        format!("[profile.release.package.{package}]\n{}\n", settings.join("\n"))
-    };
-    let mut text = String::new();
-    text.extend(workspace::packages()?.iter().map(|package| of(package, &TEST_PROFILE)));
-    text.extend(dependencies::of_tests_alone()?.iter().map(|package| of(package, &TEST_PROFILE[..1])));
+    let mut text = settings(&workspace::packages()?, &TEST_PROFILE);
+    text += &settings(&Dependencies::read()?.of_tests_alone()?, &UNOPTIMISED);
+    write_configuration("test-profile.toml", &text)
+}
+
+/// Writes the settings of the release profile for benchmark cases, as a file of configuration for cargo. Returns its path.
+///
+/// The cases and the product are compiled as users get it; what the product does not have at all is what tests have.
+pub(crate) fn write_bench_profile() -> Result<PathBuf> {
+    let packages = Dependencies::read()?.not_of_the_product()?;
+    write_configuration("bench-profile.toml", &settings(&packages, &UNOPTIMISED))
+}
+
+/// The same settings of the release profile for each of these packages.
+fn settings(packages: &[String], settings: &[&str]) -> String {
+    let settings = settings.join("\n");
+    packages.iter().map(|package| format!("[profile.release.package.{package}]\n{settings}\n")).collect()
+}
+
+fn write_configuration(name: &str, text: &str) -> Result<PathBuf> {
     fs::create_dir_all(workspace::ci_dir())?;
-    let path = workspace::ci_dir().join("test-profile.toml");
+    let path = workspace::ci_dir().join(name);
     fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
     Ok(path)
 }

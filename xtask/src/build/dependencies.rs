@@ -14,22 +14,44 @@ use crate::workspace;
 /// Packages that tests compute with: a test in virtual time takes twice as long where tokio is not optimised.
 const COMPUTING: [&str; 1] = ["tokio"];
 
-/// The package, as a profile of cargo calls it, of each dependency that only tests have, or have in another form.
-///
-/// # Errors
-/// If cargo cannot read the workspace.
-pub(super) fn of_tests_alone() -> Result<Vec<String>> {
-    let product = Tree::read(&["--edges", "normal,no-proc-macro"])?;
-    let tests = Tree::read(&["--workspace", "--edges", "normal,dev,no-proc-macro"])?;
-    let path = workspace::root().join("Cargo.lock");
-    let lock = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    let lock: Lock = toml::from_str(&lock).with_context(|| format!("in {}", path.display()))?;
-    let own: BTreeSet<String> = workspace::packages()?.into_iter().collect();
-    let is_optimised = |form: &Form| own.contains(&form.name) || COMPUTING.contains(&form.name.as_str());
-    let differing = tests.differing(&product).into_iter().filter(|form| !is_optimised(form));
-    // The same package may be there in several forms.
-    let names: BTreeSet<String> = differing.map(|form| lock.name_of(form)).collect();
-    Ok(names.into_iter().collect())
+/// All dependencies: of the product, and of the workspace with its tests.
+pub(super) struct Dependencies {
+    product: Tree,
+    tests: Tree,
+    lock: Lock,
+}
+
+impl Dependencies {
+    /// # Errors
+    /// If cargo cannot read the workspace.
+    pub(super) fn read() -> Result<Dependencies> {
+        let product = Tree::read(&["--edges", "normal,no-proc-macro"])?;
+        let tests = Tree::read(&["--workspace", "--edges", "normal,dev,no-proc-macro"])?;
+        let path = workspace::root().join("Cargo.lock");
+        let lock = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        let lock = toml::from_str(&lock).with_context(|| format!("in {}", path.display()))?;
+        Ok(Dependencies { product, tests, lock })
+    }
+
+    /// The package, as a profile of cargo calls it, of each dependency that only tests have, or have in another form.
+    pub(super) fn of_tests_alone(&self) -> Result<Vec<String>> {
+        self.names(self.tests.differing(&self.product).into_iter())
+    }
+
+    /// The same of each dependency that the product has in no form.
+    pub(super) fn not_of_the_product(&self) -> Result<Vec<String>> {
+        let has = |form: &Form| self.product.0.keys().any(|one| one.is_same_package(form));
+        self.names(self.tests.0.keys().filter(|form| !has(form)))
+    }
+
+    /// Names of packages that are not optimised for tests. Each is there once, whatever number of forms it has.
+    fn names<'f>(&self, forms: impl Iterator<Item = &'f Form>) -> Result<Vec<String>> {
+        let own: BTreeSet<String> = workspace::packages()?.into_iter().collect();
+        let is_optimised = |form: &Form| own.contains(&form.name) || COMPUTING.contains(&form.name.as_str());
+        let names: BTreeSet<String> =
+            forms.filter(|form| !is_optimised(form)).map(|form| self.lock.name_of(form)).collect();
+        Ok(names.into_iter().collect())
+    }
 }
 
 /// A package, and the features with which it is compiled.
@@ -38,6 +60,12 @@ struct Form {
     name: String,
     version: String,
     features: String,
+}
+
+impl Form {
+    fn is_same_package(&self, other: &Form) -> bool {
+        (&self.name, &self.version) == (&other.name, &other.version)
+    }
 }
 
 /// All that is compiled with what each of it needs, as `cargo tree` says it.
@@ -147,8 +175,13 @@ mod tests {
 
     #[test]
     fn criterion_is_for_tests_alone_and_the_bindings_to_zstd_are_not() {
-        let names = of_tests_alone().unwrap();
-        assert!(names.contains(&"criterion".to_owned()), "{names:?}");
-        assert!(!names.contains(&"zstd-sys".to_owned()), "{names:?}");
+        let dependencies = Dependencies::read().unwrap();
+        let has = |names: &[String], name: &str| names.iter().any(|one| one == name);
+        let of_tests = dependencies.of_tests_alone().unwrap();
+        assert!(has(&of_tests, "criterion") && !has(&of_tests, "zstd-sys"), "{of_tests:?}");
+        // Tests have more features of tokio, and so another hyper.
+        let others = dependencies.not_of_the_product().unwrap();
+        assert!(has(&of_tests, "hyper") && !has(&others, "hyper"), "{others:?}");
+        assert!(has(&others, "criterion"), "{others:?}");
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::Counted;
 use super::callgrind::{Callgrind, total};
 use crate::process::Process;
-use crate::workspace;
+use crate::{build, workspace};
 
 /// The function of `mainstem-microbench` that makes the calls which are counted.
 const WITHIN: &str = "counted_calls";
@@ -38,7 +38,8 @@ pub(super) fn count(callgrind: &Callgrind, benches: &[PathBuf], only: &str) -> R
 /// programs.
 pub(super) fn build() -> Result<Vec<PathBuf>> {
     let mut command = Command::new(workspace::cargo());
-    command.args(["build", "--release", "--package", "mainstem-cli", "--package", "mainstem-microbench"]);
+    command.args(["build", "--release", "--config"]).arg(build::write_bench_profile()?);
+    command.args(["--package", "mainstem-cli", "--package", "mainstem-microbench"]);
     for bench in benches()? {
         command.args(["--bench", &bench]);
     }

@@ -292,6 +292,20 @@ async fn until_all_ended(directory: &Path, written: u64) {
     }
 }
 
+/// Waits until all that was written is committed: what a member ended after the group had given its partitions to others is not, and
+/// they handle it again.
+async fn until_all_committed(world: &World, written: u64) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let committed: i64 = world.committed("counters").await.values().sum();
+        if committed == written as i64 {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{committed} of {written} are committed");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 /// A message starts only when those before it of its key have ended.
 fn check_order(lines: &[Line]) {
     let mut ended: BTreeMap<u64, u64> = BTreeMap::new();
@@ -409,6 +423,7 @@ async fn stops(protocol: &'static str, world: World, rounds: u64) {
         members.signal(index, "-CONT");
     }
     until_all_ended(directory.path(), written).await;
+    until_all_committed(&world, written).await;
     (0..MEMBERS).for_each(|index| members.stop(index));
     // Who wakes handles again what others have handled, but each key's messages in their order.
     check_order(&ledger(directory.path()));
