@@ -73,8 +73,12 @@ async fn topics_come_grow_and_go(world: World) {
     eventually("there is none any more", async || names().await.is_empty()).await;
     assert_eq!(admin.delete_topic_if_exists(a).await, Ok(false));
     let config = ClientConfig { operation_timeout: Duration::from_secs(2), ..world.client() };
-    let gone = Admin::new(config).topic(t).await.unwrap_err();
-    assert_eq!(gone.code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION), "{gone}");
+    // On a busy machine there is no answer within that time now and then.
+    let gone = Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+    eventually("it is unknown", async || {
+        Admin::new(config.clone()).topic(t).await.unwrap_err().code() == gone
+    })
+    .await;
 }
 
 async fn settings_are_changed_and_say_where_they_come_from(world: World) {

@@ -320,7 +320,9 @@ async fn what_could_not_be_added_with_version_1_is_aborted(world: World) {
     producer.init_transactions().await.unwrap();
     downgrade(&producer);
     producer.topic(&gone).await.unwrap();
-    world.admin().delete_topic(&gone).await.unwrap();
+    let admin = world.admin();
+    admin.delete_topic(&gone).await.unwrap();
+    eventually("the coordinator knows", async || matches!(admin.find_topic(&gone).await, Ok(None))).await;
     producer.begin_transaction().unwrap();
     let delivery = producer.send(Record::new(gone.as_str(), "a")).await.unwrap();
     assert_eq!(delivery.await.unwrap_err().class(), ErrorClass::Abortable);
