@@ -4,10 +4,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-/// The library's source.
-const SHIM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/disk_faults/shim.c");
+use crate::preload::build;
 
 /// What the syncs of a disk do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,13 +33,7 @@ impl DiskFaults {
     /// # Panics
     /// Where there is no `gcc`, or it refuses.
     pub fn build(home: &Path) -> DiskFaults {
-        let (shim, control) = (home.join("disk-shim.so"), home.join("disk-control"));
-        let built = Command::new("gcc").args(["-O1", "-shared", "-fPIC", "-o"]).arg(&shim).arg(SHIM).output();
-        let built = built.unwrap_or_else(|error| {
-            panic!("this test builds a small library by gcc, which cannot be run: {error}; install gcc")
-        });
-        assert!(built.status.success(), "gcc refuses {SHIM}: {}", String::from_utf8_lossy(&built.stderr));
-        let faults = DiskFaults { shim, control };
+        let faults = DiskFaults { shim: build("disk", home), control: home.join("disk-control") };
         faults.set(Syncs::Work, home);
         faults
     }

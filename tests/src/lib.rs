@@ -10,6 +10,7 @@ pub mod kafka;
 pub mod kafka_node;
 pub mod log_dirs;
 pub mod machine;
+pub mod preload;
 pub mod small_disk;
 pub mod tree;
 pub mod wait;

@@ -18,9 +18,9 @@ use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::Mutex;
 
 use crate::broker::Broker;
-use crate::clock::machine_now;
+use crate::clock::{Clock, machine_now};
 use crate::coordinators::{self, worker::Worker};
-use crate::links::{CallKind, Links};
+use crate::links::{CallError, CallKind, Links};
 use crate::storage::partition::{Partition, ReplicaEvents};
 use crate::storage::replicas::Journals;
 use crate::storage::topics::Topic;
@@ -29,6 +29,7 @@ use crate::supervised::{self, Role as ThreadRole};
 pub(crate) mod answers;
 mod asking;
 pub(crate) mod calls;
+mod clocks;
 pub(crate) mod current_leader;
 pub(crate) mod elections;
 pub(crate) mod forward;
@@ -39,6 +40,7 @@ mod out_of_sync;
 mod registration;
 
 use calls::{Answered, Ask, Led, encode};
+use clocks::{Clocks, Reading};
 use leaders::{Leader, LeaderTable, PartitionKey, Unnoted};
 use members::{LeaderlessLooks, Members, SignsOfLife};
 
@@ -48,6 +50,8 @@ pub(crate) const ASK: CallKind = CallKind(2);
 pub(crate) const FORWARD: CallKind = CallKind(3);
 /// A range of a snapshot of the metadata.
 pub(crate) const SNAPSHOT: CallKind = CallKind(4);
+/// The time that a node's clock shows: milliseconds since 1970, as a big-endian i64. Nodes of earlier releases refuse it.
+pub(crate) const CLOCK: CallKind = CallKind(5);
 
 /// How long the metadata leader is looked for before a client gets the answer that there is none.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -104,6 +108,8 @@ pub(crate) struct Cluster {
     catching_up: Mutex<Vec<OnCurrent>>,
     /// What has happened to the partitions that this node leads.
     pub(crate) led: LedCounters,
+    /// What their clocks show.
+    pub(crate) clocks: Arc<Clocks>,
 }
 
 /// What has happened to the partitions that this node leads or led, since its start.
@@ -175,6 +181,7 @@ impl Cluster {
             reporting: Worker::new("cluster-reports"),
             catching_up: Mutex::default(),
             led: LedCounters::default(),
+            clocks: Arc::default(),
         })
     }
 
@@ -529,6 +536,24 @@ impl Cluster {
                 self.look_at_followers(broker, &mut state);
             }
             self.make_known(&mut state, broker.clock.instant());
+            if state.clocks_asked.is_none_or(|asked| broker.clock.elapsed(asked) >= clocks::ASKED_EVERY) {
+                state.clocks_asked = Some(broker.clock.instant());
+                self.ask_clocks(&broker.clock);
+            }
+        }
+    }
+
+    /// Asks the other nodes for the time.
+    fn ask_clocks(&self, clock: &Clock) {
+        for node in self.links.connected() {
+            let (clocks, clock, asked_ms) = (self.clocks.clone(), clock.clone(), clock.wall_ms());
+            let on_answer = move |answer: Result<Vec<u8>, CallError>| {
+                let shown = answer.ok().and_then(|bytes| Some(i64::from_be_bytes(bytes.try_into().ok()?)));
+                if let Some(shown_ms) = shown {
+                    clocks.note(node, Reading { asked_ms, shown_ms, answered_ms: clock.wall_ms() });
+                }
+            };
+            self.links.call_then(node, CLOCK, Vec::new(), Box::new(on_answer));
         }
     }
 
@@ -677,6 +702,8 @@ struct Roles {
     refreshed: Instant,
     /// The statement about this node's own replicas that they were told.
     said: out_of_sync::Said,
+    /// When other nodes were asked for the time, if they were.
+    clocks_asked: Option<Instant>,
 }
 
 impl Roles {
@@ -688,6 +715,7 @@ impl Roles {
             told: Arc::default(),
             refreshed: now,
             said: out_of_sync::Said::default(),
+            clocks_asked: None,
         }
     }
 }

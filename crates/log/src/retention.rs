@@ -1,4 +1,7 @@
 //! Which records may go: by time, by size, by a DeleteRecords request. Maintenance carries it out.
+//!
+//! The log of a replica removes only what is before its log start, which its group moves: each replica has a clock of its own, and what
+//! is there may not depend on who leads. The leader asks [`Log::unwanted_before`] and proposes that.
 
 use crate::error::LogError;
 use crate::files::{FileKind, PartitionFiles};
@@ -88,11 +91,27 @@ impl Log {
         expired
     }
 
-    /// How many of the first segments may go: all of their records are below the high watermark, and below the log
-    /// start, too old, or too many.
+    /// The offset before which retention keeps nothing, by this clock: for the leader of a group, which has the log start moved there.
+    /// None where it is moved already, or all is kept.
+    ///
+    /// # Errors
+    /// If the age of a segment cannot be read.
+    pub fn unwanted_before(&self, wall_ms: i64) -> Result<Option<i64>, LogError> {
+        let count = self.first_segments(wall_ms, true)?;
+        let offset = self.segments.get(count).map_or(self.log_end, |next| next.base_offset);
+        Ok((offset > self.log_start).then_some(offset))
+    }
+
+    /// How many of the first segments may go.
     pub(crate) fn deletable(&self, wall_ms: i64) -> Result<usize, LogError> {
+        self.first_segments(wall_ms, self.follow_log_end)
+    }
+
+    /// How many of the first segments have only records below the high watermark that are below the log start or, where retention
+    /// counts, too old or too many.
+    fn first_segments(&self, wall_ms: i64, retention_counts: bool) -> Result<usize, LogError> {
         let mut excess = match self.config.retention_bytes {
-            Some(bytes) if self.config.delete => self.size().saturating_sub(bytes),
+            Some(bytes) if self.config.delete && retention_counts => self.size().saturating_sub(bytes),
             _ => 0,
         };
         let mut count = 0;
@@ -107,9 +126,11 @@ impl Log {
             if !last && end == self.log_end && self.flush.files_are_unsynced() {
                 break;
             }
-            let below_start = !last && end <= self.log_start;
+            // The last one of a replica goes as well: retention wanted it to, or who asked for a deletion of all there is.
+            let below_start = (!last || !self.follow_log_end) && end <= self.log_start;
             let too_much = excess >= len && excess > 0;
-            if !(below_start || too_much || self.is_expired(count, wall_ms)?) {
+            let may_go = below_start || too_much || (retention_counts && self.is_expired(count, wall_ms)?);
+            if !may_go {
                 break;
             }
             excess = excess.saturating_sub(len);

@@ -517,6 +517,10 @@ impl Node {
         let before = replica.log().config().clone();
         let log = replica.log_mut();
         log.set_config(Arc::new(LogConfig { retention_ms: Some(-1), ..(*before).clone() }));
+        // As if the leader had proposed it.
+        if let Some(offset) = log.unwanted_before(1 << 50).expect("the ages of segments") {
+            log.delete_records_before(offset).expect("a start below the high watermark");
+        }
         let mut work = log.begin_maintenance(1 << 50, now_ms).expect("maintenance");
         replica.follow_roll().expect("a mark");
         work.run();

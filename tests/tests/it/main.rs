@@ -5,6 +5,7 @@ mod answers;
 mod attached;
 mod cluster;
 mod cluster_bad_input;
+mod cluster_clocks;
 mod cluster_disks;
 mod cluster_isolation;
 mod cluster_kills;

@@ -9,7 +9,7 @@ use mainstem_records::{CoordinatorEpoch, ProducerEpoch, ProducerId};
 use mainstem_wire::{ErrorCode, Uuid};
 
 use super::calls::{Answer, Answered, Ask, Who, assignments_of, decode_forwarded, encode};
-use super::{ASK, Cluster, FORWARD, SNAPSHOT, forward};
+use super::{ASK, CLOCK, Cluster, FORWARD, SNAPSHOT, forward};
 use crate::broker::Broker;
 use crate::coordinators::markers;
 use crate::coordinators::verification;
@@ -55,6 +55,7 @@ impl CallHandler for Answers {
                     Some(range) => range,
                     None => return,
                 },
+                CLOCK => broker.clock.wall_ms().to_be_bytes().to_vec(),
                 _ => return,
             };
             reply.answer(&answer);

@@ -296,6 +296,15 @@ impl View<'_> {
             "Elections that may have lost acknowledged records. A replica without them is never elected.",
             None,
         );
+        if let Some(cluster) = &self.broker.cluster {
+            let name = "mainstem_peer_clock_ahead_seconds";
+            let help =
+                "How far the clock of another node is ahead of this node's; negative where it is behind.";
+            text.describe(name, Kind::Gauge, help);
+            for (node, ahead_ms) in cluster.clocks.ahead_ms() {
+                text.sample(name, &[("node", &node.to_string())], ahead_ms as f64 / 1_000.0);
+            }
+        }
         let lag = self.broker.cluster.as_ref().map(|_| self.lag()).unwrap_or_default();
         let name = "kafka_server_replicafetchermanager_maxlag";
         text.describe(

@@ -639,6 +639,7 @@ impl Partition {
         let nothing = || Ok(Maintained::default());
         let Ok(survey) = self.with_log(|log| log.retention_survey(now.wall_ms)) else { return nothing() };
         survey.run();
+        self.propose_retention(now.wall_ms);
         let begun = self.with_log(|log| log.begin_maintenance(now.wall_ms, now.mono_ms));
         let Ok(begun) = begun else { return nothing() };
         let mut work = begun?;

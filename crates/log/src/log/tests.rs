@@ -261,6 +261,33 @@ fn retention_deletes_by_size_and_by_time_and_files_go_later() {
     assert_numbers(&bench.read_all(&log), 100..110);
 }
 
+/// Another replica's clock may differ: what goes by this one is asked for, and goes where the log start says so.
+#[test]
+fn retention_of_a_replica_is_proposed_and_goes_with_the_log_start() {
+    let mut bench = Bench::real(small_segments());
+    bench.config.retention_ms = Some(1000);
+    let (mut log, _) = bench.open("a");
+    bench.append_numbers(&mut log, 0..100);
+    flush(&mut log);
+    log.follow_log_end(false);
+    assert_eq!(log.unwanted_before(WALL_MS).unwrap(), None, "nothing is too old");
+    let late = WALL_MS + 1001;
+    assert_eq!(log.unwanted_before(late).unwrap(), Some(100));
+    let segments = log.segment_count();
+    assert_eq!(log.maintain(late, 0).unwrap().segments_deleted, 0, "it may be this clock that is wrong");
+    assert_numbers(&bench.read_all(&log), 0..100);
+    log.delete_records_before(50).unwrap();
+    // A clock that says otherwise keeps nothing.
+    assert!((1..segments).contains(&log.maintain(WALL_MS - 1_000_000, 0).unwrap().segments_deleted));
+    assert_numbers(&bench.read_all(&log), 50..100);
+    log.delete_records_before(100).unwrap();
+    assert_eq!(log.unwanted_before(late).unwrap(), None, "it is moved already");
+    assert!(log.maintain(WALL_MS, 0).unwrap().rolled);
+    flush(&mut log);
+    assert_eq!(log.maintain(WALL_MS, 0).unwrap().segments_deleted, 1);
+    assert_eq!((log.ends().log_start, log.size(), log.segment_count()), (100, 0, 1));
+}
+
 #[test]
 fn truncation_undoes_everything() {
     let bench = Bench::real(small_segments());

@@ -721,6 +721,31 @@ impl Partition {
         notices.is_delivering = false;
     }
 
+    /// Where this replica leads, has the group give up what retention does not keep by this clock. What others see as the age of
+    /// their segments counts for nothing: their clocks may differ, and what is there would depend on who leads.
+    pub(super) fn propose_retention(&self, wall_ms: i64) {
+        if self.replication.is_none() {
+            return;
+        }
+        let unwanted = match &self.lock().log {
+            Ok(Stored::Replicated(member)) if member.leads() => {
+                let unwanted = member.replica.log().unwanted_before(wall_ms);
+                let is_under_way =
+                    |offset| member.log_start_waits.iter().any(|(wanted, _)| *wanted >= offset);
+                unwanted.map(|offset| offset.filter(|offset| !is_under_way(*offset)))
+            }
+            _ => return,
+        };
+        match unwanted {
+            // Nobody waits for it, and the next maintenance proposes it again if nothing comes of it.
+            Ok(Some(offset)) => drop(self.propose_log_start(offset, Durable::Call(Box::new(|_| {})))),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::error!(topic = %self.topic, partition = self.index, "no records are given up by retention: {error}");
+            }
+        }
+    }
+
     /// Moves the log start of all replicas. The leader proposes it; each replica does it when it is committed.
     pub(super) fn propose_log_start(&self, offset: i64, on_done: Durable) -> Result<i64, ErrorCode> {
         let mut state = self.lock();
