@@ -43,6 +43,8 @@ pub(crate) struct KeptFile {
     latest: Option<usize>,
     /// The slot that no power cut takes back.
     on_disk: Option<usize>,
+    /// A sync of the latest one has failed. The kernel may take its pages for written now, so that another would report success.
+    has_failed: bool,
 }
 
 /// A file that is kept open, which is one of [`OPEN_MAX`].
@@ -72,17 +74,28 @@ pub(crate) struct Syncing {
 }
 
 impl Syncing {
-    /// Waits for the disk; what it returns, [`KeptFile::synced`] takes.
-    pub(crate) fn sync(self) -> std::io::Result<u64> {
-        let synced = match &self.file {
+    /// A sync that fails.
+    #[cfg(test)]
+    pub(crate) fn that_fails(number: u64) -> Syncing {
+        // A device that cannot be synced.
+        Syncing { path: "/dev/null".into(), file: None, number }
+    }
+
+    /// What [`KeptFile::synced`] takes after a sync, or [`KeptFile::sync_failed`].
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Waits for the disk.
+    pub(crate) fn sync(self) -> std::io::Result<()> {
+        match &self.file {
             Some(file) => file.0.sync_data(),
             None => match File::open(&self.path) {
                 // It was deleted meanwhile, with what was to be kept.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
                 opened => opened.and_then(|file| file.sync_data()),
             },
-        };
-        synced.map(|()| self.number)
+        }
     }
 }
 
@@ -105,13 +118,24 @@ impl KeptFile {
             file.sync_data().map_err(|error| DirectError::io("syncing", path, error))?;
         }
         let body = latest.and_then(|latest| slots.into_iter().nth(latest)?).map(|(_, body)| body);
-        Ok((KeptFile { path: path.to_owned(), file: None, numbers, latest, on_disk: latest }, body))
+        Ok((
+            KeptFile {
+                path: path.to_owned(),
+                file: None,
+                numbers,
+                latest,
+                on_disk: latest,
+                has_failed: false,
+            },
+            body,
+        ))
     }
 
     /// Keeps something else; `is_synced` if a power cut may not take it back, as with the first that it keeps.
     ///
     /// # Errors
-    /// If it cannot be written; what was kept before is then there still.
+    /// If it cannot be written; what was kept before is then there still. If it cannot be synced; a start may then find either. In both
+    /// cases no later sync has it on the disk: it is to be written again.
     pub(crate) fn write(&mut self, body: &[u8], is_synced: bool) -> Result<()> {
         assert!(
             body.len() <= BODY_BYTES_MAX,
@@ -153,8 +177,10 @@ impl KeptFile {
         let written = file.write_all_at(bytes, slot_at(slot));
         written.map_err(|error| DirectError::io("writing", &self.path, error))?;
         (self.numbers[slot], self.latest) = (number, Some(slot));
+        self.has_failed = false;
         if is_synced {
-            file.sync_data().map_err(|error| DirectError::io("syncing", &self.path, error))?;
+            let synced = file.sync_data().inspect_err(|_| self.has_failed = true);
+            synced.map_err(|error| DirectError::io("syncing", &self.path, error))?;
             self.on_disk = Some(slot);
         }
         Ok(())
@@ -166,9 +192,9 @@ impl KeptFile {
         }
     }
 
-    /// A sync of what is kept now; none if it is on the disk.
+    /// A sync of what is kept now; none if it is on the disk, or its sync has failed.
     pub(crate) fn to_sync(&self) -> Option<Syncing> {
-        let latest = self.latest.filter(|latest| self.on_disk != Some(*latest))?;
+        let latest = self.latest.filter(|latest| self.on_disk != Some(*latest) && !self.has_failed)?;
         Some(Syncing { path: self.path.clone(), file: self.file.clone(), number: self.numbers[latest] })
     }
 
@@ -179,6 +205,14 @@ impl KeptFile {
             self.on_disk = Some(slot);
         }
         self.close_if_synced();
+    }
+
+    /// What had this number may never come to the disk, whatever a later sync says. Returns true if it is what is kept now, which is to
+    /// be written again.
+    pub(crate) fn sync_failed(&mut self, number: u64) -> bool {
+        let is_latest = self.latest.is_some_and(|latest| self.numbers[latest] == number);
+        self.has_failed |= is_latest;
+        is_latest
     }
 
     /// Where it is.
@@ -232,6 +266,40 @@ mod tests {
         KeptFile::open(path).map(|(_, kept)| kept)
     }
 
+    /// A device that takes all writes, and cannot be synced.
+    fn never_synced() -> KeptFile {
+        let (mut file, kept) = KeptFile::open(Path::new("/dev/null")).unwrap();
+        assert_eq!(kept, None);
+        assert!(file.write(b"one", true).unwrap_err().to_string().contains("syncing"));
+        file
+    }
+
+    #[test]
+    fn what_failed_to_be_synced_is_not_synced_again_but_written_again() {
+        let mut file = never_synced();
+        assert!(file.to_sync().is_none(), "another sync might say that it is on the disk");
+        // It is not known to be, so that this is to be as well.
+        file.write(b"one", false).unwrap_err();
+
+        let dir = tempfile::tempdir().unwrap();
+        let (mut file, _) = KeptFile::open(&dir.path().join("kept")).unwrap();
+        file.write(b"one", true).unwrap();
+        file.write(b"two", false).unwrap();
+        let two = file.to_sync().unwrap().number();
+        file.write(b"three", false).unwrap();
+        assert!(!file.sync_failed(two), "three is kept by now, and may be synced");
+        let three = file.to_sync().unwrap();
+        assert!(file.sync_failed(three.number()));
+        assert!(file.to_sync().is_none());
+        file.write(b"three", false).unwrap();
+        let again = file.to_sync().unwrap();
+        let number = again.number();
+        assert!(number > three.number());
+        again.sync().unwrap();
+        file.synced(number);
+        assert!(file.to_sync().is_none());
+    }
+
     #[test]
     fn of_a_write_that_was_cut_off_the_one_before_counts() {
         let dir = tempfile::tempdir().unwrap();
@@ -266,7 +334,9 @@ mod tests {
             } else if number % 5 == 0 {
                 // Another write came in the meantime.
                 on_disk = syncing.map_or(on_disk, |syncing| {
-                    file.synced(syncing.sync().unwrap());
+                    let number = syncing.number();
+                    syncing.sync().unwrap();
+                    file.synced(number);
                     format!("body {}", number - 1)
                 });
             }

@@ -263,10 +263,18 @@ impl Subscription {
     pub(crate) fn sync(&self) {
         let syncing = self.state.lock().keeper.as_ref().and_then(|keeper| keeper.to_sync());
         let Some(syncing) = syncing else { return };
-        match syncing.sync() {
-            Ok(number) => self.state.lock().keeper.iter_mut().for_each(|keeper| keeper.synced(number)),
+        let number = syncing.number();
+        let synced = syncing.sync();
+        let mut state = self.state.lock();
+        let Some(keeper) = &mut state.keeper else { return };
+        match synced {
+            Ok(()) => keeper.synced(number),
             Err(error) => {
-                tracing::error!("how far consumer {} is cannot be synced: {error}", self.name);
+                tracing::error!(
+                    "how far consumer {} is cannot be synced, and is written again: {error}",
+                    self.name
+                );
+                state.is_dirty |= keeper.sync_failed(number);
             }
         }
     }
@@ -455,6 +463,7 @@ mod tests {
     use super::*;
     use crate::filter::criteria;
     use crate::handover::Held;
+    use crate::kept::Syncing;
     use crate::resume::JournalId;
 
     /// A journal with these runs, all of one epoch.
@@ -503,11 +512,18 @@ mod tests {
 
         fn seek(&mut self, _: i64) {}
 
-        fn to_sync(&self) -> Option<crate::kept::Syncing> {
-            None
+        fn to_sync(&self) -> Option<Syncing> {
+            Some(Syncing::that_fails(7))
         }
 
-        fn synced(&mut self, _: u64) {}
+        fn synced(&mut self, _: u64) {
+            unreachable!("no sync of this one succeeds");
+        }
+
+        fn sync_failed(&mut self, number: u64) -> bool {
+            assert_eq!(number, 7);
+            true
+        }
 
         fn delete(&mut self) -> Result<()> {
             let mut contents = self.0.lock();
@@ -653,6 +669,24 @@ mod tests {
         // It is known still, and goes on.
         assigned(&mut joined_as(&subscription, "one", None));
         assert_eq!(subscription.snapshot().offset, 40);
+    }
+
+    #[test]
+    fn what_cannot_be_synced_is_written_again() {
+        let (subscription, disk) = on_disk();
+        let mut joined = joined(&subscription);
+        let assignment = assigned(&mut joined);
+        assert!(subscription.send(50, 0));
+        subscription.done(joined.connection, &Done { assignment, offset: 40, finished: Vec::new() });
+        let written = || {
+            disk.0.lock().kept.clear();
+            subscription.tick();
+            !disk.0.lock().kept.is_empty()
+        };
+        assert!(written());
+        assert!(!written(), "nothing has changed");
+        subscription.sync();
+        assert!(written());
     }
 
     #[test]

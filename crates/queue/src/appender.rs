@@ -18,6 +18,8 @@ pub struct Appender {
     mode: Mode,
     builder: BatchBuilder,
     encoded: Vec<u8>,
+    /// The place of a reservation, and its bytes, until that is dropped. One that is leaked is taken back by the next call.
+    reserved: Option<(Place, usize)>,
 }
 
 #[derive(Debug)]
@@ -133,7 +135,7 @@ impl Appender {
     }
 
     fn of(mode: Mode) -> Appender {
-        Appender { mode, builder: BatchBuilder::new(options()), encoded: Vec::new() }
+        Appender { mode, builder: BatchBuilder::new(options()), encoded: Vec::new(), reserved: None }
     }
 
     /// Appends a message without key and headers, with the time of now; returns its offset.
@@ -166,7 +168,8 @@ impl Appender {
     }
 
     /// Reserves the place of a message of `len` bytes, to be written where readers will find it.
-    /// [`Reservation::commit`] publishes it; without that, it never was. In shared mode all other appenders wait meanwhile.
+    /// [`Reservation::commit`] publishes it; without that, it never was. In shared mode all other appenders wait meanwhile: for one that
+    /// is leaked ([`std::mem::forget`]), until this appender is used again or dropped.
     ///
     /// # Errors
     /// As [`Appender::append`].
@@ -182,7 +185,8 @@ impl Appender {
         match placed {
             Ok(place) if self.writer().check_whole().is_ok() => {
                 layout.begin(None, &[], self.writer().bytes(place, size));
-                Ok(Reservation { appender: self, layout, place, timestamp: now, is_done: false })
+                self.reserved = Some((place, size));
+                Ok(Reservation { appender: self, layout, place, timestamp: now })
             }
             placed => {
                 self.unlock();
@@ -223,8 +227,25 @@ impl Appender {
         }
     }
 
-    /// A child process takes a slot of its own; an exclusive appender stays with the parent.
+    fn is_ours(&self) -> bool {
+        match &self.mode {
+            Mode::Shared(shared) => shared.is_ours(),
+            Mode::Exclusive(exclusive) => exclusive.lock.is_ours(),
+        }
+    }
+
+    /// Takes back what was reserved, if it is there still, and gives the lock back. In a child process it is the parent's, and stays.
+    fn take_back(&mut self) {
+        let reserved = self.reserved.take();
+        if let Some((place, size)) = reserved.filter(|_| self.is_ours()) {
+            self.writer().clear(place, size);
+            self.unlock();
+        }
+    }
+
+    /// Takes back a reservation that was leaked. A child process takes a slot of its own; an exclusive appender stays with the parent.
     fn check_process(&mut self) -> Result<()> {
+        self.take_back();
         match &mut self.mode {
             Mode::Shared(shared) if !shared.is_ours() => {
                 *shared = Shared::new(&Arc::clone(&shared.inner))?;
@@ -274,7 +295,6 @@ pub struct Reservation<'a> {
     layout: SingleRecord,
     place: Place,
     timestamp: i64,
-    is_done: bool,
 }
 
 impl Reservation<'_> {
@@ -283,10 +303,11 @@ impl Reservation<'_> {
     /// # Panics
     /// In a process that serves queues ([`Queue::serve`](crate::Queue::serve)), if another process has cut the file that it was written
     /// to; any other process such a cut ends by SIGBUS.
-    pub fn commit(mut self) -> i64 {
+    pub fn commit(self) -> i64 {
         let finished = self.appender.writer().finish(&self.layout, self.place, self.timestamp);
         assert!(finished.is_ok(), "{finished:?}");
-        self.is_done = true;
+        self.appender.reserved = None;
+        self.appender.unlock();
         self.place.offset
     }
 
@@ -323,11 +344,13 @@ impl DerefMut for Reservation<'_> {
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        if !self.is_done {
-            let (place, size) = self.whole();
-            self.appender.writer().clear(place, size);
-        }
-        self.appender.unlock();
+        self.appender.take_back();
+    }
+}
+
+impl Drop for Appender {
+    fn drop(&mut self) {
+        self.take_back();
     }
 }
 

@@ -101,6 +101,10 @@ impl Keeper for FileKeeper {
 
     fn synced(&mut self, _: u64) {}
 
+    fn sync_failed(&mut self, _: u64) -> bool {
+        false
+    }
+
     fn delete(&mut self) -> Result<()> {
         self.file.lock().written.clear();
         Ok(())

@@ -23,11 +23,14 @@ pub(crate) trait Keeper: std::fmt::Debug + Send {
     /// All before an offset is done.
     fn seek(&mut self, offset: i64);
 
-    /// A sync of what is kept now; none if no power cut can take it back.
+    /// A sync of what is kept now; none if no power cut can take it back, or if its sync has failed.
     fn to_sync(&self) -> Option<Syncing>;
 
     /// What had this number was synced.
     fn synced(&mut self, number: u64);
+
+    /// The sync of what had this number failed. Returns true if that is kept now, and is to be written again.
+    fn sync_failed(&mut self, number: u64) -> bool;
 
     /// Forgets the consumer. Nothing is kept after that.
     ///
@@ -78,6 +81,10 @@ impl Keeper for BesideJournal {
 
     fn synced(&mut self, number: u64) {
         self.file.synced(number);
+    }
+
+    fn sync_failed(&mut self, number: u64) -> bool {
+        self.file.sync_failed(number)
     }
 
     fn delete(&mut self) -> Result<()> {

@@ -131,6 +131,28 @@ fn a_reservation_is_seen_when_it_is_committed_and_never_otherwise() {
     assert!(!log.windows(5).any(|bytes| bytes == b"never"));
 }
 
+/// Safe code may leak one, and it has the writer lock.
+#[test]
+fn a_reservation_that_is_leaked_is_taken_back_by_the_next_call_or_with_its_appender() {
+    let dir = Dir::new();
+    let options = Options::new().segment_bytes(1).writer_patience(Some(Duration::ZERO));
+    let queue = options.open(dir.path()).unwrap();
+    for exclusive in [true, false] {
+        let appender = || if exclusive { queue.exclusive_appender() } else { queue.appender() }.unwrap();
+        let mut one = appender();
+        let mut leaked = one.reserve(5).unwrap();
+        leaked.copy_from_slice(b"never");
+        std::mem::forget(leaked);
+        one.append("comes").unwrap();
+        std::mem::forget(one.reserve(5).unwrap());
+        drop(one);
+        appender().append("comes").unwrap();
+    }
+    assert_eq!(values(queue.reader(Start::Earliest).unwrap()), ["comes"; 4]);
+    let log = fs::read(dir.path().join("00000000000000000000.log")).unwrap();
+    assert!(!log.windows(5).any(|bytes| bytes == b"never"));
+}
+
 #[test]
 fn a_batch_is_one_batch_and_positions_within_it_are_found() {
     let dir = Dir::new();
