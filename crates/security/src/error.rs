@@ -21,8 +21,8 @@ pub enum SecurityError {
     },
     /// A SCRAM server asks for fewer or more rounds of hashing than are safe to make.
     #[error(
-        "the broker asks for {iterations} iterations of {mechanism}, where {min} to {max} are accepted: have the \
-         user's credentials made anew with an acceptable number"
+        "the broker's number of {mechanism} iterations is {iterations}, where {min} to {max} are accepted: have the user's credentials \
+         made anew with an acceptable number"
     )]
     ScramIterations {
         /// The mechanism.

@@ -68,6 +68,12 @@ impl ScramMechanism {
         self.hash().len()
     }
 
+    /// Returns true if a user of this name can log in by SCRAM. A name on the wire is ASCII without NUL, as in Kafka, which a broker
+    /// stores others of: nobody logs in by those.
+    pub fn carries_name(name: &str) -> bool {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii() && byte != 0)
+    }
+
     pub(crate) const fn hash(self) -> Hash {
         match self {
             ScramMechanism::Sha256 => Hash::Sha256,

@@ -4,12 +4,14 @@ mod options;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
-use mainstem_client::acl::{AclBinding, AclOperation, AclPermissionType, PatternFilter, PatternType, scan};
+use mainstem_client::acl::{
+    AclBinding, AclOperation, AclPermissionType, PatternFilter, PatternType, ResourceType, scan,
+};
 use mainstem_client::{AclFilter, Admin, ConfigResource};
 use mainstem_security::{AuthorizerRules, Question, Verdict};
 use serde_json::{Value, json};
 
-use self::options::{Resources, operation, pattern, permission, principal};
+use self::options::{Resources, any_principal, operation, pattern, permission, principal};
 use crate::output::{counted, print, print_json, print_line, shown, table};
 use crate::target::Target;
 
@@ -42,8 +44,9 @@ enum AclCommand {
 struct Chosen {
     #[command(flatten)]
     resources: Resources,
-    /// The user that the rules are about: NAME, User:NAME, or * for the rules about everybody.
-    #[arg(long, value_name = "USER", value_parser = principal)]
+    /// The user that the rules are about: NAME, User:NAME, or * for the rules about everybody; TYPE:NAME for rules about principals of
+    /// another type.
+    #[arg(long, value_name = "USER", value_parser = any_principal)]
     user: Option<String>,
     /// The operation that the rules are about.
     #[arg(long, value_name = "OPERATION", value_parser = operation)]
@@ -191,6 +194,19 @@ async fn add_rules(add: &Add) -> Result<()> {
         !resources.is_empty(),
         "say what the rules are about: --topic, --group, --transactional-id or --cluster"
     );
+    let is_everything =
+        |(kind, name): &&(ResourceType, String)| *kind != ResourceType::Cluster && name == "*";
+    if let Some((kind, _)) = resources.iter().find(is_everything).filter(|_| add.prefix) {
+        bail!(
+            "with --prefix, * is the beginning of a name: the rules would concern a {} whose name begins with an asterisk; leave out \
+             --prefix for all of them",
+            kind.name().to_lowercase()
+        );
+    }
+    ensure!(
+        !(add.prefix && add.resources.has_cluster()),
+        "with --prefix, rules are about the beginnings of names, and the cluster has one name; leave out --prefix, or --cluster"
+    );
     let allowed = add.allow.iter().map(|user| (user, AclPermissionType::Allow));
     let denied = add.deny.iter().map(|user| (user, AclPermissionType::Deny));
     let pattern_type = if add.prefix { PatternType::Prefixed } else { PatternType::Literal };
@@ -255,7 +271,7 @@ async fn check(asked: &Check) -> Result<()> {
         }));
     }
     let why = match (verdict, rule) {
-        (_, Some(rule)) => format!("by the rule {rule}"),
+        (_, Some(rule)) => format!("by the rule that says: {}", sentence(rule)),
         (Verdict::SuperUser, None) => format!("{} is one of {SUPER_USERS}", asked.user),
         (Verdict::DefaultAllow, None) => format!("no rule concerns it, and {ALLOW_EVERYONE} is true"),
         (_, None) => "no rule allows it".to_owned(),
@@ -289,6 +305,20 @@ fn row(rule: &AclBinding) -> Vec<String> {
         rule.operation.name().to_owned(),
         rule.host.clone(),
     ]
+}
+
+/// A rule in words.
+fn sentence(rule: &AclBinding) -> String {
+    let AclBinding { principal, host, .. } = rule;
+    let can = if rule.permission == AclPermissionType::Allow { "may" } else { "may not" };
+    let kind = rule.resource_type.name().to_lowercase();
+    let names = match rule.pattern_type {
+        PatternType::Prefixed => format!("each {kind} whose name begins with {}", rule.name),
+        _ if rule.name == "*" => format!("each {kind}"),
+        _ => format!("the {kind} {}", rule.name),
+    };
+    let from = if host == "*" { "any address".to_owned() } else { host.clone() };
+    format!("{principal} {can} {} {names} from {from}", rule.operation.name())
 }
 
 fn to_json(rule: &AclBinding) -> Value {

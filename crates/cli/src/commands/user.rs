@@ -9,7 +9,7 @@ use mainstem_client::{Admin, ErrorCode, ScramCredential, ScramMechanism};
 use serde_json::{Value, json};
 
 use crate::commands::security::random_password;
-use crate::output::{print, print_json, print_line, table};
+use crate::output::{print, print_json, print_line, shown, table};
 use crate::target::Target;
 
 /// How often a password is hashed where nothing else is asked for.
@@ -102,6 +102,11 @@ async fn credentials(admin: &Admin, name: &str) -> Result<Vec<ScramCredential>> 
 
 async fn set(password: &Password, is_new: bool) -> Result<()> {
     let Password { name, .. } = password;
+    ensure!(
+        ScramMechanism::carries_name(name),
+        "nobody could log in as {}: a user name in a SCRAM message is ASCII, and not empty; choose another name",
+        shown(name)
+    );
     let admin = password.target.connect().await?;
     let known = credentials(&admin, name).await?;
     match (is_new, !known.is_empty()) {

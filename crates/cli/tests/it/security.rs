@@ -105,6 +105,36 @@ fn rules_are_chosen_by_all_that_they_say() {
     assert_eq!(count(""), 1);
 }
 
+/// What would change nothing for anybody is refused.
+#[test]
+fn rules_and_users_that_concern_nobody_are_refused() {
+    let broker = Broker::start_with(&[AUTHORIZER, "super.users=User:ANONYMOUS"]);
+    let user = "user create --generate";
+    for (command, reason) in [
+        ("acl add --allow alice --operation read --topic * --prefix", "begins with an asterisk"),
+        ("acl add --allow alice --operation read --group * --prefix", "a group whose name"),
+        ("acl add --allow alice --operation alter --cluster --prefix", "the cluster has one name"),
+        (&format!("{user} zo\u{eb}"), "a user name in a SCRAM message is ASCII"),
+        ("user passwd --generate zo\u{eb}", "a user name in a SCRAM message is ASCII"),
+    ] {
+        let refused = broker.run(command).failed();
+        assert!(refused.contains(reason), "{command}: {refused}");
+    }
+    for command in
+        ["acl add --allow Group:admins --operation read --topic t", "acl check Group:admins read --topic t"]
+    {
+        let refused = broker.run(command);
+        assert!(
+            refused.code == Some(2) && refused.stderr.contains("the type User alone"),
+            "{command}: {refused:?}"
+        );
+    }
+    broker.run("acl add --allow User:Group:admins --operation read --topic t").ok();
+    assert!(broker.run("acl list --user Group:admins").ok().contains("there are no such rules"));
+    assert!(broker.run("acl list").ok().contains("User:Group:admins"));
+    assert!(broker.run("user list").ok().contains("no users"));
+}
+
 #[test]
 fn who_is_allowed_without_a_rule_is_told_so() {
     let open = "allow.everyone.if.no.acl.found=true";
@@ -122,7 +152,8 @@ fn who_is_allowed_without_a_rule_is_told_so() {
         };
         assert_eq!(check("bob write --topic another"), answer);
         assert_eq!(check("bob write --topic t"), "denied: no rule allows it\n");
-        assert!(check("alice read --topic t").starts_with("allowed: by the rule"));
+        let allowed = "allowed: by the rule that says: User:alice may Read the topic t from any address\n";
+        assert_eq!(check("alice read --topic t"), allowed);
         let json = broker.run("acl check root write --topic t --json").json();
         assert_eq!(json, json!({"allowed": true, "super_user": true, "rule": null}));
     }

@@ -71,6 +71,12 @@ impl ScramMechanism {
             .find(|one| one.name().eq_ignore_ascii_case(name))
     }
 
+    /// Returns true if a user of this name can log in by SCRAM. A name on the wire is ASCII without NUL, as in Kafka, whose brokers store
+    /// others as well.
+    pub fn carries_name(name: &str) -> bool {
+        scram::ScramMechanism::carries_name(name)
+    }
+
     fn code(self) -> i8 {
         self.hash().code()
     }

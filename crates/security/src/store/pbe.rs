@@ -21,7 +21,7 @@ pub(super) enum Purpose {
 pub(super) fn iterations(value: u32, max: u32) -> Result<NonZeroU32, Fault> {
     match NonZeroU32::new(value) {
         Some(rounds) if value <= max => Ok(rounds),
-        _ => fault(format!("it asks for {value} iterations, where 1 to {max} are accepted")),
+        _ => fault(format!("its number of iterations is {value}, where 1 to {max} are accepted")),
     }
 }
 

@@ -23,6 +23,10 @@ pub(super) struct Resources {
 }
 
 impl Resources {
+    pub(super) fn has_cluster(&self) -> bool {
+        self.cluster
+    }
+
     /// All that are named, with their kinds.
     pub(super) fn all(&self) -> Vec<(ResourceType, String)> {
         let of = |kind: ResourceType, names: &[String]| -> Vec<(ResourceType, String)> {
@@ -61,11 +65,65 @@ pub(super) fn permission(text: &str) -> Result<AclPermissionType, String> {
     AclPermissionType::from_name(text).ok_or_else(|| "use allow or deny".to_owned())
 }
 
-/// `NAME` is `User:NAME`.
+/// The type of the principals that connections have.
+const USER: &str = "User:";
+
+/// A user: `NAME` is `User:NAME`. A name that begins like another type of principal is given as `User:NAME`: a rule about a principal
+/// of another type concerns no connection.
 pub(super) fn principal(text: &str) -> Result<String, String> {
-    match text {
-        "" => Err("a user has a name".to_owned()),
-        _ if text.starts_with("User:") => Ok(text.to_owned()),
-        _ => Ok(format!("User:{text}")),
+    match type_of(text) {
+        _ if text.is_empty() || text == USER => Err("a user has a name".to_owned()),
+        None => Ok(format!("{USER}{text}")),
+        Some(USER) => Ok(text.to_owned()),
+        Some(other) => Err(format!(
+            "connections have principals of the type User alone, so that nothing about {other} concerns them; name the user, or \
+             write {USER}{text} for a user of that name"
+        )),
+    }
+}
+
+/// The principal of rules that are there, of any type.
+pub(super) fn any_principal(text: &str) -> Result<String, String> {
+    match type_of(text) {
+        Some(_) if text != USER => Ok(text.to_owned()),
+        _ => principal(text),
+    }
+}
+
+/// A word before a colon, with it.
+fn type_of(text: &str) -> Option<&str> {
+    let end = text.find(':')?;
+    let word = &text[..=end];
+    (end > 0 && text[..end].bytes().all(|byte| byte.is_ascii_alphabetic())).then_some(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_principal_is_a_user_whatever_its_name_looks_like() {
+        for (text, expected) in [
+            ("alice", "User:alice"),
+            ("*", "User:*"),
+            ("User:alice", "User:alice"),
+            ("User:Group:admins", "User:Group:admins"),
+            ("CN=a:b,O=c", "User:CN=a:b,O=c"),
+            (":", "User::"),
+        ] {
+            assert_eq!(principal(text).as_deref(), Ok(expected), "{text}");
+        }
+        for text in ["", "User:"] {
+            assert_eq!(principal(text).unwrap_err(), "a user has a name");
+            assert_eq!(any_principal(text).unwrap_err(), "a user has a name");
+        }
+        let refused = principal("Group:admins").unwrap_err();
+        assert!(
+            refused.contains("nothing about Group: concerns") && refused.contains("User:Group:admins"),
+            "{refused}"
+        );
+        // Rules that another tool has made can be listed, and removed.
+        assert_eq!(any_principal("Group:admins").as_deref(), Ok("Group:admins"));
+        assert_eq!(any_principal("alice").as_deref(), Ok("User:alice"));
     }
 }
