@@ -6,7 +6,7 @@ use std::process::Command;
 /// Builds the library of a source in `tests/src/preload`, in `home`.
 ///
 /// # Panics
-/// Where there is no `gcc`, or it refuses.
+/// If there is no `gcc`, or it refuses.
 pub(crate) fn build(name: &str, home: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/preload").join(name).with_extension("c");
     let library = home.join(name).with_extension("so");
@@ -20,10 +20,10 @@ pub(crate) fn build(name: &str, home: &Path) -> PathBuf {
     library
 }
 
-/// What a node needs in its environment for a wall clock that is ahead by so many seconds. The library is built in `home`.
+/// The variables that a node needs for a wall clock that is ahead by so many seconds. The library is built in `home`.
 ///
 /// # Panics
-/// Where there is no `gcc`, or it refuses.
+/// If there is no `gcc`, or it refuses.
 pub fn clock_ahead(seconds: i64, home: &Path) -> Vec<(&'static str, PathBuf)> {
     vec![
         ("LD_PRELOAD", build("clock", home)),

@@ -108,7 +108,7 @@ pub(crate) struct Cluster {
     catching_up: Mutex<Vec<OnCurrent>>,
     /// What has happened to the partitions that this node leads.
     pub(crate) led: LedCounters,
-    /// What their clocks show.
+    /// The differences between their clocks and this node's.
     pub(crate) clocks: Arc<Clocks>,
 }
 

@@ -81,7 +81,7 @@ impl Syncing {
         Syncing { path: "/dev/null".into(), file: None, number }
     }
 
-    /// What [`KeptFile::synced`] takes after a sync, or [`KeptFile::sync_failed`].
+    /// The number that [`KeptFile::synced`] takes after a sync, or [`KeptFile::sync_failed`].
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -207,7 +207,7 @@ impl KeptFile {
         self.close_if_synced();
     }
 
-    /// What had this number may never come to the disk, whatever a later sync says. Returns true if it is what is kept now, which is to
+    /// Notes that what had this number may never come to the disk, whatever a later sync says. Returns true if it is what is kept now, which is to
     /// be written again.
     pub(crate) fn sync_failed(&mut self, number: u64) -> bool {
         let is_latest = self.latest.is_some_and(|latest| self.numbers[latest] == number);

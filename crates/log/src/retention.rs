@@ -102,12 +102,12 @@ impl Log {
         Ok((offset > self.log_start).then_some(offset))
     }
 
-    /// How many of the first segments may go.
+    /// The number of first segments that may go.
     pub(crate) fn deletable(&self, wall_ms: i64) -> Result<usize, LogError> {
         self.first_segments(wall_ms, self.follow_log_end)
     }
 
-    /// How many of the first segments have only records below the high watermark that are below the log start or, where retention
+    /// The number of first segments that have only records below the high watermark that are below the log start or, where retention
     /// counts, too old or too many.
     fn first_segments(&self, wall_ms: i64, retention_counts: bool) -> Result<usize, LogError> {
         let mut excess = match self.config.retention_bytes {

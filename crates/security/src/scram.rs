@@ -69,7 +69,7 @@ impl ScramMechanism {
     }
 
     /// Returns true if a user of this name can log in by SCRAM. A name on the wire is ASCII without NUL, as in Kafka, which a broker
-    /// stores others of: nobody logs in by those.
+    /// stores others of: no client logs in by those.
     pub fn carries_name(name: &str) -> bool {
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii() && byte != 0)
     }

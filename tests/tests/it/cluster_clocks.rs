@@ -29,14 +29,14 @@ fn connect(cluster: &Cluster, node: i32) -> Client {
     Client::connect(address).expect("it listens")
 }
 
-/// Who leads each partition, and in which epoch.
+/// The leader of each partition, with its epoch.
 fn leaders(cluster: &mut Cluster, runtime: &Runtime) -> BTreeMap<usize, (i32, i32)> {
     let topic = runtime.block_on(cluster.wait_until_in_sync(TOPIC));
     let led = |one: &Partition| (one.index as usize, (one.leader.expect("it is led"), one.leader_epoch));
     topic.partitions.iter().map(led).collect()
 }
 
-/// Where the first segment of a node's replica begins.
+/// The base offset of the first segment of a node's replica.
 fn first_base(cluster: &Cluster, node: i32, partition: usize) -> i64 {
     let dir = cluster.log_dir(node).join(format!("{TOPIC}-{partition}"));
     let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -44,7 +44,7 @@ fn first_base(cluster: &Cluster, node: i32, partition: usize) -> i64 {
     bases.min().expect("a replica has a segment")
 }
 
-/// What is too old is what the leader takes for it, on all replicas alike, whatever the others' clocks show: otherwise the records that
+/// Retention goes by what the leader takes for too old, on all replicas alike, whatever the others' clocks show: otherwise the records that
 /// are there would depend on who leads. And both nodes say that their clocks differ.
 #[test]
 fn retention_goes_by_the_clock_of_the_leader_and_a_clock_that_is_wrong_is_named() {

@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 
 /// Clocks that differ by more are a fault of the machines.
 const DIFFERENCE_MAX_MS: i64 = 10_000;
-/// How often other nodes are asked for the time.
+/// The time between two questions to the other nodes for theirs.
 pub(super) const ASKED_EVERY: Duration = Duration::from_secs(30);
 
-/// How far the clocks of other nodes are ahead of this one's.
+/// The differences between the clocks of other nodes and this one's.
 #[derive(Debug, Default)]
 pub(crate) struct Clocks(Mutex<BTreeMap<i32, i64>>);
 
@@ -24,7 +24,8 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// How far the other clock is ahead, at least; negative where it is behind. The question and the answer may have taken their time.
+    /// Milliseconds that the other clock is ahead, at least; negative where it is behind. The question and the answer may have
+    /// taken their time.
     fn ahead_ms(self) -> i64 {
         let least = self.shown_ms.saturating_sub(self.answered_ms);
         let most = self.shown_ms.saturating_sub(self.asked_ms);

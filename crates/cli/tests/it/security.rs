@@ -105,7 +105,7 @@ fn rules_are_chosen_by_all_that_they_say() {
     assert_eq!(count(""), 1);
 }
 
-/// What would change nothing for anybody is refused.
+/// Rules and users that would change nothing for anybody are refused.
 #[test]
 fn rules_and_users_that_concern_nobody_are_refused() {
     let broker = Broker::start_with(&[AUTHORIZER, "super.users=User:ANONYMOUS"]);

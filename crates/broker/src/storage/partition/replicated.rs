@@ -721,7 +721,7 @@ impl Partition {
         notices.is_delivering = false;
     }
 
-    /// Where this replica leads, has the group give up what retention does not keep by this clock. What others see as the age of
+    /// Has the group give up what retention does not keep by this clock, if this replica leads. What others see as the age of
     /// their segments counts for nothing: their clocks may differ, and what is there would depend on who leads.
     pub(super) fn propose_retention(&self, wall_ms: i64) {
         if self.replication.is_none() {
