@@ -171,6 +171,38 @@ impl AclBinding {
         }
     }
 
+    /// The rule as a sentence for people, such as `User:alice may Read the topic orders from any address`. Names are what they
+    /// are: whoever shows them takes care of what would control a terminal.
+    ///
+    /// ```
+    /// use mainstem_security::acl::{
+    ///     AclBinding, AclOperation, AclPermissionType, PatternType, ResourceType,
+    /// };
+    ///
+    /// let rule = AclBinding {
+    ///     resource_type: ResourceType::Topic,
+    ///     name: "orders-".into(),
+    ///     pattern_type: PatternType::Prefixed,
+    ///     principal: "User:alice".into(),
+    ///     host: "10.0.0.1".into(),
+    ///     operation: AclOperation::Read,
+    ///     permission: AclPermissionType::Deny,
+    /// };
+    /// let words = "User:alice may not Read each topic whose name begins with orders- from 10.0.0.1";
+    /// assert_eq!(rule.sentence(), words);
+    /// ```
+    pub fn sentence(&self) -> String {
+        let can = if self.permission == AclPermissionType::Allow { "may" } else { "may not" };
+        let kind = self.resource_type.name().to_lowercase();
+        let names = match self.pattern_type {
+            PatternType::Prefixed => format!("each {kind} whose name begins with {}", self.name),
+            PatternType::Literal if self.name == WILDCARD => format!("each {kind}"),
+            PatternType::Literal => format!("the {kind} {}", self.name),
+        };
+        let from = if self.host == WILDCARD { "any address" } else { &self.host };
+        format!("{} {can} {} {names} from {from}", self.principal, self.operation.name())
+    }
+
     /// Whether it concerns who comes from there.
     pub(crate) fn concerns_host(&self, host: IpAddr) -> bool {
         self.host == WILDCARD || parse_host(&self.host) == Some(host.to_canonical())

@@ -6,7 +6,9 @@ pub(crate) struct Malformed(pub(crate) &'static str);
 
 pub(crate) type Result<T> = std::result::Result<T, Malformed>;
 
+pub(crate) const BOOLEAN: u8 = 0x01;
 pub(crate) const INTEGER: u8 = 0x02;
+pub(crate) const BIT_STRING: u8 = 0x03;
 pub(crate) const OCTET_STRING: u8 = 0x04;
 pub(crate) const OID: u8 = 0x06;
 pub(crate) const SEQUENCE: u8 = 0x30;

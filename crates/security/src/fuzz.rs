@@ -123,6 +123,8 @@ pub fn certificate(data: &[u8]) {
     if let Ok(info) = CertificateInfo::parse(data) {
         assert!(info.subject.len() <= 8 * data.len(), "a name is not longer than its parts, escaped");
         let _ = (info.is_valid_at(0), info.is_for_clients(), info.is_for_servers());
+        assert!(info.hosts().len() <= info.alternative_names.len());
+        let _ = info.key.fault().map(|fault| fault.to_string());
     }
 }
 

@@ -6,22 +6,27 @@
 //! began with, and none is resumed over a reload.
 //!
 //! No data before the end of the handshake (0-RTT), no renegotiation, no compression, no tickets: 1,024 sessions of a
-//! listener are remembered in memory. With client certificates a listener trusts who trusted certificates issued, and,
-//! as Java, each certificate that is itself trusted; other than in Java such a one has to be valid as well.
+//! listener are remembered in memory. Who is shown a certificate trusts those that trusted authorities issued, and, as Java,
+//! each one that is itself trusted; other than in Java such a one has to be valid as well. Paths are built and verified by
+//! webpki; beside it `faults` has what Java asks for and webpki does not, and the words for each [`Refusal`].
 
 mod endpoints;
+mod faults;
 mod material;
 mod names;
 mod properties;
+mod refusal;
 mod session;
 #[cfg(test)]
 mod tests;
+mod trust;
 mod verify;
 
 pub use endpoints::{SESSIONS_MAX, TlsClient, TlsServer};
 pub use material::{Identity, TlsMaterial};
 pub use names::{cipher_suite_name, protocol_name};
 pub use properties::{ClientAuth, TlsProperties};
+pub use refusal::Refusal;
 pub use session::{TlsError, TlsSession, TlsState};
 
 /// Whether a peer that should send a length and a request begins a TLS session instead: a client that was configured with `SSL` at

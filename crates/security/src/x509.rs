@@ -1,12 +1,16 @@
 //! What is read from a certificate besides its signature, which is the business of the TLS library: whose it is, what
 //! else it is called, when it ends.
 
+mod key;
 mod name;
+
+use std::net::IpAddr;
 
 use crate::SecurityError;
 use crate::crypto::Hash;
 use crate::der::{self, Malformed, Reader, SEQUENCE, context};
 
+pub use key::PublicKey;
 pub(crate) use name::rfc2253;
 
 /// The parts of a certificate that are looked at here.
@@ -28,12 +32,36 @@ pub struct CertificateInfo {
     pub not_after: i64,
     /// What its key may be used for, as object identifiers; none for anything.
     pub extended_key_usage: Option<Vec<String>>,
+    /// What its key may sign; none for anything.
+    pub key_usage: Option<KeyUsage>,
+    /// The version of X.509: 1, 2 or 3.
+    pub version: u32,
+    /// Its basic constraints say that it is an authority's.
+    pub is_authority: bool,
+    /// Its public key.
+    pub key: PublicKey,
+    /// The algorithm that its issuer signed it by, as an object identifier.
+    pub signature_algorithm: String,
+    /// Extensions that have to be understood, as object identifiers.
+    pub critical_extensions: Vec<String>,
+}
+
+/// A key usage (RFC 5280, 4.2.1.3), as far as it is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyUsage {
+    /// `digitalSignature`: a handshake may be signed.
+    pub digital_signature: bool,
+    /// `keyCertSign`: certificates may be signed.
+    pub cert_sign: bool,
 }
 
 /// `TLS Web Client Authentication` and "any", in an extended key usage.
-const CLIENT_AUTH: &str = "1.3.6.1.5.5.7.3.2";
-const SERVER_AUTH: &str = "1.3.6.1.5.5.7.3.1";
+pub(crate) const CLIENT_AUTH: &str = "1.3.6.1.5.5.7.3.2";
+pub(crate) const SERVER_AUTH: &str = "1.3.6.1.5.5.7.3.1";
 const ANY_USAGE: &str = "2.5.29.37.0";
+/// Alternative names (RFC 5280, 4.2.1.6), by their tags.
+const DNS_NAME: u8 = 0x82;
+const IP_ADDRESS: u8 = 0x87;
 
 /// The SHA-256 of a certificate in DER, as OpenSSL's `-fingerprint` shows it.
 pub fn fingerprint(certificate: &[u8]) -> String {
@@ -55,6 +83,17 @@ impl CertificateInfo {
         (self.not_before..=self.not_after).contains(&seconds)
     }
 
+    /// The hosts that it is for: DNS names as they stand in it, escaped where they are not printable, and addresses.
+    pub fn hosts(&self) -> Vec<String> {
+        let host = |(tag, value): &(u8, Vec<u8>)| match (*tag, value.as_slice()) {
+            (DNS_NAME, name) => Some(String::from_utf8_lossy(name).escape_debug().to_string()),
+            (IP_ADDRESS, &[a, b, c, d]) => Some(IpAddr::from([a, b, c, d]).to_string()),
+            (IP_ADDRESS, bytes) => Some(IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?).to_string()),
+            _ => None,
+        };
+        self.alternative_names.iter().filter_map(host).collect()
+    }
+
     /// Whether its key may prove who a client is.
     pub fn is_for_clients(&self) -> bool {
         self.is_for(CLIENT_AUTH)
@@ -65,7 +104,7 @@ impl CertificateInfo {
         self.is_for(SERVER_AUTH)
     }
 
-    fn is_for(&self, usage: &str) -> bool {
+    pub(crate) fn is_for(&self, usage: &str) -> bool {
         self.extended_key_usage
             .as_ref()
             .is_none_or(|usages| usages.iter().any(|each| each == usage || each == ANY_USAGE))
@@ -76,9 +115,15 @@ impl CertificateInfo {
 fn info_of(certificate: &[u8]) -> der::Result<CertificateInfo> {
     let mut outer = Reader::new(certificate).enter(SEQUENCE, "it is no certificate")?;
     let mut fields = outer.enter(SEQUENCE, "it has no body")?;
-    fields.optional(context(0))?;
+    // It is left out in version 1, and counted from 0.
+    let version = match fields.optional(context(0))? {
+        Some(version) => Reader::new(version).unsigned("its version is no number")?.saturating_add(1),
+        None => 1,
+    };
     fields.take(der::INTEGER, "it has no serial number")?;
-    fields.take(SEQUENCE, "it has no signature algorithm")?;
+    let mut algorithm = fields.enter(SEQUENCE, "it has no signature algorithm")?;
+    let signature_algorithm =
+        der::dotted(algorithm.take(der::OID, "its signature algorithm has no identifier")?);
     let issuer = fields.any()?.filter(|issuer| issuer.tag == SEQUENCE);
     let issuer = issuer.ok_or(Malformed("it has no issuer"))?;
     let mut validity = fields.enter(SEQUENCE, "it has no validity")?;
@@ -86,7 +131,7 @@ fn info_of(certificate: &[u8]) -> der::Result<CertificateInfo> {
     let not_after = time(&mut validity)?;
     let subject = fields.any()?.filter(|subject| subject.tag == SEQUENCE);
     let subject = subject.ok_or(Malformed("it has no subject"))?;
-    fields.take(SEQUENCE, "it has no public key")?;
+    let key = PublicKey::read(fields.enter(SEQUENCE, "it has no public key")?)?;
     let mut info = CertificateInfo {
         subject: rfc2253(subject.value)?,
         subject_der: subject.whole.to_vec(),
@@ -96,6 +141,12 @@ fn info_of(certificate: &[u8]) -> der::Result<CertificateInfo> {
         not_before,
         not_after,
         extended_key_usage: None,
+        key_usage: None,
+        version,
+        is_authority: false,
+        key,
+        signature_algorithm,
+        critical_extensions: Vec::new(),
     };
     while let Some(field) = fields.any()? {
         if field.tag == context(3) {
@@ -105,29 +156,52 @@ fn info_of(certificate: &[u8]) -> der::Result<CertificateInfo> {
     Ok(info)
 }
 
+const KEY_USAGE: &[u8] = &[0x55, 0x1d, 15];
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 17];
+const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
 const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
 
 fn extensions(mut list: Reader<'_>, info: &mut CertificateInfo) -> der::Result<()> {
     while !list.is_empty() {
         let mut extension = list.enter(SEQUENCE, "an extension is no list")?;
         let oid = extension.take(der::OID, "an extension has no identifier")?;
-        extension.optional(0x01)?;
+        if extension.optional(der::BOOLEAN)?.is_some_and(is_true) {
+            info.critical_extensions.push(der::dotted(oid));
+        }
         let value = extension.take(der::OCTET_STRING, "an extension has no value")?;
-        if oid == SUBJECT_ALT_NAME {
-            let mut names = Reader::new(value).enter(SEQUENCE, "its alternative names are no list")?;
-            while let Some(name) = names.any()? {
-                info.alternative_names.push((name.tag, name.value.to_vec()));
+        match oid {
+            SUBJECT_ALT_NAME => {
+                let mut names = Reader::new(value).enter(SEQUENCE, "its alternative names are no list")?;
+                while let Some(name) = names.any()? {
+                    info.alternative_names.push((name.tag, name.value.to_vec()));
+                }
             }
-        } else if oid == EXTENDED_KEY_USAGE {
-            let mut usages = Reader::new(value).enter(SEQUENCE, "its key usages are no list")?;
-            let known = info.extended_key_usage.get_or_insert_default();
-            while !usages.is_empty() {
-                known.push(der::dotted(usages.take(der::OID, "a key usage is no identifier")?));
+            EXTENDED_KEY_USAGE => {
+                let mut usages = Reader::new(value).enter(SEQUENCE, "its key usages are no list")?;
+                let known = info.extended_key_usage.get_or_insert_default();
+                while !usages.is_empty() {
+                    known.push(der::dotted(usages.take(der::OID, "a key usage is no identifier")?));
+                }
             }
+            KEY_USAGE => {
+                let bits = Reader::new(value).take(der::BIT_STRING, "its key usage is no list of bits")?;
+                // The first byte says how many bits of the last one are not used.
+                let first = bits.get(1).copied().unwrap_or_default();
+                let usage = KeyUsage { digital_signature: first & 0x80 != 0, cert_sign: first & 0x04 != 0 };
+                info.key_usage = Some(usage);
+            }
+            BASIC_CONSTRAINTS => {
+                let mut constraints = Reader::new(value).enter(SEQUENCE, "its constraints are no list")?;
+                info.is_authority = constraints.optional(der::BOOLEAN)?.is_some_and(is_true);
+            }
+            _ => {}
         }
     }
     Ok(())
+}
+
+fn is_true(boolean: &[u8]) -> bool {
+    boolean.first().is_some_and(|value| *value != 0)
 }
 
 /// UTCTime or GeneralizedTime, in seconds since 1970.
@@ -164,9 +238,34 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + day_of_year - 719_468
 }
 
+/// The day of a second since 1970 in UTC, as `2026-11-29`.
+pub(crate) fn day(seconds: i64) -> String {
+    let days = seconds.div_euclid(86_400) + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = 400 * era + year_of_era + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn days_and_back() {
+        for (year, month, of_month) in
+            [(1970, 1, 1), (1969, 12, 31), (2000, 2, 29), (2001, 3, 1), (2100, 2, 28), (9999, 12, 31)]
+        {
+            let seconds = days(year, month, of_month) * 86_400;
+            assert_eq!(day(seconds), format!("{year:04}-{month:02}-{of_month:02}"));
+            assert_eq!(day(seconds + 86_399), day(seconds));
+        }
+    }
 
     #[test]
     fn dates() {

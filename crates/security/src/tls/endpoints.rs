@@ -145,7 +145,9 @@ impl TlsClient {
     /// When the host is neither.
     pub fn session(&self, host: &str) -> Result<TlsSession, SecurityError> {
         let name = ServerName::try_from(host.to_owned()).map_err(|_| {
-            SecurityError::TlsProperty(format!("{host} is neither a host's name nor an address"))
+            SecurityError::TlsProperty(format!(
+                "{host} is neither a host's name nor an address: write a name beyond ASCII in its ASCII form (xn--...)"
+            ))
         })?;
         TlsSession::client(Arc::clone(&self.config), name).map_err(|error| unusable(&error))
     }

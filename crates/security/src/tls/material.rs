@@ -9,6 +9,7 @@ use rustls::pki_types::{
 };
 use rustls::sign::CertifiedKey;
 
+use super::faults;
 use crate::SecurityError;
 use crate::store::{KeyEntry, KeyForm, KeyStore};
 use crate::x509::CertificateInfo;
@@ -137,6 +138,9 @@ impl Identity {
         let what = || format!("the key {}", entry.alias);
         let Some(first) = entry.chain.first() else { return unusable(what(), "it has no certificate") };
         let info = CertificateInfo::parse(first)?;
+        if let Some(fault) = faults::of_form(&info) {
+            return unusable(what(), format!("its certificate cannot be used: {}", fault.what));
+        }
         let mut expires_at = info.not_after;
         for issuer in &entry.chain[1..] {
             expires_at = expires_at.min(CertificateInfo::parse(issuer)?.not_after);

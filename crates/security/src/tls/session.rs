@@ -11,6 +11,7 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptErr
 use rustls::{AlertDescription, ClientConfig, CommonState, HandshakeKind, ServerConfig};
 
 use super::names::{cipher_suite_name, protocol_name};
+use super::refusal::Refusal;
 use crate::mapping::PrincipalMapping;
 use crate::x509::CertificateInfo;
 use crate::{KafkaPrincipal, SecurityError};
@@ -37,12 +38,46 @@ pub enum TlsError {
     /// The peer does not speak TLS.
     #[error("what the peer sent is not TLS: it may have been told PLAINTEXT or SASL_PLAINTEXT")]
     NotTls,
-    /// The peer was refused, refused us, or broke the protocol.
+    /// The peer's certificate is not accepted.
     #[error("{0}")]
+    Refused(Box<Refusal>),
+    /// The peer refused us, or broke the protocol.
+    #[error("{}", words(.0))]
     Session(rustls::Error),
     /// The keys are used up, or the session is not open yet.
     #[error("the session cannot send data")]
     CannotSend,
+}
+
+impl From<rustls::Error> for TlsError {
+    fn from(error: rustls::Error) -> TlsError {
+        match Refusal::take(&error) {
+            Some(refusal) => TlsError::Refused(Box::new(refusal)),
+            None => TlsError::Session(error),
+        }
+    }
+}
+
+/// The words for an error, before those of rustls where they alone do not say whose certificate is meant.
+fn words(error: &rustls::Error) -> String {
+    use AlertDescription as Alert;
+    let what = match error {
+        rustls::Error::AlertReceived(Alert::CertificateRequired) => "the peer asks for a certificate: ",
+        rustls::Error::AlertReceived(Alert::UnknownCA) => {
+            "the peer does not trust who issued the certificate that it was shown: "
+        }
+        rustls::Error::AlertReceived(Alert::CertificateExpired) => {
+            "the certificate that the peer was shown has expired, or is not valid yet: "
+        }
+        rustls::Error::AlertReceived(Alert::UnsupportedCertificate) => {
+            "the certificate that the peer was shown is not made for this, or not well enough: "
+        }
+        rustls::Error::AlertReceived(Alert::BadCertificate | Alert::CertificateUnknown) => {
+            "the peer does not accept the certificate that it was shown, and says itself why: "
+        }
+        _ => "",
+    };
+    format!("{what}{error}")
 }
 
 /// A session.
@@ -110,7 +145,7 @@ macro_rules! turn {
         let UnbufferedStatus { discard, state } = $connection.process_tls_records($incoming);
         let mut discarded = discard;
         let turn = match state {
-            Err(error) => Turn::Failed(TlsError::Session(error)),
+            Err(error) => Turn::Failed(error.into()),
             Ok(ConnectionState::ReadTraffic(mut traffic)) => {
                 let mut turn = Turn::Again;
                 while let Some(record) = traffic.next_record() {
@@ -119,7 +154,7 @@ macro_rules! turn {
                             $plain.extend_from_slice(record.payload);
                             discarded += record.discard;
                         }
-                        Err(error) => turn = Turn::Failed(TlsError::Session(error)),
+                        Err(error) => turn = Turn::Failed(error.into()),
                     }
                 }
                 turn
@@ -159,7 +194,7 @@ macro_rules! write_traffic {
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::PeerClosed) => {}
-                Err(error) => break Err(TlsError::Session(error)),
+                Err(error) => break Err(error.into()),
                 Ok(_) => break Err(TlsError::CannotSend),
             }
         };

@@ -422,30 +422,36 @@ fn clients_that_are_refused() {
     };
     refused(
         None,
-        expect!["client: received fatal alert: CertificateRequired; server: peer sent no certificates"],
-    );
-    refused(
-        Some(&other.issue("eve", |_| ())),
-        expect!["client: received fatal alert: UnknownCA; server: invalid peer certificate: UnknownIssuer"],
-    );
-    refused(
-        Some(&ca.issue("late", expired)),
         expect![
-            "client: received fatal alert: CertificateExpired; server: invalid peer certificate: certificate expired"
+            "client: the peer asks for a certificate: received fatal alert: CertificateRequired; server: peer sent no certificates"
         ],
     );
     refused(
+        Some(&other.issue("eve", |_| ())),
+        expect![[
+            r#"client: the peer does not trust who issued the certificate that it was shown: received fatal alert: UnknownCA; server: the certificate CN=eve,O=Org\, Inc. is refused: its issuer, CN=other, is not in the trust store: add that one to ssl.truststore.*, or have the peer show all certificates between its own and a trusted one"#
+        ]],
+    );
+    refused(
+        Some(&ca.issue("late", expired)),
+        expect![[
+            r#"client: the certificate that the peer was shown has expired, or is not valid yet: received fatal alert: CertificateExpired; server: the certificate CN=late,O=Org\, Inc. is refused: it has expired on 2001-01-01: have it renewed"#
+        ]],
+    );
+    refused(
         Some(&self_signed("eve", |_| ())),
-        expect!["client: received fatal alert: UnknownCA; server: invalid peer certificate: UnknownIssuer"],
+        expect![[
+            r#"client: the peer does not trust who issued the certificate that it was shown: received fatal alert: UnknownCA; server: the certificate CN=eve,O=Org\, Inc. is refused: it is self-signed, and not in the trust store: add it to ssl.truststore.*, or have it issued by an authority that is in there"#
+        ]],
     );
     let for_servers = |params: &mut CertificateParams| {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     };
     refused(
         Some(&ca.issue("server", for_servers)),
-        expect![
-            "client: received fatal alert: UnsupportedCertificate; server: invalid peer certificate: certificate does not allow extended key usage for client authentication, allows server authentication"
-        ],
+        expect![[
+            r#"client: the certificate that the peer was shown is not made for this, or not well enough: received fatal alert: UnsupportedCertificate; server: the certificate CN=server,O=Org\, Inc. is refused: its extended key usage lacks clientAuth: have it issued with that, or without one"#
+        ]],
     );
 }
 
@@ -470,28 +476,30 @@ fn servers_that_are_refused() {
     refused(
         &other.issue("broker", |_| ()),
         "localhost",
-        expect!["client: invalid peer certificate: UnknownIssuer; server: received fatal alert: UnknownCA"],
+        expect![[
+            r#"client: the certificate CN=broker,O=Org\, Inc. is refused: its issuer, CN=other, is not in the trust store: add that one to ssl.truststore.*, or have the peer show all certificates between its own and a trusted one; server: the peer does not accept the certificate that it was shown, and says itself why: received fatal alert: CertificateUnknown"#
+        ]],
     );
     refused(
         &ca.issue("broker", expired),
         "localhost",
-        expect![
-            "client: invalid peer certificate: certificate expired; server: received fatal alert: CertificateExpired"
-        ],
+        expect![[
+            r#"client: the certificate CN=broker,O=Org\, Inc. is refused: it has expired on 2001-01-01: have it renewed; server: the peer does not accept the certificate that it was shown, and says itself why: received fatal alert: CertificateUnknown"#
+        ]],
     );
     let broker = ca.issue("broker", |_| ());
     refused(
         &broker,
         "example.com",
         expect![[
-            r#"client: invalid peer certificate: certificate not valid for name "example.com"; certificate is only valid for DnsName("localhost") or IpAddress(127.0.0.1); server: received fatal alert: BadCertificate"#
+            r#"client: the certificate CN=broker,O=Org\, Inc. is refused: it is for localhost, 127.0.0.1, and not for example.com: connect to what it is for, or have it issued for example.com; server: the peer does not accept the certificate that it was shown, and says itself why: received fatal alert: CertificateUnknown"#
         ]],
     );
     refused(
         &broker,
         "127.0.0.2",
         expect![[
-            r#"client: invalid peer certificate: certificate not valid for name "127.0.0.2"; certificate is only valid for DnsName("localhost") or IpAddress(127.0.0.1); server: received fatal alert: BadCertificate"#
+            r#"client: the certificate CN=broker,O=Org\, Inc. is refused: it is for localhost, 127.0.0.1, and not for 127.0.0.2: connect to what it is for, or have it issued for 127.0.0.2; server: the peer does not accept the certificate that it was shown, and says itself why: received fatal alert: CertificateUnknown"#
         ]],
     );
     let unchecked = [("ssl.endpoint.identification.algorithm", "")];
@@ -505,7 +513,9 @@ fn servers_that_are_refused() {
     check(
         &inline(None, Some(&ca.certificate), &unchecked),
         &inline(Some(&unknown), None, &[]),
-        expect!["client: invalid peer certificate: UnknownIssuer; server: received fatal alert: UnknownCA"],
+        expect![[
+            r#"client: the certificate CN=broker,O=Org\, Inc. is refused: its issuer, CN=other, is not in the trust store: add that one to ssl.truststore.*, or have the peer show all certificates between its own and a trusted one; server: the peer does not accept the certificate that it was shown, and says itself why: received fatal alert: CertificateUnknown"#
+        ]],
     );
 }
 
@@ -524,9 +534,9 @@ fn certificates_that_are_themselves_trusted() {
     check(
         &inline(Some(&late), Some(&broker.certificate), &[]),
         &inline(Some(&broker), Some(&late.certificate), &[REQUIRED]),
-        expect![
-            "client: received fatal alert: CertificateExpired; server: invalid peer certificate: Expired"
-        ],
+        expect![[
+            r#"client: the certificate that the peer was shown has expired, or is not valid yet: received fatal alert: CertificateExpired; server: the certificate CN=late,O=Org\, Inc. is refused: it has expired on 2001-01-01: have it renewed"#
+        ]],
     );
 }
 

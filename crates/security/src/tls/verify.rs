@@ -1,66 +1,31 @@
-//! Whom to believe: who trusted certificates issued, and as in Java certificates that are themselves trusted.
+//! What rustls asks about a peer's certificate, and how it is answered.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::client::verify_server_name;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
-use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, ExtendedKeyPurpose, RootCertStore,
-    SignatureScheme,
-};
+use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
+use super::faults;
+use super::refusal::Refusal;
+use super::trust::{Role, Shown, Trust, parsed};
 use crate::SecurityError;
-use crate::x509::CertificateInfo;
 
-/// The certificates of a trust store, as issuers and by themselves.
-#[derive(Debug)]
-struct Trust {
-    roots: Arc<RootCertStore>,
-    own: HashSet<Vec<u8>>,
-}
+type Proof = Result<HandshakeSignatureValid, Error>;
 
-impl Trust {
-    fn new(trusted: &[CertificateDer<'static>]) -> Result<Trust, SecurityError> {
-        let mut roots = RootCertStore::empty();
-        for certificate in trusted {
-            roots.add(certificate.clone()).map_err(|error| unusable(&error))?;
-        }
-        let own = trusted.iter().map(|certificate| certificate.to_vec()).collect();
-        Ok(Trust { roots: Arc::new(roots), own })
-    }
-
-    /// Whether a certificate is one of the trusted ones; an error if it is, and may not be used now or for this.
-    fn is_own(
-        &self,
-        certificate: &CertificateDer<'_>,
-        now: UnixTime,
-        is_for: fn(&CertificateInfo) -> bool,
-    ) -> Result<bool, Error> {
-        if !self.own.contains(certificate.as_ref()) {
-            return Ok(false);
-        }
-        let info = CertificateInfo::parse(certificate).map_err(|_| CertificateError::BadEncoding)?;
-        let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        if seconds < info.not_before {
-            return Err(CertificateError::NotValidYet.into());
-        }
-        if seconds > info.not_after {
-            return Err(CertificateError::Expired.into());
-        }
-        if !is_for(&info) {
-            return Err(CertificateError::InvalidPurpose.into());
-        }
-        Ok(true)
-    }
-}
-
-fn unusable(reason: &dyn std::fmt::Display) -> SecurityError {
-    SecurityError::TlsMaterial { what: "the trust store".to_owned(), reason: reason.to_string() }
+/// Says of a signature that is not the key's what is wrong with the certificate; `tell` makes that an error.
+fn proven(proof: Proof, certificate: &CertificateDer<'_>, tell: fn(Refusal) -> Error) -> Proof {
+    proof.map_err(|error| match error {
+        Error::InvalidCertificate(_) => tell(match parsed(certificate) {
+            Ok(info) => Refusal::of_peer(&info, faults::of_proof(&info)),
+            Err(unreadable) => unreadable,
+        }),
+        other => other,
+    })
 }
 
 /// Believes every certificate, if the server has its key.
@@ -84,8 +49,10 @@ impl ServerCertVerifier for AnyServer {
         message: &[u8],
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    ) -> Proof {
+        let algorithms = &self.0.signature_verification_algorithms;
+        let proof = verify_tls12_signature(message, certificate, signed, algorithms);
+        proven(proof, certificate, Refusal::within)
     }
 
     fn verify_tls13_signature(
@@ -93,8 +60,10 @@ impl ServerCertVerifier for AnyServer {
         message: &[u8],
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    ) -> Proof {
+        let algorithms = &self.0.signature_verification_algorithms;
+        let proof = verify_tls13_signature(message, certificate, signed, algorithms);
+        proven(proof, certificate, Refusal::within)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -106,7 +75,8 @@ impl ServerCertVerifier for AnyServer {
 #[derive(Debug)]
 pub(super) struct ClientVerifier {
     trust: Trust,
-    webpki: Arc<dyn ClientCertVerifier>,
+    subjects: Vec<DistinguishedName>,
+    provider: Arc<CryptoProvider>,
     is_mandatory: bool,
 }
 
@@ -117,9 +87,7 @@ impl ClientVerifier {
         is_mandatory: bool,
     ) -> Result<ClientVerifier, SecurityError> {
         let trust = Trust::new(trusted)?;
-        let builder = WebPkiClientVerifier::builder_with_provider(Arc::clone(&trust.roots), provider);
-        let webpki = builder.build().map_err(|error| unusable(&error))?;
-        Ok(ClientVerifier { trust, webpki, is_mandatory })
+        Ok(ClientVerifier { subjects: trust.subjects(), trust, provider, is_mandatory })
     }
 }
 
@@ -129,7 +97,7 @@ impl ClientCertVerifier for ClientVerifier {
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.webpki.root_hint_subjects()
+        &self.subjects
     }
 
     fn verify_client_cert(
@@ -138,32 +106,36 @@ impl ClientCertVerifier for ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        if self.trust.is_own(end_entity, now, CertificateInfo::is_for_clients)? {
-            return Ok(ClientCertVerified::assertion());
-        }
-        self.webpki.verify_client_cert(end_entity, intermediates, now)
+        let shown = Shown { end_entity, intermediates, now, role: Role::Client };
+        let algorithms = self.provider.signature_verification_algorithms.all;
+        self.trust.check(&shown, algorithms).map_err(Refusal::beside)?;
+        Ok(ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
         &self,
         message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.webpki.verify_tls12_signature(message, cert, signature)
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Proof {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        let proof = verify_tls12_signature(message, certificate, signed, algorithms);
+        proven(proof, certificate, Refusal::beside)
     }
 
     fn verify_tls13_signature(
         &self,
         message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.webpki.verify_tls13_signature(message, cert, signature)
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Proof {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        let proof = verify_tls13_signature(message, certificate, signed, algorithms);
+        proven(proof, certificate, Refusal::beside)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.webpki.supported_verify_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -171,7 +143,6 @@ impl ClientCertVerifier for ClientVerifier {
 #[derive(Debug)]
 pub(super) struct ServerVerifier {
     trust: Trust,
-    webpki: Arc<WebPkiServerVerifier>,
     provider: Arc<CryptoProvider>,
     checks_names: bool,
 }
@@ -182,11 +153,17 @@ impl ServerVerifier {
         provider: Arc<CryptoProvider>,
         checks_names: bool,
     ) -> Result<ServerVerifier, SecurityError> {
-        let trust = Trust::new(trusted)?;
-        let builder =
-            WebPkiServerVerifier::builder_with_provider(Arc::clone(&trust.roots), Arc::clone(&provider));
-        let webpki = builder.build().map_err(|error| unusable(&error))?;
-        Ok(ServerVerifier { trust, webpki, provider, checks_names })
+        Ok(ServerVerifier { trust: Trust::new(trusted)?, provider, checks_names })
+    }
+
+    fn check(&self, shown: &Shown<'_>, name: &ServerName<'_>) -> Result<(), Refusal> {
+        let info = self.trust.check(shown, self.provider.signature_verification_algorithms.all)?;
+        if self.checks_names {
+            let parsed = ParsedCertificate::try_from(shown.end_entity);
+            let is_named = parsed.and_then(|parsed| verify_server_name(&parsed, name));
+            is_named.map_err(|_| Refusal::of_peer(&info, faults::of_name(&info, &name.to_str())))?;
+        }
+        Ok(())
     }
 }
 
@@ -196,63 +173,37 @@ impl ServerCertVerifier for ServerVerifier {
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
+        _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let is_own = self.trust.is_own(end_entity, now, CertificateInfo::is_for_servers)?;
-        if !is_own && self.checks_names {
-            return self.webpki.verify_server_cert(
-                end_entity,
-                intermediates,
-                server_name,
-                ocsp_response,
-                now,
-            );
-        }
-        let parsed = ParsedCertificate::try_from(end_entity)?;
-        if !is_own {
-            let algorithms = self.provider.signature_verification_algorithms.all;
-            verify_server_cert_signed_by_trust_anchor(
-                &parsed,
-                &self.trust.roots,
-                intermediates,
-                now,
-                algorithms,
-            )?;
-            let info = CertificateInfo::parse(end_entity).map_err(|_| CertificateError::BadEncoding)?;
-            if !info.is_for_servers() {
-                return Err(CertificateError::InvalidPurposeContext {
-                    required: ExtendedKeyPurpose::ServerAuth,
-                    presented: Vec::new(),
-                }
-                .into());
-            }
-        }
-        if self.checks_names {
-            verify_server_name(&parsed, server_name)?;
-        }
+        let shown = Shown { end_entity, intermediates, now, role: Role::Server };
+        self.check(&shown, server_name).map_err(Refusal::within)?;
         Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
         &self,
         message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.webpki.verify_tls12_signature(message, cert, signature)
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Proof {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        let proof = verify_tls12_signature(message, certificate, signed, algorithms);
+        proven(proof, certificate, Refusal::within)
     }
 
     fn verify_tls13_signature(
         &self,
         message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.webpki.verify_tls13_signature(message, cert, signature)
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Proof {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        let proof = verify_tls13_signature(message, certificate, signed, algorithms);
+        proven(proof, certificate, Refusal::within)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.webpki.supported_verify_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
