@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
+use mainstem_broker::config::Scope;
+use mainstem_broker::config::table;
 use mainstem_client::{Admin, ConfigChange, ConfigEntry, ConfigResource, ConfigSource};
 use serde_json::{Map, Value, json};
 
@@ -59,6 +61,31 @@ impl Resource {
     /// Whether a setting of it is a secret.
     fn hides(&self, key: &str) -> bool {
         matches!(self.0, ConfigResource::Broker(_) | ConfigResource::AllBrokers) && secrets::is_sensitive(key)
+    }
+
+    /// Refuses settings of brokers that have an unknown name: brokers keep them for a plug-in that may have them, without a word.
+    /// Names for all other resources are refused by the brokers themselves.
+    ///
+    /// # Errors
+    /// The first unknown name, and the known one that is like it.
+    pub(crate) fn check_keys(&self, settings: &[Setting]) -> Result<()> {
+        if !matches!(self.0, ConfigResource::Broker(_) | ConfigResource::AllBrokers) {
+            return Ok(());
+        }
+        let Some(Setting { key, .. }) = settings.iter().find(|one| table::find_broker(&one.key).is_none())
+        else {
+            return Ok(());
+        };
+        let known = table::without_listener_prefix(key);
+        match table::nearest(Scope::Broker, known) {
+            Some(near) => bail!(
+                "brokers have no setting {key}; did you mean {near}? Nothing was changed; --force sets it all the same"
+            ),
+            None => bail!(
+                "brokers have no setting {key}; nothing was changed; see `mainstem config get {self} --all`, or use --force \
+                 if it is one of a plug-in"
+            ),
+        }
     }
 
     /// A broker that is to be asked has to be there.

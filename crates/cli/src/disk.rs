@@ -10,7 +10,7 @@ mod snapshot;
 pub(crate) use epochs::{EpochEntry, LEADER_EPOCH_CHECKPOINT, read_epochs};
 pub(crate) use index::{IndexEntry, IndexKind, index_entries};
 pub(crate) use losses::{is_compacted, losses_of};
-pub(crate) use partition::{FileKind, PartitionDir, SegmentFile, find_partitions};
+pub(crate) use partition::{FileKind, PartitionDir, SegmentFile, check_regular, find_partitions};
 pub(crate) use segment::{Step, Walk, ZeroTail};
 pub(crate) use snapshot::check_snapshot;
 #[cfg(test)]

@@ -5,16 +5,20 @@ mod commands;
 mod configs;
 mod deletion;
 mod disk;
+#[cfg(test)]
+mod documented;
 mod duration;
 mod execution;
 mod failure;
 mod interrupt;
 mod logging;
 mod offsets;
+mod profiles;
 mod record_json;
 mod secrets;
 mod target;
 mod timestamp;
+mod tls_hint;
 mod topic;
 
 use std::future::Future;
@@ -40,10 +44,12 @@ enum Command {
     Topic(commands::topic::TopicArguments),
     /// Write records from standard input to a topic.
     Produce(commands::produce::Produce),
-    /// Read records of a topic.
+    /// Read records of topics.
     Consume(commands::consume::Consume),
     /// List, describe, reset and delete consumer groups.
     Group(commands::group::GroupArguments),
+    /// List, describe and abort transactions, and find those that hang.
+    Transaction(commands::transaction::TransactionArguments),
     /// List, show, replay and delete what handlers and share groups have set aside.
     DeadLetters(commands::dead_letters::DeadLettersArguments),
     /// Show and change settings of topics, brokers, groups and more.
@@ -58,6 +64,8 @@ enum Command {
     Security(commands::security::SecurityArguments),
     /// Describe the cluster: nodes, directories, features.
     Cluster(commands::cluster::ClusterArguments),
+    /// Name clusters, so that commands need not be told where to connect.
+    Profile(commands::profile::ProfileArguments),
     /// Look at log files on disk; they are not changed.
     Log(commands::log::LogArguments),
     /// Run a replicated partition with faults, in virtual time, by seed.
@@ -80,6 +88,7 @@ fn main() -> ExitCode {
         Command::Produce(produce) => wait_for(commands::produce::run(&produce)),
         Command::Consume(consume) => wait_for(commands::consume::run(&consume)),
         Command::Group(group) => wait_for(commands::group::run(&group)),
+        Command::Transaction(transaction) => wait_for(commands::transaction::run(&transaction)),
         Command::DeadLetters(letters) => wait_for(commands::dead_letters::run(&letters)),
         Command::Config(config) => wait_for(commands::config::run(&config)),
         Command::Quota(quota) => wait_for(commands::quota::run(&quota)),
@@ -87,6 +96,7 @@ fn main() -> ExitCode {
         Command::User(user) => wait_for(commands::user::run(&user)),
         Command::Security(security) => commands::security::run(&security),
         Command::Cluster(cluster) => wait_for(commands::cluster::run(&cluster)),
+        Command::Profile(profile) => commands::profile::run(&profile),
         Command::Log(log) => commands::log::run(&log),
         Command::Simulate(simulate) => commands::simulate::run(&simulate),
         Command::Direct(direct) => wait_for(commands::direct::run(&direct)),

@@ -14,7 +14,17 @@ pub(crate) async fn find<'k>(
     partitions: impl IntoIterator<Item = &'k TopicPartition>,
     position: Position,
 ) -> Result<Offsets> {
+    find_as(admin, partitions, position, Isolation::ReadUncommitted).await
+}
+
+/// The same for readers of an isolation level: for those of committed records a partition ends at its last stable offset.
+pub(crate) async fn find_as<'k>(
+    admin: &Admin,
+    partitions: impl IntoIterator<Item = &'k TopicPartition>,
+    position: Position,
+    isolation: Isolation,
+) -> Result<Offsets> {
     let sought = partitions.into_iter().map(|key| (key.clone(), position));
-    let found = admin.offsets(sought, Isolation::ReadUncommitted).await?;
+    let found = admin.offsets(sought, isolation).await?;
     Ok(found.into_iter().filter_map(|(key, offset)| Some((key, offset?))).collect())
 }

@@ -1,4 +1,5 @@
-//! What administrators ask of a cluster: topics, partitions, settings, quotas, groups, room on the disks, the cluster.
+//! Calls of administrators to a cluster: topics, partitions, settings, quotas, groups, transactions, room on the disks, the
+//! cluster.
 
 mod acls;
 mod cluster;
@@ -12,6 +13,7 @@ mod replicas;
 #[cfg(test)]
 mod tests;
 mod topics;
+mod transactions;
 
 pub use acls::AclFilter;
 pub use cluster::{BrokerDescription, ClusterDescription, Feature, FeatureUpgrade, Quorum, QuorumReplica};
@@ -23,6 +25,7 @@ pub use partitions::{ActiveProducer, Election, Reassignment};
 pub use quotas::{QuotaEntity, QuotaFilter};
 pub use replicas::PartitionReplicas;
 pub use topics::{CreatedTopic, NewTopic};
+pub use transactions::{HangingTransaction, TransactionDescription, TransactionFilter, TransactionListing};
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -453,6 +453,11 @@ impl Cluster {
         self.coordinator_of(TRANSACTION_KEY, id).await
     }
 
+    /// The id of that node.
+    pub(crate) async fn transaction_coordinator_id(&self, id: &str) -> Result<i32, Error> {
+        self.coordinator_id_of(TRANSACTION_KEY, id).await
+    }
+
     /// As [`Cluster::forget_coordinator`].
     pub(crate) fn forget_transaction_coordinator(&self, id: &str) {
         self.inner.known.lock().coordinators.remove(&(TRANSACTION_KEY, id.into()));

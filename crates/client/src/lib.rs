@@ -49,8 +49,9 @@ mod topic_partition;
 pub use admin::{
     AclFilter, ActiveProducer, Admin, BrokerDescription, ClusterDescription, ConfigChange, ConfigEntry,
     ConfigResource, ConfigSource, CreatedTopic, Election, Feature, FeatureUpgrade, GroupDescription,
-    GroupFilter, GroupListing, GroupMember, LogDir, LogDirReplica, NewTopic, PartitionReplicas, Quorum,
-    QuorumReplica, QuotaEntity, QuotaFilter, Reassignment, ScramCredential, ScramMechanism,
+    GroupFilter, GroupListing, GroupMember, HangingTransaction, LogDir, LogDirReplica, NewTopic,
+    PartitionReplicas, Quorum, QuorumReplica, QuotaEntity, QuotaFilter, Reassignment, ScramCredential,
+    ScramMechanism, TransactionDescription, TransactionFilter, TransactionListing,
 };
 pub use cluster::{Partition, Topic};
 pub use config::ClientConfig;

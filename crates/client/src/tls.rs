@@ -4,12 +4,12 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use mainstem_security::tls::{TlsClient, TlsMaterial, TlsProperties};
+use mainstem_security::tls::{Refusal, TlsClient, TlsMaterial, TlsProperties};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{AlertDescription, CertificateError, Error as RustlsError};
+use tokio_rustls::rustls::{AlertDescription, Error as RustlsError};
 
 use crate::connection::ConnectionOptions;
 use crate::error::Error;
@@ -127,16 +127,12 @@ fn trust_system(material: &mut TlsMaterial) -> Result<(), Error> {
 /// What a session ended with, if it was that one side does not believe the other, and would not at the next attempt.
 pub(crate) fn refusal(broker: &str, error: &io::Error) -> Option<Error> {
     let error = error.get_ref()?.downcast_ref::<RustlsError>()?;
+    let (broker, what) = (broker.to_owned(), "TLS".to_owned());
+    // Such a one says itself what to do.
+    if let Some(refused) = Refusal::of(error) {
+        return Some(Error::NotAuthenticated { broker, what, reason: refused.to_string() });
+    }
     let advice = match error {
-        RustlsError::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
-            "; trust who issued the broker's certificate (ssl.truststore.location)"
-        }
-        RustlsError::InvalidCertificate(
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        ) => "; connect to a name that the broker's certificate has",
-        RustlsError::InvalidCertificate(
-            CertificateError::Expired | CertificateError::ExpiredContext { .. },
-        ) => "; have the broker's certificate renewed",
         RustlsError::InvalidMessage(_) | RustlsError::AlertReceived(AlertDescription::UnexpectedMessage) => {
             "; the broker may not speak TLS at this port"
         }
@@ -147,10 +143,10 @@ pub(crate) fn refusal(broker: &str, error: &io::Error) -> Option<Error> {
             | AlertDescription::UnknownCA
             | AlertDescription::DecryptError
             | AlertDescription::CertificateExpired
+            | AlertDescription::UnsupportedCertificate
             | AlertDescription::CertificateUnknown,
         ) => "; show a certificate that the broker trusts (ssl.keystore.location)",
         _ => "",
     };
-    let (broker, what) = (broker.to_owned(), "TLS".to_owned());
     Some(Error::NotAuthenticated { broker, what, reason: format!("{error}{advice}") })
 }

@@ -227,8 +227,15 @@ async fn add_rules(add: &Add) -> Result<()> {
     add.target.connect().await?.create_acls(&rules).await?;
     match add.json {
         true => print_json(&rules.iter().map(to_json).collect()),
-        false => print_line(&format!("added {}", counted(rules.len() as u64, "rule"))),
+        false => print(&added(&rules)),
     }
+}
+
+/// The rules that were added, a sentence each.
+fn added(rules: &[AclBinding]) -> String {
+    let count = counted(rules.len() as u64, "rule");
+    let sentences = rules.iter().map(|rule| format!("\n  {}", shown(&rule.sentence())));
+    format!("added {count}:{}", sentences.collect::<String>())
 }
 
 async fn remove(chosen: &Chosen) -> Result<()> {
@@ -271,7 +278,7 @@ async fn check(asked: &Check) -> Result<()> {
         }));
     }
     let why = match (verdict, rule) {
-        (_, Some(rule)) => format!("by the rule that says: {}", sentence(rule)),
+        (_, Some(rule)) => format!("by the rule that says: {}", rule.sentence()),
         (Verdict::SuperUser, None) => format!("{} is one of {SUPER_USERS}", asked.user),
         (Verdict::DefaultAllow, None) => format!("no rule concerns it, and {ALLOW_EVERYONE} is true"),
         (_, None) => "no rule allows it".to_owned(),
@@ -305,20 +312,6 @@ fn row(rule: &AclBinding) -> Vec<String> {
         rule.operation.name().to_owned(),
         rule.host.clone(),
     ]
-}
-
-/// A rule in words.
-fn sentence(rule: &AclBinding) -> String {
-    let AclBinding { principal, host, .. } = rule;
-    let can = if rule.permission == AclPermissionType::Allow { "may" } else { "may not" };
-    let kind = rule.resource_type.name().to_lowercase();
-    let names = match rule.pattern_type {
-        PatternType::Prefixed => format!("each {kind} whose name begins with {}", rule.name),
-        _ if rule.name == "*" => format!("each {kind}"),
-        _ => format!("the {kind} {}", rule.name),
-    };
-    let from = if host == "*" { "any address".to_owned() } else { host.clone() };
-    format!("{principal} {can} {} {names} from {from}", rule.operation.name())
 }
 
 fn to_json(rule: &AclBinding) -> Value {

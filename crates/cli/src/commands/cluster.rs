@@ -1,5 +1,7 @@
-//! `mainstem cluster`: nodes, controller, features and directories; who leads what; leadership handed over.
+//! `mainstem cluster`: nodes, controller, features and directories; leaders of partitions, and nodes of replicas.
 
+mod elect;
+mod reassign;
 mod status;
 mod transfer;
 
@@ -35,6 +37,10 @@ enum ClusterCommand {
     Status(status::Status),
     /// Have another node lead a partition, from now on whenever it can.
     Transfer(transfer::Transfer),
+    /// Elect the preferred leaders of partitions, or with --unclean any replica.
+    Elect(elect::Elect),
+    /// Show, begin and cancel reassignments of partitions to nodes. Without --execute nothing is changed.
+    Reassign(reassign::Reassign),
 }
 
 struct Description {
@@ -73,6 +79,8 @@ pub(crate) async fn run(arguments: &ClusterArguments) -> Result<()> {
     match &arguments.command {
         Some(ClusterCommand::Status(status)) => return status::run(status).await,
         Some(ClusterCommand::Transfer(transfer)) => return transfer::run(transfer).await,
+        Some(ClusterCommand::Elect(elect)) => return elect::run(elect).await,
+        Some(ClusterCommand::Reassign(reassign)) => return reassign::run(reassign).await,
         None => {}
     }
     let admin = arguments.target.connect().await?;

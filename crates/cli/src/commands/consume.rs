@@ -1,20 +1,24 @@
-//! `mainstem consume`: reads records of a topic and prints them.
+//! `mainstem consume`: reads records of topics and prints them.
 
 mod printer;
 mod reader;
 mod source;
 mod start;
+mod template;
+mod topics;
 
 use std::time::Duration;
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use mainstem_client::{
-    Admin, Consumer, ConsumerConfig, GroupConfig, GroupConsumer, OutOfRange, Position, Topic, TopicPartition,
+    Admin, Consumer, ConsumerConfig, GroupConfig, GroupConsumer, Isolation, OutOfRange, Position,
+    TopicPartition,
 };
 
 use crate::interrupt::Interrupt;
 use crate::offsets::{self, Offsets};
+use crate::output;
 use crate::target::Target;
 use crate::topic;
 
@@ -22,6 +26,8 @@ pub(crate) use printer::{Format, Printer};
 use reader::Plan;
 use source::Source;
 pub(crate) use start::Start;
+use template::Template;
+use topics::Topics;
 
 /// What a broker sends at once, and as much again may wait to be printed.
 const FETCH_BYTES_MAX: i32 = 8 << 20;
@@ -31,20 +37,29 @@ const DECOMPRESSED_BYTES_MAX: usize = 512 << 20;
 /// Who does not read its output for so long makes the others of the group wait no longer.
 const REBALANCE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What `consume` takes.
+/// Arguments of `consume`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Without --follow the command ends at the records that were there when it started. With --group the group's committed
 offsets come before --from; what was printed is committed every few seconds and at the end. Ctrl-C ends it in order.
-Members of a group share partitions by the assignor cooperative-sticky.")]
+Members of a group share partitions by the assignor cooperative-sticky.
+
+Records of aborted transactions are not shown, nor anything behind an open one: --isolation read_uncommitted shows all.
+
+Placeholders of --format, as in kcat and rpk; nothing else is printed, not even an end of line:
+  %t topic        %k key    %K length of the key      %h headers as NAME=VALUE,...
+  %p partition    %v value  %V length of the value    %H number of headers
+  %o offset       %s is %v  %S is %V                  %T or %d timestamp in ms since 1970
+  %% a percent sign; \\n \\r \\t \\\\ \\0 and \\xNN are the characters that they are in kcat
+A null is the word null, and its length is -1.")]
 pub(crate) struct Consume {
-    /// Name of the topic.
-    topic: String,
+    #[command(flatten)]
+    topics: Topics,
     /// Where to start: beginning, end, an offset, -N for N records before the end, a time as 2026-11-21T22:00:00Z, or
     /// @MS for milliseconds since 1970.
     #[arg(long, short, default_value = "beginning", value_name = "WHERE", allow_hyphen_values = true)]
     from: Start,
-    /// Only this partition; may be given several times.
+    /// Only this partition of each topic; may be given several times.
     #[arg(long, short, value_name = "N", conflicts_with = "group")]
     partition: Vec<i32>,
     /// Read as a member of this consumer group, and commit.
@@ -56,53 +71,98 @@ pub(crate) struct Consume {
     /// End after so many records.
     #[arg(long, short = 'n', value_name = "N")]
     max: Option<u64>,
+    /// The isolation level, as in isolation.level of Kafka's consumers.
+    #[arg(long, value_enum, default_value_t = Level::ReadCommitted, value_name = "LEVEL")]
+    isolation: Level,
     /// Print the key and a tab before each value.
-    #[arg(long, short = 'k', conflicts_with = "json")]
+    #[arg(long, short = 'k', conflicts_with_all = ["json", "format"])]
     with_key: bool,
-    /// Print each record as a line of JSON with partition, offset, timestamp, key, value and headers. What is not
-    /// UTF-8 goes in key_base64 and value_base64.
+    /// Print each record by this format string, such as '%t %p %o %k %v\n'; its placeholders are below.
+    #[arg(long, value_name = "FORMAT", conflicts_with = "json")]
+    format: Option<Template>,
+    /// Print each record as a line of JSON with topic, partition, offset, timestamp, key, value and headers. Bytes that
+    /// are not UTF-8 go in key_base64 and value_base64.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     target: Target,
 }
 
+/// An isolation level, as Kafka spells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Level {
+    /// Only records outside of transactions and of committed ones.
+    ReadCommitted,
+    /// All records, those of open and aborted transactions included.
+    ReadUncommitted,
+}
+
+impl From<Level> for Isolation {
+    fn from(level: Level) -> Isolation {
+        match level {
+            Level::ReadCommitted => Isolation::ReadCommitted,
+            Level::ReadUncommitted => Isolation::ReadUncommitted,
+        }
+    }
+}
+
 /// Prints the records.
 pub(crate) async fn run(consume: &Consume) -> Result<()> {
     let interrupt = Interrupt::listen()?;
     let admin = consume.target.connect().await?;
-    let topic = topic::find(&admin, &consume.topic).await?;
-    let format = match (consume.json, consume.with_key) {
-        (true, _) => Format::Json,
-        (false, true) => Format::KeyAndValue,
-        (false, false) => Format::Value,
-    };
-    let printer = Printer::new(format, consume.max);
-    let partitions = partitions(&topic, &consume.partition)?;
+    let topics = consume.topics.find(&admin).await?;
+    let printer = Printer::new(format(consume), consume.max);
+    let partitions = topic::partitions(&topics, &consume.partition)?;
     let ends = match consume.follow {
         true => None,
-        false => Some(offsets::find(&admin, &partitions, Position::End).await?),
+        false => Some(ends(&admin, &partitions, consume.isolation.into()).await?),
     };
     let source = match &consume.group {
         Some(group) => Source::Group(Box::new(join(consume, &admin, group, &partitions).await?)),
         None => Source::Partitions(assign(consume, &admin, &partitions, ends.as_ref()).await?),
     };
-    let limit = consume.target.limit();
-    let plan = Plan { admin, topic: consume.topic.clone(), group: consume.group.clone(), limit, ends };
+    let plan = Plan {
+        admin,
+        topics: topics.iter().map(|topic| topic.name.to_string()).collect(),
+        group: consume.group.clone(),
+        limit: consume.target.limit(),
+        ends,
+    };
     reader::read(plan, source, printer, &interrupt).await
 }
 
-/// The partitions that were chosen, all if none is named.
-fn partitions(topic: &Topic, chosen: &[i32]) -> Result<Vec<TopicPartition>> {
-    reader::check(topic, chosen)?;
-    let all = topic.partitions.iter().map(|partition| partition.index);
-    let indexes: Vec<i32> = if chosen.is_empty() { all.collect() } else { chosen.to_vec() };
-    Ok(indexes.into_iter().map(|index| TopicPartition::new(topic.name.clone(), index)).collect())
+fn format(consume: &Consume) -> Format {
+    match (consume.json, consume.with_key, &consume.format) {
+        (true, _, _) => Format::Json,
+        (false, true, _) => Format::KeyAndValue,
+        (false, false, Some(template)) => Format::Template(template.clone()),
+        (false, false, None) => Format::Value,
+    }
+}
+
+/// The end of what can be read of each partition. An open transaction that ends it earlier is told.
+async fn ends(admin: &Admin, partitions: &[TopicPartition], isolation: Isolation) -> Result<Offsets> {
+    let latest = offsets::find(admin, partitions, Position::End).await?;
+    let ends = offsets::find_as(admin, partitions, Position::End, isolation).await?;
+    for (key, end) in &ends {
+        let hidden = latest.get(key).map_or(0, |latest| latest - end);
+        // The end of all records was asked for first: those that come in between are not taken for hidden ones.
+        if hidden > 0 {
+            output::print_error(&format!(
+                "mainstem: a transaction is open in {} at offset {end}: nothing from there on is shown; wait for its \
+                 end, or use --isolation read_uncommitted",
+                output::shown(&key.to_string())
+            ));
+        }
+    }
+    Ok(ends)
 }
 
 fn config(consume: &Consume) -> Result<ConsumerConfig> {
     Ok(ConsumerConfig {
         out_of_range: OutOfRange::Fail,
+        isolation: consume.isolation.into(),
         fetch_bytes_max: FETCH_BYTES_MAX,
         partition_bytes_max: PARTITION_BYTES_MAX,
         prefetch_bytes: FETCH_BYTES_MAX as usize,
@@ -118,7 +178,7 @@ async fn assign(
     partitions: &[TopicPartition],
     ends: Option<&Offsets>,
 ) -> Result<Consumer> {
-    let starts = start::resolve(admin, partitions, consume.from).await?;
+    let starts = start::resolve(admin, partitions, consume.from, consume.isolation.into()).await?;
     let mut consumer = Consumer::new(config(consume)?)?;
     let is_open =
         |key: &TopicPartition, at: i64| ends.and_then(|ends| ends.get(key)).is_none_or(|end| at < *end);
@@ -136,13 +196,14 @@ async fn join(
 ) -> Result<GroupConsumer> {
     let committed = admin.group_offsets(group).await?;
     let fresh: Vec<_> = partitions.iter().filter(|key| !committed.contains_key(*key)).cloned().collect();
-    let starts = start::resolve(admin, &fresh, consume.from).await?;
+    let starts = start::resolve(admin, &fresh, consume.from, consume.isolation.into()).await?;
     let group = GroupConfig {
         // Of partitions that come later.
         start: Position::Beginning,
         starts: starts.into_iter().map(|(key, at)| (key, Position::Offset(at))).collect(),
         max_poll_interval: REBALANCE_TIMEOUT,
-        ..GroupConfig::new(group, [consume.topic.as_str()], config(consume)?)
+        subscription: consume.topics.subscription(),
+        ..GroupConfig::new(group, [""; 0], config(consume)?)
     };
     Ok(GroupConsumer::new(group)?)
 }

@@ -3,6 +3,8 @@
 mod delete;
 mod delete_offsets;
 mod describe;
+mod lag;
+mod latest;
 mod list;
 mod reset;
 mod topic_partitions;
@@ -21,6 +23,8 @@ pub(crate) struct GroupArguments {
 enum GroupCommand {
     /// List groups.
     List(list::List),
+    /// Show the lag of all groups, the largest first.
+    Lag(lag::Lag),
     /// Show a group's members, their partitions, offsets and lag.
     Describe(describe::Describe),
     /// Set the offsets from which a group without members goes on. Without --execute only shows them.
@@ -35,6 +39,7 @@ enum GroupCommand {
 pub(crate) async fn run(arguments: &GroupArguments) -> Result<()> {
     match &arguments.command {
         GroupCommand::List(list) => list::run(list).await,
+        GroupCommand::Lag(lag) => lag::run(lag).await,
         GroupCommand::Describe(describe) => describe::run(describe).await,
         GroupCommand::Reset(reset) => reset::run(reset).await,
         GroupCommand::Delete(delete) => delete::run(delete).await,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use mainstem_broker::config::{BrokerConfig, Properties, Sources, docs};
+use mainstem_broker::config::{BrokerConfig, Properties, Sources, docs, files};
 use mainstem_broker::{LastStop, Ready, RecoveryWatch, Server, StartError, StartOptions};
 use rustix::fs::Mode;
 use rustix::process::umask;
@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::target::resolved;
-use crate::{logging, target};
+use crate::{logging, profiles, target};
 
 const SETTINGS: &str = "Settings: --set over environment (MAINSTEM_LOG_RETENTION_MS=...) over --config over defaults. \
                         docs/configuration.md lists every key. Log level: MAINSTEM_LOG=debug.";
@@ -30,7 +30,8 @@ const BREAK_OFF_TIME: Duration = Duration::from_secs(2);
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
 /// Variables that begin as settings do, and are read by something else.
-const OTHER_VARIABLES: [&str; 3] = [logging::VARIABLE, target::VARIABLE, target::CONFIG_VARIABLE];
+const OTHER_VARIABLES: [&str; 4] =
+    [logging::VARIABLE, target::VARIABLE, target::CONFIG_VARIABLE, profiles::VARIABLE];
 
 /// The settings with an effect, from their table.
 fn long_help() -> String {
@@ -96,7 +97,12 @@ pub(crate) fn run(start: &Start) -> Result<()> {
         started => started?,
     };
     stop.started.store(true, Ordering::Release);
-    announce(server.ready(), started, start.json)?;
+    if let Err(error) = announce(server.ready(), started, start.json) {
+        // Clients do not read it.
+        tracing::warn!(
+            "the ready line cannot be written to the standard output, and the node goes on: {error}"
+        );
+    }
     stop.wait_and_stop(server)
 }
 
@@ -108,7 +114,7 @@ fn keep_from_others() {
 
 fn configuration(start: &Start) -> Result<BrokerConfig> {
     let file = start.config.as_ref().map(|path| {
-        let text = std::fs::read(path)
+        let text = files::read_given(path)
             .with_context(|| format!("cannot read the configuration {}", path.display()))?;
         let properties = Properties::parse(&text).with_context(|| format!("in {}", path.display()))?;
         resolved(&properties).with_context(|| format!("in {}", path.display()))
@@ -189,7 +195,7 @@ fn last_stop_name(last_stop: LastStop) -> &'static str {
 }
 
 /// The ready line: who listens for a program to wait for, and what an operator wants to see at a glance.
-fn announce(ready: &Ready, started: Instant, as_json: bool) -> Result<()> {
+fn announce(ready: &Ready, started: Instant, as_json: bool) -> std::io::Result<()> {
     let took_ms = started.elapsed().as_secs_f64() * 1e3;
     let fdatasync_us = ready.fdatasync.map(|cost| cost.as_secs_f64() * 1e6);
     let waits_for = match (ready.acks_all_waits_for_disk, ready.voters.len()) {
@@ -248,7 +254,7 @@ fn announce(ready: &Ready, started: Instant, as_json: bool) -> Result<()> {
         )
     };
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).context("the ready line cannot be written")
+    writeln!(stdout, "{line}").and_then(|()| stdout.flush())
 }
 
 /// Why the broker ends.

@@ -1,10 +1,12 @@
-//! `mainstem topic`: creates, lists, describes, alters and deletes topics.
+//! `mainstem topic`: creates, lists, describes, alters and deletes topics, and their records.
 
 mod alter;
 mod create;
 mod delete;
+mod delete_records;
 mod describe;
 mod list;
+mod offsets;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -28,6 +30,10 @@ enum TopicCommand {
     Alter(alter::Alter),
     /// Delete topics and their records.
     Delete(delete::Delete),
+    /// Delete records from the beginning of partitions. Without --execute only shows them.
+    DeleteRecords(delete_records::DeleteRecords),
+    /// Show the first or last offset of each partition, or the one at a time.
+    Offsets(offsets::Offsets),
 }
 
 /// Runs the command.
@@ -38,5 +44,7 @@ pub(crate) async fn run(arguments: &TopicArguments) -> Result<()> {
         TopicCommand::Describe(describe) => describe::run(describe).await,
         TopicCommand::Alter(alter) => alter::run(alter).await,
         TopicCommand::Delete(delete) => delete::run(delete).await,
+        TopicCommand::DeleteRecords(delete) => delete_records::run(delete).await,
+        TopicCommand::Offsets(offsets) => offsets::run(offsets).await,
     }
 }

@@ -71,6 +71,7 @@ impl PartitionDir {
         let mut files: Vec<SegmentFile> =
             entries(path)?.iter().filter_map(|path| SegmentFile::parse(path)).collect();
         files.sort();
+        files.iter().try_for_each(|file| check_regular(&file.path))?;
         let of_kind = |kind| files.iter().filter(|file| file.kind == kind).cloned().collect::<Vec<_>>();
         let partition = PartitionDir {
             path: path.to_path_buf(),
@@ -78,6 +79,15 @@ impl PartitionDir {
             snapshots: of_kind(FileKind::Snapshot),
         };
         Ok((!partition.logs.is_empty()).then_some(partition))
+    }
+}
+
+/// A pipe could hang who reads it, and a device has no end.
+pub(crate) fn check_regular(path: &Path) -> Result<()> {
+    match fs::metadata(path) {
+        Ok(data) if !data.is_file() => bail!("{} is no regular file; move it away", path.display()),
+        // Whoever reads it says what is wrong, or that it has gone.
+        _ => Ok(()),
     }
 }
 

@@ -87,6 +87,22 @@ fn settings_are_read_and_changed() {
 }
 
 #[test]
+fn unknown_settings_of_brokers_are_refused() {
+    let broker = Broker::start();
+    for resource in ["broker", "broker/1"] {
+        let message = broker.run(&format!("config set {resource} log.retention.mss=1000")).failed();
+        let said = "brokers have no setting log.retention.mss; did you mean log.retention.ms? Nothing was changed; --force";
+        assert!(message.contains(said), "{message}");
+        let message = broker.run(&format!("config set {resource} my.plugin.key=1")).failed();
+        assert!(message.contains("brokers have no setting my.plugin.key; nothing was changed"), "{message}");
+        broker.run(&format!("config set {resource} my.plugin.key=1 --force")).ok();
+        broker.run(&format!("config set {resource} --delete my.plugin.key")).ok();
+        broker.run(&format!("config set {resource} log.retention.ms=1000")).ok();
+        broker.run(&format!("config set {resource} listener.name.x.max.connections=7")).ok();
+    }
+}
+
+#[test]
 fn the_cluster_is_described() {
     let broker = Broker::start();
     let cluster = broker.run("cluster --json").json();

@@ -105,6 +105,19 @@ fn rules_are_chosen_by_all_that_they_say() {
     assert_eq!(count(""), 1);
 }
 
+#[test]
+fn rules_are_told_in_words() {
+    let broker = Broker::start_with(&[AUTHORIZER, "super.users=User:ANONYMOUS"]);
+    let added = broker.run("acl add --allow alice --deny bob --operation read --topic t").ok();
+    let expected = "added 2 rules:\n  User:alice may Read the topic t from any address\n  \
+                    User:bob may not Read the topic t from any address\n";
+    assert_eq!(added, expected);
+    let open = Broker::start();
+    let refused = open.run("acl add --allow alice --operation read --topic t").failed();
+    let said = "cannot create the rule that User:alice may Read the topic t from any address: ";
+    assert!(refused.contains(said) && !refused.contains("StandardAcl"), "{refused}");
+}
+
 /// Rules and users that would change nothing for anybody are refused.
 #[test]
 fn rules_and_users_that_concern_nobody_are_refused() {
@@ -313,6 +326,10 @@ fn a_secure_broker_is_two_commands_away() {
     let admin = format!("--command-config {}", made.join("admin.properties").display());
     broker.run(&format!("topic create orders {admin}")).ok();
     let shown = run("", &format!("security check {} {admin}", broker.address)).ok();
+    // Without the file of the administrator, the client speaks in plain text.
+    let plain = broker.run("topic list --timeout 1").failed();
+    let hint = "the broker speaks TLS: use --command-config with security.protocol=SSL";
+    assert!(plain.contains(hint) && plain.contains("does not answer as a Kafka broker does"), "{plain}");
     let lines = [
         "CN=broker",
         "localhost, 127.0.0.1",

@@ -103,7 +103,7 @@ impl Admin {
             let request = CreateAclsRequest { creations: creations.collect(), ..Default::default() };
             let reply = self.cluster.call_controller(&request).await?;
             for (rule, result) in rules.iter().zip(&reply.read()?.results) {
-                let what = || format!("cannot create the rule {rule}");
+                let what = || format!("cannot create the rule that {}", rule.sentence());
                 reply.check(result.error_code, result.error_message.as_deref(), what)?;
             }
             Ok(())

@@ -51,6 +51,8 @@ pub struct ActiveProducer {
     pub last_timestamp_ms: i64,
     /// The first offset of its open transaction, if it has one here.
     pub transaction_start_offset: Option<i64>,
+    /// The epoch of the coordinator that ended its last transaction here; none if it has ended none.
+    pub coordinator_epoch: Option<i32>,
 }
 
 impl ActiveProducer {
@@ -62,6 +64,7 @@ impl ActiveProducer {
             last_sequence: state.last_sequence,
             last_timestamp_ms: state.last_timestamp,
             transaction_start_offset: (start >= 0).then_some(start),
+            coordinator_epoch: Some(state.coordinator_epoch).filter(|epoch| *epoch >= 0),
         }
     }
 }

@@ -34,6 +34,7 @@ on_both_brokers!(
     what_a_partition_takes_is_reported,
     records_are_deleted,
     producers_are_reported,
+    transactions_are_listed_described_and_ended,
     leaders_and_places_of_partitions_are_asked_for,
     quotas_are_set_and_taken_away,
     the_cluster_is_described,
@@ -286,6 +287,45 @@ async fn producers_are_reported(world: World) {
     let producers = world.admin().producers(&world.t(0)).await.unwrap();
     assert_eq!(producers.len(), 1);
     assert_eq!((producers[0].last_sequence, producers[0].transaction_start_offset), (9, None));
+}
+
+async fn transactions_are_listed_described_and_ended(world: World) {
+    world.create(1, &[]).await;
+    let (admin, id) = (world.admin(), world.name("tx"));
+    let config = ProducerConfig::new(world.client()).transactional_id(id.as_str());
+    let producer = Producer::new(config).unwrap();
+    assert_eq!(admin.describe_transaction(&id).await.unwrap(), None);
+    producer.init_transactions().await.unwrap();
+    producer.begin_transaction().unwrap();
+    producer.send(Record::new(world.topic.clone(), "open")).await.unwrap().await.unwrap();
+    let described = admin.describe_transaction(&id).await.unwrap().unwrap();
+    assert_eq!((&*described.state, &described.partitions), ("Ongoing", &BTreeSet::from([world.t(0)])));
+    assert!(described.start_time_ms.is_some(), "{described:?}");
+    let states = async |filter: TransactionFilter| -> Vec<String> {
+        let found = admin.transactions(&filter).await.unwrap();
+        found.into_iter().filter(|one| one.transactional_id == id).map(|one| one.state).collect()
+    };
+    let of_state = |state: &str| TransactionFilter { states: vec![state.to_owned()], ..Default::default() };
+    let of_producer = |id| TransactionFilter { producer_ids: vec![id], ..Default::default() };
+    assert_eq!(states(TransactionFilter::default()).await, ["Ongoing"]);
+    assert_eq!(states(of_state("Ongoing")).await, ["Ongoing"]);
+    assert_eq!(states(of_producer(described.producer_id)).await, ["Ongoing"]);
+    assert!(states(of_state("CompleteCommit")).await.is_empty());
+    assert!(states(of_producer(described.producer_id + 1000)).await.is_empty());
+    let unknown = admin.transactions(&of_state("Odd")).await.unwrap_err();
+    assert_eq!(unknown, Error::Invalid("transactions have no state Odd".to_owned()));
+    let hanging = HangingTransaction {
+        partition: world.t(0),
+        producer_id: described.producer_id,
+        producer_epoch: described.producer_epoch,
+        coordinator_epoch: 0,
+    };
+    admin.abort_hanging(&hanging).await.unwrap();
+    let producers = admin.producers(&world.t(0)).await.unwrap();
+    assert_eq!((producers[0].transaction_start_offset, producers[0].coordinator_epoch), (None, Some(0)));
+    let earlier = HangingTransaction { producer_epoch: -2, ..hanging };
+    let refused = admin.abort_hanging(&earlier).await.unwrap_err();
+    assert!(refused.to_string().starts_with("cannot abort the transaction of producer"), "{refused}");
 }
 
 async fn leaders_and_places_of_partitions_are_asked_for(world: World) {

@@ -93,6 +93,7 @@ const NEEDS: &[Need] = &[
         "epochs of leaders in commits (KIP-320)",
     ),
     need("offsets_are_committed_with", (2, 5), "members of groups in TxnOffsetCommit (KIP-447)"),
+    need("transactions_are_", (3, 0), "ListTransactions (KIP-664)"),
     need("after_a_failure_", (2, 5), "the next epoch of a producer (KIP-360)"),
 ];
 

@@ -8,7 +8,7 @@ use crate::configs::{self, Resource, Setting};
 use crate::output::{joined, print_json, print_line};
 use crate::target::Target;
 
-/// What `config set` takes.
+/// Arguments of `config set`.
 #[derive(Debug, Args)]
 #[group(id = "changes", required = true, multiple = true, args = ["set", "delete"])]
 pub(crate) struct Set {
@@ -22,6 +22,9 @@ pub(crate) struct Set {
     /// A setting that goes back to its default; may be given several times.
     #[arg(long, short, value_name = "KEY")]
     delete: Vec<String>,
+    /// Set keys of brokers that are not known here, too: those of plug-ins, and of other releases.
+    #[arg(long)]
+    force: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -31,6 +34,9 @@ pub(crate) struct Set {
 
 /// Changes the settings, all or none.
 pub(crate) async fn run(set: &Set) -> Result<()> {
+    if !set.force {
+        set.resource.check_keys(&set.set)?;
+    }
     let admin = set.target.connect().await?;
     configs::alter(&admin, &set.resource, &set.set, &set.delete).await?;
     if set.json {

@@ -20,11 +20,11 @@ const QUIET: Duration = Duration::from_secs(5);
 /// The state of a group in which everybody has what is theirs.
 const STABLE: &str = "Stable";
 
-/// What is read, and how far.
+/// The topics that are read, and how far.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) admin: Admin,
-    pub(crate) topic: String,
+    pub(crate) topics: Vec<String>,
     pub(crate) group: Option<String>,
     /// How long something may fail that may succeed later.
     pub(crate) limit: Duration,
@@ -217,7 +217,9 @@ impl Plan {
     /// # Errors
     /// When the cluster does not answer, or has not got any more what is read.
     async fn is_over(&self, positions: &Positions) -> Result<bool> {
-        topic::find(&self.admin, &self.topic).await?;
+        for topic in &self.topics {
+            topic::find(&self.admin, topic).await?;
+        }
         let assigned = positions.assignment();
         offsets::find(&self.admin, &assigned, Position::End).await?;
         let Some(group) = &self.group else { return Ok(false) };
@@ -231,16 +233,4 @@ fn advice(code: ErrorCode) -> Option<&'static str> {
     (code == ErrorCode::INCONSISTENT_GROUP_PROTOCOL).then_some(
         "its members do not offer the assignor cooperative-sticky; let them, or read in another group or without one",
     )
-}
-
-/// Fails unless a topic has the partitions.
-pub(crate) fn check(topic: &mainstem_client::Topic, chosen: &[i32]) -> Result<()> {
-    match chosen.iter().find(|index| topic.partition(**index).is_err()) {
-        None => Ok(()),
-        Some(unknown) => bail!(
-            "topic {} has no partition {unknown}; it has 0 to {}",
-            topic.name,
-            topic.partitions.len().saturating_sub(1)
-        ),
-    }
 }

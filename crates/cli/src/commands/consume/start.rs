@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
-use mainstem_client::{Admin, Position, TopicPartition};
+use mainstem_client::{Admin, Isolation, Position, TopicPartition};
 
 use crate::offsets::{self, Offsets};
 use crate::timestamp;
@@ -45,19 +45,26 @@ impl FromStr for Start {
     }
 }
 
-/// The offset of each partition at which to start.
+/// The offset of each partition at which readers of an isolation level start.
 ///
 /// # Errors
 /// When an offset is outside of what a partition has.
-pub(crate) async fn resolve(admin: &Admin, partitions: &[TopicPartition], start: Start) -> Result<Offsets> {
+pub(crate) async fn resolve(
+    admin: &Admin,
+    partitions: &[TopicPartition],
+    start: Start,
+    isolation: Isolation,
+) -> Result<Offsets> {
     let at_time = match start {
         Start::Beginning => return offsets::find(admin, partitions, Position::Beginning).await,
-        Start::End => return offsets::find(admin, partitions, Position::End).await,
+        Start::End => return offsets::find_as(admin, partitions, Position::End, isolation).await,
         Start::Time(ms) => offsets::find(admin, partitions, Position::Time(ms)).await?,
         Start::Offset(_) | Start::BeforeEnd(_) => Offsets::new(),
     };
     let earliest = offsets::find(admin, partitions, Position::Beginning).await?;
-    let latest = offsets::find(admin, partitions, Position::End).await?;
+    // An offset behind an open transaction exists all the same; what is before the end is counted from what can be read.
+    let isolation = if matches!(start, Start::BeforeEnd(_)) { isolation } else { Isolation::ReadUncommitted };
+    let latest = offsets::find_as(admin, partitions, Position::End, isolation).await?;
     let offset = |key: &TopicPartition| {
         let end = |ends: &Offsets| ends.get(key).copied().unwrap_or(0);
         let range = (end(&earliest), end(&latest));

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use clap::Args;
 use mainstem_client::{
-    Admin, ClientConfig, Consumer, ConsumerConfig, OwnedRecord, Position, Topic, TopicPartition,
+    Admin, ClientConfig, Consumer, ConsumerConfig, Isolation, OwnedRecord, Position, Topic, TopicPartition,
 };
 use mainstem_flow::letter;
 use serde_json::{Map, Value, json};
@@ -118,28 +118,69 @@ fn put(out: &mut Map<String, Value>, field: &str, bytes: Option<&[u8]>) {
 }
 
 /// Calls `each` for the letters that were there at the start, in the order of each partition, until it says false; returns
-/// where each partition ended.
+/// where each partition ended. Letters of aborted transactions are none, and those of open ones are none yet.
 pub(crate) async fn read(
     admin: &Admin,
     config: ClientConfig,
     chosen: &Chosen,
     each: impl FnMut(Letter) -> Result<bool>,
 ) -> Result<Offsets> {
-    read_before(admin, config, chosen, None, each).await
+    let reading = Reading { chosen, before: None, isolation: Isolation::ReadCommitted };
+    read_as(admin, config, reading, each).await
 }
 
-/// The same up to an offset of the one partition that is chosen.
+/// The same up to an offset of the one partition that is chosen, with all that is there: for who deletes it.
 pub(crate) async fn read_before(
     admin: &Admin,
     config: ClientConfig,
     chosen: &Chosen,
     before: Option<i64>,
+    each: impl FnMut(Letter) -> Result<bool>,
+) -> Result<Offsets> {
+    let reading = Reading { chosen, before, isolation: Isolation::ReadUncommitted };
+    read_as(admin, config, reading, each).await
+}
+
+/// Calls `each` for all that is there where partitions go on behind their ends as committed letters have them.
+pub(crate) async fn read_behind(
+    admin: &Admin,
+    config: ClientConfig,
+    chosen: &Chosen,
+    ends: &Offsets,
+    mut each: impl FnMut(Letter),
+) -> Result<()> {
+    let whole = offsets::find(admin, ends.keys(), Position::End).await?;
+    if whole.iter().all(|(key, end)| ends.get(key).is_some_and(|known| known >= end)) {
+        return Ok(());
+    }
+    let reading = Reading { chosen, before: None, isolation: Isolation::ReadUncommitted };
+    read_as(admin, config, reading, |letter| {
+        each(letter);
+        Ok(true)
+    })
+    .await
+    .map(drop)
+}
+
+/// The records that are read of a topic.
+struct Reading<'c> {
+    chosen: &'c Chosen,
+    /// The offset in the one partition before which they are.
+    before: Option<i64>,
+    isolation: Isolation,
+}
+
+async fn read_as(
+    admin: &Admin,
+    config: ClientConfig,
+    reading: Reading<'_>,
     mut each: impl FnMut(Letter) -> Result<bool>,
 ) -> Result<Offsets> {
+    let Reading { chosen, before, isolation } = reading;
     let topic = topic::find(admin, &chosen.topic).await?;
     let partitions = partitions(&topic, chosen.partition)?;
     let begins = offsets::find(admin, &partitions, Position::Beginning).await?;
-    let mut ends = offsets::find(admin, &partitions, Position::End).await?;
+    let mut ends = offsets::find_as(admin, &partitions, Position::End, isolation).await?;
     let mut starts = begins.clone();
     if let (Some(before), Some((key, end))) = (before, ends.iter_mut().next()) {
         if before > *end {
@@ -158,7 +199,7 @@ pub(crate) async fn read_before(
         ends.insert(key.clone(), offset + 1);
     }
     let open = |key: &TopicPartition| starts.get(key) < ends.get(key);
-    let mut consumer = Consumer::new(ConsumerConfig::new(config))?;
+    let mut consumer = Consumer::new(ConsumerConfig { isolation, ..ConsumerConfig::new(config) })?;
     let at = |key: &TopicPartition| (key.clone(), Position::Offset(starts.get(key).copied().unwrap_or(0)));
     consumer.assign(partitions.iter().filter(|key| open(key)).map(at).collect::<Vec<_>>());
     let positions = consumer.positions();

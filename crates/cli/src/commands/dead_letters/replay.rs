@@ -11,7 +11,7 @@ use mainstem_flow::letter;
 use serde_json::{Value, json};
 
 use super::filter::Filter;
-use super::letters::{Chosen, Letter, read};
+use super::letters::{Chosen, Letter, read, read_behind};
 use super::targets::Targets;
 use crate::execution::Execution;
 use crate::failure;
@@ -71,6 +71,11 @@ pub(crate) async fn run(replay: &Replay) -> Result<()> {
         Ok(true)
     })
     .await?;
+    if replay.chosen.offset.is_none() {
+        // A note may be behind a transaction that is open, where committed letters end.
+        read_behind(&admin, replay.target.config()?, &replay.chosen, &ends, |letter| plan.take_note(letter))
+            .await?;
+    }
     plan.leave_out_noted();
     plan.direct(&mut targets, replay.to.as_deref()).await;
     let whole_plan =

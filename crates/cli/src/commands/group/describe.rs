@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use mainstem_client::{Admin, GroupDescription, GroupMember, Position, TopicPartition};
+use mainstem_client::{Admin, GroupDescription, GroupMember, TopicPartition};
 use serde_json::{Value, json};
 
-use crate::offsets::{self, Offsets};
+use super::latest::latest_offsets;
+use crate::offsets::Offsets;
 use crate::output::{counted, joined, print, print_json, shown, table};
 use crate::target::Target;
-use crate::topic;
 
 /// What `group describe` takes.
 #[derive(Debug, Args)]
@@ -82,16 +82,6 @@ async fn places(admin: &Admin, group: &GroupDescription, committed: &Offsets) ->
         partition: key,
     };
     Ok(keys.into_iter().map(place).collect())
-}
-
-async fn latest_offsets(admin: &Admin, keys: &BTreeSet<TopicPartition>) -> Result<Offsets> {
-    let mut led = BTreeSet::new();
-    for name in keys.iter().map(|key| &key.topic).collect::<BTreeSet<_>>() {
-        if let Some(topic) = admin.find_topic(name).await? {
-            led.extend(topic::led(&topic));
-        }
-    }
-    offsets::find(admin, keys.intersection(&led), Position::End).await
 }
 
 fn to_json(coordinator: i32, group: &GroupDescription, places: &[Place]) -> Value {

@@ -9,7 +9,9 @@ use clap::Args;
 use mainstem_records::{Batch, Compression, Record, Scratch, TimestampType};
 use serde_json::{Value, json};
 
-use crate::disk::{FileKind, IndexEntry, IndexKind, SegmentFile, Step, Walk, find_partitions, index_entries};
+use crate::disk::{
+    FileKind, IndexEntry, IndexKind, SegmentFile, Step, Walk, check_regular, find_partitions, index_entries,
+};
 use crate::output::{shown, shown_json, written};
 use crate::record_json::to_json;
 use crate::secrets::shown_value;
@@ -59,7 +61,10 @@ fn files_at(path: &Path, indexes: bool) -> Result<Vec<SegmentFile>> {
         find_partitions(path)?.into_iter().flat_map(|partition| partition.logs).collect()
     } else {
         match SegmentFile::parse(path) {
-            Some(file) if file.kind != FileKind::Snapshot => vec![file],
+            Some(file) if file.kind != FileKind::Snapshot => {
+                check_regular(path)?;
+                vec![file]
+            }
             _ => bail!(
                 "{} is no directory, and no .log, .index or .timeindex file of a segment (20 digits and the suffix)",
                 path.display()

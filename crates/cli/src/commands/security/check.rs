@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, TcpStream, ToSocketAddrs};
-use std::path::PathBuf;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use mainstem_broker::config::Properties;
+use mainstem_broker::config::{Properties, files};
 use mainstem_security::tls::{TlsClient, TlsError, TlsMaterial, TlsProperties, TlsSession, TlsState};
 use mainstem_security::x509::{CertificateInfo, fingerprint};
 use mainstem_wire::messages::request_header::RequestHeader;
@@ -28,9 +28,6 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 const MS_PER_DAY: i64 = 86_400_000;
 /// Days before its end from which a certificate is worth a word.
 const DAYS_LEFT_MIN: i64 = 30;
-/// Alternative names of certificates (RFC 5280, 4.2.1.6).
-const DNS_NAME: u8 = 0x82;
-const IP_ADDRESS: u8 = 0x87;
 
 /// What `security check` takes.
 #[derive(Debug, Args)]
@@ -76,7 +73,7 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
         Some(path) => {
             let named = || path.display().to_string();
             let properties =
-                Properties::parse(&std::fs::read(path).with_context(named)?).with_context(named)?;
+                Properties::parse(&files::read_given(path).with_context(named)?).with_context(named)?;
             target::resolved(&properties).with_context(named)?
         }
         None => Properties::default(),
@@ -100,7 +97,7 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
 fn look(address: &str, host: &str, named: &Properties) -> Result<(Option<Tls>, Logins)> {
     let get = |key: &str| named.get(key).map(str::to_owned);
     let properties = TlsProperties::read(&get)?;
-    let read = |path: &str| std::fs::read(path).map_err(|error| error.to_string());
+    let read = |path: &str| files::read(Path::new(path)).map_err(|error| error.to_string());
     let material = properties.load(&read)?;
     let observing = TlsClient::observing(&properties, &material)?;
     let mut session = observing.session(host)?;
@@ -250,17 +247,6 @@ fn logins(exchange: &mut dyn FnMut(&[u8]) -> Result<Vec<u8>>) -> Result<Logins> 
     }
 }
 
-/// The hosts that a certificate is for.
-fn hosts(certificate: &CertificateInfo) -> Vec<String> {
-    let host = |(tag, value): &(u8, Vec<u8>)| match (*tag, value.as_slice()) {
-        (DNS_NAME, name) => Some(String::from_utf8_lossy(name).escape_debug().to_string()),
-        (IP_ADDRESS, &[a, b, c, d]) => Some(IpAddr::from([a, b, c, d]).to_string()),
-        (IP_ADDRESS, bytes) => Some(IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?).to_string()),
-        _ => None,
-    };
-    certificate.alternative_names.iter().filter_map(host).collect()
-}
-
 fn day(seconds: i64) -> String {
     timestamp::format(seconds.saturating_mul(1000)).chars().take_while(|letter| *letter != 'T').collect()
 }
@@ -280,7 +266,7 @@ fn as_text(address: &str, tls: Option<&Tls>, logins: &Logins) -> String {
                 let urgent = if left < DAYS_LEFT_MIN { "  <- renew it" } else { "" };
                 let _ = writeln!(text, "certificate  {}", shown(&certificate.subject));
                 let _ = writeln!(text, "  issuer     {}", shown(&certificate.issuer));
-                let _ = writeln!(text, "  hosts      {}", shown(&hosts(certificate).join(", ")));
+                let _ = writeln!(text, "  hosts      {}", shown(&certificate.hosts().join(", ")));
                 let _ = writeln!(text, "  until      {} ({left} days){urgent}", day(certificate.not_after));
                 let _ = writeln!(text, "  fingerprint {fingerprint}");
             }
@@ -308,7 +294,7 @@ fn as_json(address: &str, tls: Option<&Tls>, logins: &Logins) -> Value {
         json!({
             "subject": certificate.subject,
             "issuer": certificate.issuer,
-            "hosts": hosts(certificate),
+            "hosts": certificate.hosts(),
             "not_before": timestamp::format(certificate.not_before.saturating_mul(1000)),
             "not_after": timestamp::format(certificate.not_after.saturating_mul(1000)),
             "days_left": days_left(certificate),

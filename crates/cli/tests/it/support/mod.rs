@@ -3,7 +3,9 @@
 
 pub(crate) mod binary;
 pub(crate) mod broker;
+pub(crate) mod cluster;
 pub(crate) mod fake_broker;
+pub(crate) mod transactions;
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

@@ -68,6 +68,13 @@ impl Plan {
         }
     }
 
+    /// Takes what an earlier replay has noted, and nothing else.
+    pub(super) fn take_note(&mut self, letter: Letter) {
+        if let Some(offsets) = letter.noted() {
+            self.noted.entry(letter.record.partition).or_default().extend(offsets);
+        }
+    }
+
     /// Leaves out the letters that an earlier replay has written: notes come behind what they name.
     pub(super) fn leave_out_noted(&mut self) {
         let Plan { letters, noted, done, .. } = self;

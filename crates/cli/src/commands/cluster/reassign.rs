@@ -1,0 +1,251 @@
+//! `mainstem cluster reassign`: which nodes have the replicas of partitions.
+
+mod file;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use anyhow::{Result, bail, ensure};
+use clap::Args;
+use mainstem_client::{Admin, ErrorCode, Reassignment, TopicPartition};
+use serde_json::{Value, json};
+
+use crate::execution::{Execution, Plan};
+use crate::failure::advised;
+use crate::output::{counted, joined, print, print_json, print_line, table};
+use crate::target::Target;
+use crate::topic;
+
+/// Arguments of `cluster reassign`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Without a file or --cancel the command shows the reassignments that are running. A file is what kafka-reassign-partitions.sh
+takes:
+  {\"version\":1,\"partitions\":[{\"topic\":\"orders\",\"partition\":0,\"replicas\":[2,3,1]}]}
+The first replica is the one that is to lead. Without --execute the command shows what would change, and the assignment of now
+as such a file, which takes it back.")]
+pub(crate) struct Reassign {
+    /// Reassign the partitions of this file.
+    #[arg(long, visible_alias = "reassignment-json-file", value_name = "FILE")]
+    from_file: Option<PathBuf>,
+    /// Cancel reassignments that are running: those of the partitions in --from-file, or all.
+    #[arg(long)]
+    cancel: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    execution: Execution,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// The replicas of partitions.
+type Assignment = BTreeMap<TopicPartition, Vec<i32>>;
+
+/// Shows, begins or cancels reassignments.
+pub(crate) async fn run(reassign: &Reassign) -> Result<()> {
+    let file = reassign.from_file.as_deref().map(file::read).transpose()?;
+    let admin = reassign.target.connect().await?;
+    match (file, reassign.cancel) {
+        (None, false) => list(reassign, &admin).await,
+        (file, true) => cancel(reassign, &admin, file).await,
+        (Some(wanted), false) => start(reassign, &admin, wanted).await,
+    }
+}
+
+async fn list(reassign: &Reassign, admin: &Admin) -> Result<()> {
+    ensure!(!reassign.execution.execute, "--execute goes with --from-file or --cancel; nothing was changed");
+    let running = admin.reassignments().await?;
+    match (reassign.json, running.is_empty()) {
+        (true, _) => print_json(&running.iter().map(to_json).collect()),
+        (false, true) => print("no reassignment is running"),
+        (false, false) => print(&running_table(&running)),
+    }
+}
+
+async fn start(reassign: &Reassign, admin: &Admin, wanted: Assignment) -> Result<()> {
+    let current = current(admin, &wanted).await?;
+    let nodes = admin.nodes().await?;
+    for (key, replicas) in &wanted {
+        if let Some(unknown) = replicas.iter().find(|node| !nodes.contains(node)) {
+            bail!(
+                "{key} cannot go to node {unknown}, which the cluster does not have; it has {}; nothing was changed",
+                joined(&nodes)
+            );
+        }
+    }
+    if !reassign.execution.begin(reassign.json, async { Ok(plan(&current, &wanted)) }).await? {
+        return Ok(());
+    }
+    let count = counted(wanted.len() as u64, "partition");
+    let orders = wanted.into_iter().map(|(key, replicas)| (key, Some(replicas))).collect();
+    carry_out(admin, &orders).await?;
+    match reassign.json {
+        true => print_json(&json!({
+            "partitions": keys(orders.keys()),
+            "current": file::to_json(&current),
+            "executed": true,
+        })),
+        false => print_line(&format!(
+            "began to reassign {count}; `mainstem cluster reassign` shows those that are not done. This file takes it back:\n{}",
+            file::write(&current)
+        )),
+    }
+}
+
+async fn cancel(reassign: &Reassign, admin: &Admin, chosen: Option<Assignment>) -> Result<()> {
+    let mut running = admin.reassignments().await?;
+    if let Some(chosen) = &chosen {
+        for key in chosen.keys() {
+            ensure!(
+                running.iter().any(|one| one.partition == *key),
+                "no reassignment of {key} is running; nothing was cancelled"
+            );
+        }
+        running.retain(|one| chosen.contains_key(&one.partition));
+    }
+    if running.is_empty() {
+        return match reassign.json {
+            true => print_json(&json!({"partitions": [], "executed": reassign.execution.execute})),
+            false => print("no reassignment is running; there is nothing to cancel"),
+        };
+    }
+    if !reassign.execution.begin(reassign.json, async { Ok(cancel_plan(&running)) }).await? {
+        return Ok(());
+    }
+    let orders: BTreeMap<_, _> = running.iter().map(|one| (one.partition.clone(), None)).collect();
+    carry_out(admin, &orders).await?;
+    match reassign.json {
+        true => print_json(&json!({"partitions": keys(orders.keys()), "executed": true})),
+        false => {
+            let count = counted(orders.len() as u64, "partition");
+            print_line(&format!("cancelled the reassignment of {count}"))
+        }
+    }
+}
+
+async fn carry_out(admin: &Admin, orders: &BTreeMap<TopicPartition, Option<Vec<i32>>>) -> Result<()> {
+    Ok(admin.reassign(orders).await.map_err(|error| advised(error, advice))?)
+}
+
+/// The replicas that the partitions have now.
+///
+/// # Errors
+/// If one of them is missing.
+async fn current(admin: &Admin, wanted: &Assignment) -> Result<Assignment> {
+    let mut current = Assignment::new();
+    for name in wanted.keys().map(|key| &key.topic).collect::<BTreeSet<_>>() {
+        let found = topic::find(admin, name).await?;
+        let named = wanted.keys().filter(|key| key.topic == *name).map(|key| key.partition);
+        for key in topic::partitions(std::slice::from_ref(&found), &named.collect::<Vec<_>>())? {
+            let replicas = found.partition(key.partition)?.replicas.clone();
+            current.insert(key, replicas);
+        }
+    }
+    Ok(current)
+}
+
+fn plan(current: &Assignment, wanted: &Assignment) -> Plan {
+    let now = |key: &TopicPartition| current.get(key).cloned().unwrap_or_default();
+    let row = |(key, replicas): (&TopicPartition, &Vec<i32>)| {
+        let lists = [joined(now(key)), joined(replicas)];
+        [key.topic.to_string(), key.partition.to_string()].into_iter().chain(lists).collect()
+    };
+    let one = |(key, replicas): (&TopicPartition, &Vec<i32>)| {
+        json!({
+            "topic": &*key.topic,
+            "partition": key.partition,
+            "replicas": now(key),
+            "new_replicas": replicas,
+        })
+    };
+    let rows = table(&["TOPIC", ">PARTITION", "REPLICAS", "NEW REPLICAS"], wanted.iter().map(row).collect());
+    let count = counted(wanted.len() as u64, "partition");
+    let back = file::write(current);
+    let text = format!("{count} would be reassigned:\n\n{rows}\n\nthis file takes it back:\n{back}");
+    let partitions: Value = wanted.iter().map(one).collect();
+    Plan { text, json: json!({"partitions": partitions, "current": file::to_json(current)}) }
+}
+
+fn cancel_plan(running: &[Reassignment]) -> Plan {
+    let count = counted(running.len() as u64, "reassignment");
+    let partitions: Value = running.iter().map(to_json).collect();
+    Plan {
+        text: format!("{count} would be cancelled:\n\n{}", running_table(running)),
+        json: json!({ "partitions": partitions }),
+    }
+}
+
+fn running_table(running: &[Reassignment]) -> String {
+    let row = |one: &Reassignment| {
+        vec![
+            one.partition.topic.to_string(),
+            one.partition.partition.to_string(),
+            joined(&one.replicas),
+            joined(&one.adding),
+            joined(&one.removing),
+        ]
+    };
+    let columns = ["TOPIC", ">PARTITION", "REPLICAS", "ADDING", "REMOVING"];
+    table(&columns, running.iter().map(row).collect())
+}
+
+fn to_json(one: &Reassignment) -> Value {
+    json!({
+        "topic": &*one.partition.topic,
+        "partition": one.partition.partition,
+        "replicas": one.replicas,
+        "adding": one.adding,
+        "removing": one.removing,
+    })
+}
+
+fn keys<'k>(keys: impl Iterator<Item = &'k TopicPartition>) -> Value {
+    keys.map(|key| json!({"topic": &*key.topic, "partition": key.partition})).collect()
+}
+
+/// Advice about a refusal.
+fn advice(code: ErrorCode) -> Option<&'static str> {
+    match code {
+        ErrorCode::NO_REASSIGNMENT_IN_PROGRESS => Some("its reassignment is done, or was cancelled before"),
+        ErrorCode::REASSIGNMENT_IN_PROGRESS => {
+            Some("another reassignment of it is running; wait for it, or cancel it with --cancel")
+        }
+        ErrorCode::CLUSTER_AUTHORIZATION_FAILED => {
+            Some("it takes the operation Alter on the cluster; `mainstem acl add` gives it")
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn the_plan_has_what_takes_it_back() {
+        let key = TopicPartition::new("orders", 0);
+        let current = Assignment::from([(key.clone(), vec![1, 2])]);
+        let wanted = Assignment::from([(key.clone(), vec![2, 3])]);
+        expect![[r#"
+            1 partition would be reassigned:
+
+            TOPIC   PARTITION  REPLICAS  NEW REPLICAS
+            orders          0  1,2       2,3
+
+            this file takes it back:
+            {"partitions":[{"partition":0,"replicas":[1,2],"topic":"orders"}],"version":1}"#]]
+        .assert_eq(&plan(&current, &wanted).text);
+        let running =
+            Reassignment { partition: key, replicas: vec![1, 2, 3], adding: vec![3], removing: vec![1] };
+        expect![[r#"
+            1 reassignment would be cancelled:
+
+            TOPIC   PARTITION  REPLICAS  ADDING  REMOVING
+            orders          0  1,2,3     3       1"#]]
+        .assert_eq(&cancel_plan(&[running]).text);
+    }
+}
