@@ -537,16 +537,18 @@ mod tests {
     /// A key that nothing obeys is not taken for protection.
     #[test]
     fn what_would_keep_clients_out_is_not_accepted_in_vain() {
-        const MISSING: &str = "asks for a mechanism, class or setting of SASL, which this version does not have, so that it \
-                               would be open to every client that reaches it";
+        const JAAS: &str = "users or a login that belong to no known mechanism of a listener, which this version does not have: \
+                            nobody would have them, as in Kafka";
+        const CLASS: &str = "a class of its own for SASL, which this version does not have: no class of Java is loaded here, \
+                             and what it decides would not be";
         let text = "org.apache.kafka.common.security.plain.PlainLoginModule required;";
-        for name in [
-            "sasl.jaas.config",
-            "listener.name.in.sasl.jaas.config",
-            "listener.name.in.gssapi.sasl.jaas.config",
-            "listener.name.in.plain.sasl.server.callback.handler.class",
+        for (name, missing) in [
+            ("sasl.jaas.config", JAAS),
+            ("listener.name.in.sasl.jaas.config", JAAS),
+            ("listener.name.in.gssapi.sasl.jaas.config", JAAS),
+            ("listener.name.in.plain.sasl.server.callback.handler.class", CLASS),
         ] {
-            let expect = format!("INVALID_REQUEST {name} {MISSING}");
+            let expect = format!("INVALID_REQUEST {name} asks for {missing}");
             node(BrokerLayer::Node, &[(name, Set, Some(text))], &expect);
             node(BrokerLayer::Node, &[(name, Delete, None)], "");
         }

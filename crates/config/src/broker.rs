@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::futile;
 use super::listeners::Listeners;
 use super::nodes::{NodeListener, Proof};
 use super::others;
@@ -336,7 +337,7 @@ impl BrokerConfig {
         let node_id = typed.node_id().map_err(|problem| problems.push(problem)).ok();
         let listeners = typed.listeners().map_err(|problem| problems.push(problem)).ok();
         let open = listeners.as_ref().map_or(&[][..], |listeners| &listeners.open);
-        let sasl_listeners = sasl::listeners(&values, open).map_err(|problem| problems.push(problem)).ok();
+        let sasl_listeners = sasl::listeners(&values, open).map_err(|found| problems.extend(found)).ok();
         let tls_listeners = tls::listeners(&values, open);
         problems.extend(typed.open_listener(open, &tls_listeners));
         let network = typed.network().map_err(|problem| problems.push(problem)).ok();
@@ -395,7 +396,8 @@ impl BrokerConfig {
             warnings,
             values,
         };
-        config.warn_of_few_nodes();
+        config.warnings.retain(|warning| !warning.is_of_values_together());
+        config.warnings.extend(futile::warnings(&config));
         Ok(config)
     }
 
@@ -408,20 +410,6 @@ impl BrokerConfig {
     pub fn listener_count(&self, listener: &str, key: &str) -> Option<u32> {
         let name = format!("listener.name.{}.{key}", listener.to_lowercase());
         self.values.lookup(&name).and_then(|(text, _)| text.trim().parse().ok())
-    }
-
-    /// Replication factors above the number of nodes: Kafka accepts them and then refuses the topics.
-    fn warn_of_few_nodes(&mut self) {
-        self.warnings.retain(|warning| !matches!(warning, ConfigWarning::FewNodes { .. }));
-        let nodes = self.quorum.as_ref().map_or(1, |quorum| quorum.voters.len());
-        for (name, value) in [
-            ("default.replication.factor", self.topics.default_replication_factor),
-            ("offsets.topic.replication.factor", self.offsets.topic_replication_factor),
-        ] {
-            if usize::try_from(value).is_ok_and(|value| value > nodes) {
-                self.warnings.push(ConfigWarning::FewNodes { name, value: value.into(), nodes });
-            }
-        }
     }
 }
 

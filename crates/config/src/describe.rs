@@ -112,10 +112,17 @@ fn describe_resource(
                 let key = table::find(Scope::Broker, fallback.key).expect("a test finds every fallback");
                 synonyms_of(key, broker)
             });
-            let synonyms = set.into_iter().chain(behind).collect();
+            let synonyms = set.into_iter().chain(behind).chain(own_default(key)).collect();
             entry(key, value, synonyms, false)
         })
         .collect()
+}
+
+/// The default of a group's key that no broker key stands behind, as Kafka shows it.
+fn own_default(key: &ConfigKey) -> Option<DescribedSynonym> {
+    let is_its_own = key.scope == Scope::Group && key.fallbacks.is_empty();
+    let value = key.default.filter(|_| is_its_own)?.to_owned();
+    Some(DescribedSynonym { name: key.name.to_owned(), value: Some(value), source: ConfigSource::Default })
 }
 
 fn describe_broker_key(key: &ConfigKey, broker: &BrokerValues) -> DescribedConfig {

@@ -6,7 +6,7 @@
 //! [`describe`] answers DescribeConfigs; [`alter`] is the rule of IncrementalAlterConfigs; [`docs`] writes the
 //! reference page.
 //!
-//! Architecture invariant: nothing here reads a file, the environment or a clock.
+//! Architecture invariant: nothing here but [`files`] reads a file, and nothing the environment or a clock.
 
 pub mod alter;
 mod broker;
@@ -14,6 +14,8 @@ pub mod client_match;
 mod client_metrics;
 pub mod describe;
 pub mod docs;
+pub mod files;
+mod futile;
 #[doc(hidden)]
 pub mod fuzz;
 mod group;

@@ -53,7 +53,7 @@ impl NodeListener {
     ) -> Result<Option<NodeListener>, Vec<Problem>> {
         let Some(endpoint) = &listeners.controller else { return Ok(None) };
         let one = std::slice::from_ref(endpoint);
-        let sasl = sasl::listeners(values, one).map_err(|problem| vec![problem])?.pop().flatten();
+        let sasl = sasl::listeners(values, one)?.pop().flatten();
         let tls = tls::listeners(values, one).pop().flatten();
         let login = sasl.as_ref().map(|sasl| login(values, endpoint, sasl)).transpose();
         let login = login.map_err(|problem| vec![problem])?;

@@ -18,39 +18,106 @@ pub(super) struct Protection {
     pub(super) key: &'static str,
     /// What the key asks for: completes "KEY asks for ...".
     pub(super) asks_for: &'static str,
+    /// What would be so without it: completes "which this version does not have: ...".
+    otherwise: &'static str,
+    /// What to do, as a sentence.
+    advice: &'static str,
 }
 
-/// All that is refused. Sorted by key.
+/// All that is refused. Sorted by key; of several that cover a name the longest counts.
 pub(super) const PROTECTIONS: &[Protection] = &[
-    row("alter.config.policy.class.name", "a policy that refuses changes of configurations"),
-    row("authorizer.class.name", "authorization by another class than Kafka's StandardAuthorizer"),
-    row("client.quota.callback.class", "quotas by a class of its own"),
-    row("connections.max.reauth.ms", "clients that authenticate again"),
-    row("create.topic.policy.class.name", "a policy that refuses topics"),
-    row("delegation.token.master.key", "delegation tokens"),
-    row("delegation.token.secret.key", "delegation tokens"),
-    row("mainstem.audit.", "a record of denials and changes of security in a topic"),
-    row("mainstem.roles", "roles"),
-    row("mainstem.roles.", "roles"),
-    row("mainstem.ssl.", "certificates that are looked for in revocation lists"),
-    row("principal.builder.class", "principals of its own making"),
-    row("sasl.", "a mechanism, class or setting of SASL"),
-    row("security.inter.broker.protocol", "TLS or SASL between brokers"),
-    row("ssl.", "a class or setting of TLS"),
-    row("super.users", "authorization without authorizer.class.name"),
+    row(
+        "alter.config.policy.class.name",
+        "a policy that refuses changes of configurations",
+        "every change would be made",
+        CLASS,
+    ),
+    row(
+        "authorizer.class.name",
+        "authorization by another class than Kafka's StandardAuthorizer",
+        OPEN,
+        SHUT,
+    ),
+    row(
+        "client.quota.callback.class",
+        "quotas by a class of its own",
+        "no client would be held back by it",
+        CLASS,
+    ),
+    row("connections.max.reauth.ms", "clients that authenticate again", "sessions would last", SHUT),
+    row("create.topic.policy.class.name", "a policy that refuses topics", "every topic would be made", CLASS),
+    row("delegation.token.master.key", "delegation tokens", "nobody could log in by one", REMOVE),
+    row("delegation.token.secret.key", "delegation tokens", "nobody could log in by one", REMOVE),
+    row(
+        "mainstem.audit.",
+        "a record of denials and changes of security in a topic",
+        "nothing would be recorded",
+        REMOVE,
+    ),
+    row("mainstem.roles", "roles", "nobody would have them", REMOVE),
+    row("mainstem.roles.", "roles", "nobody would have them", REMOVE),
+    row(
+        "mainstem.ssl.",
+        "certificates that are looked for in revocation lists",
+        "revoked ones would be accepted",
+        REMOVE,
+    ),
+    row(
+        "principal.builder.class",
+        "principals of its own making",
+        "rules would see other names than they were written for",
+        CLASS,
+    ),
+    row("sasl.", "a mechanism or setting of SASL", "clients would not be authenticated as it says", REMOVE),
+    row("sasl.client.callback.handler.class", "a class of its own for SASL", NOT_LOADED, CLASS),
+    row(
+        "sasl.jaas.config",
+        "users or a login that belong to no known mechanism of a listener",
+        "nobody would have them, as in Kafka",
+        JAAS,
+    ),
+    row("sasl.kerberos.", "a setting of GSSAPI (Kerberos)", "nobody could log in by it", MECHANISM),
+    row("sasl.login.", "a setting of OAUTHBEARER and GSSAPI", "nobody could log in by them", MECHANISM),
+    row("sasl.login.callback.handler.class", "a class of its own for SASL", NOT_LOADED, CLASS),
+    row("sasl.login.class", "a class of its own for SASL", NOT_LOADED, CLASS),
+    row("sasl.oauthbearer.", "a setting of OAUTHBEARER", "nobody could log in by it", MECHANISM),
+    row("sasl.server.callback.handler.class", "a class of its own for SASL", NOT_LOADED, CLASS),
+    row("security.inter.broker.protocol", "TLS or SASL between brokers", OPEN, SHUT),
+    row("ssl.", "a setting of TLS", "connections would not be protected as it says", REMOVE),
+    row("ssl.engine.factory.class", "a class of its own for TLS", NOT_LOADED, CLASS),
+    row("ssl.keymanager.algorithm", JVM_TLS, ONE_TLS, REMOVE),
+    row("ssl.provider", JVM_TLS, ONE_TLS, REMOVE),
+    row("ssl.secure.random.implementation", JVM_TLS, ONE_TLS, REMOVE),
+    row("ssl.trustmanager.algorithm", JVM_TLS, ONE_TLS, REMOVE),
+    row("super.users", "authorization without authorizer.class.name", OPEN, SHUT),
 ];
 
-const fn row(key: &'static str, asks_for: &'static str) -> Protection {
-    Protection { key, asks_for }
+const fn row(
+    key: &'static str,
+    asks_for: &'static str,
+    otherwise: &'static str,
+    advice: &'static str,
+) -> Protection {
+    Protection { key, asks_for, otherwise, advice }
 }
 
-/// What to do about any of them: completes a message.
-const ADVICE: &str = "Remove the key, and keep clients out by other means: listen on loopback \
-                      (listeners=PLAINTEXT://127.0.0.1:9092), or behind a firewall or a proxy that authenticates";
+const OPEN: &str = "the node would be open to every client that reaches it";
+const NOT_LOADED: &str = "no class of Java is loaded here, and what it decides would not be";
+const JVM_TLS: &str = "a part of a JVM's TLS by its name";
+const ONE_TLS: &str = "the one TLS library of this program is not chosen by keys";
+
+const SHUT: &str = "Remove the key, and keep clients out by other means: listen on loopback \
+                    (listeners=PLAINTEXT://127.0.0.1:9092), or behind a firewall or a proxy that authenticates";
+const REMOVE: &str = "Remove the key";
+const CLASS: &str = "Remove the key, if the node may do without that class";
+const MECHANISM: &str = "Remove the key, and use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512";
+const JAAS: &str = "Set listener.name.LISTENER.MECHANISM.sasl.jaas.config instead, such as \
+                    listener.name.sasl_ssl.plain.sasl.jaas.config, for plain, scram-sha-256 or scram-sha-512";
 
 /// The protection that a name asks for and that is not there, whatever its value.
 pub(super) fn of_name(name: &str) -> Option<&'static Protection> {
-    PROTECTIONS.iter().find(|row| row.covers(name)).filter(|_| !is_honoured(name))
+    let covering = PROTECTIONS.iter().filter(|row| row.covers(name));
+    covering.max_by_key(|row| row.key.len()).filter(|_| !is_honoured(name))
 }
 
 /// Returns true if a name is one of the rows, also of those that this version has.
@@ -94,18 +161,11 @@ pub(super) fn missing(values: &BrokerValues) -> Vec<Problem> {
 /// Why a value is not set while the node runs; none if nothing that is missing is asked for by it.
 pub(super) fn refusal(name: &str, value: &str) -> Option<String> {
     let row = of_name(name).filter(|_| !asks_for_nothing(name, value))?;
-    Some(format!("{name} asks for {}", without(row.asks_for)))
-}
-
-/// Completes "LISTENER uses PROTOCOL, ..." and the like.
-pub(super) fn without(what: &str) -> String {
-    format!(
-        "{what}, which this version does not have, so that it would be open to every client that reaches it"
-    )
+    Some(row.message(name))
 }
 
 fn problem(name: &str, row: &Protection, origin: StaticOrigin) -> Problem {
-    let message = format!("{name} asks for {}. {ADVICE}", without(row.asks_for));
+    let message = format!("{}. {}", row.message(name), row.advice);
     Problem { origin: Some(origin), message }
 }
 
@@ -119,6 +179,10 @@ pub(super) fn asks_for_nothing(name: &str, text: &str) -> bool {
 }
 
 impl Protection {
+    fn message(&self, name: &str) -> String {
+        format!("{name} asks for {}, which this version does not have: {}", self.asks_for, self.otherwise)
+    }
+
     fn covers(&self, name: &str) -> bool {
         let base = table::without_listener_prefix(name);
         let of_listener = base != name;
@@ -207,7 +271,27 @@ mod tests {
             let key = line.split_once('=').expect("a pair").0;
             let expect = format!("file line 1: {key} asks for ");
             assert!(found.len() == 1 && found[0].starts_with(&expect), "{line}: {found:?}");
-            assert!(found[0].contains("Remove the key") && found[0].contains("loopback"), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_would_be_so_without_it_and_what_to_do_are_said() {
+        for (line, otherwise, advice) in [
+            ("super.users=User:a", OPEN, "loopback"),
+            ("ssl.secure.random.implementation=SHA1PRNG", ONE_TLS, "Remove the key"),
+            ("ssl.engine.factory.class=a.B", NOT_LOADED, "may do without"),
+            ("sasl.jaas.config=a", "as in Kafka", "listener.name.LISTENER.MECHANISM."),
+            ("listener.name.internal.sasl.jaas.config=a", "as in Kafka", "listener.name.LISTENER.MECHANISM."),
+            ("sasl.kerberos.service.name=kafka", "nobody could log in", "SCRAM-SHA-512"),
+            ("create.topic.policy.class.name=a.B", "every topic would be made", "may do without"),
+            ("ssl.unheard.of=x", "not be protected as it says", "Remove the key"),
+        ] {
+            let found = of_file(line);
+            assert!(
+                found.len() == 1 && found[0].contains(otherwise) && found[0].contains(advice),
+                "{found:?}"
+            );
+            assert_eq!(found[0].contains("open to every client"), otherwise == OPEN, "{found:?}");
         }
     }
 

@@ -7,7 +7,6 @@ use std::fmt;
 
 use super::key::Scope;
 use super::listeners::{Endpoint, SecurityProtocol};
-use super::protection;
 use super::sources::{BrokerValues, Problem};
 use super::table;
 use super::value::ConfigValue;
@@ -82,16 +81,18 @@ pub(super) fn is_jaas_of_mechanism(name: &str) -> bool {
     mechanism.is_some_and(|found| MECHANISMS.iter().any(|known| known.to_lowercase() == found))
 }
 
-/// What each open listener asks for, in their order; none without SASL.
+/// What each open listener asks for, in their order; none without SASL. Else what is wrong, of all listeners.
 pub(super) fn listeners(
     values: &BrokerValues,
     open: &[Endpoint],
-) -> Result<Vec<Option<SaslListener>>, Problem> {
+) -> Result<Vec<Option<SaslListener>>, Vec<Problem>> {
+    let mut problems = Vec::new();
     let of = |endpoint: &Endpoint| match endpoint.protocol.has_sasl() {
-        true => ListenerValues { values, endpoint }.sasl().map(Some),
-        false => Ok(None),
+        true => ListenerValues { values, endpoint }.sasl().map_err(|found| problems.extend(found)).ok(),
+        false => None,
     };
-    open.iter().map(of).collect()
+    let found = open.iter().map(of).collect();
+    if problems.is_empty() { Ok(found) } else { Err(problems) }
 }
 
 /// The values that count for one listener.
@@ -101,15 +102,19 @@ struct ListenerValues<'a> {
 }
 
 impl ListenerValues<'_> {
-    fn sasl(&self) -> Result<SaslListener, Problem> {
+    fn sasl(&self) -> Result<SaslListener, Vec<Problem>> {
         let names = match self.value("sasl.enabled.mechanisms", None) {
             Some(ConfigValue::List(names)) => names,
             _ => Vec::new(),
         };
-        let mechanisms: Vec<SaslMechanism> =
-            names.iter().map(|name| self.mechanism(name)).collect::<Result<_, _>>()?;
-        if mechanisms.is_empty() {
-            return Err(self.problem("names no mechanism that clients could use"));
+        if names.is_empty() {
+            return Err(vec![self.problem("names no mechanism that clients could use")]);
+        }
+        let mut problems = Vec::new();
+        let mechanism = |name: &String| self.mechanism(name).map_err(|found| problems.push(found)).ok();
+        let mechanisms: Vec<SaslMechanism> = names.iter().filter_map(mechanism).collect();
+        if !problems.is_empty() {
+            return Err(problems);
         }
         let receive_bytes_max = self.number("sasl.server.max.receive.size", None);
         Ok(SaslListener { mechanisms, receive_bytes_max: usize::try_from(receive_bytes_max).unwrap_or(0) })
@@ -117,8 +122,10 @@ impl ListenerValues<'_> {
 
     fn mechanism(&self, name: &str) -> Result<SaslMechanism, Problem> {
         let Some(known) = MECHANISMS.into_iter().find(|known| *known == name) else {
-            let missing = protection::without(name);
-            return Err(self.problem(&format!("asks for {missing}. Use {}", MECHANISMS.join(", "))));
+            let known = MECHANISMS.join(", ");
+            return Err(
+                self.problem(&format!("asks for {name}, which this version does not have. Use {known}"))
+            );
         };
         let key = format!("{}.{}.{JAAS}", self.prefix(), known.to_lowercase());
         let jaas_config = self.values.lookup(&key).map(|(text, _)| SecretText(text.to_owned()));
@@ -207,7 +214,7 @@ mod tests {
             expect![
                 "listeners=SASL_PLAINTEXT://:1: sasl.enabled.mechanisms, which \
                  listener.name.sasl_plaintext.sasl.enabled.mechanisms overrides, asks for GSSAPI, which this version does not \
-                 have, so that it would be open to every client that reaches it. Use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"
+                 have. Use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"
             ],
         );
         check(
@@ -221,6 +228,19 @@ mod tests {
             "listeners=SASL_PLAINTEXT://:1\nsasl.enabled.mechanisms=PLAIN",
             expect![[r#"
                 listeners=SASL_PLAINTEXT://:1 has PLAIN without users. Set listener.name.sasl_plaintext.plain.sasl.jaas.config to a PlainLoginModule with user_NAME="PASSWORD" for each of them"#]],
+        );
+    }
+
+    #[test]
+    fn each_listener_and_mechanism_that_is_wrong_is_named() {
+        check(
+            "listeners=IN://:1,OUT://:2\nlistener.security.protocol.map=IN:SASL_PLAINTEXT,OUT:SASL_PLAINTEXT\n\
+             inter.broker.listener.name=IN\nsasl.enabled.mechanisms=PLAIN,GSSAPI",
+            expect![[r#"
+                listeners=IN://:1 has PLAIN without users. Set listener.name.in.plain.sasl.jaas.config to a PlainLoginModule with user_NAME="PASSWORD" for each of them
+                listeners=IN://:1: sasl.enabled.mechanisms, which listener.name.in.sasl.enabled.mechanisms overrides, asks for GSSAPI, which this version does not have. Use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512
+                listeners=OUT://:2 has PLAIN without users. Set listener.name.out.plain.sasl.jaas.config to a PlainLoginModule with user_NAME="PASSWORD" for each of them
+                listeners=OUT://:2: sasl.enabled.mechanisms, which listener.name.out.sasl.enabled.mechanisms overrides, asks for GSSAPI, which this version does not have. Use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"#]],
         );
     }
 

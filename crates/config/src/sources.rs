@@ -164,6 +164,20 @@ pub enum ConfigWarning {
         /// How many there are.
         nodes: usize,
     },
+    /// A value that comes to nothing beside the others.
+    Futile {
+        /// The key, with its value where that matters.
+        name: String,
+        /// Why.
+        because: String,
+    },
+}
+
+impl ConfigWarning {
+    /// Returns true if it is of values beside each other, which are looked at anew whenever one changes.
+    pub(super) fn is_of_values_together(&self) -> bool {
+        matches!(self, ConfigWarning::FewNodes { .. } | ConfigWarning::Futile { .. })
+    }
 }
 
 impl fmt::Display for ConfigWarning {
@@ -186,8 +200,13 @@ impl fmt::Display for ConfigWarning {
                     1 => "there is one node".to_string(),
                     nodes => format!("there are {nodes} nodes"),
                 };
-                write!(f, "{name}={value} cannot be met: {there}, so topics that need it are refused")
+                let refused = match name.ends_with(".replication.factor") {
+                    true => "topics that need it are refused",
+                    false => "what is written with acks=all is refused",
+                };
+                write!(f, "{name}={value} cannot be met: {there}, so {refused}")
             }
+            ConfigWarning::Futile { name, because } => write!(f, "{name} has no effect: {because}"),
         }
     }
 }
@@ -325,11 +344,17 @@ impl Gathered {
         self.values.insert(name.to_string(), StaticValue { text: text.trim().to_string(), origin });
     }
 
-    fn finish(self) -> Result<(BrokerValues, Vec<ConfigWarning>), ConfigError> {
+    fn finish(mut self) -> Result<(BrokerValues, Vec<ConfigWarning>), ConfigError> {
         if !self.problems.is_empty() {
             return Err(ConfigError { problems: self.problems });
         }
         let warnings = self.values.iter().filter_map(|(name, value)| warning(name, value.origin)).collect();
+        // Both are the node's number: who asks for the one has set it by the other, as in Kafka.
+        for (set, same) in [("node.id", "broker.id"), ("broker.id", "node.id")] {
+            if let Some(value) = self.values.get(set).cloned() {
+                self.values.entry(same.to_owned()).or_insert(value);
+            }
+        }
         Ok((BrokerValues { fixed: self.values, ..BrokerValues::default() }, warnings))
     }
 }

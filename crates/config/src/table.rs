@@ -72,10 +72,16 @@ pub fn without_listener_prefix(name: &str) -> &str {
     }
 }
 
+/// Letters that a name may have too many, too few or wrong to be like another.
+const TYPOS_MAX: usize = 3;
+
 /// The known name that is most like an unknown one, if one is like it at all: for "did you mean".
 pub fn nearest(scope: Scope, name: &str) -> Option<&'static str> {
-    let (distance, key) = keys(scope).map(|key| (edit_distance(name, key.name), key.name)).min()?;
-    (distance <= 3 && distance * 3 < name.len()).then_some(key)
+    // To compare a name with all others takes long where names are long and many.
+    let is_as_long = |key: &&ConfigKey| key.name.len().abs_diff(name.len()) <= TYPOS_MAX;
+    let near = keys(scope).filter(is_as_long).map(|key| (edit_distance(name, key.name), key.name));
+    let (distance, key) = near.min()?;
+    (distance <= TYPOS_MAX && distance * 3 < name.len()).then_some(key)
 }
 
 /// Sorted by name each, which a test checks and [`find`] relies on.

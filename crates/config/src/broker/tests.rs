@@ -111,6 +111,11 @@ fn every_problem_is_named_with_its_place() {
         "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides property is set.",
     );
     refused(
+        "socket.request.max.bytes=5",
+        "socket.request.max.bytes=5 is less than the first requests of clients take, so that none could connect: the least is \
+         1024, and the default 104857600",
+    );
+    refused(
         "max.connections.per.ip.overrides=a:b",
         "Error parsing configuration property 'max.connections.per.ip.overrides': a:b is not address:count",
     );

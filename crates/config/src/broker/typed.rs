@@ -21,6 +21,9 @@ use crate::tls::TlsListener;
 use crate::topic::TopicConfigValues;
 use crate::value::ConfigValue;
 
+/// Bytes of `socket.request.max.bytes` at least: logins and ApiVersions of real clients take some hundreds.
+const REQUEST_BYTES_LEAST: usize = 1024;
+
 /// Values by name, for the keys whose default or rule says that there is one.
 pub(super) struct Typed<'a>(pub(super) &'a BrokerValues);
 
@@ -241,12 +244,19 @@ impl Typed<'_> {
                  max.connections.per.ip.overrides property is set.",
             ));
         }
+        let request_max_bytes = self.count("socket.request.max.bytes");
+        if request_max_bytes < REQUEST_BYTES_LEAST {
+            return Err(Problem::new(format!(
+                "socket.request.max.bytes={request_max_bytes} is less than the first requests of clients take, so that none could \
+                 connect: the least is {REQUEST_BYTES_LEAST}, and the default 104857600"
+            )));
+        }
         Ok(NetworkConfig {
             num_network_threads: self.count("num.network.threads"),
             listen_backlog: self.int32("socket.listen.backlog.size"),
             send_buffer_bytes: buffer("socket.send.buffer.bytes"),
             receive_buffer_bytes: buffer("socket.receive.buffer.bytes"),
-            request_max_bytes: self.count("socket.request.max.bytes"),
+            request_max_bytes,
             queued_max_request_bytes: u64::try_from(self.int("queued.max.request.bytes"))
                 .ok()
                 .filter(|n| *n > 0),
