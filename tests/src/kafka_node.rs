@@ -54,22 +54,37 @@ pub struct Release {
 /// The node of a test.
 #[derive(Debug)]
 pub struct Home {
+    /// Not needed where Mainstem alone runs it.
     jars: KafkaJars,
     dir: TempDir,
     port: u16,
+    controller: u16,
     has_static_voters: bool,
 }
 
 impl Home {
     /// A new one with two log directories; `None` where the release cannot run, which was said.
     pub fn new(name: &str, release: &Release) -> Option<Home> {
-        let jars = jars(release)?;
+        Some(Home::with(name, release, jars(release)?))
+    }
+
+    /// The same where Mainstem alone runs it.
+    pub fn without_kafka(name: &str) -> Home {
+        Home::with(name, &NEWEST, KafkaJars::at(PathBuf::new()))
+    }
+
+    fn with(name: &str, release: &Release, jars: KafkaJars) -> Home {
         let dir = tempfile::Builder::new().prefix(&format!("{name}-")).tempdir().unwrap();
         let [port, controller] = [(), ()].map(|()| port());
         let has_static_voters = release.has_static_voters;
-        let home = Home { jars, dir, port, has_static_voters };
+        let home = Home { jars, dir, port, controller, has_static_voters };
         fs::write(home.properties(), home.server_properties(controller)).unwrap();
-        Some(home)
+        home
+    }
+
+    /// A text with PORT in place of the port of its controller.
+    pub fn without_controller_port(&self, text: &str) -> String {
+        text.replace(&format!(":{}", self.controller), ":PORT")
     }
 
     /// Goes on with another release; `false` where that cannot run, which was said.
@@ -155,6 +170,8 @@ impl Home {
 
     fn mainstem(&self, more: &[&str]) -> Command {
         let mut command = Command::new(binary());
+        // It is no key of the broker's.
+        command.env_remove("MAINSTEM_BINARY");
         command.arg("start").arg("--config").arg(self.properties()).args(more);
         command
     }

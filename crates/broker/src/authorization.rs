@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use mainstem_controller::MetadataImage;
+use mainstem_lines::{Line, LineBudget};
 use mainstem_security::acl::{AclOperation, CLUSTER_NAME, ResourceType, scan};
 use mainstem_security::{AclIndex, AuditLine, Authorizer, AuthorizerRules, KafkaPrincipal, Question};
 use mainstem_wire::Uuid;
@@ -13,7 +14,6 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::clock::Clock;
 use crate::folded_lines::FoldedLines;
-use crate::line_budget::{Line, LineBudget};
 use crate::net::context::{Operation, RequestContext, Resource};
 
 /// Different denials that are logged in a second; of others there is a number. A denied client may ask very often, and finding the
@@ -25,6 +25,8 @@ pub(crate) struct Authorization {
     rules: AuthorizerRules,
     index: Mutex<AclIndex>,
     current: RwLock<Arc<Authorizer>>,
+    /// How often rules have come or gone.
+    version: AtomicU64,
     allowed: AtomicU64,
     denied: AtomicU64,
     lines: LineBudget,
@@ -39,7 +41,8 @@ impl Authorization {
         let current = RwLock::new(Arc::new(index.publish()));
         let (lines, folded) = (LineBudget::new(LOGGED_PER_SECOND), FoldedLines::default());
         let (allowed, denied, index) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(index));
-        Authorization { rules, index, current, allowed, denied, lines, folded, clock }
+        let version = AtomicU64::new(0);
+        Authorization { rules, index, current, version, allowed, denied, lines, folded, clock }
     }
 
     /// Takes on every rule of the metadata, and no other one: a node of a cluster loads what it had kept, and then what the
@@ -48,7 +51,7 @@ impl Authorization {
         let mut index = self.index.lock();
         *index = AclIndex::new(self.rules.clone());
         image.acls().for_each(|(id, binding)| index.add(id, binding.clone()));
-        *self.current.write() = Arc::new(index.publish());
+        self.publish(&mut index);
     }
 
     /// Rules have come or gone.
@@ -60,7 +63,17 @@ impl Authorization {
                 None => index.remove(id),
             }
         }
+        self.publish(&mut index);
+    }
+
+    fn publish(&self, index: &mut AclIndex) {
         *self.current.write() = Arc::new(index.publish());
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// A number that is another one when rules have come or gone: what was allowed before may be denied then.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
     /// Questions so far that were answered with yes.

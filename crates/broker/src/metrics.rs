@@ -214,7 +214,7 @@ pub(crate) fn exposition(broker: &Broker) -> String {
     let topics = by_name(broker.topics.all());
     let shown = topics.iter().flat_map(|topic| topic.partitions.iter().cloned());
     let shown: Vec<_> = shown.take(broker.config().metrics_partitions_max).collect();
-    partitions(&topics, &shown, &mut text);
+    partitions(broker, &topics, &shown, &mut text);
     let config = broker.config();
     let listeners = config.listeners.open.iter().map(|endpoint| endpoint.listener.as_str());
     metrics.authentications.expose(listeners, &mut text);
@@ -238,7 +238,7 @@ fn by_name(mut topics: Vec<Arc<Topic>>) -> Vec<Arc<Topic>> {
     topics
 }
 
-fn partitions(topics: &[Arc<Topic>], shown: &[Arc<Partition>], text: &mut Exposition) {
+fn partitions(broker: &Broker, topics: &[Arc<Topic>], shown: &[Arc<Partition>], text: &mut Exposition) {
     let partitions: usize = topics.iter().map(|topic| topic.partitions.len()).sum();
     text.one("mainstem_topics", Kind::Gauge, "Topics served.", topics.len() as f64);
     text.one("mainstem_partitions", Kind::Gauge, "Partitions served.", partitions as f64);
@@ -249,6 +249,13 @@ fn partitions(topics: &[Arc<Topic>], shown: &[Arc<Partition>], text: &mut Exposi
         Kind::Gauge,
         "Partitions whose files cannot be opened.",
         offline as f64,
+    );
+    let full = broker.dirs.all().filter(|dir| dir.is_full()).count();
+    text.one(
+        "mainstem_full_log_directories",
+        Kind::Gauge,
+        "Log directories whose disk is full: appends are refused, reads go on.",
+        full as f64,
     );
     let ends = shown.iter().filter_map(|partition| Some((partition, partition.ends().ok()?)));
     let ends: Vec<_> = ends.collect();

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use mainstem_config::QuotaConfig;
 use mainstem_limits::quotas::{
-    Admission, Client, ClientLimits, ConnectionQuota, ConnectionRates, IpLimits, MutationQuota, QuotaEntity,
-    QuotaKey, RateQuota, Strictness, Taken, Usage,
+    Admission, Charged, Client, ClientLimits, ConnectionQuota, ConnectionRates, IpLimits, MutationQuota,
+    QuotaEntity, QuotaKey, RateQuota, Strictness, Taken, Usage,
 };
 use parking_lot::Mutex;
 
@@ -160,24 +160,31 @@ impl Quotas {
         self.charge(&self.produce, context, bytes as f64)
     }
 
-    /// A client is to be answered with so many fetched bytes: how long it is held back instead. Then the answer is
-    /// empty and its bytes do not count.
-    pub(crate) fn fetched(
-        &self,
-        context: &RequestContext,
-        bytes: impl FnOnce() -> usize,
-    ) -> Option<Duration> {
+    /// A client is to be answered with so many fetched bytes. Where it is held back instead its answer is empty, and the bytes do not count.
+    pub(crate) fn fetched(&self, context: &RequestContext, bytes: impl FnOnce() -> usize) -> Fetched {
         if !self.fetch.is_active() && context.time.is_none() {
-            return None;
+            return Fetched::Sent(None);
         }
-        let bytes = bytes();
         let by_time = self.request_took(context);
-        let by_bytes = self.charge(&self.fetch, context, bytes as f64);
-        let throttle = by_time.max(by_bytes);
-        if throttle.is_some() && self.fetch.is_active() {
-            self.fetch.quota.lock().refund(client(context), bytes as f64, self.clock.mono_ms());
+        if !self.fetch.is_active() {
+            return by_time.map_or(Fetched::Sent(None), Fetched::Held);
         }
-        throttle
+        let (client, bytes, now_ms) = (client(context), bytes() as f64, self.clock.mono_ms());
+        let mut quota = self.fetch.quota.lock();
+        let by_bytes = match quota.charge_answer(client, bytes, now_ms) {
+            Charged::Within => None,
+            Charged::After(throttle_ms) if by_time.is_none() => {
+                return Fetched::Sent(Some(duration(throttle_ms)));
+            }
+            Charged::Instead(throttle_ms) | Charged::After(throttle_ms) => Some(duration(throttle_ms)),
+        };
+        match by_time.max(by_bytes) {
+            None => Fetched::Sent(None),
+            Some(held) => {
+                quota.refund(client, bytes, now_ms);
+                Fetched::Held(held)
+            }
+        }
     }
 
     /// Bytes that a client can fetch at once without being held back in any case.
@@ -237,6 +244,15 @@ impl Quotas {
         let throttle_ms = gate.quota.lock().charge(client(context), value, self.clock.mono_ms());
         (throttle_ms > 0).then(|| duration(throttle_ms))
     }
+}
+
+/// What becomes of an answer with records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fetched {
+    /// It is sent, and its client is held back for so long after it.
+    Sent(Option<Duration>),
+    /// It is left empty, and its client is held back for so long.
+    Held(Duration),
 }
 
 /// One request's way through the quota on partitions that are created and deleted (KIP-599).

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use mainstem_config::{BrokerConfig, Endpoint, NetworkConfig, SecurityProtocol};
+use mainstem_config::{BrokerConfig, Endpoint, NetworkConfig, SaslListener, SecurityProtocol};
 use mainstem_controller::NodeView;
 use mainstem_coordination::groups::{GroupConfig, GroupCoordinator};
 use mainstem_coordination::transactions::TransactionCoordinator;
@@ -37,7 +37,6 @@ use crate::coordinators::groups::Groups;
 use crate::coordinators::transactions::{self, Transactions, Workers};
 use crate::fetch_sessions::FetchSessions;
 use crate::health::{Health, Phase};
-use crate::heap;
 use crate::links::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, NodeGate, Peer, SilenceLimits};
 use crate::loggers::Loggers;
 use crate::metrics::Metrics;
@@ -63,6 +62,7 @@ use crate::storage::topics::Topics;
 use crate::supervised;
 use crate::telemetry::ClientTelemetry;
 use crate::ticker::Ticker;
+use crate::{heap, program_pages};
 
 /// Time in which clients are answered and connections closed after a stop was asked for.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
@@ -79,13 +79,29 @@ const DOOR_BYTES_MAX: u64 = 16 << 20;
 /// How often a stop looks whether it is to hurry.
 const HURRY_CHECK: Duration = Duration::from_millis(50);
 
+/// What to do where an address cannot be listened on.
+fn listen_advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => "stop what uses it, or choose another address",
+        io::ErrorKind::AddrNotAvailable => {
+            "no interface of this host has it: choose an address that one has, or 0.0.0.0 for all"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one, or give it that"
+        }
+        // What is looked up has no number of the system's.
+        _ if source.raw_os_error().is_none() => "have the name resolved on this host, or choose an address",
+        _ => "choose another address",
+    }
+}
+
 /// Why the broker did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// An address cannot be listened on.
     #[error(
-        "cannot listen on {address} ({listener}): {source}; stop what uses it, or choose another address \
-         (--listen HOST:PORT, listeners in the configuration)"
+        "cannot listen on {address} ({listener}): {source}; {} (--listen HOST:PORT, listeners in the configuration)",
+        listen_advice(source)
     )]
     Listen {
         /// The listener's name.
@@ -329,9 +345,13 @@ impl Server {
         let housekeeping = Housekeeping::start(broker.clone())?;
         let cleaners = Cleaners::start(&broker)?;
         let watcher = Watcher::start(&broker.attached)?;
+        if let Some(warning) = nobody(&broker.config(), broker.controller.image().has_scram_users()) {
+            tracing::warn!("{warning}");
+        }
         let ready = ready(&broker, &bound);
         // What the start has needed.
         heap::give_back();
+        program_pages::give_back();
         accept(&broker, bound);
         broker.health.enter(Phase::Serving);
         Ok(Server { broker, housekeeping, dir_failures, cleaners, watcher, ready, operator, others })
@@ -551,6 +571,21 @@ fn warn_of_reach(endpoint: &Endpoint) {
         ),
         SecurityProtocol::Ssl | SecurityProtocol::SaslSsl => {}
     }
+}
+
+/// What to say where every client has to log in by a password of the metadata, and these have none. In a cluster they may have some that
+/// this node has not heard of.
+fn nobody(config: &BrokerConfig, has_users: bool) -> Option<&'static str> {
+    let is_scram_alone = |sasl: &Option<SaslListener>| {
+        sasl.as_ref().is_some_and(|sasl| sasl.mechanisms.iter().all(|one| one.name.starts_with("SCRAM")))
+    };
+    let asks_all = config.sasl_listeners.iter().all(is_scram_alone);
+    (asks_all && !has_users && config.quorum.is_none()).then_some(
+        "every listener asks for a user and a password (SCRAM), and there is no user: nobody can log in. Make the first one: \
+         `mainstem security init DIR` makes a directory with an administrator, `kafka-storage.sh format --add-scram` one for this \
+         configuration; or start once with a listener PLAINTEXT://127.0.0.1:9094 (and User:ANONYMOUS in super.users where there is \
+         an authorizer), and use `mainstem user create NAME` there",
+    )
 }
 
 fn bind(host: &str, port: u16, network: &NetworkConfig) -> io::Result<std::net::TcpListener> {
@@ -853,9 +888,46 @@ fn sync_logs(
 mod tests {
     use std::net::TcpStream;
 
-    use mainstem_config::Sources;
+    use mainstem_config::{Properties, Sources};
 
     use super::*;
+
+    fn config(lines: &str) -> BrokerConfig {
+        let file = Properties::parse(lines.as_bytes()).expect("the test's file is well formed");
+        BrokerConfig::from_sources(Sources { file: Some(&file), ..Sources::default() }).expect("it is valid")
+    }
+
+    #[test]
+    fn that_nobody_can_log_in_is_said() {
+        const SCRAM: &str = "listeners=SASL_PLAINTEXT://127.0.0.1:1\nsasl.enabled.mechanisms=SCRAM-SHA-512,SCRAM-SHA-256\n\
+                             inter.broker.listener.name=SASL_PLAINTEXT\n";
+        let plain = format!(
+            "{SCRAM}sasl.enabled.mechanisms=PLAIN\nlistener.name.sasl_plaintext.plain.sasl.jaas.config=a.B required user_a=b;"
+        );
+        let beside = format!("{SCRAM}listeners=SASL_PLAINTEXT://127.0.0.1:1,PLAINTEXT://127.0.0.1:2\n");
+        assert!(
+            nobody(&config(SCRAM), false).is_some_and(|warning| warning.contains("mainstem security init"))
+        );
+        assert_eq!(nobody(&config(SCRAM), true), None);
+        for others_log_in in ["", &plain, &beside] {
+            assert_eq!(nobody(&config(others_log_in), false), None, "{others_log_in}");
+        }
+    }
+
+    #[test]
+    fn what_to_do_fits_why_an_address_cannot_be_listened_on() {
+        let network = config("").network;
+        let advice =
+            |host: &str, port| listen_advice(&bind(host, port, &network).expect_err("it cannot be bound"));
+        let taken = bind("127.0.0.1", 0, &network).expect("a free port");
+        let port = taken.local_addr().expect("it is bound").port();
+        assert!(advice("127.0.0.1", port).starts_with("stop what uses it"));
+        assert!(advice("192.0.2.1", 0).starts_with("no interface"), "an address of documents (RFC 5737)");
+        assert!(
+            advice(&format!("{}.invalid", "x".repeat(64)), 0).starts_with("have the name resolved"),
+            "a label has 63 characters at most (RFC 1035)"
+        );
+    }
 
     #[test]
     fn a_listener_without_a_host_listens_on_both_families() {

@@ -294,6 +294,11 @@ impl MetadataImage {
         })
     }
 
+    /// Returns true if a user can log in by SCRAM.
+    pub fn has_scram_users(&self) -> bool {
+        !self.scram.is_empty()
+    }
+
     /// What of the metadata asks for protection, each kind with its number, for a person. `has_sasl`: there is a listener
     /// whose clients need the credentials. `has_authorizer`: access control entries are obeyed.
     pub fn protection(&self, has_sasl: bool, has_authorizer: bool) -> Vec<String> {

@@ -111,7 +111,7 @@ impl LocalAdmin {
     /// As [`Admin::manage`].
     pub fn manage(&self, consumer: &str, action: &Action) -> Result<Option<proto::ConsumerInfo>> {
         let address = self.stream.journal().directory().display().to_string();
-        let managed = self.stream.manage(consumer, action);
+        let managed = self.stream.manage(consumer, action, None);
         managed.map(|reply| reply.consumer).map_err(|status| match Refused::of_status(&status) {
             Some(refused) => DirectError::Refused { address, stream: self.stream.name().to_owned(), refused },
             None => {

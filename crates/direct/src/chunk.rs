@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use mainstem_records::{Batch, BatchBuilder, BatchOptions, Header, Record, RecordFilter, Scratch, slice_of};
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 
 use crate::filter::Filter;
 use crate::handover::Part;
+use crate::lens_cache::CountedPatterns;
 use crate::slices::SliceRange;
 
 /// A batch of transformed events has at most so many bytes, or one event.
@@ -85,7 +86,7 @@ pub(crate) struct Lens {
     transform: Option<Arc<Transform>>,
     filters: Vec<Filter>,
     /// That its patterns count among those of all.
-    _patterns: Option<OwnedSemaphorePermit>,
+    _patterns: Option<CountedPatterns>,
 }
 
 /// Makes the event that others see, or leaves it out.
@@ -127,7 +128,7 @@ impl Lens {
     }
 
     /// The same, whose patterns are counted until it is dropped.
-    pub(crate) fn counted(self, patterns: OwnedSemaphorePermit) -> Lens {
+    pub(crate) fn counted(self, patterns: CountedPatterns) -> Lens {
         Lens { _patterns: Some(patterns), ..self }
     }
 

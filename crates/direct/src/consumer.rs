@@ -194,7 +194,8 @@ impl Address {
 
     fn is_local(&self) -> bool {
         let host = self.at.rsplit_once(':').map_or("", |(host, _)| host.trim_matches(['[', ']']));
-        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        host.eq_ignore_ascii_case("localhost")
+            || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
     }
 }
 

@@ -48,6 +48,15 @@ pub enum FilterError {
          or use prefixes"
     )]
     TooManyInAll,
+    /// The filters that one address has brought would have too many with it.
+    #[error(
+        "the filters that your address has in use at this publisher would have more than {most} patterns with this one; join some by |, \
+         or use prefixes"
+    )]
+    TooManyOfPeer {
+        /// The most.
+        most: usize,
+    },
     /// A pattern is too long.
     #[error("a pattern of the filter has {bytes} bytes, and {PATTERN_BYTES_MAX} are the most")]
     PatternTooLong {
@@ -80,7 +89,9 @@ impl FilterError {
     pub(crate) fn to_status(&self) -> Status {
         match self {
             // Where others end, it may be possible.
-            FilterError::TooManyInAll => Status::resource_exhausted(self.to_string()),
+            FilterError::TooManyInAll | FilterError::TooManyOfPeer { .. } => {
+                Status::resource_exhausted(self.to_string())
+            }
             _ => Status::invalid_argument(self.to_string()),
         }
     }

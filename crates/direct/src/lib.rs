@@ -47,6 +47,7 @@ mod lens_cache;
 mod member;
 mod pace;
 mod past;
+mod peer_lines;
 pub mod proto;
 mod publisher;
 mod resume;

@@ -3,6 +3,7 @@
 //!
 //! Architecture invariant: no clock and no connection; what is asynchronous is to wait, which loses nothing when it is given up.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,9 +20,11 @@ use crate::slices::{Done, SliceRange};
 use crate::stream::check_name;
 use crate::subscription::{Control, Settings, Subscription};
 
-/// What an instance was granted.
+/// What an instance was granted, and where it is.
 #[derive(Default)]
 pub(crate) struct Granted {
+    /// Its address; none in this process.
+    pub(crate) peer: Option<IpAddr>,
     /// What it may see; none for everything.
     pub(crate) filter: Option<proto::Filter>,
     /// Whether it may change what is kept for all instances, by the time that it does; none if all may.
@@ -100,7 +103,7 @@ impl Opening {
     /// # Errors
     /// [`Refused`](crate::Refused), or what is wrong with a filter.
     pub(crate) fn check(&self, view: &JournalView, lenses: &LensCache) -> Result<(), Status> {
-        lenses.lens(&self.filters).map_err(|error| error.to_status())?;
+        lenses.lens(&self.filters, None, self.granted.peer).map_err(|error| error.to_status())?;
         let checked = self.received.as_ref().map_or(Ok(()), |received| view.check_received(received));
         checked.map_err(|refused| refused.to_status())
     }
@@ -163,7 +166,7 @@ impl Member {
         let mut settings = subscription.settings();
         let (seen_through, is_paused) = {
             let settings = settings.borrow_and_update();
-            (lenses_of(&lenses, &filters, &settings)?, settings.is_paused)
+            (lenses_of(&lenses, (&filters, granted.peer), &settings)?, settings.is_paused)
         };
         let joined = subscription.join(Joining { connection: 0, name: instance, attempt, pinned, held });
         let joined = joined.map_err(|error| match error {
@@ -228,7 +231,7 @@ impl Member {
     pub(crate) fn next(&mut self, now: Now) -> Result<Next, Status> {
         if self.cursor.is_outdated() || self.settings.has_changed().unwrap_or(false) {
             let settings = self.settings.borrow_and_update();
-            let lenses = lenses_of(&self.lenses, &self.filters, &settings)?;
+            let lenses = lenses_of(&self.lenses, (&self.filters, self.granted.peer), &settings)?;
             self.cursor.follow(lenses, settings.is_paused);
         }
         while let Ok(control) = self.mailbox.try_recv() {
@@ -276,9 +279,14 @@ impl Drop for Member {
     }
 }
 
-fn lenses_of(cache: &LensCache, filters: &[proto::Filter], settings: &Settings) -> Result<Lenses, Status> {
+/// The lenses of an instance with filters of its own, which is at an address.
+fn lenses_of(
+    cache: &LensCache,
+    (filters, peer): (&[proto::Filter], Option<IpAddr>),
+    settings: &Settings,
+) -> Result<Lenses, Status> {
     let lens = |kept: &Option<proto::Filter>| {
-        cache.lens(filters.iter().chain(kept)).map_err(|error| error.to_status())
+        cache.lens(filters, kept.as_ref(), peer).map_err(|error| error.to_status())
     };
     let earlier = settings.earlier.iter().map(|one| Ok((one.until, lens(&one.filter)?)));
     let earlier = earlier.collect::<Result<_, Status>>()?;

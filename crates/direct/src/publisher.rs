@@ -24,6 +24,7 @@ use crate::error::{DirectError, Result, causes};
 use crate::journal::Journal;
 use crate::member::{AskManage, Granted};
 use crate::past::Past;
+use crate::peer_lines::PeerLines;
 use crate::proto::publisher_server::{Publisher as Service, PublisherServer};
 use crate::proto::{self, FromConsumer, from_consumer};
 use crate::session::{ALIVE_EVERY, DEAD_AFTER, Session};
@@ -226,6 +227,7 @@ impl Publisher {
             sessions: Places::new(sessions_max, "instances are connected to this publisher"),
             replays: Places::new(REPLAYS_MAX, "replays are under way"),
             stops: stops.clone(),
+            lines: Arc::new(PeerLines::new()),
         });
         let server = Server::builder()
             .http2_keepalive_interval(Some(ALIVE_EVERY))
@@ -233,7 +235,7 @@ impl Publisher {
             .max_concurrent_streams(STREAMS_OF_CONNECTION_MAX)
             .initial_stream_window_size(CALL_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
-        let connections = Connections::new(tls.clone());
+        let connections = Connections::new(tls.clone(), shared.lines.clone());
         let service = PublisherServer::from_arc(shared.clone()).max_decoding_message_size(INBOUND_BYTES_MAX);
         let service = Bounded::new(service, CALLS_MAX, CALL_WITHIN);
         let (incoming, mut is_stopped) = (connections.clone().accept(listener), stops.clone());
@@ -419,6 +421,7 @@ struct Shared {
     /// Places for replays.
     replays: Places,
     stops: watch::Receiver<bool>,
+    lines: Arc<PeerLines>,
 }
 
 impl Shared {
@@ -486,17 +489,18 @@ impl Shared {
             Grant::Only(filter) => Some(filter),
         };
         let manage = self.judge_changes(&request, &open.stream, &open.consumer);
-        let granted = Granted { filter, manage };
+        let granted = Granted { peer: ip_of(&request), filter, manage };
         let stream = self.stream(&open.stream)?.clone();
-        Session::open(stream, open, request.into_inner(), granted, self.stops.clone())
+        Session::open(stream, open, request.into_inner(), granted, self.stops.clone(), self.lines.clone())
     }
 
     fn open_replay(&self, request: &Request<proto::ReplayRequest>) -> Result<Replaying, Status> {
         let asked = request.get_ref();
-        let granted = match self.judge(request, Call::Subscribe, &asked.stream, &asked.consumer)? {
+        let filter = match self.judge(request, Call::Subscribe, &asked.stream, &asked.consumer)? {
             Grant::Everything => None,
             Grant::Only(filter) => Some(filter),
         };
+        let granted = Granted { peer: ip_of(request), filter, manage: None };
         let place = self.replays.take()?;
         Replaying::open(self.stream(&asked.stream)?.clone(), asked, granted, self.stops.clone(), place)
     }
@@ -521,8 +525,13 @@ impl Shared {
         let action = asked.action.as_ref();
         let action = action
             .ok_or_else(|| Status::invalid_argument("the action is of a later version of the protocol"))?;
-        self.stream(&asked.stream)?.manage(&asked.consumer, action)
+        self.stream(&asked.stream)?.manage(&asked.consumer, action, ip_of(request))
     }
+}
+
+/// The address that a request came from.
+fn ip_of<T>(request: &Request<T>) -> Option<IpAddr> {
+    request.extensions().get::<PeerInfo>().map(|peer| peer.address().ip())
 }
 
 /// A call, as the log names it.
@@ -545,14 +554,14 @@ impl Asked {
     }
 
     /// Says in the log why it is refused.
-    fn log<T>(&self, outcome: Result<T, Status>) -> Result<T, Status> {
+    fn log<T>(&self, lines: &PeerLines, outcome: Result<T, Status>) -> Result<T, Status> {
         outcome.inspect_err(|status| {
             let Asked { call, stream, consumer, .. } = self;
             let peer = self.peer.map_or_else(|| "an unknown address".to_owned(), |peer| peer.to_string());
             let reason = status.message();
-            tracing::warn!(
+            lines.warn(format_args!(
                 "{call:?} by {peer} of stream {stream:?} for consumer {consumer:?} is refused: {reason}"
-            );
+            ));
         })
     }
 }
@@ -569,7 +578,7 @@ impl Service for Shared {
         // Before anything of it is read. What is refused here is not in the log each time.
         let place = self.sessions.take()?;
         let session = self.open_session(request, &mut asked).await;
-        let session = asked.log(session)?;
+        let session = asked.log(&self.lines, session)?;
         let frames = futures_util::stream::unfold(Some((session, place)), |state| async {
             let (mut session, place) = state?;
             let frame = session.next_frame().await?;
@@ -588,7 +597,7 @@ impl Service for Shared {
     ) -> Result<Response<Self::ReplayStream>, Status> {
         let (stream, consumer) = (&request.get_ref().stream, &request.get_ref().consumer);
         let asked = Asked::new(&request, Call::Subscribe, stream, consumer);
-        let replaying = asked.log(self.open_replay(&request))?;
+        let replaying = asked.log(&self.lines, self.open_replay(&request))?;
         Ok(Response::new(Box::pin(replaying.frames())))
     }
 
@@ -597,7 +606,7 @@ impl Service for Shared {
         request: Request<proto::DescribeRequest>,
     ) -> Result<Response<proto::DescribeReply>, Status> {
         let asked = Asked::new(&request, Call::Describe, &request.get_ref().stream, "");
-        asked.log(self.describe_asked(&request)).map(Response::new)
+        asked.log(&self.lines, self.describe_asked(&request)).map(Response::new)
     }
 
     async fn manage(
@@ -606,6 +615,6 @@ impl Service for Shared {
     ) -> Result<Response<proto::ManageReply>, Status> {
         let (stream, consumer) = (&request.get_ref().stream, &request.get_ref().consumer);
         let asked = Asked::new(&request, Call::Manage, stream, consumer);
-        asked.log(self.manage_asked(&request)).map(Response::new)
+        asked.log(&self.lines, self.manage_asked(&request)).map(Response::new)
     }
 }

@@ -16,6 +16,7 @@ pub(crate) use crate::cursor::{ALIVE_EVERY, DEAD_AFTER};
 use crate::cursor::{Next, Now};
 use crate::journal::OlderReader;
 use crate::member::{Granted, Member, Opening};
+use crate::peer_lines::PeerLines;
 use crate::proto::{self, from_publisher::Frame};
 use crate::stream::Stream;
 
@@ -32,6 +33,7 @@ pub(crate) struct Session {
     inbound: Streaming<proto::FromConsumer>,
     ends: watch::Receiver<i64>,
     stops: watch::Receiver<bool>,
+    lines: Arc<PeerLines>,
     /// Reads what the ring has no more.
     older: OlderReader,
     began: Instant,
@@ -46,6 +48,7 @@ impl Session {
         inbound: Streaming<proto::FromConsumer>,
         granted: Granted,
         stops: watch::Receiver<bool>,
+        lines: Arc<PeerLines>,
     ) -> Result<Session, Status> {
         let opening = Opening::of(open, granted)?;
         let view = stream.journal().view();
@@ -65,6 +68,7 @@ impl Session {
             inbound,
             ends,
             stops,
+            lines,
             older,
             began: Instant::now(),
             is_over: false,
@@ -87,13 +91,13 @@ impl Session {
             }
             Err(status) => {
                 self.is_over = true;
-                tracing::info!(
+                self.lines.info(format_args!(
                     "instance {} of consumer {} of stream {} ends: {}",
                     self.instance,
                     self.consumer,
                     self.stream.name(),
                     status.message()
-                );
+                ));
                 Some(Err(status))
             }
         }

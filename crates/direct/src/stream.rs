@@ -1,6 +1,7 @@
 //! A stream that is served: a journal, what its events pass through, and its consumers.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -146,7 +147,12 @@ impl Stream {
     }
 
     /// Changes a consumer.
-    pub(crate) fn manage(&self, consumer: &str, action: &Action) -> Result<proto::ManageReply, Status> {
+    pub(crate) fn manage(
+        &self,
+        consumer: &str,
+        action: &Action,
+        peer: Option<IpAddr>,
+    ) -> Result<proto::ManageReply, Status> {
         let known = self.subscriptions.lock().get(consumer).cloned();
         let subscription = known.ok_or_else(|| {
             let known: Vec<String> = self.subscriptions().iter().map(|one| one.name().to_owned()).collect();
@@ -165,7 +171,7 @@ impl Stream {
             }
             Action::Filter(filter) => {
                 // Where there are too many patterns with it, nothing is kept that no instance could go by.
-                let _lens = self.lenses.lens([filter]).map_err(|error| error.to_status())?;
+                let _lens = self.lenses.lens([filter], None, peer).map_err(|error| error.to_status())?;
                 subscription.keep_filter(filter)?;
             }
             Action::Forget(_) => {

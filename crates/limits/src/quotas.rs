@@ -25,4 +25,4 @@ pub use limits::{Client, ClientLimits};
 pub use mainstem_config::Windows;
 pub use rate::Rate;
 pub use token_bucket::TokenBucket;
-pub use trackers::{MutationQuota, RateQuota, Strictness, Taken, Usage};
+pub use trackers::{Charged, MutationQuota, RateQuota, Strictness, Taken, Usage};

@@ -15,6 +15,6 @@ mod tests;
 
 pub use instances::{INSTANCES_MAX, Push, Subscribed, Telemetry};
 pub use series::{
-    ClientSeries, POINTS_PER_CLIENT_MAX, Point, SERIES_BYTES_MAX, SERIES_MAX, Sample, Temporality,
+    ClientSeries, POINTS_PER_CLIENT_MAX, Point, Pusher, SERIES_BYTES_MAX, SERIES_MAX, Sample, Temporality,
 };
 pub use subscription::{ClientFacts, Subscription};

@@ -4,11 +4,15 @@
 //! published may be gone and others get their offsets, which remote readers learn by a new epoch (KIP-320).
 
 use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::error::{QueueError, Result};
 
 const FILE: &str = "leader-epoch-checkpoint";
+/// What a power cut leaves whole or does not touch.
+const SECTOR_BYTES: usize = 512;
 
 /// Epochs with their first offsets, ascending; those that can be read.
 pub(crate) fn read(directory: &Path) -> Vec<(i32, i64)> {
@@ -17,8 +21,10 @@ pub(crate) fn read(directory: &Path) -> Vec<(i32, i64)> {
         let (epoch, start) = line.split_once(' ')?;
         Some((epoch.parse::<i32>().ok()?, start.trim().parse::<i64>().ok()?))
     };
-    let mut epochs: Vec<(i32, i64)> =
-        text.lines().skip(2).filter_map(entry).filter(|(epoch, start)| *epoch >= 0 && *start >= 0).collect();
+    // More lines than the second one says are what a shorter text was written over.
+    let count = text.lines().nth(1).and_then(|line| line.trim().parse().ok()).unwrap_or(0);
+    let entries = text.lines().skip(2).take(count).filter_map(entry);
+    let mut epochs: Vec<(i32, i64)> = entries.filter(|(epoch, start)| *epoch >= 0 && *start >= 0).collect();
     epochs.sort_unstable();
     epochs
 }
@@ -41,9 +47,27 @@ pub(crate) fn write(directory: &Path, epochs: &[(i32, i64)]) -> Result<()> {
         text.push_str(&format!("{epoch} {start}\n"));
     }
     let (path, new) = (directory.join(FILE), directory.join(format!("{FILE}.tmp")));
-    let written = fs::write(&new, text).and_then(|()| File::open(&new)?.sync_all());
-    let written = written.and_then(|()| fs::rename(&new, &path));
+    let written = fs::write(&new, &text).and_then(|()| File::open(&new)?.sync_all());
+    let written = written.and_then(|()| fs::rename(&new, &path)).or_else(|error| {
+        let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        match is_full && text.len() <= SECTOR_BYTES && path.exists() {
+            true => {
+                // It is empty, and takes a name at most.
+                let _ = fs::remove_file(&new);
+                write_in_place(&path, &text)
+            }
+            false => Err(error),
+        }
+    });
     written.map_err(|error| QueueError::io("writing", &path, error))
+}
+
+/// Writes where the file is already, which takes no room: a full disk keeps nobody from the messages that are there.
+fn write_in_place(path: &Path, text: &str) -> io::Result<()> {
+    let file = File::options().write(true).open(path)?;
+    file.write_all_at(text.as_bytes(), 0)?;
+    file.set_len(text.len() as u64)?;
+    file.sync_all()
 }
 
 #[cfg(test)]
@@ -62,6 +86,11 @@ mod tests {
         assert_eq!(raise(directory, 0, 10).unwrap(), 2);
         assert_eq!(raise(directory, 7, 12).unwrap(), 8);
         assert_eq!(read(directory), [(0, 0), (2, 10), (8, 12)]);
+        write_in_place(&directory.join(FILE), "0\n1\n3 4\n").unwrap();
+        assert_eq!(read(directory), [(3, 4)]);
+        assert_eq!(fs::read_to_string(directory.join(FILE)).unwrap(), "0\n1\n3 4\n");
+        fs::write(directory.join(FILE), "0\n1\n3 4\n5 20\n").unwrap();
+        assert_eq!(read(directory), [(3, 4)], "written over a longer text, and not cut yet");
         fs::write(directory.join(FILE), "nonsense\n\n-3 x\n4\n").unwrap();
         assert_eq!(read(directory), []);
     }

@@ -27,16 +27,43 @@ pub(crate) fn path(directory: &Path, base: i64, extension: &str) -> PathBuf {
 }
 
 /// Base offsets of the segments in a directory, ascending.
+///
+/// # Errors
+/// If the directory cannot be read, or a file of a segment is a pipe, a device or the like, which could hang or have no end.
 pub(crate) fn list(directory: &Path) -> Result<Vec<i64>> {
     let failed = |error| QueueError::io("reading", directory, error);
     let mut bases = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name();
-        let base = name.to_str().and_then(|name| name.strip_suffix(".log")).filter(|base| base.len() == 20);
-        bases.extend(base.and_then(|base| base.parse::<i64>().ok()).filter(|base| *base >= 0));
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let Some((base, extension)) = name.to_str().and_then(|name| name.split_once('.')) else { continue };
+        let is_of_segment = base.len() == 20 && matches!(extension, "log" | "index" | "timeindex");
+        let Some(base) = base.parse::<i64>().ok().filter(|base| is_of_segment && *base >= 0) else {
+            continue;
+        };
+        check_regular(&entry)?;
+        if extension == "log" {
+            bases.push(base);
+        }
     }
     bases.sort_unstable();
     Ok(bases)
+}
+
+fn check_regular(entry: &fs::DirEntry) -> Result<()> {
+    let path = entry.path();
+    let kind = entry.file_type().and_then(|kind| match kind.is_symlink() {
+        true => fs::metadata(&path).map(|behind| behind.file_type()),
+        false => Ok(kind),
+    });
+    match kind {
+        Ok(kind) if !kind.is_file() => {
+            let why = io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file; move it away");
+            Err(QueueError::io("reading", &path, why))
+        }
+        // Whoever opens it says what is wrong, or that it has gone.
+        _ => Ok(()),
+    }
 }
 
 /// Returns true if the first byte of a segment is that of no batch: it was begun, and nothing was published in it.

@@ -7,6 +7,7 @@
 //! too, and has to answer what the file says; only that needs its jars. `UPDATE_EXPECT=1` writes differences.txt, and both
 //! together write both files.
 
+mod configs;
 mod contents;
 mod settle;
 
@@ -67,11 +68,11 @@ fn every_field_of_every_answer_is_as_in_kafka() {
         assert!(differing.is_empty(), "Kafka answers otherwise than the file says: {differing:?}");
     }
     let found = differences(&expected, &ours());
-    let known = Known::read();
+    let known = Known::read("differences.txt");
     if update {
-        fs::write(file("differences.txt"), known.updated(&found)).unwrap();
+        known.write_updated(&found);
     }
-    Known::read().judge(&found);
+    Known::read("differences.txt").judge(&found);
 }
 
 fn file(name: &str) -> PathBuf {
@@ -241,7 +242,11 @@ fn differences(expected: &Answers, found: &Answers) -> Answers {
 }
 
 /// The differences that are meant, each with sentences of `docs/deviations.md`.
-struct Known(Answers);
+struct Known {
+    /// The file that has them.
+    file: &'static str,
+    sections: Answers,
+}
 
 /// What a reason begins with.
 const WHY: &str = "why: ";
@@ -250,13 +255,18 @@ const WHY: &str = "why: ";
 const UNKNOWN: &str = "?";
 
 impl Known {
-    fn read() -> Known {
-        Known(parse(&fs::read_to_string(file("differences.txt")).unwrap_or_default()))
+    fn read(name: &'static str) -> Known {
+        Known { file: name, sections: parse(&fs::read_to_string(file(name)).unwrap_or_default()) }
+    }
+
+    /// Writes the file as these differences want it.
+    fn write_updated(&self, found: &Answers) {
+        fs::write(file(self.file), self.updated(found)).unwrap();
     }
 
     /// One for each kind of difference in a section.
     fn reasons(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.0.get(name).into_iter().flatten().filter_map(|line| line.strip_prefix(WHY))
+        self.sections.get(name).into_iter().flatten().filter_map(|line| line.strip_prefix(WHY))
     }
 
     /// The file as these differences want it.
@@ -278,21 +288,21 @@ impl Known {
         let page = fs::read_to_string(page).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
         let mut said = String::new();
         for (name, lines) in found {
-            let known = self.0.get(name).into_iter().flatten().filter(|line| !line.starts_with(WHY));
+            let known = self.sections.get(name).into_iter().flatten().filter(|line| !line.starts_with(WHY));
             if !known.eq(lines.iter()) {
                 writeln!(said, "{name} is answered otherwise than by Kafka:\n  {}", lines.join("\n  "))
                     .unwrap();
                 continue;
             }
             if self.reasons(name).next().is_none() {
-                writeln!(said, "{name}: differences.txt does not say why").unwrap();
+                writeln!(said, "{name}: {} does not say why", self.file).unwrap();
             }
             for why in self.reasons(name).filter(|why| *why == UNKNOWN || !page.contains(*why)) {
                 writeln!(said, "{name}: docs/deviations.md does not say {why:?}").unwrap();
             }
         }
-        for name in self.0.keys().filter(|name| !found.contains_key(*name)) {
-            writeln!(said, "{name} is answered as by Kafka now, and still in differences.txt").unwrap();
+        for name in self.sections.keys().filter(|name| !found.contains_key(*name)) {
+            writeln!(said, "{name} is answered as by Kafka now, and still in {}", self.file).unwrap();
         }
         assert!(said.is_empty(), "{said}");
     }

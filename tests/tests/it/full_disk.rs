@@ -1,6 +1,10 @@
 //! A full disk: it is said once, health is degraded, reads go on over stops, kills and starts, and so do appends as soon as
 //! there is room. Needs root, for a file system of its own; otherwise it says that it is skipped.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use mainstem_queue::Options;
 use mainstem_tests::broker::{Broker, Setup};
 use mainstem_tests::kafka::{batch, refusal};
 use mainstem_tests::small_disk::SmallDisk;
@@ -20,6 +24,7 @@ fn assert_degraded(broker: &Broker, lines: usize) {
         health.contains("503") && health.contains("\"degraded\"") && health.contains("is full"),
         "{health}"
     );
+    assert!(broker.http("/metrics").contains("mainstem_full_log_directories 1"));
     assert_eq!(broker.log().matches(FULL).count(), lines, "{}", broker.log());
 }
 
@@ -51,4 +56,24 @@ fn a_full_disk_serves_reads_over_starts_and_goes_on_when_there_is_room() {
     broker.start_again();
     broker.assert_healthy();
     assert_eq!(broker.log().matches(FULL).count(), 3, "{}", broker.log());
+}
+
+/// The place of the boot in the control file (docs/format.md).
+const BOOT: u64 = 512;
+
+/// A start under another boot writes the queue's epochs.
+#[test]
+fn an_attached_queue_on_a_full_disk_keeps_no_broker_from_starting_after_a_boot() {
+    let Some(disk) = SmallDisk::mount(12) else { return };
+    let path = disk.path().join("queue");
+    let queue = Options::new().segment_bytes(1 << 20).open(&path).unwrap();
+    queue.appender().unwrap().append(b"a message").unwrap();
+    queue.sync().unwrap();
+    drop(queue);
+    let control = File::options().write(true).open(path.join("queue.control")).unwrap();
+    control.write_all_at(&[7; 16], BOOT).unwrap();
+    disk.fill();
+    let broker =
+        Setup::new("full-disk-attached").set("mainstem.attach", format!("trades={}", path.display())).start();
+    assert_eq!(broker.connect().read_all("trades", 0, 0).unwrap().len(), 1);
 }

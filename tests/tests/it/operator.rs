@@ -4,14 +4,16 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Instant;
 
 use mainstem_testkit::port;
 use mainstem_tests::broker::{Broker, Setup, binary};
 use mainstem_tests::client::Client;
+use mainstem_tests::disk_faults::{DiskFaults, Syncs};
+use mainstem_tests::kafka::batch;
 use mainstem_tests::wait::{PATIENCE, eventually};
-use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -64,7 +66,20 @@ struct Process {
 impl Process {
     fn start(data_dir: &Path, http: &str, stderr: Stdio) -> Process {
         let mut command = Command::new(binary());
-        command.args(["start", "--json", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data_dir);
+        command.arg("start");
+        Process::spawn(data_dir, http, stderr, command)
+    }
+
+    /// One whose recovery of a partition waits for the disk until that works again.
+    fn start_slowly(data_dir: &Path, http: &str, stderr: Stdio, disk: &DiskFaults) -> Process {
+        disk.set(Syncs::Hang, &data_dir.join("t-0"));
+        let mut command = Command::new(binary());
+        command.arg("start").envs(disk.environment());
+        Process::spawn(data_dir, http, stderr, command)
+    }
+
+    fn spawn(data_dir: &Path, http: &str, stderr: Stdio, mut command: Command) -> Process {
+        command.args(["--json", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data_dir);
         command.arg("--set").arg(format!("mainstem.http.listener={http}"));
         command.args(["--set", "num.recovery.threads.per.data.dir=1"]);
         let mut child = command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
@@ -103,42 +118,57 @@ impl Drop for Process {
     }
 }
 
+/// A broker that says more at its start than a pipe (64 KiB) and the queue behind it (a MiB) take, and nobody reads it.
+fn unheard(home: &Path) -> Process {
+    let file = home.join("server.properties");
+    let unknown = (0..5_000).map(|n| format!("unknown.{n}.{}=1\n", "x".repeat(250)));
+    fs::write(&file, unknown.chain(["num.partitions=1\n".to_owned()]).collect::<String>()).unwrap();
+    let mut command = Command::new(binary());
+    command.arg("start").arg("--config").arg(&file);
+    Process::spawn(&home.join("data"), "127.0.0.1:0", Stdio::piped(), command)
+}
+
 #[test]
 fn a_log_that_is_not_read_holds_up_neither_requests_nor_the_end() {
     let home = tempfile::tempdir().unwrap();
-    let mut broker = Process::start(&home.path().join("data"), "127.0.0.1:0", Stdio::piped());
+    let mut broker = unheard(home.path());
     let ready = broker.ready();
     let address = ready["listeners"][0]["address"].as_str().unwrap();
-    // Each is a warning of some hundred bytes; a pipe takes 64 KiB, the queue behind it a MiB.
-    for _ in 0..5_000 {
-        let mut hostile = TcpStream::connect(address).unwrap();
-        // It may be closed before all has left.
-        let _ = hostile.write_all(&[0, 0, 0, 8, 0x7f, 0xff, 0, 0, 0, 0, 0, 0]);
-        let _ = hostile.shutdown(std::net::Shutdown::Write);
-        let _ = hostile.read(&mut [0]);
-    }
     Client::connect(address).unwrap().api_versions();
-    let (status, metrics) = get(ready["http"].as_str().unwrap(), "/metrics").unwrap();
-    assert_eq!(status, 200);
-    let lost = metrics.lines().find_map(|line| line.strip_prefix("mainstem_log_lines_lost_total "));
-    let lost: u64 = lost.unwrap().parse().unwrap();
-    assert!(lost > 0, "the queue is bounded");
+    assert!(lost_lines(&ready) > 0, "the queue is bounded");
     broker.ask_to_stop();
     assert!(broker.wait().success());
 }
 
 #[test]
+fn a_full_disk_behind_the_standard_output_keeps_no_broker_from_starting() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = Command::new(binary());
+    let http = format!("127.0.0.1:{}", port());
+    command.args(["start", "--listen", "127.0.0.1:0", "--set"]).arg(format!("mainstem.http.listener={http}"));
+    command.arg("--data-dir").arg(home.path().join("data"));
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut child = command.stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("No space left on device")));
+    assert_eq!(get(&http, "/health").unwrap().0, 200);
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+/// The lines of its log that a broker could not keep.
+fn lost_lines(ready: &Value) -> u64 {
+    let (status, metrics) = get(ready["http"].as_str().unwrap(), "/metrics").unwrap();
+    assert_eq!(status, 200);
+    let lost = metrics.lines().find_map(|line| line.strip_prefix("mainstem_log_lines_lost_total "));
+    lost.unwrap().parse().unwrap()
+}
+
+#[test]
 fn what_could_not_be_logged_is_counted_for_a_reader_who_comes_late() {
     let home = tempfile::tempdir().unwrap();
-    let mut broker = Process::start(&home.path().join("data"), "127.0.0.1:0", Stdio::piped());
-    let ready = broker.ready();
-    let address = ready["listeners"][0]["address"].as_str().unwrap();
-    for _ in 0..5_000 {
-        let mut hostile = TcpStream::connect(address).unwrap();
-        let _ = hostile.write_all(&[0, 0, 0, 8, 0x7f, 0xff, 0, 0, 0, 0, 0, 0]);
-        let _ = hostile.shutdown(std::net::Shutdown::Write);
-        let _ = hostile.read(&mut [0]);
-    }
+    let mut broker = unheard(home.path());
+    broker.ready();
     let mut lines = BufReader::new(broker.child.stderr.take().unwrap()).lines();
     let told = lines.find(|line| line.as_ref().unwrap().contains("lines of the log were lost here"));
     let told: Value = serde_json::from_str(&told.unwrap().unwrap()).unwrap();
@@ -149,18 +179,39 @@ fn what_could_not_be_logged_is_counted_for_a_reader_who_comes_late() {
     assert!(broker.wait().success());
 }
 
-/// A data directory that was left by a kill, with some partitions; and the pipe at which a recovery of the first of them
-/// hangs until its other end is opened.
-fn slow_to_recover(name: &str) -> (Broker, PathBuf) {
+/// Who sends bad requests as fast as he can does not fill the disk by the log.
+#[test]
+fn lines_that_peers_cause_are_few_and_the_others_are_counted() {
+    let home = tempfile::tempdir().unwrap();
+    let mut broker = Process::start(&home.path().join("data"), "127.0.0.1:0", Stdio::piped());
+    let ready = broker.ready();
+    let address = ready["listeners"][0]["address"].as_str().unwrap();
+    let began = Instant::now();
+    for _ in 0..5_000 {
+        let mut hostile = TcpStream::connect(address).unwrap();
+        // It may be closed before all has left.
+        let _ = hostile.write_all(&[0, 0, 0, 8, 0x7f, 0xff, 0, 0, 0, 0, 0, 0]);
+        let _ = hostile.shutdown(std::net::Shutdown::Write);
+        let _ = hostile.read(&mut [0]);
+    }
+    let seconds = began.elapsed().as_secs() + 1;
+    broker.ask_to_stop();
+    assert!(broker.wait().success());
+    let log = BufReader::new(broker.child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let closed = log.filter(|line| line.contains("connection closed")).count() as u64;
+    // Of each second, and of the one that was begun.
+    assert!((1..=(seconds + 1) * 20).contains(&closed), "{closed} in {seconds} s");
+}
+
+/// A data directory that was left by a kill, with some partitions; and a disk whose syncs may hang.
+fn left_by_a_kill(name: &str) -> (Broker, DiskFaults) {
     let mut broker = Setup::new(name).set("num.recovery.threads.per.data.dir", 1).start();
     let mut client = broker.connect();
     client.create_topic("t", 3, &[]).unwrap();
+    client.produce("t", 0, -1, &batch(&[b"a"])).unwrap();
     broker.kill();
-    let pipe = broker.data_dir().join("t-0/leader-epoch-checkpoint");
-    let _ = fs::remove_file(&pipe);
-    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
-        .unwrap();
-    (broker, pipe)
+    let disk = DiskFaults::build(broker.data_dir().parent().unwrap());
+    (broker, disk)
 }
 
 /// Waits until a recovery is on its way, as an orchestrator sees it.
@@ -175,52 +226,43 @@ fn wait_for_recovery(http: &str) -> Value {
 
 #[test]
 fn a_recovery_is_reported_and_then_it_is_over() {
-    let (broker, pipe) = slow_to_recover("operator-recovery");
+    let (broker, disk) = left_by_a_kill("operator-recovery");
     let http = format!("127.0.0.1:{}", port());
-    let mut process = Process::start(&broker.data_dir(), &http, Stdio::inherit());
+    let mut process = Process::start_slowly(&broker.data_dir(), &http, Stdio::inherit(), &disk);
     let report = wait_for_recovery(&http);
     assert!(report["logs_open"].as_u64().unwrap() < 3 && report["bytes_checked"].is_u64(), "{report}");
-    release(&pipe);
-    fs::remove_file(&pipe).unwrap();
+    disk.set(Syncs::Work, &broker.data_dir());
     assert_eq!(process.ready()["event"], "ready");
     let (status, body) = get(&http, "/health").unwrap();
     assert!(status == 200 || body.contains("t-0"), "{body}");
 }
 
-/// Opens the other end of a pipe, and closes it.
-fn release(pipe: &Path) {
-    let open = || rustix::fs::open(pipe, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).ok();
-    drop(eventually("a reader of the pipe", open));
-}
-
 #[test]
 fn a_recovery_is_broken_off_by_a_signal() {
-    let (mut broker, pipe) = slow_to_recover("operator-broken-off");
+    let (mut broker, disk) = left_by_a_kill("operator-broken-off");
     let http = format!("127.0.0.1:{}", port());
-    let mut process = Process::start(&broker.data_dir(), &http, Stdio::piped());
+    let mut process = Process::start_slowly(&broker.data_dir(), &http, Stdio::piped(), &disk);
     wait_for_recovery(&http);
     process.ask_to_stop();
     // Only then the recovery goes on.
     eventually("the recovery to be broken off", || process.has_thread("patience").then_some(()));
-    release(&pipe);
+    disk.set(Syncs::Work, &broker.data_dir());
     assert!(process.wait().success());
     let mut said = String::new();
     process.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(said.contains("the next start begins anew"), "{said}");
-    fs::remove_file(&pipe).unwrap();
     broker.start_again();
     broker.assert_healthy();
 }
 
 #[test]
 fn a_recovery_that_hangs_does_not_hold_up_the_end() {
-    let (mut broker, pipe) = slow_to_recover("operator-hangs");
+    let (mut broker, disk) = left_by_a_kill("operator-hangs");
     let http = format!("127.0.0.1:{}", port());
-    let mut process = Process::start(&broker.data_dir(), &http, Stdio::inherit());
+    let mut process = Process::start_slowly(&broker.data_dir(), &http, Stdio::inherit(), &disk);
     wait_for_recovery(&http);
     process.ask_to_stop();
     assert!(process.wait().success());
-    fs::remove_file(&pipe).unwrap();
     broker.start_again();
     broker.assert_healthy();
 }

@@ -29,6 +29,7 @@ use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::{respond, respond_throttled, respond_with_files};
 use crate::net::wake;
+use crate::quotas::Fetched;
 use crate::signal::FetchWaiter;
 use crate::storage::partition::{self, Partition, PartitionRead};
 use crate::storage::topics::Topic;
@@ -104,6 +105,8 @@ struct Fetch {
     bytes_min: usize,
     bytes_max: usize,
     may_wait: bool,
+    /// The version of the rules under which the targets were found; none without an authorizer.
+    rules: Option<u64>,
 }
 
 /// A waiter that partitions know of. They forget it however the wait ends: also when its connection does, since an idle
@@ -131,9 +134,8 @@ struct Reads {
 
 impl Fetch {
     fn new(broker: Arc<Broker>, context: RequestContext, request: &FetchRequest<'_>, plan: Plan) -> Self {
-        let replica_id = request.replica_id.max(request.replica_state.replica_id);
-        let mut finder =
-            Finder { broker: &broker, context: &context, is_follower: replica_id >= 0, last: None };
+        let rules = version_of_rules(&context);
+        let mut finder = Finder::new(&broker, &context, request);
         let targets = plan.partitions.iter().map(|(key, _)| finder.find(key)).collect();
         let bound = match request.isolation_level {
             READ_COMMITTED => ReadBound::LastStable,
@@ -147,7 +149,7 @@ impl Fetch {
         }
         let bytes_min = usize::try_from(request.min_bytes).unwrap_or(0).min(bytes_max);
         let may_wait = request.max_wait_ms > 0;
-        Fetch { targets, bound, bytes_min, bytes_max, may_wait, broker, context, plan }
+        Fetch { targets, bound, bytes_min, bytes_max, may_wait, rules, broker, context, plan }
     }
 
     /// Reads every partition once. With a waiter, it is registered in each at the instant of its read.
@@ -219,7 +221,8 @@ impl Fetch {
 
     /// The long poll, of a fetch for which the first look has not found enough.
     async fn wait(self, first: Reads, deadline: Instant) -> Result<ResponseBuffer, String> {
-        let reads = self.wait_for_reads(first, deadline).await;
+        let mut reads = self.wait_for_reads(first, deadline).await;
+        self.refuse_denied(&mut reads);
         self.answer_cold(reads).await
     }
 
@@ -252,6 +255,24 @@ impl Fetch {
                 return reads;
             }
             self.forget(waiter);
+        }
+    }
+
+    /// Takes out what the client may not read any more: rules may have changed during the wait, which may take long.
+    fn refuse_denied(&self, reads: &mut Reads) {
+        if self.rules == version_of_rules(&self.context) {
+            return;
+        }
+        let mut finder =
+            Finder { broker: &self.broker, context: &self.context, is_follower: false, last: None };
+        let keys = self.plan.partitions.iter().map(|(key, _)| key);
+        for ((target, key), found) in self.targets.iter().zip(keys).zip(&mut reads.found) {
+            // A follower's targets were not found.
+            if target.is_ok()
+                && let Err(error) = finder.find(key)
+            {
+                *found = Err(error);
+            }
         }
     }
 
@@ -317,9 +338,10 @@ impl Fetch {
 
     /// Encodes what was read, or nothing if the client is over its quota.
     fn answer(&self, mut reads: Reads, out: &mut ResponseBuffer) -> Handled {
-        if let Some(held) = self.broker.quotas.fetched(&self.context, || reads.answer_bytes()) {
-            return self.answer_held(held, out);
-        }
+        let held_after = match self.broker.quotas.fetched(&self.context, || reads.answer_bytes()) {
+            Fetched::Held(held) => return self.answer_held(held, out),
+            Fetched::Sent(held_after) => held_after,
+        };
         let mut copies = Copies { bytes: buffers::take(), files: Vec::new() };
         let mut slots = Vec::new();
         let mut leaders = CurrentLeaders::begin(&self.broker, &self.context)
@@ -355,7 +377,7 @@ impl Fetch {
         let node_endpoints = leaders.into_iter().map(endpoint).collect();
         let response = FetchResponse { session_id, responses, node_endpoints, ..Default::default() };
         let files = std::mem::take(&mut copies.files);
-        let handled = respond_with_files(&self.context, response, files, out);
+        let handled = respond_with_files(&self.context, response, (files, held_after), out);
         buffers::give(copies.bytes);
         handled
     }
@@ -474,6 +496,11 @@ impl Reads {
     }
 }
 
+/// The version of the rules that count for a request; none without an authorizer.
+fn version_of_rules(context: &RequestContext) -> Option<u64> {
+    context.connection.authorization.as_ref().map(|authorization| authorization.version())
+}
+
 /// Finds partitions, remembering the topic of the last one: requests are grouped by topic.
 struct Finder<'a> {
     broker: &'a Broker,
@@ -483,7 +510,12 @@ struct Finder<'a> {
     last: Option<(TopicKey, Result<Arc<Topic>, ErrorCode>)>,
 }
 
-impl Finder<'_> {
+impl<'a> Finder<'a> {
+    fn new(broker: &'a Broker, context: &'a RequestContext, request: &FetchRequest<'_>) -> Self {
+        let replica_id = request.replica_id.max(request.replica_state.replica_id);
+        Finder { broker, context, is_follower: replica_id >= 0, last: None }
+    }
+
     fn find(&mut self, (topic, partition): &Key) -> Result<Arc<Partition>, ErrorCode> {
         if self.last.as_ref().is_none_or(|(key, _)| key != topic) {
             self.last = Some((topic.clone(), self.topic(topic)));

@@ -302,10 +302,15 @@ impl Connection {
         }
     }
 
-    /// Says why it ends. Strangers cannot fill the log: they may come, and be refused, very often.
+    /// Says why it ends, unless so much was said already: who comes, and is refused, very often does not fill the log.
     fn log_end(&self, reason: &CloseReason) {
         let peer = self.context.peer;
-        if reason.is_of_a_stranger() && !self.broker.door.may_log_refusal(self.broker.clock.instant()) {
+        let (door, now) = (&self.broker.door, self.broker.clock.instant());
+        let is_shown = match reason.is_of_a_stranger() {
+            true => door.may_log_refusal(now),
+            false => door.may_log_closing(now),
+        };
+        if !is_shown {
             return;
         }
         tracing::warn!(%peer, connection = self.context.id, "connection closed: {reason}");

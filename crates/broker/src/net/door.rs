@@ -12,18 +12,19 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::line_budget::{Line, LineBudget};
+use mainstem_lines::{Line, LineBudget};
 
 /// One address may have this part of the seats, and at least one.
 const ADDRESS_SHARE: usize = 10;
 
 /// Refused strangers that are logged in a second; of others there is a number.
-const REFUSALS_PER_SECOND: u32 = 20;
+const LINES_PER_SECOND: u32 = 20;
 
 /// The seats of connections that are not authenticated yet.
 pub(crate) struct Door {
     seats: Mutex<Seats<oneshot::Sender<()>>>,
     refusals: LineBudget,
+    closings: LineBudget,
 }
 
 /// A connection's seat, given back when it is dropped.
@@ -37,7 +38,11 @@ impl Door {
     /// With so many seats, at least one.
     pub(crate) fn new(most: usize) -> Arc<Door> {
         let seats = Mutex::new(Seats::new(most));
-        Arc::new(Door { seats, refusals: LineBudget::new(REFUSALS_PER_SECOND) })
+        Arc::new(Door {
+            seats,
+            refusals: LineBudget::new(LINES_PER_SECOND),
+            closings: LineBudget::new(LINES_PER_SECOND),
+        })
     }
 
     /// A seat for a connection, by its id. Another one may lose its own for it.
@@ -62,6 +67,16 @@ impl Door {
         let Line::Write { left_out } = self.refusals.next(now) else { return false };
         if left_out > 0 {
             tracing::warn!(left_out, "further connections were not authenticated, and are not shown");
+        }
+        true
+    }
+
+    /// Returns true if the log says why a connection was refused or closed whose client is no stranger, or need not prove who it is.
+    /// These come as often as they like, too.
+    pub(crate) fn may_log_closing(&self, now: Instant) -> bool {
+        let Line::Write { left_out } = self.closings.next(now) else { return false };
+        if left_out > 0 {
+            tracing::warn!(left_out, "further connections were refused or closed, and are not shown");
         }
         true
     }

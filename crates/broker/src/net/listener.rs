@@ -291,7 +291,9 @@ fn admit(broker: &Arc<Broker>, listener: usize, accepted: Accepted<'_>) -> Durat
     let config = broker.config();
     let limited = Limited::new(&config, listener);
     if let Err(why) = broker.connections.admit(address, &limited, &broker.door) {
-        tracing::warn!(%peer, "connection refused: {why}");
+        if broker.door.may_log_closing(broker.clock.instant()) {
+            tracing::warn!(%peer, "connection refused: {why}");
+        }
         return Duration::ZERO;
     }
     let counted = Counted { broker: broker.clone(), address, listener };
@@ -349,7 +351,10 @@ fn place(broker: &Arc<Broker>, listener: usize, accepted: Accepted<'_>, counted:
                 placement,
             )
         }
-        Err(error) => tracing::warn!(%peer, "connection dropped: {error}"),
+        Err(error) if broker.door.may_log_closing(broker.clock.instant()) => {
+            tracing::warn!(%peer, "connection dropped: {error}");
+        }
+        Err(_) => {}
     }
 }
 
@@ -401,10 +406,12 @@ fn run(seated: Seated, transport: DetachedTransport, placement: Placement) {
         };
         let mut connection = Connection::new(transport, context.clone(), broker.clone(), gate, placement);
         let Some(served) = serve(&mut connection, yielding.as_mut()).await else {
-            tracing::warn!(
-                peer = %context.peer, connection = context.id,
-                "connection closed: one of the inter-broker listener needs its place (max.connections)"
-            );
+            if broker.door.may_log_closing(broker.clock.instant()) {
+                tracing::warn!(
+                    peer = %context.peer, connection = context.id,
+                    "connection closed: one of the inter-broker listener needs its place (max.connections)"
+                );
+            }
             broker.metrics.closed();
             drop(connection);
             return drop(counted);

@@ -22,7 +22,7 @@ pub(crate) fn respond<'a, M: Message<'a> + Throttled>(
     message: M,
     out: &mut ResponseBuffer,
 ) -> Handled {
-    respond_with_files(context, message, Vec::new(), out)
+    respond_with_files(context, message, (Vec::new(), None), out)
 }
 
 /// Encodes a response to a client that is held back for something besides the request's time.
@@ -46,14 +46,15 @@ pub(crate) fn respond_throttled_before<'a, M: Message<'a> + Throttled>(
     encode(context, message, held, Vec::new(), out)
 }
 
-/// Encodes a response that has holes, each filled by the file range of the same rank.
+/// Encodes a response that has holes, each filled by the file range of the same rank, to a client that is held back after it for so long.
 pub(crate) fn respond_with_files<'a, M: Message<'a> + Throttled>(
     context: &RequestContext,
     message: M,
-    files: Vec<FileRange>,
+    (files, held): (Vec<FileRange>, Option<Duration>),
     out: &mut ResponseBuffer,
 ) -> Handled {
-    encode(context, message, None, files, out)
+    out.mute = out.mute.max(held);
+    encode(context, message, held, files, out)
 }
 
 fn encode<'a, M: Message<'a> + Throttled>(

@@ -1,9 +1,10 @@
 //! The sessions of a listener with TLS, and the stores that they are made from, which are read again when they change.
 
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 
-use mainstem_config::TlsListener;
+use mainstem_config::{TlsListener, files};
 use mainstem_security::SecurityError;
 use mainstem_security::mapping::PrincipalMapping;
 use mainstem_security::tls::{TlsClient, TlsMaterial, TlsProperties, TlsServer, TlsSession};
@@ -60,7 +61,7 @@ impl Usable {
         let properties = properties(keys)?;
         let mapping = PrincipalMapping::parse(keys.get("ssl.principal.mapping.rules").unwrap_or("DEFAULT"))?;
         let is_set = |key| keys.get(key).is_some_and(|text| text.trim().eq_ignore_ascii_case("true"));
-        let read = |path: &str| std::fs::read(path).map_err(|error| error.to_string());
+        let read = |path: &str| files::read(Path::new(path)).map_err(|error| error.to_string());
         let material = properties.load(&read)?;
         Ok(Usable {
             server: TlsServer::new(&properties, &material)?,

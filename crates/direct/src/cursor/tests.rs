@@ -133,7 +133,7 @@ impl Script {
 }
 
 fn lenses(cache: &LensCache, own: &[proto::Filter], kept: Option<&proto::Filter>, from: i64) -> Lenses {
-    let now = cache.lens(own.iter().chain(kept)).unwrap();
+    let now = cache.lens(own, kept, None).unwrap();
     Lenses { earlier: Vec::new(), now, from, version: 0 }
 }
 

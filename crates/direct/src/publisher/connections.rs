@@ -25,6 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Sleep;
 
 use super::link::Link;
+use crate::peer_lines::PeerLines;
 use crate::tls::ServerTls;
 
 /// So many connections there may be. One costs 15 KiB before its first request, and a file.
@@ -44,6 +45,7 @@ pub(super) struct Connections {
     /// What sessions begin with; none for plain text.
     tls: Option<Arc<ServerTls>>,
     open: Mutex<Open>,
+    lines: Arc<PeerLines>,
 }
 
 #[derive(Debug, Default)]
@@ -117,8 +119,8 @@ impl Peer {
 }
 
 impl Connections {
-    pub(super) fn new(tls: Option<Arc<ServerTls>>) -> Arc<Connections> {
-        Arc::new(Connections { tls, open: Mutex::default() })
+    pub(super) fn new(tls: Option<Arc<ServerTls>>, lines: Arc<PeerLines>) -> Arc<Connections> {
+        Arc::new(Connections { tls, open: Mutex::default(), lines })
     }
 
     /// Those that come to a listener.
@@ -282,7 +284,9 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if let Some(why) = self.why_unserved() {
-            tracing::warn!("the connection of {} has ended without a request: {why}", self.peer.address);
+            let peer = self.peer.address;
+            let line = format_args!("the connection of {peer} has ended without a request: {why}");
+            self.connections.lines.warn(line);
         }
         let mut open = self.connections.open.lock();
         open.all.remove(&self.number);

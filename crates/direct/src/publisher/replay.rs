@@ -13,6 +13,7 @@ use tonic::Status;
 
 use crate::chunk::{Chunk, Lens, Share, first_batches};
 use crate::journal::{FRAME_BYTES_MAX, OlderReader};
+use crate::member::Granted;
 use crate::proto::{self, criterion::Matches};
 use crate::resume::{Epoch, JournalId, JournalView, RUNS_MAX, Received};
 use crate::slices::SliceRange;
@@ -46,7 +47,7 @@ impl Replaying {
     pub(super) fn open(
         stream: Arc<Stream>,
         request: &proto::ReplayRequest,
-        granted: Option<proto::Filter>,
+        granted: Granted,
         stops: watch::Receiver<bool>,
         place: OwnedSemaphorePermit,
     ) -> Result<Replaying, Status> {
@@ -56,13 +57,10 @@ impl Replaying {
             Status::not_found(format!("stream {} has no consumer {consumer:?}", stream.name()))
         })?;
         let kept = known.settings().borrow().filter.clone();
-        let filters: Vec<proto::Filter> = granted
-            .into_iter()
-            .chain(request.filter.clone())
-            .chain(kept)
-            .chain([of_keys(request)?])
-            .collect();
-        let lens = stream.lenses().lens(&filters).map_err(|error| error.to_status())?;
+        let filters: Vec<proto::Filter> =
+            granted.filter.into_iter().chain(request.filter.clone()).chain([of_keys(request)?]).collect();
+        let lens =
+            stream.lenses().lens(&filters, kept.as_ref(), granted.peer).map_err(|error| error.to_status())?;
         let view = stream.journal().view();
         check(&view, request)?;
         // Nothing before the start was there when the consumer came by it, or retention has taken it.

@@ -22,6 +22,26 @@ fn client<'a>(user: &'a str, client_id: &'a str) -> Client<'a> {
     Client { user, client_id }
 }
 
+/// In Kafka such an answer is never within a quota.
+#[test]
+fn an_answer_that_is_more_than_all_windows_hold_is_sent_when_nothing_was_of_late() {
+    let mut quota = RateQuota::new(WINDOWS);
+    quota.set_limits(limits(&[(entity(Some(Some("u")), None), 100.0)]));
+    let mut charge = |value, now_ms| {
+        let charged = quota.charge_answer(client("u", "c"), value, now_ms);
+        if let Charged::Instead(_) = charged {
+            quota.refund(client("u", "c"), value, now_ms);
+        }
+        charged
+    };
+    assert_eq!(charge(5_000.0, 0), Charged::After(50_000), "at 100 a second");
+    assert!(matches!(charge(5_000.0, 5_000), Charged::Instead(_)), "it has had some");
+    assert_eq!(charge(10.0, 20_000), Charged::Instead(30_000), "the windows have forgotten it");
+    assert_eq!(charge(5_000.0, 50_000), Charged::After(50_000));
+    assert_eq!(charge(1_000.0, 100_000), Charged::Within, "all that ten seconds hold");
+    assert!(matches!(charge(1_001.0, 100_000), Charged::Instead(_)));
+}
+
 /// Kafka 4.3.0's own `Rate`, `TokenBucket` and `QuotaUtils` computed the times of this file.
 #[test]
 fn times_to_wait_equal_kafkas() {

@@ -16,7 +16,26 @@ pub struct RateQuota {
     /// The longest time for which a client is held back at once.
     throttle_max_ms: u64,
     limits: ClientLimits,
-    clients: Entities<Rate>,
+    clients: Entities<Measured>,
+}
+
+/// The rate of a client, and its debt.
+#[derive(Debug, Default)]
+struct Measured {
+    rate: Rate,
+    /// It has had more than all windows hold, and gets nothing before this time.
+    until_ms: u64,
+}
+
+/// An answer to a client, and its quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Charged {
+    /// It is sent.
+    Within,
+    /// The client is held back for so many milliseconds, and asks again.
+    Instead(u64),
+    /// It is sent, and the client is held back for so many milliseconds after it.
+    After(u64),
 }
 
 /// How much a client with a limit has used of it.
@@ -60,20 +79,45 @@ impl RateQuota {
     /// A client did so much. Milliseconds for which it is to be held back.
     pub fn charge(&mut self, client: Client<'_>, value: f64, now_ms: u64) -> u64 {
         let Some((tags, limit)) = self.limits.find(client) else { return 0 };
-        let kept = self.clients.get(tags, now_ms, self.windows.span_ms(), Rate::default);
-        kept.meter.record(self.windows, value, now_ms);
-        let throttle_ms = kept.meter.throttle_ms(self.windows, limit, now_ms).min(self.throttle_max_ms);
+        let kept = self.clients.get(tags, now_ms, self.windows.span_ms(), Measured::default);
+        kept.meter.rate.record(self.windows, value, now_ms);
+        let throttle_ms = kept.meter.rate.throttle_ms(self.windows, limit, now_ms).min(self.throttle_max_ms);
         if throttle_ms > 0 {
             kept.throttled = Some((throttle_ms, now_ms));
         }
         throttle_ms
     }
 
+    /// A client is to be answered with so much.
+    ///
+    /// An answer that is more than all windows hold would never be within them: a batch that is larger than the quota's windows. Who has taken
+    /// nothing of late gets it, and nothing after it for as long as it takes at the rate of the quota, by whatever connection. In Kafka it is
+    /// never delivered.
+    pub fn charge_answer(&mut self, client: Client<'_>, value: f64, now_ms: u64) -> Charged {
+        let Some((tags, limit)) = self.limits.find(client) else { return Charged::Within };
+        let kept = self.clients.get(tags, now_ms, self.windows.span_ms(), Measured::default);
+        let owed_ms = kept.meter.until_ms.saturating_sub(now_ms);
+        let is_idle = owed_ms == 0 && kept.meter.rate.per_second(self.windows, now_ms) <= 0.0;
+        let is_beyond = value > limit * self.windows.span_ms() as f64 / 1000.0;
+        if is_idle && is_beyond {
+            kept.meter.rate.record(self.windows, value, now_ms);
+            // A float becomes an integer by saturation.
+            let throttle_ms = (value / limit * 1000.0) as u64;
+            kept.meter.until_ms = now_ms.saturating_add(throttle_ms);
+            kept.throttled = Some((throttle_ms, now_ms));
+            return Charged::After(throttle_ms);
+        }
+        match self.charge(client, value, now_ms).max(owed_ms) {
+            0 => Charged::Within,
+            throttle_ms => Charged::Instead(throttle_ms),
+        }
+    }
+
     /// Takes back what a client was charged: its answer was left empty instead.
     pub fn refund(&mut self, client: Client<'_>, value: f64, now_ms: u64) {
         if let Some((tags, _)) = self.limits.find(client) {
-            let kept = self.clients.get(tags, now_ms, self.windows.span_ms(), Rate::default);
-            kept.meter.record(self.windows, -value, now_ms);
+            let kept = self.clients.get(tags, now_ms, self.windows.span_ms(), Measured::default);
+            kept.meter.rate.record(self.windows, -value, now_ms);
         }
     }
 
@@ -98,7 +142,7 @@ impl RateQuota {
         self.clients.iter_mut().map(move |(user, client_id, kept)| Usage {
             user: user.to_owned(),
             client_id: client_id.to_owned(),
-            value: kept.meter.per_second(windows, now_ms),
+            value: kept.meter.rate.per_second(windows, now_ms),
             throttle_ms: told(kept.throttled, now_ms),
         })
     }

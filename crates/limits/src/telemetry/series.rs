@@ -10,8 +10,14 @@ pub const POINTS_PER_CLIENT_MAX: usize = 1_000;
 /// Values that are kept of all clients.
 pub const SERIES_MAX: usize = 50_000;
 
-/// Bytes of names and labels that are kept of all clients.
+/// Bytes of all values as text: names, labels, and for each value the ids of its client.
 pub const SERIES_BYTES_MAX: usize = 16 << 20;
+
+/// One address may have this part of the values and bytes: a quarter.
+const ADDRESS_SHARE: usize = 4;
+
+/// Bytes of a value as text beside names, labels and the client's id: the instance's id, quotation marks and the number.
+const VALUE_BYTES: usize = 128;
 
 /// What a number of a metric means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +44,10 @@ pub struct Point {
 }
 
 impl Point {
-    fn bytes(&self) -> usize {
-        self.name.len() + self.labels.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
+    /// Its bytes as text of a client.
+    fn bytes(&self, client_id: &str) -> usize {
+        let labels = self.labels.iter().map(|(name, value)| name.len() + value.len() + 4);
+        VALUE_BYTES + client_id.len() + self.name.len() + labels.sum::<usize>()
     }
 }
 
@@ -47,17 +55,55 @@ impl Point {
 #[derive(Debug, Default)]
 pub struct ClientSeries {
     clients: HashMap<Uuid, Client>,
-    count: usize,
-    bytes: usize,
+    held: Held,
+    /// Of addresses with values.
+    by_address: HashMap<String, Held>,
     refused: u64,
+}
+
+/// Values, and their bytes as text.
+#[derive(Debug, Clone, Copy, Default)]
+struct Held {
+    values: usize,
+    bytes: usize,
+}
+
+impl Held {
+    /// Returns true if one more value finds room in one of so many shares of all room.
+    fn has_room(self, bytes: usize, shares: usize) -> bool {
+        self.values < SERIES_MAX / shares && self.bytes + bytes <= SERIES_BYTES_MAX / shares
+    }
+
+    fn add(&mut self, bytes: usize) {
+        self.values += 1;
+        self.bytes += bytes;
+    }
+
+    fn remove(&mut self, other: Held) {
+        self.values -= other.values;
+        self.bytes -= other.bytes;
+    }
+}
+
+/// A client that pushes.
+#[derive(Debug, Clone, Copy)]
+pub struct Pusher<'a> {
+    /// The client instance.
+    pub id: Uuid,
+    /// Its client id.
+    pub client_id: &'a str,
+    /// The address that it came from.
+    pub address: &'a str,
 }
 
 #[derive(Debug)]
 struct Client {
     client_id: String,
+    /// The address that it came from first.
+    address: String,
     until_ms: u64,
     values: BTreeMap<(String, Vec<(String, String)>), Value>,
-    bytes: usize,
+    held: Held,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -82,21 +128,20 @@ pub struct Sample<'a> {
 }
 
 impl ClientSeries {
-    /// Takes over what a client pushed, to be kept until a time. What there is no room for is dropped and counted.
-    pub fn push(&mut self, id: Uuid, client_id: &str, until_ms: u64, points: Vec<Point>) {
-        let new = || Client {
-            client_id: client_id.to_owned(),
+    /// Takes over what a client pushed, to be kept until a time. Values without room are dropped and counted. The clients of one address
+    /// have a quarter of all room, so that they keep no other one out.
+    pub fn push(&mut self, from: Pusher<'_>, until_ms: u64, points: Vec<Point>) {
+        let client = self.clients.entry(from.id).or_insert_with(|| Client {
+            client_id: from.client_id.to_owned(),
+            address: from.address.to_owned(),
             until_ms,
             values: BTreeMap::new(),
-            bytes: client_id.len(),
-        };
-        let client = self.clients.entry(id).or_insert_with(|| {
-            self.bytes += client_id.len();
-            new()
+            held: Held::default(),
         });
         client.until_ms = until_ms;
+        let of_address = self.by_address.entry(client.address.clone()).or_default();
         for point in points {
-            let bytes = point.bytes();
+            let bytes = point.bytes(&client.client_id);
             let (value, is_gauge) = (point.value, point.temporality == Temporality::Gauge);
             let is_delta = point.temporality == Temporality::Delta;
             let key = (point.name, point.labels);
@@ -105,31 +150,32 @@ impl ClientSeries {
                 *known = Value { value: before + value, is_gauge };
                 continue;
             }
-            let is_full = self.count >= SERIES_MAX
-                || self.bytes + bytes > SERIES_BYTES_MAX
-                || client.values.len() >= POINTS_PER_CLIENT_MAX;
-            if is_full {
+            let has_room = self.held.has_room(bytes, 1)
+                && of_address.has_room(bytes, ADDRESS_SHARE)
+                && client.values.len() < POINTS_PER_CLIENT_MAX;
+            if !has_room {
                 self.refused += 1;
                 continue;
             }
-            self.count += 1;
-            self.bytes += bytes;
-            client.bytes += bytes;
+            [&mut self.held, of_address, &mut client.held].into_iter().for_each(|held| held.add(bytes));
             client.values.insert(key, Value { value, is_gauge });
         }
     }
 
     /// Forgets what clients pushed that have not pushed again in time.
     pub fn expire(&mut self, now_ms: u64) {
-        let (count, bytes) = (&mut self.count, &mut self.bytes);
+        let (all, by_address) = (&mut self.held, &mut self.by_address);
         self.clients.retain(|_, client| {
             let stays = client.until_ms > now_ms;
             if !stays {
-                *count -= client.values.len();
-                *bytes -= client.bytes;
+                all.remove(client.held);
+                if let Some(of_address) = by_address.get_mut(&client.address) {
+                    of_address.remove(client.held);
+                }
             }
             stays
         });
+        self.by_address.retain(|_, held| held.values > 0);
     }
 
     /// All values by metric.
@@ -151,17 +197,17 @@ impl ClientSeries {
 
     /// Values that are kept.
     pub fn len(&self) -> usize {
-        self.count
+        self.held.values
     }
 
     /// Whether nothing is kept.
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.held.values == 0
     }
 
-    /// Bytes of their names and labels.
+    /// Their bytes as text, about.
     pub fn bytes_held(&self) -> usize {
-        self.bytes
+        self.held.bytes
     }
 
     /// Values that were dropped for want of room.

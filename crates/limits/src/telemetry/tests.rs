@@ -114,7 +114,7 @@ fn sums_add_up_and_gauges_replace() {
             point("cumulative", value, Temporality::Cumulative),
             point("gauge", value, Temporality::Gauge),
         ];
-        series.push(ID, "c", 100, points.to_vec());
+        series.push(pusher(ID, "c", "10.0.0.1"), 100, points.to_vec());
     }
     let shown: Vec<_> = series
         .by_metric()
@@ -135,15 +135,43 @@ fn values_are_bounded() {
         let names = from..from + POINTS_PER_CLIENT_MAX + 10;
         names.map(|number| point(&number.to_string(), 1.0, Temporality::Gauge)).collect::<Vec<_>>()
     };
+    let of_address = |client: u128| format!("10.0.0.{}", client % 4);
     for client in 0..60u128 {
-        series.push(Uuid::from_u128(client), "c", 100, many(0));
+        series.push(pusher(Uuid::from_u128(client), "c", &of_address(client)), 100, many(0));
     }
     assert_eq!(series.len(), SERIES_MAX);
     assert_eq!(series.refused(), 60 * (POINTS_PER_CLIENT_MAX as u64 + 10) - SERIES_MAX as u64);
     series.expire(100);
     let long = Point { name: "n".repeat(1 << 20), ..point("", 1.0, Temporality::Gauge) };
     for client in 0..40u128 {
-        series.push(Uuid::from_u128(client), "", 100, vec![long.clone()]);
+        let address = format!("10.0.0.{client}");
+        series.push(pusher(Uuid::from_u128(client), "", &address), 100, vec![long.clone()]);
     }
     assert_eq!(series.len(), 15, "16 MiB hold fifteen of a MiB and a little");
+}
+
+#[test]
+fn clients_of_one_address_keep_no_other_out() {
+    let mut series = ClientSeries::default();
+    let values = |count: usize| (0..count).map(|n| point(&n.to_string(), 1.0, Temporality::Gauge)).collect();
+    for client in 0..20u128 {
+        series.push(pusher(Uuid::from_u128(client), "c", "10.0.0.1"), 100, values(POINTS_PER_CLIENT_MAX));
+    }
+    assert_eq!(series.len(), SERIES_MAX / 4);
+    series.push(pusher(Uuid::from_u128(99), "c", "10.0.0.2"), 200, values(10));
+    assert_eq!(series.len(), SERIES_MAX / 4 + 10);
+    series.expire(100);
+    assert_eq!(series.len(), 10);
+    // The id of a client is shown with each of its values.
+    let long = "i".repeat(32 << 10);
+    series.push(pusher(ID, &long, "10.0.0.3"), 200, values(POINTS_PER_CLIENT_MAX));
+    assert!(
+        series.bytes_held() < SERIES_BYTES_MAX / 4 + 10_000 && series.len() < 10 + 128,
+        "{}",
+        series.len()
+    );
+}
+
+fn pusher<'a>(id: Uuid, client_id: &'a str, address: &'a str) -> Pusher<'a> {
+    Pusher { id, client_id, address }
 }

@@ -146,6 +146,18 @@ fn a_consumer_over_its_quota_gets_nothing_until_it_may_and_then_all() {
     assert!(took + ROUNDING >= held, "{took:?} of {held:?}");
 }
 
+/// Kafka never delivers it, and says nothing.
+#[test]
+fn a_batch_that_is_larger_than_the_windows_of_a_quota_is_delivered() {
+    let (broker, mut client) = broker_with_topic("quota-large-batch");
+    client.produce(TOPIC, 0, 1, &batch(&[&vec![b'x'; 9_000]])).unwrap();
+    set_quota(&mut client, "client-id", None, "consumer_byte_rate", 100.0);
+    let mut slow = broker.connect().named(SLOW);
+    let response = slow.call(&fetch_request(vec![fetch_topic(TOPIC, 0, 0)]), BY_NAME);
+    assert_eq!(records_in(bytes_of(&response.responses[0].partitions[0].records)).len(), 1);
+    assert!((90_000..100_000).contains(&response.throttle_time_ms), "{} ms", response.throttle_time_ms);
+}
+
 #[test]
 fn a_client_that_takes_too_much_time_is_held_back_for_a_window_at_most() {
     let clock = ManualClock::new();

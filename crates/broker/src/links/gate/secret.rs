@@ -3,12 +3,10 @@
 //! The user of an exchange says which node dials and which it wants to reach (`node:1>3`), and is a part of what the proof is made of: a
 //! proof that was meant for one node is none to another, so that nobody passes for a node by handing on what one says.
 
-use std::fs::File;
-use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use mainstem_config::{SaslListener, SaslMechanism};
+use mainstem_config::{SaslListener, SaslMechanism, files};
 use mainstem_security::Secret;
 use mainstem_security::scram::{ScramCredential, ScramMechanism};
 
@@ -49,16 +47,12 @@ impl NodeSecret {
         let shown = path.display();
         let advice = "`mainstem security node-secret FILE` makes one, which goes to every node";
         let failed = |error| format!("cannot read mainstem.node.secret.location={shown}: {error}; {advice}");
-        let file = File::open(path).map_err(failed)?;
-        let metadata = file.metadata().map_err(failed)?;
-        if !metadata.is_file() {
-            return Err(format!("mainstem.node.secret.location={shown} is no file; {advice}"));
-        }
-        let mut text = String::new();
-        file.take(BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
+        let bytes = files::read(path).map_err(failed)?;
+        let metadata = path.metadata().map_err(failed)?;
+        let text = String::from_utf8_lossy(&bytes);
         let secret = text.trim();
         let is_printable = secret.bytes().all(|byte| byte.is_ascii_graphic());
-        if secret.len() < CHARACTERS_MIN || text.len() as u64 > BYTES_MAX || !is_printable {
+        if secret.len() < CHARACTERS_MIN || bytes.len() as u64 > BYTES_MAX || !is_printable {
             return Err(format!(
                 "mainstem.node.secret.location={shown} has no secret of {CHARACTERS_MIN} to {BYTES_MAX} printable ASCII \
                  characters without spaces; {advice}"
@@ -144,7 +138,7 @@ mod tests {
         }
         let folder = tempfile::tempdir().expect("a folder");
         let why = NodeSecret::read(folder.path(), 3).err().expect("a folder is no file");
-        assert!(why.contains("is no file"), "{why}");
+        assert!(why.contains("no regular file"), "{why}");
         let why = NodeSecret::read(&folder.path().join("x"), 3).err().expect("it is missing");
         assert!(why.contains("cannot read"), "{why}");
     }

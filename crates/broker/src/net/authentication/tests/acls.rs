@@ -1,6 +1,8 @@
 //! What users may do by the rules of the metadata, over connections of their own.
 
+use mainstem_records::{BatchBuilder, BatchOptions};
 use mainstem_security::acl::{AclOperation, AclPermissionType, PatternType, ResourceType};
+use mainstem_wire::Records;
 use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
 use mainstem_wire::messages::create_acls_request::{AclCreation, CreateAclsRequest};
 use mainstem_wire::messages::create_topics_request::{CreatableTopic, CreateTopicsRequest};
@@ -452,4 +454,42 @@ fn a_pattern_of_topics_matches_what_the_member_may_describe() {
         }
     };
     assert_eq!(assigned(&mut alice, "a-member"), [2], "the partitions of one topic");
+}
+
+/// A fetch may wait for long.
+#[test]
+fn a_fetch_that_waits_gets_nothing_that_is_denied_meanwhile() {
+    let broker = guarded(&[]);
+    let (mut admin, mut alice) = (user(&broker, "admin"), user(&broker, "alice"));
+    create_topic(&mut admin, "quiet");
+    let read = |permission| rule("alice", permission, AclOperation::Read, topic("quiet"));
+    assert_eq!(create(&mut admin, vec![read(ALLOW)]), [0]);
+    let partition = FetchPartition { partition: 0, partition_max_bytes: 1000, ..Default::default() };
+    let topic = FetchTopic { topic: "quiet".into(), partitions: vec![partition], ..Default::default() };
+    let request = FetchRequest {
+        max_wait_ms: i32::MAX,
+        min_bytes: 1,
+        max_bytes: 1000,
+        session_epoch: -1,
+        topics: vec![topic],
+        ..Default::default()
+    };
+    alice.send(&request, 11).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while broker.broker().metrics.latencies.received_of(ApiKey::Fetch) == 0 {
+        assert!(Instant::now() < deadline, "the fetch was not taken up");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(create(&mut admin, vec![read(DENY)]), [0]);
+    let mut secret = BatchBuilder::new(BatchOptions::default());
+    secret.append(0, None, Some(b"a secret"), &[]).unwrap();
+    let records = Some(Records::Bytes(secret.build().unwrap().into()));
+    let data = PartitionProduceData { index: 0, records, ..Default::default() };
+    let topic = TopicProduceData { name: "quiet".into(), partition_data: vec![data], ..Default::default() };
+    let produce = ProduceRequest { acks: 1, timeout_ms: 1000, topic_data: vec![topic], ..Default::default() };
+    assert_eq!(admin.call(&produce, 9).unwrap().responses[0].partition_responses[0].error_code, 0);
+    let response = alice.answer::<FetchRequest<'_>>(11).unwrap();
+    let answer = &response.responses[0].partitions[0];
+    assert_eq!(answer.error_code, code(TOPIC_DENIED));
+    assert_eq!(answer.records.as_ref().map_or(0, Records::len), 0);
 }

@@ -1,17 +1,20 @@
-//! A bound on lines of the log that strangers cause: so many a second are written, of the others there is a number.
+//! Lines of the log that peers cause, who do so as often as they like: so many a second are written, of the others there is a number.
+//!
+//! Architecture invariant: no I/O, no clock.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 /// Lines of one kind.
-pub(crate) struct LineBudget {
+#[derive(Debug)]
+pub struct LineBudget {
     per_second: u32,
     second: Mutex<Second>,
 }
 
 /// The second that began then; none before the first line.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Second {
     since: Option<Instant>,
     written: u32,
@@ -20,7 +23,7 @@ struct Second {
 
 /// What to do with a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Line {
+pub enum Line {
     /// Write it, after saying how many were left out before, if any.
     Write {
         /// Lines that were left out in the seconds before.
@@ -31,12 +34,13 @@ pub(crate) enum Line {
 }
 
 impl LineBudget {
-    pub(crate) fn new(per_second: u32) -> LineBudget {
+    /// A budget of so many lines in each second.
+    pub fn new(per_second: u32) -> LineBudget {
         LineBudget { per_second, second: Mutex::default() }
     }
 
-    /// There is something to be said.
-    pub(crate) fn next(&self, now: Instant) -> Line {
+    /// There is something to be said at a time.
+    pub fn next(&self, now: Instant) -> Line {
         let mut second = self.second.lock();
         let is_over = |since: Instant| now.saturating_duration_since(since) >= Duration::from_secs(1);
         if second.since.is_none_or(is_over) {
