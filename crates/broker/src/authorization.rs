@@ -25,7 +25,7 @@ pub(crate) struct Authorization {
     rules: AuthorizerRules,
     index: Mutex<AclIndex>,
     current: RwLock<Arc<Authorizer>>,
-    /// How often rules have come or gone.
+    /// The number of times that rules have come or gone.
     version: AtomicU64,
     allowed: AtomicU64,
     denied: AtomicU64,

@@ -246,7 +246,7 @@ impl Quotas {
     }
 }
 
-/// What becomes of an answer with records.
+/// An answer with records, as its client's quotas have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fetched {
     /// It is sent, and its client is held back for so long after it.

@@ -79,7 +79,7 @@ const DOOR_BYTES_MAX: u64 = 16 << 20;
 /// How often a stop looks whether it is to hurry.
 const HURRY_CHECK: Duration = Duration::from_millis(50);
 
-/// What to do where an address cannot be listened on.
+/// Advice for an address that cannot be listened on.
 fn listen_advice(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::AddrInUse => "stop what uses it, or choose another address",
@@ -573,7 +573,7 @@ fn warn_of_reach(endpoint: &Endpoint) {
     }
 }
 
-/// What to say where every client has to log in by a password of the metadata, and these have none. In a cluster they may have some that
+/// The warning where every client has to log in by a password of the metadata, and these have none. In a cluster they may have some that
 /// this node has not heard of.
 fn nobody(config: &BrokerConfig, has_users: bool) -> Option<&'static str> {
     let is_scram_alone = |sasl: &Option<SaslListener>| {

@@ -42,7 +42,7 @@ fn pages() -> Vec<PathBuf> {
     found
 }
 
-/// What stands in blocks of shell, a command of several lines as one, and what stands in the text between backticks.
+/// The text of blocks of shell, a command of several lines as one, and the text between backticks.
 fn commands(page: &Path) -> (Vec<Named>, Vec<Named>) {
     let text = fs::read_to_string(page).expect("a page");
     let name = page.strip_prefix(root()).expect("it is in the project").display().to_string();
@@ -98,7 +98,7 @@ fn runs(line: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// What is wrong with a command of which only its name, and perhaps options, is said: `...` and words in capitals stand for others, and
+/// The fault of a command of which only its name, and perhaps options, is said: `...` and words in capitals stand for others, and
 /// `list|show` for each of the two.
 fn fault_of_mention(text: &str) -> Option<String> {
     let mut at = vec![Arguments::command()];

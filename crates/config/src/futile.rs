@@ -9,7 +9,7 @@ use super::sources::ConfigWarning;
 use super::table;
 use super::value::ConfigValue;
 
-/// How a listener's clients are protected.
+/// The protection of a listener's clients.
 #[derive(Debug, Clone, Copy)]
 enum Protection {
     Tls,

@@ -18,9 +18,9 @@ pub(super) struct Protection {
     pub(super) key: &'static str,
     /// What the key asks for: completes "KEY asks for ...".
     pub(super) asks_for: &'static str,
-    /// What would be so without it: completes "which this version does not have: ...".
+    /// The consequence of doing without it: completes "which this version does not have: ...".
     otherwise: &'static str,
-    /// What to do, as a sentence.
+    /// The advice, as a sentence.
     advice: &'static str,
 }
 

@@ -81,7 +81,7 @@ pub(super) fn is_jaas_of_mechanism(name: &str) -> bool {
     mechanism.is_some_and(|found| MECHANISMS.iter().any(|known| known.to_lowercase() == found))
 }
 
-/// What each open listener asks for, in their order; none without SASL. Else what is wrong, of all listeners.
+/// The demands of each open listener, in their order; none without SASL. Else the problems of all listeners.
 pub(super) fn listeners(
     values: &BrokerValues,
     open: &[Endpoint],

@@ -11,7 +11,7 @@ use crate::chunk::{Lens, Transform};
 use crate::filter::{Filter, FilterError, PATTERNS_IN_ALL_MAX};
 use crate::proto;
 
-/// How many patterns of filters there are, of all streams that share it, and of those how many each address has brought.
+/// The number of patterns of filters that are in use, of all streams that share it, and those that each address has brought.
 #[derive(Debug, Clone)]
 pub(crate) struct Patterns(Arc<Mutex<Counts>>);
 
@@ -19,7 +19,7 @@ pub(crate) struct Patterns(Arc<Mutex<Counts>>);
 struct Counts {
     max: usize,
     taken: usize,
-    /// Of addresses with some.
+    /// The number of each address with some.
     by_peer: HashMap<IpAddr, usize>,
 }
 
@@ -107,7 +107,7 @@ impl LensCache {
         let _ = self.patterns.set(patterns.clone());
     }
 
-    /// What events pass through before a consumer with these filters, and the one that is kept for its name, sees them. `peer` has brought the
+    /// The lens that events pass through before a consumer with these filters, and the one that is kept for its name, sees them. `peer` has brought the
     /// former, if it was not this process. Who asks for equal filters at one time waits for the one that
     /// compiles them; others do not.
     ///

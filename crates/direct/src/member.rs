@@ -20,7 +20,7 @@ use crate::slices::{Done, SliceRange};
 use crate::stream::check_name;
 use crate::subscription::{Control, Settings, Subscription};
 
-/// What an instance was granted, and where it is.
+/// The rights of an instance, and its address.
 #[derive(Default)]
 pub(crate) struct Granted {
     /// Its address; none in this process.

@@ -11,7 +11,7 @@ use std::path::Path;
 use crate::error::{QueueError, Result};
 
 const FILE: &str = "leader-epoch-checkpoint";
-/// What a power cut leaves whole or does not touch.
+/// Bytes that a power cut leaves whole or does not touch.
 const SECTOR_BYTES: usize = 512;
 
 /// Epochs with their first offsets, ascending; those that can be read.

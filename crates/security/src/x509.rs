@@ -32,7 +32,7 @@ pub struct CertificateInfo {
     pub not_after: i64,
     /// What its key may be used for, as object identifiers; none for anything.
     pub extended_key_usage: Option<Vec<String>>,
-    /// What its key may sign; none for anything.
+    /// The uses of its key; none for any.
     pub key_usage: Option<KeyUsage>,
     /// The version of X.509: 1, 2 or 3.
     pub version: u32,

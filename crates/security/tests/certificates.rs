@@ -24,7 +24,7 @@ use certificates::known::{Difference, Known};
 use expect_test::expect;
 use mainstem_testkit::java;
 
-/// Of a case, in the words of `cases.txt`.
+/// A case, in the words of `cases.txt`.
 type Verdicts = Vec<(String, String)>;
 
 const ACCEPTED: &str = "accepted";

@@ -179,7 +179,7 @@ fn what_could_not_be_logged_is_counted_for_a_reader_who_comes_late() {
     assert!(broker.wait().success());
 }
 
-/// Who sends bad requests as fast as he can does not fill the disk by the log.
+/// A client that sends bad requests as fast as it can does not fill the disk by the log.
 #[test]
 fn lines_that_peers_cause_are_few_and_the_others_are_counted() {
     let home = tempfile::tempdir().unwrap();

@@ -56,7 +56,7 @@ impl Point {
 pub struct ClientSeries {
     clients: HashMap<Uuid, Client>,
     held: Held,
-    /// Of addresses with values.
+    /// The same of each address with values.
     by_address: HashMap<String, Held>,
     refused: u64,
 }

@@ -1,4 +1,4 @@
-//! What is wrong with certificates, in words, each with what to do about it.
+//! Faults of certificates in words, each with what to do about it.
 
 use webpki::Error;
 
@@ -10,9 +10,9 @@ use crate::x509::{CertificateInfo, PublicKey, day};
 /// A fault of a certificate, or of the chain above it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fault {
-    /// What an alert can say of it.
+    /// The kind that an alert can name.
     pub(super) kind: Kind,
-    /// What is wrong and, behind a colon, what to do about it. Begins with "it" or "its" where it is about one certificate.
+    /// The fault and, behind a colon, what to do about it. Begins with "it" or "its" where it is about one certificate.
     pub(super) what: String,
 }
 

@@ -18,7 +18,7 @@ pub struct Refusal {
     kind: Kind,
 }
 
-/// What an alert can tell the peer of it.
+/// A kind of refusal that an alert can tell the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Malformed,

@@ -1,4 +1,4 @@
-//! Whom to believe: who trusted authorities issued, and as in Java certificates that are themselves trusted.
+//! Trust: certificates that trusted authorities issued, and as in Java certificates that are themselves trusted.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -18,7 +18,7 @@ pub(super) struct Trust {
     /// Those that may issue others.
     anchors: Vec<TrustAnchor<'static>>,
     own: HashSet<Vec<u8>>,
-    /// What is known of all of them.
+    /// The facts of all of them.
     infos: Vec<CertificateInfo>,
 }
 
@@ -30,7 +30,7 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// What an extended key usage has to allow.
+    /// The purpose that an extended key usage has to allow.
     pub(super) fn purpose(self) -> &'static str {
         match self {
             Role::Client => CLIENT_AUTH,
@@ -47,7 +47,7 @@ impl Role {
     }
 }
 
-/// What a peer shows, and when.
+/// Certificates that a peer shows, and the time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shown<'a> {
     pub(super) end_entity: &'a CertificateDer<'a>,
@@ -158,7 +158,7 @@ impl Trust {
     }
 }
 
-/// What is known of a peer's certificate.
+/// The facts of a peer's certificate.
 pub(super) fn parsed(certificate: &CertificateDer<'_>) -> Result<CertificateInfo, Refusal> {
     CertificateInfo::parse(certificate).map_err(|error| match error {
         SecurityError::Certificate(what) => Refusal::unreadable(what),
@@ -166,7 +166,7 @@ pub(super) fn parsed(certificate: &CertificateDer<'_>) -> Result<CertificateInfo
     })
 }
 
-/// What an extended key usage has to allow, if there is one: this, or anything.
+/// The purpose that an extended key usage, if there is one, has to allow: this, or anything.
 #[derive(Debug)]
 struct Purpose {
     role: Role,

@@ -1,4 +1,4 @@
-//! What rustls asks about a peer's certificate, and how it is answered.
+//! Questions of rustls about a peer's certificate, and their answers.
 
 use std::sync::Arc;
 

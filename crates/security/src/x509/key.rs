@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::der::{self, Reader, SEQUENCE};
 
-/// What is known of a certificate's public key.
+/// The facts of a certificate's public key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PublicKey {
     /// An RSA key, and how many bits its modulus has.

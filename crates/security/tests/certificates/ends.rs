@@ -67,7 +67,7 @@ pub(crate) fn verdict_without_key(host: Option<&str>) -> String {
     }
 }
 
-/// What our own end says to its key store, if the store cannot be used.
+/// The refusal of its own key store by our end, if the store cannot be used.
 pub(crate) fn own_store(name: &str) -> String {
     let properties = properties(&[("ssl.keystore.location", name)]);
     properties.load(&store).map_or_else(|error| error.to_string(), |_| "accepted".to_owned())

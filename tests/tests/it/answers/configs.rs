@@ -1,4 +1,4 @@
-//! What DescribeConfigs says of every key: value, source, read-only, sensitive, type and synonyms, as Apache Kafka says it of a node with
+//! DescribeConfigs of every key: value, source, read-only, sensitive, type and synonyms, as Apache Kafka says it of a node with
 //! the same file of properties.
 //!
 //! Kafka's answers are in `answers/configs-kafka-4.3.0.txt`; what differs is a fault, or a section of `answers/configs-differences.txt`

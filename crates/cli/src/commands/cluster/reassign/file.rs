@@ -34,7 +34,7 @@ struct Line {
 /// Reads a file.
 ///
 /// # Errors
-/// Where the file is wrong.
+/// If the file is wrong, with the place.
 pub(super) fn read(path: &Path) -> Result<BTreeMap<TopicPartition, Vec<i32>>> {
     let named = || format!("--from-file {}", path.display());
     let bytes = files::read_given(path).with_context(named)?;
