@@ -1,8 +1,11 @@
 //! A broker process that is attacked, and what the system knows of it.
 
-use std::net::SocketAddr;
+use std::cell::Cell;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use super::client::PATIENCE;
 use super::wait_until;
@@ -17,6 +20,8 @@ pub struct Victim {
     broker: Broker,
     /// Where it listens.
     pub address: SocketAddr,
+    /// Connections that only had the log go on.
+    asked: Cell<isize>,
     _arena: MutexGuard<'static, ()>,
 }
 
@@ -36,7 +41,7 @@ impl Victim {
         let arena = ARENA.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let broker = setup.start();
         let address = broker.address().parse().expect("the ready line has the address");
-        Victim { broker, address, _arena: arena }
+        Victim { broker, address, asked: Cell::new(0), _arena: arena }
     }
 
     /// Where its data is.
@@ -89,6 +94,34 @@ impl Victim {
             self.logged(text).len() >= count
         });
         assert_eq!(self.logged(text).len(), count, "log lines with {text:?}: {:#?}", self.logged(text));
+    }
+
+    /// Connections that were refused or closed as the log has them: a line for each of the first of a second, and a number for the others, which
+    /// comes with the next line. This causes one.
+    pub fn ended(&self) -> isize {
+        self.asked.set(self.asked.get() + 1);
+        let mut asking = TcpStream::connect(self.address).expect("the broker lives");
+        asking.set_read_timeout(Some(PATIENCE)).expect("a time of its own");
+        // A length that is none; it may be refused before it has sent it.
+        let _ = asking.write_all(&[0xff; 4]);
+        let _ = asking.read(&mut [0]);
+        // The log is written by another thread. Who is too early asks once more.
+        std::thread::sleep(Duration::from_millis(20));
+        let shown = self.logged("connection closed").len() + self.logged("connection refused").len();
+        let counted = self.logged("further connections were refused or closed");
+        let left_out = counted.iter().filter_map(|line| line.split_once("left_out")).map(|(_, rest)| {
+            let rest = rest.trim_start_matches(|letter: char| !letter.is_ascii_digit());
+            rest.split(|letter: char| !letter.is_ascii_digit()).next().and_then(|digits| digits.parse().ok())
+        });
+        let left_out: isize = left_out.map(|number| number.unwrap_or(0)).sum();
+        isize::try_from(shown).expect("a file has no more lines") + left_out - self.asked.get()
+    }
+
+    /// Waits until the log says that so many connections have ended, and no more.
+    pub fn expect_ended(&self, count: usize) {
+        wait_until(&format!("{count} connections that ended"), PATIENCE, || {
+            usize::try_from(self.ended()) == Ok(count)
+        });
     }
 
     /// The broker lives, answers, and nothing in it has panicked.
