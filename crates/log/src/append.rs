@@ -12,7 +12,7 @@ use crate::offset_index::OffsetEntry;
 use crate::producer_state::{OPEN_TRANSACTIONS_MAX, ProducerBatch, ProducerFault, Terms, Verdict};
 use crate::recent::RecentBatch;
 use crate::segment::Segment;
-use crate::storage::{StorageFile, is_out_of_space, is_short_of_handles};
+use crate::storage::{StorageFault, StorageFile};
 use crate::time_index::{TimeEntry, TimestampOffset};
 use crate::verification::VerificationGuard;
 use mainstem_records::{
@@ -429,7 +429,7 @@ impl Log {
 
     /// The batch is written, its entry in the transaction index is not.
     fn undo_indexed(&mut self, error: io::Error) -> AppendError {
-        if is_short_of_handles(&error) {
+        if StorageFault::of(&error) == StorageFault::NoHandles {
             // The next append cuts the batch off; nothing is wrong with the disk.
             self.active.needs_cut = true;
             return AppendError::Storage(error);
@@ -440,7 +440,7 @@ impl Log {
     /// Cuts what a failed write left behind. A full disk is the user's to repair; any other failure stops the partition.
     fn undo_write(&mut self, error: io::Error) -> AppendError {
         self.active.needs_cut = true;
-        if !is_out_of_space(&error) {
+        if StorageFault::of(&error) != StorageFault::NoSpace {
             self.fail_medium(&error);
             return AppendError::Storage(error);
         }
@@ -462,19 +462,19 @@ impl Log {
 
     /// What a failure to roll means for the append.
     fn refuse(&mut self, error: LogError) -> AppendError {
-        match error {
-            LogError::Io { source, .. } if is_out_of_space(&source) => {
+        let LogError::Io { source, .. } = error else { return AppendError::Stopped(error.to_string()) };
+        match StorageFault::of(&source) {
+            StorageFault::NoSpace => {
                 self.dir.note_full();
                 AppendError::OutOfSpace(source)
             }
             // The segment that is active stays so; the next append tries again.
-            LogError::Io { source, .. } if is_short_of_handles(&source) => AppendError::Storage(source),
-            LogError::Io { source, .. } => {
+            StorageFault::NoHandles => AppendError::Storage(source),
+            StorageFault::Medium | StorageFault::File => {
                 self.stop(&source);
                 self.dir.note_error(&source);
                 AppendError::Storage(source)
             }
-            error => AppendError::Stopped(error.to_string()),
         }
     }
 

@@ -26,9 +26,7 @@ use crate::partition_dir::{DirName, SetAside, TopicPartition, set_aside_name};
 use crate::partition_metadata::write_topic_id;
 use crate::producer_budget::ProducerBudget;
 use crate::recovery_watch::RecoveryWatch;
-use crate::storage::{
-    OpenMode, Storage, StorageLock, is_medium_failure, is_out_of_space, is_short_of_handles, write_all_at,
-};
+use crate::storage::{OpenMode, Storage, StorageFault, StorageLock, write_all_at};
 use crate::uuid;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -422,11 +420,10 @@ impl LogDir {
 
     /// Takes the directory offline if an error is the medium's, and not that of one file; notes a full disk.
     pub fn note_error(&self, error: &io::Error) {
-        if is_out_of_space(error) {
-            self.note_full();
-        }
-        if is_medium_failure(error) {
-            self.fail(error);
+        match StorageFault::of(error) {
+            StorageFault::NoSpace => self.note_full(),
+            StorageFault::Medium => self.fail(error),
+            StorageFault::NoHandles | StorageFault::File => {}
         }
     }
 
@@ -522,7 +519,7 @@ fn on_failure(storage: &Arc<dyn Storage>, health: &Arc<Health>) -> OnFailure {
             return;
         }
         health.note_failed_sync(error);
-        if !is_out_of_space(error) && !is_short_of_handles(error) {
+        if !StorageFault::of(error).is_temporary() {
             health.fail(error);
         }
     })

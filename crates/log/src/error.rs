@@ -1,6 +1,6 @@
 //! What can go wrong with a log, one enum per operation. The broker maps each variant to Kafka's error code.
 
-use crate::storage::is_out_of_space;
+use crate::storage::StorageFault;
 use mainstem_records::{CoordinatorEpoch, InvalidBatch, ProducerEpoch, ProducerId};
 use std::io;
 use std::path::PathBuf;
@@ -52,9 +52,12 @@ pub enum LogError {
 }
 
 impl LogError {
-    /// Whether the disk had no room for it.
-    pub fn is_out_of_space(&self) -> bool {
-        matches!(self, LogError::Io { source, .. } if is_out_of_space(source))
+    /// The meaning of what the file system has said; `None`: it was not asked.
+    pub fn fault(&self) -> Option<StorageFault> {
+        match self {
+            LogError::Io { source, .. } => Some(StorageFault::of(source)),
+            _ => None,
+        }
     }
 
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> LogError {

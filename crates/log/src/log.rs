@@ -21,7 +21,7 @@ use crate::producer_snapshot;
 use crate::producer_state::ProducerState;
 use crate::recent::RecentBatches;
 use crate::segment::Segment;
-use crate::storage::{StorageFile, is_out_of_space, is_short_of_handles, write_all_at};
+use crate::storage::{StorageFault, StorageFile, write_all_at};
 use crate::verification::Verifications;
 use mainstem_records::LeaderEpoch;
 use std::fmt;
@@ -274,7 +274,7 @@ impl Log {
     /// directory is not to be trusted.
     pub(crate) fn fail_medium(&mut self, error: &io::Error) {
         self.stop(error);
-        if !is_out_of_space(error) && !is_short_of_handles(error) {
+        if !StorageFault::of(error).is_temporary() {
             self.dir.fail(error);
         }
     }

@@ -18,7 +18,7 @@ use crate::epoch_checkpoint::EpochsToWrite;
 use crate::error::LogError;
 use crate::files::{FileKind, PartitionFiles};
 use crate::log::Log;
-use crate::storage::{is_out_of_space, is_short_of_handles};
+use crate::storage::StorageFault;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -143,8 +143,7 @@ impl Log {
         self.deletions.waiting.extend(work.due);
         if let Some(error) = work.error {
             if let LogError::Io { action: "sync" | "replace", source, .. } = &error
-                && !is_short_of_handles(source)
-                && !is_out_of_space(source)
+                && !StorageFault::of(source).is_temporary()
             {
                 self.dir.note_failed_sync(source);
                 self.failed(source);

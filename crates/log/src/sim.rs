@@ -6,8 +6,10 @@
 //! a seed.
 
 mod disk;
+mod hooked;
 mod random;
 
+pub use hooked::{Call, Hooked};
 pub use random::Random;
 
 use crate::storage::{Advice, DirEntry, OpenMode, Storage, StorageFile, StorageLock};

@@ -11,6 +11,7 @@ mod cachestat;
 mod linux;
 mod real;
 
+pub use mainstem_faults::StorageFault;
 pub use real::RealStorage;
 
 use std::fmt;
@@ -85,8 +86,8 @@ pub trait Storage: Send + Sync + fmt::Debug + 'static {
     /// Removes a directory and all that is in it.
     fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes the names in a directory durable. An error of which [`is_short_of_handles`] is true comes from opening
-    /// the directory: nothing was synced and nothing is lost, and a later call may succeed.
+    /// Makes the names in a directory durable. An error that is [`StorageFault::NoHandles`] comes from
+    /// opening the directory: nothing was synced and nothing is lost, and a later call may succeed.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
     /// Takes an exclusive lock on a file, which is created when it does not exist. Never waits: a lock held by
@@ -213,44 +214,4 @@ pub fn replace_file_unsynced(storage: &dyn Storage, path: &Path, bytes: &[u8]) -
 
 fn parent_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// Whether an error says that the medium has no room: a full file system or a spent quota.
-pub fn is_out_of_space(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-}
-
-/// Whether an error is the medium's and not that of one file: of a device that fails or is gone, of a file system that
-/// is damaged or was made read-only.
-pub(crate) fn is_medium_failure(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    let known = [
-        Errno::IO,
-        Errno::ROFS,
-        Errno::NODEV,
-        Errno::NXIO,
-        Errno::STALE,
-        Errno::NOTCONN,
-        Errno::TIMEDOUT,
-        Errno::BADMSG,
-    ];
-    Errno::from_io_error(error).is_some_and(|errno| known.contains(&errno) || is_structure_damage(errno))
-}
-
-/// EUCLEAN, which only Linux has: the file system's own structures are damaged.
-#[cfg(target_os = "linux")]
-fn is_structure_damage(errno: rustix::io::Errno) -> bool {
-    errno == rustix::io::Errno::UCLEAN
-}
-
-#[cfg(not(target_os = "linux"))]
-fn is_structure_damage(_: rustix::io::Errno) -> bool {
-    false
-}
-
-/// Whether an error says that the process or the system has no descriptor or memory left to open a file with: nothing
-/// happened to any file, and the same call may succeed later.
-pub fn is_short_of_handles(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }

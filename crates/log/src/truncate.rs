@@ -11,7 +11,7 @@ use crate::log::{Active, Log};
 use crate::read_mode::ReadMode;
 use crate::scan::Scanned;
 use crate::segment::{Lookup, Segment, blocking};
-use crate::storage::StorageFile;
+use crate::storage::{StorageFault, StorageFile};
 use crate::time_index::TimestampOffset;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use std::sync::Arc;
 impl Log {
     /// Removes all records at or behind `to`, a batch that holds it included, and returns the log end then. Blocks
     /// on the disk. The recovery point in the directory's checkpoint is lowered durably first; where that finds no room
-    /// ([`LogError::is_out_of_space`]), the log goes on as it was. Any other failure stops it.
+    /// ([`StorageFault::NoSpace`]), the log goes on as it was. Any other failure stops it.
     pub fn truncate_suffix(&mut self, to: i64, mono_ms: u64) -> Result<i64, LogError> {
         self.check_running()?;
         if to >= self.log_end {
             return Ok(self.log_end);
         }
         if let Err(error) = self.lower_recovery_point(to.max(0)) {
-            match error.is_out_of_space() {
-                true => self.dir.note_full(),
-                false => self.stop(&error),
+            match error.fault() {
+                Some(StorageFault::NoSpace) => self.dir.note_full(),
+                _ => self.stop(&error),
             }
             return Err(error);
         }
@@ -171,7 +171,7 @@ impl Log {
         self.files.sync_dir()?;
         match self.write_epochs() {
             // What is on disk of them is beyond the log end, where a start ignores it; they are written again.
-            Err(error) if error.is_out_of_space() => {
+            Err(error) if error.fault() == Some(StorageFault::NoSpace) => {
                 self.dir.note_full();
                 Ok(())
             }

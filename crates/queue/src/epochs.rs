@@ -8,6 +8,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use mainstem_faults::StorageFault;
+
 use crate::error::{QueueError, Result};
 
 const FILE: &str = "leader-epoch-checkpoint";
@@ -49,7 +51,7 @@ pub(crate) fn write(directory: &Path, epochs: &[(i32, i64)]) -> Result<()> {
     let (path, new) = (directory.join(FILE), directory.join(format!("{FILE}.tmp")));
     let written = fs::write(&new, &text).and_then(|()| File::open(&new)?.sync_all());
     let written = written.and_then(|()| fs::rename(&new, &path)).or_else(|error| {
-        let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        let is_full = StorageFault::of(&error) == StorageFault::NoSpace;
         match is_full && text.len() <= SECTOR_BYTES && path.exists() {
             true => {
                 // It is empty, and takes a name at most.

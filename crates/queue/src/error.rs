@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use mainstem_faults::StorageFault;
 use thiserror::Error;
 
 /// An operation on a queue that failed. Nothing of it happened unless its variant says otherwise.
@@ -181,15 +182,14 @@ impl QueueError {
             QueueError::Io { source, .. } | QueueError::NoSharedMapping { source, .. } => source,
             _ => return false,
         };
-        let code = error.raw_os_error();
-        code.is_some_and(|code| [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN].contains(&code))
+        StorageFault::of(error) == StorageFault::NoHandles
     }
 
     /// Names the file and the call, and tells a full disk from other failures.
     pub(crate) fn io(what: &'static str, path: &std::path::Path, source: io::Error) -> QueueError {
         let path = path.to_owned();
-        match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => QueueError::DiskFull { path },
+        match StorageFault::of(&source) {
+            StorageFault::NoSpace => QueueError::DiskFull { path },
             _ => QueueError::Io { what, path, source },
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::group::ReplicaId;
 use crate::journal::JournalError;
-use mainstem_log::storage::is_out_of_space;
+use mainstem_log::storage::StorageFault;
 use mainstem_log::{AppendError, LogError, ReadError};
 use std::io;
 
@@ -39,9 +39,9 @@ pub enum ReplicaError {
 }
 
 impl ReplicaError {
-    /// Whether the disk had no room.
-    pub fn is_out_of_space(&self) -> bool {
-        self.medium().is_some_and(is_out_of_space)
+    /// The meaning of what the file system has said; `None`: it was not asked.
+    pub fn fault(&self) -> Option<StorageFault> {
+        self.medium().map(StorageFault::of)
     }
 
     /// What the disk has said, if it is that.

@@ -28,7 +28,7 @@ pub use state::GroupState;
 use crate::group::GroupId;
 use frame::ALIGNMENT;
 use mainstem_log::storage::{
-    Advice, OpenMode, Storage, StorageFile, is_out_of_space, read_exact_at, replace_file, write_all_at,
+    Advice, OpenMode, Storage, StorageFault, StorageFile, read_exact_at, replace_file, write_all_at,
 };
 use parking_lot::Mutex;
 use promises::Promises;
@@ -248,7 +248,7 @@ impl Journal {
         }
         if let Err(source) = written {
             // What is left of it would be taken for frames that others wrote.
-            self.failed = !is_out_of_space(&source) || self.take_back().is_err();
+            self.failed = StorageFault::of(&source) != StorageFault::NoSpace || self.take_back().is_err();
             return Err(JournalError::Io { action: "write", path: self.path.clone(), source });
         }
         for frame in frames {
@@ -463,5 +463,3 @@ pub(crate) fn replay_for_fuzz(bytes: &[u8]) -> Option<BTreeMap<GroupId, GroupSta
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod watched;

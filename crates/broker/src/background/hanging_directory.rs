@@ -1,16 +1,16 @@
 //! A node of two log directories, of which one hangs whenever something is read from it.
 
 use std::future::Future;
-use std::io::{self, IoSlice};
-use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use mainstem_log::storage::{Advice, DirEntry, OpenMode, RealStorage, Storage, StorageFile, StorageLock};
+use mainstem_log::sim::{Call, Hooked};
+use mainstem_log::storage::RealStorage;
 use mainstem_records::{BatchBuilder, BatchOptions};
 use mainstem_wire::messages::create_topics_request::{CreatableTopic, CreateTopicsRequest};
 use mainstem_wire::messages::list_offsets_request::{
@@ -80,91 +80,19 @@ impl Drop for Opened {
 }
 
 /// The real file system, whose reads from one directory pass a gate.
-#[derive(Debug)]
-struct Gated(Arc<Gate>);
-
-impl Storage for Gated {
-    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StorageFile>> {
-        let file = RealStorage.open(path, mode)?;
-        let hangs = path.components().any(|part| part.as_os_str() == HANGING);
-        Ok(if hangs { Arc::new(GatedFile { file, gate: self.0.clone() }) } else { file })
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        RealStorage.list(dir)
-    }
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        RealStorage.exists(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealStorage.rename(from, to)
-    }
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        RealStorage.remove_file(path)
-    }
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        RealStorage.create_dir(path)
-    }
-    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-        RealStorage.remove_dir_all(path)
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        RealStorage.sync_dir(dir)
-    }
-    fn lock_exclusive(&self, path: &Path) -> io::Result<Box<dyn StorageLock>> {
-        RealStorage.lock_exclusive(path)
-    }
-    fn free_space(&self, path: &Path) -> io::Result<u64> {
-        RealStorage.free_space(path)
-    }
-    fn total_space(&self, path: &Path) -> io::Result<u64> {
-        RealStorage.total_space(path)
-    }
-    fn modified_ms(&self, path: &Path) -> io::Result<Option<i64>> {
-        RealStorage.modified_ms(path)
-    }
-}
-
-#[derive(Debug)]
-struct GatedFile {
-    file: Arc<dyn StorageFile>,
-    gate: Arc<Gate>,
-}
-
-impl StorageFile for GatedFile {
-    fn write_at(&self, bufs: &[IoSlice<'_>], position: u64) -> io::Result<usize> {
-        self.file.write_at(bufs, position)
-    }
-    fn read_at(&self, buf: &mut [u8], position: u64) -> io::Result<usize> {
-        self.gate.pass();
-        self.file.read_at(buf, position)
-    }
-    fn read_at_nowait(&self, buf: &mut [u8], position: u64) -> io::Result<Option<usize>> {
-        if self.gate.is_closed() { Ok(None) } else { self.file.read_at_nowait(buf, position) }
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-    fn allocate(&self, position: u64, len: u64) -> io::Result<()> {
-        self.file.allocate(position, len)
-    }
-    fn sync_data(&self) -> io::Result<()> {
-        self.file.sync_data()
-    }
-    fn sync_fs(&self) -> io::Result<()> {
-        self.file.sync_fs()
-    }
-    fn advise(&self, advice: Advice, position: u64, len: u64) {
-        self.file.advise(advice, position, len);
-    }
-    fn resident(&self, position: u64, len: u64) -> Option<bool> {
-        if self.gate.is_closed() { Some(false) } else { self.file.resident(position, len) }
-    }
-    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.file.as_fd()
-    }
+fn gated(gate: &Arc<Gate>) -> Arc<Hooked> {
+    let (storage, gate) = (Hooked::new(Arc::new(RealStorage)), gate.clone());
+    storage.set_hook(move |call, path| {
+        if path.components().any(|part| part.as_os_str() == HANGING) {
+            match call {
+                Call::Read => gate.pass(),
+                Call::ReadCached if gate.is_closed() => return Err(io::ErrorKind::WouldBlock.into()),
+                _ => {}
+            }
+        }
+        Ok(())
+    });
+    Arc::new(storage)
 }
 
 /// Directories of this test, which go when it ends.
@@ -242,7 +170,7 @@ fn partition_in(broker: &EmbeddedBroker, hanging: bool) -> i32 {
 #[test]
 fn reads_from_a_directory_that_hangs_leave_threads_to_those_from_others() {
     let (gate, directories) = (Arc::<Gate>::default(), Directories::new());
-    let machine = Machine { storage: Arc::new(Gated(gate.clone())), ..Machine::default() };
+    let machine = Machine { storage: gated(&gate), ..Machine::default() };
     let dirs = directories.list();
     let settings =
         [("num.network.threads", "1"), ("auto.create.topics.enable", "false"), ("log.dirs", dirs.as_str())];
@@ -294,7 +222,7 @@ fn each_directory_has_turns_of_its_own() {
 #[test]
 fn what_is_named_again_and_again_is_not_looked_for() {
     let (gate, directories) = (Arc::<Gate>::default(), Directories::new());
-    let machine = Machine { storage: Arc::new(Gated(gate.clone())), ..Machine::default() };
+    let machine = Machine { storage: gated(&gate), ..Machine::default() };
     let dirs = directories.list();
     let broker = EmbeddedBroker::start_on(machine, &[("log.dirs", dirs.as_str())]);
     let _opened = Opened(gate.clone());

@@ -7,7 +7,7 @@ use mainstem_controller::ReplayError as MetadataReplayError;
 use mainstem_controller::features::METADATA_VERSION_RAISED_FROM;
 use mainstem_log::LogError;
 use mainstem_log::partition_dir::TopicPartition;
-use mainstem_log::storage::{is_out_of_space, is_short_of_handles};
+use mainstem_log::storage::StorageFault;
 use mainstem_replication::ReplicaError;
 use mainstem_replication::journal::JournalError;
 use mainstem_wire::{ErrorCode, Uuid};
@@ -210,20 +210,17 @@ pub enum ControllerError {
 impl ControllerError {
     /// Whether what is missing is a descriptor, and the files are as they were.
     pub(crate) fn is_short_of_handles(&self) -> bool {
-        matches!(
-            self,
-            ControllerError::Open { source: LogError::Io { source, .. }, .. } if is_short_of_handles(source)
-        )
+        matches!(self, ControllerError::Open { source, .. } if source.fault() == Some(StorageFault::NoHandles))
     }
 }
 
 /// What a person does before a partition can be opened.
 fn advice(error: &LogError) -> &'static str {
     match error {
-        LogError::Io { source, .. } if is_short_of_handles(source) => {
+        _ if error.fault() == Some(StorageFault::NoHandles) => {
             "raise the limit of open files (ulimit -n) above seven times the number of partitions"
         }
-        LogError::Io { source, .. } if is_out_of_space(source) => "make room on its disk",
+        _ if error.fault() == Some(StorageFault::NoSpace) => "make room on its disk",
         LogError::Missing { .. } => {
             "put the files back from a backup, or accept the loss (mainstem log accept-loss and the directory)"
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use mainstem_log::LogError;
 use mainstem_log::dir::LogDir;
-use mainstem_log::storage::is_out_of_space;
+use mainstem_log::storage::StorageFault;
 use parking_lot::{Condvar, Mutex};
 
 use crate::broker::Broker;
@@ -188,7 +188,7 @@ fn write_epochs(partition: &Partition) {
 /// Whether an error is that of a full disk, of which the directory tells once.
 fn is_told(dir: &LogDir, error: &io::Error) -> bool {
     dir.note_error(error);
-    is_out_of_space(error)
+    StorageFault::of(error) == StorageFault::NoSpace
 }
 
 /// Kafka's retention task, for one partition; what fails there is that partition's.

@@ -13,7 +13,7 @@ use super::transactions::Transactions;
 use crate::config::LogConfig;
 use crate::error::LogError;
 use crate::log::Log;
-use crate::storage::{is_out_of_space, is_short_of_handles};
+use crate::storage::StorageFault;
 use mainstem_records::{InvalidBatch, KeyedRecord, ProducerId, RecordFilter};
 use std::io;
 use std::ops::ControlFlow;
@@ -115,9 +115,7 @@ impl CleanError {
         match self {
             CleanError::BrokenOff | CleanError::Changed => false,
             CleanError::Log(LogError::Io { source, .. }) => {
-                !(is_out_of_space(source)
-                    || is_short_of_handles(source)
-                    || source.kind() == io::ErrorKind::NotFound)
+                !StorageFault::of(source).is_temporary() && source.kind() != io::ErrorKind::NotFound
             }
             CleanError::Log(_) | CleanError::Batch { .. } | CleanError::TooManyAborted { .. } => true,
         }

@@ -2,7 +2,7 @@
 
 use super::{Counters, FlushOptions, FlushTarget, FlushWork, Method, OnFailure};
 use crate::pool::Pool;
-use crate::storage::{Storage, StorageFile, is_short_of_handles};
+use crate::storage::{Storage, StorageFault, StorageFile};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::io;
@@ -143,7 +143,7 @@ impl Round {
         let outcome = match &item.what {
             Syncable::File(file) => Outcome::Synced(file.sync_data()),
             Syncable::Directory(path) => match context.storage.sync_dir(path) {
-                Err(error) if is_short_of_handles(&error) => Outcome::NotTried(path),
+                Err(error) if StorageFault::of(&error) == StorageFault::NoHandles => Outcome::NotTried(path),
                 result => Outcome::Synced(result),
             },
         };

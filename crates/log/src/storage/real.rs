@@ -1,6 +1,6 @@
 //! The operating system's file system.
 
-use super::{Advice, DirEntry, OpenMode, Storage, StorageFile, StorageLock, is_short_of_handles, linux};
+use super::{Advice, DirEntry, OpenMode, Storage, StorageFault, StorageFile, StorageLock, linux};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -74,9 +74,9 @@ impl Storage for RealStorage {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         // What the sync itself says is never taken for a shortage of handles, whatever its code.
-        File::open(dir)?.sync_all().map_err(|error| match is_short_of_handles(&error) {
-            true => io::Error::other(error.to_string()),
-            false => error,
+        File::open(dir)?.sync_all().map_err(|error| match StorageFault::of(&error) {
+            StorageFault::NoHandles => io::Error::other(error.to_string()),
+            _ => error,
         })
     }
 

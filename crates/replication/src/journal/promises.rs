@@ -9,7 +9,7 @@
 use super::JournalError;
 use crate::group::GroupId;
 use mainstem_log::storage::{
-    OpenMode, Storage, StorageFile, is_out_of_space, read_exact_at, replace_file, write_all_at,
+    OpenMode, Storage, StorageFault, StorageFile, read_exact_at, replace_file, write_all_at,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -97,7 +97,7 @@ impl Promises {
             let mut first = vec![0; (SLOT_BYTES * SLOTS_PER_LOT) as usize];
             first[..MAGIC.len()].copy_from_slice(&MAGIC);
             match replace_file(storage, &path, &first) {
-                Err(error) if is_out_of_space(&error) => {
+                Err(error) if StorageFault::of(&error) == StorageFault::NoSpace => {
                     // It only takes room away.
                     let _ = storage.remove_file(&dir.join("mainstem.promises.tmp"));
                     tracing::warn!(

@@ -17,9 +17,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mainstem_log::storage::{
-    Advice, OpenMode, Storage, StorageFile, is_out_of_space, is_short_of_handles, write_all_at,
-};
+use mainstem_log::storage::{Advice, OpenMode, Storage, StorageFault, StorageFile, write_all_at};
 use parking_lot::Mutex;
 
 use super::{Journal, JournalError, MAGIC, REWRITE_BYTES_MIN, content_of, count_at};
@@ -59,7 +57,9 @@ impl Successor {
             Successor::Written { since } => since.extend_from_slice(frames),
             Successor::Joined(joined) => match write_all_at(&*joined.file, frames, joined.len) {
                 Ok(()) => joined.len += frames.len() as u64,
-                Err(error) if !joined.is_named && is_out_of_space(&error) => *self = Successor::GivenUp,
+                Err(error) if !joined.is_named && StorageFault::of(&error) == StorageFault::NoSpace => {
+                    *self = Successor::GivenUp
+                }
                 Err(error) => return Err(error),
             },
         }
@@ -206,7 +206,7 @@ impl Journal {
             }
             (done, successor) => {
                 let source = done.err().unwrap_or_else(not_running);
-                self.failed = !is_out_of_space(&source) && !is_short_of_handles(&source);
+                self.failed = !StorageFault::of(&source).is_temporary();
                 self.count_at = self.len + REWRITE_BYTES_MIN;
                 // With the name it stays, and the sync of the directory is tried again.
                 self.successor = successor.filter(|_| is_renamed);

@@ -1,7 +1,6 @@
-use super::watched::Watched;
 use super::*;
 use crate::group::{Configuration, ReplicaId};
-use mainstem_log::sim::{Random, SimStorage};
+use mainstem_log::sim::{Call, Hooked, Random, SimStorage};
 use proptest::prelude::*;
 
 pub(super) const DIR: &str = "/data";
@@ -107,7 +106,7 @@ fn a_write_without_room_is_taken_back() {
     storage.set_room(Some(20));
     let refused = journal.append(group(0), &[vote(3), entry(1, 3, 0)]);
     assert!(
-        matches!(&refused, Err(JournalError::Io { source, .. }) if is_out_of_space(source)),
+        matches!(&refused, Err(JournalError::Io { source, .. }) if StorageFault::of(source) == StorageFault::NoSpace),
         "{refused:?}"
     );
     assert_eq!((journal.size(), journal.has_failed()), (size, false));
@@ -280,24 +279,27 @@ fn damage_to_synced_frames_is_no_torn_write() {
 #[test]
 fn a_rewrite_without_descriptors_or_memory_leaves_the_journal_in_use() {
     const SHORTAGES: [i32; 3] = [24, 23, 12];
-    for (step, code) in
-        ["open", "rename", "sync_dir"].into_iter().flat_map(|step| SHORTAGES.map(|code| (step, code)))
+    for (step, code) in [Call::Create, Call::Rename, Call::SyncDir]
+        .into_iter()
+        .flat_map(|step| SHORTAGES.map(|code| (step, code)))
     {
         for seed in 0..10 {
             let disk = disk();
-            let watched = Watched::new(&disk);
-            let (mut journal, _) = Journal::open(Arc::new(watched.clone()), Path::new(DIR)).unwrap();
+            let hooked = Hooked::new(Arc::new(disk.clone()));
+            let (mut journal, _) = Journal::open(Arc::new(hooked.clone()), Path::new(DIR)).unwrap();
             journal.append(group(0), &[vote(2)]).unwrap();
-            watched
-                .ask(move |one| if one == step { Err(io::Error::from_raw_os_error(code)) } else { Ok(()) });
+            hooked.set_hook(move |call, _| match call == step {
+                true => Err(io::Error::from_raw_os_error(code)),
+                false => Ok(()),
+            });
             let error = journal.rewrite().unwrap_err();
-            assert!(!journal.has_failed(), "{step}: {error}");
+            assert!(!journal.has_failed(), "{step:?}: {error}");
             assert!(!journal.rewrite_due(), "it asks again when it has grown");
             journal.append(group(0), &[vote(3)]).unwrap();
             journal.sync().unwrap();
             journal.check();
             if seed > 4 {
-                watched.ask_no_more();
+                hooked.clear_hook();
                 journal.rewrite().unwrap();
                 journal.append(group(0), &[vote(4)]).unwrap();
                 journal.sync().unwrap();
@@ -305,7 +307,7 @@ fn a_rewrite_without_descriptors_or_memory_leaves_the_journal_in_use() {
             }
             disk.power_cut(&mut Random::new(seed));
             let term = open(&disk).group(group(0)).unwrap().vote.term;
-            assert_eq!(term, if seed > 4 { 4 } else { 3 }, "{step} {code} {seed}");
+            assert_eq!(term, if seed > 4 { 4 } else { 3 }, "{step:?} {code} {seed}");
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::index::EntryIndex;
 use crate::journal::{Frame, GroupState, Journal, Promised, Start, Vote};
 use mainstem_log::Log;
 use mainstem_log::dir::LastStop;
+use mainstem_log::storage::StorageFault;
 use parking_lot::Mutex;
 use raft::eraftpb::{Message, MessageType};
 
@@ -218,7 +219,7 @@ impl Replica {
             _ => self.note_promise(),
         };
         // Where there is no room it is noted with what is durable next.
-        noted.or_else(|error| if error.is_out_of_space() { Ok(()) } else { Err(error) })
+        noted.or_else(|error| if error.fault() == Some(StorageFault::NoSpace) { Ok(()) } else { Err(error) })
     }
 
     /// Notes what is durable, before anything leaves that answers for it.
@@ -275,7 +276,7 @@ impl Replica {
 
     /// Durable entries could not be noted: nothing that answers for them leaves.
     pub(super) fn make_do_without_promise(&mut self, error: ReplicaError) {
-        if !error.is_out_of_space() {
+        if error.fault() != Some(StorageFault::NoSpace) {
             self.fail(error);
             return;
         }

@@ -9,6 +9,7 @@ use crate::incoming::Incoming;
 use crate::index::EntryIndex;
 use crate::store::is_stub;
 use crate::unsynced::Durable;
+use mainstem_log::storage::StorageFault;
 use raft::StateRole;
 use raft::eraftpb::{Message, MessageType};
 
@@ -53,7 +54,9 @@ impl Replica {
 
     /// Whether an error is that of a full disk, and log and journal are as they were before it.
     fn is_no_more_than_full(&self, error: &ReplicaError) -> bool {
-        error.is_out_of_space() && self.log.stopped().is_none() && !self.journal.lock().has_failed()
+        error.fault() == Some(StorageFault::NoSpace)
+            && self.log.stopped().is_none()
+            && !self.journal.lock().has_failed()
     }
 
     /// Begins with what is in log and journal, as at a start: what the library has wanted written is not all there. What is

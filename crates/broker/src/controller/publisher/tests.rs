@@ -1,12 +1,12 @@
 //! A node whose directory is slow, or refuses what a change of the metadata asks of it.
 
-use std::io::{self, IoSlice};
-use std::os::fd::BorrowedFd;
+use std::io;
 use std::path::Path;
 use std::thread::JoinHandle;
 
 use mainstem_controller::Decision;
-use mainstem_log::storage::{Advice, DirEntry, OpenMode, RealStorage, Storage, StorageFile, StorageLock};
+use mainstem_log::sim::{Call, Hooked};
+use mainstem_log::storage::RealStorage;
 use mainstem_records::{BatchBuilder, BatchOptions};
 use mainstem_wire::Records;
 use mainstem_wire::messages::create_topics_request::{CreatableTopic, CreateTopicsRequest};
@@ -95,112 +95,25 @@ impl Gates {
     }
 }
 
+/// The kind of a call; `None`: it passes always.
+fn kind_of(call: Call, path: &Path) -> Option<Kind> {
+    let is_metadata = path.to_str().is_some_and(|path| path.contains("__cluster_metadata"))
+        && path.extension().is_some_and(|extension| extension == "log");
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    match call {
+        Call::Write if is_metadata => Some(Kind::Write),
+        Call::Sync | Call::SyncFs if is_metadata => Some(Kind::Sync),
+        Call::CreateDir | Call::Rename if name.starts_with("slow") => Some(Kind::Directory),
+        Call::CreateDir | Call::Rename if name.starts_with(OFFSETS_TOPIC) => Some(Kind::Groups),
+        _ => None,
+    }
+}
+
 /// The real file system behind gates.
-#[derive(Debug)]
-struct Gated(Arc<Gates>);
-
-impl Gated {
-    fn pass(&self, path: &Path) -> io::Result<()> {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        match name {
-            _ if name.starts_with("slow") => self.0.pass(Kind::Directory),
-            _ if name.starts_with(OFFSETS_TOPIC) => self.0.pass(Kind::Groups),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Storage for Gated {
-    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StorageFile>> {
-        let file = RealStorage.open(path, mode)?;
-        let is_metadata = path.to_str().is_some_and(|path| path.contains("__cluster_metadata"));
-        let is_log = path.extension().is_some_and(|extension| extension == "log");
-        match is_metadata && is_log {
-            true => Ok(Arc::new(GatedFile { file, gates: self.0.clone() })),
-            false => Ok(file),
-        }
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        RealStorage.list(dir)
-    }
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        RealStorage.exists(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.pass(from)?;
-        RealStorage.rename(from, to)
-    }
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        RealStorage.remove_file(path)
-    }
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.pass(path)?;
-        RealStorage.create_dir(path)
-    }
-    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-        RealStorage.remove_dir_all(path)
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        RealStorage.sync_dir(dir)
-    }
-    fn lock_exclusive(&self, path: &Path) -> io::Result<Box<dyn StorageLock>> {
-        RealStorage.lock_exclusive(path)
-    }
-    fn free_space(&self, path: &Path) -> io::Result<u64> {
-        RealStorage.free_space(path)
-    }
-    fn total_space(&self, path: &Path) -> io::Result<u64> {
-        RealStorage.total_space(path)
-    }
-    fn modified_ms(&self, path: &Path) -> io::Result<Option<i64>> {
-        RealStorage.modified_ms(path)
-    }
-}
-
-/// A segment of the metadata log.
-#[derive(Debug)]
-struct GatedFile {
-    file: Arc<dyn StorageFile>,
-    gates: Arc<Gates>,
-}
-
-impl StorageFile for GatedFile {
-    fn write_at(&self, bufs: &[IoSlice<'_>], position: u64) -> io::Result<usize> {
-        self.gates.pass(Kind::Write)?;
-        self.file.write_at(bufs, position)
-    }
-    fn read_at(&self, buf: &mut [u8], position: u64) -> io::Result<usize> {
-        self.file.read_at(buf, position)
-    }
-    fn read_at_nowait(&self, buf: &mut [u8], position: u64) -> io::Result<Option<usize>> {
-        self.file.read_at_nowait(buf, position)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-    fn allocate(&self, position: u64, len: u64) -> io::Result<()> {
-        self.file.allocate(position, len)
-    }
-    fn sync_data(&self) -> io::Result<()> {
-        self.gates.pass(Kind::Sync)?;
-        self.file.sync_data()
-    }
-    fn sync_fs(&self) -> io::Result<()> {
-        self.gates.pass(Kind::Sync)?;
-        self.file.sync_fs()
-    }
-    fn advise(&self, advice: Advice, position: u64, len: u64) {
-        self.file.advise(advice, position, len);
-    }
-    fn resident(&self, position: u64, len: u64) -> Option<bool> {
-        self.file.resident(position, len)
-    }
-    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.file.as_fd()
-    }
+fn gated(gates: &Arc<Gates>) -> Arc<Hooked> {
+    let (storage, gates) = (Hooked::new(Arc::new(RealStorage)), gates.clone());
+    storage.set_hook(move |call, path| kind_of(call, path).map_or(Ok(()), |kind| gates.pass(kind)));
+    Arc::new(storage)
 }
 
 fn start() -> (EmbeddedBroker, Arc<Gates>) {
@@ -209,7 +122,7 @@ fn start() -> (EmbeddedBroker, Arc<Gates>) {
 
 fn start_with(settings: &[(&str, &str)]) -> (EmbeddedBroker, Arc<Gates>) {
     let gates = Arc::<Gates>::default();
-    let machine = Machine { storage: Arc::new(Gated(gates.clone())), ..Machine::default() };
+    let machine = Machine { storage: gated(&gates), ..Machine::default() };
     let settings = [&[("auto.create.topics.enable", "false")][..], settings].concat();
     (EmbeddedBroker::start_on(machine, &settings), gates)
 }

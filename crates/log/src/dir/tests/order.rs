@@ -9,7 +9,7 @@ fn start_steps(before: &[Life]) -> Vec<String> {
     let path = temporary.path().join("data");
     before.iter().for_each(|life| live(&path, *life));
     let traced = Traced::new(Arc::new(RealStorage), &path, usize::MAX);
-    let dir = LogDir::open(traced.clone(), &path, &identity(), BOOT).unwrap();
+    let dir = LogDir::open(traced.storage(), &path, &identity(), BOOT).unwrap();
     let steps = traced.steps();
     drop(dir);
     steps.into_iter().map(|step| step.replace(&temporary.path().display().to_string(), "PARENT")).collect()
@@ -60,7 +60,7 @@ fn a_start_after_a_kill_makes_durable_what_names_it_found() {
 fn the_marker_comes_after_everything_else() {
     let temporary = tempfile::tempdir().unwrap();
     let traced = Traced::new(Arc::new(RealStorage), temporary.path(), usize::MAX);
-    let dir = LogDir::open(traced.clone(), temporary.path(), &identity(), BOOT).unwrap();
+    let dir = LogDir::open(traced.storage(), temporary.path(), &identity(), BOOT).unwrap();
     dir.checkpoints().recovery_point.set(&t(0), 5);
     let started = traced.steps().len();
     dir.stop_clean().unwrap();
@@ -106,7 +106,7 @@ fn many_new_partitions_cost_a_handful_of_syncs() {
     let traced = Traced::new(Arc::new(RealStorage), temporary.path(), usize::MAX);
     let flush = FlushOptions { dirty: Arc::new(|| Some(0)), ..FlushOptions::default() };
     let options = LogDirOptions { flush, ..LogDirOptions::default() };
-    let dir = options.open(traced.clone(), temporary.path(), &identity(), BOOT).unwrap();
+    let dir = options.open(traced.storage(), temporary.path(), &identity(), BOOT).unwrap();
     let (sender, receiver) = mpsc::channel();
     let targets: Vec<Arc<dyn crate::flusher::FlushTarget>> = (0..300)
         .map(|partition| {

@@ -87,7 +87,7 @@ fn lives(steps_max: usize, boots: fn(u64) -> String) -> (Medium, Known, Option<u
     let traced = Traced::new(Arc::new(medium.clone()), Path::new(DATA), steps_max);
     let mut known = Known::default();
     for life in 1..=LIVES {
-        let result = live(traced.clone(), &boots(life), life, &mut known);
+        let result = live(traced.storage(), &boots(life), life, &mut known);
         if result.is_err() {
             return (medium, known, Some(life), traced.steps().len());
         }

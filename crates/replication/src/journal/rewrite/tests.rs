@@ -2,23 +2,27 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use mainstem_log::sim::{Random, SimStorage};
+use mainstem_log::sim::{Call, Hooked, Random, SimStorage};
 use parking_lot::Mutex;
 
 use super::super::tests::{DIR, disk, entry, group, open, vote};
-use super::super::watched::Watched;
 use super::*;
 
 /// The steps of a rewrite that wait for the disk.
-const STEPS: [&str; 5] = ["open", "sync", "sync", "rename", "sync_dir"];
+const STEPS: [Call; 5] = [Call::Create, Call::Sync, Call::Sync, Call::Rename, Call::SyncDir];
 
-fn watched() -> (SimStorage, Watched, Arc<Mutex<Journal>>) {
+/// Asks before each step of a rewrite.
+fn ask(disk: &Hooked, mut before: impl FnMut(Call) -> io::Result<()> + Send + 'static) {
+    disk.set_outer_hook(move |call, _| if STEPS.contains(&call) { before(call) } else { Ok(()) });
+}
+
+fn hooked() -> (SimStorage, Hooked, Arc<Mutex<Journal>>) {
     let disk = disk();
-    let watched = Watched::new(&disk);
-    let (mut journal, _) = Journal::open(Arc::new(watched.clone()), Path::new(DIR)).unwrap();
+    let hooked = Hooked::new(Arc::new(disk.clone()));
+    let (mut journal, _) = Journal::open(Arc::new(hooked.clone()), Path::new(DIR)).unwrap();
     journal.append(group(0), &[vote(2), entry(1, 2, 0)]).unwrap();
     journal.sync().unwrap();
-    (disk, watched, Arc::new(Mutex::new(journal)))
+    (disk, hooked, Arc::new(Mutex::new(journal)))
 }
 
 fn entries(journal: &Journal) -> Vec<u64> {
@@ -31,11 +35,11 @@ fn entries(journal: &Journal) -> Vec<u64> {
 fn nobody_waits_for_the_disk_of_a_rewrite_and_nothing_durable_is_lost() {
     for seed in 0..60 {
         for (last, is_cut) in (1..=STEPS.len()).flat_map(|last| [(last, false), (last, true)]) {
-            let (disk, watched, journal) = watched();
+            let (disk, hooked, journal) = hooked();
             let (users, own_disk) = (journal.clone(), disk.clone());
             let seen = Arc::new(Mutex::new((Vec::new(), 1, 1)));
             let noted = seen.clone();
-            watched.ask(move |step| {
+            ask(&hooked, move |step| {
                 let mut seen = noted.lock();
                 let (steps, written, synced) = &mut *seen;
                 steps.push(step);
@@ -68,9 +72,9 @@ fn nobody_waits_for_the_disk_of_a_rewrite_and_nothing_durable_is_lost() {
 
 #[test]
 fn frames_that_come_during_a_rewrite_are_in_the_new_file() {
-    let (disk, watched, journal) = watched();
+    let (disk, hooked, journal) = hooked();
     let (users, mut written) = (journal.clone(), 1);
-    watched.ask(move |_| {
+    ask(&hooked, move |_| {
         written += 1;
         users.lock().append(group(0), &[vote(written), entry(written, 2, 0)]).map(drop).unwrap();
         // Another thread is at it.
@@ -79,7 +83,7 @@ fn frames_that_come_during_a_rewrite_are_in_the_new_file() {
     });
     let before = journal.lock().size();
     Journal::rewrite_beside_others(&journal).unwrap();
-    watched.ask_no_more();
+    hooked.clear_hook();
     {
         let mut journal = journal.lock();
         journal.check();
@@ -96,9 +100,9 @@ fn frames_that_come_during_a_rewrite_are_in_the_new_file() {
 /// A vote finds room in the blocks that the old file has.
 #[test]
 fn a_new_file_without_room_for_a_frame_is_given_up() {
-    let (disk, watched, journal) = watched();
+    let (disk, hooked, journal) = hooked();
     let (users, own_disk, mut step) = (journal.clone(), disk.clone(), 0);
-    watched.ask(move |_| {
+    ask(&hooked, move |_| {
         step += 1;
         if step == 3 {
             // For one of the two files.
@@ -108,7 +112,7 @@ fn a_new_file_without_room_for_a_frame_is_given_up() {
         Ok(())
     });
     assert!(Journal::rewrite_beside_others(&journal).is_err());
-    watched.ask_no_more();
+    hooked.clear_hook();
     disk.set_room(None);
     assert!(!journal.lock().has_failed());
     journal.lock().sync().unwrap();
