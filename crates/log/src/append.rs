@@ -221,8 +221,8 @@ impl Log {
         leader_epoch: LeaderEpoch,
         mono_ms: u64,
     ) -> Result<Appended, AppendError> {
-        if let Some(reason) = &self.stopped {
-            return Err(AppendError::Stopped(reason.clone()));
+        if let Some(reason) = self.refusal() {
+            return Err(AppendError::Stopped(reason.to_owned()));
         }
         let placement = self.place(batch, leader_epoch)?;
         if let Some(duplicate) = self.judge_producer(batch)? {
@@ -437,18 +437,24 @@ impl Log {
         self.undo_write(error)
     }
 
-    /// Cuts what a failed write left behind. A full disk is the user's to repair; any other failure stops the partition.
+    /// Cuts what a failed write left behind. A shortage passes; any other failure stops the partition.
     fn undo_write(&mut self, error: io::Error) -> AppendError {
         self.active.needs_cut = true;
-        if StorageFault::of(&error) != StorageFault::NoSpace {
+        let fault = StorageFault::of(&error);
+        if !fault.is_temporary() {
             self.fail_medium(&error);
             return AppendError::Storage(error);
         }
         if let Err(later) = self.cut_leftovers() {
             tracing::warn!(partition = %self.partition, error = %later, "a partial write is cut before the next append");
         }
-        self.dir.note_full();
-        AppendError::OutOfSpace(error)
+        match fault {
+            StorageFault::NoSpace => {
+                self.dir.note_full();
+                AppendError::OutOfSpace(error)
+            }
+            _ => AppendError::Storage(error),
+        }
     }
 
     fn cut_leftovers(&mut self) -> Result<(), AppendError> {

@@ -32,8 +32,8 @@ impl Log {
         from: i64,
         mut visit: impl FnMut(&StoredBatch) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
-        if let Some(reason) = &self.stopped {
-            return Err(ReadError::Stopped(reason.clone()));
+        if let Some(reason) = self.refusal() {
+            return Err(ReadError::Stopped(reason.to_owned()));
         }
         for number in self.segment_of(from)..self.segments.len() {
             let visited = self.walk_segment(number, from, &mut visit).map_err(ReadError::Storage);

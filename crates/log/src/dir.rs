@@ -322,6 +322,16 @@ impl LogDir {
     /// Asks that a checkpoint as it is now becomes durable, without blocking: one replacement of the file, on a
     /// helper thread, serves everybody who asks meanwhile. After [`Self::stop_clean`] it is done on this thread.
     pub fn commit(&self, checkpoint: &Arc<OffsetCheckpoint>, on_durable: OnDurable) {
+        let health = self.health.clone();
+        let on_durable: OnDurable = Box::new(move |result| {
+            // Where the disk is full, all who write learn it.
+            if let Err(error) = &result
+                && StorageFault::of(error) == StorageFault::Medium
+            {
+                health.fail(error);
+            }
+            on_durable(result);
+        });
         if checkpoint.enqueue(on_durable) {
             let checkpoint = checkpoint.clone();
             if let Err(job) = self.flusher.run(Box::new(move || checkpoint.write_for_waiting())) {
@@ -334,6 +344,16 @@ impl LogDir {
     /// forget them, durably, so that a new partition of the same name starts afresh. What is set aside as
     /// [`SetAside::Delete`] is removed by [`Self::remove_doomed`] from `due_mono_ms` on.
     pub fn set_aside(
+        &self,
+        partitions: &[TopicPartition],
+        why: SetAside,
+        due_mono_ms: u64,
+    ) -> io::Result<()> {
+        let done = self.rename_all_aside(partitions, why, due_mono_ms);
+        done.inspect_err(|error| self.note_error(error))
+    }
+
+    fn rename_all_aside(
         &self,
         partitions: &[TopicPartition],
         why: SetAside,
@@ -410,7 +430,7 @@ impl LogDir {
         if self.health.sync_failed.load(Ordering::Acquire) || !self.unopened.lock().is_empty() {
             return Ok(());
         }
-        self.health.boot_record.write(&self.boot_id)
+        self.health.boot_record.write(&self.boot_id).inspect_err(|error| self.note_error(error))
     }
 
     /// Takes the directory offline. The first reason stays; partitions ask [`Self::failure`].

@@ -38,6 +38,12 @@ impl FlushState {
         self.files.push(file);
     }
 
+    /// Directories could not be opened for their sync: they are in the next work.
+    pub(crate) fn take_back(&mut self, directories: Vec<Arc<Path>>) {
+        self.in_flight = None;
+        directories.iter().for_each(|directory| self.add_directory(directory));
+    }
+
     /// Whether files beside the active segment's may not be durable yet.
     pub(crate) fn files_are_unsynced(&self) -> bool {
         !self.files.is_empty() || self.in_flight.is_some()
@@ -82,7 +88,7 @@ impl Log {
     /// After a failed sync there is nothing to be done any more, and nothing further becomes durable: a sync that was
     /// asked for before would succeed without the pages that the kernel has dropped.
     pub fn flush_work(&mut self) -> FlushWork {
-        if self.flush.failed {
+        if self.flush.failed || self.is_cut_short() {
             return FlushWork { upto: self.durable_end, ..FlushWork::default() };
         }
         let mut files = std::mem::take(&mut self.flush.files);

@@ -17,7 +17,7 @@ use crate::partition_dir::TopicPartition;
 use crate::partition_metadata::PARTITION_METADATA;
 use crate::read::{ReadBound, ReadPlan};
 use crate::recovery::Left;
-use crate::storage::OpenMode;
+use crate::storage::{OpenMode, StorageFault};
 use mainstem_records::{Batch, BatchError, LeaderEpoch};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -229,20 +229,7 @@ impl FutureLog {
     /// # Errors
     /// The copy is to be removed then.
     pub fn sync(&mut self) -> Result<(), LogError> {
-        let storage = self.log.files.storage.clone();
-        let work = self.log.flush_work();
-        let files = work.files.iter().try_for_each(|file| file.sync_data());
-        let synced = files.and_then(|()| work.directories.iter().try_for_each(|dir| storage.sync_dir(dir)));
-        match synced {
-            Ok(()) => {
-                self.log.flushed(work.upto);
-                Ok(())
-            }
-            Err(source) => {
-                self.log.failed(&source);
-                Err(LogError::Io { action: "sync", path: self.path().to_owned(), source })
-            }
-        }
+        self.log.sync_now()
     }
 
     /// Copies what is left, with the original locked, and takes over what else is known of it. Syncs nothing.
@@ -310,8 +297,11 @@ impl FutureLog {
         // A producer that waits for the coordinator's confirmation appends to this log.
         self.log.verifications = std::mem::take(&mut original.verifications);
         let from = original.dir.clone();
-        let retired = from.retire(&original.partition, due_mono_ms);
-        retired.map_err(failing(&from, original.path())).map_err(TakeOverError::Broken)?;
+        let retired = from.retire(&original.partition, due_mono_ms).map_err(failing(&from, original.path()));
+        retired.map_err(|error| match error.fault() {
+            Some(fault) if fault.is_temporary() => TakeOverError::Aborted(CopyError::Log(error)),
+            _ => TakeOverError::Broken(error),
+        })?;
         Ok(TakenOver { original: std::mem::replace(original, self.log) })
     }
 
@@ -328,7 +318,8 @@ impl FutureLog {
         let taken = self.take_over(original, mono_ms, 0)?;
         taken.sync_retired().map_err(TakeOverError::Broken)?;
         taken.name(original).map_err(TakeOverError::Broken)?;
-        taken.sync_named(&to).map_err(TakeOverError::Broken)
+        taken.sync_named(&to).map_err(TakeOverError::Broken)?;
+        Ok(taken.into_original())
     }
 
     /// Log start and recovery point, durably: by the latter a start believes the snapshot of the producers. Written by this
@@ -355,7 +346,8 @@ impl TakenOver {
     /// Makes durable that the original is out of service. Waits for the disk, and needs no lock.
     ///
     /// # Errors
-    /// Which of the two has the partition's name is not known then: see [`TakeOverError::Broken`].
+    /// After a shortage ([`StorageFault::is_temporary`]) nothing has happened, and it is to be tried again. Otherwise it is not known
+    /// which of the two has the partition's name: see [`TakeOverError::Broken`].
     pub fn sync_retired(&self) -> Result<(), LogError> {
         let from = &self.original.dir;
         from.storage().sync_dir(from.path()).map_err(failing(from, self.original.path()))
@@ -376,21 +368,28 @@ impl TakenOver {
         Ok(())
     }
 
-    /// Makes that name durable. Waits for the disk, and needs no lock. From now on what is synced is durable. The original
-    /// comes back, out of service; the checkpoints of its log directory have to forget it yet ([`LogDir::forget`]).
+    /// Makes that name durable. Waits for the disk, and needs no lock. From now on what is synced is durable. The checkpoints of
+    /// the original's log directory have to forget it yet ([`LogDir::forget`]).
     ///
     /// # Errors
     /// As [`sync_retired`](Self::sync_retired).
-    pub fn sync_named(self, to: &LogDir) -> Result<Log, LogError> {
-        to.storage().sync_dir(to.path()).map_err(failing(to, to.path()))?;
-        Ok(self.original)
+    pub fn sync_named(&self, to: &LogDir) -> Result<(), LogError> {
+        to.storage().sync_dir(to.path()).map_err(failing(to, to.path()))
+    }
+
+    /// The original, when all is done.
+    pub fn into_original(self) -> Log {
+        self.original
     }
 }
 
-/// A directory that cannot rename what is in it is of no use any more.
+/// A directory that cannot rename what is in it is of no use any more, except where that is for want of space or handles.
 fn failing<'a>(dir: &'a LogDir, path: &'a Path) -> impl FnOnce(io::Error) -> LogError + 'a {
     move |source| {
-        dir.fail(&source);
+        match StorageFault::of(&source).is_temporary() {
+            true => dir.note_error(&source),
+            false => dir.fail(&source),
+        }
         LogError::Io { action: "rename", path: path.to_owned(), source }
     }
 }

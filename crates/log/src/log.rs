@@ -22,6 +22,7 @@ use crate::producer_state::ProducerState;
 use crate::recent::RecentBatches;
 use crate::segment::Segment;
 use crate::storage::{StorageFault, StorageFile, write_all_at};
+use crate::truncate::Cut;
 use crate::verification::Verifications;
 use mainstem_records::LeaderEpoch;
 use std::fmt;
@@ -132,6 +133,8 @@ pub struct Log {
     pub(crate) maintained_end: i64,
     pub(crate) generation: Generation,
     pub(crate) stopped: Option<String>,
+    /// A truncation that a shortage has interrupted.
+    pub(crate) cut: Option<Cut>,
     /// Spreads what should not happen in all partitions at once.
     pub(crate) seed: u64,
 }
@@ -216,13 +219,14 @@ impl Log {
 
     /// From now on the high watermark moves only by [`Log::set_high_watermark`], and begins at `offset`: that of the
     /// replication checkpoint, or the log start when nothing is known. What is behind it is read once more where
-    /// producers are known: their transactions may have ended there. A disk that refuses stops the partition.
-    pub fn hold_high_watermark(&mut self, offset: i64) {
+    /// producers are known: their transactions may have ended there.
+    ///
+    /// # Errors
+    /// What cannot be read. It has to be done again before the log is used.
+    pub fn hold_high_watermark(&mut self, offset: i64) -> Result<(), LogError> {
         self.follow_log_end = false;
         self.high_watermark = offset.clamp(self.log_start, self.log_end);
-        if let Err(error) = self.reload_unreplicated() {
-            self.stop(&error);
-        }
+        self.reload_unreplicated().inspect_err(|error| self.dir.note_failure(error))
     }
 
     /// Bytes of all segments.
@@ -255,7 +259,20 @@ impl Log {
         self.stopped.as_deref()
     }
 
+    /// The reason for which nothing is read or written now; `None`: it is.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        let cut_short = self.cut.map(|_| "a truncation waits for space, descriptors or memory");
+        self.stopped.as_deref().or(cut_short)
+    }
+
     pub(crate) fn check_running(&self) -> Result<(), LogError> {
+        match self.refusal() {
+            Some(reason) => Err(LogError::Stopped(reason.to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn check_not_stopped(&self) -> Result<(), LogError> {
         match &self.stopped {
             Some(reason) => Err(LogError::Stopped(reason.clone())),
             None => Ok(()),
@@ -270,13 +287,11 @@ impl Log {
         }
     }
 
-    /// Stops the partition because what was written to it did not arrive; unless there was only no room, the whole
-    /// directory is not to be trusted.
+    /// Stops the partition because what was written to it did not arrive. A medium that fails takes the whole directory
+    /// offline.
     pub(crate) fn fail_medium(&mut self, error: &io::Error) {
         self.stop(error);
-        if !StorageFault::of(error).is_temporary() {
-            self.dir.fail(error);
-        }
+        self.dir.note_error(error);
     }
 
     pub(crate) fn active_segment(&self) -> &Segment {
@@ -365,16 +380,20 @@ impl Log {
     /// alone with the log: no [`Log::flush_work`] may be in progress.
     ///
     /// # Errors
-    /// The system's; the log is stopped then.
+    /// The system's. The log is stopped then, except where a directory could not be opened for want of handles: its sync
+    /// was not asked for, and the next call does it.
     pub fn sync_now(&mut self) -> Result<(), LogError> {
         let work = self.flush_work();
-        let synced = work
-            .files
-            .iter()
-            .try_for_each(|file| file.sync_data())
-            .and_then(|()| work.directories.iter().try_for_each(|dir| self.files.storage.sync_dir(dir)));
-        if let Err(source) = synced {
+        if let Err(source) = work.files.iter().try_for_each(|file| file.sync_data()) {
             self.failed(&source);
+            return Err(LogError::Io { action: "sync", path: self.files.dir.to_path_buf(), source });
+        }
+        let storage = self.files.storage.clone();
+        if let Err(source) = work.directories.iter().try_for_each(|dir| storage.sync_dir(dir)) {
+            match StorageFault::of(&source) {
+                StorageFault::NoHandles => self.flush.take_back(work.directories),
+                _ => self.failed(&source),
+            }
             return Err(LogError::Io { action: "sync", path: self.files.dir.to_path_buf(), source });
         }
         self.flushed(work.upto);
@@ -448,6 +467,8 @@ pub(crate) fn read_epochs(files: &PartitionFiles) -> Result<Option<LeaderEpochs>
     }
 }
 
+#[cfg(test)]
+mod fault_table;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]

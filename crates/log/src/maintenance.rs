@@ -155,7 +155,8 @@ impl Log {
         let mut done = work.done;
         if work.generation == self.generation {
             if let Some(before) = work.delete_before {
-                self.delete_segments(before, work.mono_ms, &mut done)?;
+                let deleted = self.delete_segments(before, work.mono_ms, &mut done);
+                deleted.inspect_err(|error| self.dir.note_failure(error))?;
             }
             self.note_checkpoints(work.recovery_point);
         }

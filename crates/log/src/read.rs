@@ -208,8 +208,8 @@ impl Log {
         at_least_one: bool,
         read_mode: ReadMode,
     ) -> Result<ReadPlan, ReadError> {
-        if let Some(reason) = &self.stopped {
-            return Err(ReadError::Stopped(reason.clone()));
+        if let Some(reason) = self.refusal() {
+            return Err(ReadError::Stopped(reason.to_owned()));
         }
         let log_start = match bound {
             ReadBound::HighWatermark | ReadBound::LastStable => self.log_start,

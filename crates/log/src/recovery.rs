@@ -211,6 +211,7 @@ impl Log {
             maintained_end: opened.log_end,
             generation: Generation::default(),
             stopped: None,
+            cut: None,
             seed: partition_seed(&partition.to_string()),
             partition,
             files,

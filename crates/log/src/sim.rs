@@ -6,9 +6,11 @@
 //! a seed.
 
 mod disk;
+mod fault_table;
 mod hooked;
 mod random;
 
+pub use fault_table::{Action, Ending, UNCLEAN, World, fault_table};
 pub use hooked::{Call, Hooked};
 pub use random::Random;
 

@@ -1,5 +1,6 @@
 //! From a timestamp to an offset: what ListOffsets asks for.
 
+use crate::dir::LogDir;
 use crate::error::{LogError, ReadError};
 use crate::files::{FileKind, PartitionFiles};
 use crate::log::Log;
@@ -27,6 +28,7 @@ pub struct FoundOffset {
 /// the disk does, and locks nothing.
 #[derive(Debug)]
 pub struct TimestampSearch {
+    dir: Arc<LogDir>,
     files: PartitionFiles,
     segments: Vec<Segment>,
     active: Arc<dyn StorageFile>,
@@ -38,10 +40,11 @@ impl Log {
     /// What a search by time needs, up to the log end: nothing is found beyond the high watermark by the caller's own
     /// comparison. Never blocks.
     pub fn timestamp_search(&self) -> Result<TimestampSearch, ReadError> {
-        if let Some(reason) = &self.stopped {
-            return Err(ReadError::Stopped(reason.clone()));
+        if let Some(reason) = self.refusal() {
+            return Err(ReadError::Stopped(reason.to_owned()));
         }
         Ok(TimestampSearch {
+            dir: self.dir.clone(),
             files: self.files.clone(),
             segments: self.segments.clone(),
             active: self.active.file.clone(),
@@ -53,7 +56,30 @@ impl Log {
 
 impl TimestampSearch {
     /// The first record at or behind the log start whose timestamp is at least `timestamp`. May read from disk.
+    ///
+    /// # Errors
+    /// A medium that cannot be read takes its log directory offline.
     pub fn offset_for(&self, timestamp: i64) -> Result<Option<FoundOffset>, ReadError> {
+        self.noted(self.find_at_least(timestamp))
+    }
+
+    /// The first record with the largest timestamp (KIP-734). May read from disk.
+    ///
+    /// # Errors
+    /// As [`Self::offset_for`].
+    pub fn offset_of_max(&self) -> Result<Option<FoundOffset>, ReadError> {
+        self.noted(self.find_max())
+    }
+
+    fn noted<T>(&self, found: Result<T, ReadError>) -> Result<T, ReadError> {
+        found.inspect_err(|error| {
+            if let ReadError::Storage(error) = error {
+                self.dir.note_error(error);
+            }
+        })
+    }
+
+    fn find_at_least(&self, timestamp: i64) -> Result<Option<FoundOffset>, ReadError> {
         for number in 0..self.segments.len() {
             let found = self.unless_gone(number, || {
                 let largest = self.segments[number].largest(&self.files).map_err(storage_error)?;
@@ -69,8 +95,7 @@ impl TimestampSearch {
         Ok(None)
     }
 
-    /// The first record with the largest timestamp (KIP-734). May read from disk.
-    pub fn offset_of_max(&self) -> Result<Option<FoundOffset>, ReadError> {
+    fn find_max(&self) -> Result<Option<FoundOffset>, ReadError> {
         let mut best: Option<(usize, i64)> = None;
         for number in 0..self.segments.len() {
             let largest = self.unless_gone(number, || {

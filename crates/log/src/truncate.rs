@@ -16,37 +16,81 @@ use crate::time_index::TimestampOffset;
 use std::path::Path;
 use std::sync::Arc;
 
+/// A truncation that is in the midst of its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// All at or behind an offset goes.
+    Suffix(i64),
+    /// Everything goes, and the log starts at an offset.
+    Everything(i64),
+}
+
 impl Log {
     /// Removes all records at or behind `to`, a batch that holds it included, and returns the log end then. Blocks
-    /// on the disk. The recovery point in the directory's checkpoint is lowered durably first; where that finds no room
-    /// ([`StorageFault::NoSpace`]), the log goes on as it was. Any other failure stops it.
+    /// on the disk.
+    ///
+    /// # Errors
+    /// After a shortage ([`StorageFault::is_temporary`]) the log is as it was, or [`Log::is_cut_short`]: then it does nothing until
+    /// [`Log::finish_cut`]. Any other failure stops it.
     pub fn truncate_suffix(&mut self, to: i64, mono_ms: u64) -> Result<i64, LogError> {
-        self.check_running()?;
+        self.finish_cut(mono_ms)?;
         if to >= self.log_end {
             return Ok(self.log_end);
         }
-        if let Err(error) = self.lower_recovery_point(to.max(0)) {
-            match error.fault() {
-                Some(StorageFault::NoSpace) => self.dir.note_full(),
-                _ => self.stop(&error),
-            }
-            return Err(error);
-        }
-        let result = self.settle_compaction().and_then(|()| match to < self.segments[0].base_offset {
-            true => self.start_anew(to.max(0), mono_ms),
-            false => self.cut_suffix(to, mono_ms),
-        });
-        if let Err(error) = &result {
-            self.stop(error);
-        }
-        result.map(|()| self.log_end)
+        // The recovery point in the directory's checkpoint is lowered durably before anything is removed.
+        let lowered = self.lower_recovery_point(to.max(0));
+        lowered.map_err(|error| self.judge_cut(error))?;
+        self.cut(Cut::Suffix(to), mono_ms)?;
+        Ok(self.log_end)
     }
 
     /// Removes everything and starts at `offset`: what a replica does that is too far behind.
+    ///
+    /// # Errors
+    /// As of [`Log::truncate_suffix`].
     pub fn truncate_fully_and_start_at(&mut self, offset: i64, mono_ms: u64) -> Result<(), LogError> {
-        self.check_running()?;
-        let result = self.settle_compaction().and_then(|()| self.start_anew(offset, mono_ms));
-        result.inspect_err(|error| self.stop(error))
+        self.check_not_stopped()?;
+        self.cut(Cut::Everything(offset), mono_ms)
+    }
+
+    /// Returns true if a truncation was interrupted by a shortage: neither readers nor writers are served until it is
+    /// finished.
+    pub fn is_cut_short(&self) -> bool {
+        self.cut.is_some()
+    }
+
+    /// Does the rest of a truncation that a shortage has interrupted.
+    ///
+    /// # Errors
+    /// As of [`Log::truncate_suffix`].
+    pub fn finish_cut(&mut self, mono_ms: u64) -> Result<(), LogError> {
+        self.check_not_stopped()?;
+        self.cut.map_or(Ok(()), |cut| self.cut(cut, mono_ms))
+    }
+
+    /// Does a truncation, or all of it once more: each step finds what an earlier attempt has done.
+    fn cut(&mut self, cut: Cut, mono_ms: u64) -> Result<(), LogError> {
+        self.cut = None;
+        let (Cut::Suffix(end) | Cut::Everything(end)) = cut;
+        // A sync that is under way is of other records.
+        self.flush.note_cut(end.max(0));
+        let done = self.settle_compaction().and_then(|()| match cut {
+            Cut::Suffix(to) if to >= self.segments[0].base_offset => self.cut_suffix(to, mono_ms),
+            Cut::Suffix(offset) | Cut::Everything(offset) => self.start_anew(offset.max(0), mono_ms),
+        });
+        done.map_err(|error| {
+            self.cut = Some(cut);
+            self.judge_cut(error)
+        })
+    }
+
+    /// A shortage leaves what is to be done for later.
+    fn judge_cut(&mut self, error: LogError) -> LogError {
+        self.dir.note_failure(&error);
+        if !error.fault().is_some_and(StorageFault::is_temporary) {
+            self.stop(&error);
+        }
+        error
     }
 
     fn cut_suffix(&mut self, to: i64, mono_ms: u64) -> Result<(), LogError> {
@@ -124,9 +168,12 @@ impl Log {
     }
 
     fn remove_last_segment(&mut self) -> Result<(), LogError> {
-        let mut segment = self.segments.pop().expect("the caller has counted");
+        let segment = self.segments.last_mut().expect("the caller has counted");
         segment.close_cached();
-        remove_segment_files(&self.files, segment.base_offset)
+        let base_offset = segment.base_offset;
+        remove_segment_files(&self.files, base_offset)?;
+        self.segments.pop();
+        Ok(())
     }
 
     /// Cuts the last segment before the batch that holds `to`, and makes it the active one.
@@ -167,7 +214,10 @@ impl Log {
 
     fn sync_cut(&mut self) -> Result<(), LogError> {
         let path = self.files.path(self.active_segment().base_offset, FileKind::Log);
-        self.active.file.sync_data().map_err(LogError::io("sync", path))?;
+        if let Err(error) = self.active.file.sync_data() {
+            self.failed(&error);
+            return Err(LogError::io("sync", path)(error));
+        }
         self.files.sync_dir()?;
         match self.write_epochs() {
             // What is on disk of them is beyond the log end, where a start ignores it; they are written again.

@@ -281,7 +281,7 @@ impl Replica {
         if state.restoring {
             begin_log_anew(&mut log, group, &journal, state.start, now_ms)?;
         }
-        log.hold_high_watermark(options.high_watermark);
+        log.hold_high_watermark(options.high_watermark)?;
         let promised = promises::allow_for_deletions(&log, &state, promised);
         let index = EntryIndex::open(&state, promised, &mut log, now_ms)?;
         sync_log(&mut log)?;

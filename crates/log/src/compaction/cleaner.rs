@@ -122,6 +122,13 @@ impl CleanError {
     }
 }
 
+/// Tells the log directory of what its medium has said.
+fn note<A: LogAccess>(access: &A, error: &CleanError) {
+    if let CleanError::Log(error) = error {
+        access.with_log(|log| log.dir().note_failure(error));
+    }
+}
+
 /// Compacts logs, one at a time; keeps its buffers from one to the next, but not the map.
 #[derive(Debug)]
 pub struct Cleaner {
@@ -142,8 +149,17 @@ impl Cleaner {
     /// checkpoint how far it came.
     ///
     /// # Errors
-    /// See [`CleanError`]. What was done until then counts.
+    /// See [`CleanError`]. What was done until then counts. A medium that fails takes the log directory offline.
     pub fn clean<A: LogAccess>(
+        &mut self,
+        access: &A,
+        task: &Task,
+        pace: &mut Pace<'_>,
+    ) -> Result<Cleaned, CleanError> {
+        self.rounds(access, task, pace).inspect_err(|error| note(access, error))
+    }
+
+    fn rounds<A: LogAccess>(
         &mut self,
         access: &A,
         task: &Task,
@@ -159,6 +175,7 @@ impl Cleaner {
             let mut round = Round::begin(access, task, begin, &mut *pace)?;
             round.check_start(first_dirty)?;
             let end = self.round(&mut round, first_dirty, &mut cleaned);
+            let end = end.inspect_err(|error| note(access, error));
             // What was cut away under a reader looks like damage.
             let end = end.map_err(|error| if round.is_valid() { error } else { CleanError::Changed })?;
             assert!(end > first_dirty, "a round that reads no record: {first_dirty} of {task:?}");

@@ -111,7 +111,7 @@ impl Log {
         let at = self.segments.binary_search_by_key(&first, |segment| segment.base_offset).ok()?;
         let behind = &self.segments[at..];
         let same = behind.len() > input.len() && input.iter().zip(behind).all(|(old, now)| old.is_same(now));
-        (same && self.stopped.is_none()).then_some(at)
+        (same && self.refusal().is_none()).then_some(at)
     }
 
     /// Brings a swap to its end, and removes output that is not in use, durably: the log is going to be cut, and neither

@@ -26,7 +26,7 @@ pub struct CompactionView {
 impl Log {
     /// What a compaction would find; `None`: the log is not compacted, or stopped. Never blocks.
     pub fn compaction_view(&self) -> Option<CompactionView> {
-        if !self.config.compact || self.stopped.is_some() {
+        if !self.config.compact || self.refusal().is_some() {
             return None;
         }
         let (active, closed) = self.segments.split_last().expect("a log has a segment at all times");

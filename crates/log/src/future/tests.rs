@@ -4,7 +4,7 @@ use super::*;
 use crate::dir::NodeIdentity;
 use crate::log::testing::{Bench, TOPIC_ID, TestBatch, WALL_MS, flush, read_from, small_segments};
 use crate::placement::{Directories, Placement, Sightings, place};
-use crate::sim::{Random, SimStorage};
+use crate::sim::{Call, Hooked, Random, SimStorage};
 use crate::{EpochEntry, PartitionIdentity};
 use mainstem_records::LeaderEpoch;
 
@@ -354,10 +354,10 @@ impl Run {
         self.serve_held().then_some(())?;
         taken.name(self.two.log()).ok()?;
         self.serve_held().then_some(())?;
-        let old = taken.sync_named(&to).ok()?;
+        taken.sync_named(&to).ok()?;
         // The original had all of them, and what takes its place was synced.
         self.durable = self.durable.max(whole);
-        self.keep_deletion().then_some(old)
+        self.keep_deletion().then(|| taken.into_original())
     }
 
     fn crash(&mut self) {
@@ -418,4 +418,42 @@ fn nothing_is_lost_wherever_the_machine_stops() {
         println!("seed {seed}");
         run(seed);
     }
+}
+
+/// A shortage of descriptors in the middle of a take-over passes; the directories stay in service.
+#[test]
+fn a_take_over_outlasts_a_shortage() {
+    let mut two = Two::new();
+    let hooked = Hooked::new(Arc::new(two.storage.clone()));
+    two.bench.storage = Arc::new(hooked.clone());
+    two.log = None;
+    two.storage.kill();
+    two.dirs = open_dirs(&two.bench, 0);
+    two.open_in(0);
+    two.bench.append_numbers(two.log.as_mut().expect("open"), 0..30);
+    let mut copy = two.begin_move().expect("a copy");
+    two.copy_all(&mut copy).expect("it is copied");
+    copy.catch_up(two.log(), 1000).expect("it is copied");
+    copy.make_durable().expect("it is synced");
+    let (from, to) = (two.dirs[0].clone(), copy.dir().clone());
+    let without = |call: Call, step: &mut dyn FnMut() -> Result<(), LogError>| {
+        let code = if call == Call::Rename { libc::ENOSPC } else { libc::EMFILE };
+        hooked.set_hook(move |asked, _| match asked == call {
+            true => Err(io::Error::from_raw_os_error(code)),
+            false => Ok(()),
+        });
+        let error = step().expect_err("it is refused");
+        assert!(error.fault().is_some_and(StorageFault::is_temporary), "{error}");
+        assert!(from.failure().is_none() && to.failure().is_none());
+        hooked.clear_hook();
+        step().expect("the shortage has passed");
+    };
+    let log = two.log.as_mut().expect("open");
+    let taken = copy.take_over(log, 1000, 0).expect("a copy that has all");
+    without(Call::SyncDir, &mut || taken.sync_retired());
+    without(Call::Rename, &mut || taken.name(log));
+    without(Call::SyncDir, &mut || taken.sync_named(&to));
+    drop(taken.into_original());
+    let log = two.log.as_ref().expect("open");
+    assert_eq!(two.bench.read_all(log).len(), 30);
 }

@@ -14,7 +14,7 @@ impl Log {
     /// # Panics
     /// If something does not hold.
     pub fn check(&self) {
-        if self.stopped.is_some() {
+        if self.refusal().is_some() {
             return;
         }
         self.check_ends();
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_high_watermark_that_is_held_may_be_before_the_log_end() {
-        assert_eq!(verdict(|log| log.hold_high_watermark(10)), None);
+        assert_eq!(verdict(|log| log.hold_high_watermark(10).expect("it can be read")), None);
     }
 
     #[test]

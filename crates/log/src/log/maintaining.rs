@@ -272,7 +272,7 @@ fn the_start_of_a_replicas_log_is_noted_when_the_log_is_durable_up_to_it() {
         let mut random = Random::new(seed);
         let (storage, bench) = simulated(small_segments());
         let (mut log, _) = bench.open("a");
-        log.hold_high_watermark(0);
+        log.hold_high_watermark(0).expect("it can be read");
         bench.append_numbers(&mut log, 0..60);
         flush(&mut log);
         bench.append_numbers(&mut log, 60..120);
@@ -299,7 +299,7 @@ fn the_start_of_a_replicas_log_is_noted_when_the_log_is_durable_up_to_it() {
 fn replicas_read_deleted_records_whose_segment_is_there() {
     let bench = Bench::real(small_segments());
     let (mut log, _) = bench.open("a");
-    log.hold_high_watermark(0);
+    log.hold_high_watermark(0).expect("it can be read");
     bench.append_numbers(&mut log, 0..100);
     log.set_high_watermark(100);
     flush(&mut log);

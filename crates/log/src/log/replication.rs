@@ -76,7 +76,7 @@ impl Run {
         };
         let bench = Bench::with_storage(Arc::new(storage.clone()), config);
         let (mut log, _) = bench.open("a");
-        log.hold_high_watermark(0);
+        log.hold_high_watermark(0).expect("it can be read");
         Run {
             bench,
             storage,
@@ -187,7 +187,7 @@ impl Run {
         self.log = None;
         self.storage.kill();
         let (mut log, _) = self.bench.open("a");
-        log.hold_high_watermark(self.seen);
+        log.hold_high_watermark(self.seen).expect("it can be read");
         (self.durable, self.syncing) = (log.ends().durable_end, None);
         self.log = Some(log);
     }

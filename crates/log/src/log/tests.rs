@@ -111,7 +111,7 @@ fn a_read_knows_its_bounds() {
     let bench = Bench::real(LogConfig::default());
     let (mut log, _) = bench.open("a");
     bench.append_numbers(&mut log, 0..10);
-    log.hold_high_watermark(6);
+    log.hold_high_watermark(6).expect("it can be read");
     let read = |from, bound, bytes, one| log.read(from, bound, bytes, one);
     for outside in [-1, 11] {
         let error = read(outside, ReadBound::LogEnd, 100, true).unwrap_err();

@@ -203,7 +203,7 @@ fn where_nothing_is_aborted_there_is_no_file() {
 fn markers_behind_the_high_watermark_decide_nothing_yet() {
     let bench = Bench::real(LogConfig::default());
     let (mut log, _) = bench.open("a");
-    log.hold_high_watermark(0);
+    log.hold_high_watermark(0).expect("it can be read");
     let mut check = |script: &str, expect: &str| {
         run(&bench, &mut log, script);
         assert_eq!(look(&log), expect, "{script}");
@@ -226,10 +226,10 @@ fn a_high_watermark_that_is_set_back_makes_transactions_undecided() {
     run(&bench, &mut log, "a 1:b | 1- 2:c | 2+ 3:d 3+");
     assert_eq!(look(&log), "<7 0a 3c 5d | 1@1..2 | ");
     for (high_watermark, stable) in [(7, 7), (6, 5), (5, 5), (4, 3), (3, 3), (2, 1), (1, 1), (0, 0)] {
-        log.hold_high_watermark(high_watermark);
+        log.hold_high_watermark(high_watermark).expect("it can be read");
         assert_eq!(log.ends().last_stable, stable, "{high_watermark}");
     }
-    log.hold_high_watermark(4);
+    log.hold_high_watermark(4).expect("it can be read");
     run(&bench, &mut log, "T5");
     assert_eq!(log.ends().last_stable, 3, "the marker at 4 is not seen");
     run(&bench, &mut log, "<5");

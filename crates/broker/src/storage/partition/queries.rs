@@ -94,15 +94,11 @@ impl Partition {
             }));
         }
         loop {
-            let (dir, path, search) =
-                self.with_log(|log| (log.dir().clone(), log.path().to_owned(), log.timestamp_search()))?;
+            let (path, search) = self.with_log(|log| (log.path().to_owned(), log.timestamp_search()))?;
             let found = search.and_then(|search| match wanted {
                 TimeSearch::AtLeast(timestamp) => search.offset_for(timestamp),
                 TimeSearch::Latest => search.offset_of_max(),
             });
-            if let Err(ReadError::Storage(error)) = &found {
-                dir.note_error(error);
-            }
             // If it has moved in between, what was not found may only have been elsewhere by then.
             if self.is_at(&path) {
                 return found.map_err(|error| read_error_code(&error));

@@ -1,7 +1,9 @@
 //! A copy in another log directory takes the place of a partition's log.
 
 use std::io;
+use std::time::Duration;
 
+use mainstem_log::storage::StorageFault;
 use mainstem_log::{CopyError, FutureLog, Log, LogError, TakeOverError};
 
 use super::stored::Stored;
@@ -16,6 +18,10 @@ const FOLLOW_STEPS_MAX: usize = 100;
 
 /// A step that copies less has followed.
 const FOLLOW_BYTES_MIN: usize = 64 << 10;
+
+/// A step without which the partition is in neither directory outlasts a shortage of a minute.
+const SHORTAGE_PAUSE: Duration = Duration::from_secs(1);
+const SHORTAGE_TRIES_MAX: usize = 60;
 
 /// What is appended counts as durable only when the copy that takes over has the partition's name, durably: until then a
 /// restart may find the original, or the copy.
@@ -79,13 +85,14 @@ impl Partition {
             *self.flush.write() = Some(Flush::new(&self.own, to.clone(), state.moves));
             break taken;
         };
-        taken.sync_retired().map_err(TakeOver::broken)?;
-        match self.lock().alone() {
-            Ok(log) => taken.name(log).map_err(TakeOver::broken)?,
-            Err(TakeOver::NoLog(NoLog::Gone)) => return Err(TakeOver::NoLog(NoLog::Gone)),
-            Err(_) => return Err(TakeOver::Unfinished),
-        }
-        taken.sync_named(&to).map_err(TakeOver::broken)
+        outlast_shortage(clock, || taken.sync_retired().map_err(TakeOver::broken))?;
+        outlast_shortage(clock, || match self.lock().alone() {
+            Ok(log) => taken.name(log).map_err(TakeOver::broken),
+            Err(TakeOver::NoLog(NoLog::Gone)) => Err(TakeOver::NoLog(NoLog::Gone)),
+            Err(_) => Err(TakeOver::Unfinished),
+        })?;
+        outlast_shortage(clock, || taken.sync_named(&to).map_err(TakeOver::broken))?;
+        Ok(taken.into_original())
     }
 
     /// Copies what was appended, until that is little.
@@ -125,6 +132,21 @@ impl Partition {
             self.request_flush();
         }
     }
+}
+
+/// Does a step that has to be done, again and again while there is no space or no handle for it.
+fn outlast_shortage(clock: &Clock, mut step: impl FnMut() -> Result<(), TakeOver>) -> Result<(), TakeOver> {
+    for _ in 0..SHORTAGE_TRIES_MAX {
+        match step() {
+            Err(TakeOver::Refused(TakeOverError::Broken(error)))
+                if error.fault().is_some_and(StorageFault::is_temporary) =>
+            {
+                std::thread::sleep(clock.machine_wait(SHORTAGE_PAUSE));
+            }
+            done => return done,
+        }
+    }
+    step()
 }
 
 impl State {

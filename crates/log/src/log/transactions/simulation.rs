@@ -97,7 +97,7 @@ impl Simulation {
         let dir = self.bench.dir(&self.boot.to_string());
         let (mut log, _) = self.bench.try_open(&dir).expect("the log opens after any crash");
         if self.kind.held {
-            log.hold_high_watermark(self.high_watermark);
+            log.hold_high_watermark(self.high_watermark).expect("it can be read");
         }
         self.log = Some(log);
     }
