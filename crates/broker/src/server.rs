@@ -718,7 +718,7 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         background: Classes::new(),
         pattern_matching: OneAtATime::new(),
         event_loops,
-        cold_reads: ColdReads::new(),
+        cold_reads: ColdReads::new(dirs.all().cloned().collect()),
         cleaning: Cleaning::default(),
         stopping: Stopping::default(),
         dirs,

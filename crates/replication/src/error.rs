@@ -49,6 +49,7 @@ impl ReplicaError {
         match self {
             ReplicaError::Journal(JournalError::Io { source, .. })
             | ReplicaError::Log(LogError::Io { source, .. })
+            | ReplicaError::Read(ReadError::Storage(source))
             | ReplicaError::Append(AppendError::OutOfSpace(source) | AppendError::Storage(source)) => {
                 Some(source)
             }

@@ -248,7 +248,7 @@ impl Journal {
         }
         if let Err(source) = written {
             // What is left of it would be taken for frames that others wrote.
-            self.failed = StorageFault::of(&source) != StorageFault::NoSpace || self.take_back().is_err();
+            self.failed = !StorageFault::of(&source).is_temporary() || self.take_back().is_err();
             return Err(JournalError::Io { action: "write", path: self.path.clone(), source });
         }
         for frame in frames {

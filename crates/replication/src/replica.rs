@@ -232,6 +232,8 @@ pub struct Replica {
     failed: Option<String>,
     /// It could not write what it has to promise, and takes part in nothing until there is room.
     waits_for_room: bool,
+    /// It does not look for room before then.
+    retry_ms: u64,
     /// When a leader without room looks for another one again, and whom it has tried last.
     make_way: (u64, u64),
     /// The term in which this replica's vote was split with that of another candidate, for as long as it may ask again early; 0: none.
@@ -284,7 +286,7 @@ impl Replica {
         log.hold_high_watermark(options.high_watermark)?;
         let promised = promises::allow_for_deletions(&log, &state, promised);
         let index = EntryIndex::open(&state, promised, &mut log, now_ms)?;
-        sync_log(&mut log)?;
+        log.sync_now()?;
         let Comparison { lacking, lost } = promises::compare(&log, &index, &state, promised)?;
         let losses = Losses::of(&log, &state, &options, lacking);
         let promise = journal.lock().promise(group);
@@ -323,6 +325,7 @@ impl Replica {
             scratch: Scratch::new(),
             failed: None,
             waits_for_room: false,
+            retry_ms: 0,
             make_way: (0, 0),
             split_term: 0,
             losses,
@@ -1174,23 +1177,6 @@ fn mix(state: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     x ^ (x >> 31)
-}
-
-fn sync_log(log: &mut Log) -> Result<(), ReplicaError> {
-    let work = log.flush_work();
-    let storage = log.dir().storage().clone();
-    let synced = work
-        .files
-        .iter()
-        .try_for_each(|file| file.sync_data())
-        .and_then(|()| work.directories.iter().try_for_each(|dir| storage.sync_dir(dir)));
-    if let Err(source) = synced {
-        log.failed(&source);
-        let path = log.path().to_path_buf();
-        return Err(mainstem_log::LogError::Io { action: "sync", path, source }.into());
-    }
-    log.flushed(work.upto);
-    Ok(())
 }
 
 fn new_node(

@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn no_more_is_sent_than_was_read_from_the_disk() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let cold_reads = ColdReads::new();
+        let cold_reads = ColdReads::new(Vec::new());
         let mut response = ResponseBuffer::default();
         let file = crate::storage::cold_reads::tests::cold_file(1);
         response.insert_file(

@@ -1,7 +1,8 @@
 //! Reads from the disk, made by helper threads so that no event loop waits for one.
 //!
 //! A helper only brings a range into the page cache; the loop then reads or sends it from there. Each log directory has helpers of
-//! its own: where a disk hangs, what is to be read from it waits, and the others go on.
+//! its own: where a disk hangs, what is to be read from it waits, and the others go on. A disk that cannot be read takes its
+//! directory offline.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use mainstem_log::FileRange;
+use mainstem_log::dir::LogDir;
 use mainstem_log::placement::DirectoryId;
 use mainstem_log::pool::Pool;
 use mainstem_log::storage::Advice;
@@ -24,12 +26,14 @@ const HELPERS: usize = 4;
 
 /// The helper threads, which are started as they are needed.
 pub(crate) struct ColdReads {
+    dirs: Vec<Arc<LogDir>>,
     /// By log directory; what is in none has helpers, too.
     pools: Mutex<BTreeMap<Option<DirectoryId>, Arc<Pool>>>,
 }
 
 struct Order {
     range: FileRange,
+    dir: Option<Arc<LogDir>>,
     outcome: Mutex<Outcome>,
 }
 
@@ -43,14 +47,15 @@ struct Outcome {
 pub(crate) struct ColdRead(Arc<Order>);
 
 impl ColdReads {
-    /// Without a thread yet.
-    pub(crate) fn new() -> Self {
-        ColdReads { pools: Mutex::default() }
+    /// Reads from these directories, without a thread yet.
+    pub(crate) fn new(dirs: Vec<Arc<LogDir>>) -> Self {
+        ColdReads { dirs, pools: Mutex::default() }
     }
 
     /// Asks for a range to be brought into memory. Where no thread can be made, this one does it.
     pub(crate) fn request(&self, range: FileRange) -> ColdRead {
-        let order = Arc::new(Order { range, outcome: Mutex::default() });
+        let dir = self.dirs.iter().find(|dir| Some(dir.directory_id()) == range.directory).cloned();
+        let order = Arc::new(Order { range, dir, outcome: Mutex::default() });
         let own = order.clone();
         let pool = self.pool(order.range.directory);
         if let Err(job) = pool.run(Box::new(move || serve(&own))) {
@@ -94,6 +99,9 @@ fn serve(order: &Arc<Order>) {
         return;
     }
     let result = read_through(&order.range);
+    if let (Err(error), Some(dir)) = (&result, &order.dir) {
+        dir.note_error(error);
+    }
     let mut outcome = order.outcome.lock();
     outcome.result = Some(result);
     let waiting = outcome.waiting.take();
@@ -125,10 +133,13 @@ pub(crate) mod tests {
     use std::future::poll_fn;
     use std::io::IoSlice;
     use std::os::fd::BorrowedFd;
+    use std::path::Path;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    use mainstem_log::storage::StorageFile;
+    use mainstem_log::dir::NodeIdentity;
+    use mainstem_log::sim::SimStorage;
+    use mainstem_log::storage::{OpenMode, Storage, StorageFile};
     use parking_lot::Condvar;
 
     use super::*;
@@ -214,13 +225,31 @@ pub(crate) mod tests {
     #[test]
     fn slow_reads_do_not_wait_for_each_other() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let cold_reads = ColdReads::new();
+        let cold_reads = ColdReads::new(Vec::new());
         let range = range(cold_file(HELPERS), None);
         let reads: Vec<_> = (0..2 * HELPERS).map(|_| cold_reads.request(range.clone())).collect();
         for read in reads {
             runtime.block_on(poll_fn(|context| read.poll(context))).expect("the file can be read");
         }
         assert_eq!(cold_reads.pool(None).threads(), HELPERS);
+    }
+
+    #[test]
+    fn a_disk_that_cannot_be_read_takes_its_directory_offline() {
+        let disk = SimStorage::new();
+        let identity = NodeIdentity { cluster_id: Some("cluster".into()), node_id: 1 };
+        let open = |path: &str| {
+            LogDir::open(Arc::new(disk.clone()), Path::new(path), &identity, "boot").expect("it opens")
+        };
+        let (failing, other) = (open("/failing"), open("/other"));
+        let file = disk.open(Path::new("/failing/records"), OpenMode::Create).expect("a file");
+        file.set_len(2 * PIECE_BYTES as u64).expect("there is room");
+        disk.set_unreadable(true);
+        let cold_reads = ColdReads::new(vec![other.clone(), failing.clone()]);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let read = cold_reads.request(range(file, Some(failing.directory_id())));
+        runtime.block_on(poll_fn(|context| read.poll(context))).expect_err("it cannot be read");
+        assert!(failing.failure().is_some() && other.failure().is_none());
     }
 
     fn range(file: Arc<dyn StorageFile>, directory: Option<DirectoryId>) -> FileRange {
@@ -230,7 +259,7 @@ pub(crate) mod tests {
     #[test]
     fn reads_of_a_directory_that_hangs_keep_no_other_waiting() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let cold_reads = ColdReads::new();
+        let cold_reads = ColdReads::new(Vec::new());
         // It is read when all that will ever be asked for is.
         let hanging = together(usize::MAX);
         let stuck: Vec<_> =

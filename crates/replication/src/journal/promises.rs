@@ -245,7 +245,9 @@ impl Promise {
     /// Writes what is promised, durably. Blocks on the disk.
     pub(crate) fn write_durably(&mut self, promised: Promised) -> Result<(), JournalError> {
         self.write(promised)?;
-        self.file.sync_data().map_err(io_error("sync", &self.path))
+        // Whatever its error says, the promise may be lost, and a second sync proves nothing.
+        let synced = self.file.sync_data().map_err(|error| io::Error::other(error.to_string()));
+        synced.map_err(io_error("sync", &self.path))
     }
 }
 

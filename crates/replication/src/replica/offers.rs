@@ -2,7 +2,7 @@
 //! what can be given up for it.
 
 use super::messages::check_offer;
-use super::{Replica, RoleState, sync_log};
+use super::{Replica, RoleState};
 use crate::error::{MessageError, ReplicaError};
 use crate::group::{Configuration, GroupId, ReplicaId};
 use crate::index::EntryIndex;
@@ -211,7 +211,7 @@ pub(super) fn begin_log_anew(
     now_ms: u64,
 ) -> Result<(), ReplicaError> {
     log.truncate_fully_and_start_at(start.offset, now_ms)?;
-    sync_log(log)?;
+    log.sync_now()?;
     journal.lock().append(group, &[Frame::Start(start)])?;
     Ok(Journal::sync_beside_others(journal)?)
 }

@@ -219,7 +219,10 @@ impl Replica {
             _ => self.note_promise(),
         };
         // Where there is no room it is noted with what is durable next.
-        noted.or_else(|error| if error.fault() == Some(StorageFault::NoSpace) { Ok(()) } else { Err(error) })
+        noted.or_else(|error| match error.fault() {
+            Some(fault) if fault.is_temporary() => Ok(()),
+            _ => Err(error),
+        })
     }
 
     /// Notes what is durable, before anything leaves that answers for it.
@@ -276,12 +279,12 @@ impl Replica {
 
     /// Durable entries could not be noted: nothing that answers for them leaves.
     pub(super) fn make_do_without_promise(&mut self, error: ReplicaError) {
-        if error.fault() != Some(StorageFault::NoSpace) {
+        if !error.fault().is_some_and(StorageFault::is_temporary) {
             self.fail(error);
             return;
         }
         self.effects.messages.clear();
-        self.log.dir().note_full();
+        self.note_shortage(&error);
         self.wait_for_room();
     }
 

@@ -1,5 +1,5 @@
-//! A disk without room: what was half done is taken back, the replica stays in its group as well as it can, and a leader
-//! makes way for another one.
+//! A disk without room, or a process without descriptors or memory: what was half done is taken back, the replica stays in
+//! its group as well as it can, and a leader without room makes way for another one.
 
 use super::offers::begin_log_anew;
 use super::{Replica, Role, RoleState, new_node};
@@ -16,6 +16,9 @@ use raft::eraftpb::{Message, MessageType};
 /// A leader without room looks for another one so often, at most.
 const MAKE_WAY_MS: u64 = 2_000;
 
+/// A replica that waits for descriptors or memory looks for them so often.
+const RETRY_MS: u64 = 500;
+
 impl Replica {
     /// Batches wait for room, in this group alone; no-ops are small, and go into the journal. And a replica that could not
     /// append does not take over.
@@ -28,13 +31,13 @@ impl Replica {
         takes_room && self.log.dir().is_full()
     }
 
-    /// Deals with what could not be written. Where there was no room, what was half done is taken back.
+    /// Deals with what could not be read or written. Where that was a shortage, what was half done is taken back.
     pub(super) fn make_do(&mut self, error: ReplicaError) -> Result<(), ReplicaError> {
-        if !self.is_no_more_than_full(&error) {
+        if !self.is_no_more_than_short(&error) {
             return Err(self.fail(error));
         }
         let of_journal = matches!(error, ReplicaError::Journal(_));
-        self.log.dir().note_full();
+        self.note_shortage(&error);
         let begun = self.begin_anew();
         self.choose_election_timeout();
         match begun {
@@ -44,7 +47,7 @@ impl Replica {
                 self.wait_for_room();
                 Ok(())
             }
-            Err(error) if self.is_no_more_than_full(&error) => {
+            Err(error) if self.is_no_more_than_short(&error) => {
                 self.wait_for_room();
                 Ok(())
             }
@@ -52,9 +55,16 @@ impl Replica {
         }
     }
 
-    /// Whether an error is that of a full disk, and log and journal are as they were before it.
-    fn is_no_more_than_full(&self, error: &ReplicaError) -> bool {
-        error.fault() == Some(StorageFault::NoSpace)
+    /// A full disk is known to all that is on it.
+    pub(super) fn note_shortage(&mut self, error: &ReplicaError) {
+        if error.fault() == Some(StorageFault::NoSpace) {
+            self.log.dir().note_full();
+        }
+    }
+
+    /// Returns true if an error is of a shortage, and log and journal are as they were before it, or can be made so.
+    fn is_no_more_than_short(&self, error: &ReplicaError) -> bool {
+        error.fault().is_some_and(StorageFault::is_temporary)
             && self.log.stopped().is_none()
             && !self.journal.lock().has_failed()
     }
@@ -62,6 +72,7 @@ impl Replica {
     /// Begins with what is in log and journal, as at a start: what the library has wanted written is not all there. What is
     /// there and not durable is not taken for persisted.
     pub(super) fn begin_anew(&mut self) -> Result<(), ReplicaError> {
+        self.log.finish_cut(self.now_ms)?;
         let before = &self.node.raft.raft_log;
         let persisted = before.persisted;
         let mut state = self.journal.lock().group(self.group).cloned().ok_or(ReplicaError::Unknown)?;
@@ -109,11 +120,12 @@ impl Replica {
         }
         self.standing.clear();
         (self.stands_from, self.is_heard) = (None, false);
-        tracing::warn!(partition = %self.log.partition(), "the replica waits for room on its disk");
+        tracing::warn!(partition = %self.log.partition(), "the replica waits for space, descriptors or memory");
+        self.retry_ms = self.now_ms + RETRY_MS;
     }
 
     pub(super) fn look_for_room(&mut self) {
-        if self.log.dir().is_full() {
+        if self.log.dir().is_full() || self.now_ms < self.retry_ms {
             return;
         }
         self.waits_for_room = false;

@@ -110,7 +110,7 @@ impl Node {
     /// Syncs all logs and the journal.
     fn sync(&mut self) {
         let Running { replicas, journal, .. } = self.running();
-        replicas.iter_mut().for_each(|replica| sync_log(&mut replica.log).expect("the log is synced"));
+        replicas.iter_mut().for_each(|replica| replica.log.sync_now().expect("the log is synced"));
         journal.lock().sync().expect("the journal is synced");
         replicas.iter_mut().for_each(Replica::persisted);
     }

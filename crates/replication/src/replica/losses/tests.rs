@@ -1,20 +1,21 @@
 //! Three replicas whose messages are handed over one by one, and logs that come back shorter than they were.
 
-use super::super::{Entry, TICK_MS, found, sync_log};
+use super::super::{Entry, TICK_MS, found};
 use super::*;
-use crate::error::MessageError;
+use crate::error::{LeaderAppendError, MessageError};
 use crate::journal::{Journal, Start};
 use crate::{Configuration, GroupId, ReplicaId, RoleState, StepError};
 use mainstem_log::dir::{LogDir, NodeIdentity};
-use mainstem_log::sim::{Random, SimStorage};
+use mainstem_log::sim::{Hooked, Random, SimStorage};
 use mainstem_log::storage::Storage;
-use mainstem_log::{LogConfig, Origin, PartitionIdentity, ReadBound, prepare};
+use mainstem_log::{LogConfig, Origin, PartitionIdentity, ReadBound, ReadError, prepare};
 use mainstem_records::{Batch, BatchBuilder, BatchOptions, Scratch};
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 
 mod deletions;
+mod fault_table;
 mod files;
 
 const GROUP: GroupId = GroupId { topic_id: [7; 16], partition: 0 };
@@ -24,6 +25,10 @@ struct Group {
     caching: [bool; 3],
     now_ms: u64,
     disks: Vec<SimStorage>,
+    /// The disks as the replicas have them.
+    hooked: Vec<Hooked>,
+    /// A replica whose disk may refuse anything.
+    faulty: Option<usize>,
     /// How often each machine has started.
     boots: Vec<u64>,
     replicas: Vec<Option<Replica>>,
@@ -59,10 +64,13 @@ impl Group {
     }
 
     fn with_settings(caching: [bool; 3]) -> Group {
+        let disks = vec![SimStorage::new(), SimStorage::new(), SimStorage::new()];
         let mut group = Group {
             caching,
             now_ms: 0,
-            disks: vec![SimStorage::new(), SimStorage::new(), SimStorage::new()],
+            hooked: disks.iter().map(|disk| Hooked::new(Arc::new(disk.clone()))).collect(),
+            disks,
+            faulty: None,
             boots: vec![0; 3],
             replicas: vec![None, None, None],
             cut_off: Vec::new(),
@@ -125,20 +133,21 @@ impl Group {
 
     fn try_start(&mut self, node: usize, keep: i64, high_watermark: i64) -> Result<Replica, ReplicaError> {
         self.boots[node] += 1;
-        let storage = Arc::new(self.disks[node].clone());
+        let storage = Arc::new(self.hooked[node].clone());
         let identity = NodeIdentity { cluster_id: Some("cluster".into()), node_id: node as i32 + 1 };
         let boot = format!("boot-{}", self.boots[node]);
-        let dir = LogDir::open(storage.clone(), Path::new("/data"), &identity, &boot).expect("a directory");
-        let (mut journal, _) = Journal::open(storage, dir.path()).expect("a journal");
+        let dir = LogDir::open(storage.clone(), Path::new("/data"), &identity, &boot);
+        let dir = dir.map_err(|error| ReplicaError::Failed(error.to_string()))?;
+        let (mut journal, _) = Journal::open(storage, dir.path())?;
         if journal.group(GROUP).is_none() {
             let voters = Configuration::of_voters(&[id(0), id(1), id(2)]);
             found(&mut journal, GROUP, id(node), &voters, Start::default()).expect("a founding");
         }
         let partition = PartitionIdentity { topic: "t".into(), topic_id: GROUP.topic_id, partition: 0 };
         let config = Arc::new(LogConfig { retention_ms: None, ..LogConfig::default() });
-        let (mut log, _) = Log::open_replica(&dir, &partition, config, self.now_ms).expect("a log");
-        log.truncate_suffix(keep, self.now_ms).expect("a cut");
-        dir.recovered().expect("the recovery is noted");
+        let (mut log, _) = Log::open_replica(&dir, &partition, config, self.now_ms)?;
+        log.truncate_suffix(keep, self.now_ms)?;
+        dir.recovered().map_err(|error| ReplicaError::Failed(error.to_string()))?;
         let options = ReplicaOptions {
             write_caching: self.caching[node],
             seed: node as u64,
@@ -149,13 +158,17 @@ impl Group {
         Replica::open(log, GROUP, journal, options, self.now_ms)
     }
 
-    /// Who leads in the highest term.
+    /// The leader in the highest term.
     fn leader(&self) -> usize {
+        self.found_leader().expect("a leader")
+    }
+
+    fn found_leader(&self) -> Option<usize> {
         let leads = |node: &usize| {
             let role = self.replicas[*node].as_ref()?.role();
             (role.state == RoleState::Leader).then_some((role.term, *node))
         };
-        (0..3).filter_map(|node| leads(&node)).max().expect("a leader").1
+        (0..3).filter_map(|node| leads(&node)).max().map(|(_, node)| node)
     }
 
     fn end(&mut self, node: usize) -> i64 {
@@ -164,17 +177,19 @@ impl Group {
 
     /// Appends batches of one record at the leader.
     fn append(&mut self, leader: usize, count: usize) {
-        for _ in 0..count {
-            let mut builder = BatchBuilder::new(BatchOptions::default());
-            builder.append(0, None, Some(b"value"), &[]).expect("a record");
-            let bytes = builder.build().expect("a batch");
-            let now_ms = self.now_ms;
-            let replica = self.replica(leader);
-            let config = replica.log().config().clone();
-            let mut out = Vec::new();
-            let batch = prepare(&bytes, &config, 0, Origin::Client, &mut Scratch::new(), &mut out);
-            replica.append(&batch.expect("a batch of ours"), now_ms).expect("it leads");
-        }
+        (0..count).for_each(|_| self.try_append(leader).expect("it leads"));
+    }
+
+    fn try_append(&mut self, leader: usize) -> Result<(), LeaderAppendError> {
+        let mut builder = BatchBuilder::new(BatchOptions::default());
+        builder.append(0, None, Some(b"value"), &[]).expect("a record");
+        let bytes = builder.build().expect("a batch");
+        let now_ms = self.now_ms;
+        let replica = self.replica(leader);
+        let config = replica.log().config().clone();
+        let mut out = Vec::new();
+        let batch = prepare(&bytes, &config, 0, Origin::Client, &mut Scratch::new(), &mut out);
+        replica.append(&batch.expect("a batch of ours"), now_ms).map(drop)
     }
 
     /// Hands over all messages until there are none, with all syncs done at once.
@@ -190,20 +205,33 @@ impl Group {
                     self.hanging.push(node);
                 }
                 let syncs = !self.hanging.contains(&node);
+                let may_fail = self.faulty == Some(node);
                 if syncs {
-                    replica.journal().lock().sync().expect("a sync");
+                    let synced = replica.journal().lock().sync();
+                    assert!(synced.is_ok() || may_fail, "{synced:?}");
                 }
                 if syncs && self.syncs_logs {
-                    sync_log(&mut replica.log).expect("a sync");
+                    let synced = replica.log.sync_now();
+                    assert!(synced.is_ok() || may_fail, "{synced:?}");
+                    if let Some(reason) = replica.log.stopped().map(str::to_owned) {
+                        replica.stop(reason);
+                        continue;
+                    }
                 }
                 replica.persisted();
-                let effects = replica.drive().expect("it works");
+                let effects = match replica.drive() {
+                    Err(_) if may_fail => continue,
+                    effects => effects.expect("it works"),
+                };
                 replica.check();
                 self.lost.extend(effects.lost.iter().map(|lost| (node, *lost)));
                 self.behind.extend(effects.too_far_behind);
                 for outgoing in effects.messages {
-                    let bytes = read(replica.log(), outgoing.offsets.clone());
-                    on_their_way.push((node, outgoing, bytes));
+                    match read(replica.log(), outgoing.offsets.clone()) {
+                        // It is sent again.
+                        Err(_) if may_fail => replica.report_unreachable(outgoing.to),
+                        bytes => on_their_way.push((node, outgoing, bytes.expect("a read"))),
+                    }
                 }
             }
             if on_their_way.is_empty() {
@@ -223,6 +251,7 @@ impl Group {
                     Err(StepError::Message(MessageError::LostPromise)) if self.may_stop => {
                         replica.stop("it has lost what it has promised".to_owned());
                     }
+                    Err(StepError::Replica(_)) if self.faulty == Some(to) => {}
                     stepped => stepped.expect("a message"),
                 }
             }
@@ -257,12 +286,11 @@ impl Group {
     }
 }
 
-fn read(log: &Log, offsets: std::ops::Range<i64>) -> Vec<u8> {
+fn read(log: &Log, offsets: std::ops::Range<i64>) -> Result<Vec<u8>, ReadError> {
     let (mut bytes, mut next) = (Vec::new(), offsets.start);
     while next < offsets.end {
-        let range =
-            log.read_waiting(next, ReadBound::LogEnd, 1 << 20, true).expect("a read").expect("records");
-        let some = range.to_vec().expect("a read");
+        let range = log.read_waiting(next, ReadBound::LogEnd, 1 << 20, true)?.expect("records");
+        let some = range.to_vec()?;
         let mut rest = &some[..];
         while next < offsets.end
             && let Ok((batch, behind)) = Batch::split_first(rest)
@@ -271,7 +299,7 @@ fn read(log: &Log, offsets: std::ops::Range<i64>) -> Vec<u8> {
             (next, rest) = (batch.next_offset(), behind);
         }
     }
-    bytes
+    Ok(bytes)
 }
 
 #[test]
@@ -676,7 +704,8 @@ fn a_replica_begins_without_any_entry_where_its_leader_has_nothing_of_its_term()
     assert_eq!(group.replica(0).start(), Start::default());
     assert_eq!((0..3).map(|node| group.end(node)).collect::<Vec<_>>(), [6, 6, 6]);
     assert_eq!(group.lost, [(0, Lost { offset: 5, records: 5 })]);
-    assert_eq!(read(group.replica(0).log(), 0..6), read(group.replica(1).log(), 0..6));
+    let records = [0, 1].map(|node| read(group.replica(node).log(), 0..6).expect("a read"));
+    assert_eq!(records[0], records[1]);
 }
 
 /// An append may deny what precedes the log. Behind it, without a term, it is of no leader, and the library would end the process.
