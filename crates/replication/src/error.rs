@@ -47,7 +47,7 @@ impl ReplicaError {
     /// What the disk has said, if it is that.
     pub(crate) fn medium(&self) -> Option<&io::Error> {
         match self {
-            ReplicaError::Journal(JournalError::Io { source, .. })
+            ReplicaError::Journal(JournalError::Io { source, .. } | JournalError::Failed { source, .. })
             | ReplicaError::Log(LogError::Io { source, .. })
             | ReplicaError::Read(ReadError::Storage(source))
             | ReplicaError::Append(AppendError::OutOfSpace(source) | AppendError::Storage(source)) => {

@@ -87,10 +87,12 @@ pub enum JournalError {
         len: u64,
     },
     /// An earlier write or sync failed: what is on disk is not known.
-    #[error("{path} failed before, and takes nothing until the next start")]
+    #[error("{path} failed before ({source}), and takes nothing until the next start")]
     Failed {
         /// The file.
         path: PathBuf,
+        /// What the system said then.
+        source: io::Error,
     },
 }
 
@@ -127,7 +129,8 @@ pub struct Journal {
     successor: Option<Successor>,
     /// A thread works on that.
     is_rewriting: bool,
-    failed: bool,
+    /// What the system has said to the write or sync that failed.
+    failed: Option<io::Error>,
     /// `None`: there was no room for them.
     promises: Option<Promises>,
 }
@@ -176,7 +179,7 @@ impl Journal {
             reserve_at: 0,
             successor: None,
             is_rewriting: false,
-            failed: false,
+            failed: None,
             promises,
             storage,
             path,
@@ -191,13 +194,16 @@ impl Journal {
     }
 
     /// The promise of a group's replica when this was opened; `None`: it is not known.
-    pub fn promised(&self, group: GroupId) -> Option<Promised> {
-        self.promises.as_ref()?.found(group)
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn promised(&self, group: GroupId) -> Result<Option<Promised>, JournalError> {
+        self.promises.as_ref().map_or(Ok(None), |promises| promises.found(group))
     }
 
     /// The slot for what the replica of a group promises; `None`: there is no room for one.
-    pub(crate) fn promise(&mut self, group: GroupId) -> Option<Promise> {
-        self.promises.as_mut()?.slot(group)
+    pub(crate) fn promise(&mut self, group: GroupId) -> Result<Option<Promise>, JournalError> {
+        self.promises.as_mut().map_or(Ok(None), |promises| promises.slot(group))
     }
 
     /// Gives back the slot of a group that is gone for good.
@@ -218,7 +224,7 @@ impl Journal {
         let Some(file) = journal.lock().promises_to_sync() else { return Ok(()) };
         file.sync_data().map_err(|source| {
             let mut journal = journal.lock();
-            journal.failed = true;
+            journal.fail(&source);
             let path = journal.promises.as_ref().map_or_else(PathBuf::new, Promises::path);
             JournalError::Io { action: "sync", path, source }
         })
@@ -248,7 +254,9 @@ impl Journal {
         }
         if let Err(source) = written {
             // What is left of it would be taken for frames that others wrote.
-            self.failed = !StorageFault::of(&source).is_temporary() || self.take_back().is_err();
+            if !StorageFault::of(&source).is_temporary() || self.take_back().is_err() {
+                self.fail(&source);
+            }
             return Err(JournalError::Io { action: "write", path: self.path.clone(), source });
         }
         for frame in frames {
@@ -297,7 +305,7 @@ impl Journal {
 
     /// The sync that makes all durable which was written until now; `None`: all is.
     pub fn sync_work(&self) -> Option<JournalSync> {
-        (self.durable < self.appended && !self.failed).then(|| {
+        (self.durable < self.appended && self.failed.is_none()).then(|| {
             let both = self.successor.as_ref().and_then(Successor::both);
             JournalSync { file: both.unwrap_or(&self.file).clone(), upto: self.appended }
         })
@@ -305,20 +313,20 @@ impl Journal {
 
     /// A sync is done; of a file that was replaced since, it says nothing new.
     pub fn synced(&mut self, upto: u64) {
-        if upto > self.durable && !self.failed {
+        if upto > self.durable && self.failed.is_none() {
             self.durable = upto;
             self.synced_len = self.len - (self.appended - upto);
         }
     }
 
-    /// A sync failed. Nothing further becomes durable: the kernel may have dropped the pages.
-    pub fn failed(&mut self) {
-        self.failed = true;
+    /// A sync failed, as the system says. Nothing further becomes durable: the kernel may have dropped the pages.
+    pub fn fail(&mut self, error: &io::Error) {
+        self.failed.get_or_insert_with(|| copy_of(error));
     }
 
     /// Whether it takes nothing until the next start.
     pub fn has_failed(&self) -> bool {
-        self.failed
+        self.failed.is_some()
     }
 
     /// Syncs what is not durable, on this thread.
@@ -326,7 +334,7 @@ impl Journal {
         self.check_running()?;
         let Some(work) = self.sync_work() else { return Ok(()) };
         if let Err(source) = work.file.sync_data() {
-            self.failed = true;
+            self.fail(&source);
             return Err(JournalError::Io { action: "sync", path: self.path.clone(), source });
         }
         self.synced(work.upto);
@@ -344,7 +352,7 @@ impl Journal {
         let synced = work.file.sync_data();
         let mut journal = journal.lock();
         if let Err(source) = synced {
-            journal.failed = true;
+            journal.fail(&source);
             return Err(JournalError::Io { action: "sync", path: journal.path.clone(), source });
         }
         journal.check_running()?;
@@ -354,7 +362,7 @@ impl Journal {
 
     /// Whether the file has grown to [`REWRITE_FACTOR`] times its content.
     pub fn rewrite_due(&mut self) -> bool {
-        if self.len < self.count_at || self.failed || self.is_rewriting {
+        if self.len < self.count_at || self.failed.is_some() || self.is_rewriting {
             return false;
         }
         self.content = content_of(&self.groups);
@@ -388,9 +396,9 @@ impl Journal {
     /// # Errors
     /// It failed before, and takes nothing until the next start.
     pub(crate) fn check_running(&self) -> Result<(), JournalError> {
-        match self.failed {
-            true => Err(JournalError::Failed { path: self.path.clone() }),
-            false => Ok(()),
+        match &self.failed {
+            Some(error) => Err(JournalError::Failed { path: self.path.clone(), source: copy_of(error) }),
+            None => Ok(()),
         }
     }
 
@@ -402,6 +410,14 @@ impl Journal {
             assert!(state.entries.is_sorted_by(|a, b| a.index < b.index), "{:?}", state.entries);
             assert!(state.marks.is_sorted_by(|a, b| a.index < b.index), "{:?}", state.marks);
         }
+    }
+}
+
+/// An [`io::Error`] cannot be cloned.
+fn copy_of(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => io::Error::new(error.kind(), error.to_string()),
     }
 }
 

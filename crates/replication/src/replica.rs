@@ -278,7 +278,7 @@ impl Replica {
     ) -> Result<Replica, ReplicaError> {
         let mut state = journal.lock().group(group).cloned().ok_or(ReplicaError::Unknown)?;
         let own = state.own.ok_or(ReplicaError::Unknown)?;
-        let promised = journal.lock().promised(group);
+        let promised = journal.lock().promised(group)?;
         promises::make_up_for_votes(&journal, group, own, &mut state, promised)?;
         if state.restoring {
             begin_log_anew(&mut log, group, &journal, state.start, now_ms)?;
@@ -289,7 +289,7 @@ impl Replica {
         log.sync_now()?;
         let Comparison { lacking, lost } = promises::compare(&log, &index, &state, promised)?;
         let losses = Losses::of(&log, &state, &options, lacking);
-        let promise = journal.lock().promise(group);
+        let promise = journal.lock().promise(group)?;
         let mut node = new_node(own, &state, index, &log)?;
         node.skip_bcast_commit(!options.broadcast_commit);
         let configuration = state.configuration;

@@ -941,7 +941,7 @@ impl Running {
         let journal = self.journal.lock().sync_work();
         // What is written from here on is not covered.
         if let Err(error) = self.sync(&works, journal.as_ref()) {
-            self.journal.lock().failed();
+            self.journal.lock().fail(&error);
             for replica in &mut self.replicas {
                 replica.log_mut().failed(&error);
                 replica.stop(format!("a sync failed: {error}"));

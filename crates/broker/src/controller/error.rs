@@ -208,9 +208,14 @@ pub enum ControllerError {
 }
 
 impl ControllerError {
-    /// Whether what is missing is a descriptor, and the files are as they were.
+    /// Returns true if descriptors or memory are missing, and the files are as they were.
     pub(crate) fn is_short_of_handles(&self) -> bool {
-        matches!(self, ControllerError::Open { source, .. } if source.fault() == Some(StorageFault::NoHandles))
+        let fault = match self {
+            ControllerError::Open { source, .. } => source.fault(),
+            ControllerError::Replica { source, .. } => source.fault(),
+            _ => None,
+        };
+        fault == Some(StorageFault::NoHandles)
     }
 }
 

@@ -136,15 +136,16 @@ impl OpenReplica<'_> {
     ) -> Result<Arc<Partition>, ControllerError> {
         let group = self.group();
         let journal = self.journals.of(self.dir)?;
-        let (is_known, has_promised) = {
+        let failed = |source| ControllerError::Replica { partition: self.identity.topic_partition(), source };
+        let (is_known, promised) = {
             let journal = journal.lock();
-            (journal.group(group).is_some(), journal.promised(group).is_some())
+            (journal.group(group).is_some(), journal.promised(group))
         };
+        let has_promised = promised.map_err(|error| failed(error.into()))?.is_some();
         if !is_known && (has_promised || log.ends().log_end > 0) {
             return Err(ControllerError::JournalMissing { partition: self.identity.topic_partition() });
         }
         let replica = |node: &i32| ReplicaId::new(*node, FIRST_INCARNATION);
-        let failed = |source| ControllerError::Replica { partition: self.identity.topic_partition(), source };
         if !is_known {
             let voters: Vec<_> = self.voters.iter().map(replica).collect();
             let configuration = Configuration::of_voters(&voters);

@@ -69,26 +69,25 @@ type Effects = [BTreeSet<&'static str>; 4];
 /// or what can be tried again does not succeed.
 pub fn fault_table(actions: &[Action], class: fn(&Path) -> String) -> String {
     let mut table = String::from(
-        "| action | refused call | no space | no handles | medium | file |\n|---|---|---|---|---|---|\n",
+        "| action | file (refused calls) | no space | no handles | medium | file |\n|---|---|---|---|---|---|\n",
     );
     let mut wrong = Vec::new();
     for action in actions {
-        let mut rows: Vec<(Effects, Vec<String>)> = Vec::new();
+        let mut rows: Vec<(Effects, Vec<Site>)> = Vec::new();
         for (site, count) in sites(action, class) {
             let effects =
                 StorageFault::ALL.map(|fault| try_fault(action, class, &site, count, fault, &mut wrong));
-            let name = format!("{} {}", verb(site.0), site.1);
             match rows.iter_mut().find(|(known, _)| *known == effects) {
-                Some((_, names)) => names.push(name),
-                None => rows.push((effects, vec![name])),
+                Some((_, sites)) => sites.push(site),
+                None => rows.push((effects, vec![site])),
             }
         }
-        for (effects, names) in rows {
+        for (effects, sites) in rows {
             let cells = effects.map(|effects| match effects.is_empty() {
                 true => "-".to_owned(),
                 false => effects.into_iter().collect::<Vec<_>>().join(", "),
             });
-            let _ = writeln!(table, "| {} | {} | {} |", action.name, names.join(", "), cells.join(" | "));
+            let _ = writeln!(table, "| {} | {} | {} |", action.name, calls(&sites), cells.join(" | "));
         }
     }
     assert!(
@@ -98,6 +97,16 @@ pub fn fault_table(actions: &[Action], class: fn(&Path) -> String) -> String {
         wrong.join("\n")
     );
     table
+}
+
+/// Calls by the kind of file that they are of.
+fn calls(sites: &[Site]) -> String {
+    let mut by_class: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (call, class) in sites {
+        by_class.entry(class).or_default().push(verb(*call));
+    }
+    let of_class = |(class, verbs): (&str, Vec<&str>)| format!("{class} ({})", verbs.join(", "));
+    by_class.into_iter().map(of_class).collect::<Vec<_>>().join("; ")
 }
 
 /// The calls that an action makes, and how many there are of each.

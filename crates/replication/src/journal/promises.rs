@@ -127,38 +127,53 @@ impl Promises {
     }
 
     /// The promise of a group's replica.
-    pub(super) fn found(&self, group: GroupId) -> Option<Promised> {
-        let (position, at_start) = self.slots.get(&group)?;
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(super) fn found(&self, group: GroupId) -> Result<Option<Promised>, JournalError> {
+        let Some((position, at_start)) = self.slots.get(&group) else { return Ok(None) };
         // A replica that was here since the file was opened has written more.
         let mut slot = [0; SLOT_BYTES as usize];
-        let read = read_exact_at(&*self.file, &mut slot, *position).ok().and_then(|()| decode(&slot));
-        Some(read.filter(|(of, _)| *of == group).map_or(*at_start, |(_, promised)| promised))
+        read_exact_at(&*self.file, &mut slot, *position).map_err(io_error("read", &self.path))?;
+        let read = decode(&slot).filter(|(of, _)| *of == group);
+        Ok(Some(read.map_or(*at_start, |(_, promised)| promised)))
     }
 
     /// The slot of a group, the next free one where it has none. `None`: there is no room for more.
-    pub(super) fn slot(&mut self, group: GroupId) -> Option<Promise> {
+    ///
+    /// # Errors
+    /// The disk refused, for another reason than its room.
+    pub(super) fn slot(&mut self, group: GroupId) -> Result<Option<Promise>, JournalError> {
         let position = match self.slots.get(&group) {
             Some((position, _)) => *position,
             None => {
-                let position = self.free.pop().or_else(|| self.add_slots())?;
+                if self.free.is_empty() {
+                    self.add_slots()?;
+                }
+                let Some(position) = self.free.pop() else { return Ok(None) };
                 self.slots.insert(group, (position, Promised::default()));
                 position
             }
         };
-        let written = self.found(group).unwrap_or_default();
+        let written = self.found(group)?.unwrap_or_default();
         let (path, file, is_dirty) = (self.path.clone(), self.file.clone(), self.is_dirty.clone());
-        Some(Promise { path, file, is_dirty, group, position, written })
+        Ok(Some(Promise { path, file, is_dirty, group, position, written }))
     }
 
-    fn add_slots(&mut self) -> Option<u64> {
+    /// Makes more slots, where there is room for them.
+    fn add_slots(&mut self) -> Result<(), JournalError> {
         let more = vec![0; (SLOT_BYTES * SLOTS_PER_LOT) as usize];
-        if self.len + more.len() as u64 > LEN_MAX || write_all_at(&*self.file, &more, self.len).is_err() {
-            return None;
+        if self.len + more.len() as u64 > LEN_MAX {
+            return Ok(());
+        }
+        match write_all_at(&*self.file, &more, self.len) {
+            Err(error) if StorageFault::of(&error) == StorageFault::NoSpace => return Ok(()),
+            written => written.map_err(io_error("write", &self.path))?,
         }
         let first = self.len;
         self.len += more.len() as u64;
-        self.free.extend((1..SLOTS_PER_LOT).rev().map(|slot| first + slot * SLOT_BYTES));
-        Some(first)
+        self.free.extend((0..SLOTS_PER_LOT).rev().map(|slot| first + slot * SLOT_BYTES));
+        Ok(())
     }
 
     /// Gives a group's slot back: the group is gone for good.
@@ -246,7 +261,10 @@ impl Promise {
     pub(crate) fn write_durably(&mut self, promised: Promised) -> Result<(), JournalError> {
         self.write(promised)?;
         // Whatever its error says, the promise may be lost, and a second sync proves nothing.
-        let synced = self.file.sync_data().map_err(|error| io::Error::other(error.to_string()));
+        let synced = self.file.sync_data().map_err(|error| match StorageFault::of(&error).is_temporary() {
+            true => io::Error::other(error.to_string()),
+            false => error,
+        });
         synced.map_err(io_error("sync", &self.path))
     }
 }
@@ -276,19 +294,25 @@ mod tests {
         let mut promises = open(&storage);
         // More than one lot.
         for partition in 0..100 {
-            let mut slot = promises.slot(group(partition)).expect("a slot");
+            let mut slot = promises.slot(group(partition)).expect("a read").expect("a slot");
             slot.write(promised(1)).expect("a write");
             slot.write(promised(2 + partition as u64)).expect("a write");
         }
         promises.forget(group(3));
         storage.kill();
         let mut promises = open(&storage);
-        assert_eq!((promises.found(group(3)), promises.found(group(100))), (None, None));
+        assert_eq!(
+            (promises.found(group(3)).expect("a read"), promises.found(group(100)).expect("a read")),
+            (None, None)
+        );
         for partition in (0..100).filter(|partition| *partition != 3) {
-            assert_eq!(promises.found(group(partition)), Some(promised(2 + partition as u64)));
+            assert_eq!(
+                promises.found(group(partition)).expect("a read"),
+                Some(promised(2 + partition as u64))
+            );
         }
         let positions: Vec<_> = promises.slots.values().map(|(position, _)| *position).collect();
-        let slot = promises.slot(group(100)).expect("a slot");
+        let slot = promises.slot(group(100)).expect("a read").expect("a slot");
         assert!(!positions.contains(&slot.position), "it is another's");
     }
 
@@ -297,13 +321,13 @@ mod tests {
         for seed in 0..50 {
             let storage = SimStorage::new();
             let mut promises = open(&storage);
-            let mut slot = promises.slot(group(1)).expect("a slot");
+            let mut slot = promises.slot(group(1)).expect("a read").expect("a slot");
             slot.write(promised(1)).expect("a write");
             promises.to_sync().expect("it was written").sync_data().expect("a sync");
             assert!(promises.to_sync().is_none());
             (2..6).for_each(|number| slot.write(promised(number)).expect("a write"));
             storage.power_cut(&mut Random::new(seed));
-            let found = open(&storage).found(group(1));
+            let found = open(&storage).found(group(1)).expect("a read");
             assert!((1..6).any(|number| found == Some(promised(number))), "{found:?}");
         }
     }
@@ -313,12 +337,20 @@ mod tests {
         let storage = SimStorage::new();
         let mut promises = open(&storage);
         for partition in 0..2 {
-            promises.slot(group(partition)).expect("a slot").write(promised(9)).expect("a write");
+            promises
+                .slot(group(partition))
+                .expect("a read")
+                .expect("a slot")
+                .write(promised(9))
+                .expect("a write");
         }
         let file = storage.open(Path::new("/data/mainstem.promises"), OpenMode::ReadWrite).expect("a file");
         write_all_at(&*file, b"x", SLOT_BYTES + 30).expect("a write");
         let promises = open(&storage);
-        assert_eq!((promises.found(group(0)), promises.found(group(1))), (None, Some(promised(9))));
+        assert_eq!(
+            (promises.found(group(0)).expect("a read"), promises.found(group(1)).expect("a read")),
+            (None, Some(promised(9)))
+        );
         write_all_at(&*file, b"y", 2).expect("a write");
         let refused = Promises::open(&storage, Path::new("/data"));
         assert!(matches!(refused, Err(JournalError::OtherFormat { .. })), "{refused:?}");

@@ -182,7 +182,7 @@ impl Journal {
     /// The new file is about to get the name, and cannot be given up any more.
     fn name_successor(&mut self) -> io::Result<()> {
         match &mut self.successor {
-            _ if self.failed => Err(not_running()),
+            _ if self.failed.is_some() => Err(not_running()),
             Some(Successor::Joined(joined)) => {
                 joined.is_named = true;
                 Ok(())
@@ -206,7 +206,9 @@ impl Journal {
             }
             (done, successor) => {
                 let source = done.err().unwrap_or_else(not_running);
-                self.failed = !StorageFault::of(&source).is_temporary();
+                if !StorageFault::of(&source).is_temporary() {
+                    self.fail(&source);
+                }
                 self.count_at = self.len + REWRITE_BYTES_MIN;
                 // With the name it stays, and the sync of the directory is tried again.
                 self.successor = successor.filter(|_| is_renamed);

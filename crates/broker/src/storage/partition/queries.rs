@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use mainstem_log::dir::LogDir;
 use mainstem_log::placement::DirectoryId;
-use mainstem_log::{Ends, FoundOffset, ProducerState, ReadError};
+use mainstem_log::{Ends, FoundOffset, ProducerState};
 use mainstem_records::LeaderEpoch;
 use mainstem_wire::ErrorCode;
 

@@ -811,7 +811,7 @@ impl Partition {
             Err(error) => {
                 member.replica.log_mut().failed(error);
                 if journal_upto.is_some() {
-                    member.replica.journal().lock().failed();
+                    member.replica.journal().lock().fail(error);
                 }
                 member.replica.stop(format!("a sync failed: {error}"));
                 let mut aftermath = Aftermath::default();
