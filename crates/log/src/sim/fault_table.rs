@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// So many calls of one kind on one kind of file are refused, one after another.
-const NTH_MAX: usize = 5;
+const NTH_MAX: usize = 3;
 
 /// A state of a storage, with what is known of it, in which one action is tried.
 pub trait World {
@@ -140,12 +140,13 @@ fn try_fault(
     let mut effects = BTreeSet::new();
     let Some(error) = error_of(fault, site.0) else { return effects };
     for nth in 0..count.min(NTH_MAX) {
-        for (extent, ending) in [
-            (Extent::Once, Ending::Kill),
-            (Extent::Once, Ending::PowerCut(nth as u64)),
-            (Extent::Lasting, Ending::Kill),
-            (Extent::Lasting, Ending::PowerCut(nth as u64 + 7)),
-        ] {
+        // Each ending comes with each extent, by turns.
+        let power_cut = Ending::PowerCut(nth as u64);
+        let endings = match (nth + fault as usize).is_multiple_of(2) {
+            true => [Ending::Kill, power_cut],
+            false => [power_cut, Ending::Kill],
+        };
+        for (extent, ending) in [Extent::Once, Extent::Lasting].into_iter().zip(endings) {
             let context = format!(
                 "{}: {} {} {nth} ({fault}, {extent:?}), {ending:?}",
                 action.name,
