@@ -294,6 +294,11 @@ pub(crate) fn static_member(
             Err(fenced_instance(id, instance, holder))
         };
     }
+    // The answer to its join was lost, and it joins once more under the id that it has made for itself (KIP-1082). Kafka refuses
+    // that until its session ends.
+    if holder.id == *id && !holder.uses_classic_protocol() {
+        return Ok(Before::of(holder));
+    }
     if !classic && !holder.uses_classic_protocol() && holder.current.epoch != LEAVE_STATIC {
         let message = format!(
             "Instance id {instance} is held by member {}: stop that one, or wait until its session ends.",

@@ -444,6 +444,31 @@ fn a_static_member_leaves_for_a_while_and_its_next_incarnation_has_its_partition
     );
 }
 
+/// Known fault: it was locked out by itself until its session ended.
+#[test]
+fn a_static_member_whose_join_answer_was_lost_joins_again() {
+    play(
+        "
+        ~topic t 2
+        hb A id=A instance=i
+        hb A id=A instance=i
+        hb A id=A epoch=2 instance=i
+        hb X id=X instance=i
+        ",
+        expect![[r#"
+            > hb A id=A instance=i
+              append g member A/i [t]; g epoch 2; g target A [t-0 t-1]; g target epoch 2; g current A 2<-0 Stable [t-0@2 t-1@2]
+              A: A in epoch 2, has [t-0 t-1]
+            > hb A id=A instance=i
+              A: A in epoch 2, has [t-0 t-1]
+            > hb A id=A epoch=2 instance=i
+              A: A in epoch 2
+            > hb X id=X instance=i
+              X: UNRELEASED_INSTANCE_ID
+        "#]],
+    );
+}
+
 #[test]
 fn a_static_member_that_does_not_come_back_is_out_at_the_end_of_its_session() {
     play(
