@@ -5,14 +5,16 @@ mod line;
 mod partitions;
 mod report;
 mod sender;
+mod whole;
 
 use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use mainstem_client::{Admin, Compression, Producer, ProducerConfig, Topic};
+use mainstem_client::{Admin, Compression, Producer, ProducerConfig, Record, Topic};
 
 use crate::interrupt::Interrupt;
 use crate::target::Target;
@@ -30,7 +32,7 @@ const LINGER: Duration = Duration::from_millis(5);
 /// What `produce` takes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each line of standard input is the value of a record. Exit code 1 if any record was not acknowledged.
+Each line of standard input is the value of a record; with --file a whole file is. Exit code 1 if any record was not acknowledged.
 With --json a line is {\"key\":..,\"value\":..,\"headers\":[{\"key\":..,\"value\":..}],\"partition\":..,\"timestamp\":..}, all of it
 optional; key_base64 and value_base64 carry bytes. `mainstem consume --json` writes such lines.")]
 pub(crate) struct Produce {
@@ -42,6 +44,9 @@ pub(crate) struct Produce {
     /// The key of every record.
     #[arg(long, short, value_name = "KEY", conflicts_with = "json")]
     key: Option<String>,
+    /// Write the whole of a file as the value of one record; - is standard input. May be given several times. No lines are read.
+    #[arg(long = "file", short = 'f', value_name = "FILE", conflicts_with = "key_separator")]
+    files: Vec<PathBuf>,
     /// A header of every record; may be given several times, also with the same key.
     #[arg(long = "header", short = 'H', value_name = "KEY=VALUE", value_parser = HeaderArgument::parse)]
     headers: Vec<HeaderArgument>,
@@ -126,7 +131,10 @@ pub(crate) async fn run(produce: &Produce) -> Result<()> {
         progress: &progress,
         number: 0,
     };
-    let read = pump.run(&interrupt).await;
+    let read = match produce.files.is_empty() {
+        true => pump.run(&interrupt).await,
+        false => pump.run_files(&produce.files, &interrupt).await,
+    };
     let finished = sender.finish().await;
     progress.finish();
     report::report(&produce.topic, sender.totals(), started.elapsed(), produce.json)?;
@@ -179,17 +187,35 @@ impl Pump<'_> {
         Ok(())
     }
 
+    /// A record for each file.
+    async fn run_files(&mut self, files: &[PathBuf], interrupt: &Interrupt) -> Result<()> {
+        for file in files {
+            if interrupt.is_raised() {
+                bail!("interrupted: {} of {} files were read", self.number, files.len());
+            }
+            self.number += 1;
+            let record = self.format.record_of(whole::read(file)?);
+            self.send(record, timestamp::now_ms()).await.with_context(|| file.display().to_string())?;
+            self.sender.take_note()?;
+        }
+        Ok(())
+    }
+
     async fn take(&mut self, lines: &Lines) -> Result<()> {
         // They came together.
         let timestamp_ms = timestamp::now_ms();
         for line in lines.iter() {
             self.number += 1;
-            let mut record = self.format.parse(line, self.number)?;
-            record.timestamp_ms = record.timestamp_ms.or(Some(timestamp_ms));
-            let chosen = self.partitions.choose(&mut record);
-            chosen.with_context(|| format!("line {} of the input", self.number))?;
-            self.sender.send(record, self.number).await?;
+            let record = self.format.parse(line, self.number)?;
+            let sent = self.send(record, timestamp_ms).await;
+            sent.with_context(|| format!("line {} of the input", self.number))?;
         }
         Ok(())
+    }
+
+    async fn send(&mut self, mut record: Record, timestamp_ms: i64) -> Result<()> {
+        record.timestamp_ms = record.timestamp_ms.or(Some(timestamp_ms));
+        self.partitions.choose(&mut record)?;
+        self.sender.send(record).await
     }
 }

@@ -754,3 +754,31 @@ fn a_letter_without_its_value_is_not_replayed_and_one_that_just_fits_is() {
         json!([{"key": "trace", "value": "4711"}, {"key": "__mainstem.errors.rounds", "value": "1"}])
     );
 }
+
+#[test]
+fn a_whole_file_is_one_record() {
+    let broker = Broker::start();
+    broker.run("topic create t -p 1").ok();
+    let dir = tempfile::tempdir().unwrap();
+    let text = dir.path().join("text");
+    std::fs::write(&text, "two lines\nand an end without one").unwrap();
+    let text = text.display();
+    broker.run(&format!("produce t --file {text} -k key -H h=1")).ok();
+    broker.produce("t --file -", "of standard input\n");
+    let shown = broker.run("consume t --json").ok();
+    let records: Vec<_> =
+        shown.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()).collect();
+    assert_eq!(records.len(), 2, "{shown}");
+    assert_eq!(
+        (&records[0]["value"], &records[0]["key"]),
+        (&"two lines\nand an end without one".into(), &"key".into())
+    );
+    assert_eq!(records[1]["value"], "of standard input\n");
+    for (file, reason) in
+        [("/dev/zero", "/dev/zero is no regular file"), ("/no/such", "/no/such cannot be read")]
+    {
+        let message = broker.run(&format!("produce t --file {file}")).failed();
+        assert!(message.contains(reason), "{message}");
+    }
+    assert_eq!(broker.run("produce t --file a --key-separator :").code, Some(2));
+}

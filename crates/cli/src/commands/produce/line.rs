@@ -72,11 +72,22 @@ impl LineFormat {
         LineFormat { topic: "".into(), kind, headers: headers.iter().map(header).collect() }
     }
 
+    /// The record of a value, with the key of every record.
+    pub(crate) fn record_of(&self, value: Bytes) -> Record {
+        let key = match &self.kind {
+            Kind::Value { key } => key.clone(),
+            Kind::KeyAndValue { .. } | Kind::Json => None,
+        };
+        let mut record = Record { key, ..Record::new(self.topic.clone(), value) };
+        record.headers.extend_from_slice(&self.headers);
+        record
+    }
+
     /// The record of a line, whose number is for the error. It shares the line's bytes.
     pub(crate) fn parse(&self, line: Bytes, number: u64) -> Result<Record> {
         let topic = self.topic.clone();
         let mut record = match &self.kind {
-            Kind::Value { key } => Record { key: key.clone(), ..Record::new(topic, line) },
+            Kind::Value { .. } => return Ok(self.record_of(line)),
             Kind::KeyAndValue { separator } => {
                 let Some(at) = find(&line, separator) else {
                     bail!(

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use mainstem_client::{Delivered, Delivery, Error, ErrorCode, Producer, ProducerConfig, Record};
 
 use super::Produce;
@@ -120,13 +120,12 @@ impl Sender {
     ///
     /// # Errors
     /// When nothing further can be sent. A refusal that is the fault of one record is only counted and told.
-    pub(crate) async fn send(&mut self, record: Record, line: u64) -> Result<()> {
+    pub(crate) async fn send(&mut self, record: Record) -> Result<()> {
         while self.bytes_under_way >= self.bytes_under_way_max {
             self.settle_first().await?;
         }
         let bytes = size(&record);
-        let delivery =
-            self.producer.send(record).await.with_context(|| format!("line {line} of the input"))?;
+        let delivery = self.producer.send(record).await?;
         self.totals.records += 1;
         self.bytes_under_way += bytes;
         self.under_way.push_back((delivery, bytes));
