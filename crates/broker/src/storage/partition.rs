@@ -926,4 +926,12 @@ fn reads_alike(ends: &Ends, others: &Ends) -> bool {
 }
 
 #[cfg(test)]
+impl Partition {
+    /// Returns true if a fetch waits for more of it.
+    pub(crate) fn has_waiting_fetch(&self) -> bool {
+        !self.lock().fetches.is_empty()
+    }
+}
+
+#[cfg(test)]
 mod tests;

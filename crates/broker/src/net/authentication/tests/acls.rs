@@ -476,8 +476,9 @@ fn a_fetch_that_waits_gets_nothing_that_is_denied_meanwhile() {
     };
     alice.send(&request, 11).unwrap();
     let deadline = Instant::now() + PATIENCE;
-    while broker.broker().metrics.latencies.received_of(ApiKey::Fetch) == 0 {
-        assert!(Instant::now() < deadline, "the fetch was not taken up");
+    let partition = broker.broker().topics.partition("quiet", 0).unwrap();
+    while !partition.has_waiting_fetch() {
+        assert!(Instant::now() < deadline, "the fetch does not wait");
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(create(&mut admin, vec![read(DENY)]), [0]);
