@@ -168,6 +168,18 @@ impl OffsetCheckpoint {
         };
     }
 
+    /// Lowers an offset, durably, to at most `bound`; an offset that is not noted stays so. What an earlier call has noted and could
+    /// not write is written.
+    pub(crate) fn lower(&self, partition: &TopicPartition, bound: i64) -> io::Result<()> {
+        match self.get(partition) {
+            None => return Ok(()),
+            Some(noted) if noted > bound => self.set(partition, bound),
+            Some(_) if self.written(partition).is_some() => return Ok(()),
+            Some(_) => {}
+        }
+        self.commit()
+    }
+
     /// Forgets the partitions that `keep` does not want; whether there were any.
     pub(crate) fn retain(&self, mut keep: impl FnMut(&TopicPartition) -> bool) -> bool {
         let mut state = self.state.lock();

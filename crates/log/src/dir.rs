@@ -324,7 +324,6 @@ impl LogDir {
     pub fn commit(&self, checkpoint: &Arc<OffsetCheckpoint>, on_durable: OnDurable) {
         let health = self.health.clone();
         let on_durable: OnDurable = Box::new(move |result| {
-            // Where the disk is full, all who write learn it.
             if let Err(error) = &result
                 && StorageFault::of(error) == StorageFault::Medium
             {
@@ -454,8 +453,9 @@ impl LogDir {
         }
     }
 
-    /// A sync has failed that the flusher knows nothing of.
-    pub(crate) fn note_failed_sync(&self, error: &io::Error) {
+    /// A sync has failed that the flusher knows nothing of: what is in the page cache may not be what will be on the disk, so that the
+    /// next start checks everything since the last sync.
+    pub fn note_failed_sync(&self, error: &io::Error) {
         self.health.note_failed_sync(error);
     }
 

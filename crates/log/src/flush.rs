@@ -39,9 +39,18 @@ impl FlushState {
     }
 
     /// Directories could not be opened for their sync: they are in the next work.
-    pub(crate) fn take_back(&mut self, directories: Vec<Arc<Path>>) {
-        self.in_flight = None;
+    pub(crate) fn take_back(&mut self, directories: &[Arc<Path>]) {
         directories.iter().for_each(|directory| self.add_directory(directory));
+    }
+
+    /// The work that is under way, and the lowest log end since it was handed out, are put aside for one that is done at once.
+    pub(crate) fn suspend(&mut self) -> (Option<i64>, Option<i64>) {
+        (self.in_flight.take(), self.cut.take())
+    }
+
+    /// Puts them back.
+    pub(crate) fn resume(&mut self, (in_flight, cut): (Option<i64>, Option<i64>)) {
+        (self.in_flight, self.cut) = (in_flight, cut);
     }
 
     /// Whether files beside the active segment's may not be durable yet.
@@ -127,6 +136,8 @@ impl Log {
     pub fn failed(&mut self, error: &io::Error) {
         self.flush.in_flight = None;
         self.flush.failed = true;
+        // Whatever the error says: what is in the page cache may not be what will be on the disk.
+        self.dir.note_failed_sync(error);
         self.fail_medium(error);
     }
 

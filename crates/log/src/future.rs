@@ -294,14 +294,14 @@ impl FutureLog {
     ) -> Result<TakenOver, TakeOverError> {
         assert!(self.is_current(original), "what was made durable is of another moment");
         self.catch_up(original, mono_ms).map_err(TakeOverError::Aborted)?;
-        // A producer that waits for the coordinator's confirmation appends to this log.
-        self.log.verifications = std::mem::take(&mut original.verifications);
         let from = original.dir.clone();
         let retired = from.retire(&original.partition, due_mono_ms).map_err(failing(&from, original.path()));
         retired.map_err(|error| match error.fault() {
             Some(fault) if fault.is_temporary() => TakeOverError::Aborted(CopyError::Log(error)),
             _ => TakeOverError::Broken(error),
         })?;
+        // A producer that waits for the coordinator's confirmation appends to this log.
+        self.log.verifications = std::mem::take(&mut original.verifications);
         Ok(TakenOver { original: std::mem::replace(original, self.log) })
     }
 

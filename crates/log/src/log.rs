@@ -222,7 +222,7 @@ impl Log {
     /// producers are known: their transactions may have ended there.
     ///
     /// # Errors
-    /// What cannot be read. It has to be done again before the log is used.
+    /// Records or snapshots that cannot be read. It has to be done again before the log is used.
     pub fn hold_high_watermark(&mut self, offset: i64) -> Result<(), LogError> {
         self.follow_log_end = false;
         self.high_watermark = offset.clamp(self.log_start, self.log_end);
@@ -376,13 +376,22 @@ impl Log {
         Ok(())
     }
 
-    /// Makes everything durable that was appended until now, and lets go of the files that waited for it. For who is
-    /// alone with the log: no [`Log::flush_work`] may be in progress.
+    /// Makes everything durable that was appended until now, and lets go of the files that waited for it. A [`Log::flush_work`] that is
+    /// in progress ends as if this had not been.
     ///
     /// # Errors
     /// The system's. The log is stopped then, except where a directory could not be opened for want of handles: its sync
     /// was not asked for, and the next call does it.
     pub fn sync_now(&mut self) -> Result<(), LogError> {
+        let under_way = self.flush.suspend();
+        let synced = self.sync_work_now();
+        if self.stopped.is_none() {
+            self.flush.resume(under_way);
+        }
+        synced
+    }
+
+    fn sync_work_now(&mut self) -> Result<(), LogError> {
         let work = self.flush_work();
         if let Err(source) = work.files.iter().try_for_each(|file| file.sync_data()) {
             self.failed(&source);
@@ -391,7 +400,7 @@ impl Log {
         let storage = self.files.storage.clone();
         if let Err(source) = work.directories.iter().try_for_each(|dir| storage.sync_dir(dir)) {
             match StorageFault::of(&source) {
-                StorageFault::NoHandles => self.flush.take_back(work.directories),
+                StorageFault::NoHandles => self.flush.take_back(&work.directories),
                 _ => self.failed(&source),
             }
             return Err(LogError::Io { action: "sync", path: self.files.dir.to_path_buf(), source });

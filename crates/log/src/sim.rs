@@ -119,6 +119,14 @@ impl SimStorage {
         lines.join("\n")
     }
 
+    fn open_file(&self, path: &Path, mode: OpenMode) -> io::Result<SimFile> {
+        let mut disk = self.alive()?;
+        let inode = disk.open(path, mode)?;
+        let process = disk.process;
+        let (disk, path, writable) = (self.disk.clone(), path.to_owned(), mode != OpenMode::Read);
+        Ok(SimFile { disk, path, inode, process, writable })
+    }
+
     /// Successful syncs of files and directories so far.
     pub fn syncs(&self) -> usize {
         self.disk.lock().syncs
@@ -127,11 +135,7 @@ impl SimStorage {
 
 impl Storage for SimStorage {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StorageFile>> {
-        let mut disk = self.alive()?;
-        let inode = disk.open(path, mode)?;
-        let process = disk.process;
-        let (disk, path, writable) = (self.disk.clone(), path.to_owned(), mode != OpenMode::Read);
-        Ok(Arc::new(SimFile { disk, path, inode, process, writable }))
+        Ok(Arc::new(self.open_file(path, mode)?))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
@@ -263,6 +267,11 @@ impl SimFile {
 }
 
 impl SimFile {
+    /// What was not synced is lost with the next power cut, whatever later syncs say.
+    fn lose_unsynced(&self) {
+        self.disk.lock().lose_unsynced(self.inode);
+    }
+
     fn wait_to_sync(&self, concerns: impl Fn(&str) -> bool) -> io::Result<()> {
         let is_held = |disk: &Disk| disk.held.as_deref().is_some_and(&concerns);
         if !self.with(|disk| Ok(is_held(disk)))? {

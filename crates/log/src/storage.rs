@@ -212,6 +212,7 @@ pub fn replace_file_unsynced(storage: &dyn Storage, path: &Path, bytes: &[u8]) -
     storage.rename(temporary, path)
 }
 
-fn parent_of(path: &Path) -> &Path {
+/// The directory of a name; of a relative name without one, the present directory.
+pub(crate) fn parent_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -114,9 +114,10 @@ impl Log {
             self.remove_last_segment()?;
         }
         (self.log_start, self.log_end) = (offset, offset);
-        self.active = Active::new(self.create_active_files()?, mono_ms);
-        self.segments.push(Segment::empty(offset));
         self.recent.clear();
+        // Its files may be missing for as long as the cut is not finished.
+        self.segments.push(Segment::empty(offset));
+        self.active = Active::new(self.create_active_files()?, mono_ms);
         for snapshot in list_snapshots(&self.files)? {
             self.files.remove(snapshot, FileKind::Snapshot)?;
         }
@@ -146,11 +147,9 @@ impl Log {
     pub(crate) fn lower_recovery_point(&mut self, to: i64) -> Result<(), LogError> {
         self.durable_end = self.durable_end.min(to);
         let checkpoint = &self.dir.checkpoints().recovery_point;
-        if checkpoint.get(&self.partition).is_some_and(|noted| noted > to) {
-            checkpoint.set(&self.partition, to);
-            checkpoint.commit().map_err(LogError::io("write the recovery point in", self.dir.path()))?;
-        }
-        Ok(())
+        checkpoint
+            .lower(&self.partition, to)
+            .map_err(LogError::io("write the recovery point in", self.dir.path()))
     }
 
     /// A log start that is noted above the log end would have the next start begin there, without a record. And what is
@@ -159,10 +158,8 @@ impl Log {
         let checkpoints = self.dir.checkpoints();
         let bounds = [(&checkpoints.log_start, self.log_start), (&checkpoints.cleaner, self.log_end)];
         for (checkpoint, bound) in bounds {
-            if checkpoint.get(&self.partition).is_some_and(|noted| noted > bound) {
-                checkpoint.set(&self.partition, bound);
-                checkpoint.commit().map_err(LogError::io("write a checkpoint in", self.dir.path()))?;
-            }
+            let lowered = checkpoint.lower(&self.partition, bound);
+            lowered.map_err(LogError::io("write a checkpoint in", self.dir.path()))?;
         }
         Ok(())
     }
@@ -193,7 +190,8 @@ impl Log {
             file.set_len(batch.position).map_err(LogError::io("cut", &*path))?;
             segment.len = batch.position as u32;
         } else {
-            self.log_end = to;
+            // An earlier attempt may have cut a batch that holds the offset.
+            self.log_end = self.log_end.min(to);
         }
         (self.active, _) = reopen_active(&self.files, segment, file, mono_ms)?;
         Ok(())

@@ -44,6 +44,16 @@ impl ReplicaError {
         self.medium().map(StorageFault::of)
     }
 
+    /// What the disk has said to a sync of the journal or of what replicas promise, which all groups of the directory have in common.
+    pub(crate) fn failed_sync(&self) -> Option<&io::Error> {
+        match self {
+            ReplicaError::Journal(
+                JournalError::Io { action: "sync", source, .. } | JournalError::Failed { source, .. },
+            ) => Some(source),
+            _ => None,
+        }
+    }
+
     /// What the disk has said, if it is that.
     pub(crate) fn medium(&self) -> Option<&io::Error> {
         match self {

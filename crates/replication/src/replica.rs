@@ -27,6 +27,7 @@ use crate::snapshots::SnapshotOffer;
 use crate::store::{Store, from_raft, is_stub, stub};
 use crate::unsynced::{Durable, Unsynced, Writes};
 use losses::Losses;
+use mainstem_log::storage::StorageFault;
 use mainstem_log::{AppendError, Appended, Log, Origin, Prepared, prepare};
 use mainstem_records::{LeaderEpoch, Scratch};
 use messages::Receiver;
@@ -35,6 +36,7 @@ use parking_lot::Mutex;
 use promises::Comparison;
 use raft::eraftpb::{ConfChange, ConfChangeV2, Entry, EntryType, HardState, Message, MessageType};
 use raft::{Config, RaftState, RawNode, StateRole};
+use room::SHORT_MS;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -234,6 +236,8 @@ pub struct Replica {
     waits_for_room: bool,
     /// It does not look for room before then.
     retry_ms: u64,
+    /// It was short of handles for an append; another leader may have some.
+    short_until_ms: u64,
     /// When a leader without room looks for another one again, and whom it has tried last.
     make_way: (u64, u64),
     /// The term in which this replica's vote was split with that of another candidate, for as long as it may ask again early; 0: none.
@@ -326,6 +330,7 @@ impl Replica {
             failed: None,
             waits_for_room: false,
             retry_ms: 0,
+            short_until_ms: 0,
             make_way: (0, 0),
             split_term: 0,
             losses,
@@ -402,6 +407,9 @@ impl Replica {
         let appended = match append(&mut self.log, leader_epoch(self.role.term)?) {
             Ok(appended) => appended,
             Err(error) => {
+                if matches!(&error, AppendError::Storage(source) if StorageFault::of(source).is_temporary()) {
+                    self.short_until_ms = self.now_ms + SHORT_MS;
+                }
                 // A log that takes nothing any more has no leader.
                 if let Some(reason) = self.log.stopped().map(str::to_owned) {
                     self.fail(ReplicaError::Failed(reason));
@@ -476,7 +484,9 @@ impl Replica {
             return Ok(());
         }
         let incoming = Incoming::of(&message, offset, batches)?;
-        self.note_what_a_leader_counts_on(&message).or_else(|error| self.make_do(error))?;
+        if let Err(error) = self.note_what_a_leader_counts_on(&message) {
+            return Ok(self.make_do(error)?);
+        }
         let refusal = match self.allow_for_losses(&mut message, offset) {
             Ok(refusal) => refusal,
             Err(error) => return Ok(self.make_do(error)?),
@@ -1101,8 +1111,12 @@ impl Replica {
             tracing::error!(partition = %self.log.partition(), %error, "the replica is out of service");
             self.failed = Some(error.to_string());
             // A disk that fails is not only this one's concern.
-            if let Some(error) = error.medium() {
-                self.log.dir().note_error(error);
+            if let Some(source) = error.medium() {
+                self.log.dir().note_error(source);
+            }
+            if let Some(source) = error.failed_sync() {
+                self.journal.lock().fail(source);
+                self.log.dir().note_failed_sync(source);
             }
             self.effects = Effects::default();
         }

@@ -208,14 +208,9 @@ pub enum ControllerError {
 }
 
 impl ControllerError {
-    /// Returns true if descriptors or memory are missing, and the files are as they were.
+    /// Returns true if descriptors or memory are missing to open a log, and the files are as they were.
     pub(crate) fn is_short_of_handles(&self) -> bool {
-        let fault = match self {
-            ControllerError::Open { source, .. } => source.fault(),
-            ControllerError::Replica { source, .. } => source.fault(),
-            _ => None,
-        };
-        fault == Some(StorageFault::NoHandles)
+        matches!(self, ControllerError::Open { source, .. } if source.fault() == Some(StorageFault::NoHandles))
     }
 }
 

@@ -14,14 +14,14 @@ use std::time::Duration;
 use mainstem_controller::DirectoryAssignment;
 use mainstem_log::dir::LogDir;
 use mainstem_log::partition_dir::TopicPartition;
-use mainstem_log::{CopyError, FutureLog, Log, TakeOverError};
+use mainstem_log::{CopyError, FutureLog, Log, ReadError, TakeOverError};
 use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::{Condvar, Mutex};
 
 use crate::broker::Broker;
 use crate::clock::{Clock, machine_now};
 use crate::controller::InterruptedMoves;
-use crate::storage::partition::{Partition, TakeOver};
+use crate::storage::partition::{Partition, SHORTAGE_PAUSE, TakeOver};
 use crate::supervised::{self, Role};
 
 /// Copied bytes after which they are put on disk, so that the page cache does not fill with what is not read.
@@ -243,6 +243,7 @@ impl Move {
                 tracing::error!(partition = %name, "offline, on its way to {to}: {error}");
             }
             Err(error) => {
+                self.note_unreadable(&error);
                 match error {
                     Failed::Cancelled => tracing::info!(partition = %name, "not moved to {to}: {error}"),
                     _ => {
@@ -251,6 +252,18 @@ impl Move {
                 }
                 self.remove_copy();
             }
+        }
+    }
+
+    /// A disk that cannot be read takes the directory offline that the partition is in.
+    fn note_unreadable(&self, error: &Failed) {
+        if let Failed::Copy(CopyError::Read(ReadError::Storage(error)))
+        | Failed::TakeOver(TakeOver::Refused(TakeOverError::Aborted(CopyError::Read(
+            ReadError::Storage(error),
+        )))) = error
+        {
+            // Where it has no log there is nothing to note.
+            let _ = self.partition.with_log(|log| log.dir().note_error(error));
         }
     }
 
@@ -265,7 +278,11 @@ impl Move {
                 break;
             }
         }
-        Ok(self.partition.take_over(copy, &broker.clock)?)
+        let pause = || {
+            moves.pause(&broker.clock, SHORTAGE_PAUSE);
+            !moves.is_stopped()
+        };
+        Ok(self.partition.take_over(copy, &broker.clock, &pause)?)
     }
 
     /// Copies until all that is there at some moment is copied; how many bytes that were.

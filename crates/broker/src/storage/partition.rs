@@ -41,6 +41,7 @@ pub(crate) use queries::{Extent, TimeSearch};
 pub(crate) use replicated::{EarlierTicks, Pulse, ReplicaEvents, ReplicationHealth, is_append};
 pub(crate) use snapshots::SnapshotStepError;
 use take_over::Held;
+pub(in crate::storage) use take_over::SHORTAGE_PAUSE;
 pub(crate) use take_over::TakeOver;
 use waiters::FetchWaiters;
 

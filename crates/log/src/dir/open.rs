@@ -16,7 +16,7 @@ use crate::partition_dir::{DirName, SetAside, TopicPartition};
 use crate::producer_budget::ProducerBudget;
 use crate::recovery_watch::RecoveryWatch;
 use crate::segment_record::SegmentRecord;
-use crate::storage::{OpenMode, Storage, StorageLock};
+use crate::storage::{OpenMode, Storage, StorageFault, StorageLock, parent_of};
 use crate::uuid;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -199,14 +199,31 @@ impl Opening<'_> {
             new_names.push(ancestor);
         }
         if new_names.is_empty() {
-            return Ok(());
+            return self.sync_own_name();
         }
         self.failed("creating it", self.storage.create_dir(self.path))?;
         for name in new_names {
-            let parent = name.parent().filter(|parent| !parent.as_os_str().is_empty());
-            self.failed("syncing its parent", self.storage.sync_dir(parent.unwrap_or(Path::new("."))))?;
+            self.failed("syncing its parent", self.storage.sync_dir(parent_of(name)))?;
         }
         Ok(())
+    }
+
+    /// An earlier start may have made the directory and not have synced its name. A parent that this user may not open was made by
+    /// another.
+    fn sync_own_name(&self) -> Result<(), OpenDirError> {
+        if self
+            .failed("looking for meta.properties", self.storage.exists(&self.path.join(META_PROPERTIES)))?
+        {
+            return Ok(());
+        }
+        let synced = self.storage.sync_dir(parent_of(self.path));
+        self.failed(
+            "syncing its parent",
+            synced.or_else(|error| match StorageFault::of(&error) {
+                StorageFault::File => Ok(()),
+                _ => Err(error),
+            }),
+        )
     }
 
     fn lock(&self) -> Result<Box<dyn StorageLock>, OpenDirError> {

@@ -8,7 +8,7 @@ use crate::files::{FileState, SegmentFileName};
 use crate::flusher::{FlushTarget, FlushTicket, FlushWork};
 use crate::partition_dir::{SetAside, TopicPartition};
 use crate::sim::{Action, Ending, Hooked, Random, SimStorage, UNCLEAN, World, fault_table};
-use crate::{Log, LogConfig, Origin, ReadBound, ReadPlan, TransactionMarker, prepare};
+use crate::{Log, LogConfig, LogError, Origin, ReadBound, ReadPlan, TransactionMarker, prepare};
 use mainstem_records::{
     Batch, BatchBuilder, BatchOptions, CoordinatorEpoch, LeaderEpoch, ProducerEpoch, ProducerFields,
     ProducerId, Scratch,
@@ -66,6 +66,8 @@ struct Numbers {
     accepted: Vec<String>,
     /// The epoch under which records are appended.
     epoch: LeaderEpoch,
+    /// Records before it were durable when the log was closed.
+    durable: i64,
     /// Records behind it need not be there.
     wanted: i64,
     /// Values of appends that were refused since: a crash may leave the first of them.
@@ -89,7 +91,7 @@ impl Numbers {
     /// A disk with nothing on it.
     fn new(config: LogConfig, is_replica: bool, act: fn(&mut Numbers) -> Result<(), String>) -> Numbers {
         let disk = SimStorage::new();
-        let hooked = Hooked::new(Arc::new(disk.clone()));
+        let hooked = Hooked::over(&disk);
         let mut bench = Bench::with_storage(Arc::new(hooked.clone()), config);
         bench.is_replica = is_replica;
         let (sender, ended) = channel();
@@ -105,6 +107,7 @@ impl Numbers {
             boot: "a",
             accepted: Vec::new(),
             epoch: LeaderEpoch::ZERO,
+            durable: 0,
             wanted: i64::MAX,
             refused: Vec::new(),
             start: (0, 0),
@@ -268,12 +271,35 @@ impl Numbers {
         Ok(())
     }
 
+    /// A replica gives up records that others have not, while a sync of them is under way, and takes others.
     fn truncate(&mut self) -> Result<(), String> {
-        // What is behind it is no one's any more.
-        self.wanted = 15;
-        self.log(|log| log.truncate_suffix(15, 2000)).map_err(said)?;
-        self.accepted.truncate(15);
-        Ok(())
+        self.cut_during_a_sync(15, |log| log.truncate_suffix(15, 2000).map(drop))
+    }
+
+    /// The same of a replica that is too far behind.
+    fn begin_elsewhere(&mut self) -> Result<(), String> {
+        self.start.1 = 50;
+        self.cut_during_a_sync(50, |log| log.truncate_fully_and_start_at(50, 2000))
+    }
+
+    fn cut_during_a_sync(
+        &mut self,
+        end: usize,
+        cut: impl FnOnce(&mut Log) -> Result<(), LogError>,
+    ) -> Result<(), String> {
+        self.wanted = end.min(self.accepted.len()) as i64;
+        if self.start.1 > 0 {
+            self.wanted = 0;
+        }
+        let upto = self.log(|log| log.flush_work().upto);
+        let mut done = self.log(cut).map_err(said);
+        if done.is_ok() {
+            self.accepted.truncate(end);
+            (self.accepted.len()..end).for_each(|number| self.accepted.push(value(number)));
+            done = (0..2).try_for_each(|_| self.append());
+        }
+        self.log(|log| log.flushed(upto));
+        done
     }
 
     fn compact(&mut self) -> Result<(), String> {
@@ -305,6 +331,7 @@ impl Numbers {
     /// A stop in order; what fails is checked by the next start.
     fn stop(&mut self) -> Result<(), String> {
         let log = self.shared.log.lock().take().expect("it is open");
+        self.durable = log.ends().durable_end;
         let closed = log.close().map_err(said);
         let dir = self.dir.take().expect("its directory is open");
         if closed.is_err() {
@@ -392,6 +419,29 @@ fn read_all(log: &Log) -> Result<Vec<(i64, String)>, String> {
     Ok(seen)
 }
 
+impl Numbers {
+    /// The page cache is not to be believed.
+    fn has_failed_sync(&self) -> bool {
+        self.dir.as_ref().is_some_and(|dir| dir.has_failed_sync() || dir.failure().is_some())
+    }
+
+    /// A start finds the records before `least`, and none that was never appended. Returns the log end.
+    fn check_after_start(&mut self, least: i64) -> i64 {
+        self.open_dir().expect("the directory opens after any crash");
+        self.open_log().expect("the log opens after any crash");
+        let (ends, seen) = self.log(|log| (log.ends(), read_all(log).expect("a read")));
+        if self.deleted {
+            assert_eq!(ends.log_end, 0, "it was deleted");
+            (self.deleted, self.start) = (false, (0, 0));
+            return 0;
+        }
+        assert!(ends.log_end >= least, "the log ends at {}, before {least}", ends.log_end);
+        assert!((self.start.0..=self.start.1).contains(&ends.log_start), "it starts at {}", ends.log_start);
+        self.check(ends.log_start, &seen);
+        ends.log_end
+    }
+}
+
 impl World for Numbers {
     fn storage(&self) -> &Hooked {
         &self.hooked
@@ -423,11 +473,11 @@ impl World for Numbers {
                 let end = seen.last().map_or(start, |(offset, _)| offset + 1);
                 assert_eq!(end, least);
             }
-            if ending != Ending::Kill {
+            if ending != Ending::Kill || self.has_failed_sync() {
                 least = ends.durable_end;
             }
-        } else if ending != Ending::Kill && !self.is_stopped_in_order {
-            least = 0;
+        } else if !self.is_stopped_in_order {
+            least = self.durable;
         }
         least = least.min(self.wanted);
         self.forget();
@@ -438,16 +488,19 @@ impl World for Numbers {
                 self.boot = "z";
             }
         }
-        self.open_dir().expect("the directory opens after any crash");
-        self.open_log().expect("the log opens after any crash");
-        let (ends, seen) = self.log(|log| (log.ends(), read_all(log).expect("a read")));
-        if self.deleted {
-            assert_eq!(ends.log_end, 0, "it was deleted");
-            return;
-        }
-        assert!(ends.log_end >= least, "the log ends at {}, before {least}", ends.log_end);
-        assert!((self.start.0..=self.start.1).contains(&ends.log_start), "it starts at {}", ends.log_start);
-        self.check(ends.log_start, &seen);
+        let end = self.check_after_start(least) as usize;
+        // All that this start has found, and an append, count as durable after a sync.
+        self.accepted.truncate(end);
+        let refused = std::mem::take(&mut self.refused);
+        self.accepted.extend(refused.into_iter().take(end - self.accepted.len()));
+        (self.accepted.len()..end).for_each(|number| self.accepted.push(value(number)));
+        self.append().expect("a log that was just opened");
+        self.sync().expect("a log that was just opened");
+        self.forget();
+        self.disk.power_cut(&mut Random::new(11));
+        self.boot = "zz";
+        self.wanted = i64::MAX;
+        self.check_after_start(self.accepted.len() as i64);
     }
 }
 
@@ -497,6 +550,14 @@ fn compacted() -> LogConfig {
 
 fn retained() -> LogConfig {
     LogConfig { retention_bytes: Some(2500), file_delete_delay_ms: 0, ..small_segments() }
+}
+
+/// With records of which the checkpoints know.
+fn noted(world: Numbers) -> Numbers {
+    let mut world = world.filled(40);
+    world.maintain().unwrap();
+    world.commit().unwrap();
+    world
 }
 
 fn start_dir(world: &mut Numbers) -> Result<(), String> {
@@ -559,7 +620,10 @@ fn actions() -> Vec<Action> {
             world.maintain().unwrap();
             world
         }),
-        action("truncate a replica", || Numbers::new(small_segments(), true, Numbers::truncate).filled(40)),
+        action("truncate a replica", || noted(Numbers::new(small_segments(), true, Numbers::truncate))),
+        action("have a replica begin elsewhere", || {
+            noted(Numbers::new(small_segments(), true, Numbers::begin_elsewhere))
+        }),
         action("compact", || Numbers::new(compacted(), false, Numbers::compact).filled(40)),
         action("delete a partition", || new(Numbers::delete_partition).filled(6)),
         action("stop in order", || new(Numbers::stop).filled(20)),

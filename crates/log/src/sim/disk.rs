@@ -302,12 +302,17 @@ impl Disk {
         file.now.resize(len, 0);
     }
 
+    /// As a kernel does after a failed sync: the pages count as clean from now on, and are not on the disk. A length that was set is
+    /// in memory, with the inode, and goes to the disk with the next sync.
+    pub(super) fn lose_unsynced(&mut self, inode: InodeId) {
+        self.file(inode).unsynced.retain(|change| matches!(change, FileChange::SetLen(_)));
+    }
+
     pub(super) fn sync(&mut self, inode: InodeId) -> io::Result<()> {
         self.spend()?;
         if self.syncs_to_fail > 0 && matches!(self.inodes[&inode], Inode::File(_)) {
             self.syncs_to_fail -= 1;
-            // As a kernel does: the pages count as clean from now on, and are not on the disk.
-            self.file(inode).unsynced.clear();
+            self.lose_unsynced(inode);
             return Err(rustix::io::Errno::IO.into());
         }
         self.syncs += 1;

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// So many calls of one kind on one kind of file are refused, one after another.
+/// Calls of one kind on one kind of file that are refused, one after another.
 const NTH_MAX: usize = 3;
 
 /// A state of a storage, with what is known of it, in which one action is tried.
@@ -34,9 +34,9 @@ pub trait World {
 /// The end of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// Of its process.
+    /// A kill of its process.
     Kill,
-    /// Of its machine, with a seed for what survives.
+    /// A power cut of its machine, with a seed for what survives.
     PowerCut(u64),
 }
 
@@ -217,7 +217,9 @@ fn refuse(
 
 /// The error of a fault that a call can have; `None`: it has none of this kind.
 fn error_of(fault: StorageFault, call: Call) -> Option<i32> {
-    let takes_room = !matches!(call, Call::Open | Call::List | Call::Exists | Call::Read | Call::Len);
+    // Of a directory a sync asks for no room.
+    let takes_room =
+        !matches!(call, Call::Open | Call::List | Call::Exists | Call::Read | Call::Len | Call::SyncDir);
     let opens =
         matches!(call, Call::Open | Call::Create | Call::List | Call::Lock | Call::SyncDir | Call::RemoveDir);
     match fault {

@@ -1,5 +1,6 @@
 //! A storage that asks before each of its calls, so that a test can count, refuse or hold up any of them.
 
+use super::{SimFile, SimStorage};
 use crate::storage::{Advice, DirEntry, OpenMode, Storage, StorageFile, StorageLock};
 use parking_lot::{Mutex, RwLock};
 use std::fmt;
@@ -95,13 +96,21 @@ type Hook = dyn Fn(Call, &Path) -> io::Result<()> + Send + Sync;
 #[derive(Clone)]
 pub struct Hooked {
     inner: Arc<dyn Storage>,
+    /// The same, where it is simulated: a sync that is refused loses there what was not synced.
+    disk: Option<SimStorage>,
     hook: Arc<RwLock<Option<Arc<Hook>>>>,
 }
 
 impl Hooked {
     /// A storage that asks nothing yet.
     pub fn new(inner: Arc<dyn Storage>) -> Hooked {
-        Hooked { inner, hook: Arc::default() }
+        Hooked { inner, disk: None, hook: Arc::default() }
+    }
+
+    /// A simulated storage. As of a kernel, the pages of a file whose sync is refused count as clean from then on, and are not on
+    /// the disk.
+    pub fn over(disk: &SimStorage) -> Hooked {
+        Hooked { disk: Some(disk.clone()), ..Hooked::new(Arc::new(disk.clone())) }
     }
 
     /// Asks before each call from now on.
@@ -136,8 +145,14 @@ impl fmt::Debug for Hooked {
 impl Storage for Hooked {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StorageFile>> {
         self.ask(if mode == OpenMode::Create { Call::Create } else { Call::Open }, path)?;
-        let inner = self.inner.open(path, mode)?;
-        Ok(Arc::new(HookedFile { inner, path: path.into(), storage: self.clone() }))
+        let (inner, simulated): (Arc<dyn StorageFile>, _) = match &self.disk {
+            Some(disk) => {
+                let file = Arc::new(disk.open_file(path, mode)?);
+                (file.clone(), Some(file))
+            }
+            None => (self.inner.open(path, mode)?, None),
+        };
+        Ok(Arc::new(HookedFile { inner, simulated, path: path.into(), storage: self.clone() }))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
@@ -201,6 +216,8 @@ impl Storage for Hooked {
 #[derive(Debug)]
 struct HookedFile {
     inner: Arc<dyn StorageFile>,
+    /// The same, where it is simulated.
+    simulated: Option<Arc<SimFile>>,
     /// At which it was opened.
     path: Box<Path>,
     storage: Hooked,
@@ -246,8 +263,11 @@ impl StorageFile for HookedFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.ask(Call::Sync)?;
-        self.inner.sync_data()
+        let asked = self.ask(Call::Sync);
+        if let (Err(_), Some(file)) = (&asked, &self.simulated) {
+            file.lose_unsynced();
+        }
+        asked.and_then(|()| self.inner.sync_data())
     }
 
     fn sync_fs(&self) -> io::Result<()> {

@@ -73,10 +73,10 @@ impl Storage for RealStorage {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        // What the sync itself says is never taken for a shortage of handles, whatever its code.
-        File::open(dir)?.sync_all().map_err(|error| match StorageFault::of(&error) {
-            StorageFault::NoHandles => io::Error::other(error.to_string()),
-            _ => error,
+        // What the sync itself says is never taken for a shortage, whatever its code.
+        File::open(dir)?.sync_all().map_err(|error| match StorageFault::of(&error).is_temporary() {
+            true => io::Error::other(error.to_string()),
+            false => error,
         })
     }
 

@@ -144,6 +144,7 @@ impl Promises {
     /// # Errors
     /// The disk refused, for another reason than its room.
     pub(super) fn slot(&mut self, group: GroupId) -> Result<Option<Promise>, JournalError> {
+        let known = self.found(group)?;
         let position = match self.slots.get(&group) {
             Some((position, _)) => *position,
             None => {
@@ -155,7 +156,7 @@ impl Promises {
                 position
             }
         };
-        let written = self.found(group)?.unwrap_or_default();
+        let written = known.unwrap_or_default();
         let (path, file, is_dirty) = (self.path.clone(), self.file.clone(), self.is_dirty.clone());
         Ok(Some(Promise { path, file, is_dirty, group, position, written }))
     }

@@ -198,10 +198,11 @@ impl Replica {
             "this replica has lost what it had acknowledged, from {offset} on: files are gone, cut or damaged. The leader sends it again"
         );
         let promised = Promised { term: message.term, index: u64::MAX, vote_term: raft.term, offset };
-        self.losses.begin_lacking(Lacking { promised, regained_at: None });
+        // Where it cannot be noted, the next message has it noted.
         if let Some(promise) = &mut self.promise {
             promise.write_durably(promised)?;
         }
+        self.losses.begin_lacking(Lacking { promised, regained_at: None });
         Ok(())
     }
 

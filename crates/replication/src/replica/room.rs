@@ -16,6 +16,9 @@ use raft::eraftpb::{Message, MessageType};
 /// A leader without room looks for another one so often, at most.
 const MAKE_WAY_MS: u64 = 2_000;
 
+/// For so long after an append that found no handle a leader looks for another one.
+pub(super) const SHORT_MS: u64 = 1_000;
+
 /// A replica that waits for descriptors or memory looks for them so often.
 const RETRY_MS: u64 = 500;
 
@@ -136,12 +139,13 @@ impl Replica {
         self.choose_election_timeout();
     }
 
-    /// A leader that cannot append for want of room gives leadership to a replica that has what is committed. That one does
+    /// A leader that cannot append for want of room or handles gives leadership to a replica that has what is committed. That one does
     /// not take it if it has no room either.
     pub(super) fn make_way(&mut self) {
         let (next_ms, tried) = self.make_way;
         let may = self.role.state == RoleState::Leader && self.node.raft.lead_transferee.is_none();
-        if !may || self.now_ms < next_ms || !self.log.dir().is_full() {
+        let is_short = self.log.dir().is_full() || self.now_ms < self.short_until_ms;
+        if !may || self.now_ms < next_ms || !is_short {
             return;
         }
         let committed = self.node.raft.raft_log.committed;
@@ -152,7 +156,7 @@ impl Replica {
         if let Some((to, _)) = best {
             self.make_way = (self.now_ms + MAKE_WAY_MS, to);
             let to_node = ReplicaId(to).node();
-            tracing::warn!(partition = %self.log.partition(), to_node, "leadership is given away: the disk is full");
+            tracing::warn!(partition = %self.log.partition(), to_node, "leadership is given away: this node has no space, descriptors or memory for an append");
             self.node.transfer_leader(to);
         }
     }

@@ -503,7 +503,11 @@ impl Partition {
             let start = out.len();
             out.resize(start + range.len, 0);
             let read = mainstem_log::storage::read_exact_at(&*range.file, &mut out[start..], range.position);
-            read.map_err(ReadError::Storage)?;
+            // A disk that cannot be read takes its directory offline, wherever that is noticed.
+            read.map_err(|error| {
+                let _ = self.with_log(|log| log.dir().note_error(&error));
+                ReadError::Storage(error)
+            })?;
             let (mut end, before) = (start, next);
             while next < offsets.end
                 && let Ok((batch, _)) = Batch::split_first(&out[end..])

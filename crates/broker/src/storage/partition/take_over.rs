@@ -19,9 +19,8 @@ const FOLLOW_STEPS_MAX: usize = 100;
 /// A step that copies less has followed.
 const FOLLOW_BYTES_MIN: usize = 64 << 10;
 
-/// A step without which the partition is in neither directory outlasts a shortage of a minute.
-const SHORTAGE_PAUSE: Duration = Duration::from_secs(1);
-const SHORTAGE_TRIES_MAX: usize = 60;
+/// A step without which the partition is in neither directory is tried again after so long in a shortage.
+pub(in crate::storage) const SHORTAGE_PAUSE: Duration = Duration::from_secs(1);
 
 /// What is appended counts as durable only when the copy that takes over has the partition's name, durably: until then a
 /// restart may find the original, or the copy.
@@ -38,15 +37,23 @@ impl Partition {
     /// Lets a copy in another log directory take the place of the log, which comes back out of service. Appends and reads
     /// go on meanwhile, and wait for no sync; what is appended counts as durable when that is over.
     ///
+    /// In a shortage of space or handles `pause` lets some time pass before a step is tried again, and returns false if the broker
+    /// stops.
+    ///
     /// # Errors
     /// See [`TakeOver`].
-    pub(crate) fn take_over(&self, copy: FutureLog, clock: &Clock) -> Result<Log, TakeOver> {
+    pub(crate) fn take_over(
+        &self,
+        copy: FutureLog,
+        clock: &Clock,
+        pause: &dyn Fn() -> bool,
+    ) -> Result<Log, TakeOver> {
         {
             let mut state = self.lock();
             let durable_end = state.alone()?.ends().durable_end;
             state.held = Some(Held { durable_end, ended: None, deletions: Vec::new() });
         }
-        let taken = self.replace_by(copy, clock);
+        let taken = self.replace_by(copy, clock, pause);
         if let Err(TakeOver::Refused(TakeOverError::Broken(_))) = &taken {
             drop(self.take_log(NoLog::Offline));
         }
@@ -54,7 +61,12 @@ impl Partition {
         taken
     }
 
-    fn replace_by(&self, mut copy: FutureLog, clock: &Clock) -> Result<Log, TakeOver> {
+    fn replace_by(
+        &self,
+        mut copy: FutureLog,
+        clock: &Clock,
+        pause: &dyn Fn() -> bool,
+    ) -> Result<Log, TakeOver> {
         let to = copy.dir().clone();
         let mut round = 1;
         let taken = loop {
@@ -85,13 +97,13 @@ impl Partition {
             *self.flush.write() = Some(Flush::new(&self.own, to.clone(), state.moves));
             break taken;
         };
-        outlast_shortage(clock, || taken.sync_retired().map_err(TakeOver::broken))?;
-        outlast_shortage(clock, || match self.lock().alone() {
+        outlast_shortage(pause, || taken.sync_retired().map_err(TakeOver::broken))?;
+        outlast_shortage(pause, || match self.lock().alone() {
             Ok(log) => taken.name(log).map_err(TakeOver::broken),
             Err(TakeOver::NoLog(NoLog::Gone)) => Err(TakeOver::NoLog(NoLog::Gone)),
             Err(_) => Err(TakeOver::Unfinished),
         })?;
-        outlast_shortage(clock, || taken.sync_named(&to).map_err(TakeOver::broken))?;
+        outlast_shortage(pause, || taken.sync_named(&to).map_err(TakeOver::broken))?;
         Ok(taken.into_original())
     }
 
@@ -134,19 +146,19 @@ impl Partition {
     }
 }
 
-/// Does a step that has to be done, again and again while there is no space or no handle for it.
-fn outlast_shortage(clock: &Clock, mut step: impl FnMut() -> Result<(), TakeOver>) -> Result<(), TakeOver> {
-    for _ in 0..SHORTAGE_TRIES_MAX {
+/// Does a step that has to be done, again and again while there is no space or no handle for it. `pause` lets some time pass, and
+/// returns false if the broker stops.
+fn outlast_shortage(
+    pause: &dyn Fn() -> bool,
+    mut step: impl FnMut() -> Result<(), TakeOver>,
+) -> Result<(), TakeOver> {
+    loop {
         match step() {
             Err(TakeOver::Refused(TakeOverError::Broken(error)))
-                if error.fault().is_some_and(StorageFault::is_temporary) =>
-            {
-                std::thread::sleep(clock.machine_wait(SHORTAGE_PAUSE));
-            }
+                if error.fault().is_some_and(StorageFault::is_temporary) && pause() => {}
             done => return done,
         }
     }
-    step()
 }
 
 impl State {

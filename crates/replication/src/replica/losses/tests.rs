@@ -68,7 +68,7 @@ impl Group {
         let mut group = Group {
             caching,
             now_ms: 0,
-            hooked: disks.iter().map(|disk| Hooked::new(Arc::new(disk.clone()))).collect(),
+            hooked: disks.iter().map(Hooked::over).collect(),
             disks,
             faulty: None,
             boots: vec![0; 3],
