@@ -488,7 +488,16 @@ impl World for Numbers {
                 self.boot = "z";
             }
         }
-        let end = self.check_after_start(least) as usize;
+        let mut end = self.check_after_start(least) as usize;
+        if ending == Ending::Kill {
+            // What this start takes for durable is.
+            let durable = self.log(|log| log.ends().durable_end);
+            self.forget();
+            self.disk.power_cut(&mut Random::new(5));
+            self.boot = "y";
+            self.wanted = i64::MAX;
+            end = self.check_after_start(durable) as usize;
+        }
         // All that this start has found, and an append, count as durable after a sync.
         self.accepted.truncate(end);
         let refused = std::mem::take(&mut self.refused);

@@ -3,11 +3,12 @@
 use super::testing::{Bench, TestBatch, WALL_MS, flush, read_from, resolve, small_segments};
 use crate::dir::LastStop;
 use crate::partition_dir::SetAside;
-use crate::sim::SimStorage;
+use crate::sim::{Hooked, SimStorage};
 use crate::storage::{OpenMode, Storage, write_all_at};
 use crate::{AppendError, Log, LogConfig, LogError, ReadBound, ReadError, ReadPlan};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn filled(bench: &Bench) -> Log {
     let (mut log, _) = bench.open("a");
@@ -448,4 +449,39 @@ fn a_partition_that_was_refused_and_deleted_leaves_nothing_to_its_successor() {
     dir.set_aside(&[crate::partition_dir::TopicPartition::new("t", 0)], SetAside::Delete, 0).unwrap();
     let (log, recovery) = bench.try_open(&dir).unwrap();
     assert!(recovery.created && log.ends().log_end == 0);
+}
+
+/// A batch that holds the offset goes as a whole, also where that takes two attempts.
+#[test]
+fn a_truncation_within_a_batch_may_be_interrupted_anywhere() {
+    let mut interrupted = 0;
+    for nth in 0..200 {
+        let disk = SimStorage::new();
+        let hooked = Hooked::over(&disk);
+        let mut bench = Bench::with_storage(Arc::new(hooked.clone()), small_segments());
+        bench.is_replica = true;
+        let (mut log, _) = bench.open("a");
+        bench.append_numbers(&mut log, 0..10);
+        let values = vec!["one of many in a batch"; 10];
+        bench.append(&mut log, &TestBatch::of(&values)).unwrap();
+        let asked = AtomicUsize::new(0);
+        hooked.set_hook(move |_, _| match asked.fetch_add(1, Ordering::Relaxed) == nth {
+            true => Err(std::io::Error::from_raw_os_error(libc::EMFILE)),
+            false => Ok(()),
+        });
+        let cut = log.truncate_suffix(15, bench.mono_ms);
+        hooked.clear_hook();
+        if cut.is_err() && log.stopped().is_none() {
+            interrupted += usize::from(log.is_cut_short());
+            assert_eq!(log.truncate_suffix(15, bench.mono_ms).unwrap(), 10, "call {nth}");
+        }
+        if log.stopped().is_none() {
+            assert_eq!(log.ends().log_end, 10, "call {nth}");
+            log.check();
+            log.set_high_watermark(10);
+            bench.append_numbers(&mut log, 10..12);
+            assert_eq!(bench.read_all(&log).len() as i64, log.ends().high_watermark, "call {nth}");
+        }
+    }
+    assert!(interrupted > 10, "{interrupted} interrupted truncations");
 }
