@@ -473,7 +473,7 @@ impl World for Numbers {
                 let end = seen.last().map_or(start, |(offset, _)| offset + 1);
                 assert_eq!(end, least);
             }
-            if ending != Ending::Kill || self.has_failed_sync() {
+            if matches!(ending, Ending::PowerCut(_)) || self.has_failed_sync() {
                 least = ends.durable_end;
             }
         } else if !self.is_stopped_in_order {
@@ -482,18 +482,18 @@ impl World for Numbers {
         least = least.min(self.wanted);
         self.forget();
         match ending {
-            Ending::Kill => self.disk.kill(),
+            Ending::Kill(_) => self.disk.kill(),
             Ending::PowerCut(seed) => {
                 self.disk.power_cut(&mut Random::new(seed));
                 self.boot = "z";
             }
         }
         let mut end = self.check_after_start(least) as usize;
-        if ending == Ending::Kill {
+        if let Ending::Kill(seed) = ending {
             // What this start takes for durable is.
             let durable = self.log(|log| log.ends().durable_end);
             self.forget();
-            self.disk.power_cut(&mut Random::new(5));
+            self.disk.power_cut(&mut Random::new(seed));
             self.boot = "y";
             self.wanted = i64::MAX;
             end = self.check_after_start(durable) as usize;

@@ -34,9 +34,9 @@ pub trait World {
 /// The end of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// A kill of its process.
-    Kill,
-    /// A power cut of its machine, with a seed for what survives.
+    /// A kill of its process, and later a power cut, with a seed for what survives that.
+    Kill(u64),
+    /// A power cut of its machine, with the same.
     PowerCut(u64),
 }
 
@@ -123,7 +123,7 @@ fn sites(action: &Action, class: fn(&Path) -> String) -> BTreeMap<Site, usize> {
     let done = world.act();
     world.storage().clear_hook();
     assert_eq!((done, world.effect()), (Ok(()), None), "{}: without a fault", action.name);
-    world.verify(Ending::Kill);
+    world.verify(Ending::Kill(0));
     let seen = seen.lock();
     assert!(!seen.is_empty(), "{}: it does nothing", action.name);
     seen.clone()
@@ -141,10 +141,10 @@ fn try_fault(
     let Some(error) = error_of(fault, site.0) else { return effects };
     for nth in 0..count.min(NTH_MAX) {
         // Each ending comes with each extent, by turns.
-        let power_cut = Ending::PowerCut(nth as u64);
+        let seed = seed_of(site, nth);
         let endings = match (nth + fault as usize).is_multiple_of(2) {
-            true => [Ending::Kill, power_cut],
-            false => [power_cut, Ending::Kill],
+            true => [Ending::Kill(seed), Ending::PowerCut(seed)],
+            false => [Ending::PowerCut(seed), Ending::Kill(seed)],
         };
         for (extent, ending) in [Extent::Once, Extent::Lasting].into_iter().zip(endings) {
             let context = format!(
@@ -167,6 +167,11 @@ fn try_fault(
         }
     }
     effects
+}
+
+/// A seed that is another one for each call.
+fn seed_of((call, class): &Site, nth: usize) -> u64 {
+    class.bytes().fold(*call as u64 + 31 * nth as u64, |seed, byte| seed.wrapping_mul(31) + u64::from(byte))
 }
 
 /// The effect of a stop that was not orderly.

@@ -85,7 +85,7 @@ impl World for Faulty {
         self.group.faulty = None;
         self.group.replicas[self.node] = None;
         match ending {
-            Ending::Kill => {
+            Ending::Kill(_) => {
                 self.group.disks[self.node].kill();
                 self.group.boots[self.node] -= 1;
             }
