@@ -214,7 +214,7 @@ impl Log {
     /// this returns the bytes are in the page cache.
     ///
     /// Nothing of a refused batch is in the log. After [`AppendError::OutOfSpace`] the log goes on; after
-    /// [`AppendError::Storage`] it is stopped, unless only a descriptor was missing to begin a segment.
+    /// [`AppendError::Storage`] it is stopped, except after a shortage ([`StorageFault::is_temporary`]).
     pub fn append(
         &mut self,
         batch: &Prepared<'_>,

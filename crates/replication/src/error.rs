@@ -44,7 +44,7 @@ impl ReplicaError {
         self.medium().map(StorageFault::of)
     }
 
-    /// What the disk has said to a sync of the journal or of what replicas promise, which all groups of the directory have in common.
+    /// The error of a sync of the journal, or of the promises of replicas, which all groups of the directory have in common.
     pub(crate) fn failed_sync(&self) -> Option<&io::Error> {
         match self {
             ReplicaError::Journal(
@@ -54,7 +54,7 @@ impl ReplicaError {
         }
     }
 
-    /// What the disk has said, if it is that.
+    /// The error of the disk, if it is one.
     pub(crate) fn medium(&self) -> Option<&io::Error> {
         match self {
             ReplicaError::Journal(JournalError::Io { source, .. } | JournalError::Failed { source, .. })

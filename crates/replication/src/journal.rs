@@ -91,7 +91,7 @@ pub enum JournalError {
     Failed {
         /// The file.
         path: PathBuf,
-        /// What the system said then.
+        /// The error of that write or sync.
         source: io::Error,
     },
 }
@@ -129,7 +129,7 @@ pub struct Journal {
     successor: Option<Successor>,
     /// A thread works on that.
     is_rewriting: bool,
-    /// What the system has said to the write or sync that failed.
+    /// The error of the write or sync that failed.
     failed: Option<io::Error>,
     /// `None`: there was no room for them.
     promises: Option<Promises>,

@@ -66,6 +66,8 @@ struct Numbers {
     accepted: Vec<String>,
     /// The epoch under which records are appended.
     epoch: LeaderEpoch,
+    /// Its group's journal has the next start begin at 50.
+    begins_elsewhere: bool,
     /// Records before it were durable when the log was closed.
     durable: i64,
     /// Records behind it need not be there.
@@ -107,6 +109,7 @@ impl Numbers {
             boot: "a",
             accepted: Vec::new(),
             epoch: LeaderEpoch::ZERO,
+            begins_elsewhere: false,
             durable: 0,
             wanted: i64::MAX,
             refused: Vec::new(),
@@ -279,7 +282,10 @@ impl Numbers {
     /// The same of a replica that is too far behind.
     fn begin_elsewhere(&mut self) -> Result<(), String> {
         self.start.1 = 50;
-        self.cut_during_a_sync(50, |log| log.truncate_fully_and_start_at(50, 2000))
+        self.begins_elsewhere = true;
+        let begun = self.cut_during_a_sync(50, |log| log.truncate_fully_and_start_at(50, 2000));
+        self.begins_elsewhere = self.log(|log| log.ends().log_start) < 50 || begun.is_err();
+        begun
     }
 
     fn cut_during_a_sync(
@@ -438,6 +444,13 @@ impl Numbers {
         assert!(ends.log_end >= least, "the log ends at {}, before {least}", ends.log_end);
         assert!((self.start.0..=self.start.1).contains(&ends.log_start), "it starts at {}", ends.log_start);
         self.check(ends.log_start, &seen);
+        if std::mem::take(&mut self.begins_elsewhere) {
+            self.log(|log| log.truncate_fully_and_start_at(50, 3000)).expect("a log that was just opened");
+            self.start = (50, 50);
+            self.accepted.truncate(50);
+            (self.accepted.len()..50).for_each(|number| self.accepted.push(value(number)));
+            return 50;
+        }
         ends.log_end
     }
 }
@@ -490,7 +503,7 @@ impl World for Numbers {
         }
         let mut end = self.check_after_start(least) as usize;
         if let Ending::Kill(seed) = ending {
-            // What this start takes for durable is.
+            // All that this start takes for durable is.
             let durable = self.log(|log| log.ends().durable_end);
             self.forget();
             self.disk.power_cut(&mut Random::new(seed));

@@ -222,7 +222,7 @@ fn refuse(
 
 /// The error of a fault that a call can have; `None`: it has none of this kind.
 fn error_of(fault: StorageFault, call: Call) -> Option<i32> {
-    // Of a directory a sync asks for no room.
+    // The sync of a directory asks for no room.
     let takes_room =
         !matches!(call, Call::Open | Call::List | Call::Exists | Call::Read | Call::Len | Call::SyncDir);
     let opens =
