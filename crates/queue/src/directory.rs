@@ -224,8 +224,15 @@ fn resolved(path: &Path) -> PathBuf {
 }
 
 /// Returns true while a process has the directory open as a journal.
-pub(crate) fn has_publisher(directory: &Path) -> bool {
-    File::open(directory.join(JOURNAL_LOCK)).is_ok_and(|file| is_locked(&file))
+///
+/// # Errors
+/// If that cannot be seen.
+pub(crate) fn has_publisher(directory: &Path) -> Result<bool> {
+    let path = directory.join(JOURNAL_LOCK);
+    match File::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        opened => Ok(is_locked(&opened.map_err(|error| QueueError::io("opening", &path, error))?)),
+    }
 }
 
 /// Returns true for the tailer of a consumer of a journal: it stands where the publisher moves it ([`tailers::Bookmark`]).

@@ -237,9 +237,16 @@ impl Queue {
     /// Has the words of the control file on the disk, such as where the queue begins.
     ///
     /// # Errors
-    /// If the disk fails.
+    /// As [`Queue::sync`]: after a sync that failed none of either is tried.
     pub fn sync_control(&self) -> Result<()> {
-        recovery::sync_control(&self.inner.directory)
+        let inner = &*self.inner;
+        inner.check_syncs()?;
+        recovery::sync_control(&inner.directory).inspect_err(|error| {
+            // A process that only reads cannot say so to the others.
+            if error.is_failed_sync() && inner.control.is_writable {
+                inner.control.sync_failed().store(1, Ordering::Release);
+            }
+        })
     }
 
     /// Where it is.
@@ -263,9 +270,7 @@ impl Queue {
         if synced >= wanted {
             return Ok(synced);
         }
-        if inner.control.sync_failed().load(Ordering::Acquire) != 0 {
-            return Err(QueueError::SyncFailed { path: inner.directory.clone(), synced });
-        }
+        inner.check_syncs()?;
         let next = inner.control.next_offset();
         inner.sync_segments(synced).map_err(|unsynced| {
             if let Unsynced::Refused(_) = unsynced {
@@ -310,6 +315,15 @@ impl Inner {
             true => Ok(()),
             false => Err(QueueError::ReadOnly { path: self.directory.clone() }),
         }
+    }
+
+    /// Refuses a sync after one that failed.
+    fn check_syncs(&self) -> Result<()> {
+        if self.control.sync_failed().load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let synced = self.control.synced_end().load(Ordering::Acquire);
+        Err(QueueError::SyncFailed { path: self.directory.clone(), synced })
     }
 
     /// Syncs the segments from the one that holds `synced` on.
@@ -440,10 +454,11 @@ fn prepare(file: &File, directory: &Path, options: &Options) -> Result<Control> 
             return Err(QueueError::NeedsRecovery { path: directory.to_owned() });
         }
         // A power cut may have taken the control file of a queue that has messages.
-        match recovery::has_messages(directory)? {
-            true => recovery::rebuild(&mut control, directory, &options.rules)?,
-            false => recovery::create(&mut control, directory, &options.rules)?,
-        }
+        let make = match recovery::has_messages(directory)? {
+            true => recovery::rebuild,
+            false => recovery::create,
+        };
+        recovery::end_doubt(&mut control, directory, |control| make(control, directory, &options.rules))?;
         control.set_boot(boot);
         return Ok(control);
     }

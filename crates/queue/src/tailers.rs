@@ -47,7 +47,7 @@ pub(crate) struct Position {
 impl Position {
     /// Opens the position of a name; a new one begins at `start`.
     pub(crate) fn open(directory: &Path, name: &str, start: i64) -> Result<Position> {
-        if is_consumer(directory, name) && has_publisher(directory) {
+        if is_consumer(directory, name) && has_publisher(directory)? {
             return Err(QueueError::TailerInUse { name: name.to_owned() });
         }
         Position::open_unless_read(directory, name, start)
@@ -145,7 +145,7 @@ fn segment_allocate(file: &File) -> std::io::Result<()> {
 pub(crate) fn find(directory: &Path, name: &str, end: i64) -> Result<Option<TailerInfo>> {
     let path = path(directory, name)?;
     match path.exists() {
-        true => read(&path, name.to_owned(), end, has_publisher(directory)),
+        true => read(&path, name.to_owned(), end, has_publisher(directory)?),
         false => Ok(None),
     }
 }
@@ -169,7 +169,7 @@ pub(crate) fn list(directory: &Path, end: i64) -> Result<Vec<TailerInfo>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(|error| QueueError::io("reading", &parent, error))?,
     };
-    let (mut tailers, has_publisher) = (Vec::new(), has_publisher(directory));
+    let (mut tailers, has_publisher) = (Vec::new(), has_publisher(directory)?);
     for entry in entries {
         let path = entry.map_err(|error| QueueError::io("reading", &parent, error))?.path();
         let name =
