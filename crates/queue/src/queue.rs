@@ -386,8 +386,9 @@ fn refused(path: &Path, error: io::Error) -> Unsynced {
 /// Syncs a log that has so many bytes at least, unless another process has cut it: what was cut is not durable.
 fn sync_whole(path: &Path, file: &File, least: u64) -> Result<(), Unsynced> {
     file.sync_data().map_err(|error| refused(path, error))?;
-    let len = file.metadata().map_err(|error| refused(path, error))?.len();
-    match len >= least {
+    // It is synced, and the next sync looks again.
+    let looked = file.metadata().map_err(|error| Unsynced::NotAsked(QueueError::io("reading", path, error)));
+    match looked?.len() >= least {
         true => Ok(()),
         false => Err(Unsynced::NotAsked(QueueError::Cut { path: path.to_owned() })),
     }
@@ -400,7 +401,8 @@ fn open_control(directory: &Path, options: &Options) -> Result<(File, LockFile)>
     let mut open = File::options();
     open.read(true).write(is_writable);
     if options.create && is_writable {
-        let is_foreign = !path.exists() && !segment::list(directory)?.is_empty();
+        let is_there = path.try_exists().map_err(|error| QueueError::io("reading", &path, error))?;
+        let is_foreign = !is_there && !segment::list(directory)?.is_empty();
         if is_foreign {
             let reason = format!(
                 "it has segments and no {FILE}: it is a copy of a broker's partition, or a queue that lost that file; choose \

@@ -17,7 +17,7 @@
 )]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{CStr, OsStr, c_char, c_int, c_long, c_uint, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_long, c_uint, c_void};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -30,6 +30,8 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Call {
     MakeDirectory,
+    /// Asking for the kind or the length of a file.
+    Look,
     /// Reading the names in a directory.
     List,
     /// Opening what has to be there.
@@ -195,9 +197,16 @@ enum Verdict {
 }
 
 impl State {
+    /// Returns true for the directory and all in it. Paths are compared as bytes: each call asks that of many directories.
+    fn has(&self, path: &Path) -> bool {
+        let rest = path.as_os_str().as_bytes().strip_prefix(self.directory.as_os_str().as_bytes());
+        rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
+    }
+
     fn judge(&mut self, path: &Path, call: Call, truncates: bool) -> Verdict {
         let is_made = call == Call::MakeDirectory;
-        let Some(class) = class_of(path).or_else(|| (is_made || path.is_dir()).then_some(Class::Directory))
+        let Some(class) =
+            class_of(path).or_else(|| (is_made || is_directory(path)).then_some(Class::Directory))
         else {
             return Verdict::Goes;
         };
@@ -258,6 +267,7 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let call = match self.call {
             Call::MakeDirectory => "make",
+            Call::Look => "look at",
             Call::List => "list",
             Call::Open => "open",
             Call::Create => "make or open",
@@ -289,7 +299,7 @@ impl fmt::Display for Place {
 
 fn judge(path: &Path, call: Call, truncates: bool) -> Verdict {
     let mut watched = watched();
-    match watched.iter_mut().find(|state| path.starts_with(&state.directory)) {
+    match watched.iter_mut().find(|state| state.has(path)) {
         Some(state) => state.judge(path, call, truncates),
         None => Verdict::Goes,
     }
@@ -341,6 +351,16 @@ fn finish(verdict: Verdict, go: impl FnOnce() -> c_long) -> c_long {
     }
 }
 
+/// Asks by a call of the C library that none of the functions below stands for: the standard library's own comes back to them.
+fn is_directory(path: &Path) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
+    // SAFETY: all bytes zero is such a structure, the call writes one, and the string ends with NUL.
+    unsafe {
+        let mut found: libc::stat = std::mem::zeroed();
+        libc::stat(path.as_ptr(), &raw mut found) == 0 && found.st_mode & libc::S_IFMT == libc::S_IFDIR
+    }
+}
+
 /// The kernel's call of this number.
 macro_rules! kernel {
     ($number:ident $(, $argument:expr)*) => {
@@ -363,6 +383,23 @@ extern "C" fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
     open_at(libc::AT_FDCWD, path, flags, mode)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn statx(
+    at: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: c_uint,
+    to: *mut libc::statx,
+) -> c_int {
+    let go = || kernel!(SYS_statx, at, path, flags, mask, to);
+    // SAFETY: the caller gives a string that ends with NUL, or none.
+    let is_of_descriptor = path.is_null() || unsafe { *path } == 0;
+    match is_of_descriptor {
+        true => by_descriptor(at, Call::Look, go) as c_int,
+        false => by_path(path, Call::Look, false, go) as c_int,
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -16,7 +16,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Each of the first calls of a kind fails, so many at most.
 const CALLS_MAX: u64 = 6;
 /// Cases at one time: most of them wait for something.
-const THREADS: usize = 64;
+const THREADS: usize = 48;
 /// The faults, in the order of the table.
 const FAULTS: [(&str, i32); 4] =
     [("no space", libc::ENOSPC), ("no handles", libc::EMFILE), ("medium", libc::EIO), ("file", libc::EACCES)];
@@ -40,7 +40,7 @@ pub(crate) fn is_temporary(fault: Fault) -> bool {
     [libc::ENOSPC, libc::EMFILE].contains(&fault.errno)
 }
 
-/// The table of actions: one call fails, and for the first one of a kind also all that follow.
+/// The table of actions: one call fails, and for want of space or handles also all of its kind.
 ///
 /// # Panics
 /// If a promise is broken, with all cases in which one is, or if a case does not end.
@@ -92,9 +92,11 @@ type Effects = BTreeMap<(Place, usize), BTreeSet<&'static str>>;
 fn effects(action: &impl Action, place: Place, ended: &Sender<Step>) -> Effects {
     let mut effects = Effects::new();
     for (column, &(_, errno)) in FAULTS.iter().enumerate() {
-        for lasts in [false, true] {
-            for nth in 1..=if lasts { 1 } else { CALLS_MAX } {
-                let fault = Fault { place, nth, lasts, errno };
+        let once = (1..=CALLS_MAX).map(|nth| Fault { place, nth, lasts: false, errno });
+        // A shortage lasts for a while.
+        let lasting = Some(Fault { place, nth: 1, lasts: true, errno }).filter(|fault| is_temporary(*fault));
+        for faults in [once.collect::<Vec<_>>(), lasting.into_iter().collect()] {
+            for fault in faults {
                 let done = catch_unwind(AssertUnwindSafe(|| action.effect(fault)));
                 let broken = done.as_ref().err().map(|panic| named(action, fault, said(&**panic)));
                 let _ = ended.send(Step::Case(broken));
