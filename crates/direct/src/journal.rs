@@ -188,13 +188,15 @@ impl Journal {
             blocks: Blocks::default(),
             is_short: false,
         };
+        // Before the thread, which nothing would end.
+        let appender = queue.appender()?;
         let thread = thread::Builder::new().name(format!("direct-{name}")).spawn(move || worker.run());
         let thread = thread.map_err(|error| DirectError::io("starting a thread for", directory, error))?;
         Ok(Journal {
             inner: Arc::new(Inner {
                 name,
                 directory: directory.to_owned(),
-                appender: Mutex::new(queue.appender()?),
+                appender: Mutex::new(appender),
                 queue,
                 identity: Mutex::new(identity),
                 shared,

@@ -13,6 +13,7 @@
 //! ```
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,21 +104,31 @@ impl KeptFile {
     /// Opens a file, made if need be; returns what it keeps.
     ///
     /// # Errors
-    /// If it cannot be opened, or has something and no slot of it is whole.
+    /// If it cannot be opened, read or synced, or has something and no slot of it is whole.
     pub(crate) fn open(path: &Path) -> Result<(KeptFile, Option<Vec<u8>>)> {
         let file = open(path)?;
-        let len = file.metadata().map_err(|error| DirectError::io("reading", path, error))?.len();
-        let slots: [_; SLOTS] = std::array::from_fn(|slot| read_slot(&file, slot_at(slot)));
+        let failed = |error| DirectError::io("reading", path, error);
+        let len = file.metadata().map_err(failed)?.len();
+        // One that cannot be read now may be the latest.
+        let mut slots: [_; SLOTS] = [const { None }; SLOTS];
+        for (slot, read) in slots.iter_mut().enumerate() {
+            *read = read_slot(&file, slot_at(slot)).map_err(failed)?;
+        }
         let numbers = std::array::from_fn(|slot| slots[slot].as_ref().map_or(0, |(number, _)| *number));
         let latest = (0..SLOTS).filter(|slot| slots[*slot].is_some()).max_by_key(|slot| numbers[*slot]);
-        if latest.is_none() && len > 0 && has_been_written(&file, len) {
+        if latest.is_none() && len > 0 && has_been_written(&file, len).map_err(failed)? {
             let reason = "none of its copies is whole; restore it, or delete it and begin anew".to_owned();
             return Err(DirectError::Damaged { path: path.to_owned(), reason });
         }
-        if latest.is_some() {
+        let kept = latest.and_then(|latest| Some((latest, slots.into_iter().nth(latest)??)));
+        if let Some((slot, (number, body))) = &kept {
+            // A sync of before may have failed, and then says nothing of what was written before it. To write the same once more harms
+            // nothing that is there.
+            let written = file.write_all_at(&encode(*number, body), slot_at(*slot));
+            written.map_err(|error| DirectError::io("writing", path, error))?;
             file.sync_data().map_err(|error| DirectError::io("syncing", path, error))?;
         }
-        let body = latest.and_then(|latest| slots.into_iter().nth(latest)?).map(|(_, body)| body);
+        let body = kept.map(|(_, (_, body))| body);
         Ok((
             KeptFile {
                 path: path.to_owned(),
@@ -146,12 +157,7 @@ impl KeptFile {
         let is_free = |slot: &usize| self.latest != Some(*slot) && self.on_disk != Some(*slot);
         let slot = (0..SLOTS).find(is_free).expect("two of three slots are in use at most");
         let number = self.latest.map_or(0, |latest| self.numbers[latest]) + 1;
-        let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
-        bytes.extend_from_slice(&MAGIC);
-        bytes.extend_from_slice(&number.to_le_bytes());
-        bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(&checksum(&bytes[8..20], body).to_le_bytes());
-        bytes.extend_from_slice(body);
+        let bytes = encode(number, body);
         let is_synced = is_synced || self.on_disk.is_none();
         let Some(kept) = &self.file else {
             let file = open(&self.path)?;
@@ -234,23 +240,46 @@ fn checksum(head: &[u8], body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(head), body)
 }
 
-/// A file whose first write was cut off has never kept anything.
-fn has_been_written(file: &File, len: u64) -> bool {
-    let mut number = [0; 8];
-    len > SLOT_BYTES || file.read_exact_at(&mut number, 8).is_ok_and(|()| u64::from_le_bytes(number) > 2)
+/// A slot as it is written.
+fn encode(number: u64, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(&number.to_le_bytes());
+    bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&checksum(&bytes[8..20], body).to_le_bytes());
+    bytes.extend_from_slice(body);
+    bytes
 }
 
-fn read_slot(file: &File, at: u64) -> Option<(u64, Vec<u8>)> {
+/// A file whose first write was cut off has never kept anything.
+fn has_been_written(file: &File, len: u64) -> io::Result<bool> {
+    let mut number = [0; 8];
+    Ok(len > SLOT_BYTES || read_whole(file, &mut number, 8)? && u64::from_le_bytes(number) > 2)
+}
+
+/// What a slot keeps, with its number; `None` if it is not whole.
+fn read_slot(file: &File, at: u64) -> io::Result<Option<(u64, Vec<u8>)>> {
     let mut head = [0; HEAD_BYTES];
-    file.read_exact_at(&mut head, at).ok()?;
-    let len = u32::from_le_bytes(head[16..20].try_into().ok()?) as usize;
+    if !read_whole(file, &mut head, at)? {
+        return Ok(None);
+    }
+    let number = u64::from_le_bytes(*head[8..].first_chunk().expect("it has 24 bytes"));
+    let len = u32::from_le_bytes(*head[16..].first_chunk().expect("it has 24 bytes")) as usize;
     if head[..8] != MAGIC || len > BODY_BYTES_MAX {
-        return None;
+        return Ok(None);
     }
     let mut body = vec![0; len];
-    file.read_exact_at(&mut body, at + HEAD_BYTES as u64).ok()?;
-    let is_whole = checksum(&head[8..20], &body) == u32::from_le_bytes(head[20..].try_into().ok()?);
-    is_whole.then(|| (u64::from_le_bytes(head[8..16].try_into().expect("it has 8 bytes")), body))
+    let is_whole = read_whole(file, &mut body, at + HEAD_BYTES as u64)?
+        && checksum(&head[8..20], &body).to_le_bytes() == head[20..];
+    Ok(is_whole.then_some((number, body)))
+}
+
+/// Fills a buffer; false if the file ends before that.
+fn read_whole(file: &File, buffer: &mut [u8], at: u64) -> io::Result<bool> {
+    match file.read_exact_at(buffer, at) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        read => read.map(|()| true),
+    }
 }
 
 #[cfg(test)]
@@ -342,7 +371,7 @@ mod tests {
             }
             let slot = file.on_disk.unwrap();
             assert_eq!(
-                read_slot(&open(&path).unwrap(), slot_at(slot)).unwrap().1,
+                read_slot(&open(&path).unwrap(), slot_at(slot)).unwrap().unwrap().1,
                 on_disk.as_bytes(),
                 "{number}"
             );

@@ -121,14 +121,14 @@ impl Subscription {
                 DirectError::Damaged { path: path.clone(), reason: reason.to_owned() }
             })?,
         };
+        if kept.is_none() {
+            // Before something is kept: a start that fails here would not be repeated else.
+            keeper::sync_names(queue, &path)?;
+        }
         let began = Instant::now();
         let clock = move || u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let surroundings = Surroundings { keeper: Box::new(beside), clock: Box::new(clock) };
-        let subscription = Subscription::new(name, restored, surroundings)?;
-        if kept.is_none() {
-            keeper::sync_names(queue, &path)?;
-        }
-        Ok(subscription)
+        Subscription::new(name, restored, surroundings)
     }
 
     /// Begins with what was kept, which is kept at once if it is new.

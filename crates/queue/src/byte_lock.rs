@@ -81,9 +81,12 @@ impl LockFile {
     }
 
     /// Returns true if the path names this file, and not another one or none.
-    pub(crate) fn is_at(&self, path: &Path) -> bool {
-        let named = std::fs::metadata(path).and_then(|named| Ok((named, self.file.metadata()?)));
-        named.is_ok_and(|(named, own)| (named.dev(), named.ino()) == (own.dev(), own.ino()))
+    pub(crate) fn is_at(&self, path: &Path) -> io::Result<bool> {
+        let own = self.file.metadata()?;
+        match std::fs::metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            named => named.map(|named| (named.dev(), named.ino()) == (own.dev(), own.ino())),
+        }
     }
 
     /// Waits until it has the lock.

@@ -178,9 +178,10 @@ fn kind_of(path: &Path) -> DirectoryKind {
         return DirectoryKind::WithinLogDirectory(log_directory);
     }
     if path.join(control::FILE).is_file() {
-        return match path.join(JOURNAL).is_file() {
-            true => DirectoryKind::Journal,
-            false => DirectoryKind::Queue,
+        return match fs::metadata(path.join(JOURNAL)) {
+            Ok(journal) if journal.is_file() => DirectoryKind::Journal,
+            Err(error) if error.kind() != io::ErrorKind::NotFound => DirectoryKind::Other,
+            _ => DirectoryKind::Queue,
         };
     }
     match fs::read_dir(path).map(|mut entries| entries.next().is_none()) {
@@ -224,14 +225,25 @@ fn resolved(path: &Path) -> PathBuf {
 }
 
 /// Returns true while a process has the directory open as a journal.
-pub(crate) fn has_publisher(directory: &Path) -> bool {
-    File::open(directory.join(JOURNAL_LOCK)).is_ok_and(|file| is_locked(&file))
+///
+/// # Errors
+/// If that cannot be seen.
+pub(crate) fn has_publisher(directory: &Path) -> Result<bool> {
+    let path = directory.join(JOURNAL_LOCK);
+    match File::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        opened => Ok(is_locked(&opened.map_err(|error| QueueError::io("opening", &path, error))?)),
+    }
 }
 
 /// Returns true for the tailer of a consumer of a journal: it stands where the publisher moves it ([`tailers::Bookmark`]).
-pub(crate) fn is_consumer(directory: &Path, tailer: &str) -> bool {
+///
+/// # Errors
+/// If that cannot be seen.
+pub(crate) fn is_consumer(directory: &Path, tailer: &str) -> Result<bool> {
     let subscription = format!("{}.subscription", tailers::file_of_name(tailer));
-    directory.join(SUBSCRIPTIONS).join(subscription).exists()
+    let path = directory.join(SUBSCRIPTIONS).join(subscription);
+    path.try_exists().map_err(|error| QueueError::io("reading", &path, error))
 }
 
 fn broker_of(log_directory: &Path) -> Vec<Holder> {

@@ -16,9 +16,17 @@ const FILE: &str = "leader-epoch-checkpoint";
 /// Bytes that a power cut leaves whole or does not touch.
 const SECTOR_BYTES: usize = 512;
 
-/// Epochs with their first offsets, ascending; those that can be read.
-pub(crate) fn read(directory: &Path) -> Vec<(i32, i64)> {
-    let text = fs::read_to_string(directory.join(FILE)).unwrap_or_default();
+/// Epochs with their first offsets, ascending; those that make sense.
+///
+/// # Errors
+/// If the file is there and cannot be read.
+pub(crate) fn read(directory: &Path) -> Result<Vec<(i32, i64)>> {
+    let path = directory.join(FILE);
+    let bytes = match fs::read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        bytes => bytes.map_err(|error| QueueError::io("reading", &path, error))?,
+    };
+    let text = String::from_utf8(bytes).unwrap_or_default();
     let entry = |line: &str| {
         let (epoch, start) = line.split_once(' ')?;
         Some((epoch.parse::<i32>().ok()?, start.trim().parse::<i64>().ok()?))
@@ -28,12 +36,12 @@ pub(crate) fn read(directory: &Path) -> Vec<(i32, i64)> {
     let entries = text.lines().skip(2).take(count).filter_map(entry);
     let mut epochs: Vec<(i32, i64)> = entries.filter(|(epoch, start)| *epoch >= 0 && *start >= 0).collect();
     epochs.sort_unstable();
-    epochs
+    Ok(epochs)
 }
 
 /// Begins another epoch at `next`, greater than all that are known and than `least`; returns it.
 pub(crate) fn raise(directory: &Path, least: i32, next: i64) -> Result<i32> {
-    let mut epochs = read(directory);
+    let mut epochs = read(directory)?;
     let newest = epochs.last().map_or(0, |(epoch, _)| *epoch).max(least);
     let epoch = newest.checked_add(1).unwrap_or(newest);
     epochs.retain(|(_, start)| *start < next);
@@ -83,17 +91,17 @@ mod tests {
         write(directory, &[(0, 0)]).unwrap();
         assert_eq!(fs::read_to_string(directory.join(FILE)).unwrap(), "0\n1\n0 0\n");
         assert_eq!(raise(directory, 0, 10).unwrap(), 1);
-        assert_eq!(read(directory), [(0, 0), (1, 10)]);
+        assert_eq!(read(directory).unwrap(), [(0, 0), (1, 10)]);
         // Nothing was appended in epoch 1: it is not kept.
         assert_eq!(raise(directory, 0, 10).unwrap(), 2);
         assert_eq!(raise(directory, 7, 12).unwrap(), 8);
-        assert_eq!(read(directory), [(0, 0), (2, 10), (8, 12)]);
+        assert_eq!(read(directory).unwrap(), [(0, 0), (2, 10), (8, 12)]);
         write_in_place(&directory.join(FILE), "0\n1\n3 4\n").unwrap();
-        assert_eq!(read(directory), [(3, 4)]);
+        assert_eq!(read(directory).unwrap(), [(3, 4)]);
         assert_eq!(fs::read_to_string(directory.join(FILE)).unwrap(), "0\n1\n3 4\n");
         fs::write(directory.join(FILE), "0\n1\n3 4\n5 20\n").unwrap();
-        assert_eq!(read(directory), [(3, 4)], "written over a longer text, and not cut yet");
+        assert_eq!(read(directory).unwrap(), [(3, 4)], "written over a longer text, and not cut yet");
         fs::write(directory.join(FILE), "nonsense\n\n-3 x\n4\n").unwrap();
-        assert_eq!(read(directory), []);
+        assert_eq!(read(directory).unwrap(), []);
     }
 }

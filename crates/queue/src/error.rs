@@ -19,10 +19,12 @@ pub enum QueueError {
         /// What the system said.
         source: io::Error,
     },
-    /// There is no room for another segment. Readers go on; appends succeed again when there is space.
-    #[error("{}: the disk is full; nothing was written; free space and append again", path.display())]
+    /// There is no room for a file, such as that of another segment. Readers go on; the same succeeds again when there is space.
+    #[error("{}: {what} failed: the disk is full; nothing was appended; free space and try again", path.display())]
     DiskFull {
-        /// The directory.
+        /// What was done.
+        what: &'static str,
+        /// To which file.
         path: PathBuf,
     },
     /// The directory holds no queue and may not be made one.
@@ -173,23 +175,28 @@ pub type Result<T, E = QueueError> = std::result::Result<T, E>;
 pub(crate) const SYNCING: &str = "syncing";
 
 impl QueueError {
-    /// Returns true if the process or the system was short of descriptors, memory or threads: the call was not made, nothing is known
-    /// to be wrong with the disk, and the same may succeed later.
+    /// Returns true if the process or the system was short of descriptors, memory, threads or room on the disk: the call was not made,
+    /// nothing is known to be wrong with the disk, and the same may succeed later.
     pub fn is_shortage(&self) -> bool {
         let error = match self {
-            // The disk was asked.
-            QueueError::Io { what: SYNCING, .. } => return false,
+            QueueError::DiskFull { .. } => return true,
+            _ if self.is_failed_sync() => return false,
             QueueError::Io { source, .. } | QueueError::NoSharedMapping { source, .. } => source,
             _ => return false,
         };
         StorageFault::of(error) == StorageFault::NoHandles
     }
 
+    /// Returns true if a sync was asked of an open file: what was written before may be lost, whatever the error says.
+    pub(crate) fn is_failed_sync(&self) -> bool {
+        matches!(self, QueueError::Io { what: SYNCING, .. })
+    }
+
     /// Names the file and the call, and tells a full disk from other failures.
     pub(crate) fn io(what: &'static str, path: &std::path::Path, source: io::Error) -> QueueError {
         let path = path.to_owned();
         match StorageFault::of(&source) {
-            StorageFault::NoSpace => QueueError::DiskFull { path },
+            StorageFault::NoSpace if what != SYNCING => QueueError::DiskFull { what, path },
             _ => QueueError::Io { what, path, source },
         }
     }

@@ -15,13 +15,14 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
 use parking_lot::Mutex;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::Advice;
 
 use crate::guard::Guard;
 
@@ -98,13 +99,18 @@ impl Map {
     /// # Errors
     /// What the kernel says: a file system that has no shared mappings answers ENODEV.
     pub(crate) fn new(file: &File, len: usize, is_writable: bool) -> io::Result<Map> {
-        let protection = if is_writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        let protection = if is_writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
         if len == 0 {
             let (start, pages) = (NonNull::dangling(), Pages::default());
             return Ok(Map { start, len, is_writable, pages, guard: None });
         }
+        let descriptor = file.as_raw_fd();
+        // By the C library, as all of `std::fs`: a test stands in its place.
         // SAFETY: a new mapping at an address that the kernel chooses touches no memory that is in use.
-        let start = unsafe { rustix::mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0)? };
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, protection, libc::MAP_SHARED, descriptor, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
         let start: NonNull<u8> = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let guard = Guard::new(start.as_ptr().expose_provenance(), len);
         Ok(Map { start, len, is_writable, pages: Pages::new(start, len), guard })

@@ -237,9 +237,16 @@ impl Queue {
     /// Has the words of the control file on the disk, such as where the queue begins.
     ///
     /// # Errors
-    /// If the disk fails.
+    /// As [`Queue::sync`]: after a sync that failed none of either is tried.
     pub fn sync_control(&self) -> Result<()> {
-        recovery::sync_control(&self.inner.directory)
+        let inner = &*self.inner;
+        inner.check_syncs()?;
+        recovery::sync_control(&inner.directory).inspect_err(|error| {
+            // A process that only reads cannot say so to the others.
+            if error.is_failed_sync() && inner.control.is_writable {
+                inner.control.sync_failed().store(1, Ordering::Release);
+            }
+        })
     }
 
     /// Where it is.
@@ -263,9 +270,7 @@ impl Queue {
         if synced >= wanted {
             return Ok(synced);
         }
-        if inner.control.sync_failed().load(Ordering::Acquire) != 0 {
-            return Err(QueueError::SyncFailed { path: inner.directory.clone(), synced });
-        }
+        inner.check_syncs()?;
         let next = inner.control.next_offset();
         inner.sync_segments(synced).map_err(|unsynced| {
             if let Unsynced::Refused(_) = unsynced {
@@ -310,6 +315,15 @@ impl Inner {
             true => Ok(()),
             false => Err(QueueError::ReadOnly { path: self.directory.clone() }),
         }
+    }
+
+    /// Refuses a sync after one that failed.
+    fn check_syncs(&self) -> Result<()> {
+        if self.control.sync_failed().load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let synced = self.control.synced_end().load(Ordering::Acquire);
+        Err(QueueError::SyncFailed { path: self.directory.clone(), synced })
     }
 
     /// Syncs the segments from the one that holds `synced` on.
@@ -372,8 +386,9 @@ fn refused(path: &Path, error: io::Error) -> Unsynced {
 /// Syncs a log that has so many bytes at least, unless another process has cut it: what was cut is not durable.
 fn sync_whole(path: &Path, file: &File, least: u64) -> Result<(), Unsynced> {
     file.sync_data().map_err(|error| refused(path, error))?;
-    let len = file.metadata().map_err(|error| refused(path, error))?.len();
-    match len >= least {
+    // It is synced, and the next sync looks again.
+    let looked = file.metadata().map_err(|error| Unsynced::NotAsked(QueueError::io("reading", path, error)));
+    match looked?.len() >= least {
         true => Ok(()),
         false => Err(Unsynced::NotAsked(QueueError::Cut { path: path.to_owned() })),
     }
@@ -386,7 +401,8 @@ fn open_control(directory: &Path, options: &Options) -> Result<(File, LockFile)>
     let mut open = File::options();
     open.read(true).write(is_writable);
     if options.create && is_writable {
-        let is_foreign = !path.exists() && !segment::list(directory)?.is_empty();
+        let is_there = path.try_exists().map_err(|error| QueueError::io("reading", &path, error))?;
+        let is_foreign = !is_there && !segment::list(directory)?.is_empty();
         if is_foreign {
             let reason = format!(
                 "it has segments and no {FILE}: it is a copy of a broker's partition, or a queue that lost that file; choose \
@@ -440,10 +456,11 @@ fn prepare(file: &File, directory: &Path, options: &Options) -> Result<Control> 
             return Err(QueueError::NeedsRecovery { path: directory.to_owned() });
         }
         // A power cut may have taken the control file of a queue that has messages.
-        match recovery::has_messages(directory)? {
-            true => recovery::rebuild(&mut control, directory, &options.rules)?,
-            false => recovery::create(&mut control, directory, &options.rules)?,
-        }
+        let make = match recovery::has_messages(directory)? {
+            true => recovery::rebuild,
+            false => recovery::create,
+        };
+        recovery::end_doubt(&mut control, directory, |control| make(control, directory, &options.rules))?;
         control.set_boot(boot);
         return Ok(control);
     }

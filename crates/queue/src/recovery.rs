@@ -11,7 +11,7 @@ use mainstem_records::Batch;
 
 use crate::control::{self, Control, End};
 use crate::epochs;
-use crate::error::{QueueError, Result};
+use crate::error::{QueueError, Result, SYNCING};
 use crate::map::Map;
 use crate::options::Rules;
 use crate::segment::{self, INDEX_ENTRY, INDEX_INTERVAL, OpenSegment, TIME_ENTRY};
@@ -120,16 +120,19 @@ pub(crate) fn create(control: &mut Control, directory: &Path, rules: &Rules) -> 
     control.log_start().store(0, Relaxed);
     control.leader_epoch().store(0, Relaxed);
     control.publish_segment(0, 0);
-    sync_control(directory)
+    Ok(())
 }
 
 /// Has the control file on the disk, so that a power cut does not take the queue's rules while its segments are there.
 pub(crate) fn sync_control(directory: &Path) -> Result<()> {
-    let path = directory.join(control::FILE);
-    let synced = File::open(&path).and_then(|file| file.sync_all());
-    synced.map_err(|error| QueueError::io("syncing", &path, error))?;
-    let synced = File::open(directory).and_then(|directory| directory.sync_all());
-    synced.map_err(|error| QueueError::io("syncing", directory, error))
+    [&directory.join(control::FILE), directory].into_iter().try_for_each(|path| {
+        let file = File::open(path).map_err(|error| QueueError::io("opening for a sync", path, error))?;
+        sync(path, &file)
+    })
+}
+
+fn sync(path: &Path, file: &File) -> Result<()> {
+    file.sync_all().map_err(|error| QueueError::io(SYNCING, path, error))
 }
 
 /// Makes a control file for segments that have none, or a damaged one: the rules are given, everything else is found in the
@@ -139,22 +142,29 @@ pub(crate) fn rebuild(control: &mut Control, directory: &Path, rules: &Rules) ->
     control.initialize(rules);
     control.synced_end().store(0, Relaxed);
     control.log_start().store(0, Relaxed);
-    recover(control, directory, rules)?;
-    sync_control(directory)
+    recover(control, directory, rules)
 }
 
-/// Recovers a queue. Where a sync had failed, what is in doubt is written once more before that; the doubt is over when the recovery
-/// has synced it, and not where that fails. The caller holds the opening lock.
+/// Makes or recovers a queue, and has its control file on the disk. Where a sync had failed, what is in doubt is written once more
+/// before that; the doubt is over when it is synced, and not where that fails. A sync of the recovery itself that fails is a doubt for
+/// the next one. The caller holds the opening lock.
 pub(crate) fn end_doubt(
     control: &mut Control,
     directory: &Path,
     recover: impl FnOnce(&mut Control) -> Result<()>,
 ) -> Result<()> {
-    let is_in_doubt = control.sync_failed().load(Relaxed);
-    if is_in_doubt != 0 {
+    let was_in_doubt = control.sync_failed().load(Relaxed) != 0;
+    if was_in_doubt {
         write_again(directory, control.synced_end().load(Relaxed))?;
+        // A store is what writes a page of the control file once more. The recovery stores to the others.
+        control.set_boot([0; 16]);
     }
-    recover(control).inspect_err(|_| control.sync_failed().store(is_in_doubt, Relaxed))
+    // A start that has failed may have left it, and the names of segments, to this one.
+    let recovered = recover(control).and_then(|()| sync_control(directory));
+    recovered.inspect_err(|error| {
+        let is_in_doubt = was_in_doubt || error.is_failed_sync();
+        control.sync_failed().store(u32::from(is_in_doubt), Relaxed);
+    })
 }
 
 /// Writes the segments from the one that holds `synced` on once more, as they are read: after a sync that failed, the kernel may take
@@ -306,9 +316,9 @@ fn close(directory: &Path, base: i64, mut walked: Walked) -> Result<()> {
     let path = segment::path(directory, base, "log");
     let cut = File::options().write(true).open(&path).and_then(|file| {
         file.set_len(walked.bytes as u64)?;
-        file.sync_all()
+        Ok(file)
     });
-    cut.map_err(|error| QueueError::io("cutting", &path, error))
+    sync(&path, &cut.map_err(|error| QueueError::io("cutting", &path, error))?)
 }
 
 /// Has the last segment go on: gives its files their full size, and sets the words to what is in it.

@@ -1,5 +1,6 @@
 //! Which closed segments go. The process that rolls a segment applies the rules of the directory.
 
+use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering::AcqRel;
 
@@ -23,10 +24,11 @@ pub(crate) fn apply(control: &Control, directory: &Path, rules: &Rules, now_ms: 
         },
         false => i64::MAX,
     };
-    let size =
-        |base: i64| std::fs::metadata(segment::path(directory, base, "log")).map_or(0, |file| file.len());
-    let mut bytes: u64 = bases.iter().map(|base| size(*base)).sum();
-    for pair in bases.windows(2) {
+    let size = |base: &i64| Ok(std::fs::metadata(segment::path(directory, *base, "log"))?.len());
+    // Of segments whose size is not known more than the rules say could go.
+    let Ok(sizes) = bases.iter().map(size).collect::<io::Result<Vec<u64>>>() else { return };
+    let mut bytes: u64 = sizes.iter().sum();
+    for (pair, size) in bases.windows(2).zip(sizes) {
         let [base, next] = [pair[0], pair[1]];
         let newest = segment::newest_timestamp(directory, base).ok().flatten();
         let age = newest.and_then(|newest| u64::try_from(now_ms.saturating_sub(newest)).ok());
@@ -36,7 +38,7 @@ pub(crate) fn apply(control: &Control, directory: &Path, rules: &Rules, now_ms: 
         }
         // Readers learn it before the files go.
         control.log_start().fetch_max(next, AcqRel);
-        bytes -= size(base).min(bytes);
+        bytes -= size;
         if segment::remove(directory, base).is_err() {
             break;
         }

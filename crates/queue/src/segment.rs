@@ -1,13 +1,14 @@
 //! Segments: files of Kafka's names and layout. The open one has its full size from the beginning; closing cuts it.
 
+#![allow(unsafe_code, reason = "a call that std does not have")]
+
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-
-use rustix::fs::FallocateFlags;
 
 use crate::ahead::{self, Present};
 use crate::control::{Control, End};
@@ -303,8 +304,8 @@ pub(crate) fn sizes(segment_bytes: u64) -> [(&'static str, u64); 3] {
 
 /// Reserves the space, so that no store into the mapping ever finds the disk full.
 pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
-    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
-        Err(rustix::io::Errno::OPNOTSUPP) => {
+    match fallocate(file, bytes) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
             let zeros = vec![0; 1 << 20];
             let mut at = file.metadata()?.len();
             while at < bytes {
@@ -314,7 +315,17 @@ pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
             }
             Ok(())
         }
-        done => Ok(done?),
+        done => done,
+    }
+}
+
+/// By the C library, as all of `std::fs`: a test stands in its place.
+fn fallocate(file: &File, bytes: u64) -> io::Result<()> {
+    let bytes = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    // SAFETY: the file is open, and no memory is touched.
+    match unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

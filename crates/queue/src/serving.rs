@@ -162,7 +162,10 @@ impl Serving {
     }
 
     /// All leader epochs with their first offsets, ascending.
-    pub fn leader_epochs(&self) -> Vec<(i32, i64)> {
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn leader_epochs(&self) -> Result<Vec<(i32, i64)>> {
         epochs::read(self.queue.directory())
     }
 

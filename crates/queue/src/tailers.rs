@@ -47,7 +47,7 @@ pub(crate) struct Position {
 impl Position {
     /// Opens the position of a name; a new one begins at `start`.
     pub(crate) fn open(directory: &Path, name: &str, start: i64) -> Result<Position> {
-        if is_consumer(directory, name) && has_publisher(directory) {
+        if is_consumer(directory, name)? && has_publisher(directory)? {
             return Err(QueueError::TailerInUse { name: name.to_owned() });
         }
         Position::open_unless_read(directory, name, start)
@@ -63,7 +63,7 @@ impl Position {
         if !lock.try_lock(0, Kind::Exclusive).map_err(|error| failed("locking", error))? {
             return Err(QueueError::TailerInUse { name: name.to_owned() });
         }
-        if !lock.is_at(&path) {
+        if !lock.is_at(&path).map_err(|error| failed("reading", error))? {
             // It was deleted between opening and locking.
             return Position::open_unless_read(directory, name, start);
         }
@@ -144,16 +144,13 @@ fn segment_allocate(file: &File) -> std::io::Result<()> {
 /// What is known of one named tailer of a queue whose next offset is `end`; `None` if there is none.
 pub(crate) fn find(directory: &Path, name: &str, end: i64) -> Result<Option<TailerInfo>> {
     let path = path(directory, name)?;
-    match path.exists() {
-        true => read(&path, name.to_owned(), end, has_publisher(directory)),
-        false => Ok(None),
-    }
+    read(&path, name.to_owned(), end, has_publisher(directory)?)
 }
 
 /// Deletes the position of a name that no tailer has; returns whether there was one.
 pub(crate) fn remove(directory: &Path, name: &str) -> Result<bool> {
     let path = path(directory, name)?;
-    if !path.exists() {
+    if !path.try_exists().map_err(|error| QueueError::io("reading", &path, error))? {
         return Ok(false);
     }
     // While it is held no tailer begins with the file that goes.
@@ -169,7 +166,7 @@ pub(crate) fn list(directory: &Path, end: i64) -> Result<Vec<TailerInfo>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(|error| QueueError::io("reading", &parent, error))?,
     };
-    let (mut tailers, has_publisher) = (Vec::new(), has_publisher(directory));
+    let (mut tailers, has_publisher) = (Vec::new(), has_publisher(directory)?);
     for entry in entries {
         let path = entry.map_err(|error| QueueError::io("reading", &parent, error))?.path();
         let name =
@@ -212,7 +209,7 @@ fn read(path: &Path, name: String, end: i64, has_publisher: bool) -> Result<Opti
     }
     let directory = path.parent().and_then(Path::parent).unwrap_or(path);
     let is_live = LockFile::new(file).is_locked_elsewhere(0).map_err(failed)?
-        || has_publisher && is_consumer(directory, &name);
+        || has_publisher && is_consumer(directory, &name)?;
     let position = map.i64(word::POSITION).load(Acquire);
     let updated_ms = map.i64(word::UPDATED_MS).load(Acquire);
     Ok(Some(TailerInfo { name, position, lag: end.saturating_sub(position).max(0), is_live, updated_ms }))

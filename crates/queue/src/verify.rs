@@ -331,7 +331,8 @@ const BY_ITS_BROKER: &str = "the broker checks and repairs its partitions when i
 fn check_repairable(directory: &Path) -> Result<()> {
     let found = Directory::inspect(directory);
     found.check_not_of_broker(BY_ITS_BROKER)?;
-    let has_control = directory.join(FILE).exists();
+    let control = directory.join(FILE);
+    let has_control = control.try_exists().map_err(|error| QueueError::io("reading", &control, error))?;
     if !has_control && segment::list(directory)?.is_empty() {
         let reason =
             "it has neither segments nor a control file; `mainstem queue append` makes one".to_owned();

@@ -204,7 +204,7 @@ impl Attached {
             Err(error) => return Err(failed(error)),
         };
         let leader_epoch = LeaderEpoch::new(serving.leader_epoch());
-        let leader_epochs = serving.leader_epochs().into_iter();
+        let leader_epochs = serving.leader_epochs().map_err(failed)?.into_iter();
         let leader_epochs = leader_epochs.map(|(epoch, start)| (LeaderEpoch::new(epoch), start)).collect();
         let attached = Arc::new_cyclic(|own| Attached {
             topic: topic.into(),

@@ -26,7 +26,7 @@ fn one_broker_at_a_time_serves_a_queue_and_appends_between_the_others() {
     let queue = Queue::open(directory.path()).unwrap();
     let serving = queue.serve().unwrap();
     assert_ne!(serving.topic_id().unwrap(), [0; 16]);
-    assert_eq!((serving.leader_epoch(), serving.leader_epochs()), (0, vec![(0, 0)]));
+    assert_eq!((serving.leader_epoch(), serving.leader_epochs().unwrap()), (0, vec![(0, 0)]));
     let other = Queue::open(directory.path()).unwrap();
     let refused = other.serve().unwrap_err();
     assert!(matches!(&refused, QueueError::Busy { .. }), "{refused}");
@@ -195,7 +195,7 @@ fn a_restart_of_the_machine_begins_another_leader_epoch() {
     std::fs::write(&path, control).unwrap();
     let queue = Queue::open(directory.path()).unwrap();
     let serving = queue.serve().unwrap();
-    assert_eq!((serving.leader_epoch(), serving.leader_epochs()), (1, vec![(0, 0), (1, 1)]));
+    assert_eq!((serving.leader_epoch(), serving.leader_epochs().unwrap()), (1, vec![(0, 0), (1, 1)]));
     queue.append("after").unwrap();
     let found = serving.locate(1).unwrap();
     let bytes = std::fs::read(found.path).unwrap();
