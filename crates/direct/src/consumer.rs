@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use mainstem_lines::{OneLine, Sentence};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataKey, MetadataValue};
@@ -450,7 +451,7 @@ where
                 reason
             }
         };
-        let (stream, at) = (&config.stream, &config.address.at);
+        let (stream, at, reason) = (OneLine(&config.stream), OneLine(&config.address.at), Sentence(&reason));
         tracing::warn!("stream {stream} of {at}: {reason}; again in {} ms", wait.as_millis());
         tokio::select! {
             () = tokio::time::sleep(jittered(wait)) => {}
@@ -517,7 +518,8 @@ async fn connected(config: &ConsumerConfig, inbox: &Arc<Inbox>) -> Result<(), Fa
                     Rejected::Refused(refused) => Fault::Fatal(refused_by(config, refused)),
                     Rejected::Protocol(reason) => {
                         let reason = format!("the publisher does not keep to the protocol: {reason}");
-                        tracing::error!("stream {} of {}: {reason}", config.stream, config.address.at);
+                        let (stream, at) = (OneLine(&config.stream), OneLine(&config.address.at));
+                        tracing::error!("stream {stream} of {at}: {}", Sentence(&reason));
                         Fault::Lost { was_opened: false, reason }
                     }
                 })?;

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use mainstem_lines::{OneLine, Sentence};
 use mainstem_queue::QueueError;
 use prost::Message as _;
 use tonic::{Code, Status};
@@ -119,7 +120,7 @@ pub enum DirectError {
         source: io::Error,
     },
     /// No connection could be made, or it was lost.
-    #[error("cannot reach the publisher at {address}: {reason}")]
+    #[error("cannot reach the publisher at {}: {}", OneLine(address), Sentence(reason))]
     Unreachable {
         /// The address.
         address: String,
@@ -128,7 +129,7 @@ pub enum DirectError {
     },
     /// By TLS, as it was asked for, no connection can be made with what is at the address: a certificate is not accepted, or cannot be
     /// read, or the other end speaks no TLS. Another attempt alone changes nothing of that.
-    #[error("cannot reach the publisher at {address} by TLS: {reason}")]
+    #[error("cannot reach the publisher at {} by TLS: {}", OneLine(address), Sentence(reason))]
     Tls {
         /// The address.
         address: String,
@@ -136,7 +137,7 @@ pub enum DirectError {
         reason: String,
     },
     /// The publisher refuses the call.
-    #[error("the publisher at {address} refuses: {message}")]
+    #[error("the publisher at {} refuses: {}", OneLine(address), Sentence(message))]
     Status {
         /// The address.
         address: String,
@@ -146,7 +147,7 @@ pub enum DirectError {
         message: String,
     },
     /// The subscription cannot go on by itself.
-    #[error("stream {stream} of {address}: {refused}")]
+    #[error("stream {} of {}: {refused}", OneLine(stream), OneLine(address))]
     Refused {
         /// The address.
         address: String,
@@ -156,7 +157,12 @@ pub enum DirectError {
         refused: Refused,
     },
     /// The publisher does not speak the protocol.
-    #[error("stream {stream} of {address}: the publisher does not keep to the protocol: {fault}")]
+    #[error(
+        "stream {} of {}: the publisher does not keep to the protocol: {}",
+        OneLine(stream),
+        OneLine(address),
+        Sentence(fault)
+    )]
     Fault {
         /// The address.
         address: String,
@@ -212,7 +218,7 @@ pub(crate) fn words_of(status: &Status) -> (String, bool) {
         "" => status.code().description().to_owned(),
         message => message.to_owned(),
     };
-    (words, is_of_connection)
+    (Sentence(&words).to_string(), is_of_connection)
 }
 
 /// Returns true if it comes from TLS, which both ends do not agree on.
@@ -242,7 +248,7 @@ pub(crate) fn causes(error: &dyn std::error::Error) -> String {
         }
         source = cause.source();
     }
-    text
+    Sentence(&text).to_string()
 }
 
 impl From<SequenceFault> for String {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::Stream as FuturesStream;
+use mainstem_lines::{OneLine, Sentence};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -443,7 +444,8 @@ impl Shared {
     fn stream(&self, name: &str) -> Result<&Arc<Stream>, Status> {
         self.streams.iter().find(|stream| stream.name() == name).ok_or_else(|| {
             let known: Vec<&str> = self.streams.iter().map(|stream| stream.name()).collect();
-            Status::not_found(format!("there is no stream {name:?} here, but {}", known.join(", ")))
+            let known = known.join(", ");
+            Status::not_found(format!("there is no stream {:?} here, but {}", OneLine(name), OneLine(&known)))
         })
     }
 
@@ -457,7 +459,7 @@ impl Shared {
         let Some(judge) = &self.judge else { return Ok(Grant::Everything) };
         let (metadata, certificates) = (request.metadata(), certificates_of(request));
         let access = Access { call, stream, consumer, metadata, certificates };
-        judge(&access).map_err(Status::permission_denied)
+        judge(&access).map_err(|reason| denied(&reason))
     }
 
     /// Judges changes of a consumer by one of its instances when they come; none if no one judges.
@@ -469,7 +471,7 @@ impl Shared {
             let (call, certificates) = (Call::Manage, certificates.clone());
             let (stream, consumer) = (stream.as_str(), consumer.as_str());
             let access = Access { call, stream, consumer, metadata: &metadata, certificates };
-            judge(&access).map(drop).map_err(Status::permission_denied)
+            judge(&access).map(drop).map_err(|reason| denied(&reason))
         }))
     }
 
@@ -529,6 +531,11 @@ impl Shared {
     }
 }
 
+/// A refusal by who judges calls, whose words may have names in them that came with the call.
+fn denied(reason: &str) -> Status {
+    Status::permission_denied(OneLine(reason).to_string())
+}
+
 /// The address that a request came from.
 fn ip_of<T>(request: &Request<T>) -> Option<IpAddr> {
     request.extensions().get::<PeerInfo>().map(|peer| peer.address().ip())
@@ -558,9 +565,11 @@ impl Asked {
         outcome.inspect_err(|status| {
             let Asked { call, stream, consumer, .. } = self;
             let peer = self.peer.map_or_else(|| "an unknown address".to_owned(), |peer| peer.to_string());
-            let reason = status.message();
             lines.warn(format_args!(
-                "{call:?} by {peer} of stream {stream:?} for consumer {consumer:?} is refused: {reason}"
+                "{call:?} by {peer} of stream {:?} for consumer {:?} is refused: {}",
+                OneLine(stream),
+                OneLine(consumer),
+                Sentence(status.message())
             ));
         })
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use mainstem_lines::{OneLine, Sentence};
 use mainstem_queue::{Start, file_of_name};
 use parking_lot::Mutex;
 use tonic::Status;
@@ -73,8 +74,9 @@ impl Stream {
             return Ok(known.clone());
         }
         if subscriptions.len() >= CONSUMERS_MAX {
+            let name = OneLine(&self.name);
             let reason =
-                format!("stream {} has {CONSUMERS_MAX} consumers, which is the most; forget one", self.name);
+                format!("stream {name} has {CONSUMERS_MAX} consumers, which is the most; forget one");
             return Err(Status::resource_exhausted(reason));
         }
         let view = self.journal.view();
@@ -156,10 +158,13 @@ impl Stream {
         let known = self.subscriptions.lock().get(consumer).cloned();
         let subscription = known.ok_or_else(|| {
             let known: Vec<String> = self.subscriptions().iter().map(|one| one.name().to_owned()).collect();
+            // A status travels in a header, which has no room for a thousand names.
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             Status::not_found(format!(
-                "stream {} has no consumer {consumer:?}; it has {}",
-                self.name,
-                if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+                "stream {} has no consumer {:?}; it has {}",
+                OneLine(&self.name),
+                OneLine(consumer),
+                OneLine(&known)
             ))
         })?;
         match action {
@@ -189,6 +194,7 @@ impl Stream {
         // No instance of a new one comes meanwhile.
         let mut subscriptions = self.subscriptions.lock();
         if !subscription.forget().map_err(internal)? {
+            let name = OneLine(name);
             let reason = format!("consumer {name} has instances that are connected; stop them first");
             return Err(Status::failed_precondition(reason));
         }
@@ -235,8 +241,9 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Status> {
 
 #[expect(clippy::needless_pass_by_value, reason = "it is what map_err gives")]
 pub(crate) fn internal(error: DirectError) -> Status {
-    tracing::error!("{error}");
-    Status::internal(error.to_string())
+    let error = error.to_string();
+    tracing::error!("{}", Sentence(&error));
+    Status::internal(OneLine(&error).to_string())
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use mainstem_lines::Sentence;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::TlsAcceptor;
@@ -80,7 +81,7 @@ fn words(error: &io::Error) -> String {
         Some(rustls::Error::AlertReceived(alert)) => {
             format!("the client has ended it, as where it does not accept the certificate ({alert:?})")
         }
-        _ => error.to_string(),
+        _ => Sentence(&error.to_string()).to_string(),
     }
 }
 

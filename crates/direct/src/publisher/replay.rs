@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::Stream as FuturesStream;
+use mainstem_lines::OneLine;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tonic::Status;
 
@@ -54,7 +55,8 @@ impl Replaying {
         let consumer = &request.consumer;
         let known = stream.subscriptions().into_iter().find(|one| one.name() == consumer);
         let known = known.ok_or_else(|| {
-            Status::not_found(format!("stream {} has no consumer {consumer:?}", stream.name()))
+            let (stream, consumer) = (OneLine(stream.name()), OneLine(consumer));
+            Status::not_found(format!("stream {stream} has no consumer {consumer:?}"))
         })?;
         let kept = known.settings().borrow().filter.clone();
         let filters: Vec<proto::Filter> =

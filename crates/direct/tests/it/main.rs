@@ -7,6 +7,7 @@ mod fuzz;
 mod half_open;
 mod instances;
 mod kills;
+mod names;
 mod network;
 mod protocol;
 mod refused;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rustls::{CertificateError, Error, OtherError};
 
 use super::faults::Fault;
-use crate::OneLine;
 use crate::x509::CertificateInfo;
+use mainstem_lines::OneLine;
 
 /// A peer's certificate that is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
