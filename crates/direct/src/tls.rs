@@ -46,9 +46,8 @@ impl Pem {
     fn read(&self) -> Result<Vec<u8>, String> {
         match self {
             Pem::Text(text) => Ok(text.clone()),
-            Pem::File(path) => {
-                std::fs::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
-            }
+            Pem::File(path) => mainstem_files::read(path)
+                .map_err(|error| format!("{} cannot be read: {error}", path.display())),
         }
     }
 
@@ -238,5 +237,44 @@ impl ClientTls {
             config = config.identity(Identity::from_pem(certificate.read()?, key.read()?));
         }
         Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    fn refusals(path: &std::path::Path) -> Vec<String> {
+        let file = || Pem::File(path.to_owned());
+        let endpoint = Endpoint::from_static("https://localhost:1");
+        let client = ClientTls::default();
+        let clients = [client.clone().trust(file()), client.identity(file(), file())];
+        let of_clients = clients.map(|tls| tls.of(&endpoint).expect_err("it cannot be read"));
+        let server = ServerPem { certificate: file(), key: file(), client_authorities: None };
+        let of_server = ServerTls::new(server).expect_err("it cannot be read");
+        of_clients.into_iter().chain([of_server]).collect()
+    }
+
+    #[test]
+    fn files_that_have_no_end_or_are_none_are_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        std::fs::File::create(at("large")).unwrap().set_len(mainstem_files::FILE_BYTES_MAX + 1).unwrap();
+        for (path, what) in [
+            (at("pipe"), "it is a pipe, and no regular file; name a regular file"),
+            (at(""), "it is a directory, and no regular file; name a regular file"),
+            ("/dev/zero".into(), "it is a device, and no regular file; name a regular file"),
+            (
+                at("large"),
+                "it has more than 16 MiB, which nothing of this kind has; look whether another file",
+            ),
+        ] {
+            for why in refusals(&path) {
+                assert!(why.contains(what) && why.contains(path.to_str().unwrap()), "{why}");
+            }
+        }
     }
 }
