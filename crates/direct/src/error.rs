@@ -11,6 +11,7 @@ use tonic::{Code, Status};
 use crate::proto;
 use crate::resume::JournalId;
 use crate::sequence::SequenceFault;
+use crate::tls_words;
 
 /// Why a subscription cannot go on by itself: nothing jumps over what was lost without being asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -221,24 +222,11 @@ pub(crate) fn words_of(status: &Status) -> (String, bool) {
     (Sentence(&words).to_string(), is_of_connection)
 }
 
-/// Returns true if it comes from TLS, which both ends do not agree on.
-pub(crate) fn is_of_tls(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if error.is::<rustls::Error>() {
-            return true;
-        }
-        // The source of such an error is that of the inner one, which is to be looked at too.
-        next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-            Some(inner) => Some(inner),
-            None => error.source(),
-        };
+/// An error with what it comes from; of TLS what is wrong with it.
+pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(words) = tls_words::words(error) {
+        return words;
     }
-    false
-}
-
-/// An error with what it comes from.
-pub(crate) fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -320,15 +308,5 @@ mod tests {
         assert!(said(9).contains("retention took events"), "{}", said(9));
         let behind = said(21);
         assert!(!behind.contains("retention") && behind.contains("behind the end"), "{behind}");
-    }
-
-    #[test]
-    fn what_comes_from_tls_is_found_behind_other_errors() {
-        let of_tls = || io::Error::new(io::ErrorKind::InvalidData, rustls::Error::DecryptError);
-        assert!(is_of_tls(&of_tls()));
-        assert!(is_of_tls(&tonic::ConnectError(Box::new(io::Error::other(of_tls())))));
-        assert!(!is_of_tls(&tonic::ConnectError(Box::new(io::Error::from(
-            io::ErrorKind::ConnectionRefused
-        )))));
     }
 }

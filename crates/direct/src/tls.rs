@@ -9,13 +9,14 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use mainstem_security::tls::{client_verifier, server_verifier};
 use parking_lot::Mutex;
+use rustls::ServerConfig;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{ClientTlsConfig, Endpoint, Identity};
 
 use crate::error::causes;
 
@@ -96,15 +97,13 @@ impl ServerPem {
     /// What sessions begin with, if the key fits its certificate.
     fn load(&self) -> Result<Arc<ServerConfig>, String> {
         let provider = Arc::new(default_provider());
-        let builder = ServerConfig::builder_with_provider(provider.clone());
+        let builder = ServerConfig::builder_with_provider(provider);
         let builder = builder.with_safe_default_protocol_versions().map_err(|error| causes(&error))?;
         let builder = match &self.client_authorities {
             None => builder.with_no_client_auth(),
             Some(authorities) => {
-                let mut roots = RootCertStore::empty();
-                roots.add_parsable_certificates(authorities.certificates()?);
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-                builder.with_client_cert_verifier(verifier.build().map_err(|error| causes(&error))?)
+                let verifier = client_verifier(&authorities.certificates()?);
+                builder.with_client_cert_verifier(verifier.map_err(|error| error.to_string())?)
             }
         };
         let config = builder.with_single_cert(self.certificate.certificates()?, self.key.key()?);
@@ -178,13 +177,16 @@ impl ServerTls {
     }
 }
 
+/// What a connection is begun with, and who judges the publisher's certificate.
+type Usable = (ClientTlsConfig, Arc<dyn ServerCertVerifier>);
+
 /// What a client shows, and whom it trusts.
 #[derive(Clone, Default)]
 pub(crate) struct ClientTls {
     authorities: Vec<Pem>,
     identity: Option<(Pem, Pem)>,
     /// What a connection was begun with last.
-    usable: Arc<Mutex<Option<ClientTlsConfig>>>,
+    usable: Arc<Mutex<Option<Usable>>>,
 }
 
 impl fmt::Debug for ClientTls {
@@ -210,7 +212,9 @@ impl ClientTls {
     /// # Errors
     /// Why nothing can be used.
     pub(crate) fn of(&self, endpoint: &Endpoint) -> Result<Endpoint, String> {
-        let with = |config| endpoint.clone().tls_config(config).map_err(|error| causes(&error));
+        let with = |(config, verifier): Usable| {
+            endpoint.clone().tls_config_with_verifier(config, verifier).map_err(|error| causes(&error))
+        };
         let now = self.read().and_then(|config| Ok((with(config.clone())?, config)));
         match now {
             Ok((endpoint, config)) => {
@@ -228,15 +232,17 @@ impl ClientTls {
         }
     }
 
-    fn read(&self) -> Result<ClientTlsConfig, String> {
+    fn read(&self) -> Result<Usable, String> {
         let mut config = ClientTlsConfig::new();
+        let mut trusted = Vec::new();
         for authorities in &self.authorities {
-            config = config.ca_certificate(Certificate::from_pem(authorities.read()?));
+            trusted.extend(authorities.certificates()?);
         }
+        let verifier = server_verifier(&trusted).map_err(|error| error.to_string())?;
         if let Some((certificate, key)) = &self.identity {
             config = config.identity(Identity::from_pem(certificate.read()?, key.read()?));
         }
-        Ok(config)
+        Ok((config, verifier))
     }
 }
 

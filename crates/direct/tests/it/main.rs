@@ -14,4 +14,5 @@ mod refused;
 mod replay;
 mod stream;
 mod support;
+mod tls_words;
 mod wire;

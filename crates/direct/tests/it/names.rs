@@ -127,7 +127,7 @@ async fn what_a_publisher_refuses_shows_no_name_as_it_came() {
     check_logged("consumer-5").await;
 
     // A pattern that is none: what reads it says where, in lines of its own.
-    let filter = criteria::only([criteria::key_pattern(&format!("{}(", short("pattern-6")))]);
+    let filter = criteria::only([criteria::key_pattern(format!("{}(", short("pattern-6")))]);
     let filtered =
         status_of(at, proto::Open { filter: Some(filter), ..open_of("named", "analytics", "one") }).await;
     check("pattern-6", filtered.message());
