@@ -187,7 +187,7 @@ impl Publisher {
     }
 
     /// Serves so many instances at one time, of all streams together: 4,096 by default, 1 at least. Others are refused until one goes, and
-    /// try again.
+    /// try again. Of more than 16 one address has half (of IPv6, one network of 64 bits).
     pub fn sessions_max(mut self, sessions_max: usize) -> Publisher {
         self.sessions_max = Some(sessions_max.max(1));
         self
@@ -503,7 +503,7 @@ impl Shared {
             Grant::Only(filter) => Some(filter),
         };
         let granted = Granted { peer: ip_of(request), filter, manage: None };
-        let place = self.replays.take()?;
+        let place = self.replays.take(ip_of(request))?;
         Replaying::open(self.stream(&asked.stream)?.clone(), asked, granted, self.stops.clone(), place)
     }
 
@@ -585,7 +585,7 @@ impl Service for Shared {
     ) -> Result<Response<Self::SubscribeStream>, Status> {
         let mut asked = Asked::new(&request, Call::Subscribe, "", "");
         // Before anything of it is read. What is refused here is not in the log each time.
-        let place = self.sessions.take()?;
+        let place = self.sessions.take(ip_of(&request))?;
         let session = self.open_session(request, &mut asked).await;
         let session = asked.log(&self.lines, session)?;
         let frames = futures_util::stream::unfold(Some((session, place)), |state| async {

@@ -295,6 +295,29 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn readers_of_the_past_keep_a_bounded_number_of_segments_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Journal::open(dir.path().join("cart")).unwrap();
+        journal.append("key", "value").await.unwrap();
+        let before = descriptors_in(dir.path());
+        let past = Arc::<Past>::default();
+        let mut readers = Vec::new();
+        for _ in 0..crate::past::OPEN_MAX + 50 {
+            let mut reader = crate::journal::OlderReader::new(journal.clone(), past.clone());
+            reader.read(0).await.unwrap();
+            readers.push(reader);
+        }
+        assert_eq!(descriptors_in(dir.path()), before + crate::past::OPEN_MAX);
+        // Who keeps none reads on all the same, and has the place of one that goes.
+        let mut last = readers.pop().unwrap();
+        last.read(0).await.unwrap();
+        readers.clear();
+        assert_eq!(descriptors_in(dir.path()), before);
+        last.read(0).await.unwrap();
+        assert_eq!(descriptors_in(dir.path()), before + 1);
+    }
+
+    #[tokio::test]
     async fn one_that_is_forgotten_twice_takes_none_of_its_name_with_it() {
         let dir = tempfile::tempdir().unwrap();
         let journal = Journal::open(dir.path().join("cart")).unwrap();

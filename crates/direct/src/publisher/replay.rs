@@ -9,9 +9,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use futures_util::Stream as FuturesStream;
 use mainstem_lines::OneLine;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tonic::Status;
 
+use super::places::Place;
 use crate::chunk::{Chunk, Lens, Share, first_batches};
 use crate::journal::{FRAME_BYTES_MAX, OlderReader};
 use crate::member::Granted;
@@ -37,7 +38,7 @@ pub(super) struct Replaying {
     position: i64,
     until: i64,
     stops: watch::Receiver<bool>,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Replaying {
@@ -50,7 +51,7 @@ impl Replaying {
         request: &proto::ReplayRequest,
         granted: Granted,
         stops: watch::Receiver<bool>,
-        place: OwnedSemaphorePermit,
+        place: Place,
     ) -> Result<Replaying, Status> {
         let consumer = &request.consumer;
         let known = stream.subscriptions().into_iter().find(|one| one.name() == consumer);
