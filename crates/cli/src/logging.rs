@@ -65,17 +65,30 @@ fn one_line(line: &[u8], form: Form) -> Cow<'_, [u8]> {
     let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
     let shown = match form {
         Form::Text => shown(&text),
-        // The text of an event has no ESC any more.
-        Form::Coloured => {
-            let parts: Vec<_> = text.split('\u{1b}').map(shown).collect();
-            Cow::Owned(parts.join("\u{1b}"))
-        }
+        Form::Coloured => shown_coloured(&text),
         Form::Json => shown_json(&text),
     };
     if shown.as_bytes() == line.strip_suffix(b"\n").unwrap_or_default() {
         return Cow::Borrowed(line);
     }
     Cow::Owned(format!("{shown}\n").into_bytes())
+}
+
+/// What `tracing` writes behind an ESC for colours, and for their end. Others have more: text that is not seen, titles of windows.
+const COLOURS: [&str; 9] = ["[0m", "[1m", "[2m", "[3m", "[31m", "[32m", "[33m", "[34m", "[35m"];
+
+/// A line with colours: an ESC of something else, as a field with a name of a client may have, is shown.
+fn shown_coloured(text: &str) -> Cow<'_, str> {
+    let mut parts = text.split('\u{1b}');
+    let mut out = shown(parts.next().unwrap_or_default()).into_owned();
+    for part in parts {
+        match COLOURS.iter().any(|colour| part.starts_with(colour)) {
+            true => out.push('\u{1b}'),
+            false => out.push_str(&shown("\u{1b}")),
+        }
+        out.push_str(&shown(part));
+    }
+    Cow::Owned(out)
 }
 
 /// Writes a line to stderr, behind what is logged.
