@@ -128,11 +128,13 @@ impl ConnectionCounts {
     /// listener where there is another one: a connection of another listener goes in its place.
     ///
     /// Kafka's limits of an address count that address. Where the configuration sets none for it, its peer may have half of all
-    /// connections.
+    /// connections; what is on this host may have all.
     fn admit(&self, address: IpAddr, listener: &Limited<'_>, door: &Door) -> Result<Place, String> {
         let network = listener.network;
         let own = self.overrides.read().get(&address).copied();
-        let is_of_share = own.is_none() && network.max_connections_per_ip == UNLIMITED;
+        let is_set = own.is_some() || network.max_connections_per_ip != UNLIMITED;
+        // What runs on this host could take its descriptors otherwise.
+        let is_of_share = !is_set && !address.is_loopback();
         let allowed = own.unwrap_or(network.max_connections_per_ip);
         let peer = Peer::of(address);
         let most = network.max_connections.min(self.most);
@@ -528,6 +530,8 @@ mod tests {
         assert!(why.contains("5 connections are open from 2001:db8::/64"), "{why}");
         let (others, _) = all_of(&counts, &limited, || address("192.0.2.1"));
         assert_eq!(others.len(), MOST / 2, "the other half is there");
+        let local = ConnectionCounts::new(MOST);
+        assert_eq!(all_of(&local, &limited, || address("127.0.0.1")).0.len(), MOST, "this host has all");
         for (address, place) in places.into_iter().chain(others) {
             counts.leave(address, place);
         }
