@@ -16,5 +16,6 @@ pub(crate) mod input;
 pub(crate) mod listener;
 pub(crate) mod output;
 pub(crate) mod respond;
+pub(crate) mod sent_files;
 pub(crate) mod transport;
 pub(crate) mod wake;

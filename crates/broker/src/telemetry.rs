@@ -7,6 +7,7 @@ pub(crate) use otlp::{CLIENT_LABEL, INSTANCE_LABEL};
 use std::collections::BTreeMap;
 
 use mainstem_limits::telemetry::{ClientFacts, ClientSeries, Push, Pusher, Subscribed, Telemetry};
+use mainstem_peers::Peer;
 use mainstem_records::{Compression, InvalidBatch};
 use mainstem_wire::messages::push_telemetry_request::PushTelemetryRequest;
 use mainstem_wire::{ErrorCode, Uuid};
@@ -105,7 +106,7 @@ impl ClientTelemetry {
         let points = otlp::points(&payload).ok_or(ErrorCode::INVALID_RECORD)?;
         let id = request.client_instance_id;
         let until_ms = now_ms + self.telemetry.lock().expiry_ms(id);
-        let address = context.connection.peer.ip().to_canonical().to_string();
+        let address = Peer::of(context.connection.peer.ip()).to_string();
         let client_id = context.client_id.as_deref().unwrap_or_default();
         let from = Pusher { id, client_id, address: &address };
         let mut series = self.series.lock();

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use mainstem_broker::Loggers;
 use mainstem_broker::config::loggers::{LogLevel, LoggerLevels};
+use mainstem_terminal::{shown, shown_json};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload;
@@ -29,12 +30,24 @@ const LAST_LINES_TIME: Duration = Duration::from_secs(1);
 static SINK: OnceLock<Arc<Sink>> = OnceLock::new();
 
 /// Lines of `tracing` on their way to the sink, each in one write.
-struct Lines(Option<Arc<Sink>>);
+struct Lines {
+    sink: Option<Arc<Sink>>,
+    form: Form,
+}
+
+/// What `tracing` writes lines as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Text,
+    /// Text with sequences of its own that choose colours.
+    Coloured,
+    Json,
+}
 
 impl io::Write for Lines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let whole = one_line(line);
-        match &self.0 {
+        let whole = one_line(line, self.form);
+        match &self.sink {
             Some(sink) => sink.write(&whole),
             None => stderr().write_all(&whole)?,
         }
@@ -46,22 +59,36 @@ impl io::Write for Lines {
     }
 }
 
-/// What is logged at once is one line, whatever names of clients are in it: breaks before its end are escaped.
-fn one_line(line: &[u8]) -> Cow<'_, [u8]> {
-    let text = line.strip_suffix(b"\n").unwrap_or(line);
-    if !text.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
+/// What is logged at once is one line that controls no terminal, whatever names of clients are in it: `tracing` escapes some of that
+/// in text, and nothing beyond ASCII in JSON. What is written in JSON is the same value as before.
+fn one_line(line: &[u8], form: Form) -> Cow<'_, [u8]> {
+    let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
+    let shown = match form {
+        Form::Text => shown(&text),
+        Form::Coloured => shown_coloured(&text),
+        Form::Json => shown_json(&text),
+    };
+    if shown.as_bytes() == line.strip_suffix(b"\n").unwrap_or_default() {
         return Cow::Borrowed(line);
     }
-    let mut escaped = Vec::with_capacity(line.len() + 16);
-    for byte in text {
-        match byte {
-            b'\n' => escaped.extend_from_slice(br"\n"),
-            b'\r' => escaped.extend_from_slice(br"\r"),
-            other => escaped.push(*other),
+    Cow::Owned(format!("{shown}\n").into_bytes())
+}
+
+/// What `tracing` writes behind an ESC for colours, and for their end. Others have more: text that is not seen, titles of windows.
+const COLOURS: [&str; 9] = ["[0m", "[1m", "[2m", "[3m", "[31m", "[32m", "[33m", "[34m", "[35m"];
+
+/// A line with colours: an ESC of something else, as a field with a name of a client may have, is shown.
+fn shown_coloured(text: &str) -> Cow<'_, str> {
+    let mut parts = text.split('\u{1b}');
+    let mut out = shown(parts.next().unwrap_or_default()).into_owned();
+    for part in parts {
+        match COLOURS.iter().any(|colour| part.starts_with(colour)) {
+            true => out.push('\u{1b}'),
+            false => out.push_str(&shown("\u{1b}")),
         }
+        out.push_str(&shown(part));
     }
-    escaped.push(b'\n');
-    Cow::Owned(escaped)
+    Cow::Owned(out)
 }
 
 /// Writes a line to stderr, behind what is logged.
@@ -98,7 +125,6 @@ pub(crate) fn to_stderr(json: bool) -> Loggers {
         let _ = SINK.set(sink.clone());
     }
     let lost = sink.clone();
-    let writer = move || Lines(sink.clone());
     let wanted = std::env::var(VARIABLE).ok();
     let parsed = wanted.as_deref().map(parse);
     let targets = match &parsed {
@@ -110,6 +136,12 @@ pub(crate) fn to_stderr(json: bool) -> Loggers {
     // Colours are for who looks, unless NO_COLOR is set; what collects lines wants the lines.
     let is_coloured =
         stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let form = match (json, is_coloured) {
+        (true, _) => Form::Json,
+        (false, true) => Form::Coloured,
+        (false, false) => Form::Text,
+    };
+    let writer = move || Lines { sink: sink.clone(), form };
     let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(is_coloured);
     if json {
         registry.with(lines.json()).init()
@@ -181,7 +213,65 @@ mod tests {
         for (logged, line) in
             [("a\n", "a\n"), ("a\nb: forged\n", "a\\nb: forged\n"), ("a\r\n", "a\\r\n"), ("a\n\n", "a\\n\n")]
         {
-            assert_eq!(one_line(logged.as_bytes()), line.as_bytes(), "{logged:?}");
+            for form in [Form::Text, Form::Coloured] {
+                assert_eq!(one_line(logged.as_bytes(), form), line.as_bytes(), "{logged:?}");
+            }
+        }
+    }
+
+    /// What a subscriber writes of an event with a name in its text, in a field of text and in one that is shown.
+    fn logged(name: &str, form: Form) -> String {
+        #[derive(Clone, Default)]
+        struct Kept(Arc<parking_lot::Mutex<Vec<u8>>>, Option<Form>);
+
+        impl io::Write for Kept {
+            fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+                self.0.lock().extend_from_slice(&one_line(line, self.1.expect("a form is given")));
+                Ok(line.len())
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+
+        let kept = Kept(Arc::default(), Some(form));
+        let writer = kept.clone();
+        let layer = tracing_subscriber::fmt::layer()
+            .with_writer(move || writer.clone())
+            .with_ansi(form == Form::Coloured);
+        let say = || tracing::warn!(text = name, shown = %name, "named {name}");
+        match form {
+            Form::Json => {
+                tracing::subscriber::with_default(tracing_subscriber::registry().with(layer.json()), say)
+            }
+            _ => tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), say),
+        }
+        String::from_utf8(kept.0.lock().clone()).expect("a line is text")
+    }
+
+    #[test]
+    fn no_name_in_a_line_controls_a_terminal() {
+        let names = ["a\u{1b}[2Jb", "a\nb", "a\rb", "a\u{9b}31mb", "a\u{202e}b", "a\u{200b}b", "a\u{7f}b"];
+        for (name, form) in names
+            .into_iter()
+            .flat_map(|name| [Form::Text, Form::Coloured, Form::Json].map(|form| (name, form)))
+        {
+            let line = logged(name, form);
+            let text = line.strip_suffix('\n').expect("it is a line");
+            let is_own = |letter| form == Form::Coloured && letter == '\u{1b}';
+            assert!(
+                !text.contains(|letter| mainstem_lines::is_hidden(letter) && !is_own(letter)),
+                "{line:?}"
+            );
+            assert!(!text.contains("\u{1b}[2J"), "{line:?}");
+            if form == Form::Json {
+                let value: serde_json::Value = serde_json::from_str(text).expect("it is JSON");
+                assert_eq!(
+                    (&value["fields"]["text"], &value["fields"]["shown"]),
+                    (&name.into(), &name.into())
+                );
+            }
         }
     }
 

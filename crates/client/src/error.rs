@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use mainstem_lines::{OneLine, Sentence};
 use mainstem_wire::ErrorCode;
 
 use crate::topic_partition::TopicPartition;
@@ -30,7 +31,7 @@ use crate::topic_partition::TopicPartition;
 #[non_exhaustive]
 pub enum Error {
     /// A broker answered with an error code.
-    #[error("{what}: {message} ({}, from {broker})", code.name())]
+    #[error("{}: {} ({}, from {})", Sentence(what), Sentence(message), code.name(), OneLine(broker))]
     Broker {
         /// Kafka's code.
         code: ErrorCode,
@@ -42,7 +43,7 @@ pub enum Error {
         broker: String,
     },
     /// No connection could be made.
-    #[error("cannot connect to {broker}: {reason}")]
+    #[error("cannot connect to {}: {}", OneLine(broker), Sentence(reason))]
     Connect {
         /// Address as configured or as the cluster names it.
         broker: String,
@@ -51,7 +52,7 @@ pub enum Error {
     },
     /// The broker could not be authenticated: it does not know the credentials, or what it says is no answer. (A broker
     /// that refuses the client's credentials does so by [`Error::Broker`].)
-    #[error("cannot authenticate by {what} at {broker}: {reason}")]
+    #[error("cannot authenticate by {} at {}: {}", Sentence(what), OneLine(broker), Sentence(reason))]
     NotAuthenticated {
         /// Address of the broker.
         broker: String,
@@ -61,7 +62,7 @@ pub enum Error {
         reason: String,
     },
     /// A connection ended before the answer to a request; whether the request was executed is not known.
-    #[error("{broker} did not answer {api}, as the connection was lost: {reason}")]
+    #[error("{} did not answer {api}, as the connection was lost: {}", OneLine(broker), Sentence(reason))]
     ConnectionLost {
         /// Address of the broker.
         broker: String,
@@ -71,7 +72,7 @@ pub enum Error {
         reason: String,
     },
     /// A broker took longer than the time-out of requests.
-    #[error("{broker} did not answer {api} within {after:?}")]
+    #[error("{} did not answer {api} within {after:?}", OneLine(broker))]
     RequestTimedOut {
         /// Address of the broker.
         broker: String,
@@ -82,7 +83,7 @@ pub enum Error {
     },
     /// An operation, with all of its retries, took longer than it may. What it was to do may have been done all the same: a
     /// record that is sent again may be written twice.
-    #[error("{what} was not done within {after:?}{}", last.as_ref().map(|last| format!("; last: {last}")).unwrap_or_default())]
+    #[error("{} was not done within {after:?}{}", Sentence(what), last.as_ref().map(|last| format!("; last: {last}")).unwrap_or_default())]
     TimedOut {
         /// The operation.
         what: String,
@@ -92,7 +93,7 @@ pub enum Error {
         last: Option<Box<Error>>,
     },
     /// Broker and client have no version of a request in common, or a field that is needed is not in it.
-    #[error("the broker at {broker} does not serve {reason}")]
+    #[error("the broker at {} does not serve {}", OneLine(broker), Sentence(reason))]
     Unsupported {
         /// Address of the broker.
         broker: String,
@@ -100,7 +101,7 @@ pub enum Error {
         reason: String,
     },
     /// A broker's bytes are not what the protocol says.
-    #[error("the answer of {broker} to {api} is malformed: {reason}")]
+    #[error("the answer of {} to {api} is malformed: {}", OneLine(broker), Sentence(reason))]
     Malformed {
         /// Address of the broker.
         broker: String,
@@ -110,7 +111,7 @@ pub enum Error {
         reason: String,
     },
     /// Records are not what the format says, or have changed since they were written.
-    #[error("{partition} cannot be read from offset {offset} on: {reason}; seek {} to go on", next_offset.map_or("behind that".to_owned(), |next| format!("to offset {next}")))]
+    #[error("{partition} cannot be read from offset {offset} on: {}; seek {} to go on", Sentence(reason), next_offset.map_or("behind that".to_owned(), |next| format!("to offset {next}")))]
     Damaged {
         /// The partition.
         partition: TopicPartition,
@@ -123,7 +124,7 @@ pub enum Error {
         reason: String,
     },
     /// The offset to read is not there any more, or not yet.
-    #[error("cannot read {partition} at offset {offset}: it is not there any more, or not yet ({}, from {broker}); seek to go on", ErrorCode::OFFSET_OUT_OF_RANGE.name())]
+    #[error("cannot read {partition} at offset {offset}: it is not there any more, or not yet ({}, from {}); seek to go on", ErrorCode::OFFSET_OUT_OF_RANGE.name(), OneLine(broker))]
     OutOfRange {
         /// The partition.
         partition: TopicPartition,
@@ -175,15 +176,16 @@ pub enum Error {
         partition: TopicPartition,
     },
     /// The cluster does not name what was asked for.
-    #[error("{0}")]
+    #[error("{}", Sentence(.0))]
     Unknown(String),
     /// The arguments or the configuration make no sense.
-    #[error("{0}")]
+    #[error("{}", Sentence(.0))]
     Invalid(String),
     /// Offsets were not committed, as a partition of them is not this member's, or was given up while that was tried: another
     /// member may have committed further by now, and would be taken back.
     #[error(
-        "the offsets of group {group} were not committed: {partition} is not this member's, or was given up meanwhile; its member goes on from what was committed before"
+        "the offsets of group {} were not committed: {partition} is not this member's, or was given up meanwhile; its member goes on from what was committed before",
+        OneLine(group)
     )]
     CommitFailed {
         /// Name of the group.
@@ -194,7 +196,8 @@ pub enum Error {
     /// Only a member of a group can commit its offsets, and the consumer is none: it has not joined yet, or was thrown out and
     /// joins again.
     #[error(
-        "offsets of group {group} can be committed when this member is in it; it has not joined yet, or was thrown out"
+        "offsets of group {} can be committed when this member is in it; it has not joined yet, or was thrown out",
+        OneLine(group)
     )]
     NotAMember {
         /// Name of the group.
@@ -202,7 +205,9 @@ pub enum Error {
     },
     /// What another member of a group has sent is not what the protocol says.
     #[error(
-        "the {what} of group {group} is not what the protocol says: {reason}; all members have to speak it"
+        "the {what} of group {} is not what the protocol says: {}; all members have to speak it",
+        OneLine(group),
+        Sentence(reason)
     )]
     MalformedByMember {
         /// Name of the group.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 
+use mainstem_lines::OneLine;
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
@@ -69,7 +70,7 @@ impl Questions {
             asked.into_iter().filter(|_| error.would_repeat()).map(of_topic).collect()
         });
         for Refused { topic, error } in &refused {
-            tracing::debug!("metadata of {topic}: {error}");
+            tracing::debug!("metadata of {}: {error}", OneLine(topic));
         }
         refused
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use mainstem_lines::OneLine;
 use mainstem_security::jaas::JaasConfig;
 use mainstem_security::scram::ScramMechanism;
 use mainstem_security::{ClientExchange, ClientStep, Mechanism, Secret, SecurityError};
@@ -150,7 +151,7 @@ impl Sasl {
 /// The mechanism and the user, without the password.
 impl fmt::Display for Sasl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} as user {}", self.mechanism, self.user)
+        write!(f, "{} as user {}", self.mechanism, OneLine(&self.user))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use mainstem_security::tls::{Refusal, TlsClient, TlsMaterial, TlsProperties};
@@ -68,14 +69,14 @@ impl Tls {
     }
 
     /// By Kafka's `ssl.*` properties of clients; `get` gives the value of a key, none if it is not set. Reads the stores.
-    /// Without a trust store the authorities count that this system trusts.
+    /// Without a trust store the authorities count that this system trusts. A store is a regular file of at most 16 MiB.
     ///
     /// # Errors
     /// [`Error::Invalid`] if they contradict each other, or a store cannot be used.
     pub fn from_properties(get: &dyn Fn(&str) -> Option<String>) -> Result<Tls, Error> {
         let invalid = |error: mainstem_security::SecurityError| Error::Invalid(error.to_string());
         let properties = TlsProperties::read(get).map_err(invalid)?;
-        let read = |path: &str| std::fs::read(path).map_err(|error| error.to_string());
+        let read = |path: &str| mainstem_files::read(Path::new(path)).map_err(|error| error.to_string());
         let mut material = properties.load(&read).map_err(invalid)?;
         if material.trusted.is_none() {
             trust_system(&mut material)?;
@@ -149,4 +150,43 @@ pub(crate) fn refusal(broker: &str, error: &io::Error) -> Option<Error> {
         _ => "",
     };
     Some(Error::NotAuthenticated { broker, what, reason: format!("{error}{advice}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    fn refusals(path: &Path) -> Vec<String> {
+        let of = |key: &str| {
+            let get = |asked: &str| match asked {
+                "ssl.truststore.type" | "ssl.keystore.type" => Some("PEM".to_owned()),
+                asked => (asked == key).then(|| path.to_str().unwrap().to_owned()),
+            };
+            Tls::from_properties(&get).expect_err("it cannot be read").to_string()
+        };
+        ["ssl.truststore.location", "ssl.keystore.location"].map(of).into()
+    }
+
+    #[test]
+    fn files_that_have_no_end_or_are_none_are_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        std::fs::File::create(at("large")).unwrap().set_len(mainstem_files::FILE_BYTES_MAX + 1).unwrap();
+        for (path, what) in [
+            (at("pipe"), "it is a pipe, and no regular file; name a regular file"),
+            (at(""), "it is a directory, and no regular file; name a regular file"),
+            ("/dev/zero".into(), "it is a device, and no regular file; name a regular file"),
+            (
+                at("large"),
+                "it has more than 16 MiB, which nothing of this kind has; look whether another file",
+            ),
+        ] {
+            for why in refusals(&path) {
+                assert!(why.contains(what) && why.contains(path.to_str().unwrap()), "{why}");
+            }
+        }
+    }
 }

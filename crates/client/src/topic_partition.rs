@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use mainstem_lines::OneLine;
+
 /// A partition of a topic.
 ///
 /// ```
@@ -28,7 +30,7 @@ impl TopicPartition {
 
 impl fmt::Display for TopicPartition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.topic, self.partition)
+        write!(f, "{}-{}", OneLine(&self.topic), self.partition)
     }
 }
 

@@ -14,7 +14,7 @@ pub mod client_match;
 mod client_metrics;
 pub mod describe;
 pub mod docs;
-pub mod files;
+pub use mainstem_files as files;
 mod futile;
 #[doc(hidden)]
 pub mod fuzz;

@@ -7,7 +7,7 @@ use tonic::Status;
 use tonic::transport::Channel;
 
 use crate::consumer::Address;
-use crate::error::{DirectError, Refused, Result};
+use crate::error::{DirectError, Refused, Result, words_of};
 use crate::proto::publisher_client::PublisherClient;
 use crate::proto::{self, manage_request::Action};
 use crate::session::DEAD_AFTER;
@@ -114,9 +114,7 @@ impl LocalAdmin {
         let managed = self.stream.manage(consumer, action, None);
         managed.map(|reply| reply.consumer).map_err(|status| match Refused::of_status(&status) {
             Some(refused) => DirectError::Refused { address, stream: self.stream.name().to_owned(), refused },
-            None => {
-                DirectError::Status { address, code: status.code(), message: status.message().to_owned() }
-            }
+            None => DirectError::Status { address, code: status.code(), message: words_of(&status).0 },
         })
     }
 }

@@ -20,19 +20,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use mainstem_lines::{OneLine, Sentence};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataKey, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
-use crate::error::{DirectError, Refused, Result, causes, is_of_tls, words_of};
+use crate::error::{DirectError, Refused, Result, causes, words_of};
 use crate::journal::FRAME_BYTES_MAX;
 use crate::proto::publisher_client::PublisherClient;
 use crate::proto::{self, from_publisher};
 use crate::session::{ALIVE_EVERY, DEAD_AFTER};
 use crate::slices::{Done, SliceRange};
 use crate::tls::{ClientTls, Pem};
+use crate::tls_words::{self, error_of_tls};
 use inbox::{Fault, Inbox, Rejected};
 pub use replay::{Replay, Replayed};
 
@@ -124,7 +126,7 @@ impl Address {
     pub(crate) async fn connect(&self) -> Result<PublisherClient<Channel>> {
         let unreachable = |error: tonic::transport::Error| {
             let (address, reason) = (self.at.clone(), causes(&error));
-            match is_of_tls(&error) {
+            match error_of_tls(&error).is_some() {
                 true => DirectError::Tls { address, reason },
                 false => DirectError::Unreachable { address, reason },
             }
@@ -175,6 +177,8 @@ impl Address {
         let hint = match self.tls {
             _ if !is_of_connection || was_answered => return words,
             None => "a publisher that serves by TLS ends connections without it",
+            // It has said so.
+            Some(_) if tls_words::words(status).is_some() => return words,
             Some(_) => "the publisher may want a certificate of this client, or not accept it",
         };
         format!("the connection ended without an answer ({words}); {hint}")
@@ -450,7 +454,7 @@ where
                 reason
             }
         };
-        let (stream, at) = (&config.stream, &config.address.at);
+        let (stream, at, reason) = (OneLine(&config.stream), OneLine(&config.address.at), Sentence(&reason));
         tracing::warn!("stream {stream} of {at}: {reason}; again in {} ms", wait.as_millis());
         tokio::select! {
             () = tokio::time::sleep(jittered(wait)) => {}
@@ -517,7 +521,8 @@ async fn connected(config: &ConsumerConfig, inbox: &Arc<Inbox>) -> Result<(), Fa
                     Rejected::Refused(refused) => Fault::Fatal(refused_by(config, refused)),
                     Rejected::Protocol(reason) => {
                         let reason = format!("the publisher does not keep to the protocol: {reason}");
-                        tracing::error!("stream {} of {}: {reason}", config.stream, config.address.at);
+                        let (stream, at) = (OneLine(&config.stream), OneLine(&config.address.at));
+                        tracing::error!("stream {stream} of {at}: {}", Sentence(&reason));
                         Fault::Lost { was_opened: false, reason }
                     }
                 })?;

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use mainstem_lines::{OneLine, Sentence};
 use mainstem_queue::QueueError;
 use prost::Message as _;
 use tonic::{Code, Status};
@@ -10,6 +11,7 @@ use tonic::{Code, Status};
 use crate::proto;
 use crate::resume::JournalId;
 use crate::sequence::SequenceFault;
+use crate::tls_words;
 
 /// Why a subscription cannot go on by itself: nothing jumps over what was lost without being asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -119,7 +121,7 @@ pub enum DirectError {
         source: io::Error,
     },
     /// No connection could be made, or it was lost.
-    #[error("cannot reach the publisher at {address}: {reason}")]
+    #[error("cannot reach the publisher at {}: {}", OneLine(address), Sentence(reason))]
     Unreachable {
         /// The address.
         address: String,
@@ -128,7 +130,7 @@ pub enum DirectError {
     },
     /// By TLS, as it was asked for, no connection can be made with what is at the address: a certificate is not accepted, or cannot be
     /// read, or the other end speaks no TLS. Another attempt alone changes nothing of that.
-    #[error("cannot reach the publisher at {address} by TLS: {reason}")]
+    #[error("cannot reach the publisher at {} by TLS: {}", OneLine(address), Sentence(reason))]
     Tls {
         /// The address.
         address: String,
@@ -136,7 +138,7 @@ pub enum DirectError {
         reason: String,
     },
     /// The publisher refuses the call.
-    #[error("the publisher at {address} refuses: {message}")]
+    #[error("the publisher at {} refuses: {}", OneLine(address), Sentence(message))]
     Status {
         /// The address.
         address: String,
@@ -146,7 +148,7 @@ pub enum DirectError {
         message: String,
     },
     /// The subscription cannot go on by itself.
-    #[error("stream {stream} of {address}: {refused}")]
+    #[error("stream {} of {}: {refused}", OneLine(stream), OneLine(address))]
     Refused {
         /// The address.
         address: String,
@@ -156,7 +158,12 @@ pub enum DirectError {
         refused: Refused,
     },
     /// The publisher does not speak the protocol.
-    #[error("stream {stream} of {address}: the publisher does not keep to the protocol: {fault}")]
+    #[error(
+        "stream {} of {}: the publisher does not keep to the protocol: {}",
+        OneLine(stream),
+        OneLine(address),
+        Sentence(fault)
+    )]
     Fault {
         /// The address.
         address: String,
@@ -212,27 +219,14 @@ pub(crate) fn words_of(status: &Status) -> (String, bool) {
         "" => status.code().description().to_owned(),
         message => message.to_owned(),
     };
-    (words, is_of_connection)
+    (Sentence(&words).to_string(), is_of_connection)
 }
 
-/// Returns true if it comes from TLS, which both ends do not agree on.
-pub(crate) fn is_of_tls(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if error.is::<rustls::Error>() {
-            return true;
-        }
-        // The source of such an error is that of the inner one, which is to be looked at too.
-        next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-            Some(inner) => Some(inner),
-            None => error.source(),
-        };
+/// An error with what it comes from; of TLS what is wrong with it.
+pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(words) = tls_words::words(error) {
+        return words;
     }
-    false
-}
-
-/// An error with what it comes from.
-pub(crate) fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -242,7 +236,7 @@ pub(crate) fn causes(error: &dyn std::error::Error) -> String {
         }
         source = cause.source();
     }
-    text
+    Sentence(&text).to_string()
 }
 
 impl From<SequenceFault> for String {
@@ -314,15 +308,5 @@ mod tests {
         assert!(said(9).contains("retention took events"), "{}", said(9));
         let behind = said(21);
         assert!(!behind.contains("retention") && behind.contains("behind the end"), "{behind}");
-    }
-
-    #[test]
-    fn what_comes_from_tls_is_found_behind_other_errors() {
-        let of_tls = || io::Error::new(io::ErrorKind::InvalidData, rustls::Error::DecryptError);
-        assert!(is_of_tls(&of_tls()));
-        assert!(is_of_tls(&tonic::ConnectError(Box::new(io::Error::other(of_tls())))));
-        assert!(!is_of_tls(&tonic::ConnectError(Box::new(io::Error::from(
-            io::ErrorKind::ConnectionRefused
-        )))));
     }
 }

@@ -5,6 +5,7 @@
 
 mod topic;
 
+use mainstem_lines::OneLine;
 use mainstem_records::{Record, slice_of};
 use prost::Message as _;
 use regex::bytes::{Regex, RegexBuilder};
@@ -64,7 +65,7 @@ pub enum FilterError {
         bytes: usize,
     },
     /// A pattern is none, or would become too large.
-    #[error("the pattern {pattern:?} cannot be used: {reason}")]
+    #[error("the pattern {:?} cannot be used: {}", OneLine(pattern), OneLine(reason))]
     Pattern {
         /// The pattern, or its beginning.
         pattern: String,
@@ -230,7 +231,14 @@ fn pattern(text: &str) -> Result<Regex, FilterError> {
         .dfa_size_limit(COMPILED_BYTES_MAX)
         .nest_limit(NESTING_MAX)
         .build();
-    compiled.map_err(|error| FilterError::Pattern { pattern: shortened(text), reason: error.to_string() })
+    compiled.map_err(|error| FilterError::Pattern { pattern: shortened(text), reason: fault_of(&error) })
+}
+
+/// What is wrong with a pattern, without the lines that show it once more.
+fn fault_of(error: &regex::Error) -> String {
+    let text = error.to_string();
+    let last = text.lines().next_back().unwrap_or_default();
+    last.strip_prefix("error: ").unwrap_or(last).to_owned()
 }
 
 fn shortened(text: &str) -> String {

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use mainstem_lines::OneLine;
 use mainstem_queue::{Appender, Options, Queue, QueueError, Start, Tailer, Wait};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -306,7 +307,7 @@ impl Drop for Inner {
         if let Err(error) = closed {
             tracing::warn!(
                 "journal {} is not closed in order: {error}; its next start is an unclean one",
-                self.name
+                OneLine(&self.name)
             );
         }
     }

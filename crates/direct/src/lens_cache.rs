@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock, Weak};
 
+use mainstem_peers::Peer;
 use parking_lot::Mutex;
 use prost::Message as _;
 
@@ -20,7 +21,7 @@ struct Counts {
     max: usize,
     taken: usize,
     /// The number of each address with some.
-    by_peer: HashMap<IpAddr, usize>,
+    by_peer: HashMap<Peer, usize>,
 }
 
 impl Patterns {
@@ -30,7 +31,7 @@ impl Patterns {
 
     /// Counts so many more until they are dropped, and how many of them an address has brought. One address has half of all, so that it keeps
     /// no other one out; who asks in this process may have all.
-    fn take(&self, count: usize, peer: Option<(IpAddr, usize)>) -> Result<CountedPatterns, FilterError> {
+    fn take(&self, count: usize, peer: Option<(Peer, usize)>) -> Result<CountedPatterns, FilterError> {
         let mut counts = self.0.lock();
         if counts.taken + count > counts.max {
             return Err(FilterError::TooManyInAll);
@@ -60,7 +61,7 @@ impl Default for Patterns {
 pub(crate) struct CountedPatterns {
     patterns: Patterns,
     /// The address that has brought some of them, and how many.
-    peer: Option<(IpAddr, usize)>,
+    peer: Option<(Peer, usize)>,
     count: usize,
 }
 
@@ -132,7 +133,7 @@ impl LensCache {
         }
         let all = count(&filters)?;
         let patterns =
-            self.patterns.get_or_init(Patterns::default).take(all, peer.map(|peer| (peer, own)))?;
+            self.patterns.get_or_init(Patterns::default).take(all, peer.map(|peer| (Peer::of(peer), own)))?;
         let compiled = filters.into_iter().map(Filter::compile).collect::<Result<Vec<_>, _>>()?;
         let lens = Arc::new(Lens::new(self.transform.clone(), compiled).counted(patterns));
         *place = Arc::downgrade(&lens);

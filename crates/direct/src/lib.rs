@@ -60,6 +60,7 @@ mod stages;
 mod stream;
 mod subscription;
 mod tls;
+mod tls_words;
 
 pub use admin::{Admin, LocalAdmin};
 pub use chunk::{DECOMPRESSED_BYTES_MAX, Transformed};

@@ -1,12 +1,27 @@
 //! Reads of the past beside instances that are sent new events, by the clock: see `pace.rs`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::pace::Pace;
+
+/// Segments that stay open between two reads of the past, for all who read it: each takes a descriptor. Who reads beyond that opens
+/// its segment for each read.
+pub(crate) const OPEN_MAX: usize = 256;
+
+/// A segment that may stay open, which is one of [`OPEN_MAX`].
+#[derive(Debug)]
+pub(crate) struct OpenSegment(Arc<Past>);
+
+impl Drop for OpenSegment {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// What all sessions and replays of a publisher share, whatever their streams.
 #[derive(Debug)]
@@ -15,12 +30,15 @@ pub(crate) struct Past {
     /// When new events were sent last, in ns since it began; 0 if never.
     sent_live: AtomicU64,
     pace: Mutex<Pace>,
+    /// Segments that are kept open.
+    open: AtomicUsize,
 }
 
 impl Default for Past {
     fn default() -> Past {
         let processors = thread::available_parallelism().map_or(1, usize::from);
-        Past { began: Instant::now(), sent_live: AtomicU64::new(0), pace: Mutex::new(Pace::new(processors)) }
+        let (sent_live, pace) = (AtomicU64::new(0), Mutex::new(Pace::new(processors)));
+        Past { began: Instant::now(), sent_live, pace, open: AtomicUsize::new(0) }
     }
 }
 
@@ -39,6 +57,13 @@ impl Past {
         };
         let begins = self.pace.lock().take_turn(self.began.elapsed(), sent_live)?;
         Some(self.began + begins)
+    }
+
+    /// A segment may stay open until the next read, unless that many are.
+    pub(crate) fn keep_open(self: &Arc<Past>) -> Option<OpenSegment> {
+        let take = |open: usize| (open < OPEN_MAX).then_some(open + 1);
+        let kept = self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        kept.ok().map(|_| OpenSegment(self.clone()))
     }
 
     /// A turn has ended that took so long to read and to evaluate, and that so many bytes were sent of.

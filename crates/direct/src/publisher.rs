@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::Stream as FuturesStream;
+use mainstem_lines::{OneLine, Sentence};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -186,7 +187,7 @@ impl Publisher {
     }
 
     /// Serves so many instances at one time, of all streams together: 4,096 by default, 1 at least. Others are refused until one goes, and
-    /// try again.
+    /// try again. Of more than 16 one address has half (of IPv6, one network of 64 bits).
     pub fn sessions_max(mut self, sessions_max: usize) -> Publisher {
         self.sessions_max = Some(sessions_max.max(1));
         self
@@ -443,7 +444,8 @@ impl Shared {
     fn stream(&self, name: &str) -> Result<&Arc<Stream>, Status> {
         self.streams.iter().find(|stream| stream.name() == name).ok_or_else(|| {
             let known: Vec<&str> = self.streams.iter().map(|stream| stream.name()).collect();
-            Status::not_found(format!("there is no stream {name:?} here, but {}", known.join(", ")))
+            let known = known.join(", ");
+            Status::not_found(format!("there is no stream {:?} here, but {}", OneLine(name), OneLine(&known)))
         })
     }
 
@@ -457,7 +459,7 @@ impl Shared {
         let Some(judge) = &self.judge else { return Ok(Grant::Everything) };
         let (metadata, certificates) = (request.metadata(), certificates_of(request));
         let access = Access { call, stream, consumer, metadata, certificates };
-        judge(&access).map_err(Status::permission_denied)
+        judge(&access).map_err(|reason| denied(&reason))
     }
 
     /// Judges changes of a consumer by one of its instances when they come; none if no one judges.
@@ -469,7 +471,7 @@ impl Shared {
             let (call, certificates) = (Call::Manage, certificates.clone());
             let (stream, consumer) = (stream.as_str(), consumer.as_str());
             let access = Access { call, stream, consumer, metadata: &metadata, certificates };
-            judge(&access).map(drop).map_err(Status::permission_denied)
+            judge(&access).map(drop).map_err(|reason| denied(&reason))
         }))
     }
 
@@ -501,7 +503,7 @@ impl Shared {
             Grant::Only(filter) => Some(filter),
         };
         let granted = Granted { peer: ip_of(request), filter, manage: None };
-        let place = self.replays.take()?;
+        let place = self.replays.take(ip_of(request))?;
         Replaying::open(self.stream(&asked.stream)?.clone(), asked, granted, self.stops.clone(), place)
     }
 
@@ -527,6 +529,11 @@ impl Shared {
             .ok_or_else(|| Status::invalid_argument("the action is of a later version of the protocol"))?;
         self.stream(&asked.stream)?.manage(&asked.consumer, action, ip_of(request))
     }
+}
+
+/// A refusal by who judges calls, whose words may have names in them that came with the call.
+fn denied(reason: &str) -> Status {
+    Status::permission_denied(OneLine(reason).to_string())
 }
 
 /// The address that a request came from.
@@ -558,9 +565,11 @@ impl Asked {
         outcome.inspect_err(|status| {
             let Asked { call, stream, consumer, .. } = self;
             let peer = self.peer.map_or_else(|| "an unknown address".to_owned(), |peer| peer.to_string());
-            let reason = status.message();
             lines.warn(format_args!(
-                "{call:?} by {peer} of stream {stream:?} for consumer {consumer:?} is refused: {reason}"
+                "{call:?} by {peer} of stream {:?} for consumer {:?} is refused: {}",
+                OneLine(stream),
+                OneLine(consumer),
+                Sentence(status.message())
             ));
         })
     }
@@ -576,7 +585,7 @@ impl Service for Shared {
     ) -> Result<Response<Self::SubscribeStream>, Status> {
         let mut asked = Asked::new(&request, Call::Subscribe, "", "");
         // Before anything of it is read. What is refused here is not in the log each time.
-        let place = self.sessions.take()?;
+        let place = self.sessions.take(ip_of(&request))?;
         let session = self.open_session(request, &mut asked).await;
         let session = asked.log(&self.lines, session)?;
         let frames = futures_util::stream::unfold(Some((session, place)), |state| async {

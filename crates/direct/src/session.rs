@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use mainstem_lines::{OneLine, Sentence};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::{Status, Streaming};
@@ -59,7 +60,12 @@ impl Session {
         let (consumer, instance) = (opening.consumer.clone(), opening.instance.clone());
         let member = Member::join(subscription, stream.lenses().clone(), opening, &view)?;
         let older = OlderReader::new(stream.journal().clone(), stream.past().clone());
-        tracing::debug!("instance {instance} of consumer {consumer} reads stream {}", stream.name());
+        tracing::debug!(
+            "instance {} of consumer {} reads stream {}",
+            OneLine(&instance),
+            OneLine(&consumer),
+            OneLine(stream.name())
+        );
         Ok(Session {
             stream,
             consumer,
@@ -93,10 +99,10 @@ impl Session {
                 self.is_over = true;
                 self.lines.info(format_args!(
                     "instance {} of consumer {} of stream {} ends: {}",
-                    self.instance,
-                    self.consumer,
-                    self.stream.name(),
-                    status.message()
+                    OneLine(&self.instance),
+                    OneLine(&self.consumer),
+                    OneLine(self.stream.name()),
+                    Sentence(status.message())
                 ));
                 Some(Err(status))
             }

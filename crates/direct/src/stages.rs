@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use futures_util::Stream;
+use mainstem_lines::OneLine;
 use tonic::Status;
 use tracing::{Level, enabled, trace};
 
@@ -37,7 +38,7 @@ pub(crate) fn written(peer: SocketAddr) {
 }
 
 pub(crate) fn received(consumer: &str, records: &Records) {
-    trace!(target: STAGES, stage = "received", consumer, from = records.from, next = records.next);
+    trace!(target: STAGES, stage = "received", consumer = &*OneLine(consumer).to_string(), from = records.from, next = records.next);
 }
 
 /// The frames of a session on their way to its connection.
@@ -51,7 +52,7 @@ impl Frames {
     fn handed(&self, began: Instant, frame: &FromPublisher) {
         let (Some(Frame::Records(records)), Some(peer)) = (&frame.frame, self.peer) else { return };
         let woken_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let consumer = self.consumer.as_str();
+        let consumer = &*OneLine(&self.consumer).to_string();
         let (from, next) = (records.from, records.next);
         trace!(target: STAGES, stage = "handed", consumer, %peer, from, next, woken_ns);
     }
@@ -67,5 +68,41 @@ impl Stream for Frames {
             self.handed(began, frame);
         }
         polled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// What is written to it stays there.
+    static WRITTEN: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+    struct Kept;
+
+    impl Write for Kept {
+        fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+            WRITTEN.lock().unwrap().extend_from_slice(line);
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_name_of_a_consumer_is_traced_as_it_can_be_shown() {
+        let json = tracing_subscriber::fmt().json().with_max_level(Level::TRACE).with_writer(|| Kept);
+        tracing::subscriber::with_default(json.finish(), || {
+            received("a\u{9b}b\u{202e}\nc", &Records::default());
+        });
+        let line = String::from_utf8(WRITTEN.lock().unwrap().clone()).unwrap();
+        let line = line.strip_suffix('\n').unwrap();
+        assert!(line.contains(r"a\\u{9b}b\\u{202e}\\nc"), "{line}");
+        assert!(!line.contains(mainstem_lines::is_hidden), "{line:?}");
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use mainstem_lines::{OneLine, Sentence};
 use mainstem_queue::{Start, file_of_name};
 use parking_lot::Mutex;
 use tonic::Status;
@@ -73,8 +74,9 @@ impl Stream {
             return Ok(known.clone());
         }
         if subscriptions.len() >= CONSUMERS_MAX {
+            let name = OneLine(&self.name);
             let reason =
-                format!("stream {} has {CONSUMERS_MAX} consumers, which is the most; forget one", self.name);
+                format!("stream {name} has {CONSUMERS_MAX} consumers, which is the most; forget one");
             return Err(Status::resource_exhausted(reason));
         }
         let view = self.journal.view();
@@ -156,10 +158,13 @@ impl Stream {
         let known = self.subscriptions.lock().get(consumer).cloned();
         let subscription = known.ok_or_else(|| {
             let known: Vec<String> = self.subscriptions().iter().map(|one| one.name().to_owned()).collect();
+            // A status travels in a header, which has no room for a thousand names.
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             Status::not_found(format!(
-                "stream {} has no consumer {consumer:?}; it has {}",
-                self.name,
-                if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+                "stream {} has no consumer {:?}; it has {}",
+                OneLine(&self.name),
+                OneLine(consumer),
+                OneLine(&known)
             ))
         })?;
         match action {
@@ -189,6 +194,7 @@ impl Stream {
         // No instance of a new one comes meanwhile.
         let mut subscriptions = self.subscriptions.lock();
         if !subscription.forget().map_err(internal)? {
+            let name = OneLine(name);
             let reason = format!("consumer {name} has instances that are connected; stop them first");
             return Err(Status::failed_precondition(reason));
         }
@@ -235,8 +241,9 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Status> {
 
 #[expect(clippy::needless_pass_by_value, reason = "it is what map_err gives")]
 pub(crate) fn internal(error: DirectError) -> Status {
-    tracing::error!("{error}");
-    Status::internal(error.to_string())
+    let error = error.to_string();
+    tracing::error!("{}", Sentence(&error));
+    Status::internal(OneLine(&error).to_string())
 }
 
 #[cfg(test)]
@@ -285,6 +292,29 @@ mod tests {
                 && journal.queue().move_tailer("consumer 7", 1).is_err()
         );
         assert!(journal.queue().tailer("of another").is_ok());
+    }
+
+    #[tokio::test]
+    async fn readers_of_the_past_keep_a_bounded_number_of_segments_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Journal::open(dir.path().join("cart")).unwrap();
+        journal.append("key", "value").await.unwrap();
+        let before = descriptors_in(dir.path());
+        let past = Arc::<Past>::default();
+        let mut readers = Vec::new();
+        for _ in 0..crate::past::OPEN_MAX + 50 {
+            let mut reader = crate::journal::OlderReader::new(journal.clone(), past.clone());
+            reader.read(0).await.unwrap();
+            readers.push(reader);
+        }
+        assert_eq!(descriptors_in(dir.path()), before + crate::past::OPEN_MAX);
+        // Who keeps none reads on all the same, and has the place of one that goes.
+        let mut last = readers.pop().unwrap();
+        last.read(0).await.unwrap();
+        readers.clear();
+        assert_eq!(descriptors_in(dir.path()), before);
+        last.read(0).await.unwrap();
+        assert_eq!(descriptors_in(dir.path()), before + 1);
     }
 
     #[tokio::test]

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use mainstem_lines::OneLine;
 use mainstem_queue::Queue;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
@@ -272,7 +273,7 @@ impl Subscription {
             Err(error) => {
                 tracing::error!(
                     "how far consumer {} is cannot be synced, and is written again: {error}",
-                    self.name
+                    OneLine(&self.name)
                 );
                 state.is_dirty |= keeper.sync_failed(number);
             }
@@ -405,7 +406,7 @@ impl Subscription {
         if let Err(error) = state.keep(&self.settings.borrow(), kept) {
             tracing::error!(
                 "how far consumer {} is cannot be kept: {error}; events are repeated after a restart",
-                self.name
+                OneLine(&self.name)
             );
         }
     }
@@ -424,7 +425,7 @@ impl Drop for Subscription {
     fn drop(&mut self) {
         let settings = self.settings.borrow().clone();
         if let Err(error) = self.state.get_mut().keep(&settings, Kept::Written) {
-            tracing::error!("how far consumer {} is cannot be kept: {error}", self.name);
+            tracing::error!("how far consumer {} is cannot be kept: {error}", OneLine(&self.name));
         }
     }
 }

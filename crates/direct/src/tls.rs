@@ -9,13 +9,14 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use mainstem_security::tls::{client_verifier, server_verifier};
 use parking_lot::Mutex;
+use rustls::ServerConfig;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{ClientTlsConfig, Endpoint, Identity};
 
 use crate::error::causes;
 
@@ -46,9 +47,8 @@ impl Pem {
     fn read(&self) -> Result<Vec<u8>, String> {
         match self {
             Pem::Text(text) => Ok(text.clone()),
-            Pem::File(path) => {
-                std::fs::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
-            }
+            Pem::File(path) => mainstem_files::read(path)
+                .map_err(|error| format!("{} cannot be read: {error}", path.display())),
         }
     }
 
@@ -97,15 +97,13 @@ impl ServerPem {
     /// What sessions begin with, if the key fits its certificate.
     fn load(&self) -> Result<Arc<ServerConfig>, String> {
         let provider = Arc::new(default_provider());
-        let builder = ServerConfig::builder_with_provider(provider.clone());
+        let builder = ServerConfig::builder_with_provider(provider);
         let builder = builder.with_safe_default_protocol_versions().map_err(|error| causes(&error))?;
         let builder = match &self.client_authorities {
             None => builder.with_no_client_auth(),
             Some(authorities) => {
-                let mut roots = RootCertStore::empty();
-                roots.add_parsable_certificates(authorities.certificates()?);
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-                builder.with_client_cert_verifier(verifier.build().map_err(|error| causes(&error))?)
+                let verifier = client_verifier(&authorities.certificates()?);
+                builder.with_client_cert_verifier(verifier.map_err(|error| error.to_string())?)
             }
         };
         let config = builder.with_single_cert(self.certificate.certificates()?, self.key.key()?);
@@ -179,13 +177,16 @@ impl ServerTls {
     }
 }
 
+/// What a connection is begun with, and who judges the publisher's certificate.
+type Usable = (ClientTlsConfig, Arc<dyn ServerCertVerifier>);
+
 /// What a client shows, and whom it trusts.
 #[derive(Clone, Default)]
 pub(crate) struct ClientTls {
     authorities: Vec<Pem>,
     identity: Option<(Pem, Pem)>,
     /// What a connection was begun with last.
-    usable: Arc<Mutex<Option<ClientTlsConfig>>>,
+    usable: Arc<Mutex<Option<Usable>>>,
 }
 
 impl fmt::Debug for ClientTls {
@@ -211,7 +212,9 @@ impl ClientTls {
     /// # Errors
     /// Why nothing can be used.
     pub(crate) fn of(&self, endpoint: &Endpoint) -> Result<Endpoint, String> {
-        let with = |config| endpoint.clone().tls_config(config).map_err(|error| causes(&error));
+        let with = |(config, verifier): Usable| {
+            endpoint.clone().tls_config_with_verifier(config, verifier).map_err(|error| causes(&error))
+        };
         let now = self.read().and_then(|config| Ok((with(config.clone())?, config)));
         match now {
             Ok((endpoint, config)) => {
@@ -229,14 +232,55 @@ impl ClientTls {
         }
     }
 
-    fn read(&self) -> Result<ClientTlsConfig, String> {
+    fn read(&self) -> Result<Usable, String> {
         let mut config = ClientTlsConfig::new();
+        let mut trusted = Vec::new();
         for authorities in &self.authorities {
-            config = config.ca_certificate(Certificate::from_pem(authorities.read()?));
+            trusted.extend(authorities.certificates()?);
         }
+        let verifier = server_verifier(&trusted).map_err(|error| error.to_string())?;
         if let Some((certificate, key)) = &self.identity {
             config = config.identity(Identity::from_pem(certificate.read()?, key.read()?));
         }
-        Ok(config)
+        Ok((config, verifier))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    fn refusals(path: &std::path::Path) -> Vec<String> {
+        let file = || Pem::File(path.to_owned());
+        let endpoint = Endpoint::from_static("https://localhost:1");
+        let client = ClientTls::default();
+        let clients = [client.clone().trust(file()), client.identity(file(), file())];
+        let of_clients = clients.map(|tls| tls.of(&endpoint).expect_err("it cannot be read"));
+        let server = ServerPem { certificate: file(), key: file(), client_authorities: None };
+        let of_server = ServerTls::new(server).expect_err("it cannot be read");
+        of_clients.into_iter().chain([of_server]).collect()
+    }
+
+    #[test]
+    fn files_that_have_no_end_or_are_none_are_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        std::fs::File::create(at("large")).unwrap().set_len(mainstem_files::FILE_BYTES_MAX + 1).unwrap();
+        for (path, what) in [
+            (at("pipe"), "it is a pipe, and no regular file; name a regular file"),
+            (at(""), "it is a directory, and no regular file; name a regular file"),
+            ("/dev/zero".into(), "it is a device, and no regular file; name a regular file"),
+            (
+                at("large"),
+                "it has more than 16 MiB, which nothing of this kind has; look whether another file",
+            ),
+        ] {
+            for why in refusals(&path) {
+                assert!(why.contains(what) && why.contains(path.to_str().unwrap()), "{why}");
+            }
+        }
     }
 }

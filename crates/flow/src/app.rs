@@ -10,6 +10,7 @@ use mainstem_client::{
     Admin, ClientConfig, ConsumerConfig, GroupConfig, GroupProtocol, NewTopic, OutOfRange, Position,
     Producer, ProducerConfig, Subscription,
 };
+use mainstem_lines::OneLine;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
@@ -549,11 +550,12 @@ pub(crate) fn check_routes(app: &str, routes: &[Route]) -> Result {
 async fn look_after(admin: Admin, topics: Vec<String>, every: Duration) {
     let mut known: BTreeMap<String, usize> = BTreeMap::new();
     for topic in &topics {
+        let shown = OneLine(topic);
         match admin.find_topic(topic).await {
-            Ok(None) => tracing::warn!("topic {topic} does not exist; its route waits until it is created"),
-            Err(error) => tracing::warn!("whether topic {topic} exists cannot be told: {error}"),
+            Ok(None) => tracing::warn!("topic {shown} does not exist; its route waits until it is created"),
+            Err(error) => tracing::warn!("whether topic {shown} exists cannot be told: {error}"),
             Ok(Some(found)) => {
-                tracing::debug!("topic {topic} has {} partitions", found.partitions.len());
+                tracing::debug!("topic {shown} has {} partitions", found.partitions.len());
                 known.insert(topic.clone(), found.partitions.len());
             }
         }
@@ -567,8 +569,9 @@ async fn look_after(admin: Admin, topics: Vec<String>, every: Duration) {
             let before = known.insert(topic.clone(), now).unwrap_or(now);
             if before < now {
                 tracing::warn!(
-                    "topic {topic} has {now} partitions instead of {before}: messages of a key may go to another one than \
-                     those before them, and be handled before those"
+                    "topic {} has {now} partitions instead of {before}: messages of a key may go to another one than \
+                     those before them, and be handled before those",
+                    OneLine(topic)
                 );
             }
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainstem_client::{Admin, ClientConfig, Error};
+use mainstem_lines::Sentence;
 use tokio::time::Instant;
 
 use crate::status::{Away, Status};
@@ -21,7 +22,7 @@ const SAID_EVERY: Duration = Duration::from_secs(60);
 /// Asks the brokers of an application whether they are there, until this is dropped. After `unready_after` without an answer it is not
 /// ready.
 pub(crate) async fn look_after(client: ClientConfig, unready_after: Duration, status: Arc<Status>) {
-    let named = client.bootstrap.join(", ");
+    let named = Sentence(&client.bootstrap.join(", ")).to_string();
     let admin = Admin::new(asking(client));
     let (mut answered, mut said): (Instant, Option<Instant>) = (Instant::now(), None);
     loop {

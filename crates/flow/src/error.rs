@@ -1,11 +1,15 @@
 //! Why an application cannot start, or has ended.
 
+use mainstem_lines::Sentence;
+
+use crate::fault::in_line;
+
 /// Why an application cannot start, or has ended without being asked to.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Its routes or settings make no sense together.
-    #[error("{0}")]
+    #[error("{}", Sentence(.0))]
     Invalid(String),
     /// The brokers refuse what it needs, or cannot be reached.
     #[error(transparent)]
@@ -27,7 +31,7 @@ pub enum Error {
         source: mainstem_direct::DirectError,
     },
     /// A message is no event of the type that a [`Reader`](crate::Reader) was asked for.
-    #[error("{partition} at offset {offset} cannot be decoded: {cause}")]
+    #[error("{partition} at offset {offset} cannot be decoded: {}", in_line(cause))]
     Undecodable {
         /// The partition of the message.
         partition: mainstem_client::TopicPartition,
@@ -37,7 +41,7 @@ pub enum Error {
         cause: String,
     },
     /// A handler has asked for the end, by [`Fault::stop`](crate::Fault::stop).
-    #[error("{partition} at offset {offset}: the handler stops the application: {cause}")]
+    #[error("{partition} at offset {offset}: the handler stops the application: {}", in_line(cause))]
     Stopped {
         /// The partition of the message.
         partition: mainstem_client::TopicPartition,
@@ -48,7 +52,7 @@ pub enum Error {
     },
     /// What runs a partition has panicked: a fault of this crate, or of the destructor of a handler's future that was dropped
     /// at its time limit.
-    #[error("the task of {partition} panicked: {cause}")]
+    #[error("the task of {partition} panicked: {}", in_line(cause))]
     Panicked {
         /// The partition: it goes on at what was committed.
         partition: mainstem_client::TopicPartition,

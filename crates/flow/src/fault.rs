@@ -6,6 +6,8 @@ use std::io::{self, ErrorKind};
 
 use mainstem_client::ErrorClass;
 
+use mainstem_lines::Sentence;
+
 use crate::FaultClass;
 
 /// Why a handler has not done its work. Any error becomes one by `?`, and one in a box by [`Fault::of`]. Its class is that of
@@ -92,7 +94,7 @@ impl Fault {
         let mut source = error.source();
         while let Some(inner) = source {
             // Writing to a String cannot fail.
-            let _ = write!(cause, "\ncaused by: {inner}");
+            let _ = write!(cause, "{CAUSED_BY}{inner}");
             source = inner.source();
         }
         Fault { class, cause }
@@ -115,6 +117,14 @@ impl<E: StdError + Send + Sync + 'static> From<E> for Fault {
     fn from(error: E) -> Fault {
         Fault::with_causes(&error)
     }
+}
+
+/// Between an error and its cause.
+const CAUSED_BY: &str = "\ncaused by: ";
+
+/// An error with its causes, as a line of the log shows it: the words may be those of a message.
+pub(crate) fn in_line(cause: &str) -> String {
+    Sentence(&cause.replace(CAUSED_BY, "; caused by: ")).to_string()
 }
 
 /// The class that an error or one of its causes says, outermost first.

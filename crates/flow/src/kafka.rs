@@ -10,6 +10,8 @@ use mainstem_client::{
 };
 use parking_lot::Mutex;
 
+use mainstem_lines::OneLine;
+
 use crate::letter;
 use crate::transport::{BoxFuture, Commit, Event, Sink, Source};
 
@@ -203,7 +205,10 @@ async fn create(admin: &Admin, mut topic: NewTopic) -> Result<(), Error> {
         match error.code() {
             Some(ErrorCode::TOPIC_ALREADY_EXISTS) => return Ok(()),
             Some(ErrorCode::POLICY_VIOLATION | ErrorCode::INVALID_CONFIG) if !topic.configs.is_empty() => {
-                tracing::warn!("{} is created without {MESSAGE_BYTES_MAX} of its own: {error}", topic.name);
+                tracing::warn!(
+                    "{} is created without {MESSAGE_BYTES_MAX} of its own: {error}",
+                    OneLine(&topic.name)
+                );
                 topic.configs.clear();
             }
             _ => return Err(error),
@@ -218,7 +223,8 @@ async fn message_bytes_max(admin: &Admin, topic: &str) -> Result<Option<u64>, Er
         Err(error) if error.is_retriable() => return Err(error),
         Err(error) => {
             tracing::warn!(
-                "{MESSAGE_BYTES_MAX} of {topic} is not known, so that the topic of its dead letters gets the usual one: {error}"
+                "{MESSAGE_BYTES_MAX} of {} is not known, so that the topic of its dead letters gets the usual one: {error}",
+                OneLine(topic)
             );
             return Ok(None);
         }

@@ -39,7 +39,7 @@ use crate::app::AppState;
 use crate::attempt::{Ended, Failure, Others};
 use crate::cx::{Asked, Cx, PartitionCx};
 use crate::error::Error;
-use crate::fault::Fault;
+use crate::fault::{Fault, in_line};
 use crate::judge::{Mark, Verdict};
 use crate::letter::Stage;
 use crate::message::{Received, TRACE_PARENT};
@@ -592,7 +592,7 @@ where
         let seed = offset.unsigned_abs();
         let verdict =
             self.partition.route.judge.lock().failed(&mut one.tries, one.mark, failure.class, seed, now_ms);
-        tracing::debug!(partition = %self.partition.shared.partition, offset, ?verdict, "{}", failure.cause);
+        tracing::debug!(partition = %self.partition.shared.partition, offset, ?verdict, "{}", in_line(&failure.cause));
         match verdict {
             Verdict::Retry { at_ms } => self.retry(&[slot], at_ms, now_ms),
             Verdict::Letter => self.set_aside(slot, &failure),
@@ -614,7 +614,7 @@ where
             partition = %self.partition.shared.partition,
             "a batch failed, and its {} messages run again one by one: {}",
             again.len(),
-            failure.cause
+            in_line(&failure.cause)
         );
         self.finish_slots(&slots(done), now_ms);
         self.retry(&slots(again), now_ms, now_ms);

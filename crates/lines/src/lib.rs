@@ -1,10 +1,15 @@
-//! Lines of the log that peers cause, who do so as often as they like: so many a second are written, of the others there is a number.
+//! Lines of the log that peers cause, who do so as often as they like and by names that they choose: so many a second are written,
+//! of the others there is a number; what peers have named goes through [`OneLine`], or [`Sentence`].
 //!
 //! Architecture invariant: no I/O, no clock.
+
+mod one_line;
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+
+pub use one_line::{OneLine, Sentence, is_hidden};
 
 /// Lines of one kind.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! The listener and its connections.
 //!
 //! A connection is for one request, GET or HEAD. When all seats are taken the oldest connection goes: one that has not asked yet
-//! before one that is answered. A newcomer never waits.
+//! before one that is answered. A newcomer never waits. One peer has half of the seats: for a newcomer beyond that one of its own goes.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,6 +18,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use mainstem_peers::{Peer, half};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
@@ -60,19 +61,30 @@ pub trait Service: Send + Sync + 'static {
 struct Seats(VecDeque<Seat>);
 
 struct Seat {
+    peer: Peer,
     task: AbortHandle,
     has_asked: Arc<AtomicBool>,
 }
 
 impl Seats {
-    /// Makes room for one more.
-    fn make_room(&mut self) {
+    /// Makes room for one more of a peer.
+    fn make_room(&mut self, peer: Peer) {
         self.0.retain(|seat| !seat.task.is_finished());
+        while self.0.iter().filter(|seat| seat.peer == peer).count() >= half(CONNECTIONS_MAX) {
+            self.end_oldest(|seat| seat.peer == peer);
+        }
         while self.0.len() >= CONNECTIONS_MAX {
-            let idle = self.0.iter().position(|seat| !seat.has_asked.load(Ordering::Relaxed));
-            if let Some(seat) = self.0.remove(idle.unwrap_or(0)) {
-                seat.task.abort();
-            }
+            self.end_oldest(|_| true);
+        }
+    }
+
+    /// Ends one of those that count, of which there is one.
+    fn end_oldest(&mut self, counts: impl Fn(&Seat) -> bool) {
+        let is_idle = |seat: &Seat| !seat.has_asked.load(Ordering::Relaxed);
+        let idle = self.0.iter().position(|seat| counts(seat) && is_idle(seat));
+        let oldest = idle.or_else(|| self.0.iter().position(counts));
+        if let Some(seat) = oldest.and_then(|at| self.0.remove(at)) {
+            seat.task.abort();
         }
     }
 }
@@ -87,14 +99,15 @@ impl Drop for Seats {
 pub async fn serve<S: Service>(listener: TcpListener, service: Arc<S>) {
     let mut seats = Seats::default();
     loop {
-        let Ok((stream, peer)) = listener.accept().await else {
+        let Ok((stream, address)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        seats.make_room();
+        let peer = Peer::of(address.ip());
+        seats.make_room(peer);
         let has_asked = Arc::new(AtomicBool::new(false));
-        let task = tokio::spawn(converse(service.clone(), stream, peer, has_asked.clone())).abort_handle();
-        seats.0.push_back(Seat { task, has_asked });
+        let task = tokio::spawn(converse(service.clone(), stream, address, has_asked.clone())).abort_handle();
+        seats.0.push_back(Seat { peer, task, has_asked });
         // Those that were accepted before are read from first.
         tokio::task::yield_now().await;
     }
@@ -201,6 +214,58 @@ mod tests {
         assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
         // The first ones have gone for that.
         assert_eq!(silent[0].read(&mut [0]).await.unwrap_or(0), 0);
+    }
+
+    /// Connects from an address of this machine.
+    async fn connect_from(from: &str, to: SocketAddr) -> TcpStream {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+        socket.connect(to).await.unwrap()
+    }
+
+    /// Answers nothing at `/wait`.
+    struct Slow;
+
+    impl Service for Slow {
+        type Stream = TcpStream;
+        type Client = ();
+
+        fn open(&self, stream: TcpStream, _: SocketAddr) -> io::Result<(TcpStream, ())> {
+            Ok((stream, ()))
+        }
+
+        async fn answer(&self, request: &Request<Incoming>, (): &()) -> Response<Full<Bytes>> {
+            if request.uri().path() == "/wait" {
+                std::future::pending::<()>().await;
+            }
+            text(StatusCode::OK, "text/plain", "here\n".into())
+        }
+    }
+
+    #[tokio::test]
+    async fn one_peer_takes_no_seat_of_another_one_that_is_answered() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let _serving = tokio::spawn(serve(listener, Arc::new(Slow)));
+        // It waits for its answer while another peer asks for more than all seats.
+        let mut waits = connect_from("127.0.0.2", address).await;
+        waits.write_all(b"GET /wait HTTP/1.1\r\nhost: here\r\n\r\n").await.unwrap();
+        let mut others = Vec::new();
+        for _ in 0..3 * CONNECTIONS_MAX {
+            let mut other = connect_from("127.0.0.1", address).await;
+            let _ = other.write_all(b"GET /wait HTTP/1.1\r\nhost: here\r\n\r\n").await;
+            others.push(other);
+        }
+        // Those beyond its share have gone: what was accepted before the last one was looked at.
+        let ends = others.len() - CONNECTIONS_MAX;
+        for other in &mut others[..ends] {
+            assert_eq!(other.read(&mut [0]).await.unwrap_or(0), 0);
+        }
+        assert!(
+            tokio::time::timeout(Duration::ZERO, waits.read(&mut [0])).await.is_err(),
+            "the one of the other peer is there"
+        );
+        assert!(asked(&mut connect_from("127.0.0.2", address).await, "GET /").await.ends_with("here\n"));
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 pub use filter::{AclBindingFilter, PatternFilter};
 
-use crate::OneLine;
+use mainstem_lines::OneLine;
 
 /// The name that stands for every resource of a type, and the host for every host.
 pub const WILDCARD: &str = "*";

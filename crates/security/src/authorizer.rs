@@ -30,7 +30,8 @@ use mainstem_wire::Uuid;
 use table::{Mask, Names, Table};
 
 use crate::acl::{AclBinding, AclOperation, ResourceType, WILDCARD_PRINCIPAL};
-use crate::{KafkaPrincipal, OneLine, SecurityError};
+use crate::{KafkaPrincipal, SecurityError};
+use mainstem_lines::OneLine;
 
 /// What the configuration says about authorisation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

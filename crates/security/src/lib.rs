@@ -17,7 +17,6 @@ mod error;
 pub mod fuzz;
 pub mod jaas;
 pub mod mapping;
-mod one_line;
 pub mod plain;
 mod principal;
 mod sasl;
@@ -33,7 +32,6 @@ pub use authenticator::{
 };
 pub use authorizer::{AclIndex, AuditLine, Authorizer, AuthorizerRules, Question, Verdict};
 pub use error::SecurityError;
-pub use one_line::OneLine;
 pub use principal::KafkaPrincipal;
 pub use sasl::{ClientExchange, ClientStep, Credentials, DecoyShape, Mechanism, Refusal, TokenCredential};
 pub use secret::Secret;

@@ -22,7 +22,7 @@ mod tests;
 mod trust;
 mod verify;
 
-pub use endpoints::{SESSIONS_MAX, TlsClient, TlsServer};
+pub use endpoints::{SESSIONS_MAX, TlsClient, TlsServer, client_verifier, server_verifier};
 pub use material::{Identity, TlsMaterial};
 pub use names::{cipher_suite_name, protocol_name};
 pub use properties::{ClientAuth, TlsProperties};

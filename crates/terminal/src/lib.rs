@@ -10,21 +10,13 @@ use std::io::{self, ErrorKind, Write};
 
 use anyhow::{Error, Result};
 use comfy_table::{CellAlignment, Table, presets};
+use mainstem_lines::is_hidden;
 use serde_json::Value;
 
 /// Who reads standard output has closed it, as `head` does: no failure.
 #[derive(Debug, thiserror::Error)]
 #[error("the output is not read any more")]
 pub struct ReaderGone;
-
-/// Returns true for a character that does more than to be seen: it controls the terminal, ends a line, reorders what is around it,
-/// or is not seen at all.
-fn is_hidden(letter: char) -> bool {
-    letter.is_control()
-        || matches!(letter,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
-}
 
 /// A name as it can be shown in a line: characters that control a terminal, end a line, change the direction of writing or are not seen
 /// are written as `\n` or `\u{9b}`.

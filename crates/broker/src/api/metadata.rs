@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use mainstem_controller::{MetadataImage, TopicImage, names};
+use mainstem_lines::OneLine;
 use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
 use mainstem_wire::messages::metadata_response::{
     MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
@@ -101,9 +102,11 @@ fn create_and_answer(
         match error {
             ErrorCode::NONE | ErrorCode::TOPIC_ALREADY_EXISTS => {}
             ErrorCode::THROTTLING_QUOTA_EXCEEDED => {
-                tracing::debug!(topic = %name, "not created automatically yet: {error}");
+                tracing::debug!(topic = %OneLine(name), "not created automatically yet: {error}");
             }
-            error => tracing::warn!(topic = %name, "the topic could not be created automatically: {error}"),
+            error => {
+                tracing::warn!(topic = %OneLine(name), "the topic could not be created automatically: {error}")
+            }
         }
     }
     Ok(answer(broker, context, &request, out))

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use mainstem_lines::OneLine;
 use mainstem_queue::{QueueError, TailerInfo};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::consumer_group_heartbeat_response::ConsumerGroupHeartbeatResponse;
@@ -57,7 +58,7 @@ pub(crate) fn check_join(broker: &Broker, group: &str) -> Result<(), ErrorCode> 
         true => Ok(()),
         false => {
             tracing::warn!(
-                group,
+                group = %OneLine(group),
                 "a remote consumer of a group that is a named tailer of an attached queue was refused: take another group id"
             );
             Err(ErrorCode::GROUP_MAX_SIZE_REACHED)

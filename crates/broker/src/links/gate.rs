@@ -22,14 +22,15 @@ use std::time::{Duration, Instant};
 
 use mainstem_config::BrokerConfig;
 use mainstem_controller::MetadataImage;
+use mainstem_lines::OneLine;
 use mainstem_log::storage::Storage;
 use mainstem_security::acl::{AclOperation, CLUSTER_NAME, ResourceType, scan};
 use mainstem_security::plain::PlainUsers;
 use mainstem_security::scram::{ScramCredential, ScramMechanism};
 use mainstem_security::tls::TlsError;
 use mainstem_security::{
-    Authenticator, AuthorizerRules, Credentials, DecoyShape, Failure, KafkaPrincipal, Now, OneLine, Question,
-    Secret, Step, StepContext, TokenCredential,
+    Authenticator, AuthorizerRules, Credentials, DecoyShape, Failure, KafkaPrincipal, Now, Question, Secret,
+    Step, StepContext, TokenCredential,
 };
 
 use super::channel::Channel;

@@ -9,8 +9,9 @@ pub(crate) mod tests;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mainstem_lines::OneLine;
 use mainstem_security::tls::TlsSession;
-use mainstem_security::{Admission, Authenticator, Failure, Now, OneLine, Session, Step, StepContext};
+use mainstem_security::{Admission, Authenticator, Failure, Now, Session, Step, StepContext};
 use mainstem_wire::{ApiKey, frame};
 
 use crate::broker::Broker;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
+use mainstem_peers::Peer;
 use parking_lot::Mutex;
 
 use crate::heap;
@@ -47,7 +48,7 @@ pub(crate) fn give(mut buffer: Vec<u8>) {
 
 /// The budget of `queued.max.request.bytes` for requests larger than a pooled buffer.
 ///
-/// A request reserves room for what arrives, step by step, never what it announces. Requests from one address may have
+/// A request reserves room for what arrives, step by step, never what it announces. Requests from one peer may have
 /// half of the budget. Beyond either bound one request at a time may go on beside the budget, so that requests which
 /// hold a part of it and need more never wait for each other for ever.
 pub(crate) struct RequestMemory {
@@ -59,8 +60,8 @@ pub(crate) struct RequestMemory {
 struct State {
     /// Bytes within the budget.
     used: u64,
-    /// Those of `used` that were reserved for requests from an address.
-    by_peer: HashMap<IpAddr, u64>,
+    /// Those of `used` that were reserved for requests from a peer.
+    by_peer: HashMap<Peer, u64>,
     /// Some request goes on beside the budget.
     is_overdrawn: bool,
     waiting: VecDeque<TaskWaker>,
@@ -74,7 +75,7 @@ impl RequestMemory {
 
     /// A reservation of nothing yet, for a request from an address.
     pub(crate) fn begin(self: &Arc<Self>, peer: IpAddr) -> Reservation {
-        Reservation { memory: self.clone(), peer: Some(peer), bytes: 0, is_overdraft: false }
+        Reservation { memory: self.clone(), peer: Some(Peer::of(peer)), bytes: 0, is_overdraft: false }
     }
 
     /// Reserves bytes that are held already, whether or not any are left: what is admitted next waits the longer.
@@ -117,7 +118,7 @@ impl RequestMemory {
 pub(crate) struct Reservation {
     memory: Arc<RequestMemory>,
     /// None for what does not wait for a peer to deliver.
-    peer: Option<IpAddr>,
+    peer: Option<Peer>,
     bytes: u64,
     /// What came since is beside the budget.
     is_overdraft: bool,

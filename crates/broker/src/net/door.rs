@@ -1,8 +1,8 @@
 //! The connections that are not authenticated yet: how many there may be, and which of them has to go for another.
 //!
 //! They are served by an event loop of their own, the door, whose thread has a lower priority than those of data. Their
-//! number is bounded, and so is the share of one address. For a newcomer beyond a bound goes a connection that was refused and is
-//! about to end, or else the one that has made no progress for the longest time: of its address, or of all.
+//! number is bounded, and so is the share of one peer. For a newcomer beyond a bound goes a connection that was refused and is
+//! about to end, or else the one that has made no progress for the longest time: of its peer, or of all.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,9 +13,10 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use mainstem_lines::{Line, LineBudget};
+use mainstem_peers::{Peer, Shares};
 
-/// One address may have this part of the seats, and at least one.
-const ADDRESS_SHARE: usize = 10;
+/// One peer may have this part of the seats, and at least one.
+const PEER_SHARE: usize = 10;
 
 /// Refused strangers that are logged in a second; of others there is a number.
 const LINES_PER_SECOND: u32 = 20;
@@ -115,13 +116,13 @@ impl Drop for Seat {
 pub(crate) struct Seats<T> {
     most: usize,
     by_connection: HashMap<u64, Taken<T>>,
-    by_address: HashMap<IpAddr, usize>,
+    by_peer: Shares,
 }
 
 struct Taken<T> {
     /// It only has to read that it was refused.
     is_refused: bool,
-    address: IpAddr,
+    peer: Peer,
     progressed_at_ms: u64,
     give_up: T,
 }
@@ -129,14 +130,15 @@ struct Taken<T> {
 impl<T> Seats<T> {
     /// With so many seats, at least one.
     pub(crate) fn new(most: usize) -> Self {
-        Seats { most: most.max(1), by_connection: HashMap::new(), by_address: HashMap::new() }
+        let most = most.max(1);
+        Seats { most, by_connection: HashMap::new(), by_peer: Shares::new((most / PEER_SHARE).max(1)) }
     }
 
     /// Gives a seat; the way to the one who lost it for that, if there was none left.
     pub(crate) fn enter(&mut self, connection: u64, address: IpAddr, now_ms: u64, give_up: T) -> Option<T> {
-        let of_address = self.by_address.get(&address).copied().unwrap_or(0);
-        let leaves = if of_address >= (self.most / ADDRESS_SHARE).max(1) {
-            self.slowest(|_, taken| taken.address == address)
+        let peer = Peer::of(address);
+        let leaves = if self.by_peer.is_full(peer) {
+            self.slowest(|_, taken| taken.peer == peer)
         } else if self.by_connection.len() >= self.most {
             self.slowest(|_, _| true)
         } else {
@@ -144,8 +146,8 @@ impl<T> Seats<T> {
         };
         let left = leaves.and_then(|connection| self.leave(connection));
         self.by_connection
-            .insert(connection, Taken { address, progressed_at_ms: now_ms, is_refused: false, give_up });
-        *self.by_address.entry(address).or_default() += 1;
+            .insert(connection, Taken { peer, progressed_at_ms: now_ms, is_refused: false, give_up });
+        assert!(self.by_peer.take(peer), "one of its peer has gone for it");
         self.check();
         left
     }
@@ -170,20 +172,14 @@ impl<T> Seats<T> {
     /// Gives a seat back; the way to take it away.
     pub(crate) fn leave(&mut self, connection: u64) -> Option<T> {
         let taken = self.by_connection.remove(&connection)?;
-        if let Some(count) = self.by_address.get_mut(&taken.address) {
-            *count -= 1;
-            if *count == 0 {
-                self.by_address.remove(&taken.address);
-            }
-        }
+        self.by_peer.leave(taken.peer);
         Some(taken.give_up)
     }
 
     /// What always holds.
     fn check(&self) {
         assert!(self.by_connection.len() <= self.most, "no more than there are seats");
-        let counted: usize = self.by_address.values().sum();
-        assert_eq!(counted, self.by_connection.len(), "each connection has one address");
+        assert!(self.by_peer.len() <= self.by_connection.len(), "each peer has a connection");
     }
 }
 
@@ -211,6 +207,16 @@ mod tests {
         assert_eq!(seats.leave(1), None, "it has gone already");
         assert_eq!(seats.leave(50), Some('y'));
         assert_eq!(seats.enter(51, address(51), 6, 'z'), None);
+    }
+
+    #[test]
+    fn addresses_of_one_network_share_its_seats() {
+        let mut seats = Seats::new(20);
+        let of = |last: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, last]);
+        assert_eq!(seats.enter(1, of(1), 0, 'a'), None);
+        assert_eq!(seats.enter(2, of(2), 1, 'b'), None);
+        assert_eq!(seats.enter(3, of(3), 2, 'c'), Some('a'), "a network has a tenth");
+        assert_eq!(seats.enter(4, address(1), 3, 'd'), None, "another peer has its own");
     }
 
     #[test]
@@ -242,7 +248,7 @@ mod tests {
                     _ => _ = seats.leave(next - connection.min(next)),
                 }
                 seats.check();
-                prop_assert!(seats.by_address.values().all(|count| *count <= 1));
+                prop_assert!((0..6).all(|last| seats.by_peer.of(Peer::of(address(last))) <= 1));
             }
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use mainstem_config::{BrokerConfig, NetworkConfig};
 use mainstem_limits::quotas::{Admission, ConnectionRates};
+use mainstem_peers::{Peer, Shares, half};
 use mainstem_security::SecurityError;
 use parking_lot::{Mutex, RwLock};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -28,6 +29,9 @@ use crate::supervised::caught;
 /// Pause after an accept that failed for want of descriptors or memory.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
+/// What `max.connections.per.ip` is where nobody has set it.
+const UNLIMITED: usize = i32::MAX as usize;
+
 /// Connections by address, and the limits on them.
 pub(crate) struct ConnectionCounts {
     /// What the descriptors allow, whatever the configuration says.
@@ -42,10 +46,11 @@ pub(crate) struct ConnectionCounts {
     next_id: AtomicU64,
 }
 
-#[derive(Default)]
 struct Counts {
     total: usize,
     by_address: HashMap<IpAddr, usize>,
+    /// Connections to which no limit of the configuration for their address applies.
+    shares: Shares,
     by_listener: HashMap<usize, usize>,
 }
 
@@ -53,7 +58,15 @@ struct Counts {
 struct Counted {
     broker: Arc<Broker>,
     address: IpAddr,
+    place: Place,
+}
+
+/// What a connection counts for beside its address.
+#[derive(Debug, Clone, Copy)]
+struct Place {
     listener: usize,
+    /// It is one of its peer's share of all.
+    is_of_share: bool,
 }
 
 /// A connection that may have to go for another one.
@@ -73,7 +86,9 @@ impl Drop for Yielding {
 impl ConnectionCounts {
     /// Counts from none. `most` is what the descriptors allow.
     pub(crate) fn new(most: usize) -> Self {
-        let counts = Mutex::default();
+        let shares = Shares::new(half(most));
+        let (by_address, by_listener) = (HashMap::new(), HashMap::new());
+        let counts = Mutex::new(Counts { total: 0, by_address, shares, by_listener });
         let (overrides, hosts) = (Arc::default(), HostNames::new());
         let (yielding, next_id) = (Mutex::default(), AtomicU64::new(1));
         ConnectionCounts { most, overrides, hosts, counts, yielding, next_id }
@@ -111,10 +126,17 @@ impl ConnectionCounts {
 
     /// Counts a connection, if no limit keeps it out. As in Kafka, `max.connections` keeps none out of the inter-broker
     /// listener where there is another one: a connection of another listener goes in its place.
-    fn admit(&self, address: IpAddr, listener: &Limited<'_>, door: &Door) -> Result<(), String> {
+    ///
+    /// Kafka's limits of an address count that address. Where the configuration sets none for it, its peer may have half of all
+    /// connections; what is on this host may have all.
+    fn admit(&self, address: IpAddr, listener: &Limited<'_>, door: &Door) -> Result<Place, String> {
         let network = listener.network;
         let own = self.overrides.read().get(&address).copied();
+        let is_set = own.is_some() || network.max_connections_per_ip != UNLIMITED;
+        // What runs on this host could take its descriptors otherwise.
+        let is_of_share = !is_set && !address.is_loopback();
         let allowed = own.unwrap_or(network.max_connections_per_ip);
+        let peer = Peer::of(address);
         let most = network.max_connections.min(self.most);
         let mut counts = self.counts.lock();
         let of_listener = counts.by_listener.get(&listener.index).copied().unwrap_or(0);
@@ -125,14 +147,24 @@ impl ConnectionCounts {
         if counts.by_address.get(&address).copied().unwrap_or(0) >= allowed {
             return Err(format!("{allowed} connections are open from this address (max.connections.per.ip)"));
         }
+        if is_of_share && counts.shares.is_full(peer) {
+            return Err(format!(
+                "{} connections are open from {peer}, half of what the descriptors allow; max.connections.per.ip or \
+                 max.connections.per.ip.overrides may allow an address more",
+                counts.shares.most_of_one()
+            ));
+        }
         let is_full = counts.total >= most;
         if is_full && !(listener.is_protected && (self.make_room(door) || counts.total < self.most)) {
             return Err(format!("{most} connections are open (max.connections)"));
         }
+        if is_of_share {
+            counts.shares.take(peer);
+        }
         *counts.by_address.entry(address).or_default() += 1;
         counts.total += 1;
         *counts.by_listener.entry(listener.index).or_default() += 1;
-        Ok(())
+        Ok(Place { listener: listener.index, is_of_share })
     }
 
     /// Has a connection of another listener go: the one that has been without progress for the longest time among those
@@ -150,10 +182,13 @@ impl ConnectionCounts {
         true
     }
 
-    fn leave(&self, address: IpAddr, listener: usize) {
+    fn leave(&self, address: IpAddr, place: Place) {
         let mut counts = self.counts.lock();
         counts.total -= 1;
-        if let Some(own) = counts.by_listener.get_mut(&listener) {
+        if place.is_of_share {
+            counts.shares.leave(Peer::of(address));
+        }
+        if let Some(own) = counts.by_listener.get_mut(&place.listener) {
             *own -= 1;
         }
         if let Some(own) = counts.by_address.get_mut(&address) {
@@ -167,7 +202,7 @@ impl ConnectionCounts {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.broker.connections.leave(self.address, self.listener);
+        self.broker.connections.leave(self.address, self.place);
     }
 }
 
@@ -290,13 +325,15 @@ fn admit(broker: &Arc<Broker>, listener: usize, accepted: Accepted<'_>) -> Durat
     let address = peer.ip().to_canonical();
     let config = broker.config();
     let limited = Limited::new(&config, listener);
-    if let Err(why) = broker.connections.admit(address, &limited, &broker.door) {
-        if broker.door.may_log_closing(broker.clock.instant()) {
-            tracing::warn!(%peer, "connection refused: {why}");
+    let counted = match broker.connections.admit(address, &limited, &broker.door) {
+        Ok(place) => Counted { broker: broker.clone(), address, place },
+        Err(why) => {
+            if broker.door.may_log_closing(broker.clock.instant()) {
+                tracing::warn!(%peer, "connection refused: {why}");
+            }
+            return Duration::ZERO;
         }
-        return Duration::ZERO;
-    }
-    let counted = Counted { broker: broker.clone(), address, listener };
+    };
     match broker.quotas.admit(listener, address, limited.rates) {
         Admission::Admitted { pause_ms } => {
             place(broker, listener, accepted, counted);
@@ -445,5 +482,80 @@ async fn serve(
         biased;
         served = caught(connection.serve()) => Some(served),
         _ = &mut yielding.wanted => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::embedded::EmbeddedBroker;
+
+    /// What the descriptors allow.
+    const MOST: usize = 10;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    /// Connections of an address until one is refused; the places, and why.
+    fn all_of(
+        counts: &ConnectionCounts,
+        limited: &Limited<'_>,
+        mut next: impl FnMut() -> IpAddr,
+    ) -> (Vec<(IpAddr, Place)>, String) {
+        let door = Door::new(1);
+        let mut places = Vec::new();
+        loop {
+            let address = next();
+            match counts.admit(address, limited, &door) {
+                Ok(place) => places.push((address, place)),
+                Err(why) => return (places, why),
+            }
+        }
+    }
+
+    #[test]
+    fn one_peer_takes_half_of_all_connections_and_another_one_is_served() {
+        let broker = EmbeddedBroker::start(&[]);
+        let config = broker.broker().config();
+        let counts = ConnectionCounts::new(MOST);
+        let limited = Limited::new(&config, 0);
+        let mut host = 0;
+        // A host has as many addresses as it likes.
+        let (places, why) = all_of(&counts, &limited, || {
+            host += 1;
+            IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, host])
+        });
+        assert_eq!(places.len(), MOST / 2);
+        assert!(why.contains("5 connections are open from 2001:db8::/64"), "{why}");
+        let (others, _) = all_of(&counts, &limited, || address("192.0.2.1"));
+        assert_eq!(others.len(), MOST / 2, "the other half is there");
+        let local = ConnectionCounts::new(MOST);
+        assert_eq!(all_of(&local, &limited, || address("127.0.0.1")).0.len(), MOST, "this host has all");
+        for (address, place) in places.into_iter().chain(others) {
+            counts.leave(address, place);
+        }
+        let counted = counts.counts.lock();
+        assert!(counted.shares.is_empty() && counted.by_address.is_empty() && counted.total == 0);
+    }
+
+    #[test]
+    fn a_limit_that_is_set_for_an_address_decides_alone() {
+        let broker = EmbeddedBroker::start(&[("max.connections.per.ip", "8")]);
+        let config = broker.broker().config();
+        let counts = ConnectionCounts::new(MOST);
+        let limited = Limited::new(&config, 0);
+        let (places, why) = all_of(&counts, &limited, || address("2001:db8::1"));
+        assert_eq!((places.len(), why.contains("max.connections.per.ip)")), (8, true), "{why}");
+        assert!(
+            counts.admit(address("2001:db8::2"), &limited, &Door::new(1)).is_ok(),
+            "an address, as in Kafka"
+        );
+        for (address, place) in places {
+            counts.leave(address, place);
+        }
+        counts.overrides.write().insert(address("192.0.2.1"), 9);
+        let (places, _) = all_of(&counts, &limited, || address("192.0.2.1"));
+        assert_eq!(places.len(), 9);
     }
 }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand};
+use mainstem_broker::config::files;
 use mainstem_direct::proto::{self, ConsumerInfo, StreamInfo, manage_request::Action, reset::To};
 use mainstem_direct::{Address, Admin, LocalAdmin};
 use serde_json::json;
@@ -154,8 +155,9 @@ impl Target {
         if !self.target.starts_with("grpc://") && (directory.is_dir() || !self.target.contains(':')) {
             return Ok(Asked::Local(LocalAdmin::open(&directory)?));
         }
-        let read =
-            |path: &PathBuf| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+        let read = |path: &PathBuf| {
+            files::read_given(path).with_context(|| format!("cannot read {}", path.display()))
+        };
         let mut address = Address::new(&self.target)?;
         if let Some(ca) = &self.ca {
             address = address.tls(read(ca)?);

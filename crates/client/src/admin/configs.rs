@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use mainstem_lines::OneLine;
 use mainstem_wire::messages::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
 use mainstem_wire::messages::describe_configs_response::DescribeConfigsResourceResult;
 use mainstem_wire::messages::incremental_alter_configs_request::{
@@ -87,12 +88,12 @@ impl ConfigResource {
 impl fmt::Display for ConfigResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ConfigResource::Topic(name) => write!(f, "topic {name}"),
+            ConfigResource::Topic(name) => write!(f, "topic {}", OneLine(name)),
             ConfigResource::Broker(id) => write!(f, "broker {id}"),
             ConfigResource::AllBrokers => write!(f, "all brokers"),
             ConfigResource::Loggers(id) => write!(f, "the loggers of broker {id}"),
-            ConfigResource::ClientMetrics(name) => write!(f, "client metrics {name}"),
-            ConfigResource::Group(name) => write!(f, "group {name}"),
+            ConfigResource::ClientMetrics(name) => write!(f, "client metrics {}", OneLine(name)),
+            ConfigResource::Group(name) => write!(f, "group {}", OneLine(name)),
         }
     }
 }

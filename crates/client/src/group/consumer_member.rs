@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mainstem_lines::OneLine;
 use mainstem_wire::Uuid;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -259,7 +260,7 @@ impl ConsumerMember {
     fn go_idle(&mut self) {
         tracing::warn!(
             "leaving group {}: no record was asked for in {:?} (max_poll_interval)",
-            self.config.group_id,
+            OneLine(&self.config.group_id),
             self.config.max_poll_interval
         );
         self.farewell = self.membership.go_idle();

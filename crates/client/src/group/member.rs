@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use mainstem_lines::OneLine;
 use mainstem_wire::ErrorCode;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -111,7 +112,7 @@ impl Member {
         match tokio::time::timeout(LEAVE_LIMIT, self.offsets.leave(&identity)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!("{error}"),
-            Err(_) => tracing::debug!("no answer to leaving group {}", self.config.group_id),
+            Err(_) => tracing::debug!("no answer to leaving group {}", OneLine(&self.config.group_id)),
         }
     }
 
@@ -123,7 +124,7 @@ impl Member {
                 End::Idle => {
                     tracing::warn!(
                         "leaving group {}: no record was asked for in {:?} (max_poll_interval)",
-                        self.config.group_id,
+                        OneLine(&self.config.group_id),
                         self.config.max_poll_interval
                     );
                     self.leave().await;

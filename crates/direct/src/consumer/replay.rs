@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
+use mainstem_lines::{OneLine, Sentence};
 use tonic::{Request, Streaming};
 
 use super::inbox::Fault;
@@ -89,7 +90,8 @@ impl Replay<'_> {
                 Err(Fault::Lost { reason, .. }) => reason,
             };
             let config = &self.consumer.config;
-            let (stream, at, wait) = (&config.stream, &config.address.at, self.wait);
+            let (stream, at) = (OneLine(&config.stream), OneLine(&config.address.at));
+            let (reason, wait) = (Sentence(&reason), self.wait);
             tracing::warn!("a replay of stream {stream} of {at}: {reason}; again in {} ms", wait.as_millis());
             (self.frames, self.wait) = (None, longer(config, wait));
             tokio::time::sleep(jittered(wait)).await;

@@ -11,7 +11,7 @@ use super::Journal;
 use crate::chunk::{CHUNK_BYTES, Chunk};
 use crate::error::{DirectError, Refused, Result};
 use crate::pace::{PIECE_BYTES, Progress};
-use crate::past::Past;
+use crate::past::{OpenSegment, Past};
 use crate::stream::internal;
 
 /// The timer of tasks is late by up to so much: the rest of a wait is the reading thread's.
@@ -22,7 +22,8 @@ const TIMER_LATE: Duration = Duration::from_millis(2);
 pub(crate) struct OlderReader {
     journal: Journal,
     past: Arc<Past>,
-    tailer: Option<Tailer>,
+    /// Where it is, if its segment stays open.
+    kept: Option<(Tailer, OpenSegment)>,
     /// When the last chunk was read.
     before: Option<Progress>,
     /// How long the last chunk took to be read, if that was in a turn which has not ended.
@@ -31,7 +32,7 @@ pub(crate) struct OlderReader {
 
 impl OlderReader {
     pub(crate) fn new(journal: Journal, past: Arc<Past>) -> OlderReader {
-        OlderReader { journal, past, tailer: None, before: None, turn: None }
+        OlderReader { journal, past, kept: None, before: None, turn: None }
     }
 
     /// The chunk that begins with the batch of an offset, read beside the tasks of the runtime. While others are sent new events it is a
@@ -47,7 +48,8 @@ impl OlderReader {
                 tokio::time::sleep(early).await;
             }
         }
-        let (journal, mut tailer) = (self.journal.clone(), self.tailer.take());
+        let (mut tailer, segment) = self.kept.take().unzip();
+        let journal = self.journal.clone();
         let read = tokio::task::spawn_blocking(move || {
             let bytes_max = match begins {
                 None => CHUNK_BYTES,
@@ -61,7 +63,8 @@ impl OlderReader {
             (chunk, tailer, began.elapsed())
         });
         let (chunk, tailer, took) = read.await.map_err(|error| Status::internal(error.to_string()))?;
-        (self.tailer, self.turn) = (tailer, begins.map(|_| took));
+        let segment = segment.or_else(|| self.past.keep_open());
+        (self.kept, self.turn) = (tailer.zip(segment), begins.map(|_| took));
         chunk.map_err(|error| match error {
             DirectError::Queue(QueueError::OutOfRange { offset, start, end }) => {
                 Refused::OutOfRange { offset, start, end }.to_status()
@@ -86,7 +89,7 @@ impl OlderReader {
 
     /// Keeps no segment mapped until it is read again.
     pub(crate) fn close(&mut self) {
-        (self.tailer, self.before) = (None, None);
+        (self.kept, self.before) = (None, None);
     }
 }
 

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use futures_util::Stream;
 use futures_util::task::AtomicWaker;
+use mainstem_peers::{Shares, half};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -28,29 +29,42 @@ use super::link::Link;
 use crate::peer_lines::PeerLines;
 use crate::tls::ServerTls;
 
-/// So many connections there may be. One costs 15 KiB before its first request, and a file.
+/// So many connections there may be, within half of the files that the process may open: the other half is its journals'. One costs
+/// 15 KiB before its first request, and a file.
 const CONNECTIONS_MAX: usize = 4_096;
 /// So many of them may not have made a request yet; where one more comes, the one that has waited longest ends.
 const WAITING_MAX: usize = 256;
 /// A client has so long for its first request, with all that comes before: TLS and the preface of HTTP/2.
 const FIRST_REQUEST_WITHIN: Duration = Duration::from_secs(10);
+/// So many of those that wait may be of one peer; where one more of it comes, its own that has waited longest ends.
+const WAITING_OF_PEER_MAX: usize = WAITING_MAX / 2;
 /// What is tried again when the system has no file for a connection.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// The first byte of TLS: a record of the handshake.
 const TLS_HANDSHAKE: u8 = 0x16;
+
+/// Connections that the descriptors allow.
+fn most_by_descriptors() -> usize {
+    use rustix::process::{Resource, getrlimit};
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(files / 2).unwrap_or(usize::MAX).clamp(1, CONNECTIONS_MAX)
+}
 
 /// All connections of a publisher.
 #[derive(Debug)]
 pub(super) struct Connections {
     /// What sessions begin with; none for plain text.
     tls: Option<Arc<ServerTls>>,
+    most: usize,
     open: Mutex<Open>,
     lines: Arc<PeerLines>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Open {
     next: u64,
+    /// What each peer has of them; one may have half.
+    shares: Shares,
     /// By number, so by age.
     all: BTreeMap<u64, Arc<Peer>>,
     /// Those without a request, and some that had one since.
@@ -64,6 +78,8 @@ struct Open {
 #[derive(Debug)]
 pub(super) struct Peer {
     address: SocketAddr,
+    /// Whose share it is of.
+    of: mainstem_peers::Peer,
     /// That it has shown, in DER, its own first.
     certificates: OnceLock<Vec<Vec<u8>>>,
     state: Mutex<State>,
@@ -120,7 +136,19 @@ impl Peer {
 
 impl Connections {
     pub(super) fn new(tls: Option<Arc<ServerTls>>, lines: Arc<PeerLines>) -> Arc<Connections> {
-        Arc::new(Connections { tls, open: Mutex::default(), lines })
+        Connections::with_most(most_by_descriptors(), tls, lines)
+    }
+
+    fn with_most(most: usize, tls: Option<Arc<ServerTls>>, lines: Arc<PeerLines>) -> Arc<Connections> {
+        let open = Open {
+            next: 0,
+            shares: Shares::new(half(most)),
+            all: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            is_full: false,
+            has_stopped: false,
+        };
+        Arc::new(Connections { tls, most, open: Mutex::new(open), lines })
     }
 
     /// Those that come to a listener.
@@ -129,6 +157,7 @@ impl Connections {
         listener: TcpListener,
     ) -> impl Stream<Item = io::Result<Link>> {
         futures_util::stream::unfold((self, listener), |(connections, listener)| async move {
+            let mut is_failing = false;
             loop {
                 match listener.accept().await {
                     Ok((stream, address)) => {
@@ -138,7 +167,12 @@ impl Connections {
                         }
                     }
                     Err(error) => {
-                        tracing::warn!("a connection cannot be accepted: {error}");
+                        // Once, not for every attempt.
+                        if !std::mem::replace(&mut is_failing, true) {
+                            tracing::warn!(
+                                "a connection cannot be accepted: {error}; it is tried again every {ACCEPT_AGAIN:?}"
+                            );
+                        }
                         tokio::time::sleep(ACCEPT_AGAIN).await;
                     }
                 }
@@ -153,16 +187,27 @@ impl Connections {
         if open.has_stopped {
             return None;
         }
-        if open.all.len() >= CONNECTIONS_MAX {
+        let most = self.most;
+        if open.all.len() >= most {
             if !std::mem::replace(&mut open.is_full, true) {
                 tracing::warn!(
-                    "{CONNECTIONS_MAX} connections are open, which is the most; {address} and others are refused"
+                    "{most} connections are open, which is the most; {address} and others are refused"
                 );
             }
             return None;
         }
+        let of = mainstem_peers::Peer::of(address.ip());
+        if !open.shares.take(of) {
+            let most = open.shares.most_of_one();
+            drop(open);
+            self.lines.warn(format_args!(
+                "a connection of {address} is refused: {of} has {most}, which is the most for one peer"
+            ));
+            return None;
+        }
         let peer = Arc::new(Peer {
             address,
+            of,
             certificates: OnceLock::new(),
             state: Mutex::new(State::Waiting),
             reader: AtomicWaker::new(),
@@ -171,7 +216,7 @@ impl Connections {
         open.next += 1;
         open.all.insert(number, peer.clone());
         open.waiting.push_back(number);
-        open.end_oldest_waiting();
+        open.end_oldest_waiting(of);
         drop(open);
         let due = Some(Box::pin(tokio::time::sleep(FIRST_REQUEST_WITHIN)));
         Some(Socket { stream, peer, number, due, first: None, failure: None, connections: self.clone() })
@@ -193,8 +238,14 @@ impl Connections {
 }
 
 impl Open {
-    fn end_oldest_waiting(&mut self) {
+    /// Ends those that have waited longest, where too many do: of a peer, or of all.
+    fn end_oldest_waiting(&mut self, of: mainstem_peers::Peer) {
         let (all, waiting) = (&self.all, &mut self.waiting);
+        let is_own = |number: &u64| all.get(number).filter(|peer| peer.of == of && peer.is_waiting());
+        let own: Vec<&Arc<Peer>> = waiting.iter().filter_map(is_own).collect();
+        for peer in &own[..own.len().saturating_sub(WAITING_OF_PEER_MAX)] {
+            peer.end("too many connections of its address wait for a first request");
+        }
         if waiting.len() > WAITING_MAX {
             waiting.retain(|number| all.get(number).is_some_and(|peer| peer.is_waiting()));
         }
@@ -290,6 +341,7 @@ impl Drop for Socket {
         }
         let mut open = self.connections.open.lock();
         open.all.remove(&self.number);
+        open.shares.leave(self.peer.of);
         open.is_full = false;
     }
 }
@@ -343,5 +395,73 @@ impl AsyncWrite for Socket {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt as _;
+    use tokio::net::TcpSocket;
+
+    use super::*;
+
+    async fn connect_from(from: &str, to: SocketAddr) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+        socket.connect(to).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn one_peer_takes_half_of_the_connections_and_another_one_is_served() {
+        let connections = Connections::with_most(8, None, Arc::new(PeerLines::new()));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let to = listener.local_addr().unwrap();
+        let mut incoming = Box::pin(connections.clone().accept(listener));
+        let (mut clients, mut links) = (Vec::new(), Vec::new());
+        for _ in 0..4 {
+            clients.push(connect_from("127.0.0.1", to).await);
+            links.push(incoming.next().await.unwrap().unwrap());
+        }
+        // Two that are too many come before one of another peer.
+        for from in ["127.0.0.1", "127.0.0.1", "127.0.0.2"] {
+            clients.push(connect_from(from, to).await);
+        }
+        let other = incoming.next().await.unwrap().unwrap();
+        let of = |text: &str| mainstem_peers::Peer::of(text.parse().unwrap());
+        {
+            let open = connections.open.lock();
+            assert_eq!((open.shares.of(of("127.0.0.1")), open.shares.of(of("127.0.0.2"))), (4, 1));
+        }
+        drop((links, other));
+        let open = connections.open.lock();
+        assert!(open.shares.is_empty() && open.all.is_empty());
+    }
+
+    #[test]
+    fn one_peer_ends_none_of_another_one_that_waits() {
+        let mut open = Open {
+            next: 0,
+            shares: Shares::new(CONNECTIONS_MAX),
+            all: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            is_full: false,
+            has_stopped: false,
+        };
+        let mut come = |address: &str| {
+            let address: SocketAddr = address.parse().unwrap();
+            let of = mainstem_peers::Peer::of(address.ip());
+            let state = Mutex::new(State::Waiting);
+            let (certificates, reader) = (OnceLock::new(), AtomicWaker::new());
+            let peer = Arc::new(Peer { address, of, certificates, state, reader });
+            open.all.insert(open.next, peer.clone());
+            open.waiting.push_back(open.next);
+            open.next += 1;
+            open.end_oldest_waiting(of);
+            peer
+        };
+        let other = come("192.0.2.1:1");
+        let own: Vec<_> = (0..2 * WAITING_MAX).map(|n| come(&format!("[2001:db8::{n:x}]:1"))).collect();
+        assert!(other.is_waiting(), "it was there first, and is another peer's");
+        assert_eq!(own.iter().filter(|one| one.is_waiting()).count(), WAITING_OF_PEER_MAX);
     }
 }

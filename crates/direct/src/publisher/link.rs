@@ -15,6 +15,7 @@ use tokio_rustls::server::{FallibleAccept, TlsStream};
 use tonic::transport::server::Connected;
 
 use super::connections::{PeerInfo, Socket};
+use crate::tls_words;
 
 /// A connection.
 pub(super) struct Link {
@@ -57,7 +58,7 @@ impl Link {
                     self.stage = Stage::Sealed(Box::new(sealed));
                 }
                 Err((error, mut socket)) => {
-                    socket.fail(words(&error));
+                    socket.fail(tls_words::of_publisher(&error));
                     self.stage = Stage::Failed;
                     return Poll::Ready(Err(error));
                 }
@@ -70,17 +71,6 @@ impl Link {
                 Err(io::Error::new(io::ErrorKind::NotConnected, "the handshake of TLS has failed"))
             }
         })
-    }
-}
-
-/// Why a handshake has failed.
-fn words(error: &io::Error) -> String {
-    let of_tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    match of_tls {
-        Some(rustls::Error::AlertReceived(alert)) => {
-            format!("the client has ended it, as where it does not accept the certificate ({alert:?})")
-        }
-        _ => error.to_string(),
     }
 }
 

@@ -1,15 +1,20 @@
 //! How much clients may have under way at one time, beside their connections: instances, and other calls.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use mainstem_peers::{Peer, Shares, half};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service, http};
+
+use super::connections::PeerInfo;
 
 /// So many instances are served at one time where the publisher does not say otherwise. One costs up to 128 KiB of a frame that has not
 /// come whole, and the frame that it is sent.
@@ -19,15 +24,36 @@ pub(super) const CALLS_MAX: usize = 256;
 /// Such a call has so long to be answered, its request included.
 pub(super) const CALL_WITHIN: Duration = Duration::from_secs(10);
 
-/// Places, each of which one has at a time.
+/// Of few places one peer may have so many: who serves few instances knows them.
+const SHARE_MIN: usize = 8;
+
+/// Places, each of which one has at a time; one peer has half of them.
 #[derive(Debug)]
 pub(super) struct Places {
     free: Arc<Semaphore>,
     max: usize,
+    shares: Arc<Mutex<Shares>>,
     /// What is said when all are taken.
     reason: String,
     /// One was refused since a place was free.
     is_full: AtomicBool,
+    /// One was refused to a peer with as many as it may have, since one of some peer was free.
+    is_share_full: AtomicBool,
+}
+
+/// A place that is taken, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    _place: OwnedSemaphorePermit,
+    share: Option<(Peer, Arc<Mutex<Shares>>)>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some((peer, shares)) = &self.share {
+            shares.lock().leave(*peer);
+        }
+    }
 }
 
 impl Places {
@@ -35,22 +61,45 @@ impl Places {
     pub(super) fn new(max: usize, what: &str) -> Places {
         let free = Arc::new(Semaphore::new(max));
         let reason = format!("{max} {what}, which is the most");
-        Places { free, max, reason, is_full: AtomicBool::new(false) }
+        let shares = Arc::new(Mutex::new(Shares::new(half(max).max(SHARE_MIN.min(max)))));
+        Places {
+            free,
+            max,
+            shares,
+            reason,
+            is_full: AtomicBool::new(false),
+            is_share_full: AtomicBool::new(false),
+        }
     }
 
-    /// Takes one until the permit is dropped.
+    /// Takes one for who is at an address until it is dropped.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED, if there is none. The log says so once, until one was free again.
-    pub(super) fn take(&self) -> Result<OwnedSemaphorePermit, Status> {
-        if let Ok(place) = self.free.clone().try_acquire_owned() {
-            self.is_full.store(false, Ordering::Relaxed);
-            return Ok(place);
+    /// RESOURCE_EXHAUSTED, if there is none, or if its peer has as many as it may. The log says so once, until one was free again.
+    pub(super) fn take(&self, address: Option<IpAddr>) -> Result<Place, Status> {
+        let Ok(place) = self.free.clone().try_acquire_owned() else {
+            if !self.is_full.swap(true, Ordering::Relaxed) {
+                tracing::warn!("{}; others are refused", self.reason);
+            }
+            return Err(Status::resource_exhausted(self.reason.clone()));
+        };
+        let share = address.map(|address| (Peer::of(address), self.shares.clone()));
+        let refused = share.as_ref().filter(|(peer, shares)| !shares.lock().take(*peer));
+        if let Some((peer, shares)) = refused {
+            let most = shares.lock().most_of_one();
+            if !self.is_share_full.swap(true, Ordering::Relaxed) {
+                tracing::warn!(
+                    "{peer} has {most} places of \"{}\", which is the most for one peer",
+                    self.reason
+                );
+            }
+            let reason =
+                format!("your address has {most} of the places that all peers share; end one, or wait");
+            return Err(Status::resource_exhausted(reason));
         }
-        if !self.is_full.swap(true, Ordering::Relaxed) {
-            tracing::warn!("{}; others are refused", self.reason);
-        }
-        Err(Status::resource_exhausted(self.reason.clone()))
+        self.is_full.store(false, Ordering::Relaxed);
+        self.is_share_full.store(false, Ordering::Relaxed);
+        Ok(Place { _place: place, share })
     }
 
     /// Waits until none is taken.
@@ -93,7 +142,8 @@ where
         if request.uri().path().ends_with("/Subscribe") {
             return Box::pin(self.service.call(request));
         }
-        let place = match self.calls.take() {
+        let peer = request.extensions().get::<PeerInfo>().map(|peer| peer.address().ip());
+        let place = match self.calls.take(peer) {
             Ok(place) => place,
             Err(status) => return Box::pin(std::future::ready(Ok(status.into_http()))),
         };
@@ -141,6 +191,31 @@ mod tests {
 
     fn code(answer: &http::Response<Body>) -> Code {
         Status::from_header_map(answer.headers()).map_or(Code::Ok, |status| status.code())
+    }
+
+    #[tokio::test]
+    async fn one_peer_has_half_of_the_places_and_another_one_is_served() {
+        let places = Places::new(32, "instances are connected");
+        let of = |text: &str| Some(text.parse::<IpAddr>().unwrap());
+        // A host has as many addresses as it likes.
+        let own: Vec<_> = (0..16).map(|n| places.take(of(&format!("2001:db8::{n}"))).unwrap()).collect();
+        let refused = places.take(of("2001:db8::ffff")).unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+        assert!(refused.message().contains("your address has 16 of the places"), "{refused:?}");
+        let others: Vec<_> = (0..16).map(|_| places.take(of("192.0.2.1")).unwrap()).collect();
+        assert!(places.take(of("192.0.2.2")).unwrap_err().message().contains("32 instances are connected"));
+        drop(own);
+        assert!(places.take(of("2001:db8::ffff")).is_ok());
+        drop(others);
+        assert!(places.shares.lock().is_empty());
+        places.all_free().await;
+    }
+
+    #[test]
+    fn few_places_are_one_peers_if_no_other_one_comes() {
+        let places = Places::new(2, "instances are connected");
+        let local = Some([127, 0, 0, 1].into());
+        let _all = [places.take(local).unwrap(), places.take(local).unwrap()];
     }
 
     #[tokio::test]

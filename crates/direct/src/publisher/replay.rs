@@ -8,9 +8,11 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::Stream as FuturesStream;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use mainstem_lines::OneLine;
+use tokio::sync::watch;
 use tonic::Status;
 
+use super::places::Place;
 use crate::chunk::{Chunk, Lens, Share, first_batches};
 use crate::journal::{FRAME_BYTES_MAX, OlderReader};
 use crate::member::Granted;
@@ -36,7 +38,7 @@ pub(super) struct Replaying {
     position: i64,
     until: i64,
     stops: watch::Receiver<bool>,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Replaying {
@@ -49,12 +51,13 @@ impl Replaying {
         request: &proto::ReplayRequest,
         granted: Granted,
         stops: watch::Receiver<bool>,
-        place: OwnedSemaphorePermit,
+        place: Place,
     ) -> Result<Replaying, Status> {
         let consumer = &request.consumer;
         let known = stream.subscriptions().into_iter().find(|one| one.name() == consumer);
         let known = known.ok_or_else(|| {
-            Status::not_found(format!("stream {} has no consumer {consumer:?}", stream.name()))
+            let (stream, consumer) = (OneLine(stream.name()), OneLine(consumer));
+            Status::not_found(format!("stream {stream} has no consumer {consumer:?}"))
         })?;
         let kept = known.settings().borrow().filter.clone();
         let filters: Vec<proto::Filter> =

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use mainstem_lines::OneLine;
 use mainstem_queue::{Bookmark, Queue, file_of_name, name_of_file};
 
 use crate::error::{DirectError, Result};
@@ -96,7 +97,10 @@ impl Keeper for BesideJournal {
         }
         let forgotten = sync_names(&self.queue, path);
         forgotten.and_then(|()| Ok(self.bookmark.remove()?)).unwrap_or_else(|error| {
-            tracing::error!("consumer {} is forgotten, and not all of it is gone: {error}", self.name);
+            tracing::error!(
+                "consumer {} is forgotten, and not all of it is gone: {error}",
+                OneLine(&self.name)
+            );
         });
         Ok(())
     }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use mainstem_client::{Error, ErrorClass, ErrorCode, Record, TopicPartition};
 
 use super::Partition;
+use mainstem_lines::{OneLine, Sentence};
+
 use crate::FaultClass;
 use crate::attempt::Failure;
 use crate::fault::Fault;
@@ -136,9 +138,10 @@ pub(super) fn letter_of(
     let letter = letter::letter(received.to_source(), &reason);
     let topic = partition.route.letters(group, &source.topic);
     tracing::warn!(
-        "{source} at offset {} is set aside to {topic}: {}",
+        "{source} at offset {} is set aside to {}: {}",
         received.offset(),
-        failure.cause.lines().next().unwrap_or_default()
+        OneLine(&topic),
+        Sentence(failure.cause.lines().next().unwrap_or_default())
     );
     Addressed { letter, topic, source, offset: received.offset() }
 }
@@ -169,8 +172,9 @@ pub(super) fn write_letter(
             };
             let Addressed { topic, source, offset, .. } = &addressed;
             tracing::error!(
-                "the dead letter of {source} at offset {offset} cannot be written to {topic}: {error}; {}its position waits, \
+                "the dead letter of {source} at offset {offset} cannot be written to {}: {error}; {}its position waits, \
                  and it is tried again in {wait:?}",
+                OneLine(topic),
                 advice(&error)
             );
             tokio::time::sleep(wait).await;
@@ -215,10 +219,11 @@ fn warn_of_cut(addressed: &Addressed, extent: Extent, error: &Error) {
         Extent::Reason => "the reason alone",
     };
     tracing::warn!(
-        "the dead letter of {source} at offset {offset} is too large for {topic}, and was written with {less}: {error}; {}the \
+        "the dead letter of {source} at offset {offset} is too large for {}, and was written with {less}: {error}; {}the \
          message is where it was for as long as {} keeps it",
+        OneLine(topic),
         advice(error),
-        source.topic
+        OneLine(&source.topic)
     );
 }
 

@@ -8,6 +8,7 @@ use super::entity::{EntityName, QuotaEntity, QuotaKey};
 use super::limits::Tags;
 use super::rate::Rate;
 use mainstem_config::Windows;
+use mainstem_peers::Peer;
 
 /// Connections per second, by address; of all others the default.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -36,8 +37,10 @@ impl IpLimits {
         limits
     }
 
-    fn find(&self, address: IpAddr) -> Option<f64> {
-        self.by_address.get(&address).copied().or(self.default)
+    /// The limit that an address has, and what it is counted as: itself where it was named, and otherwise with its peer's others.
+    fn find(&self, address: IpAddr) -> Option<(f64, String)> {
+        let own = self.by_address.get(&address).map(|limit| (*limit, address.to_string()));
+        own.or_else(|| self.default.map(|limit| (limit, Peer::of(address).to_string())))
     }
 }
 
@@ -120,8 +123,7 @@ impl ConnectionQuota {
     }
 
     fn address_throttle_ms(&mut self, address: IpAddr, now_ms: u64) -> u64 {
-        let Some(limit) = self.ips.find(address) else { return 0 };
-        let text = address.to_string();
+        let Some((limit, text)) = self.ips.find(address) else { return 0 };
         let tags = Tags { user: "", client_id: &text };
         let kept = self.addresses.get(tags, now_ms, self.windows.span_ms(), Rate::default);
         kept.meter.record(self.windows, 1.0, now_ms);

@@ -161,6 +161,24 @@ fn client_ids_beyond_the_bound_share_a_meter_until_others_are_idle() {
 }
 
 #[test]
+fn addresses_of_one_network_are_one_for_the_default_quota_and_apart_where_they_are_named() {
+    let address = |last: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, last]);
+    let ip = |name| QuotaEntity { ip: Some(EntityName::new(name)), ..QuotaEntity::default() };
+    let rate = |limit| BTreeMap::from([("connection_creation_rate".to_owned(), limit)]);
+    let quotas = [(ip(Some("2001:db8::9")), rate(1.0)), (ip(None), rate(1.0))];
+    let resolve = |name: &str| name.parse().into_iter().collect();
+    let mut quota = ConnectionQuota::new(Windows { count: 2, size_ms: 1000 });
+    quota.set_ip_limits(IpLimits::new(quotas.iter().map(|(ip, values)| (ip, values)), &resolve));
+    let unlimited = ConnectionRates { broker: u32::MAX, listener: u32::MAX };
+    let admitted = Admission::Admitted { pause_ms: 0 };
+    assert_eq!(quota.admit(0, address(1), unlimited, 0), admitted);
+    assert_eq!(quota.admit(0, address(2), unlimited, 0), Admission::Delayed { close_after_ms: 1000 });
+    assert_eq!(quota.admit(0, address(9), unlimited, 0), admitted, "it was named");
+    let elsewhere = IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, 1]);
+    assert_eq!(quota.admit(0, elsewhere, unlimited, 0), admitted);
+}
+
+#[test]
 fn connections_are_paced_by_listener_and_refused_by_address() {
     let address = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
     let ip = |name| QuotaEntity { ip: Some(EntityName::new(name)), ..QuotaEntity::default() };

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use rustls::client::ResolvesClientCert;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, NoClientAuth, ResolvesServerCert, ServerSessionMemoryCache};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ServerConfig, SignatureScheme};
@@ -156,6 +158,28 @@ impl TlsClient {
     pub fn config(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.config)
     }
+}
+
+/// Verifies servers for another driver of rustls, as the sessions of [`TlsClient::config`] do: an error has its
+/// [`Refusal`](super::Refusal::of).
+///
+/// # Errors
+/// When one of the trusted certificates cannot be used.
+pub fn server_verifier(
+    trusted: &[CertificateDer<'static>],
+) -> Result<Arc<dyn ServerCertVerifier>, SecurityError> {
+    Ok(Arc::new(ServerVerifier::new(trusted, Arc::new(aws_lc_rs::default_provider()), true)?))
+}
+
+/// Verifies clients, who have to show a certificate, for another driver of rustls. An error is the one whose alert tells the client why;
+/// [`Refusal::take`](super::Refusal::take) has the words, on the thread on which the session has returned it.
+///
+/// # Errors
+/// When one of the trusted certificates cannot be used.
+pub fn client_verifier(
+    trusted: &[CertificateDer<'static>],
+) -> Result<Arc<dyn ClientCertVerifier>, SecurityError> {
+    Ok(Arc::new(ClientVerifier::new(trusted, Arc::new(aws_lc_rs::default_provider()), true)?))
 }
 
 /// The keys of a store: the first that the peer can check is taken.

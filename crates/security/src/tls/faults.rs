@@ -4,8 +4,8 @@ use webpki::Error;
 
 use super::refusal::Kind;
 use super::trust::{Role, Shown};
-use crate::OneLine;
 use crate::x509::{CertificateInfo, PublicKey, day};
+use mainstem_lines::OneLine;
 
 /// A fault of a certificate, or of the chain above it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rustls::{CertificateError, Error, OtherError};
 
 use super::faults::Fault;
-use crate::OneLine;
 use crate::x509::CertificateInfo;
+use mainstem_lines::OneLine;
 
 /// A peer's certificate that is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,8 +66,9 @@ impl Refusal {
         Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(self))))
     }
 
-    /// The refusal that a session ends with: rustls calls verifiers on the thread that it returns their errors on.
-    pub(super) fn take(error: &Error) -> Option<Refusal> {
+    /// The refusal that a session ends with: rustls calls verifiers on the thread that it returns their errors on. It is
+    /// that of a verifier that tells its peer by the alert which fits ([`client_verifier`](super::client_verifier)).
+    pub fn take(error: &Error) -> Option<Refusal> {
         let last = LAST.take();
         Refusal::of(error).cloned().or_else(|| last.filter(|refusal| refusal.as_alert() == *error))
     }

@@ -9,8 +9,9 @@ use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeId, KeyPurposeI
 
 use super::faults::{self, Chain, Fault};
 use super::refusal::Refusal;
+use crate::SecurityError;
 use crate::x509::{CLIENT_AUTH, CertificateInfo, SERVER_AUTH};
-use crate::{OneLine, SecurityError};
+use mainstem_lines::OneLine;
 
 /// The certificates of a trust store, as issuers and by themselves.
 #[derive(Debug)]

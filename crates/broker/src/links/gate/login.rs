@@ -4,9 +4,10 @@ use std::io::{self, Write};
 
 use mainstem_config::SaslListener;
 use mainstem_controller::MetadataImage;
+use mainstem_lines::OneLine;
 use mainstem_security::jaas::JaasConfig;
 use mainstem_security::scram::ScramMechanism;
-use mainstem_security::{ClientExchange, ClientStep, Mechanism, OneLine, Secret, SecurityError};
+use mainstem_security::{ClientExchange, ClientStep, Mechanism, Secret, SecurityError};
 use mainstem_wire::messages::request_header::RequestHeader;
 use mainstem_wire::messages::response_header::ResponseHeader;
 use mainstem_wire::messages::sasl_authenticate_request::SaslAuthenticateRequest;

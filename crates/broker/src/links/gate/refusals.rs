@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use mainstem_peers::Peer;
 use parking_lot::Mutex;
 
 /// Between two lines about one peer that is refused for one reason.
@@ -17,7 +18,7 @@ pub(super) struct Refusals(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
-    said: HashMap<(IpAddr, String), Said>,
+    said: HashMap<(Peer, String), Said>,
     left_out: u64,
 }
 
@@ -43,6 +44,7 @@ impl Refusals {
 
     /// What is to be said now, if anything.
     fn line(&self, peer: IpAddr, why: &str, now: Instant) -> Option<String> {
+        let peer = Peer::of(peer);
         let mut known = self.0.lock();
         if let Some(said) = known.said.get_mut(&(peer, why.to_owned())) {
             said.since += 1;

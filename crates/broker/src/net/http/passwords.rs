@@ -3,12 +3,12 @@
 //! A check takes thousands of hashes, and everybody who reaches the listener may ask for one. An address has few of them in hand at
 //! a time, so that neither the thread nor the listener's connections are one stranger's.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
+use mainstem_peers::{Peer, Shares};
 use mainstem_security::{KafkaPrincipal, Secret};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -28,12 +28,11 @@ pub(super) struct Passwords {
     thread: Option<JoinHandle<()>>,
 }
 
-/// By address; none has 0.
-type InHand = Mutex<HashMap<IpAddr, usize>>;
+type InHand = Mutex<Shares>;
 
 /// One of those that an address may have in hand; another one may come when it is dropped.
 pub(super) struct Turn {
-    address: IpAddr,
+    peer: Peer,
     in_hand: Arc<InHand>,
 }
 
@@ -58,18 +57,17 @@ impl Passwords {
             lower_priority(DOOR_NICENESS);
             incoming.into_iter().for_each(check);
         })?;
-        Ok(Passwords { asked: Some(asked), in_hand: Arc::default(), thread: Some(thread) })
+        Ok(Passwords {
+            asked: Some(asked),
+            in_hand: Arc::new(Mutex::new(Shares::new(IN_HAND_MAX))),
+            thread: Some(thread),
+        })
     }
 
     /// None if the address has as many in hand as it may.
     pub(super) fn turn(&self, address: IpAddr) -> Option<Turn> {
-        let mut in_hand = self.in_hand.lock();
-        let of_address = in_hand.entry(address).or_default();
-        if *of_address >= IN_HAND_MAX {
-            return None;
-        }
-        *of_address += 1;
-        Some(Turn { address, in_hand: self.in_hand.clone() })
+        let peer = Peer::of(address);
+        self.in_hand.lock().take(peer).then(|| Turn { peer, in_hand: self.in_hand.clone() })
     }
 
     /// The user whose password it is, if it is one's, and the turn that it has taken; none if the thread ends.
@@ -97,13 +95,7 @@ impl Drop for Passwords {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut in_hand = self.in_hand.lock();
-        if let Some(of_address) = in_hand.get_mut(&self.address) {
-            *of_address -= 1;
-            if *of_address == 0 {
-                in_hand.remove(&self.address);
-            }
-        }
+        self.in_hand.lock().leave(self.peer);
     }
 }
 

@@ -1,4 +1,6 @@
-//! Files that a configuration names, which may be anything: a device without an end, a pipe that nobody writes to.
+//! Files that a configuration or a program names, which may be anything: a device without an end, a pipe that nobody writes to.
+//!
+//! Architecture invariant: it knows nothing of what it reads, and says of what it refuses what to do.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -27,7 +29,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
         };
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("it is {named}, and no regular file"),
+            format!("it is {named}, and no regular file; name a regular file that has the contents"),
         ));
     }
     read_bounded(file)
@@ -47,7 +49,10 @@ fn read_bounded(file: File) -> io::Result<Vec<u8>> {
     match bytes.len() as u64 > FILE_BYTES_MAX {
         true => Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
-            format!("it has more than {} MiB, which nothing of this kind has", FILE_BYTES_MAX >> 20),
+            format!(
+                "it has more than {} MiB, which nothing of this kind has; look whether another file was meant",
+                FILE_BYTES_MAX >> 20
+            ),
         )),
         false => Ok(bytes),
     }
@@ -70,16 +75,28 @@ mod tests {
         std::fs::write(at("file"), "text").expect("it is written");
         std::os::unix::fs::symlink(at("file"), at("link")).expect("a link");
         assert_eq!(read(&at("link")).expect("it is a file behind it"), b"text");
-        assert_eq!(refusal(dir.path()), "it is a directory, and no regular file");
-        assert_eq!(refusal(Path::new("/dev/zero")), "it is a device, and no regular file");
+        assert_eq!(
+            refusal(dir.path()),
+            "it is a directory, and no regular file; name a regular file that has the contents"
+        );
+        assert_eq!(
+            refusal(Path::new("/dev/zero")),
+            "it is a device, and no regular file; name a regular file that has the contents"
+        );
         mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
-        assert_eq!(refusal(&at("pipe")), "it is a pipe, and no regular file");
+        assert_eq!(
+            refusal(&at("pipe")),
+            "it is a pipe, and no regular file; name a regular file that has the contents"
+        );
         assert_eq!(read(&at("none")).expect_err("there is none").kind(), io::ErrorKind::NotFound);
         let large = File::create(at("large")).expect("a file");
         large.set_len(FILE_BYTES_MAX).expect("its length");
         assert_eq!(read(&at("large")).expect("it is as large as may be").len() as u64, FILE_BYTES_MAX);
         large.set_len(FILE_BYTES_MAX + 1).expect("its length");
-        assert_eq!(refusal(&at("large")), "it has more than 16 MiB, which nothing of this kind has");
+        assert_eq!(
+            refusal(&at("large")),
+            "it has more than 16 MiB, which nothing of this kind has; look whether another file was meant"
+        );
     }
 
     #[test]
