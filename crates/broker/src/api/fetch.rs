@@ -389,6 +389,10 @@ impl Fetch {
     fn keep_file(&self, found: &mut Result<partition::PartitionData, ErrorCode>) -> Option<SentFile> {
         let Ok(data) = found else { return None };
         let ReadPlan::Range(range) = &data.plan else { return None };
+        // The file of the last segment is open in any case, and most of what is sent is from there.
+        if range.recent {
+            return None;
+        }
         let kept = self.broker.sent_files.keep(self.context.connection.peer.ip(), &range.file);
         if kept.is_none() {
             data.plan = ReadPlan::Empty;
