@@ -22,7 +22,6 @@ use crate::net::buffers::RequestMemory;
 use crate::net::door::Door;
 use crate::net::event_loop::EventLoops;
 use crate::net::listener::ConnectionCounts;
-use crate::net::sent_files::SentFiles;
 use crate::quotas::Quotas;
 use crate::security::Security;
 use crate::stopping::Stopping;
@@ -58,8 +57,6 @@ pub(crate) struct Broker {
     pub(crate) security: Security,
     /// Connections that are not authenticated yet.
     pub(crate) door: Arc<Door>,
-    /// Files that answers to fetches keep open.
-    pub(crate) sent_files: Arc<SentFiles>,
     /// Memory for large frames of those.
     pub(crate) door_memory: Arc<RequestMemory>,
     pub(crate) quotas: Arc<Quotas>,

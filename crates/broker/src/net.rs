@@ -16,6 +16,5 @@ pub(crate) mod input;
 pub(crate) mod listener;
 pub(crate) mod output;
 pub(crate) mod respond;
-pub(crate) mod sent_files;
 pub(crate) mod transport;
 pub(crate) mod wake;

@@ -18,10 +18,9 @@ use mainstem_coordination::groups::{GroupConfig, GroupCoordinator};
 use mainstem_coordination::transactions::TransactionCoordinator;
 use mainstem_log::RecoveryWatch;
 use mainstem_log::boot::boot_id;
-use mainstem_log::descriptors::{descriptor_budget, raise_descriptor_limit};
+use mainstem_log::descriptors::raise_descriptor_limit;
 use mainstem_log::dir::{LastStop, OnOffline, measure_fdatasync};
 use mainstem_log::storage::{RealStorage, Storage};
-use mainstem_peers::half;
 use mainstem_wire::Uuid;
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
@@ -47,7 +46,6 @@ use crate::net::door::Door;
 use crate::net::event_loop::EventLoops;
 use crate::net::http::Operator;
 use crate::net::listener::{self, ConnectionCounts};
-use crate::net::sent_files::SentFiles;
 use crate::quotas::Quotas;
 use crate::random;
 use crate::security::{ListenerSecurityError, Security};
@@ -712,8 +710,6 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         connections: ConnectionCounts::new(usize::try_from(descriptors / 2).unwrap_or(usize::MAX)),
         security,
         door: Door::new(config.authentication.unauthenticated_max),
-        // Half of what the cache of closed segments may have open.
-        sent_files: SentFiles::new(half(descriptor_budget(descriptors, descriptors / 4 * 3))),
         door_memory: RequestMemory::new(DOOR_BYTES_MAX),
         quotas: Arc::new(Quotas::new(&config.quotas, clock.clone())),
         telemetry: ClientTelemetry::new(network.telemetry_max_bytes, clock.clone()),

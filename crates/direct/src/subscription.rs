@@ -112,6 +112,7 @@ impl Subscription {
 
     /// Opens what is kept of a consumer, and holds it against the journal; one that is new begins at `start`.
     pub(crate) fn open(queue: &Queue, view: &JournalView, name: &str, start: i64) -> Result<Subscription> {
+        let was_there = keeper::is_there(queue.directory(), name);
         let (beside, kept) = BesideJournal::open(queue, name)?;
         let path = beside.path().to_owned();
         let restored = match &kept {
@@ -124,7 +125,12 @@ impl Subscription {
         };
         if kept.is_none() {
             // Before something is kept: a start that fails here would not be repeated else.
-            keeper::sync_names(queue, &path)?;
+            keeper::sync_names(queue, &path).inspect_err(|_| {
+                // An empty file is a consumer that begins at the first message, which nobody has asked for.
+                if !was_there {
+                    let _ = std::fs::remove_file(&path);
+                }
+            })?;
         }
         let began = Instant::now();
         let clock = move || u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);

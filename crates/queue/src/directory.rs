@@ -180,7 +180,8 @@ fn kind_of(path: &Path) -> DirectoryKind {
     if path.join(control::FILE).is_file() {
         return match fs::metadata(path.join(JOURNAL)) {
             Ok(journal) if journal.is_file() => DirectoryKind::Journal,
-            Err(error) if error.kind() != io::ErrorKind::NotFound => DirectoryKind::Other,
+            // Where that cannot be seen, the stricter of the two.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => DirectoryKind::Journal,
             _ => DirectoryKind::Queue,
         };
     }
@@ -243,7 +244,11 @@ pub(crate) fn has_publisher(directory: &Path) -> Result<bool> {
 pub(crate) fn is_consumer(directory: &Path, tailer: &str) -> Result<bool> {
     let subscription = format!("{}.subscription", tailers::file_of_name(tailer));
     let path = directory.join(SUBSCRIPTIONS).join(subscription);
-    path.try_exists().map_err(|error| QueueError::io("reading", &path, error))
+    match path.try_exists() {
+        // The name of a tailer that no consumer could have.
+        Err(error) if error.kind() == io::ErrorKind::InvalidFilename => Ok(false),
+        seen => seen.map_err(|error| QueueError::io("reading", &path, error)),
+    }
 }
 
 fn broker_of(log_directory: &Path) -> Vec<Holder> {

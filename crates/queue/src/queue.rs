@@ -240,6 +240,7 @@ impl Queue {
     /// As [`Queue::sync`]: after a sync that failed none of either is tried.
     pub fn sync_control(&self) -> Result<()> {
         let inner = &*self.inner;
+        let _turn = inner.syncing.lock();
         inner.check_syncs()?;
         recovery::sync_control(&inner.directory).inspect_err(|error| {
             // A process that only reads cannot say so to the others.

@@ -1,6 +1,7 @@
 //! Named tailers: positions that are kept in the directory, each in a mapped file of its own.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Release};
 
@@ -114,7 +115,7 @@ impl Bookmark {
     /// If it cannot be deleted.
     pub fn remove(&self) -> Result<()> {
         match fs::remove_file(&self.path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
                 Err(QueueError::io("deleting", &self.path, error))
             }
             _ => Ok(()),
@@ -150,8 +151,12 @@ pub(crate) fn find(directory: &Path, name: &str, end: i64) -> Result<Option<Tail
 /// Deletes the position of a name that no tailer has; returns whether there was one.
 pub(crate) fn remove(directory: &Path, name: &str) -> Result<bool> {
     let path = path(directory, name)?;
-    if !path.try_exists().map_err(|error| QueueError::io("reading", &path, error))? {
-        return Ok(false);
+    match path.try_exists() {
+        Ok(true) => {}
+        Ok(false) => return Ok(false),
+        // A name that no file can have has none.
+        Err(error) if error.kind() == ErrorKind::InvalidFilename => return Ok(false),
+        Err(error) => return Err(QueueError::io("reading", &path, error)),
     }
     // While it is held no tailer begins with the file that goes.
     let _held = Position::open(directory, name, 0)?;
@@ -163,7 +168,7 @@ pub(crate) fn remove(directory: &Path, name: &str) -> Result<bool> {
 pub(crate) fn list(directory: &Path, end: i64) -> Result<Vec<TailerInfo>> {
     let parent = directory.join(DIRECTORY);
     let entries = match fs::read_dir(&parent) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(|error| QueueError::io("reading", &parent, error))?,
     };
     let (mut tailers, has_publisher) = (Vec::new(), has_publisher(directory)?);
@@ -196,8 +201,10 @@ pub(crate) fn move_back_to(directory: &Path, end: i64) -> Result<()> {
 fn read(path: &Path, name: String, end: i64, has_publisher: bool) -> Result<Option<TailerInfo>> {
     let failed = |error| QueueError::io("reading", path, error);
     let file = match File::open(path) {
-        // It was removed since its name was read.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        // It was removed since its name was read, or no file can have such a name.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidFilename) => {
+            return Ok(None);
+        }
         opened => opened.map_err(failed)?,
     };
     if file.metadata().map_err(failed)?.len() < BYTES as u64 {

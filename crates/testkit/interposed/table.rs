@@ -14,7 +14,7 @@ use super::calls::{Fault, Place, Seen};
 /// How long a test waits for something that has to come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Each of the first calls of a kind fails, so many at most.
-const CALLS_MAX: u64 = 6;
+const CALLS_MAX: u64 = 3;
 /// Cases at one time: most of them wait for something.
 const THREADS: usize = 48;
 /// The faults, in the order of the table.

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use mainstem_log::placement::DirectoryId;
-use mainstem_log::{PendingRead, ReadBound, ReadError, ReadPlan};
+use mainstem_log::{FileRange, PendingRead, ReadBound, ReadError, ReadPlan};
 use mainstem_wire::messages::fetch_request::FetchRequest;
 use mainstem_wire::messages::fetch_response::{
     AbortedTransaction, EpochEndOffset, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch,
@@ -26,9 +26,8 @@ use crate::fetch_sessions::{Answer, Key, NO_SESSION, Plan, TopicKey};
 use crate::net::buffers;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
-use crate::net::output::{ResponseBuffer, Sent};
+use crate::net::output::ResponseBuffer;
 use crate::net::respond::{respond, respond_throttled, respond_with_files};
-use crate::net::sent_files::SentFile;
 use crate::net::wake;
 use crate::quotas::Fetched;
 use crate::signal::FetchWaiter;
@@ -349,7 +348,6 @@ impl Fetch {
             .filter(|_| self.context.version >= CURRENT_LEADER_SINCE);
         let partitions = self.plan.partitions.iter().zip(&self.targets).zip(&mut reads.found);
         for (rank, (((key, _), target), found)) in partitions.enumerate() {
-            let kept = self.keep_file(found);
             self.count(target, found);
             if !self.plan.note_answer(rank, answer_of(found)) {
                 continue;
@@ -362,7 +360,7 @@ impl Fetch {
             if target.is_ok() && matches!(self.bound, ReadBound::HighWatermark) {
                 data.aborted_transactions = None;
             }
-            let place = found.as_mut().map_or(Place::NOWHERE, |found| copies.place(&mut found.plan, kept));
+            let place = found.as_mut().map_or(Place::NOWHERE, |found| copies.place(&mut found.plan));
             slots.push((&key.0, data, place));
         }
         let mut responses: Vec<FetchableTopicResponse<'_>> = Vec::new();
@@ -382,22 +380,6 @@ impl Fetch {
         let handled = respond_with_files(&self.context, response, (files, held_after), out);
         buffers::give(copies.bytes);
         handled
-    }
-
-    /// Keeps the file open that the records of a partition are sent from. Where the client's peer has too many open already, they are
-    /// left out, and it asks for them again.
-    fn keep_file(&self, found: &mut Result<partition::PartitionData, ErrorCode>) -> Option<SentFile> {
-        let Ok(data) = found else { return None };
-        let ReadPlan::Range(range) = &data.plan else { return None };
-        // The file of the last segment is open in any case, and most of what is sent is from there.
-        if range.recent {
-            return None;
-        }
-        let kept = self.broker.sent_files.keep(self.context.connection.peer.ip(), &range.file);
-        if kept.is_none() {
-            data.plan = ReadPlan::Empty;
-        }
-        kept
     }
 
     /// Another node leads, if the error says so: which.
@@ -648,7 +630,7 @@ fn topic_response<'a>(topic: &'a TopicKey, data: PartitionData<'a>) -> Fetchable
 /// Records on their way into a response: small ones copied, others left in their files.
 struct Copies {
     bytes: Vec<u8>,
-    files: Vec<Sent>,
+    files: Vec<FileRange>,
 }
 
 /// Where one partition's records are.
@@ -659,7 +641,7 @@ enum Place {
 
 impl Copies {
     /// Takes the records over that were found.
-    fn place(&mut self, plan: &mut ReadPlan, kept: Option<SentFile>) -> Place {
+    fn place(&mut self, plan: &mut ReadPlan) -> Place {
         let start = self.bytes.len();
         let ReadPlan::Range(range) = std::mem::replace(plan, ReadPlan::Empty) else { return Place::NOWHERE };
         let length = range.len;
@@ -671,7 +653,7 @@ impl Copies {
             }
             self.bytes.truncate(start);
         }
-        self.files.push((range, kept));
+        self.files.push(range);
         Place::InFile(length)
     }
 }

@@ -86,7 +86,7 @@ impl Drop for Yielding {
 impl ConnectionCounts {
     /// Counts from none. `most` is what the descriptors allow.
     pub(crate) fn new(most: usize) -> Self {
-        let shares = Shares::new(half(most));
+        let shares = Shares::new(most);
         let (by_address, by_listener) = (HashMap::new(), HashMap::new());
         let counts = Mutex::new(Counts { total: 0, by_address, shares, by_listener });
         let (overrides, hosts) = (Arc::default(), HostNames::new());
@@ -128,13 +128,13 @@ impl ConnectionCounts {
     /// listener where there is another one: a connection of another listener goes in its place.
     ///
     /// Kafka's limits of an address count that address. Where the configuration sets none for it, its peer may have half of all
-    /// connections; what is on this host may have all.
+    /// connections of clients; what is on this host may have all, and so may what comes to the protected inter-broker listener.
     fn admit(&self, address: IpAddr, listener: &Limited<'_>, door: &Door) -> Result<Place, String> {
         let network = listener.network;
         let own = self.overrides.read().get(&address).copied();
         let is_set = own.is_some() || network.max_connections_per_ip != UNLIMITED;
         // What runs on this host could take its descriptors otherwise.
-        let is_of_share = !is_set && !address.is_loopback();
+        let is_of_share = !is_set && !address.is_loopback() && !listener.is_protected;
         let allowed = own.unwrap_or(network.max_connections_per_ip);
         let peer = Peer::of(address);
         let most = network.max_connections.min(self.most);
@@ -147,11 +147,11 @@ impl ConnectionCounts {
         if counts.by_address.get(&address).copied().unwrap_or(0) >= allowed {
             return Err(format!("{allowed} connections are open from this address (max.connections.per.ip)"));
         }
-        if is_of_share && counts.shares.is_full(peer) {
+        let share = half(most);
+        if is_of_share && counts.shares.of(peer) >= share {
             return Err(format!(
-                "{} connections are open from {peer}, half of what the descriptors allow; max.connections.per.ip or \
-                 max.connections.per.ip.overrides may allow an address more",
-                counts.shares.most_of_one()
+                "{share} connections are open from {peer}, half of what max.connections and the descriptors allow; \
+                 max.connections.per.ip or max.connections.per.ip.overrides may allow an address more"
             ));
         }
         let is_full = counts.total >= most;

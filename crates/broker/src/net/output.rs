@@ -11,7 +11,6 @@ use mainstem_log::FileRange;
 use crate::net::answers::{AnswerMemory, AnswerShare, LARGE_ANSWER_BYTES};
 use crate::net::buffers::{self, BUFFER_BYTES};
 use crate::net::connection::CloseReason;
-use crate::net::sent_files::SentFile;
 use crate::net::transport::{self, SEALED_AT_ONCE, Transport};
 use crate::storage::cold_reads::{ColdRead, ColdReads};
 
@@ -25,16 +24,13 @@ const GROWTH_PART: usize = 8;
 /// Sent bytes from which on it pays to move the unsent ones to the front.
 const COMPACT_BYTES_MIN: usize = 32 * 1024;
 
-/// A range that is sent, and what says that its file is open for it.
-pub(crate) type Sent = (FileRange, Option<SentFile>);
-
 /// One or more encoded responses.
 #[derive(Default)]
 pub(crate) struct ResponseBuffer {
     /// Encoded bytes.
     pub(crate) bytes: Vec<u8>,
     /// File ranges by the index in `bytes` before which they go, ascending.
-    files: VecDeque<(usize, Sent)>,
+    files: VecDeque<(usize, FileRange)>,
     sent: usize,
     /// What is being read of the front range, and how many bytes.
     cold: Option<(ColdRead, usize)>,
@@ -65,9 +61,9 @@ impl ResponseBuffer {
     }
 
     /// Places a file range before the byte at `index`.
-    pub(crate) fn insert_file(&mut self, index: usize, sent: Sent) {
+    pub(crate) fn insert_file(&mut self, index: usize, range: FileRange) {
         assert!(self.files.back().is_none_or(|(last, _)| *last <= index), "ranges come in order");
-        self.files.push_back((index, sent));
+        self.files.push_back((index, range));
     }
 
     /// Whether everything is sent.
@@ -91,7 +87,7 @@ impl ResponseBuffer {
         self.absorb(other.share.take());
         let base = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
-        self.files.extend(other.files.drain(..).map(|(at, sent)| (base + at, sent)));
+        self.files.extend(other.files.drain(..).map(|(at, range)| (base + at, range)));
     }
 
     /// Takes over a share of the memory for large responses, if there is one.
@@ -220,8 +216,7 @@ impl ResponseBuffer {
             return Poll::Ready(Ok(sent));
         }
         let resident = ready!(self.poll_resident(cold_reads, turn, context))?;
-        let (_, (front, _)) =
-            self.files.front().expect("bytes up to the range are sent, and something is left");
+        let (_, front) = self.files.front().expect("bytes up to the range are sent, and something is left");
         let sent = ready!(transport.poll_send_file(front, resident, context))?;
         self.advance_file(sent);
         Poll::Ready(Ok(sent))
@@ -273,7 +268,7 @@ impl ResponseBuffer {
             }
             let Poll::Ready(resident) = self.poll_resident(cold_reads, room, context) else { break };
             let resident = resident?;
-            let (_, (front, _)) =
+            let (_, front) =
                 self.files.front().expect("bytes up to the range are sent, and something is left");
             let read = transport::read_range(front, resident, piece)?;
             self.advance_file(read);
@@ -284,7 +279,7 @@ impl ResponseBuffer {
     /// So many bytes of the front range are sent.
     fn advance_file(&mut self, sent: usize) {
         self.warm = self.warm.saturating_sub(sent);
-        let (_, (front, _)) = self.files.front_mut().expect("the caller has sent from it");
+        let (_, front) = self.files.front_mut().expect("the caller has sent from it");
         front.position += sent as u64;
         front.len -= sent;
         if front.len == 0 {
@@ -300,7 +295,7 @@ impl ResponseBuffer {
         turn: usize,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        let (_, (front, _)) = self.files.front().expect("the caller sends a range");
+        let (_, front) = self.files.front().expect("the caller sends a range");
         let length = front.len.min(turn);
         if self.cold.is_none() && self.warm == 0 {
             if front.recent || front.file.resident(front.position, length as u64) == Some(true) {
@@ -408,17 +403,14 @@ mod tests {
         let file = crate::storage::cold_reads::tests::cold_file(1);
         response.insert_file(
             0,
-            (
-                FileRange {
-                    file,
-                    position: 0,
-                    len: 10 << 20,
-                    directory: None,
-                    recent: false,
-                    aborted: Vec::new(),
-                },
-                None,
-            ),
+            FileRange {
+                file,
+                position: 0,
+                len: 10 << 20,
+                directory: None,
+                recent: false,
+                aborted: Vec::new(),
+            },
         );
         let resident = |response: &mut ResponseBuffer, turn| {
             let polled = poll_fn(|context| response.poll_resident(&cold_reads, turn, context));

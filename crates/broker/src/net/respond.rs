@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use mainstem_log::FileRange;
 use mainstem_wire::{Element, EncodeError, ListFrame, Message, frame};
 
 use crate::net::buffers::BUFFER_BYTES;
 use crate::net::context::RequestContext;
 use crate::net::dispatch::Handled;
-use crate::net::output::{ResponseBuffer, Sent};
+use crate::net::output::ResponseBuffer;
 
 /// A response whose `throttle_time_ms` can be set.
 pub(crate) trait Throttled {
@@ -49,7 +50,7 @@ pub(crate) fn respond_throttled_before<'a, M: Message<'a> + Throttled>(
 pub(crate) fn respond_with_files<'a, M: Message<'a> + Throttled>(
     context: &RequestContext,
     message: M,
-    (files, held): (Vec<Sent>, Option<Duration>),
+    (files, held): (Vec<FileRange>, Option<Duration>),
     out: &mut ResponseBuffer,
 ) -> Handled {
     out.mute = out.mute.max(held);
@@ -60,7 +61,7 @@ fn encode<'a, M: Message<'a> + Throttled>(
     context: &RequestContext,
     mut message: M,
     told: Option<Duration>,
-    files: Vec<Sent>,
+    files: Vec<FileRange>,
     out: &mut ResponseBuffer,
 ) -> Handled {
     let throttle = context.connection.quotas.request_took(context);
@@ -77,8 +78,8 @@ fn encode<'a, M: Message<'a> + Throttled>(
         }
     };
     assert_eq!(holes.len(), files.len(), "every hole has its file range");
-    for (hole, sent) in holes.into_iter().zip(files) {
-        out.insert_file(hole.at, sent);
+    for (hole, range) in holes.into_iter().zip(files) {
+        out.insert_file(hole.at, range);
     }
     out.mute = out.mute.max(throttle);
     Handled::Answered

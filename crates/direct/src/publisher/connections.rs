@@ -78,8 +78,9 @@ struct Open {
 #[derive(Debug)]
 pub(super) struct Peer {
     address: SocketAddr,
-    /// Whose share it is of.
     of: mainstem_peers::Peer,
+    /// It counts for the share of its peer.
+    is_of_share: bool,
     /// That it has shown, in DER, its own first.
     certificates: OnceLock<Vec<Vec<u8>>>,
     state: Mutex<State>,
@@ -197,7 +198,9 @@ impl Connections {
             return None;
         }
         let of = mainstem_peers::Peer::of(address.ip());
-        if !open.shares.take(of) {
+        // What runs on this host, a proxy too, may have all.
+        let is_of_share = !address.ip().is_loopback();
+        if is_of_share && !open.shares.take(of) {
             let most = open.shares.most_of_one();
             drop(open);
             self.lines.warn(format_args!(
@@ -208,6 +211,7 @@ impl Connections {
         let peer = Arc::new(Peer {
             address,
             of,
+            is_of_share,
             certificates: OnceLock::new(),
             state: Mutex::new(State::Waiting),
             reader: AtomicWaker::new(),
@@ -241,7 +245,9 @@ impl Open {
     /// Ends those that have waited longest, where too many do: of a peer, or of all.
     fn end_oldest_waiting(&mut self, of: mainstem_peers::Peer) {
         let (all, waiting) = (&self.all, &mut self.waiting);
-        let is_own = |number: &u64| all.get(number).filter(|peer| peer.of == of && peer.is_waiting());
+        let is_own = |number: &u64| {
+            all.get(number).filter(|peer| peer.is_of_share && peer.of == of && peer.is_waiting())
+        };
         let own: Vec<&Arc<Peer>> = waiting.iter().filter_map(is_own).collect();
         for peer in &own[..own.len().saturating_sub(WAITING_OF_PEER_MAX)] {
             peer.end("too many connections of its address wait for a first request");
@@ -341,7 +347,9 @@ impl Drop for Socket {
         }
         let mut open = self.connections.open.lock();
         open.all.remove(&self.number);
-        open.shares.leave(self.peer.of);
+        if self.peer.is_of_share {
+            open.shares.leave(self.peer.of);
+        }
         open.is_full = false;
     }
 }
@@ -400,7 +408,6 @@ impl AsyncWrite for Socket {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::StreamExt as _;
     use tokio::net::TcpSocket;
 
     use super::*;
@@ -416,23 +423,23 @@ mod tests {
         let connections = Connections::with_most(8, None, Arc::new(PeerLines::new()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to = listener.local_addr().unwrap();
-        let mut incoming = Box::pin(connections.clone().accept(listener));
-        let (mut clients, mut links) = (Vec::new(), Vec::new());
-        for _ in 0..4 {
+        let mut clients = Vec::new();
+        let mut admit = async |address: &str| {
             clients.push(connect_from("127.0.0.1", to).await);
-            links.push(incoming.next().await.unwrap().unwrap());
+            let (stream, _) = listener.accept().await.unwrap();
+            connections.admit(stream, SocketAddr::new(address.parse().unwrap(), 1))
+        };
+        let mut sockets = Vec::new();
+        for host in 1..=4 {
+            sockets.push(admit(&format!("2001:db8::{host}")).await.expect("it has its half"));
         }
-        // Two that are too many come before one of another peer.
-        for from in ["127.0.0.1", "127.0.0.1", "127.0.0.2"] {
-            clients.push(connect_from(from, to).await);
+        assert!(admit("2001:db8::5").await.is_none(), "a host has as many addresses as it likes");
+        sockets.push(admit("192.0.2.1").await.expect("another peer"));
+        for _ in 0..3 {
+            sockets.push(admit("127.0.0.1").await.expect("this host may have all"));
         }
-        let other = incoming.next().await.unwrap().unwrap();
-        let of = |text: &str| mainstem_peers::Peer::of(text.parse().unwrap());
-        {
-            let open = connections.open.lock();
-            assert_eq!((open.shares.of(of("127.0.0.1")), open.shares.of(of("127.0.0.2"))), (4, 1));
-        }
-        drop((links, other));
+        assert!(admit("192.0.2.2").await.is_none(), "there are no more");
+        drop(sockets);
         let open = connections.open.lock();
         assert!(open.shares.is_empty() && open.all.is_empty());
     }
@@ -452,7 +459,7 @@ mod tests {
             let of = mainstem_peers::Peer::of(address.ip());
             let state = Mutex::new(State::Waiting);
             let (certificates, reader) = (OnceLock::new(), AtomicWaker::new());
-            let peer = Arc::new(Peer { address, of, certificates, state, reader });
+            let peer = Arc::new(Peer { address, of, is_of_share: true, certificates, state, reader });
             open.all.insert(open.next, peer.clone());
             open.waiting.push_back(open.next);
             open.next += 1;

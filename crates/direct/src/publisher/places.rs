@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::peer_lines::PeerLines;
 use mainstem_peers::{Peer, Shares, half};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -39,6 +40,8 @@ pub(super) struct Places {
     is_full: AtomicBool,
     /// One was refused to a peer with as many as it may have, since one of some peer was free.
     is_share_full: AtomicBool,
+    /// Peers cause a line as often as one ends and comes again.
+    lines: PeerLines,
 }
 
 /// A place that is taken, until it is dropped.
@@ -69,6 +72,7 @@ impl Places {
             reason,
             is_full: AtomicBool::new(false),
             is_share_full: AtomicBool::new(false),
+            lines: PeerLines::new(),
         }
     }
 
@@ -79,19 +83,21 @@ impl Places {
     pub(super) fn take(&self, address: Option<IpAddr>) -> Result<Place, Status> {
         let Ok(place) = self.free.clone().try_acquire_owned() else {
             if !self.is_full.swap(true, Ordering::Relaxed) {
-                tracing::warn!("{}; others are refused", self.reason);
+                self.lines.warn(format_args!("{}; others are refused", self.reason));
             }
             return Err(Status::resource_exhausted(self.reason.clone()));
         };
-        let share = address.map(|address| (Peer::of(address), self.shares.clone()));
+        // What runs on this host, a proxy too, may have all.
+        let counted = address.filter(|address| !address.is_loopback());
+        let share = counted.map(|address| (Peer::of(address), self.shares.clone()));
         let refused = share.as_ref().filter(|(peer, shares)| !shares.lock().take(*peer));
         if let Some((peer, shares)) = refused {
             let most = shares.lock().most_of_one();
             if !self.is_share_full.swap(true, Ordering::Relaxed) {
-                tracing::warn!(
+                self.lines.warn(format_args!(
                     "{peer} has {most} places of \"{}\", which is the most for one peer",
                     self.reason
-                );
+                ));
             }
             let reason =
                 format!("your address has {most} of the places that all peers share; end one, or wait");

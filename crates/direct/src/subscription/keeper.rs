@@ -132,6 +132,11 @@ pub(super) fn sync_names(queue: &Queue, path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Returns true if a consumer has a file, whatever is in it.
+pub(super) fn is_there(directory: &Path, name: &str) -> bool {
+    path(directory, name).exists()
+}
+
 fn path(directory: &Path, name: &str) -> PathBuf {
     directory.join(FOLDER).join(file_of_name(name) + EXTENSION)
 }
