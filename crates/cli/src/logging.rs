@@ -35,7 +35,7 @@ struct Lines {
     form: Form,
 }
 
-/// What `tracing` writes lines as.
+/// The form in which `tracing` writes lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Text,
@@ -59,7 +59,7 @@ impl io::Write for Lines {
     }
 }
 
-/// What is logged at once is one line that controls no terminal, whatever names of clients are in it: `tracing` escapes some of that
+/// A writer that makes one line of each event, which controls no terminal, whatever names of clients are in it: `tracing` escapes some of that
 /// in text, and nothing beyond ASCII in JSON. What is written in JSON is the same value as before.
 fn one_line(line: &[u8], form: Form) -> Cow<'_, [u8]> {
     let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
@@ -74,7 +74,7 @@ fn one_line(line: &[u8], form: Form) -> Cow<'_, [u8]> {
     Cow::Owned(format!("{shown}\n").into_bytes())
 }
 
-/// What `tracing` writes behind an ESC for colours, and for their end. Others have more: text that is not seen, titles of windows.
+/// The sequences that `tracing` writes behind an ESC for colours, and for their end. Others have more: text that is not seen, titles of windows.
 const COLOURS: [&str; 9] = ["[0m", "[1m", "[2m", "[3m", "[31m", "[32m", "[33m", "[34m", "[35m"];
 
 /// A line with colours: an ESC of something else, as a field with a name of a client may have, is shown.
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    /// What a subscriber writes of an event with a name in its text, in a field of text and in one that is shown.
+    /// The line that a subscriber writes of an event with a name in its text, in a field of text and in one that is shown.
     fn logged(name: &str, form: Form) -> String {
         #[derive(Clone, Default)]
         struct Kept(Arc<parking_lot::Mutex<Vec<u8>>>, Option<Form>);

@@ -234,7 +234,7 @@ fn pattern(text: &str) -> Result<Regex, FilterError> {
     compiled.map_err(|error| FilterError::Pattern { pattern: shortened(text), reason: fault_of(&error) })
 }
 
-/// What is wrong with a pattern, without the lines that show it once more.
+/// The fault of a pattern, without the lines that show it once more.
 fn fault_of(error: &regex::Error) -> String {
     let text = error.to_string();
     let last = text.lines().next_back().unwrap_or_default();

@@ -257,7 +257,7 @@ fn has_been_written(file: &File, len: u64) -> io::Result<bool> {
     Ok(len > SLOT_BYTES || read_whole(file, &mut number, 8)? && u64::from_le_bytes(number) > 2)
 }
 
-/// What a slot keeps, with its number; `None` if it is not whole.
+/// The content of a slot, with its number; `None` if it is not whole.
 fn read_slot(file: &File, at: u64) -> io::Result<Option<(u64, Vec<u8>)>> {
     let mut head = [0; HEAD_BYTES];
     if !read_whole(file, &mut head, at)? {

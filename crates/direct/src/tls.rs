@@ -177,7 +177,7 @@ impl ServerTls {
     }
 }
 
-/// What a connection is begun with, and who judges the publisher's certificate.
+/// The configuration that a connection begins with, and the judge of the publisher's certificate.
 type Usable = (ClientTlsConfig, Arc<dyn ServerCertVerifier>);
 
 /// What a client shows, and whom it trusts.

@@ -1,4 +1,4 @@
-//! What is wrong where TLS cannot be, in words with what to do: those of `mainstem-security`, which a broker has too.
+//! Reasons why there is no TLS, in words with what to do: those of `mainstem-security`, which a broker has too.
 
 use std::error::Error as StdError;
 use std::io;
@@ -7,7 +7,7 @@ use mainstem_lines::Sentence;
 use mainstem_security::tls::Refusal;
 use rustls::{AlertDescription, Error};
 
-/// What Kafka's keys name in the words for a broker.
+/// Kafka's keys in the words for a broker, and the words here.
 const TRUST_STORE: [(&str, &str); 2] = [
     ("not in the trust store", "not among the trusted authorities"),
     (
@@ -32,13 +32,13 @@ pub(crate) fn error_of_tls<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'
     None
 }
 
-/// What a consumer says of what comes from TLS; none of anything else.
+/// The words of a consumer for an error of TLS; none for any other.
 pub(crate) fn words(error: &(dyn StdError + 'static)) -> Option<String> {
     let of_alert = || alert_of(error).map(Error::AlertReceived).map(|alert| of_consumer(&alert));
     error_of_tls(error).map(of_consumer).or_else(of_alert)
 }
 
-/// What rustls says of an alert before its name.
+/// The words of rustls before the name of an alert.
 const ALERT: &str = "received fatal alert: ";
 /// Alerts by which a publisher says what it has against a client.
 const ALERTS: [AlertDescription; 10] = [
@@ -68,7 +68,7 @@ fn alert_of(error: &(dyn StdError + 'static)) -> Option<AlertDescription> {
     None
 }
 
-/// What a consumer says of it.
+/// The words of a consumer for it.
 fn of_consumer(error: &Error) -> String {
     if let Some(refusal) = Refusal::of(error) {
         return of_refusal(refusal);
@@ -104,7 +104,7 @@ fn of_consumer(error: &Error) -> String {
     }
 }
 
-/// What a publisher says of a handshake that has failed. It is to be asked on the thread on which the session has.
+/// The words of a publisher for a handshake that has failed. It is to be asked on the thread on which the session has.
 pub(crate) fn of_publisher(error: &io::Error) -> String {
     let Some(of_tls) = error_of_tls(error) else { return Sentence(&error.to_string()).to_string() };
     if let Some(refusal) = Refusal::take(of_tls) {

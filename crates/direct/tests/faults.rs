@@ -38,12 +38,12 @@ struct World {
     runtime: Runtime,
     journal: Option<Journal>,
     local: Option<LocalAdmin>,
-    /// Of all events whose append has returned an offset, by that.
+    /// Values of all events whose append has returned an offset, by that.
     values: BTreeMap<i64, String>,
-    /// Of which it is not known whether they are there: their sync has failed.
+    /// Values that may be there or not: their sync has failed.
     unknown: BTreeSet<String>,
     attempts: usize,
-    /// How far the consumer is, if there is one.
+    /// The position of the consumer, if there is one.
     position: Option<i64>,
     _dir: tempfile::TempDir,
 }
@@ -212,7 +212,7 @@ impl World {
         assert!(found.is_sound(), "{:?}", found.all_faults().collect::<Vec<_>>());
     }
 
-    /// What was promised outlives the process, and the next start of the machine; then all is as if nothing had been.
+    /// Checks that what was promised outlives the process, and the next start of the machine; then all is as if nothing had been.
     fn check_later(&mut self, has_failed: bool) {
         self.check();
         self.close();
@@ -250,7 +250,7 @@ fn position_of(local: &LocalAdmin) -> Option<i64> {
     local.describe().consumers.first().map(|consumer| consumer.offset)
 }
 
-/// What is done while calls fail.
+/// An action that is done while calls fail.
 struct Action {
     name: &'static str,
     begin: fn(&mut World),

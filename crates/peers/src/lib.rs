@@ -11,7 +11,7 @@ const NETWORK_BITS: u32 = 64;
 /// The prefix of IPv4 addresses that were translated (RFC 6052); the last 32 bits are such an address.
 const TRANSLATED: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
 
-/// Who is at an address: an IPv4 address, or the network of 64 bits of an IPv6 address.
+/// The peer at an address: an IPv4 address, or the network of 64 bits of an IPv6 address.
 ///
 /// ```
 /// use mainstem_peers::Peer;
@@ -26,7 +26,7 @@ const TRANSLATED: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
 pub struct Peer(IpAddr);
 
 impl Peer {
-    /// Who is at an address. One of IPv4 is the same in each of its forms within IPv6.
+    /// The peer at an address. One of IPv4 is the same in each of its forms within IPv6.
     pub fn of(address: IpAddr) -> Peer {
         match address.to_canonical() {
             IpAddr::V4(address) => Peer(address.into()),
@@ -58,7 +58,7 @@ pub fn half(most: usize) -> usize {
     (most / 2).max(1)
 }
 
-/// How much each peer has of something.
+/// Counts of something by peer, with a bound for each.
 #[derive(Debug)]
 pub struct Shares {
     most_of_one: usize,
@@ -71,7 +71,7 @@ impl Shares {
         Shares { most_of_one, by_peer: HashMap::new() }
     }
 
-    /// How much a peer may have.
+    /// The bound of each peer.
     pub fn most_of_one(&self) -> usize {
         self.most_of_one
     }
@@ -81,7 +81,7 @@ impl Shares {
         self.of(peer) >= self.most_of_one
     }
 
-    /// How much a peer has.
+    /// The count of a peer.
     pub fn of(&self, peer: Peer) -> usize {
         self.by_peer.get(&peer).copied().unwrap_or(0)
     }

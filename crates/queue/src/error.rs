@@ -12,7 +12,7 @@ pub enum QueueError {
     /// A system call on a file of the queue failed.
     #[error("{}: {what} failed: {source}", path.display())]
     Io {
-        /// What was done.
+        /// The call that failed.
         what: &'static str,
         /// To which file.
         path: PathBuf,
@@ -22,7 +22,7 @@ pub enum QueueError {
     /// There is no room for a file, such as that of another segment. Readers go on; the same succeeds again when there is space.
     #[error("{}: {what} failed: the disk is full; nothing was appended; free space and try again", path.display())]
     DiskFull {
-        /// What was done.
+        /// The call that failed.
         what: &'static str,
         /// To which file.
         path: PathBuf,

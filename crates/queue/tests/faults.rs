@@ -28,7 +28,7 @@ struct World {
     directory: PathBuf,
     options: Options,
     queue: Option<Queue>,
-    /// Of all messages whose append has returned an offset.
+    /// Values of all messages whose append has returned an offset.
     values: Vec<String>,
     /// Appends that were tried.
     attempts: usize,
@@ -148,7 +148,7 @@ impl World {
         assert_eq!(next, Some(self.end()));
     }
 
-    /// What was promised outlives the processes, and the next start of the machine; then all is as if nothing had been.
+    /// Checks that what was promised outlives the processes, and the next start of the machine; then all is as if nothing had been.
     fn check_later(&mut self, syncs: bool) {
         self.append().unwrap();
         match syncs {
@@ -178,7 +178,7 @@ impl World {
     }
 }
 
-/// What is done while a call fails.
+/// An action that is done while a call fails.
 struct Action {
     name: &'static str,
     begin: fn(&mut World),

@@ -85,7 +85,7 @@ pub(crate) struct Fault {
     pub(crate) errno: i32,
 }
 
-/// What was seen of a fault.
+/// Traces of a fault.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
     /// Calls that have failed.
@@ -114,7 +114,7 @@ struct State {
 }
 
 static WATCHED: Mutex<Vec<State>> = Mutex::new(Vec::new());
-/// So many are watched: without any, no path is asked for.
+/// The number of watched directories: without any, no path is asked for.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 fn watched() -> MutexGuard<'static, Vec<State>> {
@@ -157,12 +157,12 @@ impl Watched {
         })
     }
 
-    /// What was seen of the fault until now.
+    /// Traces of the fault until now.
     pub(crate) fn seen(&self) -> Seen {
         self.with(|state| state.seen.clone())
     }
 
-    /// How many calls there were since the beginning.
+    /// The number of calls since the beginning.
     pub(crate) fn counts(&self) -> BTreeMap<Place, u64> {
         self.with(|state| state.counts.clone())
     }
@@ -187,7 +187,7 @@ impl Drop for Watched {
     }
 }
 
-/// What becomes of a call.
+/// The verdict on a call.
 enum Verdict {
     /// It goes to the kernel.
     Goes,

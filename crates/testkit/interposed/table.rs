@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::calls::{Fault, Place, Seen};
 
-/// How long a test waits for something that has to come.
+/// The time in which something has to come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Each of the first calls of a kind fails, so many at most.
 const CALLS_MAX: u64 = 3;
@@ -21,7 +21,7 @@ const THREADS: usize = 48;
 const FAULTS: [(&str, i32); 4] =
     [("no space", libc::ENOSPC), ("no handles", libc::EMFILE), ("medium", libc::EIO), ("file", libc::EACCES)];
 
-/// What is done while a call fails.
+/// An action that is done while a call fails.
 pub(crate) trait Action: Sync {
     fn name(&self) -> &'static str;
 
@@ -77,7 +77,7 @@ pub(crate) fn table(actions: &'static [impl Action]) -> String {
     head + &found.iter().map(|(number, effects)| rows(actions[*number].name(), effects)).collect::<String>()
 }
 
-/// What a thread has done.
+/// The progress of a thread.
 enum Step {
     /// A case, and what was said if a promise was broken in it.
     Case(Option<String>),

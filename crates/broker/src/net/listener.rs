@@ -29,7 +29,7 @@ use crate::supervised::caught;
 /// Pause after an accept that failed for want of descriptors or memory.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// What `max.connections.per.ip` is where nobody has set it.
+/// The value of `max.connections.per.ip` where it is not set.
 const UNLIMITED: usize = i32::MAX as usize;
 
 /// Connections by address, and the limits on them.
@@ -61,7 +61,7 @@ struct Counted {
     place: Place,
 }
 
-/// What a connection counts for beside its address.
+/// The counts that a connection is in, beside that of its address.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     listener: usize,
@@ -490,7 +490,7 @@ mod tests {
     use super::*;
     use crate::embedded::EmbeddedBroker;
 
-    /// What the descriptors allow.
+    /// Connections that the descriptors allow.
     const MOST: usize = 10;
 
     fn address(text: &str) -> IpAddr {

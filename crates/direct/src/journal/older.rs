@@ -22,7 +22,7 @@ const TIMER_LATE: Duration = Duration::from_millis(2);
 pub(crate) struct OlderReader {
     journal: Journal,
     past: Arc<Past>,
-    /// Where it is, if its segment stays open.
+    /// Its place, if its segment stays open.
     kept: Option<(Tailer, OpenSegment)>,
     /// When the last chunk was read.
     before: Option<Progress>,

@@ -29,14 +29,14 @@ use super::link::Link;
 use crate::peer_lines::PeerLines;
 use crate::tls::ServerTls;
 
-/// So many connections there may be, within half of the files that the process may open: the other half is its journals'. One costs
+/// Connections at one time, within half of the files that the process may open: the other half is its journals'. One costs
 /// 15 KiB before its first request, and a file.
 const CONNECTIONS_MAX: usize = 4_096;
 /// So many of them may not have made a request yet; where one more comes, the one that has waited longest ends.
 const WAITING_MAX: usize = 256;
 /// A client has so long for its first request, with all that comes before: TLS and the preface of HTTP/2.
 const FIRST_REQUEST_WITHIN: Duration = Duration::from_secs(10);
-/// So many of those that wait may be of one peer; where one more of it comes, its own that has waited longest ends.
+/// Those that wait of one peer; where one more of it comes, its own that has waited longest ends.
 const WAITING_OF_PEER_MAX: usize = WAITING_MAX / 2;
 /// What is tried again when the system has no file for a connection.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
@@ -63,7 +63,7 @@ pub(super) struct Connections {
 #[derive(Debug)]
 struct Open {
     next: u64,
-    /// What each peer has of them; one may have half.
+    /// The share of each peer; one may have half.
     shares: Shares,
     /// By number, so by age.
     all: BTreeMap<u64, Arc<Peer>>,

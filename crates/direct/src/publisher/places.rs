@@ -25,7 +25,7 @@ pub(super) const CALLS_MAX: usize = 256;
 /// Such a call has so long to be answered, its request included.
 pub(super) const CALL_WITHIN: Duration = Duration::from_secs(10);
 
-/// Of few places one peer may have so many: who serves few instances knows them.
+/// Places that one peer may have where there are few: who serves few instances knows them.
 const SHARE_MIN: usize = 8;
 
 /// Places, each of which one has at a time; one peer has half of them.

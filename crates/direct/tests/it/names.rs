@@ -15,7 +15,7 @@ use mainstem_direct::{ConsumerConfig, DirectError, Publisher, criteria};
 use mainstem_lines::is_hidden;
 use tonic::Status;
 
-/// What a name may have to do harm; each with what is shown in its place.
+/// Characters by which a name may do harm, each with what is shown in its place.
 const HOSTILE: [(&str, &str); 6] = [
     ("\u{1b}[2J", r"\u{1b}[2J"),
     ("\n", r"\n"),

@@ -1,4 +1,4 @@
-//! What both ends say where TLS cannot be: whose certificate is refused, why, and what to do.
+//! Words of both ends where there is no TLS: whose certificate is refused, why, and what to do.
 
 use crate::support::log::{log, until_logged};
 use crate::support::tls::refusal_of;

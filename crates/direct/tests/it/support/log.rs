@@ -8,7 +8,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// What this process has logged, as text.
+/// The log of this process, as text.
 pub(crate) fn log() -> String {
     LOG.get_or_init(Logs::install).text.read()
 }
