@@ -260,7 +260,13 @@ impl Log {
     }
 
     /// The reason for which nothing is read or written now; `None`: it is.
+    #[inline]
     pub(crate) fn refusal(&self) -> Option<&str> {
+        if self.stopped.is_none() && self.cut.is_none() { None } else { self.found_refusal() }
+    }
+
+    #[cold]
+    fn found_refusal(&self) -> Option<&str> {
         let cut_short = self.cut.map(|_| "a truncation waits for space, descriptors or memory");
         self.stopped.as_deref().or(cut_short)
     }
@@ -287,11 +293,14 @@ impl Log {
         }
     }
 
-    /// Stops the partition because what was written to it did not arrive. A medium that fails takes the whole directory
-    /// offline.
+    /// Stops the partition because what was written to it did not arrive; unless that was for want of something, the whole
+    /// directory is not to be trusted.
     pub(crate) fn fail_medium(&mut self, error: &io::Error) {
         self.stop(error);
-        self.dir.note_error(error);
+        match StorageFault::of(error).is_temporary() {
+            true => self.dir.note_error(error),
+            false => self.dir.fail(error),
+        }
     }
 
     pub(crate) fn active_segment(&self) -> &Segment {
