@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    /// What is written to it stays there.
+    /// The lines that were written.
     static WRITTEN: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
     struct Kept;

@@ -21,7 +21,7 @@ pub fn is_hidden(letter: char) -> bool {
 
 /// Shows a name of a peer so that it cannot end the line which it stands in, control a terminal or hide: what [`is_hidden`] is
 /// written as in Rust, `\n` or `\u{2028}`. Other text stays as it is, backslashes too, so that to be shown twice changes nothing.
-/// Of more than 512 characters the rest is `...`: a name may be as long as a request. By `{:?}` it is in quotation marks.
+/// The rest of more than 512 characters is `...`: a name may be as long as a request. By `{:?}` it is in quotation marks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct OneLine<'a>(pub &'a str);
 
