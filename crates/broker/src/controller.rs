@@ -57,6 +57,7 @@ mod shared;
 mod snapshot;
 pub(crate) mod snapshots;
 mod takeover;
+mod without_effect;
 
 pub use bootstrap::bootstrap_file;
 pub(crate) use bootstrap::bootstrap_users;
@@ -284,7 +285,11 @@ impl Controller {
 
     /// What the image is now is in force; what changes from now on is carried out.
     fn begin_publishing(&self, broker: &Arc<Broker>) -> Result<(), ControllerError> {
-        let begun = self.publisher.begin(broker, self.image().next_offset());
+        let image = self.image();
+        without_effect::warn(&image, &broker.config(), image.topics());
+        let from = image.next_offset();
+        drop(image);
+        let begun = self.publisher.begin(broker, from);
         begun.map_err(|_| ControllerError::Register(ErrorCode::UNKNOWN_SERVER_ERROR))
     }
 

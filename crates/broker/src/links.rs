@@ -15,6 +15,7 @@
 mod accept;
 mod calls;
 pub(crate) mod channel;
+mod cuts;
 mod dial;
 mod gate;
 mod hello;
@@ -43,6 +44,7 @@ use crate::storage::partition::{EarlierTicks, Partition, Pulse, is_append};
 use crate::supervised;
 use accept::Incoming;
 use calls::{Callers, OnAnswer, Serving};
+use cuts::Cuts;
 use out_of_sync::OutOfSync;
 use outbox::{Item, Outbox};
 use throttle::Throttle;
@@ -141,6 +143,7 @@ pub(crate) struct Links {
     pub(crate) out_of_sync: OutOfSync,
     handler: OnceLock<Arc<dyn CallHandler>>,
     callers: Callers,
+    cuts: Arc<Cuts>,
     counters: Counters,
     gate: Arc<NodeGate>,
     throttle: Throttle,
@@ -227,6 +230,7 @@ impl Links {
             out_of_sync: OutOfSync::default(),
             handler: OnceLock::new(),
             callers: Callers::default(),
+            cuts: Arc::default(),
             counters: Counters::default(),
             gate,
             throttle,

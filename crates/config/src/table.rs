@@ -28,7 +28,7 @@ mod reason {
     pub(super) const SNAPSHOT: &str =
         "a snapshot takes the place of all that the metadata log says before it";
     pub(super) const REMOTE: &str = "there is no tiered storage";
-    pub(super) const UNCLEAN: &str = "a single replica has no election";
+    pub(super) const UNCLEAN: &str = "a replica that lacks acknowledged records is not elected by itself";
     pub(super) const JVM: &str = "it names Java code";
     pub(super) const QUORUM: &str = "one node is its own controller";
     pub(super) const THREADS: &str = "a request is served on the thread that read it";

@@ -88,6 +88,8 @@ pub struct TopicConfigValues {
     pub segment_jitter_ms: i64,
     /// `segment.ms`.
     pub segment_ms: i64,
+    /// `unclean.leader.election.enable`.
+    pub unclean_leader_election_enable: bool,
     /// `write.caching`.
     pub write_caching: bool,
 }
@@ -164,8 +166,27 @@ impl TopicConfigValues {
             segment_index_bytes: topic.int32("segment.index.bytes"),
             segment_jitter_ms: topic.int("segment.jitter.ms"),
             segment_ms: topic.int("segment.ms"),
+            unclean_leader_election_enable: topic.boolean("unclean.leader.election.enable"),
             write_caching: topic.boolean("write.caching"),
         }
+    }
+
+    /// Settings that are taken for a topic with so many replicas and not carried out, each as `key=value` with what happens in its place.
+    pub fn without_effect(&self, replicas: usize) -> Vec<(&'static str, &'static str)> {
+        let compaction = match self.cleanup_delete {
+            true => ("cleanup.policy=compact,delete", "they are cleaned by retention alone"),
+            false => ("cleanup.policy=compact", "they grow without end"),
+        };
+        let unclean = (
+            "unclean.leader.election.enable=true",
+            "a partition waits for a replica that has what was acknowledged",
+        );
+        let settings = [(self.cleanup_compact, compaction), (self.unclean_leader_election_enable, unclean)];
+        settings
+            .into_iter()
+            .filter(|(is_set, _)| *is_set && replicas > 1)
+            .map(|(_, setting)| setting)
+            .collect()
     }
 
     /// Values that are valid one by one and not together, in Kafka's words.
@@ -327,6 +348,20 @@ mod tests {
         assert_eq!(resolve(&[], "log.roll.jitter.hours=1").segment_jitter_ms, 3_600_000);
         assert!(resolve(&[], "write.caching.default=true").write_caching);
         assert!(!resolve(&[("write.caching", "false")], "write.caching.default=true").write_caching);
+    }
+
+    #[test]
+    fn replicated_topics_are_not_compacted_and_elect_no_replica_that_lacks_records() {
+        let names = |own: &[(&str, &str)], replicas| {
+            let settings = resolve(own, "log.cleanup.policy=delete").without_effect(replicas);
+            settings.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        let both = [("cleanup.policy", "compact"), ("unclean.leader.election.enable", "true")];
+        assert_eq!(names(&both, 3), ["cleanup.policy=compact", "unclean.leader.election.enable=true"]);
+        assert_eq!(names(&[("cleanup.policy", "delete,compact")], 2), ["cleanup.policy=compact,delete"]);
+        assert!(names(&both, 1).is_empty() && names(&[], 3).is_empty());
+        let by_default = resolve(&[], "unclean.leader.election.enable=true").without_effect(3);
+        assert_eq!(by_default.len(), 1);
     }
 
     #[test]

@@ -335,3 +335,22 @@ fn nodes_that_are_gone_are_forgotten() {
     assert_eq!(session.commit_all(), [MetadataChange::BrokerChanged { id: 2 }]);
     assert!(session.machine.image().broker(2).is_none() && session.machine.image().broker(1).is_some());
 }
+
+/// A voter stays one whatever the registrations say.
+#[test]
+fn voters_are_not_forgotten() {
+    let mut session = Session::new(
+        "controller.quorum.voters=1@a:1,2@b:2\nlisteners=IN://:9092,CONTROLLER://:9093\n\
+         listener.security.protocol.map=IN:PLAINTEXT,CONTROLLER:PLAINTEXT\ncontroller.listener.names=CONTROLLER\n\
+         inter.broker.listener.name=IN\nmainstem.unauthenticated.nodes=true",
+    );
+    session.register_other(2);
+    session.register_other(3);
+    let mut forget = |id| {
+        let decision = session.machine.unregister_broker(&session.view, id);
+        session.append(decision).map_err(|error| said(error.code.0, Some(&error.message)))
+    };
+    let refused = forget(2).expect_err("it votes");
+    assert!(refused.starts_with("INVALID_REQUEST: Broker 2 is a voter"), "{refused}");
+    assert_eq!(forget(3), Ok(()));
+}

@@ -51,6 +51,11 @@ impl NodeView {
         self.start.quorum.is_some()
     }
 
+    /// Whether a node is one of the cluster's voters, in which each node has one vote for as long as the list names it.
+    pub(super) fn has_voter(&self, id: i32) -> bool {
+        self.start.quorum.as_ref().is_some_and(|quorum| quorum.voter(id).is_some())
+    }
+
     /// Whether the replicas of a partition elect their leader: its record only notes who that is.
     pub(super) fn replicas_elect(&self, partition: &PartitionImage) -> bool {
         self.has_several_nodes() && partition.replicas.len() > 1

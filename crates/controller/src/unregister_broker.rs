@@ -10,7 +10,7 @@ use super::state_machine::{Decision, MetadataStateMachine};
 
 impl MetadataStateMachine {
     /// Forgets a node. The one that runs is not forgotten: Kafka does that, and then serves nothing until it is
-    /// started again.
+    /// started again. Nor is a voter, which would stay in the metadata quorum and keep its replicas.
     pub fn unregister_broker(&mut self, view: &NodeView, id: i32) -> Decision<Result<(), ApiError>> {
         let Some(broker) = self.ahead().broker(id) else {
             let message = format!("Broker ID {id} is not currently registered");
@@ -18,6 +18,13 @@ impl MetadataStateMachine {
         };
         if id == view.node_id() || (view.has_several_nodes() && !broker.fenced) {
             let message = format!("Broker {id} is running: stop it before it is unregistered.");
+            return self.decide(vec![], Err(ApiError::new(ErrorCode::INVALID_REQUEST, message)));
+        }
+        if view.has_voter(id) {
+            let message = format!(
+                "Broker {id} is a voter in controller.quorum.voters: it would stay in the metadata quorum and keep its replicas, \
+                 and voters cannot be changed in this release. Start it again."
+            );
             return self.decide(vec![], Err(ApiError::new(ErrorCode::INVALID_REQUEST, message)));
         }
         let record = UnregisterBrokerRecord {

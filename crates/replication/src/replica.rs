@@ -69,6 +69,9 @@ const REST_TICKS: u64 = 10;
 const INFLIGHT_MAX: usize = 32;
 /// What a replica has left without an answer, because it has no room, is not sent again before.
 const ASK_AGAIN_MS: u64 = 1_000;
+
+/// A replica that had all that its leader had, so long ago at most, is there: a second and a half of silence ends a leader's term.
+const SEEN_MS: u64 = 3_000;
 /// Committed entries are listed in lots of so many bytes.
 const COMMITTED_BYTES_PER_READY: u64 = 64 << 10;
 
@@ -465,7 +468,8 @@ impl Replica {
     }
 
     /// Takes a message of another replica, with the bytes of its batches, and what follows from it is carried out:
-    /// [`Replica::drive`] returns it. Where it cuts the log ([`Replica::would_cut`]), this waits for the disk.
+    /// [`Replica::drive`] returns it. Where it cuts the log ([`Replica::would_cut`]), this waits for the disk; elsewhere it
+    /// does where a replica finds that it has lost something, and notes that.
     pub fn step(&mut self, mut message: Message, offset: i64, batches: &[u8]) -> Result<(), StepError> {
         self.check_running()?;
         // What was appended has its place before anything else can take it.
@@ -550,7 +554,7 @@ impl Replica {
         if is_lost { Err(MessageError::LostPromise) } else { Ok(()) }
     }
 
-    /// Whether a message has the log cut, which waits for the disk.
+    /// Returns true if a message may have the log cut, which waits for the disk: an entry of it is not the one that is here.
     pub fn would_cut(&self, message: &Message) -> bool {
         let store = self.node.store();
         let differs = |entry: &Entry| {
@@ -987,6 +991,24 @@ impl Replica {
             .collect();
         in_sync.sort_unstable();
         in_sync
+    }
+
+    /// Returns true if another replica had everything that its leader had, a moment ago. Of a leader.
+    pub fn has_just_caught_up(&self, id: ReplicaId, now_ms: u64) -> bool {
+        self.lag.is_in_sync(id.0, now_ms, SEEN_MS)
+    }
+
+    /// Returns true if a leader can have what it appends now acknowledged by a majority: by itself, by replicas that have caught up
+    /// within `lag_max_ms` and are not out of sync for another reason (`is_out`), and by those that had everything a moment ago,
+    /// whatever is known of their nodes.
+    pub fn has_majority(&self, now_ms: u64, lag_max_ms: u64, is_out: impl Fn(ReplicaId) -> bool) -> bool {
+        let is_there = |id: u64| {
+            id == self.own.0
+                || self.lag.is_in_sync(id, now_ms, lag_max_ms.min(SEEN_MS))
+                || (self.lag.is_in_sync(id, now_ms, lag_max_ms) && !is_out(ReplicaId(id)))
+        };
+        let there = self.voters().filter(|(id, _)| is_there(*id)).count();
+        there > self.configuration.voters.len() / 2
     }
 
     /// Whether a replica has fallen out of sync, and the others are enough to go on without it: what it is sent may take its

@@ -22,7 +22,7 @@ use mainstem_log::partition_dir::{SetAside, TopicPartition};
 use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::{Condvar, Mutex};
 
-use super::{Controller, set_replication_rates, settings_of};
+use super::{Controller, set_replication_rates, settings_of, without_effect};
 use crate::broker::Broker;
 use crate::clock::{Clock, machine_now};
 use crate::coordinators;
@@ -269,7 +269,7 @@ impl Left {
     /// Tries again what could not be carried out.
     fn try_again(&mut self, broker: &Arc<Broker>) {
         self.undeleted.retain(|deletion| !deletion.is_done(broker));
-        let unserved = std::mem::take(&mut self.unserved);
+        let unserved = self.unserved.clone();
         self.serve(broker, &unserved);
         self.set_due(&broker.clock);
     }
@@ -287,6 +287,9 @@ impl Left {
         }
         let image = broker.controller.image();
         let topics: Vec<TopicImage> = ids.iter().filter_map(|id| image.topic_by_id(*id).cloned()).collect();
+        let is_tried_again = |topic: &&TopicImage| self.unserved.contains(&topic.id);
+        let told = topics.iter().filter(|topic| !is_tried_again(topic));
+        without_effect::warn(&image, &broker.config(), told);
         drop(image);
         self.unserved.retain(|id| !ids.contains(id));
         for (id, error) in open_all(broker, &topics, Unopened::Refused).refused {
@@ -380,6 +383,7 @@ fn reconfigure(broker: &Broker, resource: &ConfigResource) {
             Vec::new()
         }
     };
+    without_effect::warn(&image, &broker.config(), &topics);
     drop(image);
     for topic in topics {
         let settings = settings_of(broker, &topic);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use mainstem_replication::eraftpb::{Message, MessageType};
 use mainstem_replication::link::{self, Alias, Frame, FrameError, Heartbeat};
-use mainstem_replication::{Repeat, Repeated};
+use mainstem_replication::{MessageError, Repeat, Repeated};
 use mainstem_security::KafkaPrincipal;
 use parking_lot::Mutex;
 
@@ -420,8 +420,19 @@ impl Receiver<'_> {
             return Ok(());
         };
         (message.from, message.to) = (known.alias.from.0, known.alias.to.0);
-        let stepped = partition.step(message, offset, batches);
-        stepped.map_err(|error| fault(&format!("{}-{}: {error}", partition.topic, partition.index)))
+        let explained = |error: MessageError| format!("{}-{}: {error}", partition.topic, partition.index);
+        let cut = partition.step_unless_it_cuts(message, offset, batches);
+        if let Some(cut) = cut.map_err(|error| fault(&explained(error)))? {
+            let (dir, batches) = (cut.dir.clone(), batches.to_vec());
+            let carry_out = move || {
+                if let Err(error) = partition.carry_out_cut(cut, offset, &batches) {
+                    let (topic, partition) = (&partition.topic, partition.index);
+                    tracing::warn!(%topic, partition, "a message of the leader's node is not taken: {error}");
+                }
+            };
+            self.links.cuts.push(&dir, Box::new(carry_out));
+        }
+        Ok(())
     }
 
     fn take_call(&self, id: u64, kind: CallKind, body: &[u8]) {

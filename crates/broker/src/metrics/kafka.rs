@@ -177,13 +177,13 @@ impl View<'_> {
         gauge("offlinereplicacount", "Partitions whose files cannot be used.", self.offline);
         let under = count(ReplicationHealth::is_under_replicated);
         gauge("underreplicatedpartitions", "Partitions led here with replicas that are behind.", under);
-        let under = count(|one| one.is_leader && one.in_sync < one.min_insync);
+        let under = count(|one| one.is_leader && one.in_sync < one.needed);
         gauge(
             "underminisrpartitioncount",
             "Partitions led here with fewer replicas in sync than they need.",
             under,
         );
-        let at = count(|one| one.is_leader && one.in_sync == one.min_insync);
+        let at = count(|one| one.is_leader && one.in_sync == one.needed);
         gauge(
             "atminisrpartitioncount",
             "Partitions led here with as many replicas in sync as they need.",

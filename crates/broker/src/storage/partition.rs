@@ -7,6 +7,7 @@ use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use mainstem_log::dir::LogDir;
 use mainstem_log::partition_dir::TopicPartition;
@@ -47,6 +48,9 @@ use waiters::FetchWaiters;
 
 /// About the bytes of a marker.
 const MARKER_BYTES: usize = 78;
+
+/// How often who waits for the lock looks whether it still wants it.
+const LOCK_LOOK: Duration = Duration::from_millis(10);
 
 /// A partition of a topic, as this node has it.
 pub(crate) struct Partition {
@@ -262,6 +266,16 @@ impl Partition {
     fn try_lock(&self) -> Option<Locked<'_>> {
         let state = self.state.try_lock()?;
         Some(Locked { partition: self, was_panicking: std::thread::panicking(), state })
+    }
+
+    /// As [`lock`](Self::lock), unless it is to be waited for too long: `gives_up` says so, which is asked again and again.
+    fn lock_unless(&self, gives_up: impl Fn() -> bool) -> Option<Locked<'_>> {
+        while !gives_up() {
+            if let Some(state) = self.state.try_lock_for(LOCK_LOOK) {
+                return Some(Locked { partition: self, was_panicking: std::thread::panicking(), state });
+            }
+        }
+        None
     }
 
     /// A reference to itself that keeps nothing alive.

@@ -3,9 +3,10 @@
 use std::fmt::{Debug, Write};
 
 use mainstem_log::dir::{LogDir, NodeIdentity};
-use mainstem_log::storage::RealStorage;
+use mainstem_log::sim::{Call, Hooked};
+use mainstem_log::storage::{RealStorage, Storage};
 use mainstem_log::{Log, LogConfig, PartitionIdentity};
-use mainstem_replication::eraftpb::{Message, MessageType};
+use mainstem_replication::eraftpb::{Entry, Message, MessageType};
 use mainstem_replication::journal::{Journal, Start};
 use mainstem_replication::{Configuration, GroupId, Replica, ReplicaId, ReplicaOptions, found};
 use tracing::field::Field;
@@ -43,9 +44,16 @@ impl Leader {
 
     /// The same with `min.insync.replicas` and `replica.lag.time.max.ms`.
     fn with(count: i32, min_insync_replicas: i32, replica_lag_max_ms: u64) -> Leader {
+        Leader::on(Arc::new(RealStorage), (count, min_insync_replicas, replica_lag_max_ms))
+    }
+
+    fn on(
+        storage: Arc<dyn Storage>,
+        (count, min_insync_replicas, replica_lag_max_ms): (i32, i32, u64),
+    ) -> Leader {
         let (clock, home) = (Clock::start(), tempfile::tempdir().expect("a directory"));
         let identity = NodeIdentity { cluster_id: Some("cluster".into()), node_id: 1 };
-        let dir = LogDir::open(Arc::new(RealStorage), home.path(), &identity, "boot").expect("it opens");
+        let dir = LogDir::open(storage, home.path(), &identity, "boot").expect("it opens");
         let config = LogConfig { segment_bytes: 4_000, retention_bytes: Some(4_000), ..LogConfig::default() };
         let config = Arc::new(config);
         let replica = elected(&dir, config.clone(), count);
@@ -166,7 +174,7 @@ impl tracing::Subscriber for Logged {
 #[test]
 fn a_replica_that_was_away_for_longer_than_retention_is_refused_by_name() {
     const AWAY: i32 = 5;
-    let leader = Leader::of_voters(5);
+    let leader = Leader::with(AWAY, 1, 600_000);
     (0..20).for_each(|_| leader.append(&[7; 1_000]));
     let hear_of_all = |count: u64| (2..AWAY).for_each(|node| leader.hear_of_entries(node, 1 + count));
     hear_of_all(20);
@@ -195,6 +203,11 @@ fn a_replica_that_was_away_for_longer_than_retention_is_refused_by_name() {
         (0..3).for_each(|_| leader.hear(said(MessageType::MsgHeartbeatResponse, AWAY)));
     });
     assert_eq!(leader.links.counts().0, 1, "it is counted once");
+    wait_for("it was not here lately", || {
+        (2..AWAY).for_each(|node| leader.hear(said(MessageType::MsgHeartbeatResponse, node)));
+        leader.partition.tick(leader.clock.mono_ms());
+        (leader.partition.in_sync() == [1, 2, 3, 4]).then_some(())
+    });
     let lines = logged.0.lock().clone();
     let errors: Vec<_> = lines.iter().filter(|line| line.starts_with("ERROR")).collect();
     assert_eq!(errors.len(), 1, "{lines:?}");
@@ -229,4 +242,72 @@ fn an_acknowledgement_waits_for_as_many_disks_as_are_asked_for() {
     });
     assert_eq!(refused, Err(ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND));
     assert_eq!(ends().high_watermark, 2, "it is committed all the same");
+}
+
+/// A replica that answers keeps its leader in office. Where it takes none of the records, and the third one is away, no majority will
+/// have them: producers are refused, and need not wait for their time-outs.
+#[test]
+fn producers_are_refused_where_no_majority_keeps_up() {
+    let leader = Leader::with(3, 1, 300);
+    leader.append(b"1");
+    let may_produce = || leader.partition.has_min_insync(1);
+    assert!(may_produce(), "all count at the beginning");
+    let tick = || leader.partition.tick(leader.clock.mono_ms());
+    wait_for("the lag", || {
+        leader.hear(said(MessageType::MsgHeartbeatResponse, 2));
+        tick();
+        (!may_produce()).then_some(())
+    });
+    let health = leader.partition.replication_health();
+    assert!(health.is_leader, "it is heard by a majority");
+    assert_eq!((health.in_sync, health.needed), (1, 2));
+    // The first entry has no records.
+    leader.hear_of_entries(2, 2);
+    tick();
+    assert!(may_produce(), "two of three have everything");
+}
+
+/// Another leader has no entries of this one behind the first, so that the log is cut; its directory hangs in that. Nothing that a link
+/// has for the group waits for it meanwhile, and the group goes on when the cut is done.
+#[test]
+fn a_cut_that_hangs_holds_up_no_link() {
+    let storage = Hooked::new(Arc::new(RealStorage));
+    let leader = Leader::on(Arc::new(storage.clone()), (3, 1, 30_000));
+    leader.append(b"1");
+    let partition = &leader.partition;
+    wait_for("its own disk", || (partition.ends().expect("it leads").durable_end == 1).then_some(()));
+    let ((begun, is_begun), (release, gate)) = (mpsc::channel(), mpsc::channel::<()>());
+    let gate = Mutex::new(gate);
+    storage.set_hook(move |call, _| {
+        if call == Call::SetLen {
+            begun.send(()).expect("the test listens");
+            gate.lock().recv().expect("it is released");
+        }
+        Ok(())
+    });
+    let another = |msg_type| Message { term: TERM + 1, ..said(msg_type, 2) };
+    let begins = Entry { index: 2, term: TERM + 1, ..Entry::default() };
+    let append =
+        Message { index: 1, log_term: TERM, entries: vec![begins].into(), ..another(MessageType::MsgAppend) };
+    let take = |message: Message| partition.step_unless_it_cuts(message, 0, &[]).expect("a leader sends it");
+    assert!(take(another(MessageType::MsgHeartbeat)).is_none(), "nothing is cut");
+    let cut = take(append.clone()).expect("the entry is another one");
+    assert!(take(append.clone()).is_none(), "one message at a time waits for the disk");
+    std::thread::scope(|scope| {
+        let carried_out = scope.spawn(|| partition.carry_out_cut(cut, 0, &[]));
+        is_begun.recv().expect("the log is cut");
+        // The lock of the partition is taken: each of these would wait until the test ends.
+        assert!(take(another(MessageType::MsgHeartbeat)).is_none());
+        partition.let_stand(ReplicaId::new(2, 1), TERM + 1);
+        partition.note_refusal(2);
+        partition.report_unreachable(2);
+        partition.node_gone(2, &|_| true, leader.clock.mono_ms());
+        partition.tick(leader.clock.mono_ms());
+        storage.clear_hook();
+        release.send(()).expect("the cut waits");
+        carried_out.join().expect("no panic").expect("a leader sends it");
+    });
+    assert!(take(append).is_none(), "it is here now");
+    assert_eq!(partition.leadership().leader, Some(2));
+    assert_eq!(partition.ends().map(|ends| ends.log_end), Ok(0), "its record is gone");
 }

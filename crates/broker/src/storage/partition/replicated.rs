@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use mainstem_log::dir::LogDir;
@@ -67,8 +69,8 @@ pub(crate) struct ReplicationHealth {
     pub(crate) replicas: usize,
     /// Those of them that are in sync.
     pub(crate) in_sync: usize,
-    /// `min.insync.replicas`.
-    pub(crate) min_insync: usize,
+    /// `min.insync.replicas`, or a majority of the replicas if that is more: acks=all takes so many.
+    pub(crate) needed: usize,
 }
 
 impl ReplicationHealth {
@@ -131,6 +133,16 @@ pub(super) struct Replication {
     pulse: Arc<Pulse>,
     /// Why the replica is out of service.
     failure: OnceLock<String>,
+    /// A message waits for another thread, or is with it, which has the log cut: the partition's lock may wait for a disk that hangs.
+    /// Set under that lock.
+    is_cutting: AtomicBool,
+}
+
+/// A message that has the log cut.
+pub(crate) struct Cut {
+    message: Message,
+    /// The directory that the cut waits for.
+    pub(crate) dir: PathBuf,
 }
 
 /// Notices that are not delivered yet, in order.
@@ -274,7 +286,8 @@ impl Partition {
         let (group, own, epoch) = (replica.group(), replica.own(), epoch_of(replica.role()));
         let pulse = Arc::new(Pulse::new(links.earlier_ticks.clone()));
         let (notices, failure) = (Mutex::default(), OnceLock::new());
-        let replication = Replication { group, own, links, events, notices, pulse, failure };
+        let is_cutting = AtomicBool::new(false);
+        let replication = Replication { group, own, links, events, notices, pulse, failure, is_cutting };
         let stored = Stored::Replicated(Box::new(Member::new(replica)));
         Self::with_log_or_not(topic, index, settings, Ok((dir, stored)), epoch, Some(replication))
     }
@@ -328,7 +341,12 @@ impl Partition {
             (Ok(Stored::Alone(_)), _) => (1, 1),
             _ => return ReplicationHealth::default(),
         };
-        ReplicationHealth { is_leader: true, replicas, in_sync, min_insync: self.min_insync() }
+        ReplicationHealth {
+            is_leader: true,
+            replicas,
+            in_sync,
+            needed: self.min_insync().max(replicas / 2 + 1),
+        }
     }
 
     /// How many offsets each other node lacks, as far as it is known, if this node leads; otherwise none.
@@ -380,14 +398,18 @@ impl Partition {
         member.leads().then_some((matched, last))
     }
 
-    /// Whether a produce with acks=all may be appended: as many replicas are in sync as `min.insync.replicas` wants.
+    /// Whether a produce with acks=all may be appended: as many replicas are in sync as `min.insync.replicas` wants, and a majority
+    /// can acknowledge it. Without one it would wait for its time-out.
     pub(crate) fn has_min_insync(&self, wanted: i32) -> bool {
         let Some(replication) = &self.replication else { return wanted <= 1 };
         let state = self.lock();
         match &state.log {
             // Who leads says so, and others are refused for another cause.
             Ok(Stored::Replicated(member)) if member.leads() => {
-                i32::try_from(member.in_sync(&replication.links).len()).is_ok_and(|count| count >= wanted)
+                let links = &replication.links;
+                let has_wanted =
+                    || i32::try_from(member.in_sync(links).len()).is_ok_and(|count| count >= wanted);
+                member.has_majority(links) && (wanted <= 1 || has_wanted())
             }
             _ => true,
         }
@@ -417,12 +439,64 @@ impl Partition {
         true
     }
 
+    /// The lock of a partition whose log is not being cut. While one is, what is for it gets lost, as in the network: its leader sends it
+    /// again.
+    pub(super) fn lock_unless_cutting(&self) -> Option<Locked<'_>> {
+        let replication = self.replication.as_ref()?;
+        self.lock_unless(|| replication.is_cutting.load(Ordering::Acquire))
+    }
+
+    /// Takes a message of another replica, without waiting for a disk: where it has the log cut, it is given back, and
+    /// [`Self::carry_out_cut`] is to follow, on a thread that may wait.
+    ///
+    /// # Errors
+    /// As [`Self::step`].
+    pub(crate) fn step_unless_it_cuts(
+        &self,
+        message: Message,
+        offset: i64,
+        batches: &[u8],
+    ) -> Result<Option<Cut>, MessageError> {
+        let Some(replication) = &self.replication else { return Ok(None) };
+        let Some(state) = self.lock_unless_cutting() else { return Ok(None) };
+        let dir = match &state.log {
+            Ok(Stored::Replicated(member)) if member.is_running() && member.replica.would_cut(&message) => {
+                member.replica.log().dir().path().to_owned()
+            }
+            _ => return self.step_locked(state, message, offset, batches).map(|()| None),
+        };
+        replication.is_cutting.store(true, Ordering::Release);
+        Ok(Some(Cut { message, dir }))
+    }
+
+    /// Takes a message that has the log cut.
+    ///
+    /// # Errors
+    /// As [`Self::step`].
+    pub(crate) fn carry_out_cut(&self, cut: Cut, offset: i64, batches: &[u8]) -> Result<(), MessageError> {
+        let stepped = self.step_locked(self.lock(), cut.message, offset, batches);
+        if let Some(replication) = &self.replication {
+            replication.is_cutting.store(false, Ordering::Release);
+        }
+        stepped
+    }
+
     /// Takes a message of another replica.
     ///
     /// # Errors
     /// The message is at fault: the link is to be ended. Of a replica that is out of service nothing is said.
+    #[cfg(test)]
     pub(crate) fn step(&self, message: Message, offset: i64, batches: &[u8]) -> Result<(), MessageError> {
-        let mut state = self.lock();
+        self.step_locked(self.lock(), message, offset, batches)
+    }
+
+    fn step_locked(
+        &self,
+        mut state: Locked<'_>,
+        message: Message,
+        offset: i64,
+        batches: &[u8],
+    ) -> Result<(), MessageError> {
         let Ok(Stored::Replicated(member)) = &mut state.log else { return Ok(()) };
         if !member.is_running() {
             return Ok(());
@@ -457,7 +531,7 @@ impl Partition {
 
     /// A node is known to be gone. Where it leads, another replica is wanted: the first one whose node is alive.
     pub(crate) fn node_gone(&self, node: i32, is_alive: &dyn Fn(i32) -> bool, now_ms: u64) {
-        let mut state = self.lock();
+        let Some(mut state) = self.lock_unless_cutting() else { return };
         let Ok(Stored::Replicated(member)) = &mut state.log else { return };
         if !member.is_running() || member.leader() != Some(node) {
             return;
@@ -474,7 +548,7 @@ impl Partition {
 
     /// What was sent to a node may not have arrived.
     pub(crate) fn report_unreachable(&self, node: i32) {
-        let mut state = self.lock();
+        let Some(mut state) = self.lock_unless_cutting() else { return };
         let Ok(Stored::Replicated(member)) = &mut state.log else { return };
         let replicas: Vec<_> = member.replica.configuration().replicas().collect();
         for replica in replicas.into_iter().filter(|replica| replica.node() == node) {
@@ -876,11 +950,20 @@ impl Partition {
 impl Member {
     fn in_sync(&self, links: &Links) -> Vec<ReplicaId> {
         let mut in_sync = self.replica.in_sync(links.now_ms(), links.replica_lag_max_ms());
-        if links.out_of_sync.is_any() {
-            let (group, own) = (self.replica.group(), self.replica.own());
-            in_sync.retain(|id| *id == own || !links.out_of_sync.has(group, id.node()));
-        }
+        in_sync.retain(|id| *id == self.replica.own() || !self.is_out_of_sync(links, *id));
         in_sync
+    }
+
+    /// Returns true if another replica is known to be out of sync, however long ago it had everything.
+    fn is_out_of_sync(&self, links: &Links, id: ReplicaId) -> bool {
+        let lacks_what_is_gone =
+            || self.behind.contains(&id) && !self.replica.has_just_caught_up(id, links.now_ms());
+        links.out_of_sync.has(self.replica.group(), id.node()) || lacks_what_is_gone()
+    }
+
+    fn has_majority(&self, links: &Links) -> bool {
+        let (now_ms, lag_max_ms) = (links.now_ms(), links.replica_lag_max_ms());
+        self.replica.has_majority(now_ms, lag_max_ms, |id| self.is_out_of_sync(links, id))
     }
 
     /// Writes what the next start begins with. Nothing happens to it any more.

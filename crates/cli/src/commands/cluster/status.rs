@@ -42,6 +42,8 @@ struct Found {
     /// Fewer replicas in sync than there are.
     under_replicated: Vec<String>,
     without_leader: Vec<String>,
+    /// There is a leader, and no majority of the replicas is in sync: acks=all is refused.
+    without_majority: Vec<String>,
     /// Where there is no metadata leader: nodes that take no connection.
     unreachable: Vec<i32>,
 }
@@ -151,7 +153,12 @@ impl Found {
             self.under_replicated.push(name());
         }
         match partition.leader {
-            Some(leader) => self.nodes.entry(leader).or_default().leads += 1,
+            Some(leader) => {
+                self.nodes.entry(leader).or_default().leads += 1;
+                if partition.isr.len() <= partition.replicas.len() / 2 {
+                    self.without_majority.push(name());
+                }
+            }
             None => self.without_leader.push(name()),
         }
         for replica in &partition.replicas {
@@ -188,6 +195,7 @@ impl Found {
             "partitions": self.partitions,
             "under_replicated": self.under_replicated,
             "without_leader": self.without_leader,
+            "without_majority": self.without_majority,
             "unreachable": self.unreachable,
         })
     }
@@ -220,14 +228,20 @@ impl Found {
             table(&columns, self.nodes.iter().map(row).collect()),
             String::new(),
         ];
-        lines.push(match (self.under_replicated.len(), self.without_leader.len()) {
-            (0, 0) => format!("{} partitions, all replicas in sync", self.partitions),
-            (under, without) => {
-                format!("{} partitions: {under} lack a replica, {without} have no leader", self.partitions)
-            }
+        let counts = [&self.under_replicated, &self.without_majority, &self.without_leader].map(Vec::len);
+        lines.push(match counts {
+            [0, 0, 0] => format!("{} partitions, all replicas in sync", self.partitions),
+            [under, few, without] => format!(
+                "{} partitions: {under} lack a replica, {few} have no majority in sync, {without} have no leader",
+                self.partitions
+            ),
         });
-        for (what, names) in [("lack a replica", &self.under_replicated), ("no leader", &self.without_leader)]
-        {
+        let named = [
+            ("lack a replica", &self.under_replicated),
+            ("no majority in sync", &self.without_majority),
+            ("no leader", &self.without_leader),
+        ];
+        for (what, names) in named {
             if !names.is_empty() {
                 let shown =
                     names.iter().take(NAMED_MAX).map(|name| shown(name)).collect::<Vec<_>>().join(", ");
@@ -237,5 +251,34 @@ impl Found {
             }
         }
         lines.join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mainstem_client::Partition;
+
+    use super::*;
+
+    #[test]
+    fn partitions_are_named_by_what_they_lack() {
+        let mut found = Found { id: "c".to_owned(), metadata_leader: 1, ..Found::default() };
+        let isrs: [(i32, &[i32]); 4] = [(1, &[1, 2, 3]), (1, &[1, 2]), (1, &[1]), (-1, &[1])];
+        for (index, (leader, isr)) in (0..).zip(isrs) {
+            let leader = (leader > 0).then_some(leader);
+            let partition =
+                Partition { index, leader, leader_epoch: 1, replicas: vec![1, 2, 3], isr: isr.to_vec() };
+            found.note("t", &partition);
+        }
+        let text = found.to_text();
+        let (_, partitions) = text.rsplit_once("\n\n").expect("the nodes stand above");
+        assert_eq!(
+            partitions,
+            "4 partitions: 3 lack a replica, 1 have no majority in sync, 1 have no leader\n\
+             lack a replica: t-1, t-2, t-3\n\
+             no majority in sync: t-2\n\
+             no leader: t-3"
+        );
+        assert_eq!(found.to_json()["without_majority"], json!(["t-2"]));
     }
 }
