@@ -50,6 +50,7 @@ fn replicas_move_and_the_preferred_one_leads_when_that_is_asked_for() {
     let elected = cluster.run("cluster elect --topic t --json").json();
     assert_eq!(elected[0]["error"], Value::Null, "{elected}");
     wait_for("the first of them leads", || partition(&cluster)["leader"] == json!(next));
+    verify_and_propose(&cluster, &order);
     // One that is not there cannot lead.
     cluster.run(&format!("{} --execute", reassign([last, next, leader]))).ok();
     wait_for("the replicas are in another order", || {
@@ -63,6 +64,51 @@ fn replicas_move_and_the_preferred_one_leads_when_that_is_asked_for() {
     assert!(refused.stdout.contains("PREFERRED_LEADER_NOT_AVAILABLE"), "{refused:?}");
     let message = refused.failed();
     assert!(message.contains("1 of 1 partition did not get the leader that was asked for"), "{message}");
+}
+
+/// The file of a reassignment that is done; then two partitions that one node leads, and what evens them out; and a move that the nodes
+/// refuse leaves no throttle behind.
+fn verify_and_propose(cluster: &Cluster, order: &str) {
+    let verified = cluster.run(&format!("{order} --verify --json")).json();
+    assert_eq!((&verified["done"], &verified["partitions"][0]["state"]), (&json!(true), &json!("done")));
+    cluster.run("topic create even -p 2 --replication-factor 3").ok();
+    let uneven = cluster.file("uneven.json");
+    let partitions: Vec<_> =
+        (0..2).map(|index| json!({"topic": "even", "partition": index, "replicas": [1, 2, 3]})).collect();
+    std::fs::write(&uneven, json!({"version": 1, "partitions": partitions}).to_string()).unwrap();
+    let uneven = format!("cluster reassign --from-file {}", uneven.display());
+    // Nothing gets another node, so that nothing is throttled.
+    cluster.run(&format!("{uneven} --throttle 1000000 --execute")).ok();
+    let verified = cluster.run(&format!("{uneven} --verify --json")).json();
+    assert_eq!((&verified["done"], &verified["throttle_left"]), (&json!(true), &json!(false)));
+    let plan = cluster.file("plan.json");
+    let generate = format!("cluster reassign --generate --topic even --to-file {}", plan.display());
+    let proposed = cluster.run(&format!("{generate} --json")).json();
+    let replicas = |partition: &Value| partition["replicas"].as_array().map_or(0, Vec::len);
+    let moved = proposed["proposed"]["partitions"].as_array().expect("one node leads both");
+    assert!(moved.iter().all(|partition| replicas(partition) == 3), "{proposed}");
+    assert!(cluster.run(&generate).failed().contains("name one that does not exist"));
+    cluster.run(&format!("cluster reassign --from-file {} --execute", plan.display())).ok();
+    let even = cluster.run("cluster reassign --generate --topic even").ok();
+    assert_eq!(even, "the replicas are even over the nodes; there is nothing to propose\n");
+    let message = cluster.run(&format!("{uneven} --verify")).failed();
+    assert!(message.contains("not where the file has them"), "{message}");
+    let message = cluster.run("cluster reassign --generate --replication-factor 4").failed();
+    assert!(message.contains("is to have 4 replicas, and there are 3 nodes for them"), "{message}");
+    let message = cluster.run("cluster reassign --generate --nodes 1,9").failed();
+    assert!(message.contains("--nodes names 9, which the cluster does not have; it has 1,2,3"), "{message}");
+    cluster.run("topic create one -p 1 --replication-factor 1").ok();
+    let replica = cluster.run("topic describe one --json").json()[0]["partitions"][0]["replicas"][0].as_u64();
+    let another = replica.expect("it has one") % 3 + 1;
+    let to_another = cluster.file("another.json");
+    let partition = json!({"topic": "one", "partition": 0, "replicas": [another]});
+    std::fs::write(&to_another, json!({"version": 1, "partitions": [partition]}).to_string()).unwrap();
+    let to_another = format!("cluster reassign --from-file {}", to_another.display());
+    cluster.run(&format!("{to_another} --throttle 1000000 --execute")).failed();
+    for resource in ["topic/one", "broker/1", "broker/2", "broker/3"] {
+        let set = cluster.run(&format!("config get {resource}")).ok();
+        assert!(!set.contains("1000000") && !set.contains("0:"), "{resource}: {set}");
+    }
 }
 
 #[test]

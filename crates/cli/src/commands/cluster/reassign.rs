@@ -1,6 +1,9 @@
 //! `mainstem cluster reassign`: which nodes have the replicas of partitions.
 
 mod file;
+mod generate;
+mod throttle;
+mod verify;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -12,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::execution::{Execution, Plan};
 use crate::failure::advised;
-use crate::output::{counted, joined, print, print_json, print_line, table};
+use crate::output::{counted, joined, print, print_json, print_line, shown, table};
 use crate::target::Target;
 use crate::topic;
 
@@ -23,7 +26,13 @@ Without a file or --cancel the command shows the reassignments that are running.
 takes:
   {\"version\":1,\"partitions\":[{\"topic\":\"orders\",\"partition\":0,\"replicas\":[2,3,1]}]}
 The first replica is the one that is to lead. Without --execute the command shows what would change, and the assignment of now
-as such a file, which takes it back.")]
+as such a file, which takes it back.
+
+--generate proposes such a file: replicas even over the nodes and their racks, with as few moves as that takes. A node that is to go
+is left out of --nodes.
+  mainstem cluster reassign --generate --nodes 1,2,3 --to-file plan.json
+  mainstem cluster reassign --from-file plan.json --throttle 50000000 --execute
+  mainstem cluster reassign --from-file plan.json --verify --execute")]
 pub(crate) struct Reassign {
     /// Reassign the partitions of this file.
     #[arg(long, visible_alias = "reassignment-json-file", value_name = "FILE")]
@@ -31,6 +40,34 @@ pub(crate) struct Reassign {
     /// Cancel reassignments that are running: those of the partitions in --from-file, or all.
     #[arg(long)]
     cancel: bool,
+    /// Propose replicas for the partitions of --topic, or for all.
+    #[arg(long, conflicts_with_all = ["from_file", "cancel"])]
+    generate: bool,
+    /// A topic for --generate; repeat it for several.
+    #[arg(long, value_name = "TOPIC", requires = "generate")]
+    topic: Vec<String>,
+    /// The nodes for --generate that may have replicas; without it all nodes.
+    #[arg(
+        long,
+        value_name = "NODE,...",
+        value_delimiter = ',',
+        requires = "generate",
+        visible_alias = "broker-list"
+    )]
+    nodes: Vec<i32>,
+    /// The number of replicas for --generate; without it each partition keeps its own.
+    #[arg(long, value_name = "COUNT", requires = "generate", value_parser = clap::value_parser!(u16).range(1..))]
+    replication_factor: Option<u16>,
+    /// Write what --generate proposes to a new file.
+    #[arg(long, value_name = "FILE", requires = "generate")]
+    to_file: Option<PathBuf>,
+    /// Bytes a second that each node sends and takes for the moves at most.
+    #[arg(long, value_name = "BYTES", requires = "from_file", conflicts_with_all = ["cancel", "verify"],
+          value_parser = clap::value_parser!(u64).range(1..))]
+    throttle: Option<u64>,
+    /// Show how far the partitions of --from-file are, and take their throttle away when all are done.
+    #[arg(long, requires = "from_file", conflicts_with = "cancel")]
+    verify: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -48,9 +85,70 @@ pub(crate) async fn run(reassign: &Reassign) -> Result<()> {
     let file = reassign.from_file.as_deref().map(file::read).transpose()?;
     let admin = reassign.target.connect().await?;
     match (file, reassign.cancel) {
+        (None, false) if reassign.generate => propose(reassign, &admin).await,
         (None, false) => list(reassign, &admin).await,
         (file, true) => cancel(reassign, &admin, file).await,
+        (Some(wanted), false) if reassign.verify => verify::run(reassign, &admin, &wanted).await,
         (Some(wanted), false) => start(reassign, &admin, wanted).await,
+    }
+}
+
+/// Shows a proposal, and writes it where that is asked for.
+async fn propose(reassign: &Reassign, admin: &Admin) -> Result<()> {
+    ensure!(
+        !reassign.execution.execute,
+        "--generate only proposes: --execute goes with the file that it makes"
+    );
+    let brokers = admin.cluster().await?.brokers;
+    let unknown = reassign.nodes.iter().find(|node| !brokers.contains_key(node));
+    if let Some(unknown) = unknown {
+        bail!("--nodes names {unknown}, which the cluster does not have; it has {}", joined(brokers.keys()));
+    }
+    let is_allowed = |node: &i32| reassign.nodes.is_empty() || reassign.nodes.contains(node);
+    let nodes = brokers.into_iter().filter(|(node, _)| is_allowed(node));
+    let nodes = nodes.map(|(node, broker)| (node, broker.rack)).collect();
+    let topics = admin.topics().await?;
+    if let Some(missing) = reassign.topic.iter().find(|name| topics.iter().all(|topic| *topic.name != **name))
+    {
+        bail!("there is no topic {}", shown(missing));
+    }
+    let mut all = Assignment::new();
+    for topic in &topics {
+        for partition in &topic.partitions {
+            let key = TopicPartition::new(topic.name.to_string(), partition.index);
+            all.insert(key, partition.replicas.clone());
+        }
+    }
+    let is_chosen = |key: &&TopicPartition| {
+        reassign.topic.is_empty() || reassign.topic.iter().any(|name| **name == *key.topic)
+    };
+    let chosen: BTreeSet<_> = all.keys().filter(is_chosen).cloned().collect();
+    let wanted = generate::propose(&all, &chosen, &nodes, reassign.replication_factor.map(usize::from))?;
+    if wanted.is_empty() {
+        return match reassign.json {
+            true => print_json(&json!({"partitions": [], "proposed": null})),
+            false => print("the replicas are even over the nodes; there is nothing to propose"),
+        };
+    }
+    let text = file::write(&wanted);
+    if let Some(path) = &reassign.to_file {
+        file::write_new(path, &text)?;
+    }
+    let mut plan = plan(&all, &wanted);
+    match reassign.json {
+        true => {
+            plan.json["proposed"] = file::to_json(&wanted);
+            print_json(&plan.json)
+        }
+        false => {
+            let how = match &reassign.to_file {
+                Some(path) => {
+                    format!("{0} has it: mainstem cluster reassign --from-file {0}", path.display())
+                }
+                None => format!("as a file for --from-file:\n{text}"),
+            };
+            print(&format!("{}\n\n{how}", plan.text))
+        }
     }
 }
 
@@ -78,9 +176,18 @@ async fn start(reassign: &Reassign, admin: &Admin, wanted: Assignment) -> Result
     if !reassign.execution.begin(reassign.json, async { Ok(plan(&current, &wanted)) }).await? {
         return Ok(());
     }
+    if let Some(rate) = reassign.throttle {
+        throttle::set(admin, &current, &wanted, rate).await?;
+    }
     let count = counted(wanted.len() as u64, "partition");
     let orders = wanted.into_iter().map(|(key, replicas)| (key, Some(replicas))).collect();
-    carry_out(admin, &orders).await?;
+    if let Err(error) = carry_out(admin, &orders).await {
+        if reassign.throttle.is_some() {
+            // The refusal is what counts. A throttle that stays behind slows down who catches up later.
+            let _ = unthrottle(admin, &orders.keys().collect()).await;
+        }
+        return Err(error);
+    }
     match reassign.json {
         true => print_json(&json!({
             "partitions": keys(orders.keys()),
@@ -92,6 +199,11 @@ async fn start(reassign: &Reassign, admin: &Admin, wanted: Assignment) -> Result
             file::write(&current)
         )),
     }
+}
+
+async fn unthrottle(admin: &Admin, partitions: &BTreeSet<&TopicPartition>) -> Result<()> {
+    let is_alone = admin.reassignments().await?.is_empty();
+    throttle::remove(admin, throttle::removal(admin, partitions, is_alone).await?).await
 }
 
 async fn cancel(reassign: &Reassign, admin: &Admin, chosen: Option<Assignment>) -> Result<()> {

@@ -1,6 +1,7 @@
 //! The file of kafka-reassign-partitions.sh: replicas of partitions in JSON.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -77,6 +78,17 @@ pub(super) fn to_json(assignment: &BTreeMap<TopicPartition, Vec<i32>>) -> Value 
 /// The same as text, on one line.
 pub(super) fn write(assignment: &BTreeMap<TopicPartition, Vec<i32>>) -> String {
     crate::output::json_line(&to_json(assignment))
+}
+
+/// Writes an assignment to a file that does not exist yet.
+///
+/// # Errors
+/// If there is a file of that name, or the disk does not take it.
+pub(super) fn write_new(path: &Path, text: &str) -> Result<()> {
+    let named =
+        || format!("--to-file {}: the file cannot be written; name one that does not exist", path.display());
+    let mut file = std::fs::File::create_new(path).with_context(named)?;
+    file.write_all(format!("{text}\n").as_bytes()).with_context(named)
 }
 
 #[cfg(test)]
