@@ -40,10 +40,9 @@ pub(crate) enum Suite {
     Simulation,
     /// Tests that own a broker or other processes, several at a time.
     Broker,
-    /// Clusters, kills, and what else goes on after a fault, several at a time.
+    /// Clusters, kills, and what else goes on after a fault, several at a time; among them hostile peers, memory and descriptors, one at a
+    /// time.
     Faults,
-    /// Hostile peers, memory, descriptors: one at a time.
-    Alone,
 }
 
 impl Suite {
@@ -54,7 +53,6 @@ impl Suite {
             Suite::Simulation => "simulation",
             Suite::Broker => "broker",
             Suite::Faults => "faults",
-            Suite::Alone => "alone",
         }
     }
 }

@@ -23,7 +23,7 @@ usage: cargo xtask planted [--list] [NAME]...
   --list  the faults, and what each breaks; nothing is run
 
 Plants each fault of tests/planted, or those that are named, in a copy of the repository, and runs tests there until one fails: first
-those of the packages that the fault names, then all others, in the order pure, broker, simulation, faults, alone. At the end the
+those of the packages that the fault names, then all others, in the order pure, broker, simulation, faults. At the end the
 tests that failed have to pass without a fault. A fault that no test catches is an error. The copy and all that is compiled in it stay in target/planted, so that the next run is faster.";
 
 /// What became of a fault.

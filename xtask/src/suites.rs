@@ -45,23 +45,28 @@ pub(crate) fn run_kafka(is_long: bool, variables: &[(&str, String)]) -> Result<C
     finish("kafka", kafka_peers::run(is_long, variables))
 }
 
-/// Counts the outcomes of a stage, and looks for processes that it has left running.
+/// Counts the outcomes of a stage.
 fn finish(stage: &'static str, tests: Result<Vec<Test>>) -> Result<Counts> {
-    let left = descendants::end_orphans();
     let tests = tests?;
-    let mut counts = count(&tests);
+    let counts = count(&tests);
     for test in &tests {
         if let Outcome::Failed(why) = &test.outcome {
             faults::keep(&test.name, why);
         }
     }
-    if !left.is_empty() {
-        faults::keep(&format!("{stage}: processes were left running, and are ended"), &left.join("\n"));
-        counts.failed += 1;
-    }
-    print_slowest(&tests);
+    print_slowest(stage, &tests);
     FINISHED.lock().unwrap_or_else(PoisonError::into_inner).push(Finished { stage, tests });
     Ok(counts)
+}
+
+/// Ends the processes that a stage, and those beside it, have left running: that there are some is a failure.
+pub(crate) fn end_what_is_left(stage: &str) -> Counts {
+    let left = descendants::end_orphans();
+    if left.is_empty() {
+        return Counts::default();
+    }
+    faults::keep(&format!("{stage}: processes were left running, and are ended"), &left.join("\n"));
+    Counts { failed: 1, ..Counts::default() }
 }
 
 fn count(tests: &[Test]) -> Counts {
@@ -69,10 +74,10 @@ fn count(tests: &[Test]) -> Counts {
     Counts { passed: tests.len() - failed, failed, skipped: 0 }
 }
 
-fn print_slowest(tests: &[Test]) {
+fn print_slowest(stage: &str, tests: &[Test]) {
     let mut tests: Vec<&Test> = tests.iter().collect();
     tests.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
-    println!("the slowest:");
+    println!("the slowest of {stage}:");
     tests.iter().take(SLOWEST).for_each(|test| println!("  {:6.1} s  {}", test.seconds, test.name));
 }
 
@@ -136,7 +141,6 @@ struct Config {
 struct Profiles {
     broker: Profile,
     faults: Profile,
-    alone: Profile,
 }
 
 #[derive(Deserialize)]
@@ -150,15 +154,15 @@ fn filter(suite: Suite) -> Result<String> {
     let path = workspace::root().join(".config").join("nextest.toml");
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     let Config { profile } = toml::from_str(&text).with_context(|| format!("in {}", path.display()))?;
-    let Profiles { broker, faults, alone } = profile;
+    let Profiles { broker, faults } = profile;
     let except = |profiles: &[&Profile]| {
         let others = profiles.iter().map(|profile| format!("not ({}) and ", profile.default_filter));
         others.chain([format!("not {}", kafka_peers::FILTER)]).collect::<String>()
     };
     Ok(match suite {
-        Suite::Pure => format!("{} and not package({SIMULATION})", except(&[&broker, &faults, &alone])),
-        Suite::Broker => except(&[&faults, &alone]),
-        Suite::Simulation | Suite::Faults | Suite::Alone => String::new(),
+        Suite::Pure => format!("{} and not package({SIMULATION})", except(&[&broker, &faults])),
+        Suite::Broker => except(&[&faults]),
+        Suite::Simulation | Suite::Faults => String::new(),
     })
 }
 
@@ -168,12 +172,12 @@ mod tests {
 
     #[test]
     fn no_test_is_in_two_suites() {
-        let [pure, broker, faults, alone] =
-            [Suite::Pure, Suite::Broker, Suite::Faults, Suite::Alone].map(|suite| filter(suite).unwrap());
+        let [pure, broker, faults] =
+            [Suite::Pure, Suite::Broker, Suite::Faults].map(|suite| filter(suite).unwrap());
         let of_others = ["cluster", "hostile", kafka_peers::FILTER];
         assert!(of_others.iter().all(|other| pure.contains(other) && broker.contains(other)));
         assert!(pure.contains("mainstem-broker") && !broker.contains("mainstem-broker"));
-        assert_eq!((faults, alone), (String::new(), String::new()), "their profiles say all");
+        assert_eq!(faults, "", "its profile says all");
     }
 
     #[test]

@@ -19,8 +19,8 @@ const USAGE: &str = "\
 usage: cargo xtask test [--long] [--only STAGE]... [--filter FILTERSET [--fail-fast]]
 
   --long       with depth: more kills, more cases, longer soaks, fuzzing where a nightly toolchain is
-  --only       only this stage, of: fmt, tests, product, schemas, pure, simulation, broker, kafka, faults, alone,
-               interop, readme, counts, bounds, fuzz (the last two with --long)
+  --only       only this stage, of: fmt, tests, product, schemas, pure, simulation, broker, faults, kafka,
+               readme, interop, counts, bounds, fuzz (the last two with --long)
   --filter     only the tests that this filterset of cargo-nextest lets through, with the broker as it was compiled for tests
   --fail-fast  the first test that fails ends its stage
 
@@ -79,41 +79,41 @@ struct Stage {
     budget: u32,
     /// True if it uses clients or jars that package managers install.
     uses_clients: bool,
+    /// True if it runs beside the stage before it, behind others that do: both mostly wait.
+    is_beside: bool,
     run: fn(&Options) -> Result<Counts>,
 }
 
 const STAGES: &[Stage] = &[
-    Stage { name: "fmt", budget: 5, uses_clients: false, run: |_| check(&["fmt", "--all", "--check"]) },
-    Stage { name: "tests", budget: 300, uses_clients: false, run: build_tests },
-    Stage { name: "product", budget: 230, uses_clients: false, run: build_product },
-    Stage { name: "schemas", budget: 1, uses_clients: true, run: |_| check_schemas() },
-    Stage { name: "pure", budget: 90, uses_clients: true, run: |options| run_suite(options, Suite::Pure) },
-    Stage {
-        name: "simulation",
-        budget: 60,
-        uses_clients: true,
-        run: |options| run_suite(options, Suite::Simulation),
-    },
-    Stage {
-        name: "broker",
-        budget: 100,
-        uses_clients: true,
-        run: |options| run_suite(options, Suite::Broker),
-    },
-    Stage { name: "kafka", budget: 90, uses_clients: true, run: run_kafka },
-    Stage {
-        name: "faults",
-        budget: 230,
-        uses_clients: true,
-        run: |options| run_suite(options, Suite::Faults),
-    },
-    Stage { name: "alone", budget: 120, uses_clients: true, run: |options| run_suite(options, Suite::Alone) },
-    Stage { name: "interop", budget: 170, uses_clients: true, run: run_interop },
-    Stage { name: "readme", budget: 35, uses_clients: true, run: |_| run_readme() },
-    Stage { name: "counts", budget: 25, uses_clients: false, run: |_| counts::check() },
-    Stage { name: "bounds", budget: 900, uses_clients: false, run: |_| bounds::run() },
-    Stage { name: "fuzz", budget: 1800, uses_clients: false, run: |_| fuzz::run() },
+    stage("fmt", 5, |_| check(&["fmt", "--all", "--check"])),
+    stage("tests", 300, build_tests),
+    stage("product", 230, build_product),
+    stage("schemas", 1, |_| check_schemas()).with_clients(),
+    stage("pure", 90, |options| run_suite(options, Suite::Pure)).with_clients(),
+    stage("simulation", 60, |options| run_suite(options, Suite::Simulation)).with_clients(),
+    stage("broker", 100, |options| run_suite(options, Suite::Broker)).with_clients(),
+    stage("faults", 330, |options| run_suite(options, Suite::Faults)).with_clients(),
+    stage("kafka", 120, run_kafka).with_clients().beside(),
+    stage("readme", 45, |_| run_readme()).with_clients().beside(),
+    stage("interop", 170, run_interop).with_clients(),
+    stage("counts", 25, |_| counts::check()),
+    stage("bounds", 900, |_| bounds::run()),
+    stage("fuzz", 1800, |_| fuzz::run()),
 ];
+
+const fn stage(name: &'static str, budget: u32, run: fn(&Options) -> Result<Counts>) -> Stage {
+    Stage { name, budget, uses_clients: false, is_beside: false, run }
+}
+
+impl Stage {
+    const fn with_clients(self) -> Stage {
+        Stage { uses_clients: true, ..self }
+    }
+
+    const fn beside(self) -> Stage {
+        Stage { is_beside: true, ..self }
+    }
+}
 
 /// The choice of what a run does.
 #[derive(Debug, Default)]
@@ -177,31 +177,54 @@ pub(crate) fn run_stages(options: &Options) -> Result<()> {
     let needs_clients = stages.iter().any(|stage| stage.uses_clients);
     let mut installation = needs_clients.then(|| thread::spawn(interop::prefetch));
     let mut total = Counts::default();
-    let mut times = Vec::new();
+    let (begin, mut times) = (Instant::now(), Vec::new());
     let mut stress = None;
-    for stage in stages {
-        if stress.is_none() && !COMPILING.contains(&stage.name) {
+    for group in groups(&stages) {
+        if stress.is_none() && !COMPILING.contains(&group[0].name) {
             stress = Stress::from_environment()?;
         }
-        if stage.uses_clients
-            && let Some(installation) = installation.take()
-        {
+        let uses_clients = group.iter().any(|stage| stage.uses_clients);
+        if uses_clients && let Some(installation) = installation.take() {
             // Its errors are not lost: they come up again, with a name, where a client is used.
             let _ = installation.join();
         }
         let before = CpuTime::now()?;
-        let (counts, took) = run_stage(stage.name, || (stage.run)(options));
-        total += counts;
-        let cpu = CpuTime::now()? - before;
-        let (name, budget) = (stage.name, stage.budget);
-        times.push(StageTime { name, seconds: took.as_secs_f64(), budget, cpu, counts });
+        let outcomes = run_group(group, options);
+        let mut cpu = CpuTime::now()? - before;
+        for (Stage { name, budget, .. }, (counts, took)) in group.iter().zip(outcomes) {
+            total += counts;
+            let seconds = took.as_secs_f64();
+            // The first stage of a group stands for all of it.
+            times.push(StageTime { name, seconds, budget: *budget, cpu: std::mem::take(&mut cpu), counts });
+        }
+        if uses_clients {
+            total += suites::end_what_is_left(group[0].name);
+        }
     }
+    let took = begin.elapsed();
     total += suites::judge_flaky()?;
     faults::print();
-    print_times(&times)?;
+    print_times(&times, took)?;
     println!("\n{total}");
     ensure!(total.failed == 0, "the tests found faults");
     Ok(())
+}
+
+/// Stages that run beside each other, group by group.
+fn groups<'s>(stages: &'s [&'static Stage]) -> impl Iterator<Item = &'s [&'static Stage]> {
+    stages.chunk_by(|_, next| next.is_beside)
+}
+
+/// Runs the first stage of a group, and beside it the others, one after the other. Returns their outcomes in their order.
+fn run_group(group: &[&'static Stage], options: &Options) -> Vec<(Counts, Duration)> {
+    let run = |stage: &Stage| run_stage(stage.name, || (stage.run)(options));
+    let (first, others) = (group[0], &group[1..]);
+    thread::scope(|scope| {
+        let others = scope.spawn(|| others.iter().map(|stage| run(stage)).collect::<Vec<_>>());
+        let mut outcomes = vec![run(first)];
+        outcomes.extend(others.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        outcomes
+    })
 }
 
 /// The time and the outcome of a stage.
@@ -234,6 +257,10 @@ impl StageTime {
     }
 }
 
+fn is_beside(name: &str) -> bool {
+    STAGES.iter().any(|stage| stage.name == name && stage.is_beside)
+}
+
 /// Times of a run, as `target/ci/times.json` keeps them.
 #[derive(Serialize)]
 struct Times<'t> {
@@ -241,8 +268,8 @@ struct Times<'t> {
     tests: Vec<suites::TestTime>,
 }
 
-/// Prints the times of the stages, and keeps them with those of all tests.
-fn print_times(stages: &[StageTime]) -> Result<()> {
+/// Prints the times of the stages, and of the run, and keeps them with those of all tests.
+fn print_times(stages: &[StageTime], took: Duration) -> Result<()> {
     println!("\nstage        time   budget  CPU time  of others  outcome");
     let print = |name: &str, seconds: f64, budget: u32, cpu: CpuTime, outcome: &dyn std::fmt::Display| {
         let (own, others) = (cpu.own, cpu.of_others());
@@ -251,9 +278,8 @@ fn print_times(stages: &[StageTime]) -> Result<()> {
     for StageTime { name, seconds, budget, cpu, counts } in stages {
         print(name, *seconds, *budget, *cpu, counts);
     }
-    let (seconds, budget) =
-        (stages.iter().map(|stage| stage.seconds).sum(), stages.iter().map(|stage| stage.budget).sum());
-    print("sum", seconds, budget, stages.iter().map(|stage| stage.cpu).sum(), &"");
+    let budget = stages.iter().filter(|stage| !is_beside(stage.name)).map(|stage| stage.budget).sum();
+    print("sum", took.as_secs_f64(), budget, stages.iter().map(|stage| stage.cpu).sum(), &"");
     stages.iter().filter_map(StageTime::excess).for_each(|excess| println!("{excess}"));
     let path = workspace::ci_dir().join("times.json");
     fs::create_dir_all(workspace::ci_dir())?;
@@ -395,6 +421,20 @@ mod tests {
         assert_eq!(all[..COMPILING.len()], COMPILING);
         assert_eq!(all.last(), Some(&"counts"), "bounds on time and fuzzing are for long runs");
         assert_eq!(stages(&["product", "fmt"]), ["fmt", "product"]);
+    }
+
+    #[test]
+    fn stages_that_wait_run_beside_each_other() {
+        let names = |only: &[&str]| -> Vec<Vec<&str>> {
+            let stages = options(false, only).stages();
+            groups(&stages).map(|group| group.iter().map(|stage| stage.name).collect()).collect()
+        };
+        assert!(names(&[]).contains(&vec!["faults", "kafka", "readme"]), "{:?}", names(&[]));
+        assert_eq!(
+            names(&["kafka", "counts"]),
+            [vec!["kafka"], vec!["counts"]],
+            "one by itself begins a group"
+        );
     }
 
     #[test]

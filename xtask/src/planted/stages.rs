@@ -72,7 +72,7 @@ fn steps(patch: &Patch) -> Vec<Step> {
         step(&["pure", "broker"], &near),
         step(&["pure", "broker"], &format!("not ({near} | package(=xtask))")),
         step(&["product", "simulation"], "all()"),
-        step(&["faults", "alone"], "all()"),
+        step(&["faults"], "all()"),
     ]
 }
 
