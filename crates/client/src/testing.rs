@@ -42,7 +42,7 @@ const SETTINGS: &[(&str, &str)] = &[
 
 /// What a test waits for at most, unless it is about time: far more than a busy machine needs that runs several JVMs, and less
 /// than what some tests set so that it is never waited for (a minute).
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Tells the names of one test from those of another, as Kafka's broker is shared.
 static WORLDS: AtomicU32 = AtomicU32::new(0);
