@@ -339,6 +339,29 @@ pub(crate) fn position_before(directory: &Path, base: i64, entries: Option<u32>,
     Ok(found.map_or(0, |entry| i32::from_be_bytes(first_bytes(&entry[4..8])).max(0) as u64))
 }
 
+/// The last entries of the offset index at or before `offset`, `max` of them at most: offset and position, ascending.
+pub(crate) fn entries_until(
+    directory: &Path,
+    base: i64,
+    entries: Option<u32>,
+    offset: i64,
+    max: usize,
+) -> Result<Vec<(i64, usize)>> {
+    let path = path(directory, base, "index");
+    let offset_of = |entry: &[u8]| base.saturating_add(i64::from(i32::from_be_bytes(first_bytes(entry))));
+    let read = || -> io::Result<Vec<(i64, usize)>> {
+        let Some(file) = open_index(&path)? else { return Ok(Vec::new()) };
+        let holds = |entry: &[u8]| offset_of(entry) <= offset;
+        let Some((last, _)) = search(&file, INDEX_ENTRY, entries, holds)? else { return Ok(Vec::new()) };
+        let first = (last + 1).saturating_sub(max as u64);
+        let mut bytes = vec![0; (last + 1 - first) as usize * INDEX_ENTRY];
+        file.read_exact_at(&mut bytes, first * INDEX_ENTRY as u64)?;
+        let position = |entry: &[u8]| i32::from_be_bytes(first_bytes(&entry[4..])).max(0) as usize;
+        Ok(bytes.chunks_exact(INDEX_ENTRY).map(|entry| (offset_of(entry), position(entry))).collect())
+    };
+    read().map_err(|error| QueueError::io("reading", &path, error))
+}
+
 /// The offset from which a search for a timestamp begins: that of the last entry of the time index before it.
 pub(crate) fn offset_before(
     directory: &Path,
@@ -369,10 +392,25 @@ fn floor(
     entries: Option<u32>,
     holds: impl Fn(&[u8]) -> bool,
 ) -> io::Result<Option<[u8; TIME_ENTRY]>> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened?,
-    };
+    let Some(file) = open_index(path)? else { return Ok(None) };
+    Ok(search(&file, entry_bytes, entries, holds)?.map(|(_, entry)| entry))
+}
+
+/// An index; `None` if it is missing.
+fn open_index(path: &Path) -> io::Result<Option<File>> {
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
+/// As [`floor`], with the number of the entry.
+fn search(
+    file: &File,
+    entry_bytes: usize,
+    entries: Option<u32>,
+    holds: impl Fn(&[u8]) -> bool,
+) -> io::Result<Option<(u64, [u8; TIME_ENTRY])>> {
     let in_file = file.metadata()?.len() / entry_bytes as u64;
     let (mut low, mut high) = (0, entries.map_or(in_file, u64::from).min(in_file));
     let mut found = None;
@@ -381,7 +419,7 @@ fn floor(
         let mut entry = [0; TIME_ENTRY];
         file.read_exact_at(&mut entry[..entry_bytes], middle * entry_bytes as u64)?;
         if holds(&entry[..entry_bytes]) {
-            found = Some(entry);
+            found = Some((middle, entry));
             low = middle + 1;
         } else {
             high = middle;

@@ -1,5 +1,12 @@
 //! Reading: forwards and backwards, by offset and by time, with or without a name, and waiting for what comes.
 
+mod back;
+mod places;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod work;
+
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
@@ -16,6 +23,7 @@ use crate::error::{QueueError, Result};
 use crate::map::{Map, PIECE_BYTES};
 use crate::queue::Inner;
 use crate::segment;
+use crate::tailer::back::Back;
 use crate::tailers::Position;
 
 /// Compressed batches, which only a broker's clients write, may not become larger.
@@ -59,11 +67,12 @@ pub struct Tailer {
     /// The offset that is read next.
     next: i64,
     batch: Option<OpenBatch>,
+    /// The offsets of that batch, by its header: its first and its last records may have been compacted away.
+    covered: Range<i64>,
     named: Option<Position>,
     synced_only: bool,
     scratch: Scratch,
-    /// Batches before [`Tailer::next`], for reading backwards: first offset and position, ascending.
-    trail: Vec<(i64, usize)>,
+    back: Back,
     /// Pages of the segment before this are not kept resident.
     forgotten_to: usize,
     /// Beyond this position more of them are given back.
@@ -104,6 +113,8 @@ impl OpenBatch {
         let (batch, _) =
             Batch::split_first(map.published(range.clone())).map_err(|error| error.to_string())?;
         let records = records.as_ref().map_or_else(|| batch.payload(), |records| records.as_slice());
+        #[cfg(test)]
+        work::count_decoded();
         let record = batch.record_at(records, cursor).map_err(|error| error.to_string())?;
         record.ok_or_else(|| "it has fewer records than its header says".to_owned())
     }
@@ -197,10 +208,11 @@ impl Tailer {
             position: 0,
             next,
             batch: None,
+            covered: 0..0,
             named: None,
             synced_only: false,
             scratch: Scratch::default(),
-            trail: Vec::new(),
+            back: Back::default(),
             forgotten_to: 0,
             forgets_at: usize::MAX,
             empty_looks: 0,
@@ -263,7 +275,7 @@ impl Tailer {
         self.next = offset;
         self.batch = None;
         self.segment = None;
-        self.trail.clear();
+        self.back.clear();
     }
 
     /// Keeps the position of a named tailer now. Otherwise it is kept when the next message is asked for, so that one
@@ -429,51 +441,6 @@ impl Tailer {
         Follow { tailer: self, how }
     }
 
-    /// The message before the position, which becomes the position; `None` at the first one that is there.
-    ///
-    /// # Errors
-    /// As [`Tailer::read`].
-    pub fn read_back(&mut self) -> Result<Option<Message>> {
-        let target = self.next.saturating_sub(1);
-        if target < self.control().log_start().load(Acquire) {
-            return Ok(None);
-        }
-        while self.trail.last().is_some_and(|(base, _)| *base > target) {
-            self.trail.pop();
-        }
-        if self.trail.is_empty() {
-            self.collect_trail(target)?;
-        }
-        let trail = std::mem::take(&mut self.trail);
-        if let Some(&(_, position)) = trail.last() {
-            self.position = position;
-        }
-        self.batch = None;
-        self.next = target;
-        let position = self.position;
-        let message = self.read_message();
-        (self.next, self.position, self.batch) = (target, position, None);
-        self.trail = trail;
-        self.commit();
-        message
-    }
-
-    /// Walks from the index entry before `target` to the batch that has it.
-    fn collect_trail(&mut self, target: i64) -> Result<()> {
-        self.next = target;
-        self.segment = None;
-        self.batch = None;
-        self.enter_segment(target)?;
-        while let Some((base, next, range)) = self.peek_batch()? {
-            self.trail.push((base, range.start));
-            if next > target {
-                break;
-            }
-            self.position = range.end;
-        }
-        Ok(())
-    }
-
     fn control(&self) -> &Control {
         &self.inner.control
     }
@@ -489,7 +456,10 @@ impl Tailer {
             if self.batch.as_ref().is_some_and(OpenBatch::has_more) {
                 return Ok(true);
             }
-            self.batch = None;
+            if self.batch.is_some() {
+                // It stays for one that turns back.
+                self.next = self.next.max(self.covered.end);
+            }
             if !self.open_batch()? {
                 self.empty_looks = self.empty_looks.saturating_add(1);
                 if self.empty_looks < LOOKS_BEFORE_DOUBT {
@@ -532,40 +502,51 @@ impl Tailer {
             self.enter_segment(self.next)?;
         }
         loop {
-            let Some((_, next_offset, range)) = self.peek_batch()? else { return Ok(false) };
+            let Some((base, next_offset, range)) = self.peek_batch()? else { return Ok(false) };
             self.position = range.end;
             if next_offset <= self.next {
                 continue;
             }
-            let segment = self.segment.as_ref().expect("it was entered");
-            let bytes = segment.map.published(range.clone());
-            let (batch, _) = Batch::split_first(bytes).map_err(|error| self.damaged(error.to_string()))?;
-            if !batch.verify_crc() {
-                return Err(self.damaged("its CRC is not that of its bytes".to_owned()));
-            }
-            if batch.attributes().is_control() {
+            let Some(mut open) = self.open_at(range)? else {
                 self.next = next_offset;
                 continue;
-            }
-            let records = match batch.attributes().is_compressed() {
-                false => None,
-                true => {
-                    let mut buffer = Vec::new();
-                    let decompressed = batch.decompressed(&mut buffer, DECOMPRESSED_MAX, &mut self.scratch);
-                    decompressed.map(drop).map_err(|error| self.damaged(error.to_string()))?;
-                    Some(Arc::new(buffer))
-                }
             };
-            let count = batch.record_count();
-            let is_within = batch.base_offset() < self.next;
-            let mut open = OpenBatch { range, records, cursor: RecordCursor::default(), count };
-            if is_within {
+            let segment = self.segment.as_ref().expect("it was entered");
+            if base < self.next {
                 open.skip_to(&segment.map, self.next).map_err(|reason| self.damaged(reason))?;
             }
             self.batch = Some(open);
+            self.covered = base..next_offset;
             self.give_back();
             return Ok(true);
         }
+    }
+
+    /// The batch at a place of the segment, checked and decompressed, with the cursor at its first record; `None` if its records are
+    /// control records.
+    fn open_at(&mut self, range: Range<usize>) -> Result<Option<OpenBatch>> {
+        let segment = self.segment.as_ref().expect("it was entered");
+        let bytes = segment.map.published(range.clone());
+        let (batch, _) = Batch::split_first(bytes).map_err(|error| self.damaged(error.to_string()))?;
+        if !batch.verify_crc() {
+            return Err(self.damaged("its CRC is not that of its bytes".to_owned()));
+        }
+        if batch.attributes().is_control() {
+            return Ok(None);
+        }
+        let records = match batch.attributes().is_compressed() {
+            false => None,
+            true => {
+                #[cfg(test)]
+                work::count_decompressed();
+                let mut buffer = Vec::new();
+                let decompressed = batch.decompressed(&mut buffer, DECOMPRESSED_MAX, &mut self.scratch);
+                decompressed.map(drop).map_err(|error| self.damaged(error.to_string()))?;
+                Some(Arc::new(buffer))
+            }
+        };
+        let count = batch.record_count();
+        Ok(Some(OpenBatch { range, records, cursor: RecordCursor::default(), count }))
     }
 
     /// First offset, next offset and place of the batch at the position; moves to the next segment at the end of one.
@@ -658,6 +639,8 @@ impl Tailer {
                 false => segment::position_before(directory, base, entries, offset)? as usize,
             };
             self.keep_resident_from(self.position);
+            self.back.left_segment();
+            self.batch = None;
             self.segment = Some(ReadSegment { base, roll: end.roll, file, map: Arc::new(map), sealed });
             return Ok(());
         }

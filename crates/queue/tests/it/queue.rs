@@ -328,10 +328,10 @@ fn power_cuts() -> u64 {
 }
 
 /// Numbers that look random, the same for one seed.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end
     }
@@ -836,7 +836,7 @@ fn a_next_offset_that_no_bytes_follow_is_damage_and_not_waited_for() {
 }
 
 /// What of the mapped files of a directory is resident in this process, in bytes, by the kernel's count.
-fn resident(directory: &Path) -> usize {
+pub(crate) fn resident(directory: &Path) -> usize {
     let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
     let directory = directory.canonicalize().unwrap();
     let directory = directory.to_str().unwrap();
