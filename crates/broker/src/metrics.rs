@@ -238,6 +238,27 @@ fn by_name(mut topics: Vec<Arc<Topic>>) -> Vec<Arc<Topic>> {
     topics
 }
 
+fn strays(broker: &Broker, text: &mut Exposition) {
+    let dirs: Vec<_> =
+        broker.dirs.all().map(|dir| (dir.path().display().to_string(), dir.strays())).collect();
+    text.describe(
+        "mainstem_log_stray_directories",
+        Kind::Gauge,
+        "Partitions that no topic owns, set aside in the log directory. What is deleted is seen within a minute.",
+    );
+    for (dir, (directories, _)) in &dirs {
+        text.sample("mainstem_log_stray_directories", &[("logDirectory", dir)], *directories as f64);
+    }
+    text.describe(
+        "mainstem_log_stray_bytes",
+        Kind::Gauge,
+        "Bytes of partitions that no topic owns. What is deleted is seen within a minute.",
+    );
+    for (dir, (_, bytes)) in &dirs {
+        text.sample("mainstem_log_stray_bytes", &[("logDirectory", dir)], *bytes as f64);
+    }
+}
+
 fn partitions(broker: &Broker, topics: &[Arc<Topic>], shown: &[Arc<Partition>], text: &mut Exposition) {
     let partitions: usize = topics.iter().map(|topic| topic.partitions.len()).sum();
     text.one("mainstem_topics", Kind::Gauge, "Topics served.", topics.len() as f64);
@@ -257,6 +278,7 @@ fn partitions(broker: &Broker, topics: &[Arc<Topic>], shown: &[Arc<Partition>], 
         "Log directories whose disk is full: appends are refused, reads go on.",
         full as f64,
     );
+    strays(broker, text);
     let ends = shown.iter().filter_map(|partition| Some((partition, partition.ends().ok()?)));
     let ends: Vec<_> = ends.collect();
     let columns: [Column; 3] = [

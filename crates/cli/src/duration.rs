@@ -17,6 +17,14 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
     parse_units(date, DATE_UNITS)?.checked_add(parse_units(time, TIME_UNITS)?)
 }
 
+/// Reads the argument of a flag, in milliseconds.
+///
+/// # Errors
+/// The form that is expected, in words.
+pub(crate) fn argument(text: &str) -> Result<i64, String> {
+    parse(text).ok_or_else(|| "expected a duration of ISO 8601 such as PT90M or P1DT12H".to_owned())
+}
+
 fn parse_units(mut text: &str, units: &[(char, i64)]) -> Option<i64> {
     let mut units = units.iter();
     let mut total: i64 = 0;

@@ -66,7 +66,7 @@ enum Command {
     Cluster(commands::cluster::ClusterArguments),
     /// Name clusters, so that commands need not be told where to connect.
     Profile(commands::profile::ProfileArguments),
-    /// Look at log files on disk; they are not changed.
+    /// Look at log files on disk, and delete those of partitions that no topic owns.
     Log(commands::log::LogArguments),
     /// Run a replicated partition with faults, in virtual time, by seed.
     Simulate(commands::simulate::Simulate),
@@ -97,7 +97,7 @@ fn main() -> ExitCode {
         Command::Security(security) => commands::security::run(&security),
         Command::Cluster(cluster) => wait_for(commands::cluster::run(&cluster)),
         Command::Profile(profile) => commands::profile::run(&profile),
-        Command::Log(log) => commands::log::run(&log),
+        Command::Log(log) => wait_for(commands::log::run(&log)),
         Command::Simulate(simulate) => commands::simulate::run(&simulate),
         Command::Direct(direct) => wait_for(commands::direct::run(&direct)),
         Command::Queue(queue) => wait_for(commands::queue::run(&queue)),

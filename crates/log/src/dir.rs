@@ -9,12 +9,14 @@ mod futures;
 mod open;
 mod segments;
 mod space;
+mod strays;
 
 pub use futures::FoundFuture;
 pub use open::{LogDirOptions, NodeIdentity, OpenDirError};
 
 use self::segments::ClosedSegments;
 use self::space::Space;
+use self::strays::{StrayCount, bytes_in};
 use crate::boot::BootRecord;
 use crate::checkpoint::{OffsetCheckpoint, OnDurable};
 use crate::descriptors::DescriptorCache;
@@ -127,6 +129,7 @@ pub struct LogDir {
     checkpoints: Checkpoints,
     descriptors: Arc<DescriptorCache>,
     doomed: Mutex<Vec<Doomed>>,
+    strays: StrayCount,
     /// Partitions whose logs could not be opened: what was to be checked of them still is.
     unopened: Mutex<BTreeSet<TopicPartition>>,
     segments: Mutex<ClosedSegments>,
@@ -371,11 +374,14 @@ impl LogDir {
     /// Gives a partition's directory the name of one that is out of service; durable after a sync of this directory.
     fn rename_aside(&self, partition: &TopicPartition, why: SetAside, due_mono_ms: u64) -> io::Result<()> {
         let path = self.path.join(set_aside_name(partition, why, &uuid::random()));
-        self.storage.rename(&self.partition_path(partition), &path)?;
+        let before = self.partition_path(partition);
+        let bytes = (why == SetAside::Stray).then(|| bytes_in(&*self.storage, &before));
+        self.storage.rename(&before, &path)?;
         match why {
             SetAside::Delete => self.doomed.lock().push(Doomed { path, due_mono_ms }),
             SetAside::Stray => {
-                tracing::warn!(%partition, path = %path.display(), "a stray partition is set aside");
+                self.strays.add(bytes.unwrap_or_default());
+                tracing::debug!(%partition, path = %path.display(), "a stray partition is set aside");
             }
         }
         Ok(())

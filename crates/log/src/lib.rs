@@ -26,6 +26,7 @@ pub mod segment_record;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod storage;
+pub mod strays;
 
 mod aborted;
 mod append;

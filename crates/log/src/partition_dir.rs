@@ -14,6 +14,9 @@ const DELETE_SUFFIX: &str = "-delete";
 const STRAY_SUFFIX: &str = "-stray";
 const FUTURE_SUFFIX: &str = "-future";
 
+/// Hexadecimal digits of the id in such a name.
+const ID_DIGITS: usize = 32;
+
 /// A partition of a topic, by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopicPartition {
@@ -46,6 +49,15 @@ pub enum SetAside {
     Stray,
 }
 
+impl SetAside {
+    fn suffix(self) -> &'static str {
+        match self {
+            SetAside::Delete => DELETE_SUFFIX,
+            SetAside::Stray => STRAY_SUFFIX,
+        }
+    }
+}
+
 /// What the name of a directory in a log directory says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DirName {
@@ -69,6 +81,21 @@ impl DirName {
         };
         parsed.unwrap_or(DirName::Unknown)
     }
+}
+
+/// The stray partition that a directory of this name holds; `None` for any other name. Stricter than what a start leaves alone: the id
+/// is one of Kafka's or of this crate's, 32 hexadecimal digits.
+pub(crate) fn stray_of(name: &str) -> Option<TopicPartition> {
+    let rest = name.strip_suffix(STRAY_SUFFIX)?;
+    let (_, id) = rest.rsplit_once('.')?;
+    let is_id = id.len() == ID_DIGITS && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    parse_unique(rest).filter(|_| is_id)
+}
+
+/// The name of a stray directory for another reason to be set aside; `None` if it is none.
+pub(crate) fn with_reason(name: &str, why: SetAside) -> Option<String> {
+    stray_of(name)?;
+    Some(format!("{}{}", name.strip_suffix(STRAY_SUFFIX)?, why.suffix()))
 }
 
 /// The partition in the rest of a name, which is `topic-partition.id`. The topic may be cut short, but not away.
@@ -95,11 +122,7 @@ fn is_topic_name(topic: &str) -> bool {
 
 /// The name under which a directory waits for its end: `topic-partition.id-delete`.
 pub(crate) fn set_aside_name(partition: &TopicPartition, why: SetAside, id: &[u8; 16]) -> String {
-    let suffix = match why {
-        SetAside::Delete => DELETE_SUFFIX,
-        SetAside::Stray => STRAY_SUFFIX,
-    };
-    unique_name(partition, suffix, id)
+    unique_name(partition, why.suffix(), id)
 }
 
 /// The name under which a copy of a partition grows until it takes the place of the one in another directory.

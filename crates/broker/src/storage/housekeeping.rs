@@ -27,6 +27,9 @@ const SECURITY_INTERVAL_MS: u64 = 10_000;
 /// How often it is looked whether much memory was freed.
 const TRIM_INTERVAL_MS: u64 = 2_000;
 
+/// How often it is looked which stray partitions an operator has deleted.
+const STRAYS_INTERVAL_MS: u64 = 60_000;
+
 /// How often high watermarks are noted: Kafka's `replica.high.watermark.checkpoint.interval.ms`.
 const HIGH_WATERMARK_INTERVAL_MS: u64 = 5_000;
 
@@ -82,6 +85,7 @@ struct Rounds {
     high_watermark_checkpoint: Every,
     security: Every,
     trim: Every,
+    strays: Every,
     trimming: Trimming,
 }
 
@@ -117,6 +121,7 @@ impl Rounds {
             high_watermark_checkpoint: Every::new(clock, HIGH_WATERMARK_INTERVAL_MS),
             security: Every::new(clock, SECURITY_INTERVAL_MS),
             trim: Every::new(clock, TRIM_INTERVAL_MS),
+            strays: Every::new(clock, STRAYS_INTERVAL_MS),
             trimming: Trimming::default(),
         }
     }
@@ -157,9 +162,13 @@ impl Rounds {
         }
         let (recovery, log_start) =
             (self.recovery_checkpoint.is_due(now), self.log_start_checkpoint.is_due(now));
+        let strays = self.strays.is_due(now);
         for dir in broker.dirs.all().filter(|dir| dir.failure().is_none()) {
             dir.look_for_room();
             dir.remove_doomed(mono_ms);
+            if strays {
+                dir.recount_strays();
+            }
             let checkpoints = dir.checkpoints();
             let due = [
                 (recovery, &checkpoints.recovery_point),

@@ -33,7 +33,7 @@ pub(crate) struct Placed {
     pub(crate) moves: InterruptedMoves,
 }
 
-/// Looks through all directories. One that cannot be listed goes offline.
+/// Looks through all directories. One that cannot be listed goes offline. The log says which have stray partitions.
 pub(crate) fn place_all(dirs: &LogDirs, image: &MetadataImage, node: i32) -> Placed {
     let mut placing = Placing { dirs, image, node, found: HashMap::new(), placed: Placed::default() };
     for dir in dirs.data() {
@@ -44,6 +44,7 @@ pub(crate) fn place_all(dirs: &LogDirs, image: &MetadataImage, node: i32) -> Pla
         }
     }
     placing.place_topics();
+    dirs.all().for_each(|dir| dir.report_strays());
     placing.placed
 }
 

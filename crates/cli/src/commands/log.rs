@@ -2,6 +2,7 @@
 
 mod accept_loss;
 mod dump;
+mod strays;
 mod verify;
 
 use anyhow::Result;
@@ -22,13 +23,16 @@ enum LogCommand {
     Verify(verify::Verify),
     /// Let the next start serve a partition of which segments are missing.
     AcceptLoss(accept_loss::AcceptLoss),
+    /// Show the partitions that no topic owns, which a start has set aside, and delete them if told so.
+    Strays(strays::Strays),
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &LogArguments) -> Result<()> {
+pub(crate) async fn run(arguments: &LogArguments) -> Result<()> {
     match &arguments.command {
         LogCommand::Dump(dump) => dump::run(dump),
         LogCommand::Verify(verify) => verify::run(verify),
         LogCommand::AcceptLoss(accept) => accept_loss::run(accept),
+        LogCommand::Strays(strays) => strays::run(strays).await,
     }
 }

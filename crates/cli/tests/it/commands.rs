@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -585,6 +586,76 @@ fn what_destroys_shows_first_what_it_would_do() {
     assert_eq!(planned, json!({"group": "g", "offsets": offsets, "executed": false}));
     assert_eq!(broker.run("consume orders").ok(), numbers(1, 3));
     assert_eq!(committed(&broker), [Some(3), Some(0)]);
+}
+
+/// Copies the files of a partition.
+fn copy_partition(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+#[test]
+fn stray_partitions_are_shown_and_deleted_beside_a_broker() {
+    let mut broker = Broker::start();
+    broker.run("topic create orders -p 1").ok();
+    broker.produce("orders", &numbers(1, 100));
+    broker.stop();
+    let data = broker.data().to_owned();
+    for (lost, id) in [("lost-0", "7"), ("lost-1", "8"), ("other.topic-12", "9")] {
+        copy_partition(&data.join("orders-0"), &data.join(lost));
+        // Its id is of no topic, as after a start with other metadata.
+        let metadata = format!("version: 0\ntopic_id: {}\n", id.repeat(21) + "A");
+        std::fs::write(data.join(lost).join("partition.metadata"), metadata).unwrap();
+    }
+    broker.start_again();
+    let dir = data.display();
+    let strays = |json: &Value| -> Vec<String> {
+        let strays = json["strays"].as_array().unwrap().iter();
+        strays.map(|stray| format!("{}-{}", stray["topic"].as_str().unwrap(), stray["partition"])).collect()
+    };
+
+    let planned = broker.run(&format!("log strays {dir}")).ok();
+    assert!(planned.starts_with("PARTITION       SEGMENTS"), "{planned}");
+    for part in ["\nlost-0 ", "\nlost-1 ", "\nother.topic-12 ", "-stray\n", "3 stray partitions of "] {
+        assert!(planned.contains(part), "{part:?} in {planned}");
+    }
+    assert!(planned.ends_with("would be deleted\n\nnothing was changed: --execute does it\n"), "{planned}");
+    // The same directory by another name counts once.
+    let listed = broker.run(&format!("log strays {dir} {dir}/. --json")).json();
+    assert_eq!(strays(&listed), ["lost-0", "lost-1", "other.topic-12"]);
+    let first = &listed["strays"][0];
+    assert_eq!((&listed["executed"], &first["segments"]), (&json!(false), &json!(1)));
+    assert!(first["bytes"].as_u64() > Some(100), "{first}");
+    let now_ms =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as i64;
+    let since_ms = first["set_aside"].as_i64().unwrap();
+    assert!((now_ms - 3_600_000..=now_ms + 1_000).contains(&since_ms), "{first}");
+    let old = broker.run(&format!("log strays {dir} --older-than P1D --execute")).ok();
+    assert_eq!(old, "no stray partition\n");
+
+    let refused = |arguments: &str, why: &str| {
+        let run = broker.run(&format!("log strays {arguments} --execute"));
+        assert!(run.code != Some(0) && run.stderr.contains(why), "{run:?}");
+    };
+    refused(&format!("{dir} --partition orders-0"), "no stray partition was orders-0");
+    refused(&format!("{dir}/orders-0"), "is within the log directory");
+    let elsewhere = tempfile::tempdir().unwrap();
+    refused(&elsewhere.path().display().to_string(), "no log directory of a broker");
+    refused(&format!("{dir} --older-than 3"), "ISO 8601");
+
+    let one = broker.run(&format!("log strays {dir} --partition lost-1 --execute")).ok();
+    assert!(one.contains("\nlost-1 ") && one.contains("\ndeleted 1 stray partition of "), "{one}");
+    assert_eq!(strays(&broker.run(&format!("log strays {dir} --json")).json()), ["lost-0", "other.topic-12"]);
+    let rest = broker.run(&format!("log strays {dir} --execute --json")).json();
+    assert_eq!((strays(&rest).len(), &rest["executed"]), (2, &json!(true)));
+    let left =
+        std::fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert!(left.into_iter().all(|name| !name.contains("-stray") && !name.contains("-delete")));
+    assert_eq!(broker.run("consume orders").ok(), numbers(1, 100));
+    broker.stop();
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::segments::ClosedSegments;
 use super::space::Space;
+use super::strays::StrayCount;
 use super::{Checkpoints, Doomed, Health, LastStop, LogDir, OnOffline, on_failure};
 use crate::boot::BootRecord;
 use crate::checkpoint::{
@@ -12,7 +13,7 @@ use crate::descriptors::DescriptorCache;
 use crate::flusher::{FlushOptions, Flusher, FlusherParts};
 use crate::marker::{BROKER_EPOCH_UNKNOWN, CleanShutdown};
 use crate::meta_properties::{FIRST_FORMAT_VERSION, META_PROPERTIES, MetaProperties, MetaPropertiesError};
-use crate::partition_dir::{DirName, SetAside, TopicPartition};
+use crate::partition_dir::{DirName, SetAside, TopicPartition, stray_of};
 use crate::producer_budget::ProducerBudget;
 use crate::recovery_watch::RecoveryWatch;
 use crate::segment_record::SegmentRecord;
@@ -140,7 +141,16 @@ impl LogDirOptions {
         let checkpoints = opening.checkpoints(&scan)?;
         opening.finish(
             self,
-            Found { lock, deleted: scan.deleted, last_stop, meta, checkpoints, segments, space },
+            Found {
+                lock,
+                deleted: scan.deleted,
+                strays: scan.strays,
+                last_stop,
+                meta,
+                checkpoints,
+                segments,
+                space,
+            },
         )
     }
 }
@@ -149,6 +159,7 @@ impl LogDirOptions {
 struct Found {
     lock: Box<dyn StorageLock>,
     deleted: Vec<PathBuf>,
+    strays: Vec<PathBuf>,
     last_stop: LastStop,
     meta: MetaProperties,
     checkpoints: Checkpoints,
@@ -170,6 +181,7 @@ struct Scan {
     /// Copies on their way into this directory; topics may be cut short.
     futures: Vec<TopicPartition>,
     deleted: Vec<PathBuf>,
+    strays: Vec<PathBuf>,
 }
 
 impl Scan {
@@ -247,12 +259,12 @@ impl Opening<'_> {
                     scan.partitions.insert(partition);
                 }
                 DirName::SetAside(SetAside::Delete) => scan.deleted.push(path),
-                DirName::SetAside(SetAside::Stray) => {
-                    tracing::warn!(path = %path.display(), "a stray partition is left for an operator to look at");
+                DirName::SetAside(SetAside::Stray) if stray_of(&entry.name).is_some() => {
+                    scan.strays.push(path)
                 }
                 DirName::Future(partition) => scan.futures.push(partition),
                 DirName::Unknown if entry.name == "lost+found" => {}
-                DirName::Unknown => {
+                DirName::SetAside(SetAside::Stray) | DirName::Unknown => {
                     tracing::warn!(path = %path.display(), "this directory is no partition; it is left alone");
                 }
             }
@@ -341,7 +353,7 @@ impl Opening<'_> {
     }
 
     fn finish(self, options: LogDirOptions, found: Found) -> Result<Arc<LogDir>, OpenDirError> {
-        let Found { lock, deleted, last_stop, meta, checkpoints, segments, space } = found;
+        let Found { lock, deleted, strays, last_stop, meta, checkpoints, segments, space } = found;
         let health = Arc::new(Health {
             path: self.path.to_owned(),
             boot_record: self.boot_record(),
@@ -370,6 +382,7 @@ impl Opening<'_> {
             checkpoints,
             descriptors: options.descriptors.unwrap_or_else(new_cache),
             doomed: Mutex::new(doomed),
+            strays: StrayCount::of(&*self.storage, &strays),
             unopened: Mutex::default(),
             space,
             segments: Mutex::new(ClosedSegments::new(segments)),

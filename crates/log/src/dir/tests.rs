@@ -328,6 +328,29 @@ fn a_deletion_goes_on_after_a_restart() {
 }
 
 #[test]
+fn strays_are_counted_until_an_operator_has_deleted_them() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = open(temporary.path());
+    for partition in [t(0), t(1)] {
+        let (path, _) = dir.create_partition(&partition, &[7; 16]).unwrap();
+        fs::write(path.join("00000000000000000000.log"), [0; 1_000]).unwrap();
+    }
+    assert_eq!(dir.strays(), (0, 0));
+    dir.set_aside(&[t(0)], SetAside::Stray, 0).unwrap();
+    dir.set_aside(&[t(1), t(9)], SetAside::Stray, 0).unwrap();
+    let (directories, bytes) = dir.strays();
+    assert!(directories == 2 && (2_000..4_000).contains(&bytes), "{directories} with {bytes}");
+    drop(dir);
+    let dir = open(temporary.path());
+    assert_eq!(dir.strays(), (directories, bytes));
+    let strays = crate::strays::find(&RealStorage, temporary.path()).unwrap();
+    crate::strays::remove(&RealStorage, &strays[0]).unwrap();
+    assert_eq!(dir.strays(), (directories, bytes));
+    dir.recount_strays();
+    assert_eq!(dir.strays(), (1, bytes / 2));
+}
+
+#[test]
 fn offsets_of_a_partition_that_is_gone_are_not_inherited() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = open(temporary.path());

@@ -103,6 +103,20 @@ fn a_stray_stays() {
     let names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
     let is_stray = |name: &&String| name.starts_with("unknown-0.") && name.ends_with("-stray");
     assert_eq!(names.iter().filter(is_stray).count(), 1, "{names:?}");
+    // Each start says so in one line, and the metrics do.
+    let log = broker.log();
+    let said = log.lines().filter(|line| line.contains("mainstem log strays") && line.contains("data-1"));
+    assert_eq!(said.count(), 2, "{log}");
+    let metrics = broker.http("/metrics");
+    for name in ["mainstem_log_stray_directories", "mainstem_log_stray_bytes"] {
+        let of = |dir: &str| {
+            let line = metrics.lines().find(|line| line.starts_with(name) && line.contains(dir)).unwrap();
+            line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+        };
+        assert!(of("data-1\"") > 0.0, "{metrics}");
+        let first = broker.log_dir(0).display().to_string();
+        assert!(of(&format!("{first}\"")) == 0.0, "{metrics}");
+    }
 }
 
 #[test]

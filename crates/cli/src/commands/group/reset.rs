@@ -72,15 +72,11 @@ struct Place {
     #[arg(long, value_name = "TIME", value_parser = timestamp::argument)]
     to_datetime: Option<i64>,
     /// The first record of the last hour for PT1H, of the last day and a half for P1DT12H.
-    #[arg(long, value_name = "DURATION", value_parser = span)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::argument)]
     by_duration: Option<i64>,
     /// The offsets that a file names: a line TOPIC,PARTITION,OFFSET each.
     #[arg(long, value_name = "FILE")]
     from_file: Option<PathBuf>,
-}
-
-fn span(text: &str) -> Result<i64, String> {
-    duration::parse(text).ok_or_else(|| "expected a duration of ISO 8601 such as PT90M or P1DT12H".to_owned())
 }
 
 impl Place {

@@ -1,0 +1,168 @@
+//! `mainstem log strays`.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use mainstem_log::storage::RealStorage;
+use mainstem_log::strays::{self, Stray};
+use mainstem_queue::{Directory, DirectoryKind};
+use serde_json::{Value, json};
+
+use crate::duration;
+use crate::execution::{Execution, Plan};
+use crate::output::{bytes, counted, print, print_json, table};
+use crate::timestamp;
+
+/// What `log strays` takes.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A partition that no topic owns at a start of the broker is stray: its directory gets a name that ends in -stray, and stays.
+No broker deletes it: it may be the only copy of its records, as after a start with the wrong metadata. Its files are read by
+`mainstem log dump`. The broker may run: it has no stray partition open.")]
+pub(crate) struct Strays {
+    /// Log directories of brokers (log.dirs), such as ./mainstem-data.
+    #[arg(required = true, value_name = "DIR")]
+    dirs: Vec<PathBuf>,
+    /// Only what this partition was; may be given several times.
+    #[arg(long = "partition", value_name = "TOPIC-N")]
+    partitions: Vec<String>,
+    /// Only what was set aside longer ago: P30D for thirty days, PT12H for twelve hours.
+    #[arg(long, value_name = "DURATION", value_parser = duration::argument)]
+    older_than: Option<i64>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    execution: Execution,
+}
+
+/// A stray partition as it is shown.
+struct Found {
+    log_dir: PathBuf,
+    stray: Stray,
+    /// When it was set aside, in ms since 1970: its directory got its name then, and nothing has touched it since.
+    since_ms: i64,
+}
+
+/// Shows the stray partitions, and deletes them if that is asked for.
+pub(crate) async fn run(arguments: &Strays) -> Result<()> {
+    let found = find(arguments)?;
+    if found.is_empty() && !arguments.json {
+        return print("no stray partition");
+    }
+    if !arguments.execution.begin(arguments.json, plan(&found)).await? {
+        return Ok(());
+    }
+    if !arguments.json {
+        print(&text(&found))?;
+    }
+    found.iter().try_for_each(|found| delete(&found.stray))?;
+    match arguments.json {
+        true => {
+            let mut json = to_json(&found);
+            json["executed"] = json!(true);
+            print_json(&json)
+        }
+        false => print(&format!("\ndeleted {}", summary(&found))),
+    }
+}
+
+async fn plan(found: &[Found]) -> Result<Plan> {
+    let text = format!("{}\n\n{} would be deleted", text(found), summary(found));
+    Ok(Plan { text, json: to_json(found) })
+}
+
+fn find(arguments: &Strays) -> Result<Vec<Found>> {
+    let newest_ms = arguments.older_than.map(|ms| timestamp::now_ms().saturating_sub(ms));
+    let mut all: Vec<Found> = Vec::new();
+    let mut seen = HashSet::new();
+    for dir in &arguments.dirs {
+        check_log_directory(dir)?;
+        if !seen.insert(dir.canonicalize().unwrap_or_else(|_| dir.clone())) {
+            continue;
+        }
+        let unreadable = || format!("cannot look for stray partitions in {}", dir.display());
+        for stray in strays::find(&RealStorage, dir).with_context(unreadable)? {
+            let since_ms = since_ms(&stray.path).with_context(unreadable)?;
+            all.push(Found { log_dir: dir.clone(), stray, since_ms });
+        }
+    }
+    for name in &arguments.partitions {
+        if !all.iter().any(|found| found.stray.partition.to_string() == *name) {
+            bail!("no stray partition was {name}; `mainstem log strays DIR` without --partition lists all");
+        }
+    }
+    all.retain(|found| {
+        let name = found.stray.partition.to_string();
+        (arguments.partitions.is_empty() || arguments.partitions.contains(&name))
+            && newest_ms.is_none_or(|newest_ms| found.since_ms < newest_ms)
+    });
+    Ok(all)
+}
+
+fn check_log_directory(dir: &Path) -> Result<()> {
+    match Directory::inspect(dir).kind {
+        DirectoryKind::LogDirectory => Ok(()),
+        DirectoryKind::WithinLogDirectory(log_dir) => bail!(
+            "{} is within the log directory {}; name that one, and --partition TOPIC-N",
+            dir.display(),
+            log_dir.display()
+        ),
+        _ => bail!(
+            "{} is no log directory of a broker: it has no meta.properties; name one of log.dirs, such as ./mainstem-data",
+            dir.display()
+        ),
+    }
+}
+
+/// When the directory's name was last changed.
+fn since_ms(path: &Path) -> std::io::Result<i64> {
+    let data = fs::symlink_metadata(path)?;
+    Ok(data.ctime().saturating_mul(1_000).saturating_add(data.ctime_nsec() / 1_000_000))
+}
+
+fn delete(stray: &Stray) -> Result<()> {
+    strays::remove(&RealStorage, stray).with_context(|| {
+        format!(
+            "cannot delete {}; what is shown before it is deleted, and nothing behind it",
+            stray.path.display()
+        )
+    })
+}
+
+fn text(found: &[Found]) -> String {
+    let rows = found.iter().map(|found| {
+        vec![
+            found.stray.partition.to_string(),
+            found.stray.extent.segments.to_string(),
+            bytes(found.stray.extent.bytes),
+            timestamp::format(found.since_ms),
+            found.stray.path.display().to_string(),
+        ]
+    });
+    table(&["PARTITION", ">SEGMENTS", ">SIZE", "SET ASIDE", "DIRECTORY"], rows.collect())
+}
+
+fn summary(found: &[Found]) -> String {
+    let size = found.iter().map(|found| found.stray.extent.bytes).sum();
+    format!("{} of {}", counted(found.len() as u64, "stray partition"), bytes(size))
+}
+
+fn to_json(found: &[Found]) -> Value {
+    let strays = found.iter().map(|Found { log_dir, stray, since_ms }| {
+        json!({
+            "topic": &*stray.partition.topic,
+            "partition": stray.partition.partition,
+            "log_directory": log_dir.display().to_string(),
+            "directory": stray.path.display().to_string(),
+            "bytes": stray.extent.bytes,
+            "segments": stray.extent.segments,
+            "set_aside": since_ms,
+        })
+    });
+    json!({ "strays": strays.collect::<Vec<_>>() })
+}
