@@ -7,7 +7,9 @@ use mainstem_log::RecoveryWatch;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+use crate::awaited::Awaited;
 use crate::broker::Broker;
+use crate::clock::Clock;
 
 /// Where a node is between its start and its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,17 +31,21 @@ pub(crate) struct Health {
     logs: AtomicUsize,
     logs_open: AtomicUsize,
     recovery: Arc<RecoveryWatch>,
+    awaited: Arc<Awaited>,
+    clock: Clock,
 }
 
 impl Health {
     /// That of a node which begins to start.
-    pub(crate) fn new(recovery: Arc<RecoveryWatch>) -> Self {
+    pub(crate) fn new(recovery: Arc<RecoveryWatch>, awaited: Arc<Awaited>, clock: Clock) -> Self {
         Health {
             phase: Mutex::new(Phase::Starting),
             dead_threads: Mutex::default(),
             logs: AtomicUsize::new(0),
             logs_open: AtomicUsize::new(0),
             recovery,
+            awaited,
+            clock,
         }
     }
 
@@ -51,6 +57,11 @@ impl Health {
     /// Whether the start is to be broken off.
     pub(crate) fn is_broken_off(&self) -> bool {
         self.recovery.is_broken_off()
+    }
+
+    /// What the start waits for, from where it is told.
+    pub(crate) fn awaited(&self) -> &Arc<Awaited> {
+        &self.awaited
     }
 
     /// So many more logs are to be opened.
@@ -88,10 +99,15 @@ impl Health {
                 },
                 Err(why) => (false, json!({ "status": "failed", "reason": why })),
             },
-            (Phase::Starting | Phase::Serving, _) => (false, json!({ "status": "starting" })),
-            (Phase::Recovering, _) => (false, self.recovery_report()),
+            (Phase::Starting | Phase::Serving, _) => (false, self.waiting(json!({ "status": "starting" }))),
+            (Phase::Recovering, _) => (false, self.waiting(self.recovery_report())),
             (Phase::Stopping, _) => (false, json!({ "status": "stopping" })),
         }
+    }
+
+    fn waiting(&self, mut report: Value) -> Value {
+        self.awaited.add_to(&mut report, self.clock.mono_ms());
+        report
     }
 
     fn recovery_report(&self) -> Value {
@@ -125,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_dead_thread_is_named() {
-        let health = Health::new(Arc::default());
+        let health = Health::new(Arc::default(), Arc::default(), Clock::start());
         assert_eq!(health.threads(), Ok(()));
         health.thread_died("cleaner-0", "nothing is compacted");
         assert!(health.threads().is_err_and(|why| why.contains("cleaner-0") && why.contains("compacted")));
@@ -133,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_recovery_tells_how_far_it_is() {
-        let health = Health::new(Arc::default());
+        let health = Health::new(Arc::default(), Arc::default(), Clock::start());
         assert_eq!(health.report(None), (false, json!({ "status": "starting" })));
         health.enter(Phase::Recovering);
         health.logs_to_open(3);

@@ -17,6 +17,7 @@
 
 mod api;
 mod authorization;
+mod awaited;
 mod background;
 mod broker;
 mod clock;

@@ -31,6 +31,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use mainstem_config::Voter;
 use mainstem_replication::eraftpb::MessageType;
 use mainstem_replication::{GroupId, Outgoing, RepeatAnswer, ReplicaId, Standing};
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -39,6 +40,7 @@ pub(crate) use calls::{CallError, CallHandler, CallKind, CallReply};
 pub(crate) use gate::{Arrived, NodeGate, read_frame};
 pub(crate) use hello::is_hello;
 
+use crate::awaited::Awaited;
 use crate::clock::Clock;
 use crate::storage::partition::{EarlierTicks, Partition, Pulse, is_append};
 use crate::supervised;
@@ -91,6 +93,8 @@ pub(crate) struct LinksOptions {
     pub(crate) catch_up_rate: u64,
     /// Limits of a link's silence.
     pub(crate) silence: SilenceLimits,
+    /// Where it is told which nodes are not reached.
+    pub(crate) awaited: Arc<Awaited>,
 }
 
 /// How long links may be silent, by the machines' time: the kernels of both ends count as well.
@@ -491,6 +495,11 @@ impl Links {
         }
     }
 
+    /// Which nodes are not reached, and why.
+    pub(crate) fn awaited(&self) -> &Awaited {
+        &self.options.awaited
+    }
+
     /// The id of this node's cluster.
     pub(crate) fn cluster_id(&self) -> &str {
         &self.cluster_id
@@ -546,6 +555,13 @@ impl Links {
         for partition in self.partitions().iter().filter_map(|one| one.partition.upgrade()) {
             partition.report_unreachable(node);
         }
+    }
+}
+
+impl Peer {
+    /// As `controller.quorum.voters` has it.
+    fn voter(&self) -> Voter {
+        Voter { id: self.node, host: self.host.clone(), port: self.port }
     }
 }
 

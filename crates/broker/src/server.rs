@@ -25,6 +25,7 @@ use mainstem_wire::Uuid;
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 
+use crate::awaited::Awaited;
 use crate::background::{Classes, OneAtATime};
 use crate::broker::{Broker, Limits, Node};
 use crate::clock::{Clock, ManualClock, machine_now, machine_wall_ms};
@@ -259,7 +260,8 @@ impl Server {
         let descriptors = raise_descriptor_limit();
         let mut security = Security::new(&config, &clock)?;
         let mut bound = Bound::new(&config)?;
-        let health = Arc::new(Health::new(options.recovery.clone()));
+        let awaited = Arc::<Awaited>::default();
+        let health = Arc::new(Health::new(options.recovery.clone(), awaited, clock.clone()));
         let operator = bound
             .http
             .take()
@@ -268,13 +270,12 @@ impl Server {
         let alarm = Arc::new(Alarm::default());
         let ring = alarm.clone();
         let on_offline: OnOffline = Arc::new(move |_| ring.ring());
-        let founder =
-            Server::begin_to_found(&config, (&clock, &mut security), &mut bound, &options.recovery)?;
+        let founder = Server::begin_to_found(&config, (&clock, &mut security), &mut bound, &health)?;
         let cluster_id = founder.as_ref().map(|(_, _, cluster_id)| cluster_id.as_str());
         let dirs = LogDirs::open(&config, descriptors, clock.now().mono_ms, on_offline, options, cluster_id)?;
         let founded = match founder {
             Some((founder, answering, _)) => {
-                Some(Server::found(&config, &clock, &founder, answering, &dirs, &options.recovery)?)
+                Some(Server::found(&config, &clock, &founder, answering, &dirs, &health)?)
             }
             None => None,
         };
@@ -362,7 +363,7 @@ impl Server {
         config: &BrokerConfig,
         (clock, security): (&Clock, &mut Security),
         bound: &mut Bound,
-        recovery: &RecoveryWatch,
+        health: &Health,
     ) -> Result<Option<(Arc<Founder>, Answering, String)>, StartError> {
         let (dir, known) = LogDirs::look(config)?;
         let (Some(quorum), Some(listener)) = (&config.quorum, bound.controller.take()) else {
@@ -371,9 +372,9 @@ impl Server {
         };
         let gate = security.set_nodes(config, (&RealStorage, &dir), clock)?;
         let gate = gate.unwrap_or_else(|| Arc::new(NodeGate::open_to_all(clock.clone())));
-        let founder = Founder::new(quorum, config.node_id, gate);
+        let founder = Founder::new(quorum, config.node_id, gate, health.awaited().clone());
         let answering = founder.answer_on(listener)?;
-        let cluster_id = founder.name(&dir, known, &|| recovery.is_broken_off())?;
+        let cluster_id = founder.name(&dir, known, &|| health.is_broken_off())?;
         Ok(Some((founder, answering, cluster_id)))
     }
 
@@ -384,12 +385,12 @@ impl Server {
         founder: &Arc<Founder>,
         answering: Answering,
         dirs: &LogDirs,
-        recovery: &RecoveryWatch,
+        health: &Health,
     ) -> Result<Founded, StartError> {
         let metadata = dirs.metadata();
         let directory = Uuid(metadata.directory_id()).to_string();
         let cluster_id = metadata.cluster_id().to_owned();
-        founder.found(metadata.path(), (&cluster_id, directory), &|| recovery.is_broken_off())?;
+        founder.found(metadata.path(), (&cluster_id, directory), &|| health.is_broken_off())?;
         let identity = LinkIdentity {
             node: config.node_id,
             generation: u64::try_from(machine_wall_ms()).unwrap_or(0),
@@ -402,6 +403,7 @@ impl Server {
             replica_lag_max_ms: config.replication.lag_time_max_ms,
             catch_up_rate: CATCH_UP_RATE,
             silence: SilenceLimits::default(),
+            awaited: health.awaited().clone(),
         };
         let links = Links::start(identity, peers.collect(), options, founder.gate().clone())?;
         founder.hand_on_to(&links);

@@ -24,6 +24,7 @@ use mainstem_wire::Uuid;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use crate::awaited::Awaited;
 use crate::links::{Arrived, Links, NodeGate, is_hello, read_frame};
 use crate::net::door::Seats;
 use crate::random;
@@ -345,18 +346,24 @@ impl OwnAddress {
     fn note(&mut self, has_failed: bool, now: Instant) -> bool {
         self.failed = if has_failed { self.failed.saturating_add(1) } else { 0 };
         let is_due = self.said.is_none_or(|said| now.saturating_duration_since(said) >= SAID_EVERY);
-        let says = self.failed >= OWN_ROUNDS && is_due;
+        let says = self.lasts() && is_due;
         if says {
             self.said = Some(now);
         }
         says
     }
 
-    fn say(voter: &Voter, error: &str) {
-        tracing::warn!(
+    /// Returns true where it has not answered for so many rounds that it counts.
+    fn lasts(&self) -> bool {
+        self.failed >= OWN_ROUNDS
+    }
+
+    /// What is said then.
+    fn describe(voter: &Voter, error: &str) -> String {
+        format!(
             "{voter}, where the other nodes look for this one, does not answer ({error}): correct the address in \
              controller.quorum.voters, the same on every node, or this node's CONTROLLER listener"
-        );
+        )
     }
 }
 
@@ -394,20 +401,27 @@ pub(crate) struct Founder {
     gate: Arc<NodeGate>,
     /// Why nodes could not be asked, as it was said last.
     said: Mutex<BTreeMap<i32, String>>,
+    /// Where it is told what the start waits for.
+    awaited: Arc<Awaited>,
     /// Where the links of other nodes go, from the time that there are any.
     links: OnceLock<Arc<Links>>,
 }
 
 impl Founder {
     /// A node that has not answered another one yet.
-    pub(crate) fn new(quorum: &Quorum, node: i32, gate: Arc<NodeGate>) -> Arc<Founder> {
+    pub(crate) fn new(
+        quorum: &Quorum,
+        node: i32,
+        gate: Arc<NodeGate>,
+        awaited: Arc<Awaited>,
+    ) -> Arc<Founder> {
         let start = random::uuid().to_string();
         let voters = quorum.ids().collect();
         let own = Mutex::new(Statement { node, start, voters, standing: Standing::Empty });
         let quorum = quorum.clone();
         let answering = Mutex::new(Seats::new(ANSWERED_MAX));
         let (is_over, next_id, links, said) = Default::default();
-        Arc::new(Founder { quorum, own, is_over, answering, next_id, gate, said, links })
+        Arc::new(Founder { quorum, own, is_over, answering, next_id, gate, said, awaited, links })
     }
 
     /// Gives the links of other nodes to these from now on.
@@ -564,6 +578,16 @@ impl Founder {
         is_broken_off: &dyn Fn() -> bool,
         take: impl Fn(Step) -> Option<T>,
     ) -> Result<T, FoundingError> {
+        let made = self.run_rounds(is_broken_off, take);
+        self.awaited.goes_on();
+        made
+    }
+
+    fn run_rounds<T>(
+        &self,
+        is_broken_off: &dyn Fn() -> bool,
+        take: impl Fn(Step) -> Option<T>,
+    ) -> Result<T, FoundingError> {
         let clock = self.gate.clock();
         let mut said = clock.instant();
         let mut is_first = true;
@@ -574,30 +598,43 @@ impl Founder {
             }
             let Asked { others, own_fault } = self.ask_all()?;
             let own = self.own.lock().clone();
-            if own_address.note(own_fault.is_some(), clock.instant())
-                && let Some((voter, error)) = self.quorum.voter(own.node).zip(own_fault)
-            {
-                OwnAddress::say(voter, &error);
+            let says_own = own_address.note(own_fault.is_some(), clock.instant());
+            let own_fault = self.quorum.voter(own.node).zip(own_fault);
+            let own_fault = own_fault.map(|(voter, error)| OwnAddress::describe(voter, &error));
+            if let Some(fault) = own_fault.as_ref().filter(|_| says_own) {
+                tracing::warn!("{fault}");
             }
             let step = next(&own, &others)?;
-            if let Step::Wait { missing } = &step
-                && (clock.elapsed(said) >= SAID_EVERY || std::mem::take(&mut is_first))
-                && !missing.is_empty()
-            {
-                said = clock.instant();
-                let missing: Vec<_> =
-                    missing.iter().filter_map(|id| self.quorum.voter(*id)).map(ToString::to_string).collect();
-                tracing::info!(
-                    "a new cluster waits for all of its nodes; missing: {} (start them, or correct \
-                     controller.quorum.voters)",
-                    missing.join(", ")
-                );
+            if let Step::Wait { missing } = &step {
+                let reason = self.describe_missing(missing);
+                if (clock.elapsed(said) >= SAID_EVERY || std::mem::take(&mut is_first)) && !missing.is_empty()
+                {
+                    said = clock.instant();
+                    tracing::info!("{reason}");
+                }
+                let own_fault = own_fault.filter(|_| own_address.lasts());
+                let reason = own_fault.map_or_else(|| reason.clone(), |fault| format!("{fault}; {reason}"));
+                self.awaited.waits("waiting for the nodes of a new cluster", reason, clock.mono_ms());
             }
             if let Some(made) = take(step) {
                 return Ok(made);
             }
             std::thread::sleep(ROUND);
         }
+    }
+
+    /// Says which nodes a new cluster waits for; of those that do not answer, since when and why.
+    fn describe_missing(&self, missing: &[i32]) -> String {
+        if missing.is_empty() {
+            return "all nodes of the new cluster answer, and agree on who has which directory".to_owned();
+        }
+        let now_ms = self.gate.clock().mono_ms();
+        let missing = missing.iter().filter_map(|id| self.quorum.voter(*id));
+        let missing: Vec<_> = missing.map(|voter| self.awaited.describe(voter, now_ms)).collect();
+        format!(
+            "a new cluster waits for all of its nodes; missing: {} (start them, or correct controller.quorum.voters)",
+            missing.join(", ")
+        )
     }
 
     /// What all say that answer. This node asks itself, too: another process with its id may be there, or no one.
@@ -608,6 +645,10 @@ impl Founder {
             let statement = match self.ask(voter) {
                 Ok(statement) => statement,
                 Err(error) => {
+                    // Of this node itself there is a sentence of its own.
+                    if voter.id != own.node {
+                        self.awaited.not_reached(voter, &error, self.gate.clock().mono_ms());
+                    }
                     self.say(voter, &error);
                     // Where it answers, and does not believe itself, that was said.
                     if voter.id == own.node && error.kind() != io::ErrorKind::InvalidData {
@@ -624,6 +665,7 @@ impl Founder {
                 let (found, expected) = (statement.node, voter.id);
                 return Err(FoundingError::OtherNode { address, found, expected });
             }
+            self.awaited.reached(voter.id);
             if statement.node != own.node {
                 others.insert(voter.id, statement);
             }
@@ -785,7 +827,8 @@ mod tests {
         let ports: Vec<_> = bound.iter().map(|(_, port)| *port).collect();
         let homes: Vec<_> = (0..3).map(|_| tempfile::tempdir().expect("a directory")).collect();
         let start = |at: usize, directory: &str| {
-            let founder = Founder::new(&quorum(&ports), i32::try_from(at).expect("small") + 1, gate());
+            let founder =
+                Founder::new(&quorum(&ports), i32::try_from(at).expect("small") + 1, gate(), Arc::default());
             let listener = bound[at].0.try_clone().expect("a descriptor");
             let _answering = founder.answer_on(listener).expect("a thread");
             let dir = homes[at].path();
@@ -829,14 +872,14 @@ mod tests {
         let bound: Vec<_> = (0..2).map(|_| bound()).collect();
         // Nothing listens there.
         let ports = [bound[0].1, bound[1].1, 1];
-        let others: Vec<_> = (0..2).map(|at| Founder::new(&quorum(&ports), at + 1, gate())).collect();
+        let others: Vec<_> = (0..2).map(|at| Founder::new(&quorum(&ports), at + 1, gate(), Arc::default())).collect();
         let answering: Vec<_> = others
             .iter()
             .zip(bound)
             .map(|(other, (listener, _))| other.answer_on(listener).expect("a thread"))
             .collect();
         let logged = Logged::default();
-        let own = Founder::new(&quorum(&ports), 3, gate());
+        let own = Founder::new(&quorum(&ports), 3, gate(), Arc::default());
         let home = tempfile::tempdir().expect("a directory");
         let begun = Instant::now();
         let named = tracing::subscriber::with_default(logged.clone(), || {
@@ -855,11 +898,11 @@ mod tests {
     #[test]
     fn another_process_with_the_same_id_is_found() {
         let (listener, port) = bound();
-        let first = Founder::new(&quorum(&[port]), 1, gate());
+        let first = Founder::new(&quorum(&[port]), 1, gate(), Arc::default());
         let _answering = first.answer_on(listener).expect("a thread");
-        let second = Founder::new(&quorum(&[port]), 1, gate());
+        let second = Founder::new(&quorum(&[port]), 1, gate(), Arc::default());
         assert!(matches!(second.ask_all(), Err(FoundingError::SameId { node: 1, .. })));
-        let stranger = Founder::new(&quorum(&[port]), 2, gate());
+        let stranger = Founder::new(&quorum(&[port]), 2, gate(), Arc::default());
         assert_eq!(stranger.ask_all().map(|asked| asked.others.len()), Ok(1));
         let mut garbage = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
         garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it can be written");

@@ -22,6 +22,12 @@ impl Cluster {
     /// # Errors
     /// When it is refused, or all other nodes are of another cluster, or the start was broken off, or the node stops.
     pub(crate) fn register(&self, broker: &Arc<Broker>, start: &NodeStart) -> Result<i64, ControllerError> {
+        let registered = self.register_in_time(broker, start);
+        self.links.awaited().goes_on();
+        registered
+    }
+
+    fn register_in_time(&self, broker: &Arc<Broker>, start: &NodeStart) -> Result<i64, ControllerError> {
         let ask = Ask::Register(StartNote::of(start));
         let mut said = broker.clock.instant();
         loop {
@@ -51,35 +57,48 @@ impl Cluster {
                     theirs,
                 });
             }
+            let (stage, reason) = self.why_not_registered(broker);
             if broker.clock.elapsed(said) >= SAID_EVERY {
                 said = broker.clock.instant();
-                match broker.dirs.all().find(|dir| dir.is_full()) {
-                    Some(dir) => tracing::warn!(
-                        "the start waits for room on the disk of log directory {}, for the metadata",
-                        dir.path().display()
-                    ),
-                    None => tracing::warn!("{}", self.missing_majority()),
-                }
+                tracing::warn!("{reason}");
             }
+            self.links.awaited().waits(stage, reason, self.links.now_ms());
             std::thread::sleep(RETRY);
         }
     }
 
-    /// What is missing where there is no metadata leader, for a person.
+    /// The stage at which a start that is not registered yet waits, and why, for a person.
+    fn why_not_registered(&self, broker: &Broker) -> (&'static str, String) {
+        match broker.dirs.all().find(|dir| dir.is_full()) {
+            Some(dir) => (
+                "waiting for room on a disk",
+                format!(
+                    "the start waits for room on the disk of log directory {}, for the metadata",
+                    dir.path().display()
+                ),
+            ),
+            None => ("waiting for the metadata quorum", self.missing_majority()),
+        }
+    }
+
+    /// What is missing where there is no metadata leader, for a person: nodes that are not reached, since when, and why.
     pub(crate) fn missing_majority(&self) -> String {
         let connected = self.links.connected();
         let is_missing = |id: &i32| *id != self.own && !connected.contains(id);
         let missing: Vec<_> = self.quorum.ids().filter(is_missing).collect();
         let nodes = self.quorum.voters.len();
-        let named: Vec<_> =
-            missing.iter().filter_map(|id| self.quorum.voter(*id)).map(ToString::to_string).collect();
-        match missing.len() * 2 >= nodes {
-            true => format!(
-                "no metadata leader: a majority of the {nodes} nodes is needed, and these cannot be reached: {}; start \
-                 them, or look at the network between the nodes",
-                named.join(", ")
+        let (awaited, now_ms) = (self.links.awaited(), self.links.now_ms());
+        let described = missing.iter().filter_map(|id| self.quorum.voter(*id));
+        let described = described.map(|voter| awaited.describe(voter, now_ms)).collect::<Vec<_>>().join(", ");
+        match missing.len() {
+            0 => "waiting for the nodes to elect a metadata leader".to_owned(),
+            count if count * 2 >= nodes => format!(
+                "no metadata leader: a majority of the {nodes} nodes is needed, and these cannot be reached: {described}; \
+                 start them, or look at the network between the nodes"
             ),
-            false => "waiting for the nodes to elect a metadata leader".to_owned(),
+            _ => format!(
+                "waiting for the nodes to elect a metadata leader; these cannot be reached: {described}"
+            ),
         }
     }
 }

@@ -62,6 +62,7 @@ pub(super) fn run(links: &Arc<Links>, peer: &Arc<PeerLink>) {
             Ok(mut channel) => {
                 (back_off, is_gone) = (BACK_OFF_MIN, false);
                 said.clear();
+                links.awaited().reached(peer.peer.node);
                 if await_proof(links, peer, &mut channel) {
                     serve(links, peer, channel);
                 }
@@ -73,6 +74,7 @@ pub(super) fn run(links: &Arc<Links>, peer: &Arc<PeerLink>) {
                     links.node_gone(peer.peer.node);
                 }
                 let (node, text) = (peer.peer.node, error.to_string());
+                links.awaited().not_reached(&peer.peer.voter(), &text, links.now_ms());
                 // What goes on is said once.
                 if said != text {
                     let (host, port) = (&peer.peer.host, peer.peer.port);
@@ -174,11 +176,12 @@ fn await_proof(links: &Links, peer: &PeerLink, channel: &mut Channel) -> bool {
         }
         if !is_said && machine_now().duration_since(begun) >= PROOF_TIME {
             is_said = true;
-            tracing::warn!(
-                node,
+            let why = format!(
                 "nothing is sent to node {node}, which takes this node's link, until it has proven who it is by a link of \
                  its own; its log, or this one, says why it does not"
             );
+            tracing::warn!(node, "{why}");
+            links.awaited().not_reached(&peer.peer.voter(), why, links.now_ms());
         }
         if machine_now().duration_since(sign_at) >= links.options.silence.keep_alive {
             sign_at = machine_now();
@@ -189,6 +192,7 @@ fn await_proof(links: &Links, peer: &PeerLink, channel: &mut Channel) -> bool {
         }
         std::thread::sleep(PROOF_EVERY);
     }
+    links.awaited().reached(node);
     true
 }
 

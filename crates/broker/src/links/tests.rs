@@ -489,6 +489,7 @@ impl Alone {
             replica_lag_max_ms: 30_000,
             catch_up_rate: CATCH_UP_RATE,
             silence,
+            awaited: Arc::default(),
         };
         let links = Links::start(identity, peers, options, cluster::gate()).expect("threads can be made");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -777,6 +778,7 @@ fn asking(port: u16) -> Arc<Links> {
         replica_lag_max_ms: 30_000,
         catch_up_rate: CATCH_UP_RATE,
         silence: SilenceLimits::default(),
+        awaited: Arc::default(),
     };
     let links = Links::start(own, peers, options, cluster::gate()).expect("threads can be made");
     wait_for("a link", || (links.connected() == [1]).then_some(()));

@@ -258,6 +258,7 @@ impl Cluster {
             replica_lag_max_ms,
             catch_up_rate,
             silence: SilenceLimits::default(),
+            awaited: Arc::default(),
         };
         let links = Links::start(identity, peers, options, gate()).expect("threads can be made");
         links.set_rates(Rates { leader: self.leader_rate, ..Rates::default() });

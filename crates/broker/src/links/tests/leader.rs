@@ -63,6 +63,7 @@ impl Leader {
             replica_lag_max_ms,
             catch_up_rate: CATCH_UP_RATE,
             silence: SilenceLimits::default(),
+            awaited: Arc::default(),
         };
         let links = Links::start(identity, Vec::new(), options, gate()).expect("threads can be made");
         let settings = Arc::new(TopicSettings::of_log(config, false, min_insync_replicas));
