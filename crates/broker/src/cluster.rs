@@ -489,6 +489,14 @@ impl Cluster {
         node == self.own || self.links.connected().contains(&node)
     }
 
+    /// Milliseconds since something came over a link of a node; 0 of this one, and none where nothing has since the start.
+    pub(crate) fn silent_ms(&self, node: i32, now_ms: u64) -> Option<u64> {
+        match node == self.own {
+            true => Some(0),
+            false => self.links.last_heard_ms(node).map(|ms| now_ms.saturating_sub(ms)),
+        }
+    }
+
     /// Another node says that it leads partitions.
     fn note_led(&self, from: i32, led: &[Led]) {
         for note in led.iter().map(|led| led.note(from)) {

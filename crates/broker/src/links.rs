@@ -424,6 +424,11 @@ impl Links {
         nodes
     }
 
+    /// When something came over a link of another node last, in monotonic milliseconds; none where nothing has since the start.
+    pub(crate) fn last_heard_ms(&self, node: i32) -> Option<u64> {
+        self.peer(node)?.incoming.last_heard_ms()
+    }
+
     /// The clusters of the other nodes, where every one of them answers that it is of another cluster than this node.
     pub(crate) fn other_clusters(&self) -> Option<Vec<(i32, String)>> {
         let of_peer = |peer: &Arc<PeerLink>| Some((peer.peer.node, peer.other_cluster.lock().clone()?));

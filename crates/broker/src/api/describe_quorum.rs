@@ -12,6 +12,7 @@ use mainstem_wire::messages::describe_quorum_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode, Uuid};
 
 use crate::broker::Broker;
+use crate::clock::Now;
 use crate::cluster::Cluster;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
@@ -125,7 +126,8 @@ fn describe_cluster(
         answer.leader_epoch = broker.controller.epoch();
         return answer;
     };
-    let (now, log_end) = (broker.clock.wall_ms(), log.ends().map_or(0, |ends| ends.log_end));
+    let Now { wall_ms: now, mono_ms } = broker.clock.now();
+    let log_end = log.ends().map_or(0, |ends| ends.log_end);
     let in_sync = log.in_sync();
     let voters = cluster.quorum.ids().map(|id| {
         let behind = matched.iter().find(|(node, _)| *node == id).map_or(last, |(_, index)| last - index);
@@ -134,12 +136,15 @@ fn describe_cluster(
         let log_end_offset = log_end.saturating_sub(behind).max(0);
         let directory = cluster.directories.get(&id).copied().filter(|_| version >= 2);
         let caught_up = if in_sync.contains(&id) { now } else { -1 };
+        let silent_ms = cluster.silent_ms(id, mono_ms);
+        let fetched = silent_ms.map_or(-1, |ms| now.saturating_sub_unsigned(ms));
         ReplicaState {
             replica_id: id,
             // KIP-853: since version 2.
             replica_directory_id: directory.unwrap_or(Uuid::ZERO),
             log_end_offset,
-            last_fetch_timestamp: caught_up,
+            // Replicas do not fetch: what they say over their links is the sign of life that fetches are in Kafka.
+            last_fetch_timestamp: fetched,
             last_caught_up_timestamp: caught_up,
             ..Default::default()
         }

@@ -872,7 +872,8 @@ mod tests {
         let bound: Vec<_> = (0..2).map(|_| bound()).collect();
         // Nothing listens there.
         let ports = [bound[0].1, bound[1].1, 1];
-        let others: Vec<_> = (0..2).map(|at| Founder::new(&quorum(&ports), at + 1, gate(), Arc::default())).collect();
+        let others: Vec<_> =
+            (0..2).map(|at| Founder::new(&quorum(&ports), at + 1, gate(), Arc::default())).collect();
         let answering: Vec<_> = others
             .iter()
             .zip(bound)

@@ -83,6 +83,11 @@ impl Incoming {
         self.current.lock().stream.is_some() && self.is_heard(now_ms)
     }
 
+    /// When something came over its links last; none before the first one.
+    pub(super) fn last_heard_ms(&self) -> Option<u64> {
+        Some(self.heard_ms.load(Ordering::Relaxed)).filter(|ms| *ms > 0)
+    }
+
     fn is_heard(&self, now_ms: u64) -> bool {
         let silent_ms = now_ms.saturating_sub(self.heard_ms.load(Ordering::Relaxed));
         Duration::from_millis(silent_ms) < self.alive_max

@@ -2,6 +2,7 @@
 
 mod elect;
 mod reassign;
+mod state;
 mod status;
 mod transfer;
 
@@ -33,7 +34,7 @@ pub(crate) struct ClusterArguments {
 
 #[derive(Debug, Subcommand)]
 enum ClusterCommand {
-    /// Show the nodes: who votes and leads, how many partitions each leads, which lack replicas or a leader.
+    /// Show the nodes: who is up, fenced or silent, who votes and leads, how many partitions each leads, which lack replicas or a leader.
     Status(status::Status),
     /// Have another node lead a partition, from now on whenever it can.
     Transfer(transfer::Transfer),

@@ -1,4 +1,4 @@
-//! `mainstem cluster elect` and `mainstem cluster reassign`.
+//! `mainstem cluster status`, `mainstem cluster elect` and `mainstem cluster reassign`.
 
 use std::time::{Duration, Instant};
 
@@ -109,6 +109,36 @@ fn verify_and_propose(cluster: &Cluster, order: &str) {
         let set = cluster.run(&format!("config get {resource}")).ok();
         assert!(!set.contains("1000000") && !set.contains("0:"), "{resource}: {set}");
     }
+}
+
+#[test]
+fn a_node_that_is_killed_is_fenced_and_silent_and_the_others_are_up() {
+    let mut cluster = Cluster::start();
+    let state = |cluster: &Cluster, node: u64| {
+        let status = cluster.run("cluster status --json");
+        let status: Value = serde_json::from_str(&status.stdout).unwrap_or_default();
+        let nodes = status["nodes"].as_array().cloned().unwrap_or_default();
+        nodes.into_iter().find(|one| one["id"] == node).unwrap_or_default()
+    };
+    let is_up = |cluster: &Cluster, node: u64| {
+        let node = state(cluster, node);
+        node["state"] == "up" && node["silent_ms"].is_null() && node["fenced"] == false
+    };
+    wait_for("all nodes are up", || (1..=3).all(|node| is_up(&cluster, node)));
+    let shown = cluster.run("cluster status").ok();
+    assert!(shown.contains("STATE") && !shown.contains("fenced"), "{shown}");
+    let leader = cluster.run("cluster status --json").json()["metadata_leader"].as_u64().unwrap();
+    let killed = leader % 3 + 1;
+    cluster.kill(usize::try_from(killed).unwrap());
+    wait_for("the node is fenced, and silent", || {
+        let node = state(&cluster, killed);
+        node["state"] == "fenced" && node["silent_ms"].as_u64().is_some_and(|ms| ms > 3_000)
+    });
+    let shown = cluster.run("cluster status").ok();
+    assert!(shown.contains("fenced, silent for "), "{shown}");
+    wait_for("the others are up", || {
+        (1..=3).filter(|node| *node != killed).all(|node| is_up(&cluster, node))
+    });
 }
 
 #[test]

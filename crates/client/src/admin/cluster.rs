@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 
 use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
 use mainstem_wire::messages::describe_cluster_request::DescribeClusterRequest;
+use mainstem_wire::messages::describe_cluster_response::DescribeClusterBroker;
 use mainstem_wire::messages::describe_quorum_request::{
     DescribeQuorumRequest, PartitionData as QuorumPartition, TopicData as QuorumTopic,
 };
@@ -19,6 +20,8 @@ use crate::error::Error;
 
 /// The one partition of the metadata's log.
 const METADATA_TOPIC: &str = "__cluster_metadata";
+/// The version of DescribeCluster from which on it tells which brokers are fenced (KIP-1073).
+const TELLS_FENCED: i16 = 2;
 /// The type of endpoints in DescribeCluster: those of brokers.
 const BROKERS: i8 = 1;
 
@@ -71,11 +74,14 @@ pub struct BrokerDescription {
     pub port: i32,
     /// Where it stands.
     pub rack: Option<String>,
+    /// It is registered and takes no part at the moment: it has given no sign of life, starts or stops. None where the asked broker
+    /// does not tell (before Kafka 4.0, KIP-1073).
+    pub is_fenced: Option<bool>,
 }
 
 impl BrokerDescription {
-    fn new(host: &str, port: i32, rack: Option<&str>) -> BrokerDescription {
-        BrokerDescription { host: host.to_owned(), port, rack: rack.map(str::to_owned) }
+    fn new(host: &str, port: i32, rack: Option<&str>, is_fenced: Option<bool>) -> BrokerDescription {
+        BrokerDescription { host: host.to_owned(), port, rack: rack.map(str::to_owned), is_fenced }
     }
 }
 
@@ -180,6 +186,9 @@ pub struct QuorumReplica {
     pub node: i32,
     /// The offset behind its last record, as the leader knows it.
     pub log_end_offset: Option<i64>,
+    /// When the leader heard of it last, in milliseconds since 1970 by the leader's clock; of the leader itself, when it answered.
+    /// None where it has heard nothing, or does not tell (before Kafka 3.3, KIP-836).
+    pub last_fetch_ms: Option<i64>,
     /// When it had all that the leader had, in milliseconds since 1970.
     pub last_caught_up_ms: Option<i64>,
 }
@@ -190,21 +199,35 @@ impl QuorumReplica {
         QuorumReplica {
             node: state.replica_id,
             log_end_offset: known(state.log_end_offset),
+            last_fetch_ms: known(state.last_fetch_timestamp),
             last_caught_up_ms: known(state.last_caught_up_timestamp),
         }
     }
 }
 
 impl Admin {
-    /// The cluster's id and its brokers.
+    /// The cluster's id and its brokers: those that take part.
     ///
     /// # Errors
     /// [`Error::TimedOut`], or why the cluster refuses.
     pub async fn cluster(&self) -> Result<ClusterDescription, Error> {
+        self.describe_cluster(false).await
+    }
+
+    /// The same with brokers that are registered and take no part (KIP-1073), by [`BrokerDescription::is_fenced`]; without them
+    /// where the asked broker does not tell.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or why the cluster refuses.
+    pub async fn cluster_with_fenced(&self) -> Result<ClusterDescription, Error> {
+        self.describe_cluster(true).await
+    }
+
+    async fn describe_cluster(&self, with_fenced: bool) -> Result<ClusterDescription, Error> {
         self.retried("describing the cluster", || async {
             let connection = self.cluster.any().await?;
             match connection.version::<DescribeClusterRequest<'_>>() {
-                Ok(_) => describe_cluster(&connection).await,
+                Ok(version) => describe_cluster(&connection, version, with_fenced).await,
                 Err(_) => describe_by_metadata(&connection).await,
             }
         })
@@ -322,16 +345,24 @@ impl Admin {
 }
 
 /// DescribeCluster (60), which brokers have since Kafka 2.8 (KIP-700).
-async fn describe_cluster(connection: &Connection) -> Result<ClusterDescription, Error> {
-    let request = DescribeClusterRequest { endpoint_type: BROKERS, ..Default::default() };
+async fn describe_cluster(
+    connection: &Connection,
+    version: i16,
+    with_fenced: bool,
+) -> Result<ClusterDescription, Error> {
+    let tells_fenced = version >= TELLS_FENCED;
+    let include_fenced_brokers = with_fenced && tells_fenced;
+    let request =
+        DescribeClusterRequest { endpoint_type: BROKERS, include_fenced_brokers, ..Default::default() };
     let reply = connection.call(&request).await?;
     let response = reply.read()?;
     let message = response.error_message.as_deref();
     reply.check(response.error_code, message, || "cannot describe the cluster".to_owned())?;
-    let brokers = response
-        .brokers
-        .iter()
-        .map(|one| (one.broker_id, BrokerDescription::new(&one.host, one.port, one.rack.as_deref())));
+    let broker = |one: &DescribeClusterBroker<'_>| {
+        let is_fenced = tells_fenced.then_some(one.is_fenced);
+        (one.broker_id, BrokerDescription::new(&one.host, one.port, one.rack.as_deref(), is_fenced))
+    };
+    let brokers = response.brokers.iter().map(broker);
     Ok(ClusterDescription {
         cluster_id: response.cluster_id.to_string(),
         controller: (response.controller_id >= 0).then_some(response.controller_id),
@@ -347,7 +378,7 @@ async fn describe_by_metadata(connection: &Connection) -> Result<ClusterDescript
     let brokers = response
         .brokers
         .iter()
-        .map(|one| (one.node_id, BrokerDescription::new(&one.host, one.port, one.rack.as_deref())));
+        .map(|one| (one.node_id, BrokerDescription::new(&one.host, one.port, one.rack.as_deref(), None)));
     Ok(ClusterDescription {
         cluster_id: response.cluster_id.as_deref().unwrap_or_default().to_owned(),
         controller: (response.controller_id >= 0).then_some(response.controller_id),

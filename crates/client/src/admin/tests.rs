@@ -388,8 +388,12 @@ async fn the_cluster_is_described(world: World) {
     assert!(!cluster.cluster_id.is_empty());
     assert_eq!((cluster.controller, cluster.brokers.len()), (Some(node), 1));
     assert_eq!(format!("{}:{}", cluster.brokers[&node].host, cluster.brokers[&node].port), world.address());
+    let with_fenced = admin.cluster_with_fenced().await.unwrap();
+    assert_eq!(with_fenced, cluster);
+    assert!(cluster.brokers[&node].is_fenced.is_none_or(|is_fenced| !is_fenced));
     let quorum = admin.quorum().await.unwrap();
     assert_eq!((quorum.leader, quorum.voters.len()), (node, 1));
+    assert!(quorum.voters[0].last_fetch_ms.is_none_or(|ms| ms > 0), "{quorum:?}");
     assert!(quorum.high_watermark > 0 && quorum.voters[0].log_end_offset >= Some(quorum.high_watermark));
     let features = admin.features().await.unwrap();
     let version = &features["metadata.version"];

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use super::NO_LEADER;
+use super::state::{Heard, Known, State};
 use crate::output::{print, print_json, shown, table};
 use crate::target::Target;
 
@@ -46,6 +47,8 @@ struct Found {
     without_majority: Vec<String>,
     /// Where there is no metadata leader: nodes that take no connection.
     unreachable: Vec<i32>,
+    /// The asked broker is too old to say which nodes are fenced.
+    is_fencing_untold: bool,
 }
 
 #[derive(Debug, Default)]
@@ -53,6 +56,7 @@ struct Node {
     /// None while it is not there.
     address: Option<String>,
     rack: Option<String>,
+    known: Known,
     votes: bool,
     /// Records of the metadata log that it does not have yet, as far as the leader knows.
     metadata_lag: Option<i64>,
@@ -78,13 +82,15 @@ pub(crate) async fn run(status: &Status) -> Result<()> {
 }
 
 async fn collect(admin: &Admin) -> Result<Found> {
-    let cluster = admin.cluster().await?;
+    let cluster = admin.cluster_with_fenced().await?;
     let mut found = Found { id: cluster.cluster_id, metadata_leader: NO_LEADER, ..Found::default() };
     let brokers = cluster.brokers;
     for (id, broker) in &brokers {
         let node = found.nodes.entry(*id).or_default();
         node.address = Some(format!("{}:{}", broker.host, broker.port));
         node.rack = broker.rack.clone();
+        (node.known.is_listed, node.known.is_fenced) = (true, broker.is_fenced);
+        found.is_fencing_untold |= broker.is_fenced.is_none();
     }
     for topic in admin.topics().await? {
         for partition in &topic.partitions {
@@ -94,7 +100,7 @@ async fn collect(admin: &Admin) -> Result<Found> {
     match tokio::time::timeout(QUORUM_TIME, admin.quorum()).await {
         Ok(quorum) => found.note_quorum(&quorum?),
         // No node knows more than that: who can be reached from here is the next best.
-        Err(_) => found.unreachable = unreachable(&brokers).await,
+        Err(_) => found.note_unreachable(unreachable(&brokers).await),
     }
     Ok(found)
 }
@@ -144,6 +150,16 @@ impl Found {
             node.votes = true;
             node.metadata_lag = voter.log_end_offset.map(|offset| end - offset);
         }
+        for (id, node) in &mut self.nodes {
+            node.known.heard = Heard::of(quorum, *id);
+        }
+    }
+
+    fn note_unreachable(&mut self, unreachable: Vec<i32>) {
+        for node in &unreachable {
+            self.nodes.entry(*node).or_default().known.is_unreachable = true;
+        }
+        self.unreachable = unreachable;
     }
 
     fn note(&mut self, topic: &str, partition: &mainstem_client::Partition) {
@@ -174,10 +190,14 @@ impl Found {
 
     fn to_json(&self) -> Value {
         let node = |(id, node): (&i32, &Node)| {
+            let (state, silent_ms) = node.known.state().to_json();
             json!({
                 "id": id,
                 "address": node.address,
                 "rack": node.rack,
+                "state": state,
+                "silent_ms": silent_ms,
+                "fenced": node.known.is_fenced,
                 "votes": node.votes,
                 "leads_metadata": *id == self.metadata_leader,
                 "metadata_lag": node.metadata_lag,
@@ -207,10 +227,14 @@ impl Found {
                 (true, false) => "voter",
                 (false, _) => "-",
             };
+            let state = node.known.state();
+            // A controller of Kafka that is no broker has none for clients.
+            let without_address = if state == State::Up { "-" } else { "not there" };
             vec![
                 id.to_string(),
-                node.address.clone().unwrap_or_else(|| "not there".to_owned()),
+                node.address.clone().unwrap_or_else(|| without_address.to_owned()),
                 node.rack.clone().unwrap_or_else(|| "-".to_owned()),
+                state.to_string(),
                 vote.to_owned(),
                 node.metadata_lag.map_or_else(|| "-".to_owned(), |lag| lag.to_string()),
                 node.leads.to_string(),
@@ -218,7 +242,8 @@ impl Found {
                 node.in_sync.to_string(),
             ]
         };
-        let columns = [">NODE", "ADDRESS", "RACK", "METADATA", ">LAG", ">LEADS", ">REPLICAS", ">IN SYNC"];
+        let columns =
+            [">NODE", "ADDRESS", "RACK", "STATE", "METADATA", ">LAG", ">LEADS", ">REPLICAS", ">IN SYNC"];
         let leader = match self.metadata_leader {
             NO_LEADER => "no metadata leader".to_owned(),
             leader => format!("metadata leader {leader}"),
@@ -228,6 +253,12 @@ impl Found {
             table(&columns, self.nodes.iter().map(row).collect()),
             String::new(),
         ];
+        if self.is_fencing_untold {
+            lines.push(
+                "which nodes are fenced is not known: the broker that was asked is too old to say it (DescribeCluster 2, Kafka 4.0)"
+                    .to_owned(),
+            );
+        }
         let counts = [&self.under_replicated, &self.without_majority, &self.without_leader].map(Vec::len);
         lines.push(match counts {
             [0, 0, 0] => format!("{} partitions, all replicas in sync", self.partitions),
@@ -256,9 +287,66 @@ impl Found {
 
 #[cfg(test)]
 mod tests {
-    use mainstem_client::Partition;
+    use expect_test::expect;
+    use mainstem_client::{Partition, QuorumReplica};
 
     use super::*;
+
+    fn found(is_fenced: Option<bool>) -> Found {
+        let mut found = Found { id: "c".into(), metadata_leader: NO_LEADER, ..Found::default() };
+        for id in 1..=3 {
+            let known = Known { is_listed: true, is_fenced, ..Known::default() };
+            let node = Node { address: Some(format!("h:{id}")), known, ..Node::default() };
+            found.nodes.insert(id, node);
+        }
+        found.is_fencing_untold = is_fenced.is_none();
+        found
+    }
+
+    #[test]
+    fn each_node_has_a_state() {
+        let mut all = found(Some(false));
+        all.nodes.get_mut(&3).unwrap().known.is_fenced = Some(true);
+        let heard = |node, last_fetch_ms| QuorumReplica {
+            node,
+            log_end_offset: Some(7),
+            last_fetch_ms: Some(last_fetch_ms),
+            last_caught_up_ms: None,
+        };
+        all.note_quorum(&Quorum {
+            leader: 1,
+            leader_epoch: 2,
+            high_watermark: 7,
+            voters: vec![heard(1, 60_000), heard(2, 55_000), heard(3, 18_000), heard(4, 59_700)],
+            observers: Vec::new(),
+        });
+        expect![[r"
+            cluster c, metadata leader 1
+            NODE  ADDRESS  RACK  STATE                    METADATA  LAG  LEADS  REPLICAS  IN SYNC
+               1  h:1      -     up                       leader      0      0         0        0
+               2  h:2      -     silent for 5 s           voter       0      0         0        0
+               3  h:3      -     fenced, silent for 42 s  voter       0      0         0        0
+               4  -        -     up                       voter       0      0         0        0
+
+            0 partitions, all replicas in sync"]]
+        .assert_eq(&all.to_text());
+        let json = all.to_json();
+        let third = &json["nodes"][2];
+        assert_eq!(
+            (&third["state"], &third["silent_ms"], &third["fenced"]),
+            (&json!("fenced"), &json!(42_000), &json!(true))
+        );
+    }
+
+    #[test]
+    fn a_broker_that_does_not_say_who_is_fenced_is_named_as_the_cause() {
+        let mut old = found(None);
+        assert!(old.to_text().contains("too old to say it (DescribeCluster 2"), "{}", old.to_text());
+        assert!(!found(Some(false)).to_text().contains("too old"));
+        old.note_unreachable(vec![2]);
+        let states: Vec<_> = old.nodes.values().map(|node| node.known.state()).collect();
+        assert_eq!(states, [State::Up, State::Unreachable, State::Up]);
+    }
 
     #[test]
     fn partitions_are_named_by_what_they_lack() {
