@@ -21,6 +21,7 @@ mod gate;
 mod hello;
 mod out_of_sync;
 mod outbox;
+mod setbacks;
 mod throttle;
 
 use std::collections::HashMap;
@@ -33,7 +34,7 @@ use std::time::Duration;
 
 use mainstem_config::Voter;
 use mainstem_replication::eraftpb::MessageType;
-use mainstem_replication::{GroupId, Outgoing, RepeatAnswer, ReplicaId, Standing};
+use mainstem_replication::{GroupId, Outgoing, RepeatAnswer, ReplicaId, Setback, Standing};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 pub(crate) use calls::{CallError, CallHandler, CallKind, CallReply};
@@ -49,6 +50,7 @@ use calls::{Callers, OnAnswer, Serving};
 use cuts::Cuts;
 use out_of_sync::OutOfSync;
 use outbox::{Item, Outbox};
+use setbacks::Setbacks;
 use throttle::Throttle;
 pub(crate) use throttle::{CATCH_UP_RATE, Rates};
 
@@ -149,6 +151,7 @@ pub(crate) struct Links {
     callers: Callers,
     cuts: Arc<Cuts>,
     counters: Counters,
+    setbacks: Setbacks,
     gate: Arc<NodeGate>,
     throttle: Throttle,
     rates: RwLock<Rates>,
@@ -236,6 +239,7 @@ impl Links {
             callers: Callers::default(),
             cuts: Arc::default(),
             counters: Counters::default(),
+            setbacks: Setbacks::default(),
             gate,
             throttle,
             rates: RwLock::default(),
@@ -273,6 +277,7 @@ impl Links {
         for peer in &self.peers {
             peer.end();
         }
+        self.setbacks.rest(self.now_ms()).into_iter().for_each(|line| tracing::warn!("{line}"));
         self.callers.stop();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
@@ -527,6 +532,16 @@ impl Links {
 
     pub(crate) fn note_too_far_behind(&self) {
         self.counters.too_far_behind.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Something has befallen the replica of a partition here: it is said of all at once ([`Links::say_setbacks`]).
+    pub(crate) fn note_setback(&self, setback: Setback, partition: &Partition) {
+        self.setbacks.note(setback, (partition.topic.clone(), partition.index), self.now_ms());
+    }
+
+    /// Says what has befallen replicas, when what belongs together has come.
+    pub(crate) fn say_setbacks(&self, now_ms: u64) {
+        self.setbacks.due(now_ms).into_iter().for_each(|line| tracing::warn!("{line}"));
     }
 
     /// Committed records of a partition are gone.

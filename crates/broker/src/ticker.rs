@@ -99,6 +99,7 @@ fn run(links: &Links, (stopped, changed): &(Mutex<bool>, Condvar)) {
             if passes % REPEAT_TICKS == 0 {
                 links.repeat(now_ms);
                 links.end_overdue_calls(now_ms);
+                links.say_setbacks(now_ms);
             }
         });
         // Ticks that were missed are not made up for: replicas see by the clock how late it is.

@@ -26,6 +26,7 @@ mod index;
 mod lag;
 mod logger;
 mod replica;
+mod setback;
 mod standing;
 mod store;
 mod unsynced;
@@ -37,5 +38,6 @@ pub use raft::eraftpb;
 pub use replica::{
     Effects, Lost, Outgoing, Replica, ReplicaOptions, Role, RoleState, StepError, TICK_MS, found,
 };
+pub use setback::Setback;
 pub use standing::{Repeat, RepeatAnswer, Repeated, Standing};
 pub use store::MESSAGE_BYTES_MAX;

@@ -23,6 +23,7 @@ use crate::journal::{
 };
 use crate::lag::Lag;
 use crate::logger::logger;
+use crate::setback::Setback;
 use crate::snapshots::SnapshotOffer;
 use crate::store::{Store, from_raft, is_stub, stub};
 use crate::unsynced::{Durable, Unsynced, Writes};
@@ -153,6 +154,8 @@ pub struct Effects {
     pub confirmed: Vec<u64>,
     /// Committed records that are gone, which this replica has known.
     pub lost: Vec<Lost>,
+    /// What has befallen it, to be said.
+    pub setbacks: Vec<Setback>,
 }
 
 impl Effects {
@@ -169,6 +172,7 @@ impl Effects {
             && self.restored.is_none()
             && self.confirmed.is_empty()
             && self.lost.is_empty()
+            && self.setbacks.is_empty()
     }
 }
 

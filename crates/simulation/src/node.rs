@@ -438,7 +438,7 @@ impl Node {
         }
         if now_ms >= self.disk.room_at_ms {
             self.disk.room_at_ms = now_ms + LOOK_FOR_ROOM_MS;
-            self.running.iter().for_each(|running| running.dir.look_for_room());
+            self.running.iter().for_each(|running| running.dir.look_for_room(now_ms));
         }
     }
 

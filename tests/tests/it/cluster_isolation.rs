@@ -141,6 +141,14 @@ fn a_node_that_is_cut_off_names_no_leader_and_takes_no_records() {
             cluster.log(node).contains(&format!("the link to node {other} ended")).then_some(())
         });
     }
+    // Of all that it led at once, and not of each.
+    wait_for(&cluster, "it says that it has given up leadership", || {
+        cluster
+            .log(node)
+            .contains("is given up: nothing was heard of a majority of the replicas")
+            .then_some(())
+    });
+    assert!(!cluster.log(node).contains("stepped down to follower"), "{}", cluster.tails());
     cluster.heal();
     wait_for(&cluster, "connections to it stay", || {
         let mut asking = connect(&cluster, node);

@@ -112,7 +112,7 @@ fn wait_at_start(broker: &Broker, at: i64) -> bool {
         if broker.controller.wait_for_image(at, LOOK_FOR_ROOM).is_ok() {
             return true;
         }
-        broker.dirs.all().for_each(|dir| dir.look_for_room());
+        broker.dirs.all().for_each(|dir| dir.look_for_room(broker.clock.mono_ms()));
     }
     false
 }

@@ -164,7 +164,7 @@ impl Rounds {
             (self.recovery_checkpoint.is_due(now), self.log_start_checkpoint.is_due(now));
         let strays = self.strays.is_due(now);
         for dir in broker.dirs.all().filter(|dir| dir.failure().is_none()) {
-            dir.look_for_room();
+            dir.look_for_room(mono_ms);
             dir.remove_doomed(mono_ms);
             if strays {
                 dir.recount_strays();

@@ -1,6 +1,7 @@
 //! Time, and when a replica asks for votes.
 
 use super::{ELECTION_TICKS, HEARTBEAT_TICKS, Replica, RoleState, SPLIT_VOTE_TICKS, TICK_MS, mix};
+use crate::setback::Setback;
 use raft::StateRole;
 use raft::eraftpb::{Message, MessageType};
 use std::cmp::Reverse;
@@ -35,7 +36,12 @@ impl Replica {
             ticks = ticks.min(now_ms.saturating_sub(self.heard_ms) / TICK_MS);
         }
         let successor = self.successor(ticks);
+        let led = self.leads_in();
         (0..ticks).for_each(|_| _ = self.node.tick());
+        // A leader is no more one in its own term for this cause alone.
+        if led.is_some_and(|term| self.node.raft.term == term) && self.leads_in().is_none() {
+            self.effects.setbacks.push(Setback::LostMajority);
+        }
         if let Some(successor) = successor.filter(|_| self.node.raft.state == StateRole::Follower) {
             self.node.raft.send_timeout_now(successor);
         }
@@ -52,6 +58,12 @@ impl Replica {
             self.watch_offers();
         }
         self.choose_election_timeout();
+    }
+
+    /// The term in which it leads, as the library has it.
+    fn leads_in(&self) -> Option<u64> {
+        let raft = &self.node.raft;
+        (raft.state == StateRole::Leader).then_some(raft.term)
     }
 
     /// The library draws election time-outs from the thread's generator; they are drawn here instead, so that equal

@@ -7,6 +7,7 @@ use crate::error::ReplicaError;
 use crate::group::ReplicaId;
 use crate::incoming::Incoming;
 use crate::index::EntryIndex;
+use crate::setback::Setback;
 use crate::store::is_stub;
 use crate::unsynced::Durable;
 use mainstem_log::storage::StorageFault;
@@ -123,7 +124,8 @@ impl Replica {
         }
         self.standing.clear();
         (self.stands_from, self.is_heard) = (None, false);
-        tracing::warn!(partition = %self.log.partition(), "the replica waits for space, descriptors or memory");
+        tracing::debug!(partition = %self.log.partition(), "the replica waits for space, descriptors or memory");
+        self.effects.setbacks.push(Setback::WaitsForRoom);
         self.retry_ms = self.now_ms + RETRY_MS;
     }
 
@@ -156,7 +158,8 @@ impl Replica {
         if let Some((to, _)) = best {
             self.make_way = (self.now_ms + MAKE_WAY_MS, to);
             let to_node = ReplicaId(to).node();
-            tracing::warn!(partition = %self.log.partition(), to_node, "leadership is given away: this node has no space, descriptors or memory for an append");
+            tracing::debug!(partition = %self.log.partition(), to_node, "leadership is given away: this node has no space, descriptors or memory for an append");
+            self.effects.setbacks.push(Setback::MadeWay);
             self.node.transfer_leader(to);
         }
     }

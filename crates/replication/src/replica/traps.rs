@@ -265,7 +265,7 @@ fn pass(nodes: &mut [Node], ms: u64) {
     for _ in 0..ms / TICK_MS {
         for running in nodes.iter_mut().filter_map(|node| node.running.as_mut()) {
             running.now_ms += TICK_MS;
-            running.dir.look_for_room();
+            running.dir.look_for_room(running.now_ms);
             running.replicas.iter_mut().for_each(|replica| replica.tick(running.now_ms));
         }
         exchange(nodes, &all);
@@ -318,7 +318,7 @@ fn a_single_voter_with_an_unsynced_tail_waits_for_its_disk() {
     for _ in 0..5_000 / TICK_MS {
         let running = nodes[0].running();
         running.now_ms += TICK_MS;
-        running.dir.look_for_room();
+        running.dir.look_for_room(running.now_ms);
         let (replica, now_ms) = (&mut running.replicas[0], running.now_ms);
         replica.tick(now_ms);
         replica.campaign();
@@ -524,6 +524,44 @@ fn a_full_disk_stalls_that_group_alone() {
         assert_eq!(contents[0].len(), 2 - partition);
     }
     assert_eq!(roles(&mut nodes), before);
+}
+
+/// A leader says once that it has lost its majority, and that it has made way for want of space, and another change of its role is no
+/// setback. Whoever drives it says so of all replicas at once.
+#[test]
+fn setbacks_of_a_leader_are_told_once_each() {
+    let mut nodes = nodes(3, 1);
+    elect(&mut nodes, 0, 0);
+    nodes[0].append(0, 0);
+    exchange(&mut nodes, &[0, 1, 2]);
+    let told = |nodes: &mut [Node]| {
+        let mut setbacks = Vec::new();
+        for _ in 0..3_000 / TICK_MS {
+            let running = nodes[0].running();
+            running.now_ms += TICK_MS;
+            let replica = &mut running.replicas[0];
+            replica.tick(running.now_ms);
+            setbacks.extend(replica.drive().expect("it is in service").setbacks);
+        }
+        setbacks
+    };
+    assert_eq!(told(&mut nodes), [Setback::LostMajority], "nothing gets to it");
+    assert_ne!(nodes[0].replica(0).role().state, RoleState::Leader);
+    pass(&mut nodes, 3_000);
+    elect(&mut nodes, 0, 0);
+    let to = nodes[1].id;
+    nodes[0].replica(0).transfer(to);
+    let effects = nodes[0].replica(0).drive().expect("it is in service");
+    assert_eq!(effects.setbacks, [], "it was asked to");
+    // What it has said did not arrive.
+    pass(&mut nodes, 3_000);
+    elect(&mut nodes, 0, 0);
+    let running = nodes[0].running();
+    running.dir.note_full();
+    running.now_ms += TICK_MS;
+    running.replicas[0].tick(running.now_ms);
+    let effects = running.replicas[0].drive().expect("it is in service");
+    assert_eq!(effects.setbacks, [Setback::MadeWay]);
 }
 
 /// What a node has of the topic that is gone says nothing to the groups of the new one, and gets nothing from them. When it

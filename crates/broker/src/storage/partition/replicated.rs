@@ -669,8 +669,10 @@ impl Partition {
             restored,
             confirmed,
             lost,
+            setbacks,
         } = effects;
         lost.into_iter().for_each(|lost| replication.links.note_lost(lost.records));
+        setbacks.into_iter().for_each(|setback| replication.links.note_setback(setback, self));
         aftermath.flush = flush;
         if !messages.is_empty() {
             let links = &replication.links;

@@ -1,0 +1,12 @@
+//! What befalls a replica without being a fault of its own: whoever drives it says it of all replicas of a node at once.
+
+/// A setback of a replica. One event, such as a network that is cut or a disk that is full, has it befall all that a node leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Setback {
+    /// A leader has heard nothing of a majority for an election time-out, and leads no more.
+    LostMajority,
+    /// A leader has no space, descriptors or memory for an append, and gives leadership to another replica.
+    MadeWay,
+    /// A replica takes part in nothing until there are space, descriptors or memory again.
+    WaitsForRoom,
+}
