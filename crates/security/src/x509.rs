@@ -44,6 +44,10 @@ pub struct CertificateInfo {
     pub signature_algorithm: String,
     /// Extensions that have to be understood, as object identifiers.
     pub critical_extensions: Vec<String>,
+    /// What tells its key from others of the same subject (RFC 5280, 4.2.1.2); none where it does not say, or not in that form.
+    pub subject_key_id: Option<Vec<u8>>,
+    /// The same of the issuer's key (RFC 5280, 4.2.1.1).
+    pub authority_key_id: Option<Vec<u8>>,
 }
 
 /// A key usage (RFC 5280, 4.2.1.3), as far as it is looked at.
@@ -147,6 +151,8 @@ fn info_of(certificate: &[u8]) -> der::Result<CertificateInfo> {
         key,
         signature_algorithm,
         critical_extensions: Vec::new(),
+        subject_key_id: None,
+        authority_key_id: None,
     };
     while let Some(field) = fields.any()? {
         if field.tag == context(3) {
@@ -156,6 +162,10 @@ fn info_of(certificate: &[u8]) -> der::Result<CertificateInfo> {
     Ok(info)
 }
 
+const SUBJECT_KEY_ID: &[u8] = &[0x55, 0x1d, 14];
+const AUTHORITY_KEY_ID: &[u8] = &[0x55, 0x1d, 35];
+/// The identifier within that of an authority.
+const KEY_ID: u8 = 0x80;
 const KEY_USAGE: &[u8] = &[0x55, 0x1d, 15];
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 17];
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
@@ -193,6 +203,14 @@ fn extensions(mut list: Reader<'_>, info: &mut CertificateInfo) -> der::Result<(
             BASIC_CONSTRAINTS => {
                 let mut constraints = Reader::new(value).enter(SEQUENCE, "its constraints are no list")?;
                 info.is_authority = constraints.optional(der::BOOLEAN)?.is_some_and(is_true);
+            }
+            // Nothing is decided by them: of another form they say nothing.
+            SUBJECT_KEY_ID => {
+                info.subject_key_id = Reader::new(value).take(der::OCTET_STRING, "").ok().map(<[u8]>::to_vec);
+            }
+            AUTHORITY_KEY_ID => {
+                let key_id = Reader::new(value).enter(SEQUENCE, "").and_then(|mut id| id.optional(KEY_ID));
+                info.authority_key_id = key_id.ok().flatten().map(<[u8]>::to_vec);
             }
             _ => {}
         }

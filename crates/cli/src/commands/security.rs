@@ -2,6 +2,7 @@
 
 mod certificates;
 mod check;
+mod renewal;
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::Write;
@@ -16,6 +17,7 @@ use mainstem_security::scram::{ScramCredential, ScramMechanism};
 use serde_json::json;
 
 use self::certificates::{Authority, Issued};
+use self::renewal::Present;
 use crate::output::{print, print_json, print_line};
 use crate::timestamp;
 
@@ -31,6 +33,7 @@ const ITERATIONS: u32 = 8192;
 
 /// How long certificates are believed, in days, where nothing else is asked for: two years.
 const DAYS: u32 = 730;
+const MS_PER_DAY: i64 = 86_400_000;
 
 /// What `security` takes.
 #[derive(Debug, Args)]
@@ -43,7 +46,7 @@ pub(crate) struct SecurityArguments {
 enum SecurityCommand {
     /// Make an authority, certificates, an administrator and the settings of a broker; nothing is overwritten.
     Init(Init),
-    /// Make a certificate of a client or a server by the authority that `init` has made.
+    /// Make a certificate of a client or a server by the authority that `init` has made, or renew one.
     Cert(Cert),
     /// Make a secret by which the nodes of a cluster prove to each other that they are its nodes; nothing is overwritten.
     NodeSecret(NodeSecret),
@@ -74,17 +77,21 @@ struct Init {
 /// What `security cert` takes.
 #[derive(Debug, Args)]
 struct Cert {
-    /// The name of the client or the host.
+    /// The name of the client or the host: key and certificate are in the file NAME.pem.
     name: String,
     /// Where `init` has put the authority.
     #[arg(long, default_value = "mainstem-security", value_name = "DIR")]
     dir: PathBuf,
-    /// A host name or an address of a server; may be given several times.
+    /// A host name or an address of a server; may be given several times. One that is renewed keeps its names without.
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
-    /// How long it is believed, in days.
-    #[arg(long, default_value_t = DAYS, value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    days: u32,
+    /// How long it is believed, in days: 730 where nothing is said, and of one that is renewed as long as before.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    days: Option<u32>,
+    /// Put a new key and certificate in the place of those in NAME.pem (`server` and `admin` for those of `init`), of the same
+    /// subject, names and uses. A broker that runs takes it within ten seconds.
+    #[arg(long)]
+    renew: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -227,7 +234,7 @@ impl<'a> Place<'a> {
 }
 
 fn cert(arguments: &Cert) -> Result<()> {
-    let Cert { name, dir, host, days, .. } = arguments;
+    let Cert { name, dir, host, days, renew, .. } = arguments;
     ensure!(
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)),
         "a name has letters, digits, -, _ and . alone, as it becomes that of a file"
@@ -236,21 +243,70 @@ fn cert(arguments: &Cert) -> Result<()> {
         let path = dir.join(file);
         fs::read_to_string(&path).with_context(|| {
             format!(
-                "cannot read {}; `mainstem security init {}` makes an authority",
+                "cannot read {}: certificate and key of the authority are in ca.pem and ca.key, so run this where they are kept (--dir); \
+                 where there is none yet `mainstem security init {}` makes one",
                 path.display(),
                 dir.display()
             )
         })
     };
     let authority = Authority::from_pem(&read("ca.pem")?, &read("ca.key")?)?;
-    let issued: Issued = authority.issue(name, host, *days)?;
     let file = format!("{name}.pem");
+    let path = dir.join(&file);
+    if *renew {
+        return renew_cert(arguments, &authority, &path);
+    }
+    ensure!(
+        path.symlink_metadata().is_err(),
+        "{} is there already, and nothing is overwritten: --renew puts a new key and certificate in its place",
+        path.display()
+    );
+    let issued: Issued = authority.issue(name, host, days.unwrap_or(DAYS))?;
     write(dir, &file, &issued.pem(), 0o600)?;
-    let path = dir.join(file);
     match arguments.json {
         true => print_json(&json!({ "file": path })),
         false => print_line(&format!("made {}: a key and its certificate", path.display())),
     }
+}
+
+/// How a broker takes a file of the same names, and who does not take it by itself.
+const TAKEN: &str = "a broker whose key store this file is shows it to new connections within ten seconds, without a restart; a client reads \
+                     its own when it starts: start it again";
+/// The same where the names have changed.
+const TAKEN_WITH_OTHER_NAMES: &str = "its names have changed: a broker that runs takes it with ssl.allow.san.changes=true alone, or start it \
+                                      again";
+
+fn renew_cert(arguments: &Cert, authority: &Authority, path: &Path) -> Result<()> {
+    let present = Present::read(path, authority)?;
+    let hosts = if arguments.host.is_empty() { &present.hosts } else { &arguments.host };
+    let issued = authority.issue(&present.name, hosts, arguments.days.unwrap_or(present.days))?;
+    renewal::replace(path, &issued.pem())?;
+    let now_ms = timestamp::now_ms();
+    let (before, ends_ms) = (present.ends_ms(), issued.ends_ms);
+    if arguments.json {
+        return print_json(&json!({
+            "file": path,
+            "name": present.name,
+            "hosts": hosts,
+            "expires": timestamp::format(ends_ms),
+            "expired": timestamp::format(before),
+        }));
+    }
+    let left = |ms: i64| match (ms - now_ms) / MS_PER_DAY {
+        days @ 1.. => format!("{days} days"),
+        _ if ms > now_ms => "less than a day".to_owned(),
+        _ => "it has ended".to_owned(),
+    };
+    let said = |ms: i64| format!("{} ({})", timestamp::format(ms), left(ms));
+    let taken = if hosts == &present.hosts { TAKEN } else { TAKEN_WITH_OTHER_NAMES };
+    let names = if hosts.is_empty() { String::new() } else { format!(", for {}", hosts.join(", ")) };
+    print(&format!(
+        "renewed {}: a new key and certificate of CN={}{names}\nends    {}\nbefore  {}\n\n{taken}",
+        path.display(),
+        present.name,
+        said(ends_ms),
+        said(before)
+    ))
 }
 
 fn node_secret(arguments: &NodeSecret) -> Result<()> {

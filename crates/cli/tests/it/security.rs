@@ -3,11 +3,15 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::support::broker::Broker;
 use crate::support::{run, run_with_input};
+
+/// Limit of what is waited for.
+const DEADLINE: Duration = Duration::from_secs(120);
 
 const AUTHORIZER: &str = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer";
 
@@ -381,6 +385,95 @@ fn a_secure_broker_is_two_commands_away() {
     let gone = broker.run(&format!("topic list {alice}")).failed();
     assert!(gone.contains("authenticat"), "{gone}");
     run("", &format!("security cert client-1 --dir {}", made.display())).ok();
+    a_certificate_is_renewed_while_the_broker_runs(&broker, &made, &admin);
+}
+
+/// The broker takes what takes the file's place, and who trusts the authority notices nothing.
+fn a_certificate_is_renewed_while_the_broker_runs(broker: &Broker, made: &Path, admin: &str) {
+    let fingerprint = || {
+        let shown = run("", &format!("security check {} {admin} --json", broker.address)).json();
+        shown["tls"]["certificates"][0]["fingerprint"].as_str().expect("one is shown").to_owned()
+    };
+    let before = fingerprint();
+    let said = run("", &format!("security cert server --renew --dir {}", made.display())).ok();
+    for part in [
+        "a new key and certificate of CN=broker, for localhost, 127.0.0.1",
+        "(730 days)",
+        "within ten seconds",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let deadline = Instant::now() + DEADLINE;
+    while fingerprint() == before {
+        assert!(Instant::now() < deadline, "the broker shows the old certificate after {DEADLINE:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    broker.run(&format!("topic describe orders {admin}")).ok();
+}
+
+/// The file of a name in a directory of `security init`.
+fn file(dir: &Path, name: &str) -> (String, u32) {
+    use std::os::unix::fs::PermissionsExt;
+    let path = dir.join(name);
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    (std::fs::read_to_string(path).unwrap(), mode)
+}
+
+#[test]
+fn a_certificate_is_renewed_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let (made, other) = (dir.path().join("secure"), dir.path().join("other"));
+    for dir in [&made, &other] {
+        run("", &format!("security init {}", dir.display())).ok();
+    }
+    let cert = |arguments: &str| run("", &format!("security cert {arguments} --dir {}", made.display()));
+    cert("node-1 --host node-1.example --host 10.0.0.1 --days 20").ok();
+    let again = cert("node-1").failed();
+    assert!(again.contains("node-1.pem is there already") && again.contains("--renew"), "{again}");
+    // One that a power cut has left in the middle.
+    std::fs::write(made.join("node-1.pem.new"), "-----BEGIN").unwrap();
+    let (first, mode) = file(&made, "node-1.pem");
+    assert_eq!(mode, 0o600);
+    let json = cert("node-1 --renew --json").json();
+    assert_eq!((&json["name"], &json["hosts"]), (&json!("node-1"), &json!(["node-1.example", "10.0.0.1"])));
+    assert_eq!(json["expires"], json["expired"], "for as long, on the same day");
+    let (second, mode) = file(&made, "node-1.pem");
+    let key = |text: &str| text.split_once("-----END").expect("a key comes first").0.to_owned();
+    assert!(
+        second != first && key(&second) != key(&first) && mode == 0o600,
+        "a new key, for its owner alone"
+    );
+    assert!(!made.join("node-1.pem.new").exists());
+    // A group that may read it may do so still, and others never.
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(made.join("node-1.pem"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    let said = cert("node-1 --renew --host node-1.example --days 40").ok();
+    assert!(said.contains("(40 days)") && said.contains("(20 days)"), "{said}");
+    assert!(said.contains("its names have changed"), "{said}");
+    assert_eq!(file(&made, "node-1.pem").1, 0o640);
+    let client = cert("admin --renew --json").json();
+    assert_eq!((&client["name"], &client["hosts"]), (&json!("admin"), &json!([])));
+
+    let untouched = file(&made, "node-1.pem");
+    let missing = cert("node-2 --renew").failed();
+    assert!(
+        missing.contains("node-2.pem") && missing.contains("without --renew a new one is made"),
+        "{missing}"
+    );
+    let longer = cert("node-1 --renew --days 5000").failed();
+    assert!(
+        longer.contains("the authority of ca.pem ends at") && longer.contains("at most --days 36"),
+        "{longer}"
+    );
+    let longer = cert("node-3 --days 5000").failed();
+    assert!(longer.contains("the authority of ca.pem ends at"), "{longer}");
+    std::fs::copy(other.join("admin.pem"), made.join("foreign.pem")).unwrap();
+    let foreign = cert("foreign --renew").failed();
+    assert!(foreign.contains("is not of the authority that is here"), "{foreign}");
+    std::fs::rename(made.join("ca.key"), dir.path().join("ca.key")).unwrap();
+    let keyless = cert("node-1 --renew").failed();
+    assert!(keyless.contains("ca.key") && keyless.contains("run this where they are kept"), "{keyless}");
+    assert_eq!(file(&made, "node-1.pem"), untouched, "what is refused changes nothing");
 }
 
 /// The file is of Kafka 4.3.0: `kafka-storage format --add-scram 'SCRAM-SHA-512=[name=admin,password=pw]'`.

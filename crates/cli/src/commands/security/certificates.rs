@@ -1,6 +1,6 @@
 //! An authority of one's own, and what it issues.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use mainstem_security::store::{KeyStore, StorePasswords};
 use mainstem_security::x509::CertificateInfo;
 use rcgen::{
@@ -13,7 +13,7 @@ use crate::timestamp;
 /// What the authority is called.
 const NAME: &str = "Mainstem authority";
 
-/// How long the authority is believed, in days.
+/// How long the authority is believed, in days; what `security init` issues by it may be for as long.
 const AUTHORITY_DAYS: u32 = 3_650;
 const MS_PER_DAY: i64 = 86_400_000;
 
@@ -24,12 +24,15 @@ pub(super) struct Authority {
     pub(super) certificate: String,
     /// Its key, in PEM.
     pub(super) key: String,
+    info: CertificateInfo,
 }
 
 /// A certificate and its key, in PEM.
 pub(super) struct Issued {
     certificate: String,
     key: String,
+    /// When it ends, in milliseconds since 1970.
+    pub(super) ends_ms: i64,
 }
 
 impl Issued {
@@ -65,9 +68,10 @@ impl Authority {
     pub(super) fn new() -> Result<Authority> {
         let params = authority_params()?;
         let key = KeyPair::generate().context("no key can be made")?;
-        let certificate = params.self_signed(&key).context("no certificate can be made")?.pem();
+        let certificate = params.self_signed(&key).context("no certificate can be made")?;
+        let info = CertificateInfo::parse(certificate.der())?;
         let text = key.serialize_pem();
-        Ok(Authority { issuer: Issuer::new(params, key), certificate, key: text })
+        Ok(Authority { issuer: Issuer::new(params, key), certificate: certificate.pem(), key: text, info })
     }
 
     /// One that was made before.
@@ -78,14 +82,43 @@ impl Authority {
         let (_, bytes) = store.trusted.first().context("ca.pem has no certificate")?;
         let public = pair.public_key_raw().to_vec();
         let is_its = bytes.windows(public.len()).any(|window| window == public);
-        let is_ours = CertificateInfo::parse(bytes)?.subject == format!("CN={NAME}");
+        let info = CertificateInfo::parse(bytes)?;
+        let is_ours = info.subject == format!("CN={NAME}");
         ensure!(is_its && is_ours, "ca.pem and ca.key are not those that `mainstem security init` has made");
         let issuer = Issuer::new(authority_params()?, pair);
-        Ok(Authority { issuer, certificate: certificate.to_owned(), key: key.to_owned() })
+        Ok(Authority { issuer, certificate: certificate.to_owned(), key: key.to_owned(), info })
+    }
+
+    /// Returns true if a certificate says that this authority has issued it: all authorities of this command have the same name, and each
+    /// a key of its own.
+    pub(super) fn has_issued(&self, certificate: &CertificateInfo) -> bool {
+        certificate.issuer_der == self.info.subject_der
+            && certificate.authority_key_id.is_some()
+            && certificate.authority_key_id == self.info.subject_key_id
+    }
+
+    /// Refuses what would outlive this authority: it is believed no longer than that.
+    fn check_ends(&self, days: u32) -> Result<()> {
+        let ends_ms = self.info.not_after.saturating_mul(1_000);
+        let days_max = (ends_ms - timestamp::now_ms()).div_euclid(MS_PER_DAY) - 1;
+        if i64::from(days) <= days_max {
+            return Ok(());
+        }
+        let fewer = match days_max {
+            1.. => format!("ask for at most --days {days_max}, or make"),
+            _ => "make".to_owned(),
+        };
+        bail!(
+            "the authority of ca.pem ends at {}, before a certificate of {days} days would: {fewer} another authority by `mainstem security \
+             init` in another directory, have clients and brokers trust both (their ca.pem one behind the other in one file), and \
+             then make certificates by the new one",
+            timestamp::format(ends_ms)
+        )
     }
 
     /// A certificate for a client and, with hosts, for a server, for so many days.
     pub(super) fn issue(&self, name: &str, hosts: &[String], days: u32) -> Result<Issued> {
+        self.check_ends(days)?;
         let mut params = named(name, hosts, days)?;
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -95,7 +128,8 @@ impl Authority {
         }
         let key = KeyPair::generate().context("no key can be made")?;
         let certificate = params.signed_by(&key, &self.issuer).context("no certificate can be made")?;
-        Ok(Issued { certificate: certificate.pem(), key: key.serialize_pem() })
+        let ends_ms = CertificateInfo::parse(certificate.der())?.not_after.saturating_mul(1_000);
+        Ok(Issued { certificate: certificate.pem(), key: key.serialize_pem(), ends_ms })
     }
 }
 
