@@ -1,4 +1,4 @@
-//! What the start of a node waits for, and which other nodes it does not reach: written by who waits or dials, read by `/health`
+//! The cause for which a start waits, and the other nodes that it does not reach: written by who waits or dials, read by `/health`
 //! and by whoever says that a majority is missing.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub(crate) struct Awaited {
     unreached: Mutex<BTreeMap<i32, Unreached>>,
 }
 
-/// What the start cannot go on without.
+/// A stage of the start that cannot go on.
 #[derive(Debug)]
 struct Stage {
     name: &'static str,

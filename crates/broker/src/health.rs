@@ -59,7 +59,7 @@ impl Health {
         self.recovery.is_broken_off()
     }
 
-    /// What the start waits for, from where it is told.
+    /// The place of the cause for which the start waits.
     pub(crate) fn awaited(&self) -> &Arc<Awaited> {
         &self.awaited
     }

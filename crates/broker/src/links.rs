@@ -15,8 +15,8 @@
 mod accept;
 mod calls;
 pub(crate) mod channel;
-mod cuts;
 mod dial;
+mod disk_steps;
 mod gate;
 mod hello;
 mod out_of_sync;
@@ -47,7 +47,7 @@ use crate::storage::partition::{EarlierTicks, Partition, Pulse, is_append};
 use crate::supervised;
 use accept::Incoming;
 use calls::{Callers, OnAnswer, Serving};
-use cuts::Cuts;
+use disk_steps::DiskSteps;
 use out_of_sync::OutOfSync;
 use outbox::{Item, Outbox};
 use setbacks::Setbacks;
@@ -95,7 +95,7 @@ pub(crate) struct LinksOptions {
     pub(crate) catch_up_rate: u64,
     /// Limits of a link's silence.
     pub(crate) silence: SilenceLimits,
-    /// Where it is told which nodes are not reached.
+    /// The place of the nodes that are not reached.
     pub(crate) awaited: Arc<Awaited>,
 }
 
@@ -149,7 +149,7 @@ pub(crate) struct Links {
     pub(crate) out_of_sync: OutOfSync,
     handler: OnceLock<Arc<dyn CallHandler>>,
     callers: Callers,
-    cuts: Arc<Cuts>,
+    disk_steps: Arc<DiskSteps>,
     counters: Counters,
     setbacks: Setbacks,
     gate: Arc<NodeGate>,
@@ -237,7 +237,7 @@ impl Links {
             out_of_sync: OutOfSync::default(),
             handler: OnceLock::new(),
             callers: Callers::default(),
-            cuts: Arc::default(),
+            disk_steps: Arc::default(),
             counters: Counters::default(),
             setbacks: Setbacks::default(),
             gate,

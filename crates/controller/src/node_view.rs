@@ -51,7 +51,7 @@ impl NodeView {
         self.start.quorum.is_some()
     }
 
-    /// Whether a node is one of the cluster's voters, in which each node has one vote for as long as the list names it.
+    /// Returns true if a node is one of the cluster's voters, in which each node has one vote for as long as the list names it.
     pub(super) fn has_voter(&self, id: i32) -> bool {
         self.start.quorum.as_ref().is_some_and(|quorum| quorum.voter(id).is_some())
     }

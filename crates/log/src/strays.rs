@@ -44,7 +44,7 @@ pub fn find(storage: &dyn Storage, log_dir: &Path) -> io::Result<Vec<Stray>> {
             Ok(extent) => strays.push(Stray { partition, path, extent }),
             // Another one has removed it meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
         }
     }
     Ok(strays)

@@ -154,7 +154,7 @@ pub struct Effects {
     pub confirmed: Vec<u64>,
     /// Committed records that are gone, which this replica has known.
     pub lost: Vec<Lost>,
-    /// What has befallen it, to be said.
+    /// Setbacks that it had, to be said.
     pub setbacks: Vec<Setback>,
 }
 
@@ -472,7 +472,7 @@ impl Replica {
     }
 
     /// Takes a message of another replica, with the bytes of its batches, and what follows from it is carried out:
-    /// [`Replica::drive`] returns it. Where it cuts the log ([`Replica::would_cut`]), this waits for the disk; elsewhere it
+    /// [`Replica::drive`] returns it. Where [`Replica::waits_for_disk`] says so, this waits for the disk; elsewhere it
     /// does where a replica finds that it has lost something, and notes that.
     pub fn step(&mut self, mut message: Message, offset: i64, batches: &[u8]) -> Result<(), StepError> {
         self.check_running()?;
@@ -558,15 +558,18 @@ impl Replica {
         if is_lost { Err(MessageError::LostPromise) } else { Ok(()) }
     }
 
-    /// Returns true if a message may have the log cut, which waits for the disk: an entry of it is not the one that is here.
-    pub fn would_cut(&self, message: &Message) -> bool {
-        let store = self.node.store();
-        let differs = |entry: &Entry| {
-            entry.index <= store.index.last() && store.index.term(entry.index) != Some(entry.term)
+    /// Returns true if taking a message waits for the disk: it may have the log cut, since an entry of it is not the one that is here, or
+    /// brings an entry with data, which is synced before anything else.
+    pub fn waits_for_disk(&self, message: &Message) -> bool {
+        if message.get_msg_type() != MessageType::MsgAppend || message.term < self.node.raft.term {
+            return false;
+        }
+        let index = &self.node.store().index;
+        let waits = |entry: &Entry| match entry.index <= index.last() {
+            true => index.term(entry.index) != Some(entry.term),
+            false => !entry.data.is_empty() && !is_stub(entry),
         };
-        message.get_msg_type() == MessageType::MsgAppend
-            && message.term >= self.node.raft.term
-            && message.get_entries().iter().any(differs)
+        message.get_entries().iter().any(waits) || self.loses_by(message)
     }
 
     /// Gives leadership to a voter, once that has all entries. Appends are refused meanwhile, at most an election
@@ -997,9 +1000,10 @@ impl Replica {
         in_sync
     }
 
-    /// Returns true if another replica had everything that its leader had, a moment ago. Of a leader.
-    pub fn has_just_caught_up(&self, id: ReplicaId, now_ms: u64) -> bool {
-        self.lag.is_in_sync(id.0, now_ms, SEEN_MS)
+    /// Returns true if another replica is known to have all that is committed. Of a leader.
+    pub fn has_what_is_committed(&self, id: ReplicaId) -> bool {
+        let committed = self.node.raft.raft_log.committed;
+        self.voters().any(|(voter, progress)| voter == id.0 && progress.matched >= committed)
     }
 
     /// Returns true if a leader can have what it appends now acknowledged by a majority: by itself, by replicas that have caught up
@@ -1008,7 +1012,7 @@ impl Replica {
     pub fn has_majority(&self, now_ms: u64, lag_max_ms: u64, is_out: impl Fn(ReplicaId) -> bool) -> bool {
         let is_there = |id: u64| {
             id == self.own.0
-                || self.lag.is_in_sync(id, now_ms, lag_max_ms.min(SEEN_MS))
+                || self.lag.is_in_sync(id, now_ms, SEEN_MS)
                 || (self.lag.is_in_sync(id, now_ms, lag_max_ms) && !is_out(ReplicaId(id)))
         };
         let there = self.voters().filter(|(id, _)| is_there(*id)).count();

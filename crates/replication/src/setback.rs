@@ -1,4 +1,4 @@
-//! What befalls a replica without being a fault of its own: whoever drives it says it of all replicas of a node at once.
+//! Setbacks of replicas, which are no faults of their own: whoever drives them says it of all replicas of a node at once.
 
 /// A setback of a replica. One event, such as a network that is cut or a disk that is full, has it befall all that a node leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -44,7 +44,7 @@ pub struct CertificateInfo {
     pub signature_algorithm: String,
     /// Extensions that have to be understood, as object identifiers.
     pub critical_extensions: Vec<String>,
-    /// What tells its key from others of the same subject (RFC 5280, 4.2.1.2); none where it does not say, or not in that form.
+    /// The identifier that tells its key from others of the same subject (RFC 5280, 4.2.1.2); none where it does not say, or not in that form.
     pub subject_key_id: Option<Vec<u8>>,
     /// The same of the issuer's key (RFC 5280, 4.2.1.1).
     pub authority_key_id: Option<Vec<u8>>,

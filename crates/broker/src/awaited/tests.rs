@@ -1,4 +1,4 @@
-//! What `/health` says of a node that cannot go on: nodes of a cluster in this process, of which not all are there, or not all
+//! `/health` of a node that cannot go on: nodes of a cluster in this process, of which not all are there, or not all
 //! believe each other.
 
 use std::io::{Read, Write};
@@ -98,7 +98,7 @@ impl Node {
         }
     }
 
-    /// What came of its start.
+    /// The result of its start.
     fn wait(&mut self) -> Server {
         let started = self.started.take().expect("it is waited for once").join().expect("no panic");
         started.unwrap_or_else(|error| panic!("{error}"))

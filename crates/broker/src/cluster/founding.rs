@@ -358,7 +358,7 @@ impl OwnAddress {
         self.failed >= OWN_ROUNDS
     }
 
-    /// What is said then.
+    /// The sentence that is said then.
     fn describe(voter: &Voter, error: &str) -> String {
         format!(
             "{voter}, where the other nodes look for this one, does not answer ({error}): correct the address in \
@@ -401,7 +401,7 @@ pub(crate) struct Founder {
     gate: Arc<NodeGate>,
     /// Why nodes could not be asked, as it was said last.
     said: Mutex<BTreeMap<i32, String>>,
-    /// Where it is told what the start waits for.
+    /// The place of the cause for which the start waits.
     awaited: Arc<Awaited>,
     /// Where the links of other nodes go, from the time that there are any.
     links: OnceLock<Arc<Links>>,

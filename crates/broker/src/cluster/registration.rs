@@ -81,7 +81,7 @@ impl Cluster {
         }
     }
 
-    /// What is missing where there is no metadata leader, for a person: nodes that are not reached, since when, and why.
+    /// The nodes that are not reached, since when, and why: missing where there is no metadata leader.
     pub(crate) fn missing_majority(&self) -> String {
         let connected = self.links.connected();
         let is_missing = |id: &i32| *id != self.own && !connected.contains(id);

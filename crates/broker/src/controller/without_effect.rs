@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use mainstem_config::{BrokerConfig, TopicConfigValues};
 use mainstem_controller::{ConfigResource, MetadataImage, ResourceKind, TopicImage, names};
 
-/// So many topics are named in a line.
+/// The most topics that a line names.
 const NAMED_MAX: usize = 5;
 
 /// Warns of topics with such settings, in a line for each setting.

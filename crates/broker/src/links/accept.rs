@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use mainstem_replication::eraftpb::{Message, MessageType};
@@ -197,6 +197,7 @@ pub(super) fn run(links: &Arc<Links>, arrived: Arrived, frame: &[u8]) {
             repeated: Repeated::default(),
             answers: Answers::new(writer, peer.serving.clone()),
             leave,
+            at_fault: Arc::default(),
         };
         if let Err(error) = receiver.run(reader) {
             links.counters.refused.fetch_add(u64::from(is_fault(&error)), Ordering::Relaxed);
@@ -309,6 +310,8 @@ struct Receiver<'a> {
     repeated: Repeated,
     answers: Arc<Answers>,
     leave: Leave,
+    /// A message of this link that another thread took is at fault, and why.
+    at_fault: Arc<OnceLock<String>>,
 }
 
 /// A group that has a number.
@@ -344,6 +347,9 @@ impl Receiver<'_> {
     }
 
     fn take(&mut self, frame: Frame<'_>) -> io::Result<()> {
+        if let Some(what) = self.at_fault.get() {
+            return Err(fault(what));
+        }
         match frame {
             Frame::Call { id, kind, body } => {
                 self.take_call(id, CallKind(kind), body);
@@ -426,16 +432,16 @@ impl Receiver<'_> {
         };
         (message.from, message.to) = (known.alias.from.0, known.alias.to.0);
         let explained = |error: MessageError| format!("{}-{}: {error}", partition.topic, partition.index);
-        let cut = partition.step_unless_it_cuts(message, offset, batches);
-        if let Some(cut) = cut.map_err(|error| fault(&explained(error)))? {
-            let (dir, batches) = (cut.dir.clone(), batches.to_vec());
+        let step = partition.step_unless_it_waits(message, offset, batches);
+        if let Some(step) = step.map_err(|error| fault(&explained(error)))? {
+            let (dir, batches, at_fault) = (step.dir.clone(), batches.to_vec(), self.at_fault.clone());
             let carry_out = move || {
-                if let Err(error) = partition.carry_out_cut(cut, offset, &batches) {
-                    let (topic, partition) = (&partition.topic, partition.index);
-                    tracing::warn!(%topic, partition, "a message of the leader's node is not taken: {error}");
+                if let Err(error) = partition.carry_out_disk_step(step, offset, &batches) {
+                    // The first fault is the one; the link ends with the next frame.
+                    let _ = at_fault.set(format!("{}-{}: {error}", partition.topic, partition.index));
                 }
             };
-            self.links.cuts.push(&dir, Box::new(carry_out));
+            self.links.disk_steps.push(&dir, Box::new(carry_out));
         }
         Ok(())
     }

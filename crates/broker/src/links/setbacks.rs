@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mainstem_replication::Setback;
 use parking_lot::Mutex;
 
-/// What belongs to one event is gathered for so long: leaders look once a second whether they hear of a majority.
+/// Setbacks of one event are gathered for so long: leaders look once a second whether they hear of a majority.
 const GATHERED_MS: u64 = 2_000;
 
 /// Two lines about the same are at least so far apart: where a disk stays full, replicas try again and again.
@@ -15,7 +15,7 @@ const APART_MS: u64 = 10_000;
 /// Partitions that a line names.
 const NAMED_MAX: usize = 3;
 
-/// What has befallen replicas of this node and was not said yet. Times are monotonic milliseconds.
+/// Setbacks of replicas of this node that were not said yet. Times are monotonic milliseconds.
 #[derive(Debug, Default)]
 pub(super) struct Setbacks(Mutex<BTreeMap<Setback, Gathered>>);
 

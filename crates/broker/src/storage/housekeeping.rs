@@ -27,7 +27,7 @@ const SECURITY_INTERVAL_MS: u64 = 10_000;
 /// How often it is looked whether much memory was freed.
 const TRIM_INTERVAL_MS: u64 = 2_000;
 
-/// How often it is looked which stray partitions an operator has deleted.
+/// Interval between two looks whether an operator has deleted stray partitions.
 const STRAYS_INTERVAL_MS: u64 = 60_000;
 
 /// How often high watermarks are noted: Kafka's `replica.high.watermark.checkpoint.interval.ms`.

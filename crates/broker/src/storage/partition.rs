@@ -49,8 +49,9 @@ use waiters::FetchWaiters;
 /// About the bytes of a marker.
 const MARKER_BYTES: usize = 78;
 
-/// How often who waits for the lock looks whether it still wants it.
-const LOCK_LOOK: Duration = Duration::from_millis(10);
+/// Time between two looks, of one that waits for the lock, whether it still wants it. Each look costs it its turn among those that
+/// wait: they are so rare that others have all had theirs, and more frequent than elections.
+const LOCK_LOOK: Duration = Duration::from_millis(200);
 
 /// A partition of a topic, as this node has it.
 pub(crate) struct Partition {
@@ -272,7 +273,8 @@ impl Partition {
     fn lock_unless(&self, gives_up: impl Fn() -> bool) -> Option<Locked<'_>> {
         while !gives_up() {
             if let Some(state) = self.state.try_lock_for(LOCK_LOOK) {
-                return Some(Locked { partition: self, was_panicking: std::thread::panicking(), state });
+                let locked = Locked { partition: self, was_panicking: std::thread::panicking(), state };
+                return (!gives_up()).then_some(locked);
             }
         }
         None

@@ -4,8 +4,10 @@ mod certificates;
 mod check;
 mod renewal;
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::Write;
+use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -67,7 +69,7 @@ struct Init {
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
     /// How long the certificates of the broker and the administrator are believed, in days.
-    #[arg(long, default_value_t = DAYS, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    #[arg(long, default_value_t = DAYS, value_parser = clap::value_parser!(u32).range(1..=i64::from(certificates::AUTHORITY_DAYS)))]
     days: u32,
     /// Print JSON.
     #[arg(long)]
@@ -85,7 +87,7 @@ struct Cert {
     /// A host name or an address of a server; may be given several times. One that is renewed keeps its names without.
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
-    /// How long it is believed, in days: 730 where nothing is said, and of one that is renewed as long as before.
+    /// Days for which it is believed: 730 where nothing is said, and of one that is renewed as many as before.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     days: Option<u32>,
     /// Put a new key and certificate in the place of those in NAME.pem (`server` and `admin` for those of `init`), of the same
@@ -269,12 +271,22 @@ fn cert(arguments: &Cert) -> Result<()> {
     }
 }
 
-/// How a broker takes a file of the same names, and who does not take it by itself.
+/// Advice for a file of the same names: a broker takes it by itself, a client does not.
 const TAKEN: &str = "a broker whose key store this file is shows it to new connections within ten seconds, without a restart; a client reads \
                      its own when it starts: start it again";
 /// The same where the names have changed.
 const TAKEN_WITH_OTHER_NAMES: &str = "its names have changed: a broker that runs takes it with ssl.allow.san.changes=true alone, or start it \
                                       again";
+
+/// Returns true if two lists name the same hosts, in whatever order and spelling.
+fn is_same_set(one: &[String], other: &[String]) -> bool {
+    let plain = |host: &String| match host.parse::<IpAddr>() {
+        Ok(address) => address.to_string(),
+        Err(_) => host.to_ascii_lowercase(),
+    };
+    let set = |hosts: &[String]| hosts.iter().map(plain).collect::<BTreeSet<_>>();
+    set(one) == set(other)
+}
 
 fn renew_cert(arguments: &Cert, authority: &Authority, path: &Path) -> Result<()> {
     let present = Present::read(path, authority)?;
@@ -298,7 +310,7 @@ fn renew_cert(arguments: &Cert, authority: &Authority, path: &Path) -> Result<()
         _ => "it has ended".to_owned(),
     };
     let said = |ms: i64| format!("{} ({})", timestamp::format(ms), left(ms));
-    let taken = if hosts == &present.hosts { TAKEN } else { TAKEN_WITH_OTHER_NAMES };
+    let taken = if is_same_set(hosts, &present.hosts) { TAKEN } else { TAKEN_WITH_OTHER_NAMES };
     let names = if hosts.is_empty() { String::new() } else { format!(", for {}", hosts.join(", ")) };
     print(&format!(
         "renewed {}: a new key and certificate of CN={}{names}\nends    {}\nbefore  {}\n\n{taken}",

@@ -69,8 +69,9 @@ fn replicas_move_and_the_preferred_one_leads_when_that_is_asked_for() {
 /// The file of a reassignment that is done; then two partitions that one node leads, and what evens them out; and a move that the nodes
 /// refuse leaves no throttle behind.
 fn verify_and_propose(cluster: &Cluster, order: &str) {
-    let verified = cluster.run(&format!("{order} --verify --json")).json();
-    assert_eq!((&verified["done"], &verified["partitions"][0]["state"]), (&json!(true), &json!("done")));
+    let verified = |order: &str| cluster.run(&format!("{order} --verify --json"));
+    wait_for("it is done", || verified(order).stdout.contains(r#""done":true"#));
+    assert_eq!(verified(order).json()["partitions"][0]["state"], "done");
     cluster.run("topic create even -p 2 --replication-factor 3").ok();
     let uneven = cluster.file("uneven.json");
     let partitions: Vec<_> =
@@ -79,8 +80,8 @@ fn verify_and_propose(cluster: &Cluster, order: &str) {
     let uneven = format!("cluster reassign --from-file {}", uneven.display());
     // Nothing gets another node, so that nothing is throttled.
     cluster.run(&format!("{uneven} --throttle 1000000 --execute")).ok();
-    let verified = cluster.run(&format!("{uneven} --verify --json")).json();
-    assert_eq!((&verified["done"], &verified["throttle_left"]), (&json!(true), &json!(false)));
+    wait_for("one node leads both", || verified(&uneven).stdout.contains(r#""done":true"#));
+    assert_eq!(verified(&uneven).json()["throttle_left"], false);
     let plan = cluster.file("plan.json");
     let generate = format!("cluster reassign --generate --topic even --to-file {}", plan.display());
     let proposed = cluster.run(&format!("{generate} --json")).json();
@@ -89,10 +90,12 @@ fn verify_and_propose(cluster: &Cluster, order: &str) {
     assert!(moved.iter().all(|partition| replicas(partition) == 3), "{proposed}");
     assert!(cluster.run(&generate).failed().contains("name one that does not exist"));
     cluster.run(&format!("cluster reassign --from-file {} --execute", plan.display())).ok();
-    let even = cluster.run("cluster reassign --generate --topic even").ok();
-    assert_eq!(even, "the replicas are even over the nodes; there is nothing to propose\n");
-    let message = cluster.run(&format!("{uneven} --verify")).failed();
-    assert!(message.contains("not where the file has them"), "{message}");
+    wait_for("they are even", || {
+        cluster.run("cluster reassign --generate --topic even").stdout.contains("there is nothing to propose")
+    });
+    wait_for("they are elsewhere", || {
+        cluster.run(&format!("{uneven} --verify")).stderr.contains("not where the file has them")
+    });
     let message = cluster.run("cluster reassign --generate --replication-factor 4").failed();
     assert!(message.contains("is to have 4 replicas, and there are 3 nodes for them"), "{message}");
     let message = cluster.run("cluster reassign --generate --nodes 1,9").failed();
@@ -104,11 +107,14 @@ fn verify_and_propose(cluster: &Cluster, order: &str) {
     let partition = json!({"topic": "one", "partition": 0, "replicas": [another]});
     std::fs::write(&to_another, json!({"version": 1, "partitions": [partition]}).to_string()).unwrap();
     let to_another = format!("cluster reassign --from-file {}", to_another.display());
+    cluster.run("config set broker/1 leader.replication.throttled.rate=77").ok();
     cluster.run(&format!("{to_another} --throttle 1000000 --execute")).failed();
     for resource in ["topic/one", "broker/1", "broker/2", "broker/3"] {
         let set = cluster.run(&format!("config get {resource}")).ok();
         assert!(!set.contains("1000000") && !set.contains("0:"), "{resource}: {set}");
     }
+    let set = cluster.run("config get broker/1").ok();
+    assert!(set.contains("leader.replication.throttled.rate") && set.contains("77"), "it stays: {set}");
 }
 
 #[test]

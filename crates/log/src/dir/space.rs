@@ -33,11 +33,11 @@ const ROOM_MS: u64 = 2_000;
 const AGAIN_MS: u64 = 60_000;
 const ROOM_MS_MAX: u64 = 32_000;
 
-/// So many times the reserve are far from the threshold: such room need not last, unless it was gone within this time before.
+/// Free space of so many reserves is far from the threshold: such room need not last, unless it was gone within this time before.
 const PLENTY: u64 = 8;
 const PLENTY_AGAIN_MS: u64 = 10_000;
 
-/// What a look at a full disk finds.
+/// The findings of a look at a full disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Room {
     None,
@@ -47,9 +47,9 @@ enum Room {
     Plenty,
 }
 
-/// How long room has to last before it counts.
+/// The time that room has to last before it counts.
 #[derive(Debug)]
-struct Patience {
+struct Hysteresis {
     room_ms: u64,
     /// The same where there is plenty.
     plenty_ms: u64,
@@ -61,14 +61,15 @@ struct Patience {
     is_waiting: bool,
 }
 
-impl Default for Patience {
+impl Default for Hysteresis {
     fn default() -> Self {
-        Patience { room_ms: ROOM_MS, plenty_ms: 0, since_ms: None, counted_ms: None, is_waiting: false }
+        Hysteresis { room_ms: ROOM_MS, plenty_ms: 0, since_ms: None, counted_ms: None, is_waiting: false }
     }
 }
 
-impl Patience {
-    /// A look at a full disk has found room, or none. Returns true if there is room from now on.
+impl Hysteresis {
+    /// A look at a full disk has found room, or none. Returns true if it has lasted for long enough to count
+    /// ([`Hysteresis::count`]).
     fn look(&mut self, room: Room, now_ms: u64) -> bool {
         let counted_within = |ms: u64| self.counted_ms.is_some_and(|at| now_ms.saturating_sub(at) < ms);
         if !self.is_waiting {
@@ -83,22 +84,23 @@ impl Patience {
         }
         let since_ms = *self.since_ms.get_or_insert(now_ms);
         let lasts_ms = if room == Room::Plenty { self.plenty_ms } else { self.room_ms };
-        let counts = now_ms.saturating_sub(since_ms) >= lasts_ms;
-        if counts {
-            (self.since_ms, self.counted_ms, self.is_waiting) = (None, Some(now_ms), false);
-        }
-        counts
+        now_ms.saturating_sub(since_ms) >= lasts_ms
+    }
+
+    /// There is room from now on.
+    fn count(&mut self, now_ms: u64) {
+        (self.since_ms, self.counted_ms, self.is_waiting) = (None, Some(now_ms), false);
     }
 }
 
-/// What is known of the room for a directory.
+/// The room for a directory, as far as it is known.
 #[derive(Debug)]
 pub(super) struct Space {
     storage: Arc<dyn Storage>,
     dir: PathBuf,
     reserve_bytes: u64,
     full: AtomicBool,
-    patience: Mutex<Patience>,
+    hysteresis: Mutex<Hysteresis>,
 }
 
 impl Space {
@@ -107,8 +109,8 @@ impl Space {
         let total = storage.total_space(dir)?;
         let reserve_bytes = (total / 200).clamp(*RESERVE_BYTES.start(), *RESERVE_BYTES.end()).min(total / 4);
         let full = AtomicBool::new(false);
-        let patience = Mutex::default();
-        let space = Space { storage: storage.clone(), dir: dir.to_owned(), reserve_bytes, full, patience };
+        let hysteresis = Mutex::default();
+        let space = Space { storage: storage.clone(), dir: dir.to_owned(), reserve_bytes, full, hysteresis };
         let free = storage.free_space(dir)?;
         let has_reserve = storage.exists(&space.dir.join(RESERVE))?;
         let is_full = if has_reserve { free < reserve_bytes / 2 } else { !space.set_up() };
@@ -193,8 +195,9 @@ impl LogDir {
     /// `now_ms` are monotonic milliseconds. May block on the disk.
     pub fn look_for_room(&self, now_ms: u64) {
         let Some(space) = self.space.as_ref().filter(|_| self.is_full()) else { return };
-        let counts = space.patience.lock().look(space.room(), now_ms);
-        if counts && (space.has_reserve() || space.set_up()) {
+        let mut hysteresis = space.hysteresis.lock();
+        if hysteresis.look(space.room(), now_ms) && (space.has_reserve() || space.set_up()) {
+            hysteresis.count(now_ms);
             space.full.store(false, Ordering::Release);
             tracing::warn!(dir = %self.path.display(), "there is room on the disk of the log directory again");
         }
@@ -227,7 +230,7 @@ mod tests {
         (storage, dir)
     }
 
-    /// How often a directory was full and had room again, where a write finds no room whenever there is less than the threshold.
+    /// The number of times that a directory was full or had room again, where a write finds no room whenever there is less than the threshold.
     fn changes(room: impl Fn(u64) -> u64, upto_ms: u64) -> u32 {
         let (storage, dir) = full_dir();
         let mut changes = 0;
@@ -292,15 +295,16 @@ mod tests {
 
     #[test]
     fn a_disk_that_is_full_again_soon_waits_for_longer_and_a_good_minute_is_forgiven() {
-        let mut patience = Patience::default();
+        let mut hysteresis = Hysteresis::default();
         let mut now_ms = 0;
         let mut waits = |pause_ms: u64| {
             now_ms += pause_ms;
-            assert!(!patience.look(Room::None, now_ms));
+            assert!(!hysteresis.look(Room::None, now_ms));
             let begun_ms = now_ms + 500;
             loop {
                 now_ms += 500;
-                if patience.look(Room::Enough, now_ms) {
+                if hysteresis.look(Room::Enough, now_ms) {
+                    hysteresis.count(now_ms);
                     return now_ms - begun_ms;
                 }
             }

@@ -6,7 +6,7 @@ use crate::strays;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many there are, and how much they hold.
+/// The number of stray partitions, and the bytes that they hold.
 #[derive(Debug, Default)]
 pub(super) struct StrayCount {
     directories: AtomicU64,
@@ -34,7 +34,7 @@ pub(super) fn bytes_in(storage: &dyn Storage, path: &Path) -> u64 {
 }
 
 impl LogDir {
-    /// How many stray partitions there are, and how many bytes they hold: as of the start, of what was set aside since, and of
+    /// The number of stray partitions, and the bytes that they hold: as of the start, of what was set aside since, and of
     /// [`Self::recount_strays`].
     pub fn strays(&self) -> (u64, u64) {
         let count = &self.strays;

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::map::PIECE_BYTES;
 use crate::segment;
 
-/// So many entries of an index are read at once: 2 MiB of batches.
+/// Entries of an index that are read at once: 2 MiB of batches.
 const ENTRIES: usize = 512;
 
 /// Places before the position of a tailer.

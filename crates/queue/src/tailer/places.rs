@@ -11,7 +11,7 @@ use mainstem_records::RecordCursor;
 use super::OpenBatch;
 use crate::map::Map;
 
-/// So many records are walked at once. The notes of where chunks begin have 16 bytes for as many records, which have 7 bytes or more
+/// Records that are walked at once. The notes of where chunks begin have 16 bytes for as many records, which have 7 bytes or more
 /// each: a 400th of the batch at most.
 pub(super) const CHUNK: usize = 1024;
 /// The window has 32 bytes a record: 64 KiB at most.
@@ -33,9 +33,9 @@ pub(super) type BatchAt = (i64, usize);
 #[derive(Debug, Default)]
 pub(super) struct Places {
     of: Option<BatchAt>,
-    /// Where chunks begin, as far as the batch was walked.
+    /// The beginnings of chunks, as far as the batch was walked.
     chunks: Vec<RecordCursor>,
-    /// Of records in a row, from the first one of a chunk on.
+    /// Places of records in a row, from the first one of a chunk on.
     window: VecDeque<Place>,
     /// Behind the last record of the window.
     end: RecordCursor,

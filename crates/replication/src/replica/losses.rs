@@ -450,12 +450,8 @@ impl Replica {
 
     /// A leader without entries that are committed here was elected by replicas that have lost them: they are gone.
     fn cut_what_the_leader_lacks(&mut self, message: &Message) -> Result<(), ReplicaError> {
-        let (index, committed) = (&self.node.store().index, self.node.raft.raft_log.committed);
-        let is_gone = |(at, term): &(u64, u64)| {
-            let is_committed = *at > index.start().index && *at <= committed;
-            is_committed && index.term(*at) != Some(*term)
-        };
-        let Some((first, _)) = places(message).find(is_gone) else { return Ok(()) };
+        let Some(first) = self.first_denied(message) else { return Ok(()) };
+        let index = &self.node.store().index;
         let offset = index.offset_behind(first - 1, &self.log)?;
         let offset = offset.ok_or_else(|| ReplicaError::Damaged(format!("no entry precedes {first}")))?;
         self.take_back(first - 1, offset);
@@ -463,6 +459,21 @@ impl Replica {
         self.cut(first, &mut frames)?;
         self.write_frames(&mut frames)?;
         self.begin_anew()
+    }
+
+    /// The first committed entry that a leader has not, or has another one for.
+    fn first_denied(&self, message: &Message) -> Option<u64> {
+        let (index, committed) = (&self.node.store().index, self.node.raft.raft_log.committed);
+        let is_gone = |(at, term): &(u64, u64)| {
+            let is_committed = *at > index.start().index && *at <= committed;
+            is_committed && index.term(*at) != Some(*term)
+        };
+        places(message).find(is_gone).map(|(first, _)| first)
+    }
+
+    /// Returns true if a message has this replica give up committed entries that its leader has lost.
+    pub(super) fn loses_by(&self, message: &Message) -> bool {
+        self.losses.is_possible && (self.denies_start(message) || self.first_denied(message).is_some())
     }
 
     /// Whether a leader cannot have the entry that precedes those of this log, which is committed: terms ascend.

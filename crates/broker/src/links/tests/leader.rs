@@ -290,12 +290,12 @@ fn a_cut_that_hangs_holds_up_no_link() {
     let begins = Entry { index: 2, term: TERM + 1, ..Entry::default() };
     let append =
         Message { index: 1, log_term: TERM, entries: vec![begins].into(), ..another(MessageType::MsgAppend) };
-    let take = |message: Message| partition.step_unless_it_cuts(message, 0, &[]).expect("a leader sends it");
+    let take = |message: Message| partition.step_unless_it_waits(message, 0, &[]).expect("a leader sends it");
     assert!(take(another(MessageType::MsgHeartbeat)).is_none(), "nothing is cut");
     let cut = take(append.clone()).expect("the entry is another one");
     assert!(take(append.clone()).is_none(), "one message at a time waits for the disk");
     std::thread::scope(|scope| {
-        let carried_out = scope.spawn(|| partition.carry_out_cut(cut, 0, &[]));
+        let carried_out = scope.spawn(|| partition.carry_out_disk_step(cut, 0, &[]));
         is_begun.recv().expect("the log is cut");
         // The lock of the partition is taken: each of these would wait until the test ends.
         assert!(take(another(MessageType::MsgHeartbeat)).is_none());
@@ -308,7 +308,12 @@ fn a_cut_that_hangs_holds_up_no_link() {
         release.send(()).expect("the cut waits");
         carried_out.join().expect("no panic").expect("a leader sends it");
     });
-    assert!(take(append).is_none(), "it is here now");
+    assert!(take(append.clone()).is_none(), "it is here now");
+    let with_data = Entry { index: 3, term: TERM + 1, data: vec![7].into(), ..Entry::default() };
+    let follows = Message { index: 2, log_term: TERM + 1, entries: vec![with_data].into(), ..append };
+    let step = take(follows.clone()).expect("an entry with data is synced before anything else");
+    partition.carry_out_disk_step(step, 0, &[]).expect("a leader sends it");
+    assert!(take(follows).is_none(), "it is here now");
     assert_eq!(partition.leadership().leader, Some(2));
     assert_eq!(partition.ends().map(|ends| ends.log_end), Ok(0), "its record is gone");
 }

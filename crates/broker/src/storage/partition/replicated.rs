@@ -108,7 +108,7 @@ pub(super) struct Member {
     uncommitted: VecDeque<(i64, usize)>,
     /// What the sync of the journal covers that is under way.
     journal_upto: Option<u64>,
-    /// Replicas that were said to be too far behind.
+    /// Replicas that lack what is committed and not here any more, as was said.
     behind: Vec<ReplicaId>,
     /// It campaigns in the place of this node until then, unless there is another leader.
     succession: Option<(i32, u64)>,
@@ -133,15 +133,15 @@ pub(super) struct Replication {
     pulse: Arc<Pulse>,
     /// Why the replica is out of service.
     failure: OnceLock<String>,
-    /// A message waits for another thread, or is with it, which has the log cut: the partition's lock may wait for a disk that hangs.
-    /// Set under that lock.
-    is_cutting: AtomicBool,
+    /// A message whose taking waits for the disk is with another thread, or on its way there: the partition's lock may wait for a disk that
+    /// hangs. Set under that lock.
+    has_disk_step: AtomicBool,
 }
 
-/// A message that has the log cut.
-pub(crate) struct Cut {
+/// A message whose taking waits for the disk.
+pub(crate) struct DiskStep {
     message: Message,
-    /// The directory that the cut waits for.
+    /// The log directory whose disk that is.
     pub(crate) dir: PathBuf,
 }
 
@@ -286,8 +286,8 @@ impl Partition {
         let (group, own, epoch) = (replica.group(), replica.own(), epoch_of(replica.role()));
         let pulse = Arc::new(Pulse::new(links.earlier_ticks.clone()));
         let (notices, failure) = (Mutex::default(), OnceLock::new());
-        let is_cutting = AtomicBool::new(false);
-        let replication = Replication { group, own, links, events, notices, pulse, failure, is_cutting };
+        let has_disk_step = AtomicBool::new(false);
+        let replication = Replication { group, own, links, events, notices, pulse, failure, has_disk_step };
         let stored = Stored::Replicated(Box::new(Member::new(replica)));
         Self::with_log_or_not(topic, index, settings, Ok((dir, stored)), epoch, Some(replication))
     }
@@ -398,7 +398,7 @@ impl Partition {
         member.leads().then_some((matched, last))
     }
 
-    /// Whether a produce with acks=all may be appended: as many replicas are in sync as `min.insync.replicas` wants, and a majority
+    /// Returns true if a produce with acks=all may be appended: as many replicas are in sync as `min.insync.replicas` wants, and a majority
     /// can acknowledge it. Without one it would wait for its time-out.
     pub(crate) fn has_min_insync(&self, wanted: i32) -> bool {
         let Some(replication) = &self.replication else { return wanted <= 1 };
@@ -439,44 +439,51 @@ impl Partition {
         true
     }
 
-    /// The lock of a partition whose log is not being cut. While one is, what is for it gets lost, as in the network: its leader sends it
-    /// again.
-    pub(super) fn lock_unless_cutting(&self) -> Option<Locked<'_>> {
+    /// The lock of a partition, unless a message is being taken that waits for the disk. Until that is done, messages for it get lost, as in
+    /// the network: its leader sends them again.
+    pub(super) fn lock_without_disk_step(&self) -> Option<Locked<'_>> {
         let replication = self.replication.as_ref()?;
-        self.lock_unless(|| replication.is_cutting.load(Ordering::Acquire))
+        self.lock_unless(|| replication.has_disk_step.load(Ordering::Acquire))
     }
 
-    /// Takes a message of another replica, without waiting for a disk: where it has the log cut, it is given back, and
-    /// [`Self::carry_out_cut`] is to follow, on a thread that may wait.
+    /// Takes a message of another replica, without waiting for a disk: one that would wait is given back, and
+    /// [`Self::carry_out_disk_step`] is to follow, on a thread that may wait.
     ///
     /// # Errors
     /// As [`Self::step`].
-    pub(crate) fn step_unless_it_cuts(
+    pub(crate) fn step_unless_it_waits(
         &self,
         message: Message,
         offset: i64,
         batches: &[u8],
-    ) -> Result<Option<Cut>, MessageError> {
+    ) -> Result<Option<DiskStep>, MessageError> {
         let Some(replication) = &self.replication else { return Ok(None) };
-        let Some(state) = self.lock_unless_cutting() else { return Ok(None) };
+        let Some(state) = self.lock_without_disk_step() else { return Ok(None) };
         let dir = match &state.log {
-            Ok(Stored::Replicated(member)) if member.is_running() && member.replica.would_cut(&message) => {
+            Ok(Stored::Replicated(member))
+                if member.is_running() && member.replica.waits_for_disk(&message) =>
+            {
                 member.replica.log().dir().path().to_owned()
             }
             _ => return self.step_locked(state, message, offset, batches).map(|()| None),
         };
-        replication.is_cutting.store(true, Ordering::Release);
-        Ok(Some(Cut { message, dir }))
+        replication.has_disk_step.store(true, Ordering::Release);
+        Ok(Some(DiskStep { message, dir }))
     }
 
-    /// Takes a message that has the log cut.
+    /// Takes a message that was given back. Blocks on the disk.
     ///
     /// # Errors
     /// As [`Self::step`].
-    pub(crate) fn carry_out_cut(&self, cut: Cut, offset: i64, batches: &[u8]) -> Result<(), MessageError> {
-        let stepped = self.step_locked(self.lock(), cut.message, offset, batches);
+    pub(crate) fn carry_out_disk_step(
+        &self,
+        step: DiskStep,
+        offset: i64,
+        batches: &[u8],
+    ) -> Result<(), MessageError> {
+        let stepped = self.step_locked(self.lock(), step.message, offset, batches);
         if let Some(replication) = &self.replication {
-            replication.is_cutting.store(false, Ordering::Release);
+            replication.has_disk_step.store(false, Ordering::Release);
         }
         stepped
     }
@@ -531,7 +538,7 @@ impl Partition {
 
     /// A node is known to be gone. Where it leads, another replica is wanted: the first one whose node is alive.
     pub(crate) fn node_gone(&self, node: i32, is_alive: &dyn Fn(i32) -> bool, now_ms: u64) {
-        let Some(mut state) = self.lock_unless_cutting() else { return };
+        let Some(mut state) = self.lock_without_disk_step() else { return };
         let Ok(Stored::Replicated(member)) = &mut state.log else { return };
         if !member.is_running() || member.leader() != Some(node) {
             return;
@@ -548,7 +555,7 @@ impl Partition {
 
     /// What was sent to a node may not have arrived.
     pub(crate) fn report_unreachable(&self, node: i32) {
-        let Some(mut state) = self.lock_unless_cutting() else { return };
+        let Some(mut state) = self.lock_without_disk_step() else { return };
         let Ok(Stored::Replicated(member)) = &mut state.log else { return };
         let replicas: Vec<_> = member.replica.configuration().replicas().collect();
         for replica in replicas.into_iter().filter(|replica| replica.node() == node) {
@@ -730,6 +737,10 @@ impl Partition {
             aftermath.notices = true;
         }
         self.report_behind(replication, member, &too_far_behind);
+        if !member.behind.is_empty() {
+            let replica = &member.replica;
+            member.behind.retain(|id| !replica.has_what_is_committed(*id));
+        }
         aftermath
     }
 
@@ -958,9 +969,7 @@ impl Member {
 
     /// Returns true if another replica is known to be out of sync, however long ago it had everything.
     fn is_out_of_sync(&self, links: &Links, id: ReplicaId) -> bool {
-        let lacks_what_is_gone =
-            || self.behind.contains(&id) && !self.replica.has_just_caught_up(id, links.now_ms());
-        links.out_of_sync.has(self.replica.group(), id.node()) || lacks_what_is_gone()
+        self.behind.contains(&id) || links.out_of_sync.has(self.replica.group(), id.node())
     }
 
     fn has_majority(&self, links: &Links) -> bool {

@@ -34,6 +34,38 @@ fn append_with(partition: &Partition, options: BatchOptions) {
     appended.expect("the partition takes it");
 }
 
+/// A link's thread waits for a partition that others have nearly all the time, each for long. It has its turn between two looks.
+#[test]
+fn who_may_give_up_gets_the_lock_of_a_busy_partition_too() {
+    let home = tempfile::tempdir().expect("a directory can be made");
+    let (_dir, partition) = open(home.path());
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Acquire) {
+                    let _held = partition.lock();
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+        }
+        assert!(partition.lock_unless(|| false).is_some());
+        is_over.store(true, Ordering::Release);
+    });
+    assert!(partition.lock_unless(|| true).is_none());
+}
+
+/// It became unwanted while it was waited for.
+#[test]
+fn a_lock_that_is_not_wanted_any_more_is_not_taken() {
+    let home = tempfile::tempdir().expect("a directory can be made");
+    let (_dir, partition) = open(home.path());
+    let (looks, held) = (std::cell::Cell::new(0), partition.lock());
+    drop(held);
+    let gives_up = || looks.replace(looks.get() + 1) > 0;
+    assert!(partition.lock_unless(gives_up).is_none());
+}
+
 #[test]
 fn a_waiter_is_registered_where_nothing_has_changed_since_the_read() {
     let home = tempfile::tempdir().expect("a directory can be made");

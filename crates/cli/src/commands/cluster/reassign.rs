@@ -61,7 +61,8 @@ pub(crate) struct Reassign {
     /// Write what --generate proposes to a new file.
     #[arg(long, value_name = "FILE", requires = "generate")]
     to_file: Option<PathBuf>,
-    /// Bytes a second that each node sends and takes for the moves at most.
+    /// Bytes a second that each node sends and takes for the moves at most. It takes the place of rates that the nodes have, until --verify
+    /// takes it away.
     #[arg(long, value_name = "BYTES", requires = "from_file", conflicts_with_all = ["cancel", "verify"],
           value_parser = clap::value_parser!(u64).range(1..))]
     throttle: Option<u64>,
@@ -99,14 +100,11 @@ async fn propose(reassign: &Reassign, admin: &Admin) -> Result<()> {
         !reassign.execution.execute,
         "--generate only proposes: --execute goes with the file that it makes"
     );
-    let brokers = admin.cluster().await?.brokers;
+    let brokers = admin.cluster_with_fenced().await?.brokers;
     let unknown = reassign.nodes.iter().find(|node| !brokers.contains_key(node));
     if let Some(unknown) = unknown {
         bail!("--nodes names {unknown}, which the cluster does not have; it has {}", joined(brokers.keys()));
     }
-    let is_allowed = |node: &i32| reassign.nodes.is_empty() || reassign.nodes.contains(node);
-    let nodes = brokers.into_iter().filter(|(node, _)| is_allowed(node));
-    let nodes = nodes.map(|(node, broker)| (node, broker.rack)).collect();
     let topics = admin.topics().await?;
     if let Some(missing) = reassign.topic.iter().find(|name| topics.iter().all(|topic| *topic.name != **name))
     {
@@ -119,15 +117,36 @@ async fn propose(reassign: &Reassign, admin: &Admin) -> Result<()> {
             all.insert(key, partition.replicas.clone());
         }
     }
+    if reassign.nodes.is_empty()
+        && let Some((fenced, _)) = brokers.iter().find(|(_, broker)| broker.is_fenced == Some(true))
+    {
+        bail!(
+            "node {fenced} takes no part at the moment: wait until it is back, or name the nodes that are to have replicas with --nodes, \
+             with it or without it"
+        );
+    }
+    let is_allowed = |node: &i32| reassign.nodes.is_empty() || reassign.nodes.contains(node);
+    let nodes = brokers.into_iter().filter(|(node, _)| is_allowed(node));
+    let nodes = nodes.map(|(node, broker)| (node, broker.rack)).collect();
     let is_chosen = |key: &&TopicPartition| {
         reassign.topic.is_empty() || reassign.topic.iter().any(|name| **name == *key.topic)
     };
     let chosen: BTreeSet<_> = all.keys().filter(is_chosen).cloned().collect();
+    if let Some(moving) = admin.reassignments().await?.iter().find(|one| chosen.contains(&one.partition)) {
+        bail!(
+            "{} is being reassigned: wait until that is done (`mainstem cluster reassign` shows it), or cancel it with --cancel",
+            moving.partition
+        );
+    }
     let wanted = generate::propose(&all, &chosen, &nodes, reassign.replication_factor.map(usize::from))?;
     if wanted.is_empty() {
         return match reassign.json {
-            true => print_json(&json!({"partitions": [], "proposed": null})),
-            false => print("the replicas are even over the nodes; there is nothing to propose"),
+            true => print_json(
+                &json!({"partitions": [], "current": file::to_json(&Assignment::new()), "proposed": null}),
+            ),
+            false => print(
+                "the replicas are even over the nodes; there is nothing to propose, and no file was written",
+            ),
         };
     }
     let text = file::write(&wanted);
@@ -173,20 +192,36 @@ async fn start(reassign: &Reassign, admin: &Admin, wanted: Assignment) -> Result
             );
         }
     }
-    if !reassign.execution.begin(reassign.json, async { Ok(plan(&current, &wanted)) }).await? {
+    let throttled = |mut plan: Plan| {
+        if let Some(rate) = reassign.throttle {
+            plan.text += &format!("\n\neach node would send and take {rate} bytes a second for it at most");
+            plan.json["throttle"] = json!(rate);
+        }
+        plan
+    };
+    let begin = reassign.execution.begin(reassign.json, async { Ok(throttled(plan(&current, &wanted))) });
+    if !begin.await? {
         return Ok(());
     }
-    if let Some(rate) = reassign.throttle {
-        throttle::set(admin, &current, &wanted, rate).await?;
-    }
+    let throttle = match reassign.throttle {
+        Some(rate) => Some(throttle::set(admin, &current, &wanted, rate).await?),
+        None => None,
+    };
     let count = counted(wanted.len() as u64, "partition");
     let orders = wanted.into_iter().map(|(key, replicas)| (key, Some(replicas))).collect();
     if let Err(error) = carry_out(admin, &orders).await {
-        if reassign.throttle.is_some() {
-            // The refusal is what counts. A throttle that stays behind slows down who catches up later.
-            let _ = unthrottle(admin, &orders.keys().collect()).await;
+        let Some(throttle) = throttle else { return Err(error) };
+        // Kafka takes some partitions of an order and refuses others.
+        let running = admin.reassignments().await.unwrap_or_default();
+        let begun = running.iter().filter(|one| orders.contains_key(&one.partition)).count() as u64;
+        if begun == 0 {
+            throttle.take_back(admin).await;
+            return Err(error);
         }
-        return Err(error);
+        let begun = counted(begun, "partition");
+        return Err(error.context(format!(
+            "{begun} of the file move under the throttle, which --verify takes away; the rest"
+        )));
     }
     match reassign.json {
         true => print_json(&json!({
@@ -199,11 +234,6 @@ async fn start(reassign: &Reassign, admin: &Admin, wanted: Assignment) -> Result
             file::write(&current)
         )),
     }
-}
-
-async fn unthrottle(admin: &Admin, partitions: &BTreeSet<&TopicPartition>) -> Result<()> {
-    let is_alone = admin.reassignments().await?.is_empty();
-    throttle::remove(admin, throttle::removal(admin, partitions, is_alone).await?).await
 }
 
 async fn cancel(reassign: &Reassign, admin: &Admin, chosen: Option<Assignment>) -> Result<()> {

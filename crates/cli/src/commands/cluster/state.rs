@@ -10,20 +10,20 @@ use serde_json::{Value, json};
 /// second, one of ours says something each second.
 const SILENT_MS: i64 = 3_000;
 
-/// What is known of one node.
+/// The knowledge of one node.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Known {
     /// It is among the brokers that the cluster names.
     pub(super) is_listed: bool,
     /// It is registered and takes no part; none where the asked broker does not tell.
     pub(super) is_fenced: Option<bool>,
-    /// Of those that keep the metadata.
+    /// Told of those that keep the metadata.
     pub(super) heard: Heard,
     /// It took no connection when it was dialled from here.
     pub(super) is_unreachable: bool,
 }
 
-/// What the metadata leader has heard of a node.
+/// The last sign of life of a node that the metadata leader had.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Heard {
     /// It keeps no metadata, or nobody tells.
@@ -35,7 +35,7 @@ pub(super) enum Heard {
     Never,
 }
 
-/// Where a node is.
+/// The state of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// It takes part.
@@ -53,7 +53,7 @@ pub(super) enum State {
 }
 
 impl Heard {
-    /// What is told of a node; `None` where no replica of the metadata is of it.
+    /// The last sign of life of a node; untold where it has no replica of the metadata.
     pub(super) fn of(quorum: &Quorum, node: i32) -> Heard {
         let mut all = quorum.voters.iter().chain(&quorum.observers);
         let Some(replica) = all.clone().find(|replica| replica.node == node) else { return Heard::Untold };

@@ -17,7 +17,7 @@ use crate::execution::{Execution, Plan};
 use crate::output::{bytes, counted, print, print_json, table};
 use crate::timestamp;
 
-/// What `log strays` takes.
+/// Arguments of `log strays`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A partition that no topic owns at a start of the broker is stray: its directory gets a name that ends in -stray, and stays.
@@ -60,7 +60,9 @@ pub(crate) async fn run(arguments: &Strays) -> Result<()> {
     if !arguments.json {
         print(&text(&found))?;
     }
-    found.iter().try_for_each(|found| delete(&found.stray))?;
+    for (deleted, found) in found.iter().enumerate() {
+        delete(&found.stray, deleted)?;
+    }
     match arguments.json {
         true => {
             let mut json = to_json(&found);
@@ -125,10 +127,12 @@ fn since_ms(path: &Path) -> std::io::Result<i64> {
     Ok(data.ctime().saturating_mul(1_000).saturating_add(data.ctime_nsec() / 1_000_000))
 }
 
-fn delete(stray: &Stray) -> Result<()> {
+/// Deletes one, behind so many others.
+fn delete(stray: &Stray, deleted: usize) -> Result<()> {
     strays::remove(&RealStorage, stray).with_context(|| {
+        let deleted = counted(deleted as u64, "stray partition");
         format!(
-            "cannot delete {}; what is shown before it is deleted, and nothing behind it",
+            "cannot delete {}; {deleted} before it are deleted, and none behind it; try again",
             stray.path.display()
         )
     })

@@ -13,8 +13,8 @@ use crate::timestamp;
 /// What the authority is called.
 const NAME: &str = "Mainstem authority";
 
-/// How long the authority is believed, in days; what `security init` issues by it may be for as long.
-const AUTHORITY_DAYS: u32 = 3_650;
+/// Days for which the authority is believed; what `security init` issues by it may be for as long.
+pub(super) const AUTHORITY_DAYS: u32 = 3_650;
 const MS_PER_DAY: i64 = 86_400_000;
 
 /// Who issues certificates.
@@ -100,7 +100,8 @@ impl Authority {
     /// Refuses what would outlive this authority: it is believed no longer than that.
     fn check_ends(&self, days: u32) -> Result<()> {
         let ends_ms = self.info.not_after.saturating_mul(1_000);
-        let days_max = (ends_ms - timestamp::now_ms()).div_euclid(MS_PER_DAY) - 1;
+        // Both end at the beginning of a day.
+        let days_max = ends_ms.div_euclid(MS_PER_DAY) - timestamp::now_ms().div_euclid(MS_PER_DAY) - 1;
         if i64::from(days) <= days_max {
             return Ok(());
         }

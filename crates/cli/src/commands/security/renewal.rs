@@ -18,9 +18,9 @@ pub(super) struct Present {
     info: CertificateInfo,
     /// The name in its subject.
     pub(super) name: String,
-    /// What it is for as a server; none for a client's.
+    /// The hosts of a server; none for a client's.
     pub(super) hosts: Vec<String>,
-    /// How long it was believed when it was made, in days.
+    /// Days for which it was believed when it was made.
     pub(super) days: u32,
 }
 

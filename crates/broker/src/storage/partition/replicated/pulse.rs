@@ -117,7 +117,7 @@ impl Partition {
     /// A heartbeat of a leader that was just taken ([`Self::step`]) stands from now on.
     pub(crate) fn let_stand(&self, from: ReplicaId, term: u64) {
         let Some(replication) = &self.replication else { return };
-        let Some(mut state) = self.lock_unless_cutting() else { return };
+        let Some(mut state) = self.lock_without_disk_step() else { return };
         if let Ok(Stored::Replicated(member)) = &mut state.log
             && member.is_running()
             && member.replica.let_stand(from, term)
@@ -154,7 +154,7 @@ impl Partition {
     /// A follower has refused the heartbeat that stands: it gets the next one in full.
     pub(crate) fn note_refusal(&self, node: i32) {
         let Some(replication) = &self.replication else { return };
-        let Some(mut state) = self.lock_unless_cutting() else { return };
+        let Some(mut state) = self.lock_without_disk_step() else { return };
         if let Ok(Stored::Replicated(member)) = &mut state.log {
             let replicas: Vec<_> = member.replica.configuration().replicas().collect();
             let refusing = replicas.into_iter().filter(|replica| replica.node() == node);

@@ -1,6 +1,6 @@
 //! A proposal of replicas: even over nodes and racks, with as few moves as that takes.
 //!
-//! What is on a node that may have it stays there. Then replicas that lack a place get the node with the fewest; then nodes with
+//! A replica on a node that may have it stays there. Then replicas that lack a place get the node with the fewest; then nodes with
 //! more than their share give replicas to those with less; then the first replicas, which are to lead, are evened out without a move.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,9 +49,9 @@ struct Proposal<'a> {
     all: &'a Assignment,
     /// Each node that may have replicas by the number of its rack.
     racks: BTreeMap<i32, usize>,
-    /// So many replicas of all partitions are on each of these nodes.
+    /// The number of replicas of all partitions on each of these nodes.
     loads: BTreeMap<i32, usize>,
-    /// Of so many partitions each of them is the first replica.
+    /// The number of partitions whose first replica each of them is.
     leads: BTreeMap<i32, usize>,
     replicas: Assignment,
 }
@@ -76,17 +76,28 @@ impl<'a> Proposal<'a> {
 
     /// Keeps replicas where they are allowed: on nodes that may have them, as far as the racks allow.
     fn keep(&mut self, key: &TopicPartition, before: &[i32], count: usize) {
-        let rack_count = self.racks.values().collect::<BTreeSet<_>>().len();
-        // As many of a rack as there have to be, and no more.
-        let of_rack_max = count.div_ceil(rack_count.max(1));
+        let (of_rack_max, mut fuller) = self.share_of_racks(count);
         let mut kept: Vec<i32> = Vec::new();
         for node in before.iter().filter(|node| self.racks.contains_key(node)) {
-            if kept.len() < count && self.in_rack_of(*node, &kept) < of_rack_max {
-                kept.push(*node);
-                add(&mut self.loads, *node);
+            let of_rack = self.in_rack_of(*node, &kept) + 1;
+            let is_fuller = of_rack == of_rack_max;
+            if kept.len() == count || of_rack > of_rack_max || (is_fuller && fuller == 0) {
+                continue;
             }
+            fuller -= usize::from(is_fuller);
+            kept.push(*node);
+            add(&mut self.loads, *node);
         }
         self.replicas.insert(key.clone(), kept);
+    }
+
+    /// The most replicas of a partition that a rack has where they are spread evenly, and how many racks have so many.
+    fn share_of_racks(&self, count: usize) -> (usize, usize) {
+        let mut sizes: BTreeMap<usize, usize> = BTreeMap::new();
+        self.racks.values().for_each(|rack| *sizes.entry(*rack).or_default() += 1);
+        let within = |most: usize| sizes.values().map(|size| (*size).min(most)).sum::<usize>();
+        let most = (1..=count).find(|most| within(*most) >= count).unwrap_or(count);
+        (most, count.saturating_sub(within(most.saturating_sub(1))))
     }
 
     /// Adds replicas on the nodes that have the fewest.
@@ -263,7 +274,7 @@ mod tests {
         );
     }
 
-    /// What is not chosen stays, and counts.
+    /// Partitions that are not chosen stay, and count.
     #[test]
     fn other_partitions_stay_and_count() {
         let all = assignment(&[&[1], &[1], &[2]]);
@@ -272,31 +283,62 @@ mod tests {
         assert_eq!(changes, Assignment::from([(TopicPartition::new("t", 2), vec![3])]));
     }
 
-    /// Whatever there is: as many replicas as there were, each on another node that may have them, and no node with two more than
+    /// With racks: no rack has two replicas more than another one that has a node left, and a second proposal has nothing to change.
+    #[test]
+    fn any_proposal_spreads_over_racks() {
+        let mut below = random();
+        for round in 0..300 {
+            let node_count = 2 + below(6) as i32;
+            let racks: Nodes = (0..node_count).map(|node| (node, Some(format!("r{}", below(3))))).collect();
+            let all = any_assignment(&mut below, node_count);
+            let result = after(&all, &proposed(&all, &racks, None));
+            for list in result.values() {
+                let of_rack = |name: &Option<String>| list.iter().filter(|node| racks[node] == *name).count();
+                let has_free = |name: &Option<String>| {
+                    racks.iter().any(|(node, rack)| rack == name && !list.contains(node))
+                };
+                let names: BTreeSet<_> = racks.values().collect();
+                let most = names.iter().map(|name| of_rack(name)).max().unwrap_or(0);
+                let least = names.iter().filter(|name| has_free(name)).map(|name| of_rack(name)).min();
+                assert!(least.is_none_or(|least| most <= least + 1), "round {round}: {list:?} of {racks:?}");
+            }
+            assert!(proposed(&result, &racks, None).is_empty(), "round {round}: it would change again");
+        }
+    }
+
+    fn random() -> impl FnMut(u64) -> u64 {
+        let mut seed = 1_u64;
+        move |bound: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % bound
+        }
+    }
+
+    /// Partitions with any replicas on so many nodes, and on two that may have none any more.
+    fn any_assignment(below: &mut impl FnMut(u64) -> u64, node_count: i32) -> Assignment {
+        let lists: Vec<Vec<i32>> = (0..1 + below(30))
+            .map(|_| {
+                let count = 1 + below(node_count as u64) as usize;
+                let mut list: Vec<i32> = (0..node_count + 2).collect();
+                for at in 0..list.len() {
+                    let other = at + below((list.len() - at) as u64) as usize;
+                    list.swap(at, other);
+                }
+                list.truncate(count);
+                list
+            })
+            .collect();
+        assignment(&lists.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    }
+
+    /// Any partitions keep as many replicas as there were, each on another node that may have them, and no node with two more than
     /// another one where there are no racks; a second proposal has nothing to change.
     #[test]
     fn any_proposal_is_whole_and_even() {
-        let mut seed = 1_u64;
-        let mut below = |bound: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % bound
-        };
+        let mut below = random();
         for round in 0..300 {
             let node_count = 1 + below(7) as i32;
-            let partition_count = 1 + below(30);
-            let lists: Vec<Vec<i32>> = (0..partition_count)
-                .map(|_| {
-                    let count = 1 + below(node_count as u64) as usize;
-                    let mut list: Vec<i32> = (0..node_count + 2).collect();
-                    (0..list.len()).for_each(|at| {
-                        list.swap(at, at + below((node_count as u64 + 2) - at as u64) as usize)
-                    });
-                    list.truncate(count);
-                    list
-                })
-                .collect();
-            let lists: Vec<&[i32]> = lists.iter().map(Vec::as_slice).collect();
-            let all = assignment(&lists);
+            let all = any_assignment(&mut below, node_count);
             let allowed: Nodes = (0..node_count).map(|node| (node, None)).collect();
             let result = after(&all, &proposed(&all, &allowed, None));
             let mut loads: BTreeMap<i32, usize> = allowed.keys().map(|node| (*node, 0)).collect();

@@ -17,14 +17,44 @@ const REPLICAS: [&str; 2] =
 /// Changes of settings, by what they are of.
 type Changes = Vec<(ConfigResource, Vec<ConfigChange>)>;
 
-/// Sets the throttle of a reassignment that is about to begin. Nothing is set where no replica gets another node.
+/// A throttle that was set, and the way back to what was before.
+pub(super) struct Throttle(Changes);
+
+/// Sets the throttle of a reassignment that is about to begin. Nothing is set where no replica gets another node, and nothing in a topic all
+/// of whose replicas are throttled already (`*`).
 ///
 /// # Errors
-/// The cluster's. What was set before stays.
-pub(super) async fn set(admin: &Admin, current: &Assignment, wanted: &Assignment, rate: u64) -> Result<()> {
-    carry_out(admin, changes(current, wanted, rate))
-        .await
-        .context("the throttle could not be set; nothing moves")
+/// The cluster's. It is as it was before then, as far as the cluster takes that.
+pub(super) async fn set(
+    admin: &Admin,
+    current: &Assignment,
+    wanted: &Assignment,
+    rate: u64,
+) -> Result<Throttle> {
+    let (mut changes, mut before) = (changes(current, wanted, rate), Changes::new());
+    for (resource, changes) in &mut changes {
+        let entries = admin.configs(resource).await?;
+        changes.retain(|change| !is_for_all(&entries, change));
+        before.push((resource.clone(), changes.iter().map(|change| undo(&entries, change)).collect()));
+    }
+    changes.retain(|(_, changes)| !changes.is_empty());
+    before.retain(|(_, changes)| !changes.is_empty());
+    let throttle = Throttle(before);
+    let set = carry_out(admin, changes).await;
+    if let Err(error) = set {
+        throttle.take_back(admin).await;
+        return Err(error.context("the throttle could not be set; nothing moves"));
+    }
+    Ok(throttle)
+}
+
+impl Throttle {
+    /// Puts back what was before. The caller has a refusal to show, which counts more than one of this.
+    pub(super) async fn take_back(self, admin: &Admin) {
+        for change in self.0 {
+            let _ = carry_out(admin, vec![change]).await;
+        }
+    }
 }
 
 async fn carry_out(admin: &Admin, changes: Changes) -> Result<()> {
@@ -32,6 +62,36 @@ async fn carry_out(admin: &Admin, changes: Changes) -> Result<()> {
         admin.alter_configs(&resource, &changes, false).await?;
     }
     Ok(())
+}
+
+/// The setting that a change is of, with the value that the topic or the node has of its own.
+fn own_value<'e>(entries: &'e [ConfigEntry], change: &ConfigChange) -> Option<&'e str> {
+    let (ConfigChange::Set(name, _)
+    | ConfigChange::Delete(name)
+    | ConfigChange::Append(name, _)
+    | ConfigChange::Subtract(name, _)) = change;
+    let is_own = |entry: &&ConfigEntry| {
+        entry.name == *name && matches!(entry.source, ConfigSource::Topic | ConfigSource::DynamicBroker)
+    };
+    entries.iter().find(is_own)?.value.as_deref()
+}
+
+/// Returns true if a list that a change adds to names all replicas.
+fn is_for_all(entries: &[ConfigEntry], change: &ConfigChange) -> bool {
+    let names_all = || own_value(entries, change).is_some_and(|list| list.trim() == "*");
+    matches!(change, ConfigChange::Append(..)) && names_all()
+}
+
+/// The change that takes a change back.
+fn undo(entries: &[ConfigEntry], change: &ConfigChange) -> ConfigChange {
+    let (ConfigChange::Set(name, _)
+    | ConfigChange::Delete(name)
+    | ConfigChange::Append(name, _)
+    | ConfigChange::Subtract(name, _)) = change;
+    match own_value(entries, change).filter(|value| !value.is_empty()) {
+        Some(value) => ConfigChange::Set(name.clone(), value.to_owned()),
+        None => ConfigChange::Delete(name.clone()),
+    }
 }
 
 fn changes(current: &Assignment, wanted: &Assignment, rate: u64) -> Changes {
@@ -62,7 +122,8 @@ fn changes(current: &Assignment, wanted: &Assignment, rate: u64) -> Changes {
     nodes.into_iter().map(of_node).chain(topics.into_iter().map(of_topic)).collect()
 }
 
-/// The changes that take away what throttles partitions, and the rates of all nodes with `rates`.
+/// The changes that take partitions out of what is throttled, and where some were in it the rates of all nodes with `rates`. Nodes whose topics
+/// throttle others keep theirs.
 ///
 /// # Errors
 /// The cluster's.
@@ -80,7 +141,8 @@ pub(super) async fn removal(
         let left = entries.iter().filter_map(|entry| without(entry, &of_topic)).collect();
         changes.push((resource, left));
     }
-    for node in if rates { admin.nodes().await? } else { Vec::new() } {
+    changes.retain(|(_, changes)| !changes.is_empty());
+    for node in if rates && !changes.is_empty() { admin.nodes().await? } else { Vec::new() } {
         let resource = ConfigResource::Broker(node);
         let entries = admin.configs(&resource).await?;
         let is_set = |entry: &&ConfigEntry| {
@@ -139,20 +201,35 @@ mod tests {
         assert!(changes(&current, &current, 1_000).is_empty(), "nothing moves");
     }
 
-    #[test]
-    fn what_others_throttle_stays() {
-        let entry = |value: &str, source| ConfigEntry {
+    fn entry(value: &str, source: ConfigSource) -> ConfigEntry {
+        ConfigEntry {
             name: REPLICAS[0].to_owned(),
             value: Some(value.to_owned()),
             source,
             is_read_only: false,
             is_sensitive: false,
-        };
+        }
+    }
+
+    #[test]
+    fn what_was_set_is_put_back() {
+        let change = ConfigChange::Append(REPLICAS[0].to_owned(), "0:1".to_owned());
+        let back = |value: &str, source| undo(&[entry(value, source)], &change);
+        let before = ConfigChange::Set(REPLICAS[0].to_owned(), "3:1".to_owned());
+        let none = ConfigChange::Delete(REPLICAS[0].to_owned());
+        assert_eq!(back("3:1", ConfigSource::Topic), before);
+        assert_eq!([back("", ConfigSource::Topic), back("", ConfigSource::Default)], [none.clone(), none]);
+        let is_left_out = |value: &str| is_for_all(&[entry(value, ConfigSource::Topic)], &change);
+        assert_eq!([is_left_out("*"), is_left_out("0:2")], [true, false]);
+    }
+
+    #[test]
+    fn what_others_throttle_stays() {
         let taken = |value, source| without(&entry(value, source), &BTreeSet::from([0, 2]));
         let own = ConfigSource::Topic;
         assert_eq!(taken("0:1,0:2", own), Some(ConfigChange::Delete(REPLICAS[0].to_owned())));
-        let left = ConfigChange::Set(REPLICAS[0].to_owned(), "*,1:1".to_owned());
-        assert_eq!(taken("*, 0:1,1:1,2:7", own), Some(left));
+        let left = ConfigChange::Set(REPLICAS[0].to_owned(), "1:1,3:1".to_owned());
+        assert_eq!(taken("1:1, 0:1,3:1,2:7", own), Some(left));
         assert_eq!(
             [taken("1:1", own), taken("*", own), taken("0:1", ConfigSource::Default)],
             [None, None, None]

@@ -1,4 +1,4 @@
-//! How far a reassignment is, by its file.
+//! The progress of a reassignment, by its file.
 
 use anyhow::{Result, ensure};
 use mainstem_client::{Admin, Reassignment, TopicPartition};
@@ -56,7 +56,7 @@ pub(super) async fn run(reassign: &Reassign, admin: &Admin, wanted: &Assignment)
     Ok(())
 }
 
-/// How far a partition is.
+/// The progress of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// It has the replicas of the file.

@@ -1,5 +1,5 @@
-//! Cuts of logs, which wait for their disks. A disk that hangs must not take the thread of a link with it: that hears for all groups
-//! that their leaders live. So each log directory with logs to cut has a thread for as long as there are some.
+//! Messages whose taking waits for a disk: those that have a log cut. A disk that hangs must not take the thread of a link with it: that
+//! hears for all groups that their leaders live. So each log directory with such messages has a thread for as long as there are some.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -15,18 +15,18 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// The jobs of directories that have some, in their order.
 #[derive(Default)]
-pub(super) struct Cuts(Mutex<HashMap<PathBuf, VecDeque<Job>>>);
+pub(super) struct DiskSteps(Mutex<HashMap<PathBuf, VecDeque<Job>>>);
 
-impl Cuts {
+impl DiskSteps {
     /// Has a job done behind those of the same directory; on this thread where the system has no other one.
     pub(super) fn push(self: &Arc<Self>, dir: &Path, job: Job) {
         match self.0.lock().entry(dir.to_owned()) {
             Entry::Occupied(mut jobs) => return jobs.get_mut().push_back(job),
             Entry::Vacant(jobs) => jobs.insert(VecDeque::from([job])),
         };
-        let (cuts, of) = (self.clone(), dir.to_owned());
-        let run = move || cuts.run(&of);
-        if supervised::spawn_vital("log-cuts", "a log would not be cut", run).is_err() {
+        let (steps, of) = (self.clone(), dir.to_owned());
+        let run = move || steps.run(&of);
+        if supervised::spawn_vital("disk-steps", "a replica would be deaf to its leader", run).is_err() {
             self.run(dir);
         }
     }
@@ -56,25 +56,26 @@ mod tests {
 
     #[test]
     fn a_directory_that_hangs_holds_up_no_other_and_keeps_its_order() {
-        let (cuts, (done, seen), (release, gate)) = (Arc::<Cuts>::default(), channel(), channel::<()>());
+        let (steps, (done, seen), (release, gate)) =
+            (Arc::<DiskSteps>::default(), channel(), channel::<()>());
         let say = |what: &'static str| {
             let done = done.clone();
             Box::new(move || done.send(what).expect("the test listens")) as Job
         };
         let first = say("a1");
-        cuts.push(
+        steps.push(
             Path::new("a"),
             Box::new(move || {
                 gate.recv().expect("it is released");
                 first();
             }),
         );
-        cuts.push(Path::new("a"), say("a2"));
-        cuts.push(Path::new("b"), say("b1"));
+        steps.push(Path::new("a"), say("a2"));
+        steps.push(Path::new("b"), say("b1"));
         assert_eq!(seen.recv(), Ok("b1"));
         release.send(()).expect("the job waits");
         assert_eq!([seen.recv(), seen.recv()], [Ok("a1"), Ok("a2")]);
-        cuts.push(Path::new("a"), say("a3"));
+        steps.push(Path::new("a"), say("a3"));
         assert_eq!(seen.recv(), Ok("a3"));
     }
 }
