@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use crate::support;
-use crate::support::log::{json_log, log, until_logged};
+use crate::support::log::{json_log, log};
 use crate::support::{admin, open, serve};
 use futures_util::StreamExt as _;
 use mainstem_direct::proto::publisher_client::PublisherClient;
@@ -52,13 +52,14 @@ fn check(place: &str, text: &str) {
 
 /// Checks what the log has of a place, in both of its forms.
 async fn check_logged(place: &str) {
-    // A name of the place that is shown raw has a line, too, so that this does not wait for what must fail.
-    until_logged(0, &[place]).await;
+    // A name of the place that is shown raw has a line, too, so that this does not wait for what must fail. An event is written in one
+    // form after the other, so that each is waited for.
+    let each = || [log(), json_log()].map(|log| log.lines().any(|line| line.contains(place)));
+    support::until(&format!("{place} is in both logs"), || std::future::ready(each() == [true; 2])).await;
     for log in [log(), json_log()] {
-        let lines: Vec<&str> = log.lines().filter(|line| line.contains(place)).collect();
-        assert!(!lines.is_empty(), "{place}");
         // The form of JSON writes a backslash twice.
-        lines.iter().for_each(|line| check(place, &line.replace(r"\\", r"\")));
+        let lines = log.lines().filter(|line| line.contains(place));
+        lines.for_each(|line| check(place, &line.replace(r"\\", r"\")));
     }
 }
 
