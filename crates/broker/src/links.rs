@@ -4,7 +4,7 @@
 //! its requests, and nothing else. A link begins as a Kafka connection to the peer's CONTROLLER listener; its first
 //! request is the hello ([`hello`]), and frames follow (`mainstem_replication::link`).
 //!
-//! A message is put into the [`Outbox`](outbox::Outbox) of its link under the lock of its partition, which orders it. A
+//! A message is put into the [`Outbox`](outbox::Outbox) of its link under the lock of its replica, which orders it. A
 //! thread for each link writes: heartbeats first, then what has no batches, then appends, whose batches are read from
 //! the log at that moment. An outbox is bounded; what does not fit is dropped, and the group asks again. So it goes with
 //! all that waits when a link ends.
@@ -18,6 +18,7 @@ pub(crate) mod channel;
 mod dial;
 mod disk_steps;
 mod gate;
+mod group;
 mod hello;
 mod out_of_sync;
 mod outbox;
@@ -28,7 +29,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -39,15 +40,16 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 pub(crate) use calls::{CallError, CallHandler, CallKind, CallReply};
 pub(crate) use gate::{Arrived, NodeGate, read_frame};
+pub(crate) use group::{DiskStep, EarlierTicks, Group, GroupHandle, ReplicaStatus};
 pub(crate) use hello::is_hello;
 
 use crate::awaited::Awaited;
 use crate::clock::Clock;
-use crate::storage::partition::{EarlierTicks, Partition, Pulse, is_append};
 use crate::supervised;
 use accept::Incoming;
 use calls::{Callers, OnAnswer, Serving};
 use disk_steps::DiskSteps;
+use group::is_append;
 use out_of_sync::OutOfSync;
 use outbox::{Item, Outbox};
 use setbacks::Setbacks;
@@ -143,7 +145,7 @@ pub(crate) struct Links {
     options: LinksOptions,
     peers: Vec<Arc<PeerLink>>,
     groups: RwLock<Groups>,
-    /// Of all partitions that are registered.
+    /// Of all groups that are registered.
     pub(crate) earlier_ticks: Arc<EarlierTicks>,
     /// Replicas that cannot be in sync.
     pub(crate) out_of_sync: OutOfSync,
@@ -168,19 +170,12 @@ struct Counters {
     dropped: AtomicU64,
 }
 
-/// Partitions whose groups take part.
+/// Groups that take part.
 #[derive(Default)]
 struct Groups {
-    by_id: HashMap<GroupId, Weak<Partition>>,
-    /// All of them; built anew after a change.
-    all: Option<Arc<[Registered]>>,
-}
-
-/// A partition whose group takes part.
-pub(crate) struct Registered {
-    /// What is looked at first.
-    pub(crate) pulse: Arc<Pulse>,
-    pub(crate) partition: Weak<Partition>,
+    by_id: HashMap<GroupId, Arc<GroupHandle>>,
+    /// All of them; built again after a change.
+    all: Option<Arc<[Arc<GroupHandle>]>>,
 }
 
 /// What there is for one other node.
@@ -204,7 +199,7 @@ struct PeerLink {
 
 /// A group that this node leads, by a heartbeat that stands.
 struct Lead {
-    partition: Weak<Partition>,
+    handle: Arc<GroupHandle>,
     term: u64,
 }
 
@@ -290,13 +285,15 @@ impl Links {
         self.is_stopping.load(Ordering::Acquire)
     }
 
-    /// Frames of a group go to this partition from now on, and it gets its ticks.
-    pub(crate) fn register(&self, group: GroupId, partition: &Arc<Partition>) {
+    /// Frames of a group go to this replica from now on, and it gets its ticks.
+    pub(crate) fn register(&self, handle: &Arc<GroupHandle>) {
         let mut groups = self.groups.write();
-        groups.by_id.insert(group, Arc::downgrade(partition));
+        groups.by_id.insert(handle.id, handle.clone());
         groups.all = None;
         drop(groups);
-        partition.take_part(self.now_ms());
+        if let Some(group) = handle.group() {
+            group.take_part(self.now_ms());
+        }
     }
 
     /// Frames of a group are dropped from now on.
@@ -306,34 +303,28 @@ impl Links {
         groups.all = None;
     }
 
-    /// The partition of a group, if it is here.
-    pub(crate) fn partition(&self, group: GroupId) -> Option<Arc<Partition>> {
-        self.groups.read().by_id.get(&group)?.upgrade()
+    /// A group, if a replica of it is here.
+    fn group(&self, id: GroupId) -> Option<Arc<GroupHandle>> {
+        self.groups.read().by_id.get(&id).cloned()
     }
 
-    /// All partitions that are registered.
-    pub(crate) fn partitions(&self) -> Arc<[Registered]> {
+    /// All groups that are registered.
+    pub(crate) fn groups(&self) -> Arc<[Arc<GroupHandle>]> {
         if let Some(all) = &self.groups.read().all {
             return all.clone();
         }
         let mut groups = self.groups.write();
-        let registered = |partition: &Weak<Partition>| {
-            let pulse = partition.upgrade()?.pulse()?;
-            Some(Registered { pulse, partition: partition.clone() })
-        };
-        let all: Arc<[_]> = groups.by_id.values().filter_map(registered).collect();
+        let all: Arc<[_]> = groups.by_id.values().cloned().collect();
         groups.all = Some(all.clone());
         all
     }
 
-    /// Puts messages of a replica into the outboxes of links. Called under the partition's lock, which keeps their order.
+    /// Puts messages of a replica into the outboxes of links. Called under the replica's lock, which keeps their order.
     /// `catches_up` says of a replica whether its appends may take their time, and how many bytes a second it gets then.
     /// Returns whose writers are to be woken ([`Links::wake`]) and which replicas have to be reported unreachable.
     pub(crate) fn send(
         &self,
-        partition: &Partition,
-        group: GroupId,
-        from: ReplicaId,
+        handle: &Arc<GroupHandle>,
         messages: Vec<Outgoing>,
         catches_up: impl Fn(ReplicaId) -> Option<u64>,
     ) -> (Wakes, Vec<ReplicaId>) {
@@ -345,8 +336,7 @@ impl Links {
             let catches_up = if outgoing.bytes > 0 { catches_up(to) } else { None };
             let taken = self.peer(to.node()).is_some_and(|peer| {
                 let mut outbox = peer.outbox.lock();
-                let taken =
-                    outbox.push(Item { group, from, partition: partition.weak(), outgoing, catches_up });
+                let taken = outbox.push(Item { handle: handle.clone(), outgoing, catches_up });
                 if outbox.wants_wake() {
                     wakes.0 |= 1 << peer.rank;
                 }
@@ -399,14 +389,10 @@ impl Links {
 
     /// A peer has answered to all heartbeats that stand there.
     fn take_answer(&self, peer: &PeerLink, answer: &RepeatAnswer) {
-        let heard = |lead: &Lead| {
-            if let Some(partition) = lead.partition.upgrade() {
-                partition.note_answer(peer.rank);
-            }
-        };
+        let heard = |lead: &Lead| lead.handle.status.note_answer(peer.rank);
         let refused = peer.standing.lock().answered(answer, heard);
-        for partition in refused.iter().filter_map(|lead| lead.partition.upgrade()) {
-            partition.note_refusal(peer.peer.node);
+        for group in refused.iter().filter_map(|lead| lead.handle.group()) {
+            group.note_refusal(peer.peer.node);
         }
     }
 
@@ -535,8 +521,8 @@ impl Links {
     }
 
     /// Something has befallen the replica of a partition here: it is said of all at once ([`Links::say_setbacks`]).
-    pub(crate) fn note_setback(&self, setback: Setback, partition: &Partition) {
-        self.setbacks.note(setback, (partition.topic.clone(), partition.index), self.now_ms());
+    pub(crate) fn note_setback(&self, setback: Setback, group: &dyn Group) {
+        self.setbacks.note(setback, group.topic_partition(), self.now_ms());
     }
 
     /// Says what has befallen replicas, when what belongs together has come.
@@ -565,15 +551,15 @@ impl Links {
     fn node_gone(&self, node: i32) {
         let connected = self.connected();
         let now_ms = self.now_ms();
-        for partition in self.partitions().iter().filter_map(|one| one.partition.upgrade()) {
-            partition.node_gone(node, &|other| connected.contains(&other), now_ms);
+        for group in self.groups().iter().filter_map(|one| one.group()) {
+            group.node_gone(node, &|other| connected.contains(&other), now_ms);
         }
     }
 
     /// What was on its way to a node is lost.
     fn report_unreachable(&self, node: i32) {
-        for partition in self.partitions().iter().filter_map(|one| one.partition.upgrade()) {
-            partition.report_unreachable(node);
+        for group in self.groups().iter().filter_map(|one| one.group()) {
+            group.report_unreachable(node);
         }
     }
 }

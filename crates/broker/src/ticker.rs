@@ -8,7 +8,7 @@ use std::time::Duration;
 use mainstem_replication::TICK_MS;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::links::{Links, Registered};
+use crate::links::{GroupHandle, Links};
 use crate::supervised;
 
 /// Between two repeats of the heartbeats that stand: as between two heartbeats of a replica.
@@ -43,35 +43,35 @@ impl Ticker {
     }
 }
 
-/// When the time of each partition is to pass next. Most looks find few: so much memory as these times take is all that they touch.
+/// When the time of each replica is to pass next. Most looks find few: so much memory as these times take is all that they touch.
 #[derive(Default)]
 struct Schedule {
-    of: Option<Arc<[Registered]>>,
+    of: Option<Arc<[Arc<GroupHandle>]>>,
     next_ms: Vec<u64>,
 }
 
 impl Schedule {
-    /// Calls `tick` with each partition whose time is to pass at `now_ms`. `has_earlier` says that one may have an earlier time than it
+    /// Calls `tick` with each group whose time is to pass at `now_ms`. `has_earlier` says that one may have an earlier time than it
     /// had at the last call.
     fn pass(
         &mut self,
-        partitions: &Arc<[Registered]>,
+        groups: &Arc<[Arc<GroupHandle>]>,
         has_earlier: bool,
         now_ms: u64,
-        tick: impl Fn(&Registered),
+        tick: impl Fn(&GroupHandle),
     ) {
-        if has_earlier || self.of.as_ref().is_none_or(|of| !Arc::ptr_eq(of, partitions)) {
+        if has_earlier || self.of.as_ref().is_none_or(|of| !Arc::ptr_eq(of, groups)) {
             self.next_ms.clear();
-            self.next_ms.extend(partitions.iter().map(|one| one.pulse.next_tick_ms()));
-            self.of = Some(partitions.clone());
+            self.next_ms.extend(groups.iter().map(|one| one.status.next_tick_ms()));
+            self.of = Some(groups.clone());
         }
-        for (one, next_ms) in partitions.iter().zip(&mut self.next_ms) {
+        for (one, next_ms) in groups.iter().zip(&mut self.next_ms) {
             if now_ms >= *next_ms {
                 // It may have become later since.
-                if now_ms >= one.pulse.next_tick_ms() {
+                if now_ms >= one.status.next_tick_ms() {
                     tick(one);
                 }
-                *next_ms = one.pulse.next_tick_ms();
+                *next_ms = one.status.next_tick_ms();
             }
         }
     }
@@ -90,9 +90,9 @@ fn run(links: &Links, (stopped, changed): &(Mutex<bool>, Condvar)) {
         MutexGuard::unlocked(&mut stopped, || {
             let now_ms = links.now_ms();
             let has_earlier = links.earlier_ticks.take();
-            schedule.pass(&links.partitions(), has_earlier, now_ms, |one| {
-                if let Some(partition) = one.partition.upgrade() {
-                    partition.tick(now_ms);
+            schedule.pass(&links.groups(), has_earlier, now_ms, |one| {
+                if let Some(group) = one.group() {
+                    group.tick(now_ms);
                 }
             });
             passes += 1;
@@ -110,46 +110,40 @@ fn run(links: &Links, (stopped, changed): &(Mutex<bool>, Condvar)) {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-    use std::sync::Weak;
 
     use super::*;
-    use crate::storage::partition::{EarlierTicks, Pulse};
+    use crate::links::EarlierTicks;
+    use crate::links::tests::handle;
 
     struct Node {
         earlier: Arc<EarlierTicks>,
-        pulses: Vec<Arc<Pulse>>,
-        partitions: Arc<[Registered]>,
+        groups: Arc<[Arc<GroupHandle>]>,
         schedule: Schedule,
     }
 
     impl Node {
         fn new(next_ms: &[u64]) -> Node {
             let earlier = Arc::<EarlierTicks>::default();
-            let pulse = |next_ms: &u64| {
-                let pulse = Arc::new(Pulse::new(earlier.clone()));
-                pulse.set_next_tick_ms(*next_ms);
-                pulse
+            let group = |next_ms: &u64| {
+                let group = handle(earlier.clone());
+                group.status.set_next_tick_ms(*next_ms);
+                group
             };
-            let pulses: Vec<_> = next_ms.iter().map(pulse).collect();
-            let partitions = registered(&pulses);
-            Node { earlier, pulses, partitions, schedule: Schedule::default() }
+            let groups = next_ms.iter().map(group).collect();
+            Node { earlier, groups, schedule: Schedule::default() }
         }
 
-        /// Who has a tick, by number; each is due again 500 ms later.
+        /// Ticks of a pass, by the groups' numbers; each is due again 500 ms later.
         fn pass(&mut self, now_ms: u64) -> Vec<usize> {
             let ticked = RefCell::new(Vec::new());
             let earlier = self.earlier.take();
-            self.schedule.pass(&self.partitions, earlier, now_ms, |one| {
-                one.pulse.set_next_tick_ms(now_ms + 500);
-                let is_it = |pulse| Arc::ptr_eq(pulse, &one.pulse);
-                ticked.borrow_mut().extend(self.pulses.iter().position(is_it));
+            self.schedule.pass(&self.groups, earlier, now_ms, |one| {
+                one.status.set_next_tick_ms(now_ms + 500);
+                let is_it = |group: &Arc<GroupHandle>| std::ptr::eq(&**group, one);
+                ticked.borrow_mut().extend(self.groups.iter().position(is_it));
             });
             ticked.into_inner()
         }
-    }
-
-    fn registered(pulses: &[Arc<Pulse>]) -> Arc<[Registered]> {
-        pulses.iter().map(|pulse| Registered { pulse: pulse.clone(), partition: Weak::new() }).collect()
     }
 
     #[test]
@@ -166,20 +160,18 @@ mod tests {
     fn one_that_has_something_to_do_sooner_is_seen_at_the_next_look() {
         let mut node = Node::new(&[0, 0, 0]);
         assert_eq!(node.pass(50), [0, 1, 2]);
-        node.pulses[2].set_next_tick_ms(100);
+        node.groups[2].status.set_next_tick_ms(100);
         assert_eq!(node.pass(100), [2]);
-        node.pulses[0].set_next_tick_ms(700);
+        node.groups[0].status.set_next_tick_ms(700);
         assert_eq!(node.pass(600), [1, 2], "one of which the time has become later waits for it");
         assert_eq!((node.pass(699), node.pass(700)), (vec![], vec![0]));
     }
 
     #[test]
-    fn partitions_that_come_and_go_are_looked_at() {
+    fn groups_that_come_and_go_are_looked_at() {
         let mut node = Node::new(&[0, 0]);
         assert_eq!(node.pass(50), [0, 1]);
-        node.pulses.remove(0);
-        node.pulses.push(Arc::new(Pulse::new(node.earlier.clone())));
-        node.partitions = registered(&node.pulses);
+        node.groups = [node.groups[1].clone(), handle(node.earlier.clone())].into();
         assert_eq!(node.pass(100), [1], "the new one");
         assert_eq!(node.pass(550), [0]);
     }

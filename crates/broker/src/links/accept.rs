@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use mainstem_replication::eraftpb::{Message, MessageType};
@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use super::calls::{Answers, CallKind};
 use super::channel::{Channel, ChannelReader};
 use super::gate::{Arrived, NodeGate};
+use super::group::{Group, GroupHandle};
 use super::hello::{Hello, Welcome};
 use super::{BODY_BYTES_MAX, Links, PeerLink, set_silence_max};
-use crate::storage::partition::Partition;
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 64 << 10;
@@ -317,7 +317,7 @@ struct Receiver<'a> {
 /// A group that has a number.
 struct Known {
     alias: Alias,
-    partition: Weak<Partition>,
+    handle: Option<Arc<GroupHandle>>,
 }
 
 impl Receiver<'_> {
@@ -383,7 +383,7 @@ impl Receiver<'_> {
         if alias.from.node() != self.from || alias.to.node() != self.links.node {
             return Err(fault("it speaks for another node, or to one"));
         }
-        self.aliases.push(Known { alias, partition: Weak::new() });
+        self.aliases.push(Known { alias, handle: None });
         Ok(())
     }
 
@@ -398,8 +398,8 @@ impl Receiver<'_> {
         self.repeated.insert(heartbeat.alias, heartbeat.term);
         let known =
             self.aliases.get(heartbeat.alias as usize).ok_or_else(|| fault("a group without a number"))?;
-        if let Some(partition) = known.partition.upgrade() {
-            partition.let_stand(known.alias.from, heartbeat.term);
+        if let Some(group) = known.handle.as_ref().and_then(|handle| handle.group()) {
+            group.let_stand(known.alias.from, heartbeat.term);
         }
         Ok(())
     }
@@ -408,37 +408,32 @@ impl Receiver<'_> {
     fn take_repeat(&mut self, repeat: &Repeat) {
         let (now_ms, aliases) = (self.links.now_ms(), &self.aliases);
         let answer = self.repeated.take(repeat, |alias, term| {
-            let known = aliases.get(alias as usize);
-            known
-                .and_then(|known| known.partition.upgrade())
-                .is_some_and(|partition| partition.hear(term, now_ms))
+            let handle = aliases.get(alias as usize).and_then(|known| known.handle.as_ref());
+            handle.is_some_and(|handle| handle.hear(term, now_ms))
         });
         self.peer.add(|outbox| outbox.push_answer(answer));
     }
 
     fn step(&mut self, alias: u32, mut message: Message, offset: i64, batches: &[u8]) -> io::Result<()> {
         let known = self.aliases.get_mut(alias as usize).ok_or_else(|| fault("a group without a number"))?;
-        let partition = match known.partition.upgrade() {
-            Some(partition) => Some(partition),
+        let group = match known.handle.as_ref().and_then(|handle| handle.group()) {
+            Some(group) => Some(group),
             None => {
-                let found = self.links.partition(known.alias.group);
-                known.partition = found.as_ref().map(Arc::downgrade).unwrap_or_default();
-                found
+                known.handle = self.links.group(known.alias.group);
+                known.handle.as_ref().and_then(|handle| handle.group())
             }
         };
         // A group that is not here, not yet or not any more, or another replica of it: nothing is answered.
-        let Some(partition) = partition.filter(|one| one.replica_id() == Some(known.alias.to)) else {
-            return Ok(());
-        };
+        let is_addressed = known.handle.as_ref().is_some_and(|handle| handle.own == known.alias.to);
+        let Some(group) = group.filter(|_| is_addressed) else { return Ok(()) };
         (message.from, message.to) = (known.alias.from.0, known.alias.to.0);
-        let explained = |error: MessageError| format!("{}-{}: {error}", partition.topic, partition.index);
-        let step = partition.step_unless_it_waits(message, offset, batches);
-        if let Some(step) = step.map_err(|error| fault(&explained(error)))? {
+        let step = group.step_unless_it_waits(message, offset, batches);
+        if let Some(step) = step.map_err(|error| fault(&explained(&*group, &error)))? {
             let (dir, batches, at_fault) = (step.dir.clone(), batches.to_vec(), self.at_fault.clone());
             let carry_out = move || {
-                if let Err(error) = partition.carry_out_disk_step(step, offset, &batches) {
+                if let Err(error) = group.carry_out_disk_step(step, offset, &batches) {
                     // The first fault is the one; the link ends with the next frame.
-                    let _ = at_fault.set(format!("{}-{}: {error}", partition.topic, partition.index));
+                    let _ = at_fault.set(explained(&*group, &error));
                 }
             };
             self.links.disk_steps.push(&dir, Box::new(carry_out));
@@ -452,6 +447,12 @@ impl Receiver<'_> {
         let (from, body) = (self.from, body.to_vec());
         self.links.callers.push(Box::new(move || handler.call(from, kind, body, reply)));
     }
+}
+
+/// The fault of a message, with the partition that it was for.
+fn explained(group: &dyn Group, error: &MessageError) -> String {
+    let (topic, index) = group.topic_partition();
+    format!("{topic}-{index}: {error}")
 }
 
 fn fault(what: &str) -> io::Error {

@@ -11,11 +11,11 @@ use mainstem_replication::{GroupId, ReplicaId};
 
 use super::calls::{CALL_BYTES_MAX, CallError, SERVED};
 use super::channel::{Channel, ChannelReader, ChannelWriter};
+use super::group::is_append;
 use super::hello::{Hello, Welcome, read_frame};
 use super::outbox::{Batch, Item};
 use super::{Lead, Links, PeerLink, set_silence_max};
 use crate::clock::machine_now;
-use crate::storage::partition::is_append;
 use crate::supervised;
 
 /// Between two attempts to dial, at first and at most.
@@ -328,8 +328,7 @@ impl Writer {
         }
         self.put_heartbeats(peer, batch.heartbeats.into_values());
         if let Some(at_ms) = batch.repeat {
-            let leads =
-                |lead: &Lead| lead.partition.upgrade().is_some_and(|one| one.leads_on(lead.term, at_ms));
+            let leads = |lead: &Lead| lead.handle.leads_on(lead.term, at_ms);
             let repeat = peer.standing.lock().repeat(leads);
             repeat.iter().for_each(|repeat| link::repeat(repeat, &mut self.out));
         }
@@ -357,7 +356,7 @@ impl Writer {
             let (term, commit) = (item.outgoing.message.term, item.outgoing.message.commit);
             let alias = self.alias(&item);
             if item.outgoing.stands {
-                peer.standing.lock().insert(alias, Lead { partition: item.partition, term });
+                peer.standing.lock().insert(alias, Lead { handle: item.handle, term });
                 stand.push(Heartbeat { alias, term, commit });
             } else {
                 once.push(Heartbeat { alias, term, commit });
@@ -377,9 +376,8 @@ impl Writer {
         self.batches.clear();
         if !outgoing.offsets.is_empty() {
             let gone = || io::Error::new(io::ErrorKind::NotFound, "the partition is gone");
-            let partition = item.partition.upgrade().ok_or_else(gone)?;
-            let read = partition.read_batches(&outgoing.offsets, &mut self.batches);
-            read.map_err(io::Error::other)?;
+            let group = item.handle.group().ok_or_else(gone)?;
+            group.read_batches(&outgoing.offsets, &mut self.batches)?;
         }
         let len = u32::try_from(self.batches.len()).map_err(io::Error::other)?;
         link::append_head(alias, &outgoing.message, outgoing.offset, len, &mut self.out);
@@ -398,9 +396,9 @@ impl Writer {
     /// The number of a group on this link, which the peer learns from a frame before its first use.
     fn alias(&mut self, item: &Item) -> u32 {
         let number = self.aliases.len() as u32;
-        let known = self.aliases.entry((item.group, item.outgoing.to));
+        let known = self.aliases.entry((item.handle.id, item.outgoing.to));
         *known.or_insert_with(|| {
-            let alias = Alias { number, group: item.group, from: item.from, to: item.outgoing.to };
+            let alias = Alias { number, group: item.handle.id, from: item.handle.own, to: item.outgoing.to };
             link::group(&alias, &mut self.out);
             number
         })

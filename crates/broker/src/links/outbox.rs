@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{Shutdown, TcpStream};
-use std::sync::Weak;
+use std::sync::Arc;
 
 use indexmap::IndexMap;
-use mainstem_replication::{GroupId, MESSAGE_BYTES_MAX, Outgoing, RepeatAnswer, ReplicaId};
+use mainstem_replication::{GroupId, MESSAGE_BYTES_MAX, Outgoing, RepeatAnswer};
 
 use super::calls::{CALL_BYTES_MAX, CALL_TIME_MAX_MS, CallError, CallKind, IN_FLIGHT_MAX, OnAnswer};
+use super::group::{GroupHandle, is_append};
 use super::is_plain_heartbeat;
-use crate::storage::partition::{Partition, is_append};
 
 /// Messages that wait have at most so many bytes, their batches not counted, which are in the log. Requests have their own
 /// bound.
@@ -23,10 +23,8 @@ const CALLS_BYTES_MAX: usize = 128 << 20;
 
 /// A message of a replica on its way.
 pub(super) struct Item {
-    pub(super) group: GroupId,
-    pub(super) from: ReplicaId,
-    /// In whose log the batches are.
-    pub(super) partition: Weak<Partition>,
+    /// The replica that sends it, in whose log the batches are.
+    pub(super) handle: Arc<GroupHandle>,
     pub(super) outgoing: Outgoing,
     /// The bytes a second of an append to a replica that catches up, which may take its time.
     pub(super) catches_up: Option<u64>,
@@ -45,7 +43,7 @@ impl Item {
         let last = one.message.get_entries().last();
         is_append(&one.message)
             && is_append(&other.message)
-            && (self.group, one.to, one.message.term) == (next.group, other.to, other.message.term)
+            && (self.handle.id, one.to, one.message.term) == (next.handle.id, other.to, other.message.term)
             && last
                 .is_some_and(|last| (last.index, last.term) == (other.message.index, other.message.log_term))
             && one.offsets.end == other.offset
@@ -169,7 +167,7 @@ impl Outbox {
             return false;
         }
         if is_plain_heartbeat(&item.outgoing) {
-            self.heartbeats.insert(item.group, item);
+            self.heartbeats.insert(item.handle.id, item);
             return true;
         }
         let memory = item.memory();
@@ -181,7 +179,7 @@ impl Outbox {
             self.control.push_back(item);
             return true;
         }
-        let is_behind = item.catches_up.is_some() || self.behind_of.contains_key(&item.group);
+        let is_behind = item.catches_up.is_some() || self.behind_of.contains_key(&item.handle.id);
         let lane = if is_behind { &mut self.behind } else { &mut self.appends };
         match lane.back_mut().map(|(_, last)| last).filter(|last| last.joins(&item)) {
             Some(last) => {
@@ -190,7 +188,7 @@ impl Outbox {
             }
             None => {
                 if is_behind {
-                    *self.behind_of.entry(item.group).or_insert(0) += 1;
+                    *self.behind_of.entry(item.handle.id).or_insert(0) += 1;
                 }
                 lane.push_back((self.next_append, item));
                 self.next_append += 1;
@@ -210,10 +208,10 @@ impl Outbox {
         let next = self.appends.front().map(|(number, _)| *number);
         if behind.is_some_and(|behind| next.is_none_or(|next| behind < next)) {
             let (_, item) = self.behind.pop_front()?;
-            if let Some(count) = self.behind_of.get_mut(&item.group) {
+            if let Some(count) = self.behind_of.get_mut(&item.handle.id) {
                 *count -= 1;
                 if *count == 0 {
-                    self.behind_of.remove(&item.group);
+                    self.behind_of.remove(&item.handle.id);
                 }
             }
             return Some((item, true));

@@ -26,6 +26,11 @@ use cluster::{Cluster, GROUP, Random};
 
 const SOON: Duration = Duration::from_secs(60);
 
+/// A group whose replica has gone.
+pub(crate) fn handle(earlier: Arc<EarlierTicks>) -> Arc<GroupHandle> {
+    GroupHandle::new(GROUP, ReplicaId::new(1, 1), earlier, std::sync::Weak::<Partition>::new())
+}
+
 /// Waits for a condition, and fails where it does not come about.
 #[track_caller]
 fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {

@@ -18,7 +18,7 @@ use mainstem_log::{
 use mainstem_records::{LeaderEpoch, ProducerId, Scratch};
 use mainstem_wire::ErrorCode;
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use replicated::Replication;
+use replicated::{Replication, ReplicationParts};
 use stored::Stored;
 
 use crate::clock::{Clock, Now};
@@ -39,7 +39,7 @@ mod waiters;
 pub(crate) use flush::Durable;
 use flush::{Flush, commit_log_start, done};
 pub(crate) use queries::{Extent, TimeSearch};
-pub(crate) use replicated::{EarlierTicks, Pulse, ReplicaEvents, ReplicationHealth, is_append};
+pub(crate) use replicated::{ReplicaEvents, ReplicationHealth};
 pub(crate) use snapshots::SnapshotStepError;
 use take_over::Held;
 pub(in crate::storage) use take_over::SHORTAGE_PAUSE;
@@ -78,7 +78,7 @@ pub(crate) struct Partition {
 
 /// What keeps the records beside, or in place of, a log of this broker alone.
 struct Keeper {
-    replication: Option<Replication>,
+    replication: Option<ReplicationParts>,
     attached: Option<Arc<Attached>>,
 }
 
@@ -214,7 +214,7 @@ impl Partition {
         settings: Arc<TopicSettings>,
         log: Result<(Arc<LogDir>, Stored), NoLog>,
         leader_epoch: LeaderEpoch,
-        replication: Option<Replication>,
+        replication: Option<ReplicationParts>,
     ) -> Arc<Self> {
         Self::of((topic, index), settings, log, leader_epoch, Keeper { replication, attached: None })
     }
@@ -247,7 +247,7 @@ impl Partition {
             state: Mutex::new(state),
             flush: RwLock::new(dir.map(|dir| Flush::new(own, dir, 0))),
             traffic: Traffic::default(),
-            replication,
+            replication: replication.map(|parts| Replication::new(parts, own)),
             attached,
             own: own.clone(),
         })
@@ -278,11 +278,6 @@ impl Partition {
             }
         }
         None
-    }
-
-    /// A reference to itself that keeps nothing alive.
-    pub(crate) fn weak(&self) -> Weak<Partition> {
-        self.own.clone()
     }
 
     /// Whether there was a panic while the log was in use, and nobody has dealt with it.

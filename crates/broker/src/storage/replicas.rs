@@ -180,7 +180,7 @@ impl OpenReplica<'_> {
 
     /// Has it take part.
     pub(crate) fn register(&self, partition: &Arc<Partition>) {
-        self.links.register(self.group(), partition);
+        partition.join_group();
     }
 
     fn group(&self) -> GroupId {

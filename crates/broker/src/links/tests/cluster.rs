@@ -24,6 +24,7 @@ use super::{
     CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, NodeGate, Peer, Rates, SOON, SilenceLimits, wait_for,
 };
 use crate::clock::Clock;
+use crate::links::Group as _;
 use crate::settings::TopicSettings;
 use crate::storage::partition::{Durable, NoLog, Partition, ReplicaEvents};
 use crate::ticker::Ticker;
@@ -310,7 +311,7 @@ impl Cluster {
             roles.clone(),
             links.clone(),
         );
-        links.register(GROUP, &partition);
+        partition.join_group();
         *node.slot.lock() = Some(links.clone());
         let ticker = Ticker::start(links.clone()).expect("a thread");
         node.running = Some(Running { dir, partition, links, ticker, roles });

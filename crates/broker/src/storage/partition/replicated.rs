@@ -5,20 +5,16 @@
 //! done when the lock is free again.
 
 use std::collections::VecDeque;
-use std::ops::Range;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock, Weak};
 
 use mainstem_log::dir::LogDir;
-use mainstem_log::{AppendError, Appended, Log, ReadBound, ReadError, ReadPlan};
-use mainstem_records::{Batch, LeaderEpoch};
-use mainstem_replication::eraftpb::{Message, MessageType};
+use mainstem_log::{AppendError, Appended, Log};
+use mainstem_records::LeaderEpoch;
 use mainstem_replication::journal::Journal;
 use mainstem_replication::snapshots::SnapshotOffer;
 use mainstem_replication::{
-    Effects, GroupId, LeaderAppendError, MessageError, Replica, ReplicaError, ReplicaId, Role, RoleState,
-    StepError,
+    Effects, GroupId, LeaderAppendError, Replica, ReplicaError, ReplicaId, Role, RoleState,
 };
 use mainstem_wire::ErrorCode;
 use parking_lot::Mutex;
@@ -26,21 +22,14 @@ use tokio::sync::oneshot;
 
 use super::stored::Stored;
 use super::{Durable, Locked, NoLog, Partition, Refused, State};
-use crate::links::{Links, Wakes};
+use crate::links::{GroupHandle, Links, Wakes};
 use crate::settings::TopicSettings;
 
-mod pulse;
+mod group;
 mod waits;
 
-pub(crate) use pulse::{EarlierTicks, Pulse};
 use waits::{CommitWait, Confirmations};
 
-/// No node has this id.
-const NO_NODE: i32 = -1;
-/// So long a replica tries to be elected in the place of a leader that is known to be gone.
-const SUCCESSION_MS: u64 = 1_000;
-/// A link's read of batches asks for so many bytes at once.
-const READ_BYTES: usize = 256 << 10;
 /// Internal entries that say where the log starts: this, and the offset.
 const ENTRY_LOG_START: u8 = 1;
 
@@ -125,12 +114,10 @@ pub(super) struct Member {
 
 /// What a replicated partition has beside its state.
 pub(super) struct Replication {
-    pub(super) group: GroupId,
-    own: ReplicaId,
+    handle: Arc<GroupHandle>,
     links: Arc<Links>,
     events: Arc<dyn ReplicaEvents>,
     notices: Mutex<Notices>,
-    pulse: Arc<Pulse>,
     /// Why the replica is out of service.
     failure: OnceLock<String>,
     /// A message whose taking waits for the disk is with another thread, or on its way there: the partition's lock may wait for a disk that
@@ -138,11 +125,26 @@ pub(super) struct Replication {
     has_disk_step: AtomicBool,
 }
 
-/// A message whose taking waits for the disk.
-pub(crate) struct DiskStep {
-    message: Message,
-    /// The log directory whose disk that is.
-    pub(crate) dir: PathBuf,
+/// A replica's group, links and events, of which a partition's [`Replication`] is made.
+pub(super) struct ReplicationParts {
+    group: GroupId,
+    own: ReplicaId,
+    links: Arc<Links>,
+    events: Arc<dyn ReplicaEvents>,
+}
+
+impl Replication {
+    pub(super) fn new(parts: ReplicationParts, partition: &Weak<Partition>) -> Replication {
+        let ReplicationParts { group, own, links, events } = parts;
+        Replication {
+            handle: GroupHandle::new(group, own, links.earlier_ticks.clone(), partition.clone()),
+            links,
+            events,
+            notices: Mutex::default(),
+            failure: OnceLock::new(),
+            has_disk_step: AtomicBool::new(false),
+        }
+    }
 }
 
 /// Notices that are not delivered yet, in order.
@@ -159,9 +161,9 @@ enum Notice {
     Offered(SnapshotOffer),
 }
 
-/// What is left to be done when the lock is free.
+/// Work for when the lock is free.
 #[derive(Default)]
-struct Aftermath {
+struct DeferredEffects {
     wakes: Wakes,
     ended: Vec<(Durable, Result<(), ErrorCode>)>,
     flush: bool,
@@ -170,9 +172,9 @@ struct Aftermath {
     log_start: Option<Arc<LogDir>>,
 }
 
-impl Aftermath {
-    fn join(&mut self, later: Aftermath) {
-        let Aftermath { wakes, ended, flush, notices, log_start } = later;
+impl DeferredEffects {
+    fn join(&mut self, later: DeferredEffects) {
+        let DeferredEffects { wakes, ended, flush, notices, log_start } = later;
         self.wakes = self.wakes.and(wakes);
         self.ended.extend(ended);
         self.flush |= flush;
@@ -244,13 +246,13 @@ impl Member {
     }
 
     /// The group has decided that the log starts at an offset. It may be there already, or retention was faster.
-    fn raise_log_start(&mut self, offset: i64, aftermath: &mut Aftermath) {
+    fn raise_log_start(&mut self, offset: i64, deferred: &mut DeferredEffects) {
         let log = self.replica.log_mut();
         if offset > log.ends().log_start && log.delete_records_before(offset).is_ok() {
-            aftermath.log_start = Some(log.dir().clone());
+            deferred.log_start = Some(log.dir().clone());
         }
         let waits = self.log_start_waits.extract_if(.., |(wanted, _)| *wanted <= offset);
-        aftermath.ended.extend(waits.map(|(_, wait)| (wait, Ok(()))));
+        deferred.ended.extend(waits.map(|(_, wait)| (wait, Ok(()))));
     }
 
     /// How many bytes became readable up to the high watermark.
@@ -272,8 +274,7 @@ fn epoch_of(role: Role) -> LeaderEpoch {
 }
 
 impl Partition {
-    /// A partition that is one replica of a group. It takes part when it is registered with `links`
-    /// ([`Links::register`]).
+    /// A partition that is one replica of a group. It takes part after [`Self::join_group`].
     pub(crate) fn replicated(
         topic: Arc<str>,
         index: i32,
@@ -283,13 +284,10 @@ impl Partition {
         events: Arc<dyn ReplicaEvents>,
         links: Arc<Links>,
     ) -> Arc<Partition> {
-        let (group, own, epoch) = (replica.group(), replica.own(), epoch_of(replica.role()));
-        let pulse = Arc::new(Pulse::new(links.earlier_ticks.clone()));
-        let (notices, failure) = (Mutex::default(), OnceLock::new());
-        let has_disk_step = AtomicBool::new(false);
-        let replication = Replication { group, own, links, events, notices, pulse, failure, has_disk_step };
+        let epoch = epoch_of(replica.role());
+        let parts = ReplicationParts { group: replica.group(), own: replica.own(), links, events };
         let stored = Stored::Replicated(Box::new(Member::new(replica)));
-        Self::with_log_or_not(topic, index, settings, Ok((dir, stored)), epoch, Some(replication))
+        Self::with_log_or_not(topic, index, settings, Ok((dir, stored)), epoch, Some(parts))
     }
 
     /// Whether it is one replica of a group.
@@ -300,11 +298,6 @@ impl Partition {
     /// Why its replica is out of service, if it is. Takes no lock.
     pub(crate) fn replica_failure(&self) -> Option<&str> {
         self.replication.as_ref()?.failure.get().map(String::as_str)
-    }
-
-    /// Which replica it is of its group, if it is replicated.
-    pub(crate) fn replica_id(&self) -> Option<ReplicaId> {
-        self.replication.as_ref().map(|replication| replication.own)
     }
 
     /// Who leads.
@@ -418,7 +411,7 @@ impl Partition {
     /// Bytes a second that go to a replica which catches up.
     fn catch_up_rate(&self, replication: &Replication, to: ReplicaId) -> u64 {
         let settings = self.settings.read();
-        let is_led = settings.leader_throttled.contains(self.index, replication.own.node());
+        let is_led = settings.leader_throttled.contains(self.index, replication.handle.own.node());
         let follows = settings.follower_throttled.contains(self.index, to.node());
         replication.links.catch_up_rate(is_led, follows.then(|| to.node()))
     }
@@ -439,176 +432,6 @@ impl Partition {
         true
     }
 
-    /// The lock of a partition, unless a message is being taken that waits for the disk. Until that is done, messages for it get lost, as in
-    /// the network: its leader sends them again.
-    pub(super) fn lock_without_disk_step(&self) -> Option<Locked<'_>> {
-        let replication = self.replication.as_ref()?;
-        self.lock_unless(|| replication.has_disk_step.load(Ordering::Acquire))
-    }
-
-    /// Takes a message of another replica, without waiting for a disk: one that would wait is given back, and
-    /// [`Self::carry_out_disk_step`] is to follow, on a thread that may wait.
-    ///
-    /// # Errors
-    /// As [`Self::step`].
-    pub(crate) fn step_unless_it_waits(
-        &self,
-        message: Message,
-        offset: i64,
-        batches: &[u8],
-    ) -> Result<Option<DiskStep>, MessageError> {
-        let Some(replication) = &self.replication else { return Ok(None) };
-        let Some(state) = self.lock_without_disk_step() else { return Ok(None) };
-        let dir = match &state.log {
-            Ok(Stored::Replicated(member))
-                if member.is_running() && member.replica.waits_for_disk(&message) =>
-            {
-                member.replica.log().dir().path().to_owned()
-            }
-            _ => return self.step_locked(state, message, offset, batches).map(|()| None),
-        };
-        replication.has_disk_step.store(true, Ordering::Release);
-        Ok(Some(DiskStep { message, dir }))
-    }
-
-    /// Takes a message that was given back. Blocks on the disk.
-    ///
-    /// # Errors
-    /// As [`Self::step`].
-    pub(crate) fn carry_out_disk_step(
-        &self,
-        step: DiskStep,
-        offset: i64,
-        batches: &[u8],
-    ) -> Result<(), MessageError> {
-        let stepped = self.step_locked(self.lock(), step.message, offset, batches);
-        if let Some(replication) = &self.replication {
-            replication.has_disk_step.store(false, Ordering::Release);
-        }
-        stepped
-    }
-
-    /// Takes a message of another replica.
-    ///
-    /// # Errors
-    /// The message is at fault: the link is to be ended. Of a replica that is out of service nothing is said.
-    #[cfg(test)]
-    pub(crate) fn step(&self, message: Message, offset: i64, batches: &[u8]) -> Result<(), MessageError> {
-        self.step_locked(self.lock(), message, offset, batches)
-    }
-
-    fn step_locked(
-        &self,
-        mut state: Locked<'_>,
-        message: Message,
-        offset: i64,
-        batches: &[u8],
-    ) -> Result<(), MessageError> {
-        let Ok(Stored::Replicated(member)) = &mut state.log else { return Ok(()) };
-        if !member.is_running() {
-            return Ok(());
-        }
-        match member.replica.step(message, offset, batches) {
-            Ok(()) => {}
-            Err(StepError::Message(MessageError::LostPromise)) => {
-                let error = MessageError::LostPromise;
-                tracing::error!(topic = %self.topic, partition = self.index, "{error}");
-                member.replica.stop(error.to_string());
-            }
-            Err(StepError::Message(error)) => return Err(error),
-            // It says so itself; driving it ends who waits.
-            Err(StepError::Replica(_)) => {}
-        }
-        self.drive(state);
-        Ok(())
-    }
-
-    /// It takes part from now on. The first replica of a group does not wait for others to miss a leader: where there is
-    /// one, they refuse it.
-    pub(crate) fn take_part(&self, now_ms: u64) {
-        if let Ok(Stored::Replicated(member)) = &mut self.lock().log
-            && member.replica.configuration().voters.first() == Some(&member.replica.own())
-        {
-            member.succession = Some((NO_NODE, now_ms + SUCCESSION_MS));
-            if let Some(replication) = &self.replication {
-                replication.pulse.note(member);
-            }
-        }
-    }
-
-    /// A node is known to be gone. Where it leads, another replica is wanted: the first one whose node is alive.
-    pub(crate) fn node_gone(&self, node: i32, is_alive: &dyn Fn(i32) -> bool, now_ms: u64) {
-        let Some(mut state) = self.lock_without_disk_step() else { return };
-        let Ok(Stored::Replicated(member)) = &mut state.log else { return };
-        if !member.is_running() || member.leader() != Some(node) {
-            return;
-        }
-        let own = member.replica.own();
-        let mut voters = member.replica.configuration().voters.iter();
-        let first = voters.find(|voter| **voter == own || (voter.node() != node && is_alive(voter.node())));
-        let succeeds = first == Some(&own);
-        member.succession = succeeds.then_some((node, now_ms + SUCCESSION_MS));
-        // The others have to know of it, too, before they are asked: the first request goes out with the next tick.
-        member.replica.expect_no_leader();
-        self.drive(state);
-    }
-
-    /// What was sent to a node may not have arrived.
-    pub(crate) fn report_unreachable(&self, node: i32) {
-        let Some(mut state) = self.lock_without_disk_step() else { return };
-        let Ok(Stored::Replicated(member)) = &mut state.log else { return };
-        let replicas: Vec<_> = member.replica.configuration().replicas().collect();
-        for replica in replicas.into_iter().filter(|replica| replica.node() == node) {
-            member.replica.report_unreachable(replica);
-        }
-        self.drive(state);
-    }
-
-    /// Adds the batches of a range of offsets to `out`, as they are in the log.
-    ///
-    /// # Errors
-    /// They are not there any more, as they were.
-    pub(crate) fn read_batches(
-        &self,
-        offsets: &Range<i64>,
-        out: &mut Vec<u8>,
-    ) -> Result<(), ReadBatchesError> {
-        let mut next = offsets.start;
-        while next < offsets.end {
-            let plan = self.with_log(|log| log.read(next, ReadBound::LogEnd, READ_BYTES, true));
-            let plan = match plan.map_err(|_| ReadBatchesError::Gone)?? {
-                ReadPlan::Later(pending) => pending.resolve()?,
-                known => known,
-            };
-            let ReadPlan::Range(range) = plan else { return Err(ReadBatchesError::Gone) };
-            let start = out.len();
-            out.resize(start + range.len, 0);
-            let read = mainstem_log::storage::read_exact_at(&*range.file, &mut out[start..], range.position);
-            // A disk that cannot be read takes its directory offline, wherever that is noticed.
-            read.map_err(|error| {
-                let _ = self.with_log(|log| log.dir().note_error(&error));
-                ReadError::Storage(error)
-            })?;
-            let (mut end, before) = (start, next);
-            while next < offsets.end
-                && let Ok((batch, _)) = Batch::split_first(&out[end..])
-            {
-                if batch.base_offset() != next {
-                    return Err(ReadBatchesError::Gone);
-                }
-                (next, end) = (batch.next_offset(), end + batch.size());
-            }
-            out.truncate(end);
-            if next == before {
-                return Err(ReadBatchesError::Gone);
-            }
-        }
-        match next == offsets.end {
-            true => Ok(()),
-            false => Err(ReadBatchesError::Gone),
-        }
-    }
-
     /// Notes the high watermark where a restart begins with it.
     pub(crate) fn note_high_watermark(&self) {
         if self.replication.is_none() {
@@ -622,46 +445,46 @@ impl Partition {
     /// Carries out what the replica has decided, and gives the lock back.
     pub(super) fn drive(&self, mut state: Locked<'_>) {
         let Some(replication) = &self.replication else { return };
-        let aftermath = self.drive_locked(replication, &mut state);
+        let deferred = self.drive_locked(replication, &mut state);
         drop(state);
-        self.finish(replication, aftermath);
+        self.finish(replication, deferred);
     }
 
-    fn drive_locked(&self, replication: &Replication, state: &mut State) -> Aftermath {
-        let mut aftermath = self.carry_out(replication, state);
+    fn drive_locked(&self, replication: &Replication, state: &mut State) -> DeferredEffects {
+        let mut deferred = self.carry_out(replication, state);
         // Also where a leader was not settled when it was asked for.
         while let Ok(Stored::Replicated(member)) = &mut state.log
             && member.ask_confirmation()
         {
-            aftermath.join(self.carry_out(replication, state));
+            deferred.join(self.carry_out(replication, state));
         }
         if let Ok(Stored::Replicated(member)) = &mut state.log {
             if !member.hand_over_waits.is_empty() && !member.is_between_leaders() {
                 // Who has given up waits no more.
                 member.hand_over_waits.drain(..).for_each(|wait| _ = wait.send(()));
             }
-            replication.pulse.note(member);
+            member.note_status(&replication.handle.status);
         }
-        aftermath
+        deferred
     }
 
-    fn carry_out(&self, replication: &Replication, state: &mut State) -> Aftermath {
+    fn carry_out(&self, replication: &Replication, state: &mut State) -> DeferredEffects {
         let State { log: Ok(Stored::Replicated(member)), fetches, leader_epoch, durable_waits, .. } = state
         else {
-            return Aftermath::default();
+            return DeferredEffects::default();
         };
         if member.is_closing {
-            return Aftermath::default();
+            return DeferredEffects::default();
         }
-        let mut aftermath = Aftermath::default();
+        let mut deferred = DeferredEffects::default();
         if member.has_ended {
-            return aftermath;
+            return deferred;
         }
         let effects = match member.replica.drive() {
             Ok(effects) => effects,
             Err(_) => {
-                self.end_failed(replication, state, &mut aftermath);
-                return aftermath;
+                self.end_failed(replication, state, &mut deferred);
+                return deferred;
             }
         };
         let Effects {
@@ -680,7 +503,7 @@ impl Partition {
         } = effects;
         lost.into_iter().for_each(|lost| replication.links.note_lost(lost.records));
         setbacks.into_iter().for_each(|setback| replication.links.note_setback(setback, self));
-        aftermath.flush = flush;
+        deferred.flush = flush;
         if !messages.is_empty() {
             let links = &replication.links;
             let (now_ms, lag_max_ms) = (links.now_ms(), links.replica_lag_max_ms());
@@ -688,8 +511,8 @@ impl Partition {
                 let is_behind = member.replica.is_catching_up(to, now_ms, lag_max_ms);
                 is_behind.then(|| self.catch_up_rate(replication, to))
             };
-            let (wakes, lost) = links.send(self, replication.group, replication.own, messages, catches_up);
-            aftermath.wakes = wakes;
+            let (wakes, lost) = links.send(&replication.handle, messages, catches_up);
+            deferred.wakes = wakes;
             lost.into_iter().for_each(|replica| member.replica.report_unreachable(replica));
         }
         if let Some(high_watermark) = high_watermark {
@@ -699,33 +522,33 @@ impl Partition {
             }
             if replication.events.wants_commits() {
                 replication.notices.lock().queue.push_back(Notice::Committed(high_watermark));
-                aftermath.notices = true;
+                deferred.notices = true;
             }
         }
         if let Some(role) = role {
             *leader_epoch = epoch_of(role);
             member.uncommitted.clear();
             member.behind.clear();
-            aftermath.ended = member.end_waits(ErrorCode::NOT_LEADER_OR_FOLLOWER);
+            deferred.ended = member.end_waits(ErrorCode::NOT_LEADER_OR_FOLLOWER);
             if role.state != RoleState::Leader {
                 let waits = std::mem::take(durable_waits).into_iter();
-                aftermath.ended.extend(waits.map(|(_, wait)| (wait, Err(ErrorCode::NOT_LEADER_OR_FOLLOWER))));
+                deferred.ended.extend(waits.map(|(_, wait)| (wait, Err(ErrorCode::NOT_LEADER_OR_FOLLOWER))));
             }
             // They look again, and learn who leads.
             fetches.look_again();
             replication.notices.lock().queue.push_back(Notice::Role(role));
-            aftermath.notices = true;
+            deferred.notices = true;
         }
-        member.take_acknowledged(self.min_insync(), &mut aftermath.ended);
+        member.take_acknowledged(self.min_insync(), &mut deferred.ended);
         if confirmed.contains(&member.confirmations.number) {
             let asked = std::mem::take(&mut member.confirmations.asked).into_iter();
-            aftermath.ended.extend(asked.map(|wait| (wait, Ok(()))));
+            deferred.ended.extend(asked.map(|wait| (wait, Ok(()))));
         }
         for entry in applied {
             if let [ENTRY_LOG_START, offset @ ..] = &entry.data[..]
                 && let Ok(offset) = offset.try_into().map(i64::from_be_bytes)
             {
-                member.raise_log_start(offset, &mut aftermath);
+                member.raise_log_start(offset, &mut deferred);
             }
         }
         if restored.is_some() {
@@ -734,29 +557,29 @@ impl Partition {
         }
         if let Some(offer) = offered {
             replication.notices.lock().queue.push_back(Notice::Offered(offer));
-            aftermath.notices = true;
+            deferred.notices = true;
         }
         self.report_behind(replication, member, &too_far_behind);
         if !member.behind.is_empty() {
             let replica = &member.replica;
             member.behind.retain(|id| !replica.has_what_is_committed(*id));
         }
-        aftermath
+        deferred
     }
 
     /// Its replica is out of service: who waits is notified, and others do without it.
-    fn end_failed(&self, replication: &Replication, state: &mut State, aftermath: &mut Aftermath) {
+    fn end_failed(&self, replication: &Replication, state: &mut State, deferred: &mut DeferredEffects) {
         let State { log: Ok(Stored::Replicated(member)), fetches, durable_waits, .. } = state else { return };
         member.has_ended = true;
         // The first reason is the one.
         let _ = replication.failure.set(member.replica.failed().unwrap_or("its log is closed").to_owned());
-        aftermath.ended.extend(member.end_waits(ErrorCode::KAFKA_STORAGE_ERROR));
+        deferred.ended.extend(member.end_waits(ErrorCode::KAFKA_STORAGE_ERROR));
         let waits = std::mem::take(durable_waits).into_iter();
-        aftermath.ended.extend(waits.map(|(_, wait)| (wait, Err(ErrorCode::KAFKA_STORAGE_ERROR))));
+        deferred.ended.extend(waits.map(|(_, wait)| (wait, Err(ErrorCode::KAFKA_STORAGE_ERROR))));
         fetches.look_again();
         let role = Role { term: member.replica.role().term, state: RoleState::Follower { leader: None } };
         replication.notices.lock().queue.push_back(Notice::Role(role));
-        aftermath.notices = true;
+        deferred.notices = true;
     }
 
     fn report_behind(&self, replication: &Replication, member: &mut Member, behind: &[ReplicaId]) {
@@ -778,8 +601,8 @@ impl Partition {
     }
 
     /// What is to be done without the lock.
-    fn finish(&self, replication: &Replication, aftermath: Aftermath) {
-        let Aftermath { wakes, ended, flush, notices, log_start } = aftermath;
+    fn finish(&self, replication: &Replication, deferred: DeferredEffects) {
+        let DeferredEffects { wakes, ended, flush, notices, log_start } = deferred;
         replication.links.wake(wakes);
         if flush {
             self.request_flush();
@@ -866,9 +689,9 @@ impl Partition {
     /// it, and the journal of its directory where something waits for that.
     pub(super) fn begin_replica_flush(&self, mut state: Locked<'_>) -> mainstem_log::flusher::FlushWork {
         let Some(replication) = &self.replication else { return Default::default() };
-        let mut aftermath = self.drive_locked(replication, &mut state);
+        let mut deferred = self.drive_locked(replication, &mut state);
         // What it wants synced is in this round.
-        aftermath.flush = false;
+        deferred.flush = false;
         let mut work = mainstem_log::flusher::FlushWork::default();
         if let Ok(Stored::Replicated(member)) = &mut state.log {
             work = member.replica.log_mut().flush_work();
@@ -878,7 +701,7 @@ impl Partition {
             }
         }
         drop(state);
-        self.finish(replication, aftermath);
+        self.finish(replication, deferred);
         work
     }
 
@@ -887,7 +710,7 @@ impl Partition {
         let Some(replication) = &self.replication else { return };
         let State { log: Ok(Stored::Replicated(member)), .. } = &mut *state else { return };
         let journal_upto = member.journal_upto.take();
-        let mut aftermath = match result {
+        let mut deferred = match result {
             Ok(()) => {
                 let log = member.replica.log_mut();
                 let moved = log.flushed(upto).then(|| log.dir().clone());
@@ -895,9 +718,9 @@ impl Partition {
                     member.replica.journal().lock().synced(upto);
                 }
                 member.replica.persisted();
-                let mut aftermath = self.drive_locked(replication, &mut state);
-                aftermath.log_start = aftermath.log_start.or(moved);
-                aftermath
+                let mut deferred = self.drive_locked(replication, &mut state);
+                deferred.log_start = deferred.log_start.or(moved);
+                deferred
             }
             Err(error) => {
                 member.replica.log_mut().failed(error);
@@ -905,23 +728,30 @@ impl Partition {
                     member.replica.journal().lock().fail(error);
                 }
                 member.replica.stop(format!("a sync failed: {error}"));
-                let mut aftermath = Aftermath::default();
-                self.end_failed(replication, &mut state, &mut aftermath);
-                aftermath
+                let mut deferred = DeferredEffects::default();
+                self.end_failed(replication, &mut state, &mut deferred);
+                deferred
             }
         };
         if let Ok(log) = &state.log {
             let durable = log.ends().durable_end;
-            aftermath.ended.extend(state.waits_until(durable).into_iter().map(|(_, wait)| (wait, Ok(()))));
+            deferred.ended.extend(state.waits_until(durable).into_iter().map(|(_, wait)| (wait, Ok(()))));
         }
         drop(state);
-        self.finish(replication, aftermath);
+        self.finish(replication, deferred);
     }
 
-    /// It takes part in its group no more.
+    /// Takes part in its group from now on.
+    pub(crate) fn join_group(&self) {
+        if let Some(replication) = &self.replication {
+            replication.links.register(&replication.handle);
+        }
+    }
+
+    /// Takes part in its group no more.
     pub(super) fn leave_group(&self) {
         if let Some(replication) = &self.replication {
-            replication.links.unregister(replication.group);
+            replication.links.unregister(replication.handle.id);
         }
     }
 
@@ -994,20 +824,4 @@ impl Member {
             log.dir().checkpoints().replication.set(log.partition(), offset);
         }
     }
-}
-
-/// Why batches that were to be sent are not.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ReadBatchesError {
-    /// They are not in the log as they were.
-    #[error("what was to be sent was cut off, or removed by retention")]
-    Gone,
-    /// The log cannot be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-}
-
-/// Whether a message carries entries: one that is lost has to be made up for.
-pub(crate) fn is_append(message: &Message) -> bool {
-    message.get_msg_type() == MessageType::MsgAppend
 }

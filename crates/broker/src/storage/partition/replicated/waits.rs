@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::super::stored::Stored;
 use super::super::{Durable, Partition};
-use super::{Aftermath, Member};
+use super::{DeferredEffects, Member};
 use crate::links::Links;
 
 /// Those who have to know that this replica leads, and did when they asked.
@@ -83,7 +83,12 @@ impl Member {
 
     /// Ends the waits for what is committed, but on fewer replicas than `min.insync.replicas` wants, where those are not in
     /// sync any more.
-    pub(super) fn end_short_waits(&mut self, links: &Links, min_insync: usize, aftermath: &mut Aftermath) {
+    pub(super) fn end_short_waits(
+        &mut self,
+        links: &Links,
+        min_insync: usize,
+        deferred: &mut DeferredEffects,
+    ) {
         if self.commit_waits.is_empty() || !self.leads() || self.in_sync(links).len() >= min_insync {
             return;
         }
@@ -91,7 +96,7 @@ impl Member {
         while self.commit_waits.front().is_some_and(|wait| wait.upto <= committed)
             && let Some(wait) = self.commit_waits.pop_front()
         {
-            aftermath.ended.push((wait.durable, Err(ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND)));
+            deferred.ended.push((wait.durable, Err(ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND)));
         }
     }
 
@@ -132,7 +137,7 @@ impl Partition {
             }
             None => {
                 member.push_wait(CommitWait { upto, durable: wait });
-                replication.pulse.note(member);
+                member.note_status(&replication.handle.status);
             }
         }
     }
