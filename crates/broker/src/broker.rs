@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainstem_config::{BrokerConfig, Endpoint};
-use mainstem_wire::Uuid;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 use crate::background::{Classes, OneAtATime};
 use crate::clock::Clock;
@@ -24,15 +23,10 @@ use crate::net::event_loop::EventLoops;
 use crate::net::listener::ConnectionCounts;
 use crate::quotas::Quotas;
 use crate::security::Security;
+use crate::settings::CurrentConfig;
 use crate::stopping::Stopping;
-use crate::storage::attached::Attached;
-use crate::storage::cleaner::Cleaning;
-use crate::storage::cold_reads::ColdReads;
-use crate::storage::dir_failures::{Alarm, Fatal};
-use crate::storage::log_dirs::LogDirs;
-use crate::storage::moves::Moves;
-use crate::storage::partition::Partition;
-use crate::storage::topics::Topics;
+use crate::storage::store::Store;
+use crate::supervised::Panics;
 use crate::telemetry::ClientTelemetry;
 
 /// What all connections and threads of this node share.
@@ -42,12 +36,13 @@ pub(crate) struct Broker {
     /// Bounds on what a peer may ask for.
     pub(crate) limits: Limits,
     /// The configuration in force, with what was set while the broker runs.
-    pub(crate) config: RwLock<Arc<BrokerConfig>>,
+    pub(crate) config: Arc<CurrentConfig>,
     /// What is logged.
     pub(crate) loggers: Loggers,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
-    pub(crate) topics: Topics,
+    /// Log directories and partitions.
+    pub(crate) store: Arc<Store>,
     pub(crate) controller: Controller,
     pub(crate) groups: Groups,
     pub(crate) transactions: Transactions,
@@ -68,15 +63,8 @@ pub(crate) struct Broker {
     /// Heartbeats whose topic patterns are matched in the background.
     pub(crate) pattern_matching: OneAtATime,
     pub(crate) event_loops: Arc<EventLoops>,
-    pub(crate) cold_reads: ColdReads,
-    pub(crate) cleaning: Cleaning,
     pub(crate) stopping: Stopping,
-    pub(crate) dirs: LogDirs,
-    pub(crate) dir_alarm: Arc<Alarm>,
-    pub(crate) moves: Moves,
-    /// Queues that are topics.
-    pub(crate) attached: Vec<Arc<Attached>>,
-    pub(crate) fatal: Fatal,
+    pub(crate) panics: Arc<Panics>,
     pub(crate) health: Arc<Health>,
     /// With other nodes.
     pub(crate) cluster: Option<Arc<Cluster>>,
@@ -107,58 +95,7 @@ pub(crate) struct Limits {
 impl Broker {
     /// The configuration now.
     pub(crate) fn config(&self) -> Arc<BrokerConfig> {
-        self.config.read().clone()
-    }
-
-    /// Every partition that is served.
-    pub(crate) fn partitions(&self) -> Vec<Arc<Partition>> {
-        self.topics.all().iter().flat_map(|topic| topic.partitions.clone()).collect()
-    }
-
-    /// The attached queue that is the topic of an id.
-    pub(crate) fn attached(&self, topic_id: Uuid) -> Option<&Arc<Attached>> {
-        self.attached.iter().find(|queue| queue.topic_id() == topic_id)
-    }
-
-    /// Which disk is full, so that appends are refused.
-    pub(crate) fn full_disk(&self) -> Option<String> {
-        let dir = self.dirs.all().find(|dir| dir.is_full())?.path().display();
-        Some(format!("the disk of log directory {dir} is full: appends are refused, reads go on"))
-    }
-
-    /// Somewhere a panic was caught: what it has left is looked for.
-    pub(crate) fn note_panic(&self) {
-        self.metrics.panicked();
-        self.dir_alarm.ring();
-    }
-
-    /// Looks whether every log directory serves, with all its partitions.
-    ///
-    /// # Errors
-    /// Which does not, and why.
-    pub(crate) fn health(&self) -> Result<(), String> {
-        if let Some(failure) = self.dirs.failures().next() {
-            return Err(failure.to_string());
-        }
-        if let Some(dir) = self.dirs.all().find(|dir| dir.has_failed_sync()) {
-            let dir = dir.path().display();
-            return Err(format!("log directory {dir}: a sync failed, its partitions are stopped"));
-        }
-        let partitions = self.partitions();
-        let replica = partitions.iter().find_map(|partition| Some((partition, partition.replica_failure()?)));
-        if let Some((partition, reason)) = replica {
-            let (topic, index) = (&partition.topic, partition.index);
-            return Err(format!(
-                "the replica of {topic}-{index} is out of service until the next start: {reason}"
-            ));
-        }
-        match partitions.iter().find(|partition| partition.is_offline()) {
-            None => Ok(()),
-            Some(partition) => Err(format!(
-                "partition {}-{} is offline; the log of this start says why",
-                partition.topic, partition.index
-            )),
-        }
+        self.config.get()
     }
 }
 

@@ -22,7 +22,6 @@ use crate::clock::{Clock, machine_now};
 use crate::coordinators::{self, worker::Worker};
 use crate::links::{CallError, CallKind, Links};
 use crate::storage::partition::{Partition, ReplicaEvents};
-use crate::storage::replicas::Journals;
 use crate::storage::topics::Topic;
 use crate::supervised::{self, Role as ThreadRole};
 
@@ -85,8 +84,6 @@ pub(crate) struct Cluster {
     pub(crate) directories: BTreeMap<i32, Uuid>,
     /// The connections to them.
     pub(crate) links: Arc<Links>,
-    /// The journals of this node's log directories.
-    pub(crate) journals: Arc<Journals>,
     /// Who leads what.
     pub(crate) leaders: LeaderTable,
     /// The epoch of this node's registration, and what it says.
@@ -167,7 +164,6 @@ impl Cluster {
             quorum,
             directories,
             links,
-            journals: Arc::default(),
             leaders: LeaderTable::default(),
             registered: Mutex::default(),
             members: Mutex::default(),
@@ -198,10 +194,12 @@ impl Cluster {
         let news = self.news.lock().take().expect("a cluster is started once");
         let (own, of) = (self.clone(), broker.clone());
         let role = ThreadRole::Vital("leaders would not be made known any more");
-        let roles = supervised::spawn(broker, "cluster-roles", role, move || own.follow_roles(&of, &news))?;
+        let roles =
+            supervised::spawn(&broker.panics, "cluster-roles", role, move || own.follow_roles(&of, &news))?;
         let (own, of) = (self.clone(), broker.clone());
         let role = ThreadRole::Vital("the node would give no sign of life any more");
-        let members = supervised::spawn(broker, "cluster-members", role, move || own.follow_members(&of))?;
+        let members =
+            supervised::spawn(&broker.panics, "cluster-members", role, move || own.follow_members(&of))?;
         self.threads.lock().extend([roles, members]);
         Ok(())
     }
@@ -220,7 +218,7 @@ impl Cluster {
     /// election (`controlled.shutdown.enable`).
     pub(crate) fn hand_over(&self, broker: &Arc<Broker>) {
         let deadline = machine_now() + HAND_OVER_TIME;
-        let mut partitions = broker.partitions();
+        let mut partitions = broker.store.partitions();
         partitions.retain(|partition| partition.is_replicated());
         self.hand_over_all(partitions, deadline);
         // From here it gives no sign of life: the next leader would take it for one that is back.
@@ -271,7 +269,7 @@ impl Cluster {
             return Err(format!("the metadata have only {others} other nodes that can be reached"));
         }
         let image = broker.controller.image();
-        for topic in broker.topics.all() {
+        for topic in broker.store.topics.all() {
             let known = image.topic_by_id(topic.id).map_or(&[][..], |known| &known.partitions);
             // Also where this node's own replica is not in use: of those that are, most have to stay.
             let own = topic.partitions.iter().zip(known);
@@ -399,7 +397,7 @@ impl Cluster {
         tracing::warn!("the metadata leader does not know this node's registration; it registers again");
         start.unclean_dirs.clear();
         if let Ok(epoch) = self.register(broker, &start) {
-            broker.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
+            broker.store.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
         }
     }
 
@@ -572,7 +570,7 @@ impl Cluster {
         key: (Arc<str>, i32),
         partition: Arc<Partition>,
     ) {
-        let Some(topic) = broker.topics.by_name(&partition.topic) else { return };
+        let Some(topic) = broker.store.topics.by_name(&partition.topic) else { return };
         if !topic.partition(partition.index).is_some_and(|served| Arc::ptr_eq(served, &partition)) {
             // It is served in a moment, and looked at then; or was deleted.
             return;
@@ -623,7 +621,7 @@ impl Cluster {
     }
 
     fn look_at_followers(&self, broker: &Arc<Broker>, state: &mut Roles) {
-        let is_served = |id: &Uuid| broker.topics.by_id(id).is_some();
+        let is_served = |id: &Uuid| broker.store.topics.by_id(id).is_some();
         state.led.retain(|(topic, _), _| is_served(topic));
         self.look_at_nodes(broker);
         self.tell_out_of_sync(broker, &mut state.said);

@@ -40,10 +40,11 @@ use crate::resources::Refused;
 use crate::scratch::with_scratch;
 use crate::server;
 use crate::settings::TopicSettings;
+use crate::storage::error::StoreError;
 use crate::storage::log_dirs::LogDirs;
 use crate::storage::opening::{Unopened, open_all};
 use crate::storage::partition::{Durable, Partition};
-use crate::storage::placing::{PartitionKey, place_all};
+use crate::storage::placing::{InterruptedMoves, PartitionKey, place_all};
 use crate::storage::replicas::{Journals, OpenReplica};
 use crate::supervised::AbortOnPanic;
 
@@ -77,9 +78,6 @@ const FIRST_METADATA_EPOCH: i32 = 1;
 /// Largest batch of metadata: about 40 bytes for each partition of a node that starts after a crash, and 100 for each
 /// of the 10,000 that a request may create.
 const METADATA_BATCH_BYTES_MAX: u32 = 256 << 20;
-
-/// Partitions that were on their way into another log directory.
-pub(crate) type InterruptedMoves = Vec<(PartitionKey, Arc<LogDir>)>;
 
 /// The node's metadata and the way to change it.
 pub(crate) struct Controller {
@@ -124,8 +122,8 @@ impl Controller {
         };
         let settings = metadata_settings(view.start());
         let opened = Log::open(dir, &identity, settings.log.clone(), clock.mono_ms());
-        let (log, _) = opened
-            .map_err(|source| ControllerError::Open { partition: identity.topic_partition(), source })?;
+        let (log, _) =
+            opened.map_err(|source| StoreError::Open { partition: identity.topic_partition(), source })?;
         let mut machine = MetadataStateMachine::default();
         let loaded = snapshot::load(&log, &mut machine, &clock)?;
         takeover::check(machine.image(), view.start(), accept_unprotected)?;
@@ -173,8 +171,8 @@ impl Controller {
         let news = Arc::<News>::default();
         let settings = metadata_settings(view.start());
         let opened = Log::open(dir, &identity, settings.log.clone(), clock.mono_ms());
-        let (log, _) = opened
-            .map_err(|source| ControllerError::Open { partition: identity.topic_partition(), source })?;
+        let (log, _) =
+            opened.map_err(|source| StoreError::Open { partition: identity.topic_partition(), source })?;
         let bootstrap = bootstrap::read(dir)?;
         takeover::check_users(bootstrap::users(&bootstrap), view.start(), false)?;
         let voters: Vec<i32> = quorum.ids().collect();
@@ -254,10 +252,10 @@ impl Controller {
     /// When the start cannot be noted, too little is left of the log directories, or there are fewer descriptors than
     /// logs.
     pub(crate) fn start(&self, broker: &Arc<Broker>) -> Result<InterruptedMoves, ControllerError> {
-        self.check_empty(&broker.dirs)?;
+        self.check_empty(&broker.store.dirs)?;
         server::reconfigure(broker, self.config());
-        let placed = place_all(&broker.dirs, &self.image(), broker.node.id);
-        if let Some(reason) = broker.dirs.fatal_failure() {
+        let placed = place_all(&broker.store.dirs, &self.image(), broker.node.id);
+        if let Some(reason) = broker.store.dirs.fatal_failure() {
             return Err(ControllerError::Directories(reason));
         }
         self.take_on_users()?;
@@ -265,7 +263,7 @@ impl Controller {
             .map_err(ControllerError::Register)?;
         server::reconfigure(broker, self.config());
         self.commit(MetadataStateMachine::abort_transaction).map_err(ControllerError::Register)?;
-        let attached: Vec<_> = broker.attached.iter().map(|queue| queue.metadata()).collect();
+        let attached: Vec<_> = broker.store.attached.iter().map(|queue| queue.metadata()).collect();
         let attach = |machine: &mut MetadataStateMachine| machine.attach_topics(&self.view, &attached);
         let decided = self.commit(attach).map_err(ControllerError::Register)?;
         decided.map_err(|error| ControllerError::Attach(error.message))?;
@@ -276,7 +274,7 @@ impl Controller {
         let start = self.node_start(broker);
         let epoch = self.commit(|machine| machine.register_node(&self.view, &start));
         let epoch = epoch.map_err(ControllerError::Register)?;
-        broker.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
+        broker.store.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
         let shorter = self.serve_all(broker, &placed.refused)?;
         self.raise_leader_epochs(broker, &shorter)?;
         self.begin_publishing(broker)?;
@@ -306,7 +304,7 @@ impl Controller {
         self.begin_to_apply(broker)
             .map_err(|_| ControllerError::Register(ErrorCode::UNKNOWN_SERVER_ERROR))?;
         let epoch = cluster.register(broker, &self.node_start(broker))?;
-        broker.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
+        broker.store.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
         self.while_nothing_is_applied(|| {
             let config = self.config();
             takeover::check(&self.image(), &config, false)?;
@@ -315,8 +313,8 @@ impl Controller {
             }
             server::reconfigure(broker, config);
             set_replication_rates(broker);
-            let placed = place_all(&broker.dirs, &self.image(), broker.node.id);
-            if let Some(reason) = broker.dirs.fatal_failure() {
+            let placed = place_all(&broker.store.dirs, &self.image(), broker.node.id);
+            if let Some(reason) = broker.store.dirs.fatal_failure() {
                 return Err(ControllerError::Directories(reason));
             }
             cluster.report_directories(broker, &placed.assignments);
@@ -329,10 +327,10 @@ impl Controller {
 
     /// This start, as it is registered.
     fn node_start(&self, broker: &Broker) -> NodeStart {
-        let unclean = broker
-            .dirs
-            .online()
-            .filter(|dir| matches!(dir.last_stop(), LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot));
+        let unclean =
+            broker.store.dirs.online().filter(|dir| {
+                matches!(dir.last_stop(), LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot)
+            });
         NodeStart {
             node_id: broker.node.id,
             rack: self.config().rack,
@@ -359,9 +357,10 @@ impl Controller {
         }
         drop(image);
         let topics: Vec<TopicImage> = self.image().topics().cloned().collect();
-        let opened = open_all(broker, &topics, Unopened::Offline(refused));
+        let opened =
+            open_all(&broker.store, &topics, &|topic| settings_of(broker, topic), Unopened::Offline(refused));
         match opened.refused.into_iter().next() {
-            Some((_, error)) => Err(error),
+            Some((_, error)) => Err(error.into()),
             None => Ok(opened.shorter),
         }
     }
@@ -394,7 +393,7 @@ impl Controller {
         self.commit(decide).map_err(ControllerError::Register)?;
         let image = self.image();
         for (id, index) in shorter {
-            let served = broker.topics.by_id(id);
+            let served = broker.store.topics.by_id(id);
             if let Some(partition) = served.as_ref().and_then(|topic| topic.partition(*index))
                 && let Some(known) = image.topic_by_id(*id).map(|topic| &topic.partitions[*index as usize])
             {
@@ -487,7 +486,7 @@ impl Controller {
     /// # Errors
     /// COORDINATOR_NOT_AVAILABLE, with the reason.
     pub(crate) fn ensure_internal_topic(&self, broker: &Arc<Broker>, topic: &str) -> Result<(), Refused> {
-        if broker.topics.by_name(topic).is_some() {
+        if broker.store.topics.by_name(topic).is_some() {
             return Ok(());
         }
         let created = match &broker.cluster {
@@ -741,20 +740,20 @@ impl Drop for RollbackOnPanic<'_> {
 
 /// A topic that exists and is not served yet is no success.
 fn report_unopened(broker: &Broker, topic: &mut CreatableTopicResult<'static>) {
-    if topic.error_code == 0 && broker.topics.by_name(&topic.name).is_none() {
+    if topic.error_code == 0 && broker.store.topics.by_name(&topic.name).is_none() {
         topic.error_code = ErrorCode::KAFKA_STORAGE_ERROR.code();
         topic.error_message = Some("The topic was created; its files cannot be opened yet.".into());
     }
 }
 
 fn online_directories(broker: &Broker) -> Vec<Uuid> {
-    broker.dirs.online().map(|dir| Uuid(dir.directory_id())).collect()
+    broker.store.dirs.online().map(|dir| Uuid(dir.directory_id())).collect()
 }
 
 /// By `cordoned.log.dirs`, whether they are online or not.
 fn cordoned_directories(broker: &Broker) -> Vec<Uuid> {
     let config = broker.config();
-    let cordoned = broker.dirs.data().iter().filter(|dir| broker.dirs.is_cordoned(&config, dir));
+    let cordoned = broker.store.dirs.data().iter().filter(|dir| broker.store.dirs.is_cordoned(&config, dir));
     cordoned.map(|dir| Uuid(dir.directory_id())).collect()
 }
 

@@ -16,6 +16,9 @@ pub(crate) mod transactions;
 pub(crate) mod verification;
 pub(crate) mod worker;
 
+/// The coordinators' topics. Groups first: the markers of transactions that are loaded go into their topic, too.
+pub(crate) const TOPICS: [&str; 2] = [OFFSETS_TOPIC, TRANSACTIONS_TOPIC];
+
 /// Takes over the partitions of a topic that this node has begun to serve, if it is a coordinator's.
 pub(crate) fn load(broker: &Arc<Broker>, topic: &str, partitions: &[Arc<Partition>]) {
     match topic {
@@ -30,9 +33,9 @@ pub(crate) fn load(broker: &Arc<Broker>, topic: &str, partitions: &[Arc<Partitio
     }
 }
 
-/// Whether a topic is a coordinator's.
+/// Returns true if a topic is a coordinator's.
 pub(crate) fn is_coordinators(topic: &str) -> bool {
-    matches!(topic, OFFSETS_TOPIC | TRANSACTIONS_TOPIC)
+    TOPICS.contains(&topic)
 }
 
 /// Tells the coordinators of a topic how many partitions it has, before this node leads any of them.
@@ -69,9 +72,8 @@ pub(crate) fn unload(broker: &Arc<Broker>, topic: &str, partitions: &[Arc<Partit
 
 /// Calls `each` with every coordinator's topic that is served.
 pub(crate) fn served(broker: &Broker, mut each: impl FnMut(&str, &[Arc<Partition>])) {
-    // Groups first: the markers of transactions that are loaded go into their topic, too.
-    for name in [OFFSETS_TOPIC, TRANSACTIONS_TOPIC] {
-        if let Some(topic) = broker.topics.by_name(name) {
+    for name in TOPICS {
+        if let Some(topic) = broker.store.topics.by_name(name) {
             each(name, &topic.partitions);
         }
     }

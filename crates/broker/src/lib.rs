@@ -15,6 +15,7 @@
     allow(clippy::disallowed_methods, reason = "tests of the broker wait in the time of the machine")
 )]
 
+mod alarm;
 mod api;
 mod authorization;
 mod awaited;
@@ -28,10 +29,13 @@ mod embedded;
 mod errors;
 mod fetch_sessions;
 mod folded_lines;
+mod gate_node;
 mod health;
 mod heap;
 mod host_names;
+mod housekeeping;
 mod links;
+mod listener_security;
 mod loggers;
 mod metrics;
 mod net;
@@ -46,6 +50,7 @@ mod settings;
 mod signal;
 mod stopping;
 mod storage;
+mod store_events;
 mod supervised;
 mod telemetry;
 mod ticker;
@@ -60,8 +65,10 @@ pub use loggers::Loggers;
 pub use mainstem_config as config;
 pub use mainstem_log::RecoveryWatch;
 pub use mainstem_log::dir::LastStop;
-pub use server::{Machine, Ready, Server, StartError, StartOptions};
+pub use server::{Ready, Server, StartError, StartOptions};
 pub use storage::attached::AttachError;
 pub use storage::dir_failures::OnFatal;
+pub use storage::error::StoreError;
 pub use storage::log_dirs::LogDirsError;
+pub use storage::machine::Machine;
 pub use storage::replay::ReplayError;

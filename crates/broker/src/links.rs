@@ -39,7 +39,7 @@ use mainstem_replication::{GroupId, Outgoing, RepeatAnswer, ReplicaId, Setback, 
 use parking_lot::{Condvar, Mutex, RwLock};
 
 pub(crate) use calls::{CallError, CallHandler, CallKind, CallReply};
-pub(crate) use gate::{Arrived, NodeGate, read_frame};
+pub(crate) use gate::{Arrived, GateNode, NodeGate, read_frame};
 pub(crate) use group::{DiskStep, EarlierTicks, Group, GroupHandle, ReplicaStatus};
 pub(crate) use hello::is_hello;
 

@@ -11,6 +11,7 @@ use crate::api;
 use crate::broker::Broker;
 use crate::storage::partition::Partition;
 use crate::storage::topics::Topic;
+use crate::storage::traffic::Traffic;
 
 mod authentication;
 mod authorizer;
@@ -43,15 +44,6 @@ pub(crate) struct Metrics {
     failed_produces: AtomicU64,
     failed_fetches: AtomicU64,
     closed: AtomicU64,
-    panics: AtomicU64,
-}
-
-/// What went through one partition since the broker began.
-#[derive(Default)]
-pub(crate) struct Traffic {
-    messages_in: AtomicU64,
-    bytes_in: AtomicU64,
-    bytes_out: AtomicU64,
 }
 
 /// A counter's value as Prometheus has it.
@@ -72,7 +64,6 @@ impl Default for Metrics {
             failed_produces: AtomicU64::new(0),
             failed_fetches: AtomicU64::new(0),
             closed: AtomicU64::new(0),
-            panics: AtomicU64::new(0),
         }
     }
 }
@@ -120,11 +111,6 @@ impl Metrics {
     /// A connection was closed for a reason worth a log line.
     pub(crate) fn closed(&self) {
         self.closed.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// A panic was caught.
-    pub(crate) fn panicked(&self) {
-        self.panics.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -184,7 +170,7 @@ pub(crate) fn exposition(broker: &Broker) -> String {
         "mainstem_panics_total",
         Kind::Counter,
         "Panics of requests and threads that the broker has survived: mistakes of the program.",
-        count(&metrics.panics),
+        broker.panics.caught_total() as f64,
     );
     text.one(
         "mainstem_log_lines_lost_total",
@@ -211,7 +197,7 @@ pub(crate) fn exposition(broker: &Broker) -> String {
         "Fetch sessions open now.",
         broker.fetch_sessions.lock().len() as f64,
     );
-    let topics = by_name(broker.topics.all());
+    let topics = by_name(broker.store.topics.all());
     let shown = topics.iter().flat_map(|topic| topic.partitions.iter().cloned());
     let shown: Vec<_> = shown.take(broker.config().metrics_partitions_max).collect();
     partitions(broker, &topics, &shown, &mut text);
@@ -240,7 +226,7 @@ fn by_name(mut topics: Vec<Arc<Topic>>) -> Vec<Arc<Topic>> {
 
 fn strays(broker: &Broker, text: &mut Exposition) {
     let dirs: Vec<_> =
-        broker.dirs.all().map(|dir| (dir.path().display().to_string(), dir.strays())).collect();
+        broker.store.dirs.all().map(|dir| (dir.path().display().to_string(), dir.strays())).collect();
     text.describe(
         "mainstem_log_stray_directories",
         Kind::Gauge,
@@ -271,7 +257,7 @@ fn partitions(broker: &Broker, topics: &[Arc<Topic>], shown: &[Arc<Partition>], 
         "Partitions whose files cannot be opened.",
         offline as f64,
     );
-    let full = broker.dirs.all().filter(|dir| dir.is_full()).count();
+    let full = broker.store.dirs.all().filter(|dir| dir.is_full()).count();
     text.one(
         "mainstem_full_log_directories",
         Kind::Gauge,

@@ -3,125 +3,25 @@
 //!
 //! PLAIN has the users of the listener's JAAS text, SCRAM those of the metadata.
 
-mod handshakes;
-mod tls;
-
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use mainstem_config::alter::{BrokerLayer, Change, alter_broker};
-use mainstem_config::{BrokerConfig, SaslListener, SaslMechanism, TlsListener};
+use mainstem_config::{BrokerConfig, SaslListener, TlsListener};
 use mainstem_controller::{ConfigResource, ResourceKind};
-use mainstem_log::storage::Storage;
-use mainstem_security::jaas::{JaasConfig, LoginModule};
 use mainstem_security::plain::PlainUsers;
 use mainstem_security::scram::{ScramCredential, ScramMechanism};
-use mainstem_security::{
-    AuthorizerRules, Credentials, DecoyShape, KafkaPrincipal, Mechanism, SaslRules, Secret, SecurityError,
-    TokenCredential,
-};
-use parking_lot::{Mutex, RwLock};
+use mainstem_security::{AuthorizerRules, Credentials, DecoyShape, KafkaPrincipal, Secret, TokenCredential};
+use parking_lot::Mutex;
 
 use crate::authorization::Authorization;
 use crate::broker::Broker;
 use crate::clock::Clock;
-use crate::links::NodeGate;
+use crate::listener_security::{
+    CurrentSasl, ListenerSecurityError, SaslSettings, TlsSettings, decoy_secret, now_seconds,
+};
 use crate::random;
-
-/// Why a listener cannot authenticate anybody.
-#[derive(Debug, thiserror::Error)]
-pub enum ListenerSecurityError {
-    /// A mechanism of SASL.
-    #[error("listener.name.{listener}.{mechanism}.{source}")]
-    Sasl {
-        /// The listener, in small letters.
-        listener: String,
-        /// The mechanism, in small letters.
-        mechanism: String,
-        /// What is wrong.
-        source: SecurityError,
-    },
-    /// `super.users` cannot be read.
-    #[error("super.users: {0}")]
-    SuperUsers(SecurityError),
-    /// What nodes show each other cannot be used.
-    #[error("the controllers' listener {0}: {1}")]
-    Nodes(String, String),
-    /// The users in `bootstrap.checkpoint` cannot be read.
-    #[error("{0}")]
-    FirstUsers(String),
-    /// The stores or protocols of a listener cannot be used.
-    #[error("the listener {listener} cannot use TLS: {source}")]
-    Tls {
-        /// The listener.
-        listener: String,
-        /// What is wrong.
-        source: SecurityError,
-    },
-}
-
-pub(crate) use handshakes::{Handshakes, OpenSession, SuiteReport};
-#[cfg(test)]
-pub(crate) use tls::DaysLeft;
-pub(crate) use tls::TlsSettings;
-
-/// A SASL listener: what it allows, and the users that it knows by itself.
-pub(crate) struct SaslSettings {
-    /// Mechanisms and the length of sessions.
-    pub(crate) rules: Arc<SaslRules>,
-    /// `sasl.server.max.receive.size`.
-    pub(crate) receive_bytes_max: usize,
-    plain: Option<PlainUsers>,
-    /// What they were made from.
-    keys: SaslListener,
-}
-
-/// What a SASL listener asks of those who connect, or renew their session, from now on.
-struct CurrentSasl {
-    /// The listener's name.
-    listener: String,
-    settings: RwLock<Arc<SaslSettings>>,
-}
-
-impl CurrentSasl {
-    fn new(listener: &str, keys: &SaslListener) -> Result<CurrentSasl, ListenerSecurityError> {
-        let settings = RwLock::new(Arc::new(SaslSettings::new(listener, keys)?));
-        Ok(CurrentSasl { listener: listener.to_owned(), settings })
-    }
-
-    /// Looks whether these keys could be obeyed from now on, and changes nothing.
-    ///
-    /// # Errors
-    /// As [`SaslSettings::new`].
-    fn check(&self, keys: &SaslListener) -> Result<(), ListenerSecurityError> {
-        SaslSettings::new(&self.listener, keys).map(drop)
-    }
-
-    /// Obeys these keys from now on, if they can be; otherwise everything stays, and the log says why.
-    fn apply(&self, keys: &SaslListener) {
-        if self.settings.read().keys == *keys {
-            return;
-        }
-        let listener = &self.listener;
-        match SaslSettings::new(listener, keys) {
-            Ok(settings) => {
-                *self.settings.write() = Arc::new(settings);
-                tracing::info!(
-                    listener,
-                    "SASL has changed: new connections, and sessions that are renewed, obey it"
-                );
-            }
-            Err(error) => {
-                tracing::warn!(
-                    listener,
-                    "SASL has changed and cannot be obeyed, so that it stays as it was: {error}"
-                );
-            }
-        }
-    }
-}
 
 /// The SASL listeners, and what unknown users are shown.
 pub(crate) struct Security {
@@ -131,8 +31,8 @@ pub(crate) struct Security {
     tls: Vec<Option<Arc<TlsSettings>>>,
     http: Option<Arc<TlsSettings>>,
     authorization: Option<Arc<Authorization>>,
-    /// What nodes ask of each other; none without others.
-    nodes: Option<Arc<NodeGate>>,
+    /// The stores by which nodes speak to each other, if there are other nodes and they have TLS.
+    of_nodes: Option<Arc<TlsSettings>>,
     /// Until the metadata have one.
     decoy_key: Secret,
     /// How credentials look on the whole, until they change.
@@ -160,7 +60,7 @@ impl Security {
             sasl,
             tls: tls.collect::<Result<_, _>>()?,
             authorization: rules(config)?.map(|rules| Arc::new(Authorization::new(rules, clock.clone()))),
-            nodes: None,
+            of_nodes: None,
             decoy_key: Secret::new(random::bytes::<32>()),
             decoys: Mutex::default(),
         })
@@ -168,7 +68,7 @@ impl Security {
 
     /// What a listener asks of its clients now; none without SASL.
     pub(crate) fn sasl(&self, listener: usize) -> Option<Arc<SaslSettings>> {
-        Some(self.sasl.get(listener)?.as_ref()?.settings.read().clone())
+        Some(self.sasl.get(listener)?.as_ref()?.get())
     }
 
     /// Who may do what; none without an authorizer, when everybody may do everything.
@@ -176,23 +76,9 @@ impl Security {
         self.authorization.as_ref()
     }
 
-    /// Makes the gate between nodes, if there are others. `metadata` is the log directory with the metadata log.
-    ///
-    /// # Errors
-    /// When this node could not prove itself to others, or others to it.
-    pub(crate) fn set_nodes(
-        &mut self,
-        config: &BrokerConfig,
-        metadata: (&dyn Storage, &Path),
-        clock: &Clock,
-    ) -> Result<Option<Arc<NodeGate>>, ListenerSecurityError> {
-        self.nodes = NodeGate::new(config, metadata, rules(config)?, clock.clone())?;
-        Ok(self.nodes.clone())
-    }
-
-    /// What nodes ask of each other; none without others.
-    pub(crate) fn nodes(&self) -> Option<&Arc<NodeGate>> {
-        self.nodes.as_ref()
+    /// Looks after the stores by which nodes speak to each other, too.
+    pub(crate) fn set_of_nodes(&mut self, tls: Option<Arc<TlsSettings>>) {
+        self.of_nodes = tls;
     }
 
     /// The sessions of a listener; none without TLS.
@@ -207,7 +93,7 @@ impl Security {
 
     /// The TLS of all listeners that have it: those of clients, of HTTP and of other nodes.
     pub(crate) fn tls_listeners(&self) -> impl Iterator<Item = &Arc<TlsSettings>> {
-        self.tls.iter().chain([&self.http]).flatten().chain(self.of_nodes())
+        self.tls.iter().chain([&self.http]).flatten().chain(&self.of_nodes)
     }
 
     /// What has to be done every few seconds: stores that have changed are read again, certificates that are about to
@@ -221,7 +107,7 @@ impl Security {
 
     /// What operators should know of the certificates and stores of the listeners, a sentence each.
     pub(crate) fn warnings(&self) -> Vec<String> {
-        self.tls_listeners().flat_map(|tls| tls.warnings(tls::now_seconds())).collect()
+        self.tls_listeners().flat_map(|tls| tls.warnings(now_seconds())).collect()
     }
 
     /// Looks whether the listeners could use the stores, users and mechanisms that this node would have after changes of its own
@@ -286,16 +172,11 @@ impl Security {
     ) -> impl Iterator<Item = (&'a Arc<TlsSettings>, &'a TlsListener)> {
         let own = self.tls.iter().zip(&config.tls_listeners);
         let both = own.chain([(&self.http, &config.http_tls)]);
-        let of_nodes = self.of_nodes().zip(config.nodes.as_ref().and_then(|nodes| nodes.tls.as_ref()));
+        let of_nodes = self.of_nodes.as_ref().zip(config.nodes.as_ref().and_then(|nodes| nodes.tls.as_ref()));
         both.filter_map(|(tls, keys)| tls.as_ref().zip(keys.as_ref())).chain(of_nodes)
     }
 
-    /// The stores by which nodes speak to each other.
-    fn of_nodes(&self) -> Option<&Arc<TlsSettings>> {
-        self.nodes.as_ref().and_then(|nodes| nodes.tls())
-    }
-
-    /// Whether the clients of any listener have more to do than to connect.
+    /// Returns true if the clients of any listener have more to do than to connect.
     pub(crate) fn has_door(&self) -> bool {
         self.sasl.iter().any(Option::is_some) || self.tls.iter().any(Option::is_some)
     }
@@ -327,11 +208,6 @@ pub(crate) fn shape_of_most(broker: &Broker) -> (ScramMechanism, u32) {
     (most, broker.security.decoy(broker, most).iterations)
 }
 
-/// What decoys are made from on every node.
-pub(crate) fn decoy_secret(config: &BrokerConfig) -> Option<Secret> {
-    config.authentication.decoy_secret.as_ref().map(|secret| Secret::from(secret.expose()))
-}
-
 /// The user of a password, whichever mechanism of SCRAM it has; takes as long for an unknown one.
 pub(crate) fn user_of_password(broker: &Broker, name: &str, password: &Secret) -> Option<KafkaPrincipal> {
     // Asked for every user.
@@ -350,8 +226,11 @@ pub(crate) fn user_of_password(broker: &Broker, name: &str, password: &Secret) -
     (given.stored_key == credential.stored_key).then(|| KafkaPrincipal::user(name))
 }
 
-/// What `authorizer.class.name` and the keys beside it say.
-fn rules(config: &BrokerConfig) -> Result<Option<AuthorizerRules>, ListenerSecurityError> {
+/// The rules of `authorizer.class.name` and the keys beside it; none without an authorizer.
+///
+/// # Errors
+/// When `super.users` is malformed.
+pub(crate) fn rules(config: &BrokerConfig) -> Result<Option<AuthorizerRules>, ListenerSecurityError> {
     let Some(wanted) = &config.authorizer else { return Ok(None) };
     let super_users =
         AuthorizerRules::super_users(&wanted.super_users).map_err(ListenerSecurityError::SuperUsers)?;
@@ -359,52 +238,6 @@ fn rules(config: &BrokerConfig) -> Result<Option<AuthorizerRules>, ListenerSecur
         super_users,
         allow_everyone_if_no_acl_found: wanted.allow_everyone_if_no_acl_found,
     }))
-}
-
-impl SaslSettings {
-    /// By the keys of a listener.
-    ///
-    /// # Errors
-    /// When a JAAS text is malformed or names another module than its mechanism's.
-    pub(crate) fn new(listener: &str, sasl: &SaslListener) -> Result<SaslSettings, ListenerSecurityError> {
-        let mut rules = SaslRules::default();
-        let mut plain = None;
-        for found in &sasl.mechanisms {
-            let failed = |source| ListenerSecurityError::Sasl {
-                listener: listener.to_lowercase(),
-                mechanism: found.name.to_lowercase(),
-                source,
-            };
-            let mechanism: Mechanism = found.name.parse().map_err(failed)?;
-            let jaas = jaas(mechanism, found).map_err(failed)?;
-            if mechanism == Mechanism::Plain {
-                plain = jaas.map(|jaas| jaas.plain_users());
-            }
-            rules.mechanisms.push(mechanism);
-            rules.max_reauth_ms.insert(mechanism, found.max_reauth_ms);
-        }
-        let receive_bytes_max = sasl.receive_bytes_max;
-        Ok(SaslSettings { rules: Arc::new(rules), receive_bytes_max, plain, keys: sasl.clone() })
-    }
-
-    /// The users that may log in by PLAIN; none without that mechanism.
-    pub(crate) fn plain_users(&self) -> Option<&PlainUsers> {
-        self.plain.as_ref()
-    }
-}
-
-/// The JAAS text of a mechanism, whose module has to be its own.
-fn jaas(mechanism: Mechanism, found: &SaslMechanism) -> Result<Option<JaasConfig>, SecurityError> {
-    let Some(text) = &found.jaas_config else { return Ok(None) };
-    let jaas = JaasConfig::parse(text.expose())?;
-    let is_own = match mechanism {
-        Mechanism::Plain => jaas.module == LoginModule::Plain,
-        Mechanism::Scram(_) => jaas.module == LoginModule::Scram,
-    };
-    if is_own {
-        return Ok(Some(jaas));
-    }
-    Err(SecurityError::Jaas(format!("the login module is not that of {mechanism}")))
 }
 
 /// The users of one listener, for an exchange.
@@ -417,7 +250,7 @@ pub(crate) struct KnownUsers<'a> {
 
 impl Credentials for KnownUsers<'_> {
     fn plain(&self) -> Option<&PlainUsers> {
-        self.settings.plain.as_ref()
+        self.settings.plain_users()
     }
 
     fn scram(&self, mechanism: ScramMechanism, user: &str) -> Option<Cow<'_, ScramCredential>> {

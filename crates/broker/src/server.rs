@@ -9,7 +9,6 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use mainstem_config::{BrokerConfig, Endpoint, NetworkConfig, SaslListener, SecurityProtocol};
@@ -17,14 +16,14 @@ use mainstem_controller::NodeView;
 use mainstem_coordination::groups::{GroupConfig, GroupCoordinator};
 use mainstem_coordination::transactions::TransactionCoordinator;
 use mainstem_log::RecoveryWatch;
-use mainstem_log::boot::boot_id;
 use mainstem_log::descriptors::raise_descriptor_limit;
 use mainstem_log::dir::{LastStop, OnOffline, measure_fdatasync};
-use mainstem_log::storage::{RealStorage, Storage};
+use mainstem_log::storage::RealStorage;
 use mainstem_wire::Uuid;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
+use crate::alarm::Alarm;
 use crate::awaited::Awaited;
 use crate::background::{Classes, OneAtATime};
 use crate::broker::{Broker, Limits, Node};
@@ -32,13 +31,16 @@ use crate::clock::{Clock, ManualClock, machine_now, machine_wall_ms};
 use crate::cluster::Cluster;
 use crate::cluster::answers::Answers;
 use crate::cluster::founding::{self, Answering, Founder, Founding, FoundingError};
-use crate::controller::{Controller, ControllerError};
+use crate::controller::{Controller, ControllerError, bootstrap_users};
 use crate::coordinators;
 use crate::coordinators::groups::Groups;
 use crate::coordinators::transactions::{self, Transactions, Workers};
 use crate::fetch_sessions::FetchSessions;
+use crate::gate_node::AskBroker;
 use crate::health::{Health, Phase};
+use crate::housekeeping::Housekeeping;
 use crate::links::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, NodeGate, Peer, SilenceLimits};
+use crate::listener_security::ListenerSecurityError;
 use crate::loggers::Loggers;
 use crate::metrics::Metrics;
 use crate::net::answers::{ANSWER_BYTES_MAX, AnswerMemory};
@@ -49,18 +51,20 @@ use crate::net::http::Operator;
 use crate::net::listener::{self, ConnectionCounts};
 use crate::quotas::Quotas;
 use crate::random;
-use crate::security::{ListenerSecurityError, Security};
+use crate::security::{self, Security};
+use crate::settings::CurrentConfig;
 use crate::stopping::Stopping;
 use crate::storage::attached::{AttachError, AttachOptions, Attached, Watcher};
-use crate::storage::cleaner::{Cleaners, Cleaning};
-use crate::storage::cold_reads::ColdReads;
-use crate::storage::dir_failures::{Alarm, DirFailures, Fatal, OnFatal};
-use crate::storage::housekeeping::Housekeeping;
-use crate::storage::log_dirs::{LogDirs, LogDirsError};
-use crate::storage::moves::{self, Moves};
-use crate::storage::partition::{Durable, NoLog, Partition};
-use crate::storage::topics::Topics;
-use crate::supervised;
+use crate::storage::cleaner::Cleaners;
+use crate::storage::dir_failures::{DirFailures, OnFatal};
+use crate::storage::log_dirs::{LogDirs, LogDirsError, LogDirsOptions};
+use crate::storage::machine::Machine;
+use crate::storage::moves;
+use crate::storage::opening::OpeningProgress;
+use crate::storage::replicas::Journals;
+use crate::storage::store::{Store, StoreParts, StorePeers};
+use crate::store_events::ToBroker;
+use crate::supervised::{self, Panics};
 use crate::telemetry::ClientTelemetry;
 use crate::ticker::Ticker;
 use crate::{heap, program_pages};
@@ -76,9 +80,6 @@ const FETCH_BYTES_MAX: usize = (1 << 31) - (256 << 20);
 
 /// Bytes of frames above 64 KiB that clients may send before they are authenticated, all of them together.
 const DOOR_BYTES_MAX: u64 = 16 << 20;
-
-/// How often a stop looks whether it is to hurry.
-const HURRY_CHECK: Duration = Duration::from_millis(50);
 
 /// Advice for an address that cannot be listened on.
 fn listen_advice(source: &io::Error) -> &'static str {
@@ -183,21 +184,6 @@ pub struct StartOptions {
     pub clock: Option<ManualClock>,
 }
 
-/// Another machine than this one, as far as logs know it: a simulated one.
-#[derive(Debug, Clone)]
-pub struct Machine {
-    /// Its file system.
-    pub storage: Arc<dyn Storage>,
-    /// What it was started with: the page cache has not survived where a directory was written under another one.
-    pub boot_id: String,
-}
-
-impl Default for Machine {
-    fn default() -> Self {
-        Machine { storage: Arc::new(RealStorage), boot_id: boot_id() }
-    }
-}
-
 /// A running broker.
 pub struct Server {
     broker: Arc<Broker>,
@@ -221,6 +207,7 @@ struct Others {
 /// A node that has become one of a cluster, before its broker is there.
 struct Founded {
     links: Arc<Links>,
+    gate: Arc<NodeGate>,
     answering: Answering,
 }
 
@@ -261,18 +248,28 @@ impl Server {
         let mut security = Security::new(&config, &clock)?;
         let mut bound = Bound::new(&config)?;
         let awaited = Arc::<Awaited>::default();
-        let health = Arc::new(Health::new(options.recovery.clone(), awaited, clock.clone()));
+        let alarm = Arc::new(Alarm::default());
+        let panics = Arc::new(Panics::new(alarm.clone()));
+        let opening = Arc::new(OpeningProgress::new(options.recovery.clone()));
+        let health = Arc::new(Health::new(panics.clone(), opening.clone(), awaited, clock.clone()));
         let operator = bound
             .http
             .take()
             .map(|socket| Operator::start(socket, health.clone(), security.http().cloned()))
             .transpose()?;
-        let alarm = Arc::new(Alarm::default());
         let ring = alarm.clone();
         let on_offline: OnOffline = Arc::new(move |_| ring.ring());
         let founder = Server::begin_to_found(&config, (&clock, &mut security), &mut bound, &health)?;
         let cluster_id = founder.as_ref().map(|(_, _, cluster_id)| cluster_id.as_str());
-        let dirs = LogDirs::open(&config, descriptors, clock.now().mono_ms, on_offline, options, cluster_id)?;
+        let dirs_options = LogDirsOptions {
+            descriptors,
+            mono_ms: clock.mono_ms(),
+            on_offline,
+            recovery: options.recovery.clone(),
+            expect_cluster: options.expect_cluster.clone(),
+            machine: options.machine.clone(),
+        };
+        let dirs = LogDirs::open(&config, &dirs_options, cluster_id)?;
         let founded = match founder {
             Some((founder, answering, _)) => {
                 Some(Server::found(&config, &clock, &founder, answering, &dirs, &health)?)
@@ -293,6 +290,8 @@ impl Server {
             dirs,
             attached,
             dir_alarm: alarm,
+            panics,
+            opening,
             event_loops,
             descriptors,
             health,
@@ -301,14 +300,15 @@ impl Server {
             links: founded.as_ref().map(|founded| founded.links.clone()),
         };
         let broker = assemble(config, parts, &bound)?;
+        broker.store.set_events(ToBroker::new(&broker));
         if let Some(operator) = &operator {
             operator.tell_of(&broker);
         }
         if let Some(authorization) = broker.security.authorization() {
             authorization.load(&broker.controller.image());
         }
-        if let Some(nodes) = broker.security.nodes() {
-            nodes.ask(&broker);
+        if let Some(founded) = &founded {
+            founded.gate.ask(AskBroker::new(&broker));
         }
         broker.health.enter(Phase::Recovering);
         let others = founded.map(|founded| Others::start(&broker, founded)).transpose()?;
@@ -322,7 +322,7 @@ impl Server {
             broker.groups.reconfigure(&broker);
             broker.transactions.set_version(&broker);
             match &broker.cluster {
-                Some(cluster) => cluster.topics_served(&broker, &broker.topics.all()),
+                Some(cluster) => cluster.topics_served(&broker, &broker.store.topics.all()),
                 None => coordinators::served(&broker, |topic, partitions| {
                     coordinators::load(&broker, topic, partitions);
                 }),
@@ -336,16 +336,16 @@ impl Server {
                 return Err(error.into());
             }
         };
-        for dir in broker.dirs.all().filter(|dir| dir.failure().is_none()) {
+        for dir in broker.store.dirs.all().filter(|dir| dir.failure().is_none()) {
             if let Err(error) = dir.recovered() {
                 dir.fail(&error);
             }
         }
-        let dir_failures = DirFailures::start(broker.clone())?;
-        moves::resume(&broker, interrupted);
+        let dir_failures = DirFailures::start(broker.store.clone())?;
+        moves::resume(&broker.store, interrupted);
         let housekeeping = Housekeeping::start(broker.clone())?;
-        let cleaners = Cleaners::start(&broker)?;
-        let watcher = Watcher::start(&broker.attached)?;
+        let cleaners = Cleaners::start(&broker.store)?;
+        let watcher = Watcher::start(&broker.store.attached)?;
         if let Some(warning) = nobody(&broker.config(), broker.controller.image().has_scram_users()) {
             tracing::warn!("{warning}");
         }
@@ -370,7 +370,10 @@ impl Server {
             founding::check_alone(&dir)?;
             return Ok(None);
         };
-        let gate = security.set_nodes(config, (&RealStorage, &dir), clock)?;
+        let first = bootstrap_users(&RealStorage, &dir)
+            .map_err(|error| ListenerSecurityError::FirstUsers(error.to_string()))?;
+        let gate = NodeGate::new(config, first, security::rules(config)?, clock.clone())?;
+        security.set_of_nodes(gate.as_ref().and_then(|gate| gate.tls().cloned()));
         let gate = gate.unwrap_or_else(|| Arc::new(NodeGate::open_to_all(clock.clone())));
         let founder = Founder::new(quorum, config.node_id, gate, health.awaited().clone());
         let answering = founder.answer_on(listener)?;
@@ -407,7 +410,7 @@ impl Server {
         };
         let links = Links::start(identity, peers.collect(), options, founder.gate().clone())?;
         founder.hand_on_to(&links);
-        Ok(Founded { links, answering })
+        Ok(Founded { links, gate: founder.gate().clone(), answering })
     }
 
     #[cfg(test)]
@@ -434,7 +437,7 @@ impl Server {
     /// Notifies the receiver when the broker cannot go on, because its metadata's log directory or all of them have failed:
     /// why, and what to do. It is to be stopped then, in a hurry.
     pub fn on_fatal(&self, told: OnFatal) {
-        self.broker.fatal.on_fatal(told);
+        self.broker.store.fatal.on_fatal(told);
     }
 
     /// Stops: clients are answered and closed within a second, then the logs are synced and closed, of which
@@ -460,26 +463,26 @@ impl Server {
         }
         broker.event_loops.stop();
         broker.event_loops.join();
-        self.cleaners.stop(&broker);
+        self.cleaners.stop(&broker.store);
         self.housekeeping.stop();
         self.watcher.stop();
-        broker.moves.stop();
+        broker.store.moves.stop();
         self.dir_failures.stop();
         if let Some(others) = self.others {
             others.stop(&broker);
         }
-        let in_order = close_logs(&broker, hurry, progress);
+        let in_order = broker.store.close(broker.controller.log(), hurry, progress);
         // Those that a hurried stop has left.
-        broker.attached.iter().for_each(|queue| queue.stop());
+        broker.store.attached.iter().for_each(|queue| queue.stop());
         drop(self.operator);
-        broker.dirs.all().for_each(|dir| dir.unlock());
+        broker.store.dirs.all().for_each(|dir| dir.unlock());
         in_order
     }
 }
 
 impl Others {
     fn start(broker: &Arc<Broker>, founded: Founded) -> Result<Others, StartError> {
-        let Founded { links, answering } = founded;
+        let Founded { links, answering, .. } = founded;
         if let Some(cluster) = &broker.cluster {
             cluster.start(broker)?;
         }
@@ -630,11 +633,11 @@ pub(crate) fn reconfigure(broker: &Broker, config: BrokerConfig) {
     broker.event_loops.set_idle_poll(config.network.idle_poll);
     broker.connections.set_overrides(&config.network.max_connections_per_ip_overrides);
     broker.security.reconfigure(&config);
-    let before = std::mem::replace(&mut *broker.config.write(), Arc::new(config));
+    let before = broker.config.replace(config);
     broker.security.scram_changed();
     if before.cordoned_log_dirs != broker.config().cordoned_log_dirs {
         // A change of the metadata cannot make another one: the thread of the directories does.
-        broker.dir_alarm.ring();
+        broker.store.dir_alarm.ring();
     }
 }
 
@@ -645,6 +648,8 @@ struct Parts {
     dirs: LogDirs,
     attached: Vec<Arc<Attached>>,
     dir_alarm: Arc<Alarm>,
+    panics: Arc<Panics>,
+    opening: Arc<OpeningProgress>,
     event_loops: Arc<EventLoops>,
     descriptors: u64,
     health: Arc<Health>,
@@ -660,6 +665,8 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         dirs,
         attached,
         dir_alarm,
+        panics,
+        opening,
         event_loops,
         descriptors,
         health,
@@ -676,10 +683,11 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         }
         None => None,
     };
+    let journals = Arc::<Journals>::default();
     let view = NodeView::new(config.clone(), dirs.partitions_max());
     let controller = match &cluster {
         Some(cluster) => {
-            let parts = (&cluster.links, &*cluster.journals);
+            let parts = (&cluster.links, &*journals);
             Controller::in_cluster(view, dirs.metadata(), &cluster.quorum, parts)?
         }
         None => Controller::new(view, dirs.metadata(), accept_unprotected, clock.clone())?,
@@ -696,12 +704,30 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         fetch_bytes_max: network.fetch_max_bytes.min(FETCH_BYTES_MAX),
         describe_partitions_max: network.describe_partitions_max,
     };
+    let current = Arc::new(CurrentConfig::new(config.clone()));
+    let peers = cluster.as_ref().map(|cluster| StorePeers {
+        links: cluster.links.clone(),
+        journals,
+        events: cluster.role_events(),
+    });
+    let store = Store::new(StoreParts {
+        node: node.id,
+        clock: clock.clone(),
+        config: current.clone(),
+        panics: panics.clone(),
+        dirs,
+        dir_alarm,
+        attached,
+        opening,
+        peers,
+    });
     Ok(Arc::new(Broker {
         node,
         limits,
         loggers,
         metrics: Metrics::default(),
-        topics: Topics::default(),
+        store,
+        panics,
         controller,
         cluster,
         groups: Groups::new(GroupCoordinator::new(group_config(&config))),
@@ -720,16 +746,9 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         background: Classes::new(),
         pattern_matching: OneAtATime::new(),
         event_loops,
-        cold_reads: ColdReads::new(dirs.all().cloned().collect()),
-        cleaning: Cleaning::default(),
         stopping: Stopping::default(),
-        dirs,
-        dir_alarm,
-        moves: Moves::default(),
-        attached,
-        fatal: Fatal::default(),
         health,
-        config: RwLock::new(Arc::new(config)),
+        config: current,
         clock,
     }))
 }
@@ -768,14 +787,14 @@ fn ready(broker: &Broker, bound: &Bound) -> Ready {
         .listeners
         .iter()
         .filter_map(|(endpoint, socket)| Some((endpoint.listener.clone(), address(socket)?)));
-    let topics = broker.topics.all();
+    let topics = broker.store.topics.all();
     let values = crate::settings::TopicSettings::resolve(&Default::default(), &broker.config(), 1);
-    let first = &broker.dirs.data()[0];
+    let first = &broker.store.dirs.data()[0];
     Ready {
         listeners: listeners.collect(),
         http: bound.http_address,
         cluster_id: broker.node.cluster_id.clone(),
-        is_new_cluster: broker.dirs.is_new_cluster(),
+        is_new_cluster: broker.store.dirs.is_new_cluster(),
         last_stop: first.last_stop(),
         attached: broker.config().attach.clone(),
         topics: topics.len(),
@@ -814,76 +833,6 @@ fn wait_for_connections(broker: &Broker, time: Duration) {
     while broker.connections.open() > 0 && machine_now() < deadline {
         std::thread::sleep(Duration::from_millis(2));
     }
-}
-
-/// Syncs and closes all logs, then marks the directories as left in order, each by itself. Whether all were.
-fn close_logs(broker: &Broker, hurry: &AtomicBool, progress: &mut dyn FnMut(usize, usize)) -> bool {
-    let mut partitions = broker.partitions();
-    partitions.push(broker.controller.log().clone());
-    broker.dirs.all().for_each(|dir| dir.prepare_stop());
-    let together = broker.dirs.synced_together(partitions.len());
-    if !sync_logs(&partitions, together, hurry, progress) {
-        return false;
-    }
-    let mut spoiled = Vec::new();
-    for partition in &partitions {
-        let Some(log) = partition.take_log(NoLog::Gone) else { continue };
-        let dir = log.dir().clone();
-        if let Err(error) = log.close() {
-            tracing::error!(topic = %partition.topic, partition = partition.index, "not closed in order: {error}");
-            spoiled.push(dir);
-        }
-    }
-    let mut in_order = broker.dirs.unopened().is_empty();
-    for dir in broker.dirs.all() {
-        let is_spoiled = spoiled.iter().any(|other| Arc::ptr_eq(other, dir));
-        match (!is_spoiled).then(|| dir.stop_clean()) {
-            Some(Ok(true)) => {}
-            Some(Err(error)) => {
-                in_order = false;
-                tracing::error!(dir = %dir.path().display(), "the directory was not left in order: {error}");
-            }
-            Some(Ok(false)) | None => in_order = false,
-        }
-    }
-    in_order
-}
-
-/// Syncs all logs, as many `together` as may be, unless hurried; `false`: it was. Those that cannot be synced say so when
-/// they are closed.
-fn sync_logs(
-    partitions: &[Arc<Partition>],
-    together: usize,
-    hurry: &AtomicBool,
-    progress: &mut dyn FnMut(usize, usize),
-) -> bool {
-    let (told, synced) = mpsc::channel();
-    let begin = |partition: &Arc<Partition>| {
-        let told = told.clone();
-        partition.prepare_close(Durable::Call(Box::new(move |_| {
-            // The receiver is gone when the stop was hurried.
-            let _ = told.send(());
-        })));
-    };
-    let mut waiting = partitions.iter();
-    waiting.by_ref().take(together).for_each(begin);
-    let mut done = 0;
-    while done < partitions.len() {
-        progress(done, partitions.len());
-        if hurry.load(Ordering::Acquire) {
-            return false;
-        }
-        match synced.recv_timeout(HURRY_CHECK) {
-            Ok(()) => {
-                done += 1;
-                waiting.next().into_iter().for_each(begin);
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return false,
-        }
-    }
-    progress(done, partitions.len());
-    true
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A topic's configuration in the form in which the data path uses it.
+//! The configuration in force, and a topic's in the form in which the data path uses it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,8 +6,29 @@ use std::sync::Arc;
 use mainstem_config::{BrokerConfig, CompressionType, ThrottledReplicas, TimestampType, TopicConfigValues};
 use mainstem_log::LogConfig;
 use mainstem_records::{Compression, TimestampType as RecordTimestampType};
+use parking_lot::RwLock;
 
-/// What a partition runs with.
+/// The configuration in force, with what was set while the broker runs.
+pub(crate) struct CurrentConfig(RwLock<Arc<BrokerConfig>>);
+
+impl CurrentConfig {
+    /// That of a start.
+    pub(crate) fn new(config: BrokerConfig) -> CurrentConfig {
+        CurrentConfig(RwLock::new(Arc::new(config)))
+    }
+
+    /// The configuration now.
+    pub(crate) fn get(&self) -> Arc<BrokerConfig> {
+        self.0.read().clone()
+    }
+
+    /// Puts another one into force, and returns the one before.
+    pub(crate) fn replace(&self, config: BrokerConfig) -> Arc<BrokerConfig> {
+        std::mem::replace(&mut *self.0.write(), Arc::new(config))
+    }
+}
+
+/// Settings that a partition runs with.
 pub(crate) struct TopicSettings {
     /// The settings of its log.
     pub(crate) log: Arc<LogConfig>,

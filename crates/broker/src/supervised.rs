@@ -15,10 +15,13 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::thread::JoinHandle;
 
-use crate::broker::Broker;
+use parking_lot::Mutex;
+
+use crate::alarm::Alarm;
 
 /// What the node is without a thread.
 #[derive(Debug, Clone, Copy)]
@@ -29,27 +32,70 @@ pub(crate) enum Role {
     Vital(&'static str),
 }
 
+/// Panics of this node since its start.
+#[derive(Default)]
+pub(crate) struct Panics {
+    caught: AtomicU64,
+    /// Threads that have died, each with what is not done any more.
+    dead_threads: Mutex<Vec<String>>,
+    /// Rung at each panic: what it has left is looked for.
+    alarm: Arc<Alarm>,
+}
+
+impl Panics {
+    /// None yet.
+    pub(crate) fn new(alarm: Arc<Alarm>) -> Panics {
+        Panics { alarm, ..Panics::default() }
+    }
+
+    /// A panic was caught: what it has left is looked for.
+    pub(crate) fn note(&self) {
+        self.caught.fetch_add(1, Ordering::Relaxed);
+        self.alarm.ring();
+    }
+
+    /// How many were caught.
+    pub(crate) fn caught_total(&self) -> u64 {
+        self.caught.load(Ordering::Relaxed)
+    }
+
+    /// A thread has panicked; `stopped` is what is not done any more.
+    fn thread_died(&self, name: &str, stopped: &str) {
+        self.dead_threads.lock().push(format!("the thread {name} has panicked: {stopped}"));
+        self.note();
+    }
+
+    /// Looks whether all threads live.
+    ///
+    /// # Errors
+    /// Which have died.
+    pub(crate) fn threads(&self) -> Result<(), String> {
+        let dead = self.dead_threads.lock();
+        if dead.is_empty() { Ok(()) } else { Err(dead.join("; ")) }
+    }
+}
+
 /// Starts a thread whose panic does not go unnoticed.
 ///
 /// # Errors
 /// The system's, when no thread can be made.
 pub(crate) fn spawn(
-    broker: &Arc<Broker>,
+    panics: &Arc<Panics>,
     name: &str,
     role: Role,
     run: impl FnOnce() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
-    let (broker, own) = (broker.clone(), name.to_owned());
+    let (panics, own) = (panics.clone(), name.to_owned());
     let supervised = move || {
         // What is half changed is behind locks that look after themselves, or the process ends.
         if catch_unwind(AssertUnwindSafe(run)).is_err() {
-            died(&broker, &own, role);
+            died(&panics, &own, role);
         }
     };
     std::thread::Builder::new().name(name.into()).spawn(supervised)
 }
 
-/// Starts a thread whose panic ends the process, because of `why`. For those who have no broker at hand.
+/// Starts a thread whose panic ends the process, because of `why`. For those who have no [`Panics`] at hand.
 ///
 /// # Errors
 /// The system's, when no thread can be made.
@@ -80,12 +126,11 @@ pub(crate) fn spawn_apart(name: &str, run: impl FnOnce() + Send + 'static) -> io
     std::thread::Builder::new().name(name.into()).spawn(caught).map(drop)
 }
 
-fn died(broker: &Broker, name: &str, role: Role) {
+fn died(panics: &Panics, name: &str, role: Role) {
     match role {
         Role::Tidies(stopped) => {
             tracing::error!("the thread {name} has panicked: {stopped}, until the broker is started again");
-            broker.health.thread_died(name, stopped);
-            broker.note_panic();
+            panics.thread_died(name, stopped);
         }
         Role::Vital(why) => {
             tracing::error!(
@@ -149,12 +194,21 @@ mod tests {
     }
 
     #[test]
+    fn a_dead_thread_is_named_and_counted() {
+        let panics = Panics::default();
+        assert_eq!(panics.threads(), Ok(()));
+        panics.thread_died("cleaner-0", "nothing is compacted");
+        assert!(panics.threads().is_err_and(|why| why.contains("cleaner-0") && why.contains("compacted")));
+        assert_eq!(panics.caught_total(), 1);
+    }
+
+    #[test]
     fn health_names_a_thread_that_only_tidied_up() {
         let broker = EmbeddedBroker::start(&[("mainstem.http.listener", "127.0.0.1:0")]);
         let http = broker.http().expect("it was configured");
         assert!(health(http).starts_with("HTTP/1.1 200"));
         let role = Role::Tidies("nothing is swept");
-        let thread = spawn(broker.broker(), "sweeper", role, || panic!("a mistake of the test"));
+        let thread = spawn(&broker.broker().panics, "sweeper", role, || panic!("a mistake of the test"));
         thread.expect("a thread can be made").join().expect("its panic is caught");
         let answer = health(http);
         assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
@@ -228,7 +282,9 @@ mod tests {
         let mistake = part.clone();
         let run = move || fail(&mistake);
         let thread = match part.as_str() {
-            "a vital thread" => spawn(broker.broker(), "vital", Role::Vital("others wait for it"), run),
+            "a vital thread" => {
+                spawn(&broker.broker().panics, "vital", Role::Vital("others wait for it"), run)
+            }
             _ => spawn_vital("vital", "others wait for it", run),
         };
         // Whether its panic was caught, or not: it is over, and the process goes on.

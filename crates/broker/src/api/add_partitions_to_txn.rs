@@ -111,7 +111,7 @@ fn check(broker: &Broker, context: &RequestContext, topic: &str, index: i32) -> 
     if context.version < FROM_LEADERS_SINCE {
         authorize(context, Operation::Write, Resource::Topic(topic))?;
     }
-    match broker.topics.partition(topic, index) {
+    match broker.store.topics.partition(topic, index) {
         None => Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
         // An attached queue takes no transactional batches.
         Some(partition) if partition.queue().is_some() => Err(ErrorCode::UNSUPPORTED_FOR_MESSAGE_FORMAT),

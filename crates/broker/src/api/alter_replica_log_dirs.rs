@@ -57,7 +57,7 @@ fn wanted<'r>(request: &'r AlterReplicaLogDirsRequest<'_>) -> BTreeMap<(&'r str,
 
 fn move_partition(broker: &Arc<Broker>, topic: &str, index: i32, path: &str) -> Result<(), ErrorCode> {
     let to = destination(broker, path)?;
-    let topic = broker.topics.by_name(topic).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+    let topic = broker.store.topics.by_name(topic).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
     let partition = topic.partition(index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
     if partition.queue().is_some() {
         // An attached queue stays where it is.
@@ -69,19 +69,19 @@ fn move_partition(broker: &Arc<Broker>, topic: &str, index: i32, path: &str) -> 
         // What its group must not forget lies in the journal of the directory.
         return Err(ErrorCode::INVALID_REPLICA_ASSIGNMENT);
     }
-    broker.moves.request(broker, topic.id, partition, to)
+    broker.store.moves.request(&broker.store, topic.id, partition, to)
 }
 
 fn destination<'b>(broker: &'b Broker, path: &str) -> Result<&'b Arc<LogDir>, ErrorCode> {
     let path: PathBuf = Path::new(path).components().collect();
-    if broker.dirs.unopened().iter().any(|failure| failure.path == path) {
+    if broker.store.dirs.unopened().iter().any(|failure| failure.path == path) {
         return Err(ErrorCode::KAFKA_STORAGE_ERROR);
     }
-    let found = broker.dirs.data().iter().find(|dir| dir.path() == path);
+    let found = broker.store.dirs.data().iter().find(|dir| dir.path() == path);
     let dir = found.ok_or(ErrorCode::LOG_DIR_NOT_FOUND)?;
     if dir.failure().is_some() {
         Err(ErrorCode::KAFKA_STORAGE_ERROR)
-    } else if broker.dirs.is_cordoned(&broker.config(), dir) {
+    } else if broker.store.dirs.is_cordoned(&broker.config(), dir) {
         Err(ErrorCode::INVALID_REPLICA_ASSIGNMENT)
     } else {
         Ok(dir)

@@ -100,7 +100,7 @@ fn delete_in_partition(
     wanted: &DeleteRecordsPartition<'_>,
     durable: &Arc<DurableWait>,
 ) -> Result<i64, ErrorCode> {
-    let topic = broker.topics.by_name(topic).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+    let topic = broker.store.topics.by_name(topic).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
     if topic.is_internal() {
         return Err(ErrorCode::INVALID_TOPIC_EXCEPTION);
     }

@@ -52,14 +52,14 @@ fn keep(
 ) -> bool {
     let name = match &topic.name {
         Some(name) => Some(name.to_string()),
-        None => broker.topics.by_id(&topic.topic_id).map(|topic| topic.name.to_string()),
+        None => broker.store.topics.by_id(&topic.topic_id).map(|topic| topic.name.to_string()),
     };
     // What has no name is unknown, which the state machine says.
     let Some(name) = name else { return true };
     if permits(context, Operation::Delete, Resource::Cluster) {
         return true;
     }
-    let is_missing = topic.name.is_some() && broker.topics.by_name(&name).is_none();
+    let is_missing = topic.name.is_some() && broker.store.topics.by_name(&name).is_none();
     if is_missing && permits(context, Operation::Describe, Resource::Topic(&name)) {
         // A principal that may describe it learns that it is not there, which the state machine says too.
         return true;

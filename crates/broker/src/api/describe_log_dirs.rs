@@ -37,13 +37,13 @@ pub(crate) fn serve(
 
 fn describe(broker: &Broker, request: &DescribeLogDirsRequest<'_>) -> Vec<DescribeLogDirsResult<'static>> {
     let found = find_all(broker, &Wanted::of(request));
-    let offline = broker.dirs.unopened().iter().map(offline);
-    let known = broker.dirs.data().iter().map(|dir| match dir.failure() {
+    let offline = broker.store.dirs.unopened().iter().map(offline);
+    let known = broker.store.dirs.data().iter().map(|dir| match dir.failure() {
         Some(failure) => self::offline(failure),
         None => online(broker, dir, &found),
     });
     let wanted = Wanted::of(request);
-    let queues = broker.attached.iter().filter(|queue| wanted.names(queue.topic(), 0));
+    let queues = broker.store.attached.iter().filter(|queue| wanted.names(queue.topic(), 0));
     known.chain(offline).chain(queues.map(|queue| attached(broker, queue))).collect()
 }
 
@@ -84,12 +84,12 @@ fn find_all(broker: &Broker, wanted: &Wanted<'_>) -> Found {
             },
         );
     };
-    for partition in broker.partitions().iter().filter(|partition| wanted.has(partition)) {
+    for partition in broker.store.partitions().iter().filter(|partition| wanted.has(partition)) {
         if let Ok(Extent { dir: Some(dir), bytes, ends, .. }) = partition.extent() {
             note(&dir, partition, bytes, (ends.high_watermark - ends.log_end).max(0), false);
         }
     }
-    for copy in broker.moves.progress().iter().filter(|copy| wanted.has(&copy.partition)) {
+    for copy in broker.store.moves.progress().iter().filter(|copy| wanted.has(&copy.partition)) {
         note(&copy.to, &copy.partition, copy.size, copy.lag, true);
     }
     found
@@ -109,7 +109,7 @@ fn online(broker: &Broker, dir: &LogDir, found: &Found) -> DescribeLogDirsResult
         topics: topics.collect(),
         total_bytes: space(dir.storage().total_space(dir.path())),
         usable_bytes: space(dir.storage().free_space(dir.path())),
-        is_cordoned: broker.dirs.is_cordoned(&broker.config(), dir),
+        is_cordoned: broker.store.dirs.is_cordoned(&broker.config(), dir),
         ..Default::default()
     }
 }
@@ -117,7 +117,7 @@ fn online(broker: &Broker, dir: &LogDir, found: &Found) -> DescribeLogDirsResult
 /// An attached queue is a directory of its own.
 fn attached(broker: &Broker, queue: &Attached) -> DescribeLogDirsResult<'static> {
     let path = queue.queue().directory();
-    let storage = broker.dirs.metadata().storage().clone();
+    let storage = broker.store.dirs.metadata().storage().clone();
     let space = |space: std::io::Result<u64>| space.map_or(UNKNOWN_BYTES, bytes);
     let partition = DescribeLogDirsPartition {
         partition_index: 0,

@@ -69,7 +69,8 @@ fn producers(
     index: i32,
     most: usize,
 ) -> Result<Vec<ProducerState<'static>>, ErrorCode> {
-    let partition = broker.topics.partition(topic, index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+    let partition =
+        broker.store.topics.partition(topic, index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
     partition.lead(LeaderEpoch::NONE)?;
     let describe = |known: &KnownProducers| {
         if known.len() > most {

@@ -391,7 +391,7 @@ impl Fetch {
         partition: &Partition,
         data: &mut PartitionData<'_>,
     ) {
-        let topics = &self.broker.topics;
+        let topics = &self.broker.store.topics;
         let id = match topic {
             TopicKey::Id(id) => Some(*id),
             TopicKey::Name(name) => topics.by_name(name).map(|topic| topic.id),
@@ -536,14 +536,14 @@ impl<'a> Finder<'a> {
         }
         let topic = match key {
             TopicKey::Name(name) if self.is_follower => {
-                return self.broker.topics.by_name(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+                return self.broker.store.topics.by_name(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
             }
             TopicKey::Name(name) => {
                 // Before it is looked for: who may not read is not told what exists.
                 authorize(self.context, Operation::Read, Resource::Topic(name))?;
-                return self.broker.topics.by_name(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+                return self.broker.store.topics.by_name(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
             }
-            TopicKey::Id(id) => self.broker.topics.by_id(id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?,
+            TopicKey::Id(id) => self.broker.store.topics.by_id(id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?,
         };
         if !self.is_follower {
             authorize(self.context, Operation::Read, Resource::Topic(&topic.name))?;

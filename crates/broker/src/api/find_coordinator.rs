@@ -33,7 +33,7 @@ pub(crate) fn serve(
     let behind = decoder.clone();
     let request = body(decoder, context.version)?;
     // The first question of a kind creates the coordinator's topic, which waits for the disk.
-    if topic_of(&request).is_some_and(|topic| broker.topics.by_name(topic).is_none()) {
+    if topic_of(&request).is_some_and(|topic| broker.store.topics.by_name(topic).is_none()) {
         return Ok(serve_in_background(broker, context, &behind, Class::Changes, create_and_answer));
     }
     Ok(answer(broker, &context, &request, out))
@@ -119,7 +119,7 @@ fn endpoint_of(
     index: i32,
 ) -> Result<(i32, String, i32), Refused> {
     let is_offline_here =
-        broker.topics.partition(topic, index).is_some_and(|partition| partition.is_offline());
+        broker.store.topics.partition(topic, index).is_some_and(|partition| partition.is_offline());
     let not_available = |message: String| Refused { error: ErrorCode::COORDINATOR_NOT_AVAILABLE, message };
     let Some(cluster) = &broker.cluster else {
         if is_offline_here {
@@ -129,7 +129,7 @@ fn endpoint_of(
         let (host, port) = broker.node.endpoint(context.connection.listener);
         return Ok((broker.node.id, host.to_owned(), port));
     };
-    let served = broker.topics.by_name(topic);
+    let served = broker.store.topics.by_name(topic);
     let leader = served.as_ref().and_then(|topic| {
         let partition = topic.partition(index)?;
         cluster.leader_of_partition(broker, topic.id, index, partition)

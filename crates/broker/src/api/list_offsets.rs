@@ -290,7 +290,7 @@ fn locate(
     if !is_known(wanted.timestamp, context.version) {
         return Err(ErrorCode::UNSUPPORTED_VERSION);
     }
-    broker.topics.partition(topic, wanted.partition_index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)
+    broker.store.topics.partition(topic, wanted.partition_index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)
 }
 
 fn find_in(

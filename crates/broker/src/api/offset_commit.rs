@@ -61,9 +61,9 @@ fn resolve(
     if context.version < 10 {
         // Before it is looked for: a principal that may not read does not learn what exists.
         authorize(context, Operation::Read, Resource::Topic(&topic.name))?;
-        return broker.topics.by_name(&topic.name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+        return broker.store.topics.by_name(&topic.name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
     }
-    let known = broker.topics.by_id(&topic.topic_id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?;
+    let known = broker.store.topics.by_id(&topic.topic_id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?;
     topic.name = Cow::Owned(known.name.to_string());
     authorize(context, Operation::Read, Resource::Topic(&topic.name))?;
     Ok(known)

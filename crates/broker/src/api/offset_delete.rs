@@ -28,7 +28,7 @@ pub(crate) fn serve(
         Ok(()) => {
             // The coordinator is asked about the group in any case, but for one that it may know nothing of.
             let is_tailer =
-                !broker.attached.is_empty() && !tailers::find(broker, &request.group_id).is_empty();
+                !broker.store.attached.is_empty() && !tailers::find(broker, &request.group_id).is_empty();
             let refused = take_refused(broker, context, &mut request);
             if is_tailer && request.topics.is_empty() && !refused.is_empty() {
                 OffsetDeleteResponse { topics: refused, ..Default::default() }
@@ -96,7 +96,7 @@ fn take_tailer(
 
 fn readable(broker: &Broker, context: &RequestContext, name: &str) -> Result<Arc<Topic>, ErrorCode> {
     authorize(context, Operation::Read, Resource::Topic(name))?;
-    broker.topics.by_name(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)
+    broker.store.topics.by_name(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)
 }
 
 /// Takes out the partitions that the topic does not have, and answers them.

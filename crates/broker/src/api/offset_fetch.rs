@@ -234,7 +234,7 @@ fn within(
 /// Fills in the topic's id where the client asked for all topics. One that was deleted since has none to tell.
 fn has_id(broker: &Broker, topic: &mut OffsetFetchResponseTopics<'_>) -> bool {
     if topic.topic_id.is_zero() {
-        topic.topic_id = broker.topics.by_name(&topic.name).map(|known| known.id).unwrap_or_default();
+        topic.topic_id = broker.store.topics.by_name(&topic.name).map(|known| known.id).unwrap_or_default();
     }
     !topic.topic_id.is_zero()
 }
@@ -246,7 +246,7 @@ fn resolve(
     topic: &mut OffsetFetchRequestTopics<'_>,
 ) -> Result<(), ErrorCode> {
     if context.version >= TOPIC_IDS_SINCE {
-        let known = broker.topics.by_id(&topic.topic_id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?;
+        let known = broker.store.topics.by_id(&topic.topic_id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?;
         topic.name = Cow::Owned(known.name.to_string());
     }
     authorize(context, Operation::Describe, Resource::Topic(&topic.name))

@@ -58,8 +58,11 @@ fn end_of_epoch(
     topic: &str,
     wanted: &OffsetForLeaderPartition<'_>,
 ) -> Result<(i32, i64), ErrorCode> {
-    let partition =
-        broker.topics.partition(topic, wanted.partition).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+    let partition = broker
+        .store
+        .topics
+        .partition(topic, wanted.partition)
+        .ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
     let end = partition
         .end_of_epoch(LeaderEpoch::new(wanted.current_leader_epoch), LeaderEpoch::new(wanted.leader_epoch))?;
     Ok((end.epoch.get(), end.end_offset))

@@ -227,8 +227,8 @@ impl Progress {
                     continue;
                 }
                 let data = &request.topic_data[rank];
-                let by_id = broker.topics.by_id(&data.topic_id);
-                let topic = by_id.or_else(|| broker.topics.by_name(&data.name));
+                let by_id = broker.store.topics.by_id(&data.topic_id);
+                let topic = by_id.or_else(|| broker.store.topics.by_name(&data.name));
                 let handed_over = topic.and_then(|topic| topic.partition(response.index)?.hand_over());
                 parked.extend(handed_over.map(|handed_over| Parked { place: (rank, at), handed_over }));
             }
@@ -389,11 +389,11 @@ fn permitted(
     data: &TopicProduceData<'_>,
 ) -> Result<Arc<Topic>, Refusal> {
     let topic = match context.version {
-        13.. => broker.topics.by_id(&data.topic_id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?,
+        13.. => broker.store.topics.by_id(&data.topic_id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?,
         _ => {
             // Before it is looked for: who may not write is not told what exists.
             authorize(context, Operation::Write, Resource::Topic(&data.name))?;
-            broker.topics.by_name(&data.name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?
+            broker.store.topics.by_name(&data.name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?
         }
     };
     if context.version >= 13 {
@@ -716,9 +716,11 @@ fn name_leaders(
     let Some(mut leaders) = leaders else { return Vec::new() };
     for response in responses {
         let refused = response.partition_responses.iter_mut().filter(|one| one.error_code != 0);
-        let by_name = || broker.topics.by_name(&response.name);
+        let by_name = || broker.store.topics.by_name(&response.name);
         for one in refused {
-            let Some(topic) = broker.topics.by_id(&response.topic_id).or_else(by_name) else { continue };
+            let Some(topic) = broker.store.topics.by_id(&response.topic_id).or_else(by_name) else {
+                continue;
+            };
             let Some(partition) = topic.partition(one.index) else { continue };
             let error = ErrorCode::from(one.error_code);
             if let Some((leader_id, leader_epoch)) = leaders.name(error, topic.id, one.index, partition) {

@@ -111,7 +111,7 @@ fn ask(
     authorize(context, Operation::Read, Resource::Group(&request.group_id))?;
     let index = broker.groups.partition_for(&request.group_id);
     // Without it the groups' coordinator says why.
-    let Some(partition) = broker.topics.partition(OFFSETS_TOPIC, index) else { return Ok(None) };
+    let Some(partition) = broker.store.topics.partition(OFFSETS_TOPIC, index) else { return Ok(None) };
     let terms = Terms::of_offset_commit(context.version);
     let producer = Producer {
         id: ProducerId::new(request.producer_id),
@@ -175,7 +175,7 @@ fn take_refused(
     topic: &mut TxnOffsetCommitRequestTopic<'_>,
 ) -> Option<TxnOffsetCommitResponseTopic<'static>> {
     let allowed = authorize(context, Operation::Read, Resource::Topic(&topic.name));
-    let known = broker.topics.by_name(&topic.name);
+    let known = broker.store.topics.by_name(&topic.name);
     let error = allowed.err().unwrap_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
     let exists = |index: i32| known.as_ref().is_some_and(|known| known.partition(index).is_some());
     let refuse = |partition_index| TxnOffsetCommitResponsePartition {

@@ -24,7 +24,7 @@ use super::{Classes, DIRECTORY_THREADS_MAX};
 use crate::EmbeddedBroker;
 use crate::net::authentication::tests::Peer;
 use crate::net::event_loop::BACKGROUND_THREADS_MAX;
-use crate::server::Machine;
+use crate::storage::machine::Machine;
 
 /// A test gives up after so long.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -160,7 +160,7 @@ fn fill(peer: &mut Peer) {
 /// A partition in the directory that may hang, or in the other one.
 fn partition_in(broker: &EmbeddedBroker, hanging: bool) -> i32 {
     let is_there = |index: &i32| {
-        let partition = broker.broker().topics.partition(TOPIC, *index).expect("it was created");
+        let partition = broker.broker().store.topics.partition(TOPIC, *index).expect("it was created");
         let (dir, _) = partition.place().expect("it is open");
         dir.path().ends_with(HANGING) == hanging
     };

@@ -205,7 +205,7 @@ fn may_transfer(broker: &Broker, who: Option<&Who>) -> Result<(), ErrorCode> {
 }
 
 fn transfer(broker: &Broker, topic: Uuid, partition: i32, to: i32) -> Result<Answer, ErrorCode> {
-    let topic = broker.topics.by_id(&topic).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?;
+    let topic = broker.store.topics.by_id(&topic).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?;
     let partition = topic.partition(partition).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
     match partition.transfer(to) {
         true => Ok(Answer::Done),

@@ -81,7 +81,7 @@ pub(crate) fn elect(
 /// Has preferred replicas lead that can and do not, and waits for none of them.
 pub(super) fn prefer(broker: &Arc<Broker>, cluster: &Cluster) {
     let mut begun = 0;
-    for topic in broker.topics.all() {
+    for topic in broker.store.topics.all() {
         for partition in &topic.partitions {
             let of = (&*topic.name, partition.index);
             let election = begin(broker, cluster, of, false, None, PREFERRED_TIME);
@@ -104,7 +104,7 @@ fn begin(
     time: Duration,
 ) -> Result<Election, ErrorCode> {
     let unknown = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION;
-    let served = broker.topics.by_name(topic).ok_or(unknown)?;
+    let served = broker.store.topics.by_name(topic).ok_or(unknown)?;
     let partition = served.partition(index).ok_or(unknown)?;
     let key = (served.id, index);
     let preferred = {
@@ -146,7 +146,7 @@ fn begin(
 
 fn wait(broker: &Broker, cluster: &Cluster, election: &Election, deadline: Instant) -> ErrorCode {
     loop {
-        let partition = broker.topics.partition(&election.topic, election.partition);
+        let partition = broker.store.topics.partition(&election.topic, election.partition);
         let leader = cluster.leader_of(election.key, partition.as_deref());
         if leader.is_some_and(|leader| leader.node == election.wanted) {
             return ErrorCode::NONE;

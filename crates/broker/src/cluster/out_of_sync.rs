@@ -80,7 +80,7 @@ impl Cluster {
             partition.is_some_and(|known| known.replicas.len() > 1 && known.replicas.contains(&self.own))
         };
         let mut out = BTreeSet::new();
-        for topic in broker.topics.all() {
+        for topic in broker.store.topics.all() {
             for partition in &topic.partitions {
                 let key = (topic.id, partition.index);
                 let is_out = partition.is_out_of_sync().unwrap_or_else(|| before.contains(&key));

@@ -10,6 +10,7 @@ use super::calls::{Answer, Answered, Ask, StartNote};
 use super::{Cluster, PATIENCE, RETRY, is_transient};
 use crate::broker::Broker;
 use crate::controller::ControllerError;
+use crate::storage::error::StoreError;
 
 /// How often a start that waits looks at the room on its disks.
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(500);
@@ -32,7 +33,7 @@ impl Cluster {
         let mut said = broker.clock.instant();
         loop {
             if broker.health.is_broken_off() || broker.stopping.is_stopping() {
-                return Err(ControllerError::BrokenOff);
+                return Err(StoreError::BrokenOff.into());
             }
             let answered = match broker.controller.leader(self.own) {
                 Some(node) => self.ask_as_leader(broker, node, &ask),
@@ -69,7 +70,7 @@ impl Cluster {
 
     /// The stage at which a start that is not registered yet waits, and why, for a person.
     fn why_not_registered(&self, broker: &Broker) -> (&'static str, String) {
-        match broker.dirs.all().find(|dir| dir.is_full()) {
+        match broker.store.dirs.all().find(|dir| dir.is_full()) {
             Some(dir) => (
                 "waiting for room on a disk",
                 format!(
@@ -112,7 +113,7 @@ fn wait_at_start(broker: &Broker, at: i64) -> bool {
         if broker.controller.wait_for_image(at, LOOK_FOR_ROOM).is_ok() {
             return true;
         }
-        broker.dirs.all().for_each(|dir| dir.look_for_room(broker.clock.mono_ms()));
+        broker.store.dirs.all().for_each(|dir| dir.look_for_room(broker.clock.mono_ms()));
     }
     false
 }

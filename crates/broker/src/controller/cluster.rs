@@ -77,7 +77,7 @@ pub(crate) struct Leaders<'a> {
 impl<'a> Leaders<'a> {
     /// Those of a topic.
     pub(crate) fn of(broker: &'a Broker, image: &'a MetadataImage, topic: &TopicImage) -> Self {
-        Leaders { broker, image, served: broker.topics.by_id(&topic.id) }
+        Leaders { broker, image, served: broker.store.topics.by_id(&topic.id) }
     }
 
     /// Leader, epoch and the nodes in sync: in a cluster what the replicas say comes before what the metadata have noted,

@@ -224,7 +224,7 @@ impl Controller {
         let run = move || own.controller.keep_snapshots(&own);
         let role = Role::Vital("the node could not follow a metadata log that begins behind a snapshot");
         *replicated.snapshots.thread.lock() =
-            Some(supervised::spawn(broker, "metadata-snapshots", role, run)?);
+            Some(supervised::spawn(&broker.panics, "metadata-snapshots", role, run)?);
         Ok(())
     }
 

@@ -140,7 +140,7 @@ impl Publisher {
         let own = broker.clone();
         let run = move || own.controller.publisher.run(&own);
         let role = Role::Vital("what this node serves might differ from the metadata");
-        match supervised::spawn(broker, "metadata-publisher", role, run) {
+        match supervised::spawn(&broker.panics, "metadata-publisher", role, run) {
             Ok(thread) => *self.thread.lock() = Some(thread),
             Err(error) => {
                 self.state.lock().is_running = false;
@@ -292,12 +292,14 @@ impl Left {
         without_effect::warn(&image, &broker.config(), told);
         drop(image);
         self.unserved.retain(|id| !ids.contains(id));
-        for (id, error) in open_all(broker, &topics, Unopened::Refused).refused {
+        for (id, error) in
+            open_all(&broker.store, &topics, &|topic| settings_of(broker, topic), Unopened::Refused).refused
+        {
             tracing::error!("{error}; it is tried again");
             self.unserved.push(id);
         }
         let served = topics.iter().filter(|topic| !self.unserved.contains(&topic.id));
-        let coordinators: Vec<_> = served.filter_map(|topic| broker.topics.by_id(&topic.id)).collect();
+        let coordinators: Vec<_> = served.filter_map(|topic| broker.store.topics.by_id(&topic.id)).collect();
         broker.groups.topics_changed(&topics);
         if let Some(cluster) = &broker.cluster {
             return cluster.topics_served(broker, &coordinators);
@@ -310,13 +312,13 @@ impl Left {
     fn delete(&mut self, broker: &Arc<Broker>, image: &TopicImage) {
         // A topic whose logs could not be opened is not served, but may have left directories.
         let partitions =
-            broker.topics.remove(&image.id).map(|topic| topic.partitions.clone()).unwrap_or_default();
+            broker.store.topics.remove(&image.id).map(|topic| topic.partitions.clone()).unwrap_or_default();
         let now = broker.clock.now();
         coordinators::unload(broker, &image.name, &partitions);
         // Closed without a sync: the records are not needed any more.
         partitions.iter().for_each(|partition| drop(partition.take_log(NoLog::Gone)));
-        if let Some(cluster) = &broker.cluster {
-            cluster.journals.forget(image.id.0);
+        if let Some(peers) = &broker.store.peers {
+            peers.journals.forget(image.id.0);
         }
         let delay_ms =
             partitions.first().map_or(0, |partition| partition.settings().log.file_delete_delay_ms);
@@ -327,7 +329,7 @@ impl Left {
             .map(|index| TopicPartition::new(name.clone(), index))
             .collect();
         let in_dir = |dir: &Arc<LogDir>| Deletion { dir: dir.clone(), partitions: names.clone(), due_ms };
-        let deletions = broker.dirs.online().map(in_dir);
+        let deletions = broker.store.dirs.online().map(in_dir);
         self.undeleted.extend(deletions.filter(|deletion| !deletion.is_done(broker)));
         broker.groups.topic_deleted(broker, &image.name);
     }
@@ -341,7 +343,7 @@ impl Deletion {
             return true;
         };
         // A later topic of this name has the place of what was set aside before.
-        let taken = broker.topics.by_name(&first.topic).map_or(0, |topic| topic.partitions.len());
+        let taken = broker.store.topics.by_name(&first.topic).map_or(0, |topic| topic.partitions.len());
         let left: Vec<_> = self.partitions.iter().skip(taken).cloned().collect();
         if left.is_empty() {
             return true;
@@ -387,7 +389,7 @@ fn reconfigure(broker: &Broker, resource: &ConfigResource) {
     drop(image);
     for topic in topics {
         let settings = settings_of(broker, &topic);
-        if let Some(served) = broker.topics.by_id(&topic.id) {
+        if let Some(served) = broker.store.topics.by_id(&topic.id) {
             served.partitions.iter().for_each(|partition| partition.set_settings(settings.clone()));
         }
     }

@@ -198,7 +198,7 @@ impl Controller {
         let own = broker.clone();
         let run = move || own.controller.apply_until_the_end(&own);
         let role = ThreadRole::Vital("this node would go on with old metadata");
-        let thread = supervised::spawn(broker, "metadata-applier", role, run)?;
+        let thread = supervised::spawn(&broker.panics, "metadata-applier", role, run)?;
         *replicated.applier.lock() = Some(thread);
         self.begin_snapshots(broker)
     }

@@ -306,7 +306,7 @@ impl<C: Coordinator> Driver<C> {
         let index = core.machine.partition_for(key);
         let epoch = core.epochs.get(&index).copied()?;
         drop(core);
-        let partition = broker.topics.partition(C::TOPIC, index).filter(|one| one.is_replicated())?;
+        let partition = broker.store.topics.partition(C::TOPIC, index).filter(|one| one.is_replicated())?;
         Some((partition, epoch))
     }
 
@@ -342,7 +342,8 @@ impl<C: Coordinator> Driver<C> {
         };
         drop(core);
         let lease = |(index, epoch)| {
-            let partition = broker.topics.partition(C::TOPIC, index).filter(|one| one.is_replicated())?;
+            let partition =
+                broker.store.topics.partition(C::TOPIC, index).filter(|one| one.is_replicated())?;
             Some((partition, epoch))
         };
         epochs.into_iter().filter_map(lease).collect()
@@ -732,7 +733,8 @@ fn append<C: Coordinator>(
     (partition, epoch): (i32, Option<LeaderEpoch>),
     content: Content,
 ) -> Result<(Arc<Partition>, i64, LeaderEpoch), ErrorCode> {
-    let partition = broker.topics.partition(C::TOPIC, partition).ok_or(ErrorCode::NOT_LEADER_OR_FOLLOWER)?;
+    let partition =
+        broker.store.topics.partition(C::TOPIC, partition).ok_or(ErrorCode::NOT_LEADER_OR_FOLLOWER)?;
     let epoch = epoch.filter(|_| partition.is_replicated());
     let appended = match content {
         Content::Marker(marker) => partition.append_marker_decided(&marker, epoch, &broker.clock),

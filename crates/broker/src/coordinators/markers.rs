@@ -52,7 +52,7 @@ pub(crate) fn write_all(broker: &Arc<Broker>, markers: Markers) {
 /// The other node that leads a partition, if one does.
 fn leader_elsewhere(broker: &Broker, topic: &str, index: i32) -> Option<i32> {
     let cluster = broker.cluster.as_ref()?;
-    let topic = broker.topics.by_name(topic)?;
+    let topic = broker.store.topics.by_name(topic)?;
     let partition = topic.partition(index)?;
     let leader = cluster.leader_of_partition(broker, topic.id, index, partition)?;
     Some(leader.node).filter(|node| *node != broker.node.id)
@@ -132,7 +132,7 @@ pub(crate) fn write_here(
     marker: TransactionMarker,
     on_marked: OnMarked,
 ) {
-    let Some(partition) = broker.topics.partition(topic, index) else {
+    let Some(partition) = broker.store.topics.partition(topic, index) else {
         return on_marked(unserved(broker, topic, index));
     };
     if topic == OFFSETS_TOPIC {

@@ -39,12 +39,12 @@ pub(crate) fn find(broker: &Broker, group: &str) -> Vec<TailerGroup> {
         let tailer = queue.queue().find_tailer(group).ok().flatten()?;
         Some(TailerGroup { queue: queue.clone(), tailer })
     };
-    broker.attached.iter().filter_map(of).collect()
+    broker.store.attached.iter().filter_map(of).collect()
 }
 
 /// The tailer of a name in the queue that is a topic.
 pub(crate) fn find_in(broker: &Broker, group: &str, topic: &str) -> Option<TailerGroup> {
-    let queue = broker.attached.iter().find(|queue| **queue.topic() == *topic)?;
+    let queue = broker.store.attached.iter().find(|queue| **queue.topic() == *topic)?;
     let tailer = queue.queue().find_tailer(group).ok().flatten()?;
     Some(TailerGroup { queue: queue.clone(), tailer })
 }
@@ -54,7 +54,7 @@ pub(crate) fn find_in(broker: &Broker, group: &str, topic: &str) -> Option<Taile
 /// # Errors
 /// GROUP_MAX_SIZE_REACHED: the group has room for its tailer alone. Clients do not try again.
 pub(crate) fn check_join(broker: &Broker, group: &str) -> Result<(), ErrorCode> {
-    match broker.attached.is_empty() || find(broker, group).is_empty() {
+    match broker.store.attached.is_empty() || find(broker, group).is_empty() {
         true => Ok(()),
         false => {
             tracing::warn!(
@@ -122,10 +122,10 @@ pub(crate) fn list(
     let passes = |filter: &[String], value: &str| {
         filter.is_empty() || filter.iter().any(|wanted| wanted.eq_ignore_ascii_case(value))
     };
-    if broker.attached.is_empty() || !passes(types, CLASSIC) {
+    if broker.store.attached.is_empty() || !passes(types, CLASSIC) {
         return;
     }
-    let tailers = broker.attached.iter().flat_map(|queue| queue.queue().tailers().unwrap_or_default());
+    let tailers = broker.store.attached.iter().flat_map(|queue| queue.queue().tailers().unwrap_or_default());
     let mut names: Vec<String> = tailers.map(|tailer| tailer.name).collect();
     names.sort_unstable();
     names.dedup();
@@ -146,7 +146,7 @@ pub(crate) fn list(
 
 /// Puts a tailer in place of what the coordinator says of a group of its name, unless that has members.
 pub(crate) fn describe(broker: &Broker, group: &mut DescribedGroup<'static>) {
-    if broker.attached.is_empty() || !group.members.is_empty() {
+    if broker.store.attached.is_empty() || !group.members.is_empty() {
         return;
     }
     let tailers = find(broker, &group.group_id);

@@ -169,7 +169,7 @@ fn ask_elsewhere(
 ) -> Option<Asked<Reply>> {
     let cluster = broker.cluster.as_ref()?;
     let _ = context;
-    let topic = broker.topics.by_name(TRANSACTIONS_TOPIC)?;
+    let topic = broker.store.topics.by_name(TRANSACTIONS_TOPIC)?;
     let index = broker.transactions.partition_for(transactional_id);
     let partition = topic.partition(index)?;
     let leader = cluster.leader_of_partition(broker, topic.id, index, partition)?;

@@ -16,14 +16,12 @@ mod secret;
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::path::Path;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use mainstem_config::BrokerConfig;
 use mainstem_controller::MetadataImage;
 use mainstem_lines::OneLine;
-use mainstem_log::storage::Storage;
 use mainstem_security::acl::{AclOperation, CLUSTER_NAME, ResourceType, scan};
 use mainstem_security::plain::PlainUsers;
 use mainstem_security::scram::{ScramCredential, ScramMechanism};
@@ -35,11 +33,10 @@ use mainstem_security::{
 
 use super::channel::Channel;
 use super::hello;
-use crate::broker::Broker;
 use crate::clock::{Clock, machine_now};
-use crate::controller::bootstrap_users;
+use crate::listener_security::{ListenerSecurityError, SaslSettings, TlsSettings};
 use crate::random;
-use crate::security::{ListenerSecurityError, SaslSettings, TlsSettings, decoy_secret};
+
 use login::Login;
 use refusals::Refusals;
 use secret::NodeSecret;
@@ -48,7 +45,19 @@ use secret::NodeSecret;
 const UNPROVEN: &str = "it speaks as a node and proves nothing: its controllers' listener needs the protocol of this one, and its \
                         mainstem.node.secret.location, if that is set, the same secret";
 
-/// What a node proves to others and asks of them.
+/// The node that a gate belongs to.
+pub(crate) trait GateNode: Send + Sync {
+    /// The metadata, if there are any yet.
+    fn metadata(&self) -> Option<Arc<MetadataImage>>;
+
+    /// The secret that decoys are made from, if the configuration has one.
+    fn decoy_secret(&self) -> Option<Secret>;
+
+    /// A peer has proven who it is at the listener for controllers, or has not.
+    fn authenticated(&self, listener: &str, succeeded: bool);
+}
+
+/// Proofs of this node to others, and those that it asks of them.
 pub(crate) struct NodeGate {
     /// The name of the listener for controllers.
     listener: String,
@@ -62,9 +71,9 @@ pub(crate) struct NodeGate {
     by_certificates: bool,
     /// The rules that stand in the configuration; none without an authorizer.
     rules: Option<AuthorizerRules>,
-    /// What there is before the metadata.
+    /// The users before there are metadata.
     first: MetadataImage,
-    broker: OnceLock<Weak<Broker>>,
+    node: OnceLock<Arc<dyn GateNode>>,
     decoy_key: Secret,
     clock: Clock,
     timeout: Duration,
@@ -82,21 +91,19 @@ pub(crate) struct Arrived {
 }
 
 impl NodeGate {
-    /// By a configuration. `metadata` is the log directory with the metadata log.
+    /// By a configuration; none without other nodes. `first` has the users of `bootstrap.checkpoint`.
     ///
     /// # Errors
     /// When stores or users cannot be used, or this node could not prove itself to others.
     pub(crate) fn new(
         config: &BrokerConfig,
-        (storage, metadata): (&dyn Storage, &Path),
+        first: MetadataImage,
         rules: Option<AuthorizerRules>,
         clock: Clock,
     ) -> Result<Option<Arc<NodeGate>>, ListenerSecurityError> {
         let Some(nodes) = &config.nodes else { return Ok(None) };
         let name = &nodes.endpoint.listener;
         let tls = nodes.tls.as_ref().map(|tls| TlsSettings::of_nodes(name, tls)).transpose()?;
-        let first = bootstrap_users(storage, metadata)
-            .map_err(|error| ListenerSecurityError::FirstUsers(error.to_string()))?;
         let secret = nodes.secret.as_deref().map(|path| NodeSecret::read(path, config.node_id)).transpose();
         let secret = secret.map_err(|why| ListenerSecurityError::Nodes(name.clone(), why))?;
         let (sasl, login) = match (&nodes.sasl, nodes.login) {
@@ -146,7 +153,7 @@ impl NodeGate {
             by_certificates: false,
             rules: None,
             first: MetadataImage::default(),
-            broker: OnceLock::new(),
+            node: OnceLock::new(),
             decoy_key: Secret::new(random::bytes::<32>()),
             clock,
             timeout: Duration::from_secs(10),
@@ -160,9 +167,9 @@ impl NodeGate {
         &self.clock
     }
 
-    /// Asks the metadata of this broker from now on.
-    pub(crate) fn ask(&self, broker: &Arc<Broker>) {
-        let _ = self.broker.set(Arc::downgrade(broker));
+    /// Asks this node from now on.
+    pub(crate) fn ask(&self, node: Arc<dyn GateNode>) {
+        let _ = self.node.set(node);
     }
 
     /// The stores, to be read again when they change.
@@ -337,24 +344,19 @@ impl NodeGate {
     /// What unknown users are shown is made from the cluster's secret; before there is a broker that knows it, from the users
     /// that are known first, which are the same after another start.
     fn decoy_key(&self) -> Secret {
-        let broker = self.broker.get().and_then(Weak::upgrade);
-        let secret = broker.and_then(|broker| decoy_secret(&broker.config()));
+        let secret = self.node.get().and_then(|node| node.decoy_secret());
         secret.or_else(|| self.first.scram_secret()).unwrap_or_else(|| self.decoy_key.clone())
     }
 
     /// Calls a function with the metadata, if they are there.
     fn with_metadata<T>(&self, look: impl FnOnce(Option<&MetadataImage>) -> T) -> T {
-        let broker = self.broker.get().and_then(Weak::upgrade);
-        let image = broker.as_ref().map(|broker| broker.controller.image());
+        let image = self.node.get().and_then(|node| node.metadata());
         look(image.as_deref().filter(|image| image.next_offset() > 0))
     }
 
     fn count(&self, succeeded: bool) {
-        let Some(broker) = self.broker.get().and_then(Weak::upgrade) else { return };
-        let counts = broker.metrics.authentications.of(&self.listener);
-        match succeeded {
-            true => counts.succeeded(false),
-            false => counts.failed(false),
+        if let Some(node) = self.node.get() {
+            node.authenticated(&self.listener, succeeded);
         }
     }
 }

@@ -54,7 +54,7 @@ const BY_DIRECTORY: [Figure<Uncleanable>; 2] = [
 
 /// Writes them all.
 pub(super) fn expose(broker: &Broker, text: &mut Exposition) {
-    let figures = broker.cleaning.figures(broker);
+    let figures = broker.store.cleaning.figures(&broker.store);
     for (name, help, value) in FIGURES {
         text.one(name, Kind::Gauge, help, value(&figures));
     }

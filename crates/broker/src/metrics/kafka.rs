@@ -391,7 +391,7 @@ impl View<'_> {
                 text.sample(name, &labels, value(extent));
             }
         }
-        let failed = self.broker.dirs.failures();
+        let failed = self.broker.store.dirs.failures();
         text.one(
             "kafka_log_logmanager_offlinelogdirectorycount",
             Kind::Gauge,

@@ -362,7 +362,7 @@ impl Connection {
             self.count_answers()?;
             let before = turn;
             let send =
-                self.output.poll_send(&mut self.transport, &self.broker.cold_reads, &mut turn, context);
+                self.output.poll_send(&mut self.transport, &self.broker.store.cold_reads, &mut turn, context);
             if let Poll::Ready(Err(error)) = send {
                 return Poll::Ready(Err(error.into()));
             }

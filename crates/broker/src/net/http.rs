@@ -28,9 +28,9 @@ use tokio::sync::{Mutex, oneshot};
 
 use crate::broker::Broker;
 use crate::health::Health;
+use crate::listener_security::TlsSettings;
 use crate::metrics::{self, METRICS_LISTENER};
 use crate::net::transport::{DetachedTransport, Sealed, Transport};
-use crate::security::TlsSettings;
 use crate::supervised;
 use passwords::{Passwords, Turn};
 

@@ -457,7 +457,7 @@ fn run(seated: Seated, transport: DetachedTransport, placement: Placement) {
             // Its panic is in the log with what was wrong; this says whose request it was.
             tracing::error!(peer = %context.peer, connection = context.id, "connection closed: serving it has panicked");
             broker.metrics.closed();
-            broker.note_panic();
+            broker.panics.note();
             drop(connection);
             return drop(counted);
         }

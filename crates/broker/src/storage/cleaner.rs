@@ -17,10 +17,10 @@ use mainstem_log::compaction::{
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use self::throttle::Throttle;
-use crate::broker::Broker;
 use crate::clock::{Clock, machine_now};
 use crate::random;
 use crate::storage::partition::Partition;
+use crate::storage::store::Store;
 use crate::supervised::{self, Role};
 
 /// `log.cleaner.backoff.ms` counts between these: a cleaner neither spins nor sleeps for good.
@@ -101,21 +101,21 @@ impl Cleaners {
     ///
     /// # Errors
     /// The system's, when no thread can be made.
-    pub(crate) fn start(broker: &Arc<Broker>) -> io::Result<Self> {
-        let config = broker.config().cleaner.clone();
+    pub(crate) fn start(store: &Arc<Store>) -> io::Result<Self> {
+        let config = store.config().cleaner.clone();
         let count = if config.enable { config.threads } else { 0 };
         let start = |number| {
-            let own = broker.clone();
+            let own = store.clone();
             let role = Role::Tidies("compacted topics grow");
-            supervised::spawn(broker, &format!("cleaner-{number}"), role, move || run(&own, count))
+            supervised::spawn(&store.panics, &format!("cleaner-{number}"), role, move || run(&own, count))
         };
         Ok(Cleaners { threads: (0..count).map(start).collect::<io::Result<_>>()? })
     }
 
     /// Breaks off what they do and ends them.
-    pub(crate) fn stop(self, broker: &Broker) {
-        broker.cleaning.state.lock().stopping = true;
-        broker.cleaning.stopped.notify_all();
+    pub(crate) fn stop(self, store: &Store) {
+        store.cleaning.state.lock().stopping = true;
+        store.cleaning.stopped.notify_all();
         for thread in self.threads {
             let _ = thread.join();
         }
@@ -123,24 +123,24 @@ impl Cleaners {
 }
 
 /// A cleaner's life.
-fn run(broker: &Broker, cleaners: usize) {
+fn run(store: &Store, cleaners: usize) {
     let secret = random::bytes();
     let mut cleaner = None::<(CleanerOptions, Cleaner)>;
-    while !broker.cleaning.state.lock().stopping {
-        let config = broker.config().cleaner.clone();
+    while !store.cleaning.state.lock().stopping {
+        let config = store.config().cleaner.clone();
         let options = options(&config, cleaners, secret);
         if cleaner.as_ref().is_none_or(|(known, _)| *known != options) {
             cleaner = Some((options, Cleaner::new(options)));
         }
         let (_, cleaner) = cleaner.as_mut().expect("it was just made");
-        let did = broker.cleaning.pick(broker).is_some_and(|(partition, task)| {
-            let ended = clean(broker, cleaner, &partition, &task, config.io_max_bytes_per_second);
-            broker.cleaning.release(&partition);
+        let did = store.cleaning.pick(store).is_some_and(|(partition, task)| {
+            let ended = clean(store, cleaner, &partition, &task, config.io_max_bytes_per_second);
+            store.cleaning.release(&partition);
             ended
         });
         if !did {
-            broker.cleaning.sleep(
-                &broker.clock,
+            store.cleaning.sleep(
+                &store.clock,
                 Duration::from_millis(config.backoff_ms).clamp(BACKOFF_MIN, BACKOFF_MAX),
             );
         }
@@ -159,14 +159,14 @@ fn options(config: &CleanerConfig, cleaners: usize, secret: [u8; 16]) -> Cleaner
 
 /// Compacts a log; `false`: it came to nothing, and so would another attempt at once.
 fn clean(
-    broker: &Broker,
+    store: &Store,
     cleaner: &mut Cleaner,
     partition: &Arc<Partition>,
     task: &Task,
     bytes_per_second: f64,
 ) -> bool {
     let (topic, index, begin) = (&partition.topic, partition.index, machine_now());
-    let pace = &mut |bytes| broker.cleaning.spend(&broker.clock, bytes, bytes_per_second);
+    let pace = &mut |bytes| store.cleaning.spend(&store.clock, bytes, bytes_per_second);
     match cleaner.clean(&**partition, task, pace) {
         Ok(cleaned) => {
             let took = machine_now().duration_since(begin);
@@ -180,11 +180,11 @@ fn clean(
                 ms = took.as_millis() as u64,
                 "compacted"
             );
-            broker.cleaning.state.lock().last = Some(Last { cleaned, took });
+            store.cleaning.state.lock().last = Some(Last { cleaned, took });
             true
         }
         Err(error) => {
-            broker.cleaning.failed(partition, &error);
+            store.cleaning.failed(partition, &error);
             false
         }
     }
@@ -192,9 +192,9 @@ fn clean(
 
 impl Cleaning {
     /// The dirtiest log that is due, which is then this cleaner's.
-    fn pick(&self, broker: &Broker) -> Option<(Arc<Partition>, Task)> {
-        let now = broker.clock.now();
-        let candidates: Vec<_> = broker
+    fn pick(&self, store: &Store) -> Option<(Arc<Partition>, Task)> {
+        let now = store.clock.now();
+        let candidates: Vec<_> = store
             .partitions()
             .into_iter()
             .filter(|partition| !self.is_taken(partition))
@@ -202,7 +202,7 @@ impl Cleaning {
             .collect();
         let (best, choice) = choose(candidates);
         let mut state = self.state.lock();
-        (state.choice, state.last_run) = (choice, Some(broker.clock.instant()));
+        (state.choice, state.last_run) = (choice, Some(store.clock.instant()));
         let Candidate { log, dirty, .. } = best?;
         if state.is_taken(&log) {
             // Another cleaner was faster; it is looked again after a while.
@@ -287,7 +287,7 @@ impl Cleaning {
     }
 
     /// The cleaners in numbers. May read from disk, where logs are uncleanable.
-    pub(crate) fn figures(&self, broker: &Broker) -> CleanerFigures {
+    pub(crate) fn figures(&self, store: &Store) -> CleanerFigures {
         let (choice, last_run, last, uncleanable) = {
             let state = self.state.lock();
             let uncleanable: Vec<_> = state.uncleanable.iter().filter_map(Weak::upgrade).collect();
@@ -300,12 +300,12 @@ impl Cleaning {
             max_clean_time_secs: last.map_or(0.0, |last| last.took.as_secs_f64()),
             max_buffer_utilization_percent: last.map_or(0.0, |last| 100.0 * last.cleaned.map_utilization),
             max_compaction_delay_secs: choice.delay_ms_max as f64 / 1000.0,
-            time_since_last_run_ms: last_run.map_or(0, |at| broker.clock.elapsed(at).as_millis() as u64),
-            uncleanable: broker
+            time_since_last_run_ms: last_run.map_or(0, |at| store.clock.elapsed(at).as_millis() as u64),
+            uncleanable: store
                 .dirs
                 .data()
                 .iter()
-                .map(|dir| uncleanable_in(dir.path(), &uncleanable, broker.clock.now().wall_ms))
+                .map(|dir| uncleanable_in(dir.path(), &uncleanable, store.clock.now().wall_ms))
                 .collect(),
         }
     }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use mainstem_config::BrokerConfig;
 use mainstem_controller::names;
-use mainstem_log::ProducerBudget;
 use mainstem_log::descriptors::{
     DescriptorCache, descriptor_budget, partitions_within, synced_together, unsynced_within,
 };
@@ -16,9 +15,10 @@ use mainstem_log::meta_properties::MetaProperties;
 use mainstem_log::partition_dir::TopicPartition;
 use mainstem_log::placement::DirectoryId;
 use mainstem_log::storage::{RealStorage, Storage};
+use mainstem_log::{ProducerBudget, RecoveryWatch};
 use mainstem_queue::Directory;
 
-use crate::server::{Machine, StartOptions};
+use crate::storage::machine::Machine;
 
 /// Why the log directories cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -107,6 +107,23 @@ pub enum LogDirsError {
     },
 }
 
+/// What log directories are opened with beside the configuration.
+#[derive(Clone)]
+pub(crate) struct LogDirsOptions {
+    /// The limit of open descriptors.
+    pub(crate) descriptors: u64,
+    /// The time now, in monotonic milliseconds: files of deleted topics are due for removal from then on.
+    pub(crate) mono_ms: u64,
+    /// Called when a directory goes offline.
+    pub(crate) on_offline: OnOffline,
+    /// Watches the recovery of logs.
+    pub(crate) recovery: Arc<RecoveryWatch>,
+    /// The id of the cluster that has to be there.
+    pub(crate) expect_cluster: Option<String>,
+    /// Another machine than this one.
+    pub(crate) machine: Option<Machine>,
+}
+
 /// The directories, in the order of `log.dirs`.
 pub(crate) struct LogDirs {
     /// For partitions.
@@ -143,10 +160,7 @@ impl LogDirs {
     /// See [`LogDirsError`].
     pub(crate) fn open(
         config: &BrokerConfig,
-        descriptors: u64,
-        mono_ms: u64,
-        on_offline: OnOffline,
-        options: &StartOptions,
+        options: &LogDirsOptions,
         founded: Option<&str>,
     ) -> Result<Self, LogDirsError> {
         let paths = config.log_dirs.iter().map(|path| absolute(path)).collect::<Result<Vec<_>, _>>()?;
@@ -155,6 +169,7 @@ impl LogDirs {
         if options.machine.is_none() {
             paths.iter().chain(&named).try_for_each(|path| check_kind(path))?;
         }
+        let descriptors = options.descriptors;
         let Machine { storage, boot_id: boot } = options.machine.clone().unwrap_or_default();
         let metadata = metadata_dir(&*storage, &paths, named)?;
         // Connections and the segments that are written have the first claim on descriptors.
@@ -179,8 +194,8 @@ impl LogDirs {
         let open = |path: &Path, identity: &NodeIdentity| {
             let options = LogDirOptions {
                 descriptors: Some(cache.clone()),
-                doomed_due_mono_ms: mono_ms,
-                on_offline: Some(on_offline.clone()),
+                doomed_due_mono_ms: options.mono_ms,
+                on_offline: Some(options.on_offline.clone()),
                 recovery_watch: options.recovery.clone(),
                 keep_reserve: true,
                 producer_budget: producer_budget.clone(),

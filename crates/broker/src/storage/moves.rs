@@ -18,10 +18,10 @@ use mainstem_log::{CopyError, FutureLog, Log, ReadError, TakeOverError};
 use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::{Condvar, Mutex};
 
-use crate::broker::Broker;
 use crate::clock::{Clock, machine_now};
-use crate::controller::InterruptedMoves;
 use crate::storage::partition::{Partition, SHORTAGE_PAUSE, TakeOver};
+use crate::storage::placing::InterruptedMoves;
+use crate::storage::store::Store;
 use crate::supervised::{self, Role};
 
 /// Copied bytes after which they are put on disk, so that the page cache does not fill with what is not read.
@@ -95,7 +95,7 @@ impl Moves {
     /// `KAFKA_STORAGE_ERROR` when the copy cannot be created.
     pub(crate) fn request(
         &self,
-        broker: &Arc<Broker>,
+        store: &Arc<Store>,
         topic_id: Uuid,
         partition: &Arc<Partition>,
         to: &Arc<LogDir>,
@@ -130,16 +130,16 @@ impl Moves {
         }));
         drop(state);
         self.changed.notify_all();
-        self.ensure_thread(broker);
+        self.ensure_thread(store);
         Ok(())
     }
 
-    fn ensure_thread(&self, broker: &Arc<Broker>) {
+    fn ensure_thread(&self, store: &Arc<Store>) {
         let mut thread = self.thread.lock();
         if thread.is_none() {
-            let own = broker.clone();
+            let own = store.clone();
             let role = Role::Tidies("partitions are not moved between log directories any more");
-            let started = supervised::spawn(broker, "moves", role, move || own.moves.run(&own));
+            let started = supervised::spawn(&store.panics, "moves", role, move || own.moves.run(&own));
             match started {
                 Ok(started) => *thread = Some(started),
                 Err(error) => {
@@ -171,9 +171,9 @@ impl Moves {
         moves.filter(|one| !one.is_cancelled()).map(progress).collect()
     }
 
-    fn run(&self, broker: &Arc<Broker>) {
+    fn run(&self, store: &Arc<Store>) {
         while let Some(one) = self.next() {
-            one.carry_out(self, broker);
+            one.carry_out(self, store);
             self.state.lock().current = None;
         }
     }
@@ -226,15 +226,15 @@ impl Move {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    fn carry_out(&self, moves: &Moves, broker: &Arc<Broker>) {
+    fn carry_out(&self, moves: &Moves, store: &Arc<Store>) {
         let begin = machine_now();
         let (name, to) = (partition_name(&self.partition), self.to.path().display());
-        match self.copy_and_take_over(moves, broker) {
+        match self.copy_and_take_over(moves, store) {
             Ok(old) => {
                 let took = machine_now().duration_since(begin);
                 let bytes = self.size.load(Ordering::Relaxed);
                 tracing::info!(partition = %name, bytes, ?took, "moved from {} to {to}", old.dir().path().display());
-                self.settle(broker, &name, old);
+                self.settle(store, &name, old);
             }
             Err(Failed::Stopped) => {}
             Err(
@@ -267,26 +267,26 @@ impl Move {
         }
     }
 
-    fn copy_and_take_over(&self, moves: &Moves, broker: &Arc<Broker>) -> Result<Log, Failed> {
+    fn copy_and_take_over(&self, moves: &Moves, store: &Arc<Store>) -> Result<Log, Failed> {
         let start = self.partition.with_log(|log| log.copy_start()).map_err(|_| Failed::NoLog)?;
-        let copy = FutureLog::open(&self.to, self.path.clone(), start, broker.clock.now().mono_ms);
+        let copy = FutureLog::open(&self.to, self.path.clone(), start, store.clock.now().mono_ms);
         let mut copy = copy.map_err(CopyError::Log)?;
         for _ in 0..ROUNDS_MAX {
-            let copied = self.catch_up(moves, broker, &mut copy)?;
+            let copied = self.catch_up(moves, store, &mut copy)?;
             copy.sync().map_err(CopyError::Log)?;
             if copied <= REST_BYTES_MAX {
                 break;
             }
         }
         let pause = || {
-            moves.pause(&broker.clock, SHORTAGE_PAUSE);
+            moves.pause(&store.clock, SHORTAGE_PAUSE);
             !moves.is_stopped()
         };
-        Ok(self.partition.take_over(copy, &broker.clock, &pause)?)
+        Ok(self.partition.take_over(copy, &store.clock, &pause)?)
     }
 
     /// Copies until all that is there at some moment is copied; how many bytes that were.
-    fn catch_up(&self, moves: &Moves, broker: &Broker, copy: &mut FutureLog) -> Result<u64, Failed> {
+    fn catch_up(&self, moves: &Moves, store: &Store, copy: &mut FutureLog) -> Result<u64, Failed> {
         let (mut copied, mut unsynced) = (0, 0);
         loop {
             if self.is_cancelled() {
@@ -297,8 +297,8 @@ impl Move {
             }
             let plan = self.partition.with_log(|log| copy.next(log)).map_err(|_| Failed::NoLog)?;
             let Some(plan) = plan.map_err(CopyError::Read)? else { return Ok(copied) };
-            let begin = broker.clock.instant();
-            let bytes = copy.copy(plan, broker.clock.now().mono_ms)? as u64;
+            let begin = store.clock.instant();
+            let bytes = copy.copy(plan, store.clock.now().mono_ms)? as u64;
             (copied, unsynced) = (copied + bytes, unsynced + bytes);
             self.size.store(copy.size(), Ordering::Relaxed);
             self.log_end.store(copy.log_end(), Ordering::Relaxed);
@@ -306,13 +306,13 @@ impl Move {
                 copy.sync().map_err(CopyError::Log)?;
                 unsynced = 0;
             }
-            let time = time_for(bytes, broker.config().logs.move_bytes_per_second);
-            moves.pause(&broker.clock, time.saturating_sub(broker.clock.elapsed(begin)));
+            let time = time_for(bytes, store.config().logs.move_bytes_per_second);
+            moves.pause(&store.clock, time.saturating_sub(store.clock.elapsed(begin)));
         }
     }
 
     /// Has everybody know where the partition is.
-    fn settle(&self, broker: &Arc<Broker>, name: &TopicPartition, old: Log) {
+    fn settle(&self, store: &Arc<Store>, name: &TopicPartition, old: Log) {
         let from = old.dir().clone();
         drop(old);
         if let Err(error) = from.forget(std::slice::from_ref(name)) {
@@ -326,10 +326,10 @@ impl Move {
             partition: self.partition.index,
             directory: Uuid(self.to.directory_id()),
         };
-        broker.controller.note_directory(broker, assignment);
+        store.notify(|events| events.directory_changed(assignment));
         if self.to.failure().is_some() {
             // It failed in between, when the partition was not in it yet.
-            broker.dir_alarm.ring();
+            store.dir_alarm.ring();
         }
     }
 
@@ -351,12 +351,12 @@ fn partition_name(partition: &Partition) -> TopicPartition {
 }
 
 /// Takes up the moves that the last stop cut short.
-pub(crate) fn resume(broker: &Arc<Broker>, moves: InterruptedMoves) {
+pub(crate) fn resume(store: &Arc<Store>, moves: InterruptedMoves) {
     for ((topic_id, index), to) in moves {
-        let topic = broker.topics.by_id(&topic_id);
+        let topic = store.topics.by_id(&topic_id);
         let partition = topic.as_ref().and_then(|topic| topic.partition(index));
         if let Some(partition) = partition.filter(|partition| !partition.is_offline())
-            && let Err(error) = broker.moves.request(broker, topic_id, partition, &to)
+            && let Err(error) = store.moves.request(store, topic_id, partition, &to)
         {
             let (name, to) = (partition_name(partition), to.path().display());
             tracing::error!(partition = %name, "its move to {to} is not taken up again: {error}");

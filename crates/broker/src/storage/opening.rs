@@ -6,23 +6,23 @@ use std::sync::{Arc, OnceLock};
 
 use mainstem_controller::{PartitionImage, TopicImage};
 use mainstem_log::dir::{LastStop, LogDir};
-use mainstem_log::{Log, LogError, PartitionIdentity};
+use mainstem_log::{Log, LogError, PartitionIdentity, RecoveryWatch};
 use mainstem_records::LeaderEpoch;
 use mainstem_wire::Uuid;
 use parking_lot::Mutex;
 
-use crate::broker::Broker;
-use crate::controller::{ControllerError, settings_of};
 use crate::settings::TopicSettings;
+use crate::storage::error::StoreError;
 use crate::storage::partition::Partition;
 use crate::storage::placing::PartitionKey;
 use crate::storage::replicas::OpenReplica;
+use crate::storage::store::Store;
 use crate::storage::topics::Topic;
 
 /// What becomes of a partition that cannot be opened.
 #[derive(Clone, Copy)]
 pub(crate) enum Unopened<'a> {
-    /// It is offline until the broker is started again: an operator has to repair it. So are these from the outset. Where it
+    /// It is offline until the store is started again: an operator has to repair it. So are these from the outset. Where it
     /// is descriptors that are missing its topic is refused: no connection could be served either.
     Offline(&'a HashSet<PartitionKey>),
     /// Its topic is not served, or stays as it was: it is new, and what it needs may be there later.
@@ -32,40 +32,89 @@ pub(crate) enum Unopened<'a> {
 impl Unopened<'_> {
     /// Whether the topic is refused. A directory that failed when something was assigned to it will not work later: what
     /// is in it is as offline as the rest.
-    fn refuses(self, error: &ControllerError) -> bool {
+    fn refuses(self, error: &StoreError) -> bool {
         match self {
-            Unopened::Refused => !matches!(error, ControllerError::DirectoryOffline { .. }),
-            Unopened::Offline(_) => {
-                error.is_short_of_handles() || matches!(error, ControllerError::BrokenOff)
-            }
+            Unopened::Refused => !matches!(error, StoreError::DirectoryOffline { .. }),
+            Unopened::Offline(_) => error.is_short_of_handles() || matches!(error, StoreError::BrokenOff),
         }
     }
 }
 
-/// What opening logs has shown.
+/// How far the opening of logs is. A start that takes long says so.
+#[derive(Default)]
+pub(crate) struct OpeningProgress {
+    logs: AtomicUsize,
+    logs_open: AtomicUsize,
+    recovery: Arc<RecoveryWatch>,
+}
+
+impl OpeningProgress {
+    /// With the watch of the recovery, which may break it off.
+    pub(crate) fn new(recovery: Arc<RecoveryWatch>) -> OpeningProgress {
+        OpeningProgress { recovery, ..OpeningProgress::default() }
+    }
+
+    /// Returns true if the start is to be broken off.
+    pub(crate) fn is_broken_off(&self) -> bool {
+        self.recovery.is_broken_off()
+    }
+
+    /// So many more logs are to be opened.
+    pub(crate) fn logs_to_open(&self, count: usize) {
+        self.logs.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// One of them is open, or never will be.
+    pub(crate) fn log_opened(&self) {
+        self.logs_open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Logs that are or were to be opened.
+    pub(crate) fn logs(&self) -> usize {
+        self.logs.load(Ordering::Relaxed)
+    }
+
+    /// Those of them that are open.
+    pub(crate) fn logs_open(&self) -> usize {
+        self.logs_open.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of logs that were checked.
+    pub(crate) fn bytes_checked(&self) -> u64 {
+        self.recovery.bytes()
+    }
+}
+
+/// Results of opening logs.
 #[derive(Default)]
 pub(crate) struct Opened {
     /// Topics that are not served, or not all of their partitions, and why.
-    pub(crate) refused: Vec<(Uuid, ControllerError)>,
+    pub(crate) refused: Vec<(Uuid, StoreError)>,
     /// Partitions in directories left in order whose logs are not what they were, or new.
     pub(crate) shorter: Vec<(Uuid, i32)>,
 }
 
-/// Opens the logs of topics' partitions that are not open yet, several at once, and serves the topics.
-pub(crate) fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopened<'_>) -> Opened {
-    let plans: Vec<_> = topics.iter().map(|image| TopicPlan::new(broker, image)).collect();
+/// Opens the logs of topics' partitions that are not open yet, several at once, and serves the topics. `settings_of` gives their
+/// settings.
+pub(crate) fn open_all(
+    store: &Store,
+    topics: &[TopicImage],
+    settings_of: &dyn Fn(&TopicImage) -> Arc<TopicSettings>,
+    unopened: Unopened<'_>,
+) -> Opened {
+    let plans: Vec<_> = topics.iter().map(|image| TopicPlan::new(store, image, settings_of(image))).collect();
     let jobs: Vec<_> = plans
         .iter()
         .flat_map(|plan| (plan.known.len()..plan.image.partitions.len()).map(move |index| (plan, index)))
         .collect();
-    broker.health.logs_to_open(jobs.len());
-    let syncs_each = broker.dirs.synced_together(jobs.len()) < jobs.len();
+    store.opening.logs_to_open(jobs.len());
+    let syncs_each = store.dirs.synced_together(jobs.len()) < jobs.len();
     let open = |(plan, index): &(&TopicPlan<'_>, usize)| {
-        let opened = plan.open(broker, *index, unopened, syncs_each);
-        broker.health.log_opened();
+        let opened = plan.open(store, *index, unopened, syncs_each);
+        store.opening.log_opened();
         opened
     };
-    let mut results = in_parallel(openers(broker), &jobs, open).into_iter();
+    let mut results = in_parallel(openers(store), &jobs, open).into_iter();
     let mut opened = Opened::default();
     for plan in plans {
         let count = plan.image.partitions.len().saturating_sub(plan.known.len());
@@ -78,7 +127,7 @@ pub(crate) fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopene
                 let partitions =
                     plan.known.into_iter().chain(partitions.into_iter().map(|one| one.partition));
                 let topic = Topic { name: plan.name, id: plan.image.id, partitions: partitions.collect() };
-                broker.topics.put(Arc::new(topic));
+                store.topics.put(Arc::new(topic));
             }
         }
     }
@@ -86,8 +135,8 @@ pub(crate) fn open_all(broker: &Broker, topics: &[TopicImage], unopened: Unopene
 }
 
 /// Threads that open logs. They take them as they come, whatever directories these are in.
-fn openers(broker: &Broker) -> usize {
-    broker.config().logs.recovery_threads_per_dir.saturating_mul(broker.dirs.online().count())
+fn openers(store: &Store) -> usize {
+    store.config().logs.recovery_threads_per_dir.saturating_mul(store.dirs.online().count())
 }
 
 /// The results of all jobs, in their order; they are done by up to `threads` threads, the calling one included.
@@ -120,7 +169,7 @@ struct TopicPlan<'a> {
     /// Partitions that are open already: the first ones.
     known: Vec<Arc<Partition>>,
     /// Why the topic is refused; nothing more of it is opened then.
-    refusal: OnceLock<ControllerError>,
+    refusal: OnceLock<StoreError>,
 }
 
 /// A partition that was not known before, open or offline.
@@ -132,25 +181,25 @@ struct OpenedPartition {
 }
 
 impl<'a> TopicPlan<'a> {
-    fn new(broker: &Broker, image: &'a TopicImage) -> Self {
-        let (name, known) = match broker.topics.by_id(&image.id) {
+    fn new(store: &Store, image: &'a TopicImage, settings: Arc<TopicSettings>) -> Self {
+        let (name, known) = match store.topics.by_id(&image.id) {
             Some(topic) => (topic.name.clone(), topic.partitions.clone()),
             None => (Arc::from(image.name.as_str()), Vec::new()),
         };
-        TopicPlan { image, name, settings: settings_of(broker, image), known, refusal: OnceLock::new() }
+        TopicPlan { image, name, settings, known, refusal: OnceLock::new() }
     }
 
     /// Opens one partition, unless its topic is refused. `syncs`: it is synced before it is given out.
     fn open(
         &self,
-        broker: &Broker,
+        store: &Store,
         index: usize,
         unopened: Unopened<'_>,
         syncs: bool,
     ) -> Option<OpenedPartition> {
-        if broker.health.is_broken_off() {
+        if store.opening.is_broken_off() {
             // Another thread may have found the same.
-            let _ = self.refusal.set(ControllerError::BrokenOff);
+            let _ = self.refusal.set(StoreError::BrokenOff);
         }
         if self.refusal.get().is_some() {
             return None;
@@ -162,14 +211,14 @@ impl<'a> TopicPlan<'a> {
             partition: index as i32,
         };
         let index = identity.partition;
-        if let Some(queue) = broker.attached(self.image.id) {
+        if let Some(queue) = store.attached(self.image.id) {
             let partition = Partition::attached(settings.clone(), queue.clone());
             return Some(OpenedPartition { index, partition, is_shorter: false });
         }
         let opened = match unopened {
             // Why was reported when it was looked for.
             Unopened::Offline(refused) if refused.contains(&(self.image.id, index)) => None,
-            _ => match open_partition(broker, &identity, image, settings, syncs) {
+            _ => match open_partition(store, &identity, image, settings, syncs) {
                 Ok(opened) => Some(opened),
                 Err(error) if unopened.refuses(&error) => {
                     // Another thread may have found the same.
@@ -199,38 +248,38 @@ impl<'a> TopicPlan<'a> {
 
 /// Opens a partition's log; with it comes whether the log is another than was left in order, or new.
 fn open_partition(
-    broker: &Broker,
+    store: &Store,
     identity: &PartitionIdentity,
     image: &PartitionImage,
     settings: &Arc<TopicSettings>,
     syncs: bool,
-) -> Result<(Arc<Partition>, bool), ControllerError> {
-    if broker.cluster.is_some() && !image.replicas.contains(&broker.node.id) {
+) -> Result<(Arc<Partition>, bool), StoreError> {
+    if store.peers.is_some() && !image.replicas.contains(&store.node) {
         let (topic, index) = (identity.topic.clone(), identity.partition);
         return Ok((
             Partition::elsewhere(topic, index, settings.clone(), LeaderEpoch::new(image.leader_epoch)),
             false,
         ));
     }
-    let dir = dir_of(broker, image, identity)?;
-    let cluster = broker.cluster.as_ref().filter(|_| image.replicas.len() > 1);
+    let dir = dir_of(store, image, identity)?;
+    let peers = store.peers.as_ref().filter(|_| image.replicas.len() > 1);
     // What is deleted other replicas may lack.
-    let open = if cluster.is_some() { Log::open_replica } else { Log::open };
-    let opened = open(dir, identity, settings.log.clone(), broker.clock.now().mono_ms);
+    let open = if peers.is_some() { Log::open_replica } else { Log::open };
+    let opened = open(dir, identity, settings.log.clone(), store.clock.now().mono_ms);
     let failed = |source| match source {
-        LogError::BrokenOff => ControllerError::BrokenOff,
-        source => ControllerError::Open { partition: identity.topic_partition(), source },
+        LogError::BrokenOff => StoreError::BrokenOff,
+        source => StoreError::Open { partition: identity.topic_partition(), source },
     };
     let (mut log, recovery) = opened.map_err(failed)?;
-    if let Some(cluster) = cluster {
+    if let Some(peers) = peers {
         let opening = OpenReplica {
             dir,
-            journals: &cluster.journals,
+            journals: &peers.journals,
             identity,
             voters: &image.replicas,
-            own: broker.node.id,
-            events: cluster.role_events(),
-            links: &cluster.links,
+            own: store.node,
+            events: peers.events.clone(),
+            links: &peers.links,
             broadcast_commit: false,
         };
         let partition = opening.open(log, settings.clone())?;
@@ -260,16 +309,16 @@ fn open_partition(
 }
 
 fn dir_of<'a>(
-    broker: &'a Broker,
+    store: &'a Store,
     partition: &PartitionImage,
     identity: &PartitionIdentity,
-) -> Result<&'a Arc<LogDir>, ControllerError> {
-    let own = partition.replicas.iter().position(|replica| *replica == broker.node.id);
+) -> Result<&'a Arc<LogDir>, StoreError> {
+    let own = partition.replicas.iter().position(|replica| *replica == store.node);
     let directory = own.and_then(|at| partition.directories.get(at)).copied().unwrap_or_default();
-    match broker.dirs.by_id(directory.0) {
+    match store.dirs.by_id(directory.0) {
         Some(dir) if dir.failure().is_none() => Ok(dir),
-        Some(_) => Err(ControllerError::DirectoryOffline { partition: identity.topic_partition() }),
-        None => Err(ControllerError::DirectoryMissing { partition: identity.topic_partition(), directory }),
+        Some(_) => Err(StoreError::DirectoryOffline { partition: identity.topic_partition() }),
+        None => Err(StoreError::DirectoryMissing { partition: identity.topic_partition(), directory }),
     }
 }
 

@@ -23,10 +23,10 @@ use stored::Stored;
 
 use crate::clock::{Clock, Now};
 use crate::errors::{append_error_code, delete_records_error_code, read_error_code};
-use crate::metrics::Traffic;
 use crate::settings::TopicSettings;
 use crate::signal::FetchWaiter;
 use crate::storage::attached::{Attached, QueueRefusal};
+use crate::storage::traffic::Traffic;
 
 mod flush;
 mod queries;

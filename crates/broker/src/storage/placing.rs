@@ -13,7 +13,7 @@ use mainstem_log::partition_metadata::read_topic_id;
 use mainstem_log::placement::{Directories, DirectoryId, Placement, Sightings, place};
 use mainstem_wire::Uuid;
 
-use crate::controller::{ControllerError, InterruptedMoves};
+use crate::storage::error::StoreError;
 use crate::storage::log_dirs::LogDirs;
 
 /// Ids below it stand for no directory: unassigned, lost, migrating (KIP-858).
@@ -21,6 +21,9 @@ const RESERVED_IDS: u128 = 100;
 
 /// A partition by its topic's id and its number.
 pub(crate) type PartitionKey = (Uuid, i32);
+
+/// Moves between log directories that the last stop cut short: the partitions, and where they were to go.
+pub(crate) type InterruptedMoves = Vec<(PartitionKey, Arc<LogDir>)>;
 
 /// What was found.
 #[derive(Default)]
@@ -135,7 +138,7 @@ impl Placing<'_> {
                     Err(error) => {
                         // Thousands may be in one directory: a line is written for all of them.
                         match error {
-                            ControllerError::DirectoryOffline { .. } => offline += 1,
+                            StoreError::DirectoryOffline { .. } => offline += 1,
                             error => {
                                 tracing::error!("{error}; until then it is offline, the others are served")
                             }
@@ -158,7 +161,7 @@ impl Placing<'_> {
         topic: &TopicImage,
         index: i32,
         assigned: Option<DirectoryId>,
-    ) -> Result<DirectoryId, ControllerError> {
+    ) -> Result<DirectoryId, StoreError> {
         let found = self.found.remove(&(topic.id, index)).unwrap_or_default();
         let online: Vec<_> = self.dirs.online().map(|dir| dir.directory_id()).collect();
         let any_offline = self.dirs.failures().next().is_some();
@@ -172,14 +175,14 @@ impl Placing<'_> {
             Placement::Create(id) => Ok(id),
             Placement::Anywhere => Ok(self.emptiest()),
             Placement::Promote(id) => self.promote(&found, id, &partition()),
-            Placement::Offline => Err(ControllerError::DirectoryOffline { partition: partition() }),
-            Placement::Missing => Err(ControllerError::DirectoryMissing {
+            Placement::Offline => Err(StoreError::DirectoryOffline { partition: partition() }),
+            Placement::Missing => Err(StoreError::DirectoryMissing {
                 partition: partition(),
                 directory: assigned.map_or(Uuid::ZERO, directory),
             }),
             Placement::Twice(one, other) => {
                 let path = |id| self.dirs.by_id(id).map(|dir| dir.path().to_owned()).unwrap_or_default();
-                Err(ControllerError::Twice { partition: partition(), one: path(one), other: path(other) })
+                Err(StoreError::Twice { partition: partition(), one: path(one), other: path(other) })
             }
         }
     }
@@ -201,13 +204,13 @@ impl Placing<'_> {
         found: &Found,
         id: DirectoryId,
         partition: &TopicPartition,
-    ) -> Result<DirectoryId, ControllerError> {
+    ) -> Result<DirectoryId, StoreError> {
         let dir = self.dirs.by_id(id).expect("it was found in one of them");
         let path = &found.copies[0];
         dir.promote_future(path, partition).map_err(|source| {
             dir.note_error(&source);
             let source = LogError::Io { action: "rename", path: path.clone(), source };
-            ControllerError::Open { partition: partition.clone(), source }
+            StoreError::Open { partition: partition.clone(), source }
         })?;
         tracing::info!(%partition, dir = %dir.path().display(), "a move that a stop cut short at its end is done");
         Ok(id)

@@ -12,10 +12,10 @@ use mainstem_replication::journal::{Frame, JOURNAL, Journal, Start};
 use mainstem_replication::{Configuration, GroupId, Replica, ReplicaId, ReplicaOptions};
 use parking_lot::Mutex;
 
-use crate::controller::ControllerError;
 use crate::links::Links;
 use crate::random;
 use crate::settings::TopicSettings;
+use crate::storage::error::StoreError;
 use crate::storage::partition::{Partition, ReplicaEvents};
 
 /// Replicas have this number until they can be replaced: those that a topic was created with.
@@ -30,14 +30,14 @@ impl Journals {
     ///
     /// # Errors
     /// When it cannot be read, or is damaged, or the directory's format cannot be raised.
-    pub(crate) fn of(&self, dir: &LogDir) -> Result<Arc<Mutex<Journal>>, ControllerError> {
+    pub(crate) fn of(&self, dir: &LogDir) -> Result<Arc<Mutex<Journal>>, StoreError> {
         let mut journals = self.0.lock();
         if let Some(journal) = journals.get(&dir.directory_id()) {
             return Ok(journal.clone());
         }
-        let failed = |error| ControllerError::Format { dir: dir.path().to_owned(), error };
+        let failed = |error| StoreError::Format { dir: dir.path().to_owned(), error };
         if has_lost_journal(dir).map_err(failed)? {
-            return Err(ControllerError::JournalLost { dir: dir.path().to_owned() });
+            return Err(StoreError::JournalLost { dir: dir.path().to_owned() });
         }
         // The journal first: a directory whose format says that it has one has one.
         let (journal, cut) = Journal::open(dir.storage().clone(), dir.path())?;
@@ -129,21 +129,17 @@ impl OpenReplica<'_> {
     ///
     /// # Errors
     /// When journal or log cannot be used.
-    pub(crate) fn open(
-        &self,
-        log: Log,
-        settings: Arc<TopicSettings>,
-    ) -> Result<Arc<Partition>, ControllerError> {
+    pub(crate) fn open(&self, log: Log, settings: Arc<TopicSettings>) -> Result<Arc<Partition>, StoreError> {
         let group = self.group();
         let journal = self.journals.of(self.dir)?;
-        let failed = |source| ControllerError::Replica { partition: self.identity.topic_partition(), source };
+        let failed = |source| StoreError::Replica { partition: self.identity.topic_partition(), source };
         let (is_known, promised) = {
             let journal = journal.lock();
             (journal.group(group).is_some(), journal.promised(group))
         };
         let has_promised = promised.map_err(|error| failed(error.into()))?.is_some();
         if !is_known && (has_promised || log.ends().log_end > 0) {
-            return Err(ControllerError::JournalMissing { partition: self.identity.topic_partition() });
+            return Err(StoreError::JournalMissing { partition: self.identity.topic_partition() });
         }
         let replica = |node: &i32| ReplicaId::new(*node, FIRST_INCARNATION);
         if !is_known {

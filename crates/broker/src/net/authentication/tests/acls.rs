@@ -476,7 +476,7 @@ fn a_fetch_that_waits_gets_nothing_that_is_denied_meanwhile() {
     };
     alice.send(&request, 11).unwrap();
     let deadline = Instant::now() + PATIENCE;
-    let partition = broker.broker().topics.partition("quiet", 0).unwrap();
+    let partition = broker.broker().store.topics.partition("quiet", 0).unwrap();
     while !partition.has_waiting_fetch() {
         assert!(Instant::now() < deadline, "the fetch does not wait");
         std::thread::sleep(Duration::from_millis(1));

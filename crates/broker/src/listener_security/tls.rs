@@ -90,7 +90,7 @@ impl TlsSettings {
     ///
     /// # Errors
     /// When they contradict each other, or a store cannot be read or used.
-    pub(super) fn new(listener: &str, keys: &TlsListener) -> Result<TlsSettings, ListenerSecurityError> {
+    pub(crate) fn new(listener: &str, keys: &TlsListener) -> Result<TlsSettings, ListenerSecurityError> {
         TlsSettings::with(listener, keys, false)
     }
 
@@ -161,7 +161,7 @@ impl TlsSettings {
     ///
     /// # Errors
     /// When they contradict each other, or name stores that cannot be used, or not in the place of those before them.
-    pub(super) fn check(&self, keys: &TlsListener) -> Result<(), ListenerSecurityError> {
+    pub(crate) fn check(&self, keys: &TlsListener) -> Result<(), ListenerSecurityError> {
         let (is_as_before, before) = {
             let current = self.current.read();
             (current.keys == *keys, current.usable.material.clone())
@@ -175,7 +175,7 @@ impl TlsSettings {
     }
 
     /// Obeys these keys from now on, if they can be; otherwise everything stays, and the log says why.
-    pub(super) fn apply(&self, keys: &TlsListener) {
+    pub(crate) fn apply(&self, keys: &TlsListener) {
         let reading = self.reading.lock();
         if self.current.read().keys != *keys {
             self.reload(keys, fingerprints(keys));
@@ -221,13 +221,13 @@ impl TlsSettings {
     }
 
     /// Looks at the stores again, and at the time that the certificate has left.
-    pub(super) fn look_after(&self) {
+    pub(crate) fn look_after(&self) {
         self.reload_if_changed();
         self.warn_of_expiry();
     }
 
     /// What an operator should know, a sentence each.
-    pub(super) fn warnings(&self, now_seconds: i64) -> Vec<String> {
+    pub(crate) fn warnings(&self, now_seconds: i64) -> Vec<String> {
         let listener = &self.listener;
         let failure = self.failure().map(|failure| {
             format!("the key stores of the listener {listener} have changed and cannot be used: {failure}")
@@ -292,7 +292,7 @@ impl DaysLeft {
 }
 
 /// Seconds since 1970.
-pub(super) fn now_seconds() -> i64 {
+pub(crate) fn now_seconds() -> i64 {
     machine_wall_ms() / 1_000
 }
 

@@ -1,0 +1,99 @@
+//! Work that has to be done now and then: that of the store, snapshots of the metadata, key stores, memory. One thread, since most of it may
+//! wait for the disk.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::broker::Broker;
+use crate::heap::Trimming;
+use crate::storage::upkeep::{Every, Upkeep};
+use crate::supervised::{self, Role};
+
+/// How often it is looked whether something is due. `flush.ms` and `file.delete.delay.ms` are as exact as this.
+const TICK: Duration = Duration::from_millis(500);
+
+/// How often it is looked whether the key stores of listeners have changed, and what the log has to say of certificates and
+/// denials.
+const SECURITY_INTERVAL_MS: u64 = 10_000;
+
+/// How often it is looked whether much memory was freed.
+const TRIM_INTERVAL_MS: u64 = 2_000;
+
+/// The thread, and the way to end it.
+pub(crate) struct Housekeeping {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: JoinHandle<()>,
+}
+
+impl Housekeeping {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system's, when no thread can be made.
+    pub(crate) fn start(broker: Arc<Broker>) -> io::Result<Self> {
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let own = stop.clone();
+        let role = Role::Tidies("retention, due syncs and checkpoints are not done any more");
+        let panics = broker.panics.clone();
+        let thread = supervised::spawn(&panics, "housekeeping", role, move || {
+            let mut rounds = Rounds::new(&broker);
+            loop {
+                let (stopped, changed) = &*own;
+                let mut stopped = stopped.lock();
+                if !*stopped {
+                    broker.clock.wait_for(changed, &mut stopped, TICK);
+                }
+                if *stopped {
+                    return;
+                }
+                drop(stopped);
+                rounds.run(&broker);
+            }
+        })?;
+        Ok(Housekeeping { stop, thread })
+    }
+
+    /// Ends the thread after what it is doing.
+    pub(crate) fn stop(self) {
+        let (stopped, changed) = &*self.stop;
+        *stopped.lock() = true;
+        changed.notify_all();
+        let _ = self.thread.join();
+    }
+}
+
+/// Work with its interval.
+struct Rounds {
+    upkeep: Upkeep,
+    security: Every,
+    trim: Every,
+    trimming: Trimming,
+}
+
+impl Rounds {
+    fn new(broker: &Broker) -> Self {
+        let clock = &broker.clock;
+        Rounds {
+            upkeep: Upkeep::new(&broker.store),
+            security: Every::new(clock, SECURITY_INTERVAL_MS),
+            trim: Every::new(clock, TRIM_INTERVAL_MS),
+            trimming: Trimming::default(),
+        }
+    }
+
+    fn run(&mut self, broker: &Broker) {
+        let now = broker.clock.instant();
+        self.upkeep.run(&broker.store, broker.controller.log());
+        broker.controller.snapshot_if_due(&broker.clock, &broker.config().metadata_log);
+        if self.security.is_due(now) {
+            broker.security.look_after();
+        }
+        if self.trim.is_due(now) {
+            self.trimming.look();
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Events of the store, carried to the controller and the coordinators.
+
+use std::sync::{Arc, Weak};
+
+use mainstem_controller::DirectoryAssignment;
+
+use crate::broker::Broker;
+use crate::coordinators;
+use crate::storage::partition::Partition;
+use crate::storage::store::StoreEvents;
+
+/// The broker as the receiver of its store's events.
+pub(crate) struct ToBroker(Weak<Broker>);
+
+impl ToBroker {
+    /// Keeps no broker alive.
+    pub(crate) fn new(broker: &Arc<Broker>) -> Arc<dyn StoreEvents> {
+        Arc::new(ToBroker(Arc::downgrade(broker)))
+    }
+}
+
+impl StoreEvents for ToBroker {
+    fn went_offline(&self, partitions: &[Arc<Partition>]) {
+        let Some(broker) = self.0.upgrade() else { return };
+        for topic in coordinators::TOPICS {
+            let of_topic = partitions.iter().filter(|partition| &*partition.topic == topic).cloned();
+            let of_topic: Vec<_> = of_topic.collect();
+            if !of_topic.is_empty() {
+                coordinators::unload(&broker, topic, &of_topic);
+            }
+        }
+    }
+
+    fn online_directories_changed(&self) {
+        if let Some(broker) = self.0.upgrade() {
+            broker.controller.note_online_directories(&broker);
+        }
+    }
+
+    fn cordoned_directories_changed(&self) {
+        if let Some(broker) = self.0.upgrade() {
+            broker.controller.note_cordoned_directories(&broker);
+        }
+    }
+
+    fn directory_changed(&self, assignment: DirectoryAssignment) {
+        if let Some(broker) = self.0.upgrade() {
+            broker.controller.note_directory(&broker, assignment);
+        }
+    }
+}
