@@ -13,8 +13,8 @@ use crate::listener_security::decoy_secret;
 pub(crate) struct AskBroker(Weak<Broker>);
 
 impl AskBroker {
-    /// Keeps no broker alive.
-    pub(crate) fn new(broker: &Arc<Broker>) -> Arc<dyn GateNode> {
+    /// Asks this broker, and does not keep it alive.
+    pub(crate) fn of(broker: &Arc<Broker>) -> Arc<dyn GateNode> {
         Arc::new(AskBroker(Arc::downgrade(broker)))
     }
 }

@@ -13,14 +13,14 @@ use crate::heap::Trimming;
 use crate::storage::upkeep::{Every, Upkeep};
 use crate::supervised::{self, Role};
 
-/// How often it is looked whether something is due. `flush.ms` and `file.delete.delay.ms` are as exact as this.
+/// Interval between two looks whether something is due. `flush.ms` and `file.delete.delay.ms` are as exact as this.
 const TICK: Duration = Duration::from_millis(500);
 
-/// How often it is looked whether the key stores of listeners have changed, and what the log has to say of certificates and
+/// Interval between two looks whether the key stores of listeners have changed, and what the log has to say of certificates and
 /// denials.
 const SECURITY_INTERVAL_MS: u64 = 10_000;
 
-/// How often it is looked whether much memory was freed.
+/// Interval between two looks whether much memory was freed.
 const TRIM_INTERVAL_MS: u64 = 2_000;
 
 /// The thread, and the way to end it.

@@ -145,7 +145,7 @@ pub(crate) struct Links {
     options: LinksOptions,
     peers: Vec<Arc<PeerLink>>,
     groups: RwLock<Groups>,
-    /// Of all groups that are registered.
+    /// A replica of any group that is registered has an earlier tick.
     pub(crate) earlier_ticks: Arc<EarlierTicks>,
     /// Replicas that cannot be in sync.
     pub(crate) out_of_sync: OutOfSync,

@@ -23,13 +23,13 @@ pub enum ListenerSecurityError {
         listener: String,
         /// The mechanism, in small letters.
         mechanism: String,
-        /// What is wrong.
+        /// The cause.
         source: SecurityError,
     },
     /// `super.users` cannot be read.
     #[error("super.users: {0}")]
     SuperUsers(SecurityError),
-    /// What nodes show each other cannot be used.
+    /// The proofs of nodes to each other cannot be used.
     #[error("the controllers' listener {0}: {1}")]
     Nodes(String, String),
     /// The users in `bootstrap.checkpoint` cannot be read.
@@ -40,7 +40,7 @@ pub enum ListenerSecurityError {
     Tls {
         /// The listener.
         listener: String,
-        /// What is wrong.
+        /// The cause.
         source: SecurityError,
     },
 }

@@ -300,7 +300,7 @@ impl Server {
             links: founded.as_ref().map(|founded| founded.links.clone()),
         };
         let broker = assemble(config, parts, &bound)?;
-        broker.store.set_events(ToBroker::new(&broker));
+        broker.store.set_events(ToBroker::of(&broker));
         if let Some(operator) = &operator {
             operator.tell_of(&broker);
         }
@@ -308,7 +308,7 @@ impl Server {
             authorization.load(&broker.controller.image());
         }
         if let Some(founded) = &founded {
-            founded.gate.ask(AskBroker::new(&broker));
+            founded.gate.ask(AskBroker::of(&broker));
         }
         broker.health.enter(Phase::Recovering);
         let others = founded.map(|founded| Others::start(&broker, founded)).transpose()?;

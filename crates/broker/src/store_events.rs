@@ -13,8 +13,8 @@ use crate::storage::store::StoreEvents;
 pub(crate) struct ToBroker(Weak<Broker>);
 
 impl ToBroker {
-    /// Keeps no broker alive.
-    pub(crate) fn new(broker: &Arc<Broker>) -> Arc<dyn StoreEvents> {
+    /// Events go to this broker, which this does not keep alive.
+    pub(crate) fn of(broker: &Arc<Broker>) -> Arc<dyn StoreEvents> {
         Arc::new(ToBroker(Arc::downgrade(broker)))
     }
 }

@@ -54,7 +54,7 @@ impl Panics {
         self.alarm.ring();
     }
 
-    /// How many were caught.
+    /// Number of panics that were caught.
     pub(crate) fn caught_total(&self) -> u64 {
         self.caught.load(Ordering::Relaxed)
     }

@@ -141,7 +141,7 @@ pub(crate) struct ReplicaStatus {
 }
 
 impl ReplicaStatus {
-    /// Of a replica whose first tick is due at once.
+    /// The status of a replica whose first tick is due at once.
     fn new(earlier: Arc<EarlierTicks>) -> ReplicaStatus {
         ReplicaStatus { earlier, ..ReplicaStatus::default() }
     }

@@ -17,7 +17,7 @@ pub(crate) struct SaslSettings {
     /// `sasl.server.max.receive.size`.
     pub(crate) receive_bytes_max: usize,
     plain: Option<PlainUsers>,
-    /// What they were made from.
+    /// The keys that they were made from.
     keys: SaslListener,
 }
 

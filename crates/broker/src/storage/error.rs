@@ -109,7 +109,7 @@ impl StoreError {
     }
 }
 
-/// What a person does before a partition can be opened.
+/// Advice to a person before a partition can be opened.
 fn advice(error: &LogError) -> &'static str {
     match error {
         _ if error.fault() == Some(StorageFault::NoHandles) => {

@@ -107,7 +107,7 @@ pub enum LogDirsError {
     },
 }
 
-/// What log directories are opened with beside the configuration.
+/// Options of opening log directories beside the configuration.
 #[derive(Clone)]
 pub(crate) struct LogDirsOptions {
     /// The limit of open descriptors.

@@ -10,7 +10,7 @@ use mainstem_log::storage::{RealStorage, Storage};
 pub struct Machine {
     /// Its file system.
     pub storage: Arc<dyn Storage>,
-    /// What it was started with: the page cache has not survived where a directory was written under another one.
+    /// The id of its start: the page cache has not survived where a directory was written under another one.
     pub boot_id: String,
 }
 

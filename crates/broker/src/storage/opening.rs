@@ -40,7 +40,7 @@ impl Unopened<'_> {
     }
 }
 
-/// How far the opening of logs is. A start that takes long says so.
+/// Progress of opening logs. A start that takes long says so.
 #[derive(Default)]
 pub(crate) struct OpeningProgress {
     logs: AtomicUsize,
@@ -59,7 +59,7 @@ impl OpeningProgress {
         self.recovery.is_broken_off()
     }
 
-    /// So many more logs are to be opened.
+    /// Counts logs that are to be opened.
     pub(crate) fn logs_to_open(&self, count: usize) {
         self.logs.fetch_add(count, Ordering::Relaxed);
     }

@@ -28,7 +28,7 @@ use crate::storage::replicas::Journals;
 use crate::storage::topics::Topics;
 use crate::supervised::Panics;
 
-/// How often a stop looks whether it is to hurry.
+/// Interval between two looks of a stop whether it is to hurry.
 const HURRY_CHECK: Duration = Duration::from_millis(50);
 
 /// Partitions and log directories of this node.
@@ -53,7 +53,7 @@ pub(crate) struct Store {
     events: OnceLock<Arc<dyn StoreEvents>>,
 }
 
-/// What replicas of this node's partitions need.
+/// Links, journals and the receiver of events of the replicas of this node.
 pub(crate) struct StorePeers {
     pub(crate) links: Arc<Links>,
     /// The journals of the log directories.
@@ -62,7 +62,7 @@ pub(crate) struct StorePeers {
     pub(crate) events: Arc<dyn ReplicaEvents>,
 }
 
-/// What a store is made of that is there before it.
+/// Parts of a store that are there before it.
 pub(crate) struct StoreParts {
     pub(crate) node: i32,
     pub(crate) clock: Clock,

@@ -15,7 +15,7 @@ use crate::storage::store::Store;
 /// Interval between two looks whether an operator has deleted stray partitions.
 const STRAYS_INTERVAL_MS: u64 = 60_000;
 
-/// How often high watermarks are noted: Kafka's `replica.high.watermark.checkpoint.interval.ms`.
+/// Interval at which high watermarks are noted: Kafka's `replica.high.watermark.checkpoint.interval.ms`.
 const HIGH_WATERMARK_INTERVAL_MS: u64 = 5_000;
 
 /// Work with its interval.

@@ -17,7 +17,7 @@ use crate::links::{DiskStep, Group, ReplicaStatus};
 
 /// No node has this id.
 const NO_NODE: i32 = -1;
-/// So long a replica tries to be elected in the place of a leader that is known to be gone.
+/// Time for which a replica tries to be elected in the place of a leader that is known to be gone.
 const SUCCESSION_MS: u64 = 1_000;
 /// A link's read of batches asks for so many bytes at once.
 const READ_BYTES: usize = 256 << 10;
