@@ -212,13 +212,10 @@ fn abort(tools: &Tools<'_>) -> Result<()> {
     let perf = "--topic tool-abort --num-records 1000000 --record-size 20 --throughput 200 --transactional-id tool-abort \
                 --transaction-duration-ms 600000 --command-property transaction.timeout.ms=800000";
     let producer = tools.start_process("kafka-producer-perf-test", perf)?;
-    let describe = "describe-producers --topic tool-abort --partition 0";
-    let start = wait_for_transaction(tools, describe)?;
+    let is_open = || Ok(open_since(tools, "tool-abort")?.is_some());
+    wait_until(|| "a transaction is open".to_owned(), PROCESS_DEADLINE, is_open)?;
     drop(producer);
-    let end = format!("abort --topic tool-abort --partition 0 --start-offset {start}");
-    tools.output(TRANSACTIONS, &end)?;
-    let described = tools.output(TRANSACTIONS, describe)?;
-    ensure!(open_since(&described).is_none(), "it is still open:\n{described}");
+    end_transactions((tools, tools), "tool-abort")?;
     tools.call("kafka-console-producer", "--topic tool-abort", "afterwards\n")?.success()?;
     let read = tools.output(
         "kafka-console-consumer",
@@ -227,17 +224,21 @@ fn abort(tools: &Tools<'_>) -> Result<()> {
     expect(&read, &["afterwards"])
 }
 
-fn wait_for_transaction(tools: &Tools<'_>, describe: &str) -> Result<i64> {
-    let mut found = None;
-    let is_open = || {
-        found = open_since(&tools.output(TRANSACTIONS, describe)?);
-        Ok(found.is_some())
+/// Ends by `abort` what the killed producer of a topic's only partition has left open, until `describe-producers` shows nothing open.
+/// What it had sent before its end may be appended behind an abort, and opens a transaction again. The two may ask different nodes.
+pub(super) fn end_transactions((aborts, describes): (&Tools<'_>, &Tools<'_>), topic: &str) -> Result<()> {
+    let is_ended = || {
+        let Some(start) = open_since(describes, topic)? else { return Ok(true) };
+        let end = format!("abort --topic {topic} --partition 0 --start-offset {start}");
+        aborts.output(TRANSACTIONS, &end)?;
+        Ok(false)
     };
-    wait_until(|| "a transaction is open".to_owned(), PROCESS_DEADLINE, is_open)?;
-    found.context("the transaction that was found")
+    wait_until(|| format!("no transaction is open in {topic}"), PROCESS_DEADLINE, is_ended)
 }
 
-/// The first offset of the open transaction, by the last column of `describe-producers`.
-fn open_since(described: &str) -> Option<i64> {
-    described.lines().find_map(|line| line.split_whitespace().nth(5)?.parse().ok())
+/// The first offset of the open transaction in a topic's only partition, by the last column of `describe-producers`.
+pub(super) fn open_since(tools: &Tools<'_>, topic: &str) -> Result<Option<i64>> {
+    let described =
+        tools.output(TRANSACTIONS, &format!("describe-producers --topic {topic} --partition 0"))?;
+    Ok(described.lines().find_map(|line| line.split_whitespace().nth(5)?.parse().ok()))
 }

@@ -13,6 +13,7 @@ use mainstem_testkit::port;
 use super::super::protocol;
 use super::super::report::Report;
 use super::super::world::World;
+use super::admin::{end_transactions, open_since};
 use super::tools::{GROUPS, PROCESS_DEADLINE, TOPICS, Tools, expect, words};
 use crate::process::{Process, wait_until};
 use crate::workspace;
@@ -405,13 +406,7 @@ fn transactions(nodes: &Nodes<'_>) -> Result<()> {
     let perf = "--topic within --num-records 1000000 --record-size 20 --throughput 200 --transactional-id three-abort \
                 --transaction-duration-ms 600000 --command-property transaction.timeout.ms=800000";
     let producer = nodes.at(2).start_process("kafka-producer-perf-test", perf)?;
-    let describe = "--topic within --partition 0";
-    let mut start = None;
-    let is_open = || {
-        let described = nodes.at(3).output(TRANSACTIONS, &format!("describe-producers {describe}"))?;
-        start = described.lines().find_map(|line| words(line).get(5)?.parse::<i64>().ok());
-        Ok(start.is_some())
-    };
+    let is_open = || Ok(open_since(&nodes.at(3), "within")?.is_some());
     wait_until(|| "a transaction is open".to_owned(), PROCESS_DEADLINE, is_open)?;
     drop(producer);
     let is_ongoing = |id: usize| {
@@ -427,16 +422,7 @@ fn transactions(nodes: &Nodes<'_>) -> Result<()> {
     let hanging =
         nodes.at(1).output(TRANSACTIONS, "find-hanging --topic within --max-transaction-timeout 0")?;
     ensure!(!hanging.lines().any(|line| words(line).first() == Some(&"within")), "{hanging}");
-    let start = start.context("where it began")?;
-    let end = format!("abort --topic within --partition 0 --start-offset {start}");
-    nodes.at(3).output(TRANSACTIONS, &end)?;
-    soon(|| {
-        let described = nodes.at(1).output(TRANSACTIONS, &format!("describe-producers {describe}"))?;
-        let is_open =
-            described.lines().any(|line| words(line).get(5).is_some_and(|at| at.parse::<i64>().is_ok()));
-        ensure!(!is_open, "it is still open:\n{described}");
-        Ok(())
-    })
+    end_transactions((&nodes.at(3), &nodes.at(1)), "within")
 }
 
 fn one_away(nodes: &Nodes<'_>) -> Result<()> {
