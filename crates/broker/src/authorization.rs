@@ -12,9 +12,9 @@ use mainstem_security::{AclIndex, AuditLine, Authorizer, AuthorizerRules, KafkaP
 use mainstem_wire::Uuid;
 use parking_lot::{Mutex, RwLock};
 
-use crate::clock::Clock;
 use crate::folded_lines::FoldedLines;
 use crate::net::context::{Operation, RequestContext, Resource};
+use mainstem_runtime::clock::Clock;
 
 /// Different denials that are logged in a second; of others there is a number. A denied client may ask very often, and finding the
 /// rule that denied takes time in proportion to all rules.

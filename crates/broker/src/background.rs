@@ -16,7 +16,6 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::broker::Broker;
-use crate::clock::machine_now;
 use crate::cluster::forward;
 use crate::heap;
 use crate::net::buffers::Reservation;
@@ -24,6 +23,7 @@ use crate::net::context::RequestContext;
 use crate::net::dispatch::Handled;
 use crate::net::event_loop::BACKGROUND_THREADS_MAX;
 use crate::net::output::ResponseBuffer;
+use mainstem_runtime::clock::machine_now;
 
 #[cfg(test)]
 mod hanging_directory;

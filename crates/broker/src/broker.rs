@@ -7,7 +7,6 @@ use mainstem_config::{BrokerConfig, Endpoint};
 use parking_lot::Mutex;
 
 use crate::background::{Classes, OneAtATime};
-use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::controller::Controller;
 use crate::coordinators::groups::Groups;
@@ -23,11 +22,12 @@ use crate::net::event_loop::EventLoops;
 use crate::net::listener::ConnectionCounts;
 use crate::quotas::Quotas;
 use crate::security::Security;
-use crate::settings::CurrentConfig;
 use crate::stopping::Stopping;
-use crate::storage::store::Store;
-use crate::supervised::Panics;
 use crate::telemetry::ClientTelemetry;
+use mainstem_runtime::clock::Clock;
+use mainstem_runtime::supervised::Panics;
+use mainstem_store::settings::CurrentConfig;
+use mainstem_store::store::Store;
 
 /// What all connections and threads of this node share.
 pub(crate) struct Broker {

@@ -18,12 +18,12 @@ use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::Mutex;
 
 use crate::broker::Broker;
-use crate::clock::{Clock, machine_now};
 use crate::coordinators::{self, worker::Worker};
-use crate::links::{CallError, CallKind, Links};
-use crate::storage::partition::{Partition, ReplicaEvents};
-use crate::storage::topics::Topic;
-use crate::supervised::{self, Role as ThreadRole};
+use mainstem_links::{CallError, CallKind, Links};
+use mainstem_runtime::clock::{Clock, machine_now};
+use mainstem_runtime::supervised::{self, Role as ThreadRole};
+use mainstem_store::partition::{Partition, ReplicaEvents};
+use mainstem_store::topics::Topic;
 
 pub(crate) mod answers;
 mod asking;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::broker::Broker;
-use crate::storage::partition::Partition;
 use groups::OFFSETS_TOPIC;
+use mainstem_store::partition::Partition;
 use transactions::TRANSACTIONS_TOPIC;
 
 pub(crate) mod described;

@@ -6,8 +6,8 @@ use mainstem_controller::MetadataImage;
 use mainstem_security::Secret;
 
 use crate::broker::Broker;
-use crate::links::GateNode;
-use crate::listener_security::decoy_secret;
+use mainstem_links::GateNode;
+use mainstem_listener_security::decoy_secret;
 
 /// The metadata, the configuration and the counters of a broker.
 pub(crate) struct AskBroker(Weak<Broker>);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::awaited::Awaited;
 use crate::broker::Broker;
-use crate::clock::Clock;
-use crate::storage::opening::OpeningProgress;
-use crate::supervised::Panics;
+use mainstem_links::awaited::Awaited;
+use mainstem_runtime::clock::Clock;
+use mainstem_runtime::supervised::Panics;
+use mainstem_store::opening::OpeningProgress;
 
 /// Where a node is between its start and its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +110,15 @@ fn serving_report(broker: &Broker) -> Value {
 
 #[cfg(test)]
 mod tests {
+    mod waiting;
+
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpStream};
+
+    use mainstem_runtime::supervised::{Role, spawn};
+
     use super::*;
+    use crate::EmbeddedBroker;
 
     #[test]
     fn a_recovery_tells_how_far_it_is() {
@@ -122,5 +130,28 @@ mod tests {
         opening.log_opened();
         let expected = json!({ "status": "recovering", "logs": 3, "logs_open": 1, "bytes_checked": 0 });
         assert_eq!(health.report(None), (false, expected));
+    }
+
+    #[test]
+    fn health_names_a_thread_that_only_tidied_up() {
+        let broker = EmbeddedBroker::start(&[("mainstem.http.listener", "127.0.0.1:0")]);
+        let http = broker.http().expect("it was configured");
+        assert!(health(http).starts_with("HTTP/1.1 200"));
+        let role = Role::Tidies("nothing is swept");
+        let thread = spawn(&broker.broker().panics, "sweeper", role, || panic!("a mistake of the test"));
+        thread.expect("a thread can be made").join().expect("its panic is caught");
+        let answer = health(http);
+        assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+        assert!(answer.contains("sweeper") && answer.contains("nothing is swept"), "{answer}");
+    }
+
+    /// What `/health` answers, with its head.
+    fn health(http: SocketAddr) -> String {
+        let mut stream = TcpStream::connect(http).expect("it listens");
+        let request = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers, and closes");
+        answer
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::supervised;
+use mainstem_runtime::supervised;
 
 /// Addresses by host name; of a name without any there are none.
 pub(crate) type Addresses = HashMap<String, Vec<IpAddr>>;

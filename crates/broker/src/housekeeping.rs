@@ -10,8 +10,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::broker::Broker;
 use crate::heap::Trimming;
-use crate::storage::upkeep::{Every, Upkeep};
-use crate::supervised::{self, Role};
+use mainstem_runtime::supervised::{self, Role};
+use mainstem_store::upkeep::{Every, Upkeep};
 
 /// Interval between two looks whether something is due. `flush.ms` and `file.delete.delay.ms` are as exact as this.
 const TICK: Duration = Duration::from_millis(500);

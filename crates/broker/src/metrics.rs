@@ -9,9 +9,9 @@ use mainstem_wire::ApiKey;
 
 use crate::api;
 use crate::broker::Broker;
-use crate::storage::partition::Partition;
-use crate::storage::topics::Topic;
-use crate::storage::traffic::Traffic;
+use mainstem_store::partition::Partition;
+use mainstem_store::topics::Topic;
+use mainstem_store::traffic::Traffic;
 
 mod authentication;
 mod authorizer;

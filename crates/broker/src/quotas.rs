@@ -16,9 +16,9 @@ use mainstem_limits::quotas::{
 };
 use parking_lot::Mutex;
 
-use crate::clock::{Clock, machine_now};
 use crate::host_names::{Addresses, HostNames, addresses};
 use crate::net::context::{ConnectionContext, RequestContext};
+use mainstem_runtime::clock::{Clock, machine_now};
 
 /// Host names that requests bring are looked up for at most this long together; later ones count as unknown.
 const RESOLVE_TIME_MAX: Duration = Duration::from_secs(10);

@@ -17,11 +17,11 @@ use parking_lot::Mutex;
 
 use crate::authorization::Authorization;
 use crate::broker::Broker;
-use crate::clock::Clock;
-use crate::listener_security::{
+use mainstem_listener_security::{
     CurrentSasl, ListenerSecurityError, SaslSettings, TlsSettings, decoy_secret, now_seconds,
 };
-use crate::random;
+use mainstem_runtime::clock::Clock;
+use mainstem_runtime::random;
 
 /// The SASL listeners, and what unknown users are shown.
 pub(crate) struct Security {

@@ -23,11 +23,8 @@ use mainstem_wire::Uuid;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::alarm::Alarm;
-use crate::awaited::Awaited;
 use crate::background::{Classes, OneAtATime};
 use crate::broker::{Broker, Limits, Node};
-use crate::clock::{Clock, ManualClock, machine_now, machine_wall_ms};
 use crate::cluster::Cluster;
 use crate::cluster::answers::Answers;
 use crate::cluster::founding::{self, Answering, Founder, Founding, FoundingError};
@@ -39,8 +36,6 @@ use crate::fetch_sessions::FetchSessions;
 use crate::gate_node::AskBroker;
 use crate::health::{Health, Phase};
 use crate::housekeeping::Housekeeping;
-use crate::links::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, NodeGate, Peer, SilenceLimits};
-use crate::listener_security::ListenerSecurityError;
 use crate::loggers::Loggers;
 use crate::metrics::Metrics;
 use crate::net::answers::{ANSWER_BYTES_MAX, AnswerMemory};
@@ -50,24 +45,29 @@ use crate::net::event_loop::EventLoops;
 use crate::net::http::Operator;
 use crate::net::listener::{self, ConnectionCounts};
 use crate::quotas::Quotas;
-use crate::random;
 use crate::security::{self, Security};
-use crate::settings::CurrentConfig;
 use crate::stopping::Stopping;
-use crate::storage::attached::{AttachError, AttachOptions, Attached, Watcher};
-use crate::storage::cleaner::Cleaners;
-use crate::storage::dir_failures::{DirFailures, OnFatal};
-use crate::storage::log_dirs::{LogDirs, LogDirsError, LogDirsOptions};
-use crate::storage::machine::Machine;
-use crate::storage::moves;
-use crate::storage::opening::OpeningProgress;
-use crate::storage::replicas::Journals;
-use crate::storage::store::{Store, StoreParts, StorePeers};
 use crate::store_events::ToBroker;
-use crate::supervised::{self, Panics};
 use crate::telemetry::ClientTelemetry;
-use crate::ticker::Ticker;
 use crate::{heap, program_pages};
+use mainstem_links::awaited::Awaited;
+use mainstem_links::ticker::Ticker;
+use mainstem_links::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, NodeGate, Peer, SilenceLimits};
+use mainstem_listener_security::ListenerSecurityError;
+use mainstem_runtime::alarm::Alarm;
+use mainstem_runtime::clock::{Clock, ManualClock, machine_now, machine_wall_ms};
+use mainstem_runtime::random;
+use mainstem_runtime::supervised::{self, Panics};
+use mainstem_store::attached::{AttachError, AttachOptions, Attached, Watcher};
+use mainstem_store::cleaner::Cleaners;
+use mainstem_store::dir_failures::{DirFailures, OnFatal};
+use mainstem_store::log_dirs::{LogDirs, LogDirsError, LogDirsOptions};
+use mainstem_store::machine::Machine;
+use mainstem_store::moves;
+use mainstem_store::opening::OpeningProgress;
+use mainstem_store::replicas::Journals;
+use mainstem_store::settings::CurrentConfig;
+use mainstem_store::store::{Store, StoreParts, StorePeers};
 
 /// Time in which clients are answered and connections closed after a stop was asked for.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
@@ -788,7 +788,7 @@ fn ready(broker: &Broker, bound: &Bound) -> Ready {
         .iter()
         .filter_map(|(endpoint, socket)| Some((endpoint.listener.clone(), address(socket)?)));
     let topics = broker.store.topics.all();
-    let values = crate::settings::TopicSettings::resolve(&Default::default(), &broker.config(), 1);
+    let values = mainstem_store::settings::TopicSettings::resolve(&Default::default(), &broker.config(), 1);
     let first = &broker.store.dirs.data()[0];
     Ready {
         listeners: listeners.collect(),

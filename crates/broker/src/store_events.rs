@@ -6,8 +6,8 @@ use mainstem_controller::DirectoryAssignment;
 
 use crate::broker::Broker;
 use crate::coordinators;
-use crate::storage::partition::Partition;
-use crate::storage::store::StoreEvents;
+use mainstem_store::partition::Partition;
+use mainstem_store::store::StoreEvents;
 
 /// The broker as the receiver of its store's events.
 pub(crate) struct ToBroker(Weak<Broker>);

@@ -13,10 +13,10 @@ use mainstem_wire::messages::push_telemetry_request::PushTelemetryRequest;
 use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::Mutex;
 
-use crate::clock::Clock;
 use crate::net::context::RequestContext;
-use crate::random;
-use crate::scratch::with_scratch;
+use mainstem_runtime::clock::Clock;
+use mainstem_runtime::random;
+use mainstem_store::scratch::with_scratch;
 
 /// Subscriptions, clients and what they pushed.
 pub(crate) struct ClientTelemetry {

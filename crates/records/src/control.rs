@@ -5,7 +5,7 @@
 
 use crate::batch::{Batch, NO_SEQUENCE, NO_TIMESTAMP};
 use crate::builder::{BatchBuilder, BatchOptions, ProducerFields};
-use crate::ids::CoordinatorEpoch;
+use crate::ids::{CoordinatorEpoch, ProducerEpoch, ProducerId};
 use crate::scratch::Scratch;
 use thiserror::Error;
 
@@ -15,7 +15,25 @@ const VALUE_VERSION: i16 = 0;
 /// A control record that decompresses to more is no marker.
 const MARKER_BYTES_MAX: usize = 1 << 16;
 
-/// What a control record says.
+/// A transactional producer, as the header of its batches names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Producer {
+    /// The producer id, not negative.
+    pub id: ProducerId,
+    /// Its epoch, not negative.
+    pub epoch: ProducerEpoch,
+}
+
+/// The end of a transaction, as its marker in a partition says it (KIP-98).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransactionEnd {
+    /// The producer that the marker names. Its epoch is that of the transaction, or the one after it (KIP-890).
+    pub producer: Producer,
+    /// Commit, or abort.
+    pub committed: bool,
+}
+
+/// The type of a control record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlRecordType {
     /// The producer's open transaction is aborted.

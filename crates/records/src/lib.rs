@@ -34,7 +34,9 @@ pub use batch::{
     rewrite_producer, stamp_header,
 };
 pub use builder::{BatchBuilder, BatchOptions, BuildError, ProducerFields};
-pub use control::{ControlRecordType, EndTransactionMarker, MarkerError, end_transaction_batch};
+pub use control::{
+    ControlRecordType, EndTransactionMarker, MarkerError, Producer, TransactionEnd, end_transaction_batch,
+};
 pub use error::{BatchError, InvalidBatch, KafkaError, RecordError};
 pub use filter::{KeyedRecord, RecordFilter, Selection, empty_batch};
 pub use ids::{CoordinatorEpoch, LeaderEpoch, ProducerEpoch, ProducerId};

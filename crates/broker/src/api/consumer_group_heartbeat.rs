@@ -16,7 +16,7 @@ use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
-use crate::random;
+use mainstem_runtime::random;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

@@ -18,8 +18,8 @@ use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
-use crate::signal::DurableWait;
-use crate::storage::partition::Durable;
+use mainstem_store::partition::Durable;
+use mainstem_store::signal::DurableWait;
 
 /// Low watermark of an answer that has none.
 const INVALID_LOW_WATERMARK: i64 = -1;

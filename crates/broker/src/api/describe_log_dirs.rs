@@ -15,8 +15,8 @@ use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
-use crate::storage::attached::Attached;
-use crate::storage::partition::{Extent, Partition};
+use mainstem_store::attached::Attached;
+use mainstem_store::partition::{Extent, Partition};
 
 /// Bytes that are not known.
 const UNKNOWN_BYTES: i64 = -1;

@@ -12,12 +12,12 @@ use mainstem_wire::messages::describe_quorum_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode, Uuid};
 
 use crate::broker::Broker;
-use crate::clock::Now;
 use crate::cluster::Cluster;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
+use mainstem_runtime::clock::Now;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

@@ -21,18 +21,18 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode, Records, Uuid};
 use crate::background::in_background;
 use crate::broker::Broker;
 use crate::cluster::current_leader::{CurrentLeaders, LeaderEndpoint};
-use crate::errors::read_error_code;
 use crate::fetch_sessions::{Answer, Key, NO_SESSION, Plan, TopicKey};
 use crate::net::buffers;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::{respond, respond_throttled, respond_with_files};
-use crate::net::wake;
 use crate::quotas::Fetched;
-use crate::signal::FetchWaiter;
-use crate::storage::partition::{self, Partition, PartitionRead};
-use crate::storage::topics::Topic;
+use mainstem_runtime::wake;
+use mainstem_store::errors::read_error_code;
+use mainstem_store::partition::{self, Partition, PartitionRead};
+use mainstem_store::signal::FetchWaiter;
+use mainstem_store::topics::Topic;
 
 /// Reads up to this size are copied into the response, larger ones are sent from the file.
 const COPY_BYTES_MAX: usize = 32 * 1024;

@@ -13,7 +13,7 @@ use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
-use crate::random;
+use mainstem_runtime::random;
 
 /// Version from which an answer without a protocol says null, and not an empty name (KIP-559).
 const NULL_PROTOCOL_SINCE: i16 = 7;

@@ -18,7 +18,7 @@ use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
-use crate::storage::partition::{Partition, TimeSearch};
+use mainstem_store::partition::{Partition, TimeSearch};
 
 /// The next offset that will be readable.
 const LATEST: i64 = -1;
@@ -357,7 +357,7 @@ fn encode(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::links::tests::leader::Leader;
+    use mainstem_store::testing::Leader;
 
     fn find(leader: &Leader, timestamp: i64, version: i16) -> Result<Found, ErrorCode> {
         let wanted = ListOffsetsPartition { timestamp, current_leader_epoch: -1, ..Default::default() };

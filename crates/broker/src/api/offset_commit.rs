@@ -16,7 +16,7 @@ use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
-use crate::storage::topics::Topic;
+use mainstem_store::topics::Topic;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

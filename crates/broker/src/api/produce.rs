@@ -19,21 +19,21 @@ use tokio::sync::oneshot;
 
 use crate::background::{OwnedBody, in_background};
 use crate::broker::Broker;
-use crate::clock::machine_now;
 use crate::cluster::current_leader::CurrentLeaders;
 use crate::coordinators::verification::{Refusals, Terms, Verification, Wanted};
-use crate::errors::record_errors;
 use crate::net::connection::CloseReason;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::{respond_throttled, respond_throttled_before};
-use crate::scratch::with_scratch;
-use crate::settings::TopicSettings;
-use crate::signal::DurableWait;
-use crate::storage::attached::{Attached, PendingAppend, UNANSWERED_TIME_MAX};
-use crate::storage::partition::{AppendOutcome, Durable, Partition, Refused};
-use crate::storage::topics::Topic;
+use mainstem_runtime::clock::machine_now;
+use mainstem_store::attached::{Attached, PendingAppend, UNANSWERED_TIME_MAX};
+use mainstem_store::errors::record_errors;
+use mainstem_store::partition::{AppendOutcome, Durable, Partition, Refused};
+use mainstem_store::scratch::with_scratch;
+use mainstem_store::settings::TopicSettings;
+use mainstem_store::signal::DurableWait;
+use mainstem_store::topics::Topic;
 
 /// Client id with which Kafka's own tools may write to internal topics.
 const ADMIN_CLIENT_ID: &str = "__admin_client";

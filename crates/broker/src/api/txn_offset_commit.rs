@@ -22,7 +22,7 @@ use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
-use crate::storage::partition::Partition;
+use mainstem_store::partition::Partition;
 
 /// How often the coordinator is asked for one request, while the producer's last transaction is ending.
 const VERIFICATIONS_MAX: usize = 10;

@@ -24,7 +24,7 @@ use super::{Classes, DIRECTORY_THREADS_MAX};
 use crate::EmbeddedBroker;
 use crate::net::authentication::tests::Peer;
 use crate::net::event_loop::BACKGROUND_THREADS_MAX;
-use crate::storage::machine::Machine;
+use mainstem_store::machine::Machine;
 
 /// A test gives up after so long.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -13,8 +13,8 @@ use super::{ASK, CLOCK, Cluster, FORWARD, SNAPSHOT, forward};
 use crate::broker::Broker;
 use crate::coordinators::markers;
 use crate::coordinators::verification;
-use crate::links::{CallHandler, CallKind, CallReply};
 use crate::net::context::{Operation, Resource, authorize};
+use mainstem_links::{CallHandler, CallKind, CallReply};
 
 /// How long markers of another node's coordinator may take.
 const MARKER_TIME: Duration = Duration::from_secs(10);

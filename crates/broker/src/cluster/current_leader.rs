@@ -7,7 +7,7 @@ use mainstem_wire::{ErrorCode, Uuid};
 use crate::broker::Broker;
 use crate::controller::cluster::nodes;
 use crate::net::context::RequestContext;
-use crate::storage::partition::Partition;
+use mainstem_store::partition::Partition;
 
 /// Where a client reaches a leader.
 pub(crate) struct LeaderEndpoint {

@@ -22,7 +22,7 @@ use crate::net::context::{Denial, Operation, RequestContext, Resource, permits};
 use crate::net::dispatch::Handled;
 use crate::net::output::ResponseBuffer;
 use crate::resources::{BROKER_LOGGER, authorized_as, may_be_altered, refuse_before_handing_on};
-use crate::supervised;
+use mainstem_runtime::supervised;
 
 /// What an answer begins with.
 const SERVED: u8 = 1;

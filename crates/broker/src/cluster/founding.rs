@@ -24,11 +24,11 @@ use mainstem_wire::Uuid;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::awaited::Awaited;
-use crate::links::{Arrived, Links, NodeGate, is_hello, read_frame};
 use crate::net::door::Seats;
-use crate::random;
-use crate::supervised;
+use mainstem_links::awaited::Awaited;
+use mainstem_links::{Arrived, Links, NodeGate, is_hello, read_frame};
+use mainstem_runtime::random;
+use mainstem_runtime::supervised;
 
 /// Beside `meta.properties` in the directory with the metadata log.
 const FILE: &str = "mainstem.cluster";
@@ -749,8 +749,8 @@ mod tests {
     use std::io::Read;
 
     use super::*;
-    use crate::clock::Clock;
-    use crate::links::tests::leader::Logged;
+    use mainstem_runtime::clock::Clock;
+    use mainstem_testkit::Logged;
 
     fn gate() -> Arc<NodeGate> {
         Arc::new(NodeGate::open_to_all(Clock::start()))

@@ -10,7 +10,7 @@ use super::calls::{Answer, Answered, Ask, StartNote};
 use super::{Cluster, PATIENCE, RETRY, is_transient};
 use crate::broker::Broker;
 use crate::controller::ControllerError;
-use crate::storage::error::StoreError;
+use mainstem_store::error::StoreError;
 
 /// How often a start that waits looks at the room on its disks.
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(500);

@@ -15,7 +15,7 @@ use mainstem_wire::metadata_frame::MetadataRecord;
 
 use super::snapshots::{self, SnapshotError};
 use super::{Controller, ControllerError};
-use crate::random;
+use mainstem_runtime::random;
 
 const FILE: &str = "bootstrap.checkpoint";
 

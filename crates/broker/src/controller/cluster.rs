@@ -7,7 +7,7 @@ use mainstem_wire::ErrorCode;
 
 use crate::broker::Broker;
 use crate::net::context::RequestContext;
-use crate::storage::topics::Topic;
+use mainstem_store::topics::Topic;
 
 /// Kafka's number of a leader that there is not.
 const NO_LEADER: i32 = -1;

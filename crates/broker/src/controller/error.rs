@@ -7,8 +7,8 @@ use mainstem_controller::features::METADATA_VERSION_RAISED_FROM;
 use mainstem_wire::ErrorCode;
 
 use crate::controller::snapshots::SnapshotError;
-use crate::storage::error::StoreError;
-use crate::storage::replay::ReplayError;
+use mainstem_store::error::StoreError;
+use mainstem_store::replay::ReplayError;
 
 /// Why the metadata or a partition cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -29,8 +29,8 @@ use super::snapshot::{SinceSnapshot, load_bytes};
 use super::snapshots::read_bytes;
 use super::{Controller, ControllerError};
 use crate::broker::Broker;
-use crate::storage::partition::{Durable, Partition, SnapshotStepError};
-use crate::supervised::{self, Role};
+use mainstem_runtime::supervised::{self, Role};
+use mainstem_store::partition::{Durable, Partition, SnapshotStepError};
 
 mod fetch;
 

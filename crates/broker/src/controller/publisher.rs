@@ -24,12 +24,12 @@ use parking_lot::{Condvar, Mutex};
 
 use super::{Controller, set_replication_rates, settings_of, without_effect};
 use crate::broker::Broker;
-use crate::clock::{Clock, machine_now};
 use crate::coordinators;
 use crate::server;
-use crate::storage::opening::{Unopened, open_all};
-use crate::storage::partition::NoLog;
-use crate::supervised::{self, Role};
+use mainstem_runtime::clock::{Clock, machine_now};
+use mainstem_runtime::supervised::{self, Role};
+use mainstem_store::opening::{Unopened, open_all};
+use mainstem_store::partition::NoLog;
 
 #[cfg(test)]
 mod tests;

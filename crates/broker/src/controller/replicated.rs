@@ -29,11 +29,11 @@ use super::bootstrap::random_secret;
 use super::node_snapshots::{NodeSnapshots, Offers};
 use super::{Controller, RollbackOnPanic, batch_of};
 use crate::broker::Broker;
-use crate::clock::Clock;
-use crate::scratch::with_scratch;
-use crate::storage::partition::{Partition, ReplicaEvents};
-use crate::storage::replay::{Checksums, Entry};
-use crate::supervised::{self, Role as ThreadRole};
+use mainstem_runtime::clock::Clock;
+use mainstem_runtime::supervised::{self, Role as ThreadRole};
+use mainstem_store::partition::{Partition, ReplicaEvents};
+use mainstem_store::replay::{Checksums, Entry};
+use mainstem_store::scratch::with_scratch;
 
 /// How long a decision waits for its commit, and to be carried out.
 pub(super) const COMMIT_TIME: Duration = Duration::from_secs(10);

@@ -19,10 +19,10 @@ use mainstem_wire::ErrorCode;
 use parking_lot::Mutex;
 
 use super::{Controller, ControllerError, FIRST_METADATA_EPOCH};
-use crate::clock::Clock;
 use crate::controller::snapshots::read_bytes;
-use crate::storage::partition::Durable;
-use crate::storage::replay::{Checksums, Entry, replay};
+use mainstem_runtime::clock::Clock;
+use mainstem_store::partition::Durable;
+use mainstem_store::replay::{Checksums, Entry, replay};
 
 /// What the log has got since the last snapshot.
 pub(super) struct SinceSnapshot {

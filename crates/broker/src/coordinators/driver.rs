@@ -8,6 +8,18 @@
 //! A panic in any of this leaves a machine half changed, or a decision half carried out: the process ends, and the next
 //! start rebuilds the coordinator from its log.
 
+/// The entry as the state machines of coordinators read it: their records have a key.
+fn keyed(entry: Entry<'_>) -> Option<LogEntry<'_>> {
+    match entry {
+        Entry::Record { record, producer } => {
+            let value = record.value;
+            record.key.map(|key| LogEntry::Record { key, value, producer })
+        }
+        Entry::End(end) => Some(LogEntry::End(end)),
+        Entry::Control { .. } => None,
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -26,14 +38,14 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
 
 use crate::broker::Broker;
-use crate::clock::Now;
 use crate::net::context::RequestContext;
 use crate::net::dispatch::Handled;
 use crate::net::output::ResponseBuffer;
-use crate::scratch::with_scratch;
-use crate::storage::partition::{Durable, Partition};
-use crate::storage::replay::Checksums;
-use crate::supervised::AbortOnPanic;
+use mainstem_runtime::clock::Now;
+use mainstem_runtime::supervised::AbortOnPanic;
+use mainstem_store::partition::{Durable, Partition};
+use mainstem_store::replay::{Checksums, Entry};
+use mainstem_store::scratch::with_scratch;
 
 /// No deadline.
 const NEVER: u64 = u64::MAX;
@@ -529,7 +541,7 @@ impl<C: Coordinator> Driver<C> {
         let (now, index, topic) = (broker.clock.now(), partition.index, C::TOPIC);
         let mut malformed = 0;
         let replayed = partition.replay(Checksums::Unread, |entry| {
-            if let Some(entry) = entry.keyed() {
+            if let Some(entry) = keyed(entry) {
                 malformed += self.lock().machine.load(now, index, entry);
             }
         });

@@ -16,11 +16,11 @@ use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
 
 use crate::broker::Broker;
-use crate::clock::Now;
 use crate::coordinators::driver::{Coordinator, Driver, Effect, OnWritten};
 use crate::net::context::{Operation, RequestContext, Resource, permits};
 use crate::net::dispatch::Handled;
 use crate::net::output::ResponseBuffer;
+use mainstem_runtime::clock::Now;
 
 /// The topic of groups and their offsets.
 pub(crate) const OFFSETS_TOPIC: &str = "__consumer_offsets";

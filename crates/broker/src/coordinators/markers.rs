@@ -11,7 +11,7 @@ use mainstem_wire::ErrorCode;
 use crate::broker::Broker;
 use crate::cluster::calls::{Answer, Answered, Ask, MarkersNote};
 use crate::coordinators::groups::OFFSETS_TOPIC;
-use crate::storage::partition::{Durable, NoLog, Refused};
+use mainstem_store::partition::{Durable, NoLog, Refused};
 
 /// Called once with what became of a marker.
 pub(crate) type OnMarked = Box<dyn FnOnce(MarkerOutcome) + Send>;

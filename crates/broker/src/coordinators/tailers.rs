@@ -15,7 +15,7 @@ use mainstem_wire::messages::describe_groups_response::{DescribedGroup, Describe
 use mainstem_wire::messages::list_groups_response::ListedGroup;
 
 use crate::broker::Broker;
-use crate::storage::attached::Attached;
+use mainstem_store::attached::Attached;
 
 const STABLE: &str = "Stable";
 const EMPTY: &str = "Empty";

@@ -13,11 +13,11 @@ use mainstem_records::{BatchOptions, LeaderEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 
 use crate::broker::Broker;
-use crate::clock::Now;
 use crate::coordinators::driver::{Coordinator, Driver, Effect};
 use crate::coordinators::markers;
 use crate::coordinators::worker::Worker;
 use crate::net::context::RequestContext;
+use mainstem_runtime::clock::Now;
 
 /// The topic of transactional ids and their transactions.
 pub(crate) const TRANSACTIONS_TOPIC: &str = "__transaction_state";

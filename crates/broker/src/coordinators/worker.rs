@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
-use crate::supervised;
+use mainstem_runtime::supervised;
 
 /// What is to be done.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;

@@ -3,7 +3,7 @@
 use mainstem_operator::{Exposition, Kind};
 
 use crate::broker::Broker;
-use crate::storage::cleaner::{CleanerFigures, Uncleanable};
+use mainstem_store::cleaner::{CleanerFigures, Uncleanable};
 
 /// A figure: its name, what it means, and where it is taken from.
 type Figure<T> = (&'static str, &'static str, fn(&T) -> f64);

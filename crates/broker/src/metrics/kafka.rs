@@ -12,8 +12,8 @@ use super::load;
 use crate::api;
 use crate::broker::Broker;
 use crate::controller::cluster::Leaders;
-use crate::storage::partition::{Extent, Partition, ReplicationHealth};
-use crate::storage::topics::Topic;
+use mainstem_store::partition::{Extent, Partition, ReplicationHealth};
+use mainstem_store::topics::Topic;
 
 /// Groups above which their states are not counted at each look: it holds the coordinator for as long.
 const COUNTED_GROUPS_MAX: usize = 10_000;

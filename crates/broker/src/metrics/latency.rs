@@ -13,7 +13,7 @@ use mainstem_wire::ApiKey;
 use parking_lot::Mutex;
 
 use super::API_KEYS;
-use crate::clock::machine_now;
+use mainstem_runtime::clock::machine_now;
 
 /// Four buckets to each power of two of microseconds (or bytes), up to 2^32 of them, above an hour.
 const BUCKETS: usize = 124;

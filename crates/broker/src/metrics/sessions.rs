@@ -4,7 +4,7 @@
 use mainstem_operator::{Exposition, Kind};
 
 use crate::broker::Broker;
-use crate::listener_security::SuiteReport;
+use mainstem_listener_security::SuiteReport;
 
 /// Writes those of all listeners with TLS.
 pub(super) fn expose(broker: &Broker, text: &mut Exposition) {

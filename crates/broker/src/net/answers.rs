@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::clock::Clock;
+use mainstem_runtime::clock::Clock;
 
 /// Bytes of large answers that may be held at the same time.
 pub(crate) const ANSWER_BYTES_MAX: u64 = 64 << 20;

@@ -15,15 +15,15 @@ use mainstem_security::{Admission, Authenticator, Failure, Now, Session, Step, S
 use mainstem_wire::{ApiKey, frame};
 
 use crate::broker::Broker;
-use crate::clock::Clock;
-use crate::listener_security::{SaslSettings, TlsSettings};
 use crate::net::connection::CloseReason;
 use crate::net::context::ConnectionContext;
 use crate::net::dispatch::{self, ClientState, Handled};
 use crate::net::door::Seat;
 use crate::net::output::ResponseBuffer;
-use crate::random;
 use crate::security::KnownUsers;
+use mainstem_listener_security::{SaslSettings, TlsSettings};
+use mainstem_runtime::clock::Clock;
+use mainstem_runtime::random;
 
 /// The largest frame that counts while a handshake goes on, when there is none.
 const FIRST_FRAME_BYTES_MAX: usize = 512 * 1024;

@@ -16,7 +16,7 @@ use mainstem_peers::Peer;
 use parking_lot::Mutex;
 
 use crate::heap;
-use crate::net::wake::TaskWaker;
+use mainstem_runtime::wake::TaskWaker;
 
 /// Size of a pooled buffer. A request that fits is read and served from one; 64 KiB is what one read of a loopback
 /// socket returns at most in practice.

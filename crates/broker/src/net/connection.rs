@@ -19,7 +19,6 @@ use mainstem_wire::frame::FrameError;
 use tokio::io::AsyncReadExt;
 
 use crate::broker::Broker;
-use crate::clock::{Timer, machine_timeout};
 use crate::heap;
 use crate::net::answers::{AnswerShare, LARGE_ANSWER_BYTES};
 use crate::net::authentication::{Frame, Gate};
@@ -31,7 +30,8 @@ use crate::net::event_loop::Placement;
 use crate::net::input::{Input, Room};
 use crate::net::output::ResponseBuffer;
 use crate::net::transport::{self, Transport};
-use crate::net::wake;
+use mainstem_runtime::clock::{Timer, machine_timeout};
+use mainstem_runtime::wake;
 
 /// Requests of one connection that may wait for the disk at the same time.
 const IN_FLIGHT_MAX: usize = 128;

@@ -15,10 +15,10 @@ use parking_lot::{Mutex, RwLock};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
 
-use crate::clock::machine_now;
-use crate::net::idle_poll::{IdlePoll, attend};
-use crate::net::wake::Mailbox;
-use crate::supervised::{AbortOnPanic, vital};
+use mainstem_runtime::clock::machine_now;
+use mainstem_runtime::idle_poll::{IdlePoll, attend};
+use mainstem_runtime::supervised::{AbortOnPanic, vital};
+use mainstem_runtime::wake::Mailbox;
 
 /// A loop that was busy for less than this share of the time since the last look still counts as free.
 const BUSY_SHARE: f64 = 0.4;

@@ -28,10 +28,10 @@ use tokio::sync::{Mutex, oneshot};
 
 use crate::broker::Broker;
 use crate::health::Health;
-use crate::listener_security::TlsSettings;
 use crate::metrics::{self, METRICS_LISTENER};
 use crate::net::transport::{DetachedTransport, Sealed, Transport};
-use crate::supervised;
+use mainstem_listener_security::TlsSettings;
+use mainstem_runtime::supervised;
 use passwords::{Passwords, Turn};
 
 /// The listener's thread, which ends when this is dropped.

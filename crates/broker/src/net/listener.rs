@@ -24,7 +24,7 @@ use crate::net::context::{ANONYMOUS, ConnectionContext};
 use crate::net::door::Door;
 use crate::net::event_loop::Placement;
 use crate::net::transport::{DetachedTransport, Sealed};
-use crate::supervised::caught;
+use mainstem_runtime::supervised::caught;
 
 /// Pause after an accept that failed for want of descriptors or memory.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(20);

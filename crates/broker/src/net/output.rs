@@ -12,7 +12,7 @@ use crate::net::answers::{AnswerMemory, AnswerShare, LARGE_ANSWER_BYTES};
 use crate::net::buffers::{self, BUFFER_BYTES};
 use crate::net::connection::CloseReason;
 use crate::net::transport::{self, SEALED_AT_ONCE, Transport};
-use crate::storage::cold_reads::{ColdRead, ColdReads};
+use mainstem_store::cold_reads::{ColdRead, ColdReads};
 
 /// Bytes of a file range that are read from the disk before they are sent: more would often be read long before a slow
 /// reader takes them.
@@ -331,7 +331,7 @@ mod tests {
     use std::future::poll_fn;
 
     use super::*;
-    use crate::clock::Clock;
+    use mainstem_runtime::clock::Clock;
 
     fn response(bytes: usize) -> ResponseBuffer {
         let mut response = ResponseBuffer::default();
@@ -400,7 +400,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let cold_reads = ColdReads::new(Vec::new());
         let mut response = ResponseBuffer::default();
-        let file = crate::storage::cold_reads::tests::cold_file(1);
+        let file = mainstem_store::testing::cold_file(1);
         response.insert_file(
             0,
             FileRange {

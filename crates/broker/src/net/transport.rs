@@ -15,8 +15,8 @@ use mainstem_security::tls::{TlsError, TlsSession, TlsState};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::listener_security::{Handshakes, OpenSession};
 use crate::net::buffers::{self, BUFFER_BYTES};
+use mainstem_listener_security::{Handshakes, OpenSession};
 
 /// Bytes that a plain connection sends before others on its loop get their turn: less than a millisecond's work.
 const PLAIN_TURN_BYTES: usize = 1024 * 1024;

@@ -1,6 +1,6 @@
 //! What goes into the coordinator and what comes out of it.
 
-use mainstem_records::{ProducerEpoch, ProducerId};
+pub use mainstem_records::{Producer, TransactionEnd};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
 use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
@@ -38,24 +38,6 @@ pub struct Ticket {
     pub partition: i32,
     /// Ascending over the coordinator's life.
     pub(crate) number: u64,
-}
-
-/// A transactional producer, as the header of its batches names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Producer {
-    /// The producer id, not negative.
-    pub id: ProducerId,
-    /// Its epoch, not negative.
-    pub epoch: ProducerEpoch,
-}
-
-/// The end of a transaction, as its marker in a partition of `__consumer_offsets` says it (KIP-98).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TransactionEnd {
-    /// The producer that the marker names. Its epoch is that of the transaction, or the one after it (KIP-890).
-    pub producer: Producer,
-    /// Commit, or abort.
-    pub committed: bool,
 }
 
 /// One entry of a partition of `__consumer_offsets`, for [`load`](super::GroupCoordinator::load).

@@ -12,8 +12,8 @@ use crate::broker::Broker;
 use crate::cluster::SNAPSHOT;
 use crate::controller::ControllerError;
 use crate::controller::snapshot::load_bytes;
-use crate::links::CallError;
-use crate::storage::partition::SnapshotStepError;
+use mainstem_links::CallError;
+use mainstem_store::partition::SnapshotStepError;
 
 /// How long one range may take.
 const RANGE_TIME: Duration = Duration::from_secs(2);

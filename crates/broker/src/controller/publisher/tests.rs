@@ -31,7 +31,7 @@ use crate::background::CHANGE_THREADS_MAX;
 use crate::coordinators::groups::OFFSETS_TOPIC;
 use crate::net::authentication::tests::Peer;
 use crate::net::event_loop::BACKGROUND_THREADS_MAX;
-use crate::storage::machine::Machine;
+use mainstem_store::machine::Machine;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::EmbeddedBroker;
 use crate::net::context::{ANONYMOUS, ConnectionContext};
-use crate::supervised::child::{self, End};
+use mainstem_testkit::child::{self, End};
 
 /// Where a coordinator has its mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use crate::broker::Broker;
 use crate::net::event_loop::{DOOR_NICENESS, lower_priority};
 use crate::security;
-use crate::supervised::AbortOnPanic;
+use mainstem_runtime::supervised::AbortOnPanic;
 
 /// Passwords of one address that are checked, wait for it, or were refused a moment ago.
 const IN_HAND_MAX: usize = 2;

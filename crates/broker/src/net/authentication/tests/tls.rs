@@ -13,7 +13,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::wire::Session;
 use super::*;
-use crate::listener_security::DaysLeft;
+use mainstem_listener_security::DaysLeft;
 
 /// Certificates of a test, in a directory of its own.
 struct Authority {

@@ -1,0 +1,637 @@
+//! Links between nodes: what groups say to each other, and small requests of a node to another.
+//!
+//! Each node dials each other one. What it says goes over the connection that it dialled; over the same come the answers to
+//! its requests, and nothing else. A link begins as a Kafka connection to the peer's CONTROLLER listener; its first
+//! request is the hello ([`hello`]), and frames follow (`mainstem_replication::link`).
+//!
+//! A message is put into the [`Outbox`](outbox::Outbox) of its link under the lock of its replica, which orders it. A
+//! thread for each link writes: heartbeats first, then what has no batches, then appends, whose batches are read from
+//! the log at that moment. An outbox is bounded; what does not fit is dropped, and the group asks again. So it goes with
+//! all that waits when a link ends.
+//!
+//! Where a peer refuses to be dialled again, its process is gone: the groups that it leads elect another leader at once
+//! and not when they have missed it for long.
+
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait in the time of the machine"))]
+
+mod accept;
+pub mod awaited;
+mod calls;
+pub mod channel;
+mod dial;
+mod disk_steps;
+mod gate;
+mod group;
+mod hello;
+mod out_of_sync;
+mod outbox;
+mod setbacks;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod throttle;
+pub mod ticker;
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mainstem_config::Voter;
+use mainstem_replication::eraftpb::MessageType;
+use mainstem_replication::{GroupId, Outgoing, RepeatAnswer, ReplicaId, Setback, Standing};
+use parking_lot::{Condvar, Mutex, RwLock};
+
+pub use calls::{CallError, CallHandler, CallKind, CallReply};
+pub use gate::{Arrived, GateNode, NodeGate, read_frame};
+pub use group::{DiskStep, EarlierTicks, Group, GroupHandle, ReplicaStatus};
+pub use hello::is_hello;
+
+use accept::Incoming;
+use awaited::Awaited;
+use calls::{Callers, OnAnswer, Serving};
+use disk_steps::DiskSteps;
+use group::is_append;
+use mainstem_runtime::clock::Clock;
+use mainstem_runtime::supervised;
+use out_of_sync::OutOfSync;
+use outbox::{Item, Outbox};
+use setbacks::Setbacks;
+use throttle::Throttle;
+pub use throttle::{CATCH_UP_RATE, Rates};
+
+/// A frame has at most so many bytes behind its head: as Kafka's requests (`socket.request.max.bytes`), and more than a
+/// batch can have.
+const BODY_BYTES_MAX: usize = 100 << 20;
+/// How often who waits for an answer looks whether it still wants it.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Threads that serve the requests of other nodes.
+const CALL_THREADS: usize = 4;
+
+/// Who this node is to others.
+#[derive(Debug, Clone)]
+pub struct LinkIdentity {
+    /// `node.id`.
+    pub node: i32,
+    /// Ascends from one start of the node to the next: a later one takes the place of an earlier one.
+    pub generation: u64,
+    /// The cluster: links begin when it is founded.
+    pub cluster_id: String,
+}
+
+/// Another node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Its `node.id`.
+    pub node: i32,
+    /// Where its CONTROLLER listener is.
+    pub host: String,
+    /// The port there.
+    pub port: u16,
+}
+
+/// What links are started with.
+#[derive(Debug, Clone)]
+pub struct LinksOptions {
+    /// The broker's clock.
+    pub clock: Clock,
+    /// `replica.lag.time.max.ms`.
+    pub replica_lag_max_ms: u64,
+    /// Bytes a second for replicas that catch up.
+    pub catch_up_rate: u64,
+    /// Limits of a link's silence.
+    pub silence: SilenceLimits,
+    /// The place of the nodes that are not reached.
+    pub awaited: Arc<Awaited>,
+}
+
+/// How long links may be silent, by the machines' time: the kernels of both ends count as well.
+#[derive(Debug, Clone, Copy)]
+pub struct SilenceLimits {
+    /// A link on which nothing is said says so after this time.
+    pub keep_alive: Duration,
+    /// A peer that says nothing for so long, or takes nothing, is not there.
+    pub silence_max: Duration,
+}
+
+impl SilenceLimits {
+    /// A peer that is there says something within this time: it keeps its link alive.
+    fn alive_max(&self) -> Duration {
+        self.keep_alive * 3
+    }
+}
+
+impl Default for SilenceLimits {
+    fn default() -> Self {
+        SilenceLimits { keep_alive: Duration::from_secs(1), silence_max: Duration::from_secs(10) }
+    }
+}
+
+/// Links whose writers are to be woken, as bits in the order of peers.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Wakes(u64);
+
+impl Wakes {
+    /// All of both.
+    pub fn and(self, other: Wakes) -> Wakes {
+        Wakes(self.0 | other.0)
+    }
+}
+
+/// There are at most so many other nodes.
+const PEERS_MAX: usize = 64;
+
+/// All links of this node.
+pub struct Links {
+    node: i32,
+    generation: u64,
+    cluster_id: String,
+    options: LinksOptions,
+    peers: Vec<Arc<PeerLink>>,
+    groups: RwLock<Groups>,
+    /// A replica of any group that is registered has an earlier tick.
+    pub earlier_ticks: Arc<EarlierTicks>,
+    /// Replicas that cannot be in sync.
+    pub out_of_sync: OutOfSync,
+    handler: OnceLock<Arc<dyn CallHandler>>,
+    callers: Callers,
+    disk_steps: Arc<DiskSteps>,
+    counters: Counters,
+    setbacks: Setbacks,
+    gate: Arc<NodeGate>,
+    throttle: Throttle,
+    rates: RwLock<Rates>,
+    is_stopping: AtomicBool,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What happened, for the metrics.
+#[derive(Debug, Default)]
+struct Counters {
+    too_far_behind: AtomicU64,
+    lost: AtomicU64,
+    refused: AtomicU64,
+    dropped: AtomicU64,
+}
+
+/// Groups that take part.
+#[derive(Default)]
+struct Groups {
+    by_id: HashMap<GroupId, Arc<GroupHandle>>,
+    /// All of them; built again after a change.
+    all: Option<Arc<[Arc<GroupHandle>]>>,
+}
+
+/// What there is for one other node.
+struct PeerLink {
+    /// Its rank among the peers.
+    rank: usize,
+    peer: Peer,
+    outbox: Mutex<Outbox>,
+    /// The writer waits for something to write, or for its next attempt to dial.
+    wake: Condvar,
+    /// Heartbeats that stand at the peer.
+    standing: Mutex<Standing<Lead>>,
+    incoming: Incoming,
+    /// Its requests that this node serves.
+    serving: Arc<Serving>,
+    /// The id of its cluster, if it refused the last attempt to dial it as one of another cluster.
+    other_cluster: Mutex<Option<String>>,
+    /// Those of its host, as of the last time that it was looked up.
+    addresses: Mutex<Vec<IpAddr>>,
+}
+
+/// A group that this node leads, by a heartbeat that stands.
+struct Lead {
+    handle: Arc<GroupHandle>,
+    term: u64,
+}
+
+impl Links {
+    /// Starts to dial the peers. Of more than [`PEERS_MAX`] the last ones are left out.
+    ///
+    /// # Errors
+    /// The system's, when no thread can be made.
+    pub fn start(
+        identity: LinkIdentity,
+        peers: Vec<Peer>,
+        options: LinksOptions,
+        gate: Arc<NodeGate>,
+    ) -> std::io::Result<Arc<Links>> {
+        let LinkIdentity { node, generation, cluster_id } = identity;
+        let others = peers.into_iter().filter(|peer| peer.node != node).take(PEERS_MAX);
+        let peers: Vec<_> = others
+            .enumerate()
+            .map(|(rank, peer)| Arc::new(PeerLink::new(rank, peer, &options.silence)))
+            .collect();
+        let throttle = Throttle::new(options.clock.instant());
+        let links = Arc::new(Links {
+            node,
+            generation,
+            cluster_id,
+            options,
+            peers,
+            groups: RwLock::default(),
+            earlier_ticks: Arc::default(),
+            out_of_sync: OutOfSync::default(),
+            handler: OnceLock::new(),
+            callers: Callers::default(),
+            disk_steps: Arc::default(),
+            counters: Counters::default(),
+            setbacks: Setbacks::default(),
+            gate,
+            throttle,
+            rates: RwLock::default(),
+            is_stopping: AtomicBool::new(false),
+            threads: Mutex::default(),
+        });
+        for peer in &links.peers {
+            let (links, peer) = (links.clone(), peer.clone());
+            links.clone().spawn(format!("link-to-{}", peer.peer.node), move || dial::run(&links, &peer))?;
+        }
+        for number in 0..CALL_THREADS {
+            let worker = links.clone();
+            links.spawn(format!("calls-{number}"), move || worker.callers.run())?;
+        }
+        Ok(links)
+    }
+
+    /// Starts a thread that [`Links::stop`] joins. A panic in one ends the process: groups would wait for what it does.
+    fn spawn(&self, name: String, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+        let thread = supervised::spawn_vital(&name, "links between nodes would be cut off", run)?;
+        let mut threads = self.threads.lock();
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+        Ok(())
+    }
+
+    /// Serves requests of other nodes from now on. Called once.
+    pub fn serve_calls(&self, handler: Arc<dyn CallHandler>) {
+        let _ = self.handler.set(handler);
+    }
+
+    /// Ends all links and joins their threads.
+    pub fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+        for peer in &self.peers {
+            peer.end();
+        }
+        self.setbacks.rest(self.now_ms()).into_iter().for_each(|line| tracing::warn!("{line}"));
+        self.callers.stop();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
+            // A panic has ended the process already.
+            let _ = thread.join();
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+
+    /// Frames of a group go to this replica from now on, and it gets its ticks.
+    pub fn register(&self, handle: &Arc<GroupHandle>) {
+        let mut groups = self.groups.write();
+        groups.by_id.insert(handle.id, handle.clone());
+        groups.all = None;
+        drop(groups);
+        if let Some(group) = handle.group() {
+            group.take_part(self.now_ms());
+        }
+    }
+
+    /// Frames of a group are dropped from now on.
+    pub fn unregister(&self, group: GroupId) {
+        let mut groups = self.groups.write();
+        groups.by_id.remove(&group);
+        groups.all = None;
+    }
+
+    /// A group, if a replica of it is here.
+    fn group(&self, id: GroupId) -> Option<Arc<GroupHandle>> {
+        self.groups.read().by_id.get(&id).cloned()
+    }
+
+    /// All groups that are registered.
+    pub fn groups(&self) -> Arc<[Arc<GroupHandle>]> {
+        if let Some(all) = &self.groups.read().all {
+            return all.clone();
+        }
+        let mut groups = self.groups.write();
+        let all: Arc<[_]> = groups.by_id.values().cloned().collect();
+        groups.all = Some(all.clone());
+        all
+    }
+
+    /// Puts messages of a replica into the outboxes of links. Called under the replica's lock, which keeps their order.
+    /// `catches_up` says of a replica whether its appends may take their time, and how many bytes a second it gets then.
+    /// Returns whose writers are to be woken ([`Links::wake`]) and which replicas have to be reported unreachable.
+    pub fn send(
+        &self,
+        handle: &Arc<GroupHandle>,
+        messages: Vec<Outgoing>,
+        catches_up: impl Fn(ReplicaId) -> Option<u64>,
+    ) -> (Wakes, Vec<ReplicaId>) {
+        let (mut wakes, mut lost) = (Wakes::default(), Vec::new());
+        for outgoing in messages {
+            // Who counts on it has to hear that it did not go.
+            let is_offer = outgoing.message.get_msg_type() == MessageType::MsgSnapshot;
+            let (to, counts) = (outgoing.to, is_append(&outgoing.message) || is_offer || outgoing.stands);
+            let catches_up = if outgoing.bytes > 0 { catches_up(to) } else { None };
+            let taken = self.peer(to.node()).is_some_and(|peer| {
+                let mut outbox = peer.outbox.lock();
+                let taken = outbox.push(Item { handle: handle.clone(), outgoing, catches_up });
+                if outbox.wants_wake() {
+                    wakes.0 |= 1 << peer.rank;
+                }
+                taken
+            });
+            if !taken {
+                self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+                if counts && !lost.contains(&to) {
+                    lost.push(to);
+                }
+            }
+        }
+        (wakes, lost)
+    }
+
+    /// Rates of Kafka's keys, in place of those before.
+    pub fn set_rates(&self, rates: Rates) {
+        let mut current = self.rates.write();
+        if *current != rates {
+            *current = rates;
+            self.throttle.begin_anew(self.clock().instant());
+        }
+    }
+
+    /// Bytes a second for a replica that catches up: see [`Rates`].
+    pub fn catch_up_rate(&self, is_led: bool, follower: Option<i32>) -> u64 {
+        self.rates.read().of(is_led, follower).unwrap_or(self.options.catch_up_rate)
+    }
+
+    /// Wakes writers.
+    pub fn wake(&self, wakes: Wakes) {
+        let mut left = wakes.0;
+        while left != 0 {
+            let rank = left.trailing_zeros() as usize;
+            left &= left - 1;
+            self.peers[rank].wake.notify_one();
+        }
+    }
+
+    fn peer(&self, node: i32) -> Option<&Arc<PeerLink>> {
+        self.peers.iter().find(|peer| peer.peer.node == node)
+    }
+
+    /// Has all heartbeats that stand repeated.
+    pub fn repeat(&self, now_ms: u64) {
+        for peer in self.peers.iter().filter(|peer| !peer.standing.lock().is_empty()) {
+            peer.add(|outbox| outbox.push_repeat(now_ms));
+        }
+    }
+
+    /// A peer has answered to all heartbeats that stand there.
+    fn take_answer(&self, peer: &PeerLink, answer: &RepeatAnswer) {
+        let heard = |lead: &Lead| lead.handle.status.note_answer(peer.rank);
+        let refused = peer.standing.lock().answered(answer, heard);
+        for group in refused.iter().filter_map(|lead| lead.handle.group()) {
+            group.note_refusal(peer.peer.node);
+        }
+    }
+
+    /// The nodes of a set of ranks.
+    pub fn nodes(&self, ranks: u64) -> Vec<i32> {
+        let of_set = self.peers.iter().filter(|peer| ranks & (1 << peer.rank) != 0);
+        of_set.map(|peer| peer.peer.node).collect()
+    }
+
+    /// Returns true if a host in `controller.quorum.voters` has this address.
+    fn is_at_a_peer(&self, address: IpAddr) -> bool {
+        self.peers.iter().any(|peer| peer.is_at(address))
+    }
+
+    /// The nodes to which there is a link, in ascending order of ids.
+    pub fn connected(&self) -> Vec<i32> {
+        let connected = self.peers.iter().filter(|peer| peer.outbox.lock().is_open());
+        let mut nodes: Vec<_> = connected.map(|peer| peer.peer.node).collect();
+        nodes.sort_unstable();
+        nodes
+    }
+
+    /// When something came over a link of another node last, in monotonic milliseconds; none where nothing has since the start.
+    pub fn last_heard_ms(&self, node: i32) -> Option<u64> {
+        self.peer(node)?.incoming.last_heard_ms()
+    }
+
+    /// The clusters of the other nodes, where every one of them answers that it is of another cluster than this node.
+    pub fn other_clusters(&self) -> Option<Vec<(i32, String)>> {
+        let of_peer = |peer: &Arc<PeerLink>| Some((peer.peer.node, peer.other_cluster.lock().clone()?));
+        let clusters: Option<Vec<_>> = self.peers.iter().map(of_peer).collect();
+        clusters.filter(|clusters| !clusters.is_empty())
+    }
+
+    /// Asks a node, and waits for the answer on this thread, at most for so long. `NotConnected` at once where there is no
+    /// link.
+    pub fn call_blocking(
+        &self,
+        node: i32,
+        kind: CallKind,
+        body: Vec<u8>,
+        time: Duration,
+    ) -> Result<Vec<u8>, CallError> {
+        self.call_while(node, kind, body, time, || true)
+    }
+
+    /// The same, for no longer than something holds, which is looked at every [`LOOK_AGAIN`].
+    pub fn call_while(
+        &self,
+        node: i32,
+        kind: CallKind,
+        body: Vec<u8>,
+        time: Duration,
+        holds: impl Fn() -> bool,
+    ) -> Result<Vec<u8>, CallError> {
+        let (answer, answered) = mpsc::sync_channel(1);
+        self.call_then(node, kind, body, Box::new(move |result| _ = answer.send(result)));
+        let deadline = self.clock().instant() + time;
+        loop {
+            let left = deadline.saturating_duration_since(self.clock().instant());
+            match answered.recv_timeout(left.min(LOOK_AGAIN)) {
+                Ok(result) => return result,
+                Err(RecvTimeoutError::Timeout) if !left.is_zero() && holds() => {}
+                Err(_) => return Err(CallError::TimedOut),
+            }
+        }
+    }
+
+    /// Asks a node; the answer goes to a function, which must not block. It is `TimedOut` after [`CALL_TIME_MAX_MS`].
+    pub fn call_then(&self, node: i32, kind: CallKind, body: Vec<u8>, on_answer: OnAnswer) {
+        let Some(peer) = self.peer(node) else { return on_answer(Err(CallError::NotConnected)) };
+        let mut outbox = peer.outbox.lock();
+        let refused = outbox.push_call(kind, body, on_answer, self.now_ms());
+        drop(outbox);
+        match refused {
+            None => _ = peer.wake.notify_one(),
+            Some((on_answer, error)) => on_answer(Err(error)),
+        }
+    }
+
+    /// Ends requests whose answers have not come in time.
+    pub fn end_overdue_calls(&self, now_ms: u64) {
+        for peer in self.peers.iter() {
+            let overdue = peer.outbox.lock().take_overdue(now_ms);
+            overdue.into_iter().for_each(|on_answer| on_answer(Err(CallError::TimedOut)));
+        }
+    }
+
+    /// Takes over a connection whose first request was a hello ([`is_hello`]); `frame` is that request without its length.
+    /// Returns at once.
+    pub fn accept(self: &Arc<Self>, arrived: Arrived, frame: Vec<u8>) {
+        let links = self.clone();
+        let run = move || accept::run(&links, arrived, &frame);
+        if let Err(error) = self.spawn("link-from".into(), run) {
+            tracing::error!("no thread can be made for a link of another node: {error}");
+        }
+    }
+
+    /// Which nodes are not reached, and why.
+    pub fn awaited(&self) -> &Awaited {
+        &self.options.awaited
+    }
+
+    /// The id of this node's cluster.
+    pub fn cluster_id(&self) -> &str {
+        &self.cluster_id
+    }
+
+    /// Milliseconds of the broker's clock.
+    pub fn now_ms(&self) -> u64 {
+        self.clock().mono_ms()
+    }
+
+    /// The broker's clock.
+    pub fn clock(&self) -> &Clock {
+        &self.options.clock
+    }
+
+    /// `replica.lag.time.max.ms`.
+    pub fn replica_lag_max_ms(&self) -> u64 {
+        self.options.replica_lag_max_ms
+    }
+
+    /// A replica was found to need what is not here any more.
+    pub fn note_too_far_behind(&self) {
+        self.counters.too_far_behind.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Something has befallen the replica of a partition here: it is said of all at once ([`Links::say_setbacks`]).
+    pub fn note_setback(&self, setback: Setback, group: &dyn Group) {
+        self.setbacks.note(setback, group.topic_partition(), self.now_ms());
+    }
+
+    /// Says what has befallen replicas, when what belongs together has come.
+    pub fn say_setbacks(&self, now_ms: u64) {
+        self.setbacks.due(now_ms).into_iter().for_each(|line| tracing::warn!("{line}"));
+    }
+
+    /// Committed records of a partition are gone.
+    pub fn note_lost(&self, records: i64) {
+        self.counters.lost.fetch_add(records.unsigned_abs(), Ordering::Relaxed);
+    }
+
+    /// Committed records that were found to be gone since the start.
+    pub fn records_lost(&self) -> u64 {
+        self.counters.lost.load(Ordering::Relaxed)
+    }
+
+    /// Replicas that were found too far behind, links that were refused, and messages that were dropped, since the start.
+    pub fn counts(&self) -> (u64, u64, u64) {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counters { too_far_behind, refused, dropped, .. } = &self.counters;
+        (load(too_far_behind), load(refused), load(dropped))
+    }
+
+    /// A node's process is gone: the groups that it leads look for another leader.
+    fn node_gone(&self, node: i32) {
+        let connected = self.connected();
+        let now_ms = self.now_ms();
+        for group in self.groups().iter().filter_map(|one| one.group()) {
+            group.node_gone(node, &|other| connected.contains(&other), now_ms);
+        }
+    }
+
+    /// What was on its way to a node is lost.
+    fn report_unreachable(&self, node: i32) {
+        for group in self.groups().iter().filter_map(|one| one.group()) {
+            group.report_unreachable(node);
+        }
+    }
+}
+
+impl Peer {
+    /// As `controller.quorum.voters` has it.
+    fn voter(&self) -> Voter {
+        Voter { id: self.node, host: self.host.clone(), port: self.port }
+    }
+}
+
+impl PeerLink {
+    fn new(rank: usize, peer: Peer, silence: &SilenceLimits) -> PeerLink {
+        let addresses = peer.host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
+        PeerLink {
+            rank,
+            peer,
+            addresses: Mutex::new(addresses.into_iter().collect()),
+            outbox: Mutex::default(),
+            wake: Condvar::new(),
+            standing: Mutex::default(),
+            incoming: Incoming::new(silence.alive_max()),
+            serving: Arc::default(),
+            other_cluster: Mutex::default(),
+        }
+    }
+
+    /// Its host was looked up.
+    fn found_at(&self, addresses: &[SocketAddr]) {
+        *self.addresses.lock() = addresses.iter().map(|address| address.ip().to_canonical()).collect();
+    }
+
+    /// Returns true if its host in `controller.quorum.voters` has this address.
+    fn is_at(&self, address: IpAddr) -> bool {
+        self.addresses.lock().contains(&address.to_canonical())
+    }
+
+    /// Adds something for the writer, and wakes it where it sleeps.
+    fn add(&self, add: impl FnOnce(&mut Outbox)) {
+        let mut outbox = self.outbox.lock();
+        add(&mut outbox);
+        if outbox.wants_wake() {
+            drop(outbox);
+            self.wake.notify_one();
+        }
+    }
+
+    fn end(&self) {
+        self.outbox.lock().end();
+        self.wake.notify_one();
+        self.incoming.end();
+    }
+}
+
+/// A peer that the network keeps away is noticed by what it does not acknowledge.
+fn set_silence_max(stream: &TcpStream, silence_max: Duration) -> std::io::Result<()> {
+    stream.set_write_timeout(Some(silence_max))?;
+    let silence_ms = u32::try_from(silence_max.as_millis()).unwrap_or(u32::MAX);
+    Ok(rustix::net::sockopt::set_tcp_user_timeout(stream, silence_ms)?)
+}
+
+/// Heartbeats that are like any other travel together.
+fn is_plain_heartbeat(outgoing: &Outgoing) -> bool {
+    outgoing.message.get_msg_type() == MessageType::MsgHeartbeat && outgoing.message.context.is_empty()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! How fast replicas catch up that were away: what they miss is read from disks and goes over the network that others need.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// Bytes a second that a node sends to all replicas together that catch up, where partitions can do without them.
+pub const CATCH_UP_RATE: u64 = 64 << 20;
+
+/// One append keeps others waiting for no longer, however low the rate is.
+const COST_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+/// What an operator allows instead, in bytes a second, for replicas that their topics name.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Rates {
+    /// `leader.replication.throttled.rate` of this node.
+    pub leader: Option<u64>,
+    /// `follower.replication.throttled.rate` of the others.
+    pub followers: BTreeMap<i32, u64>,
+}
+
+impl Rates {
+    /// The lower one of those that count for a replica, if any does: this node's where `is_led`, and that of the node that follows.
+    pub(super) fn of(&self, is_led: bool, follower: Option<i32>) -> Option<u64> {
+        let led = self.leader.filter(|_| is_led);
+        let following = follower.and_then(|node| self.followers.get(&node).copied());
+        led.into_iter().chain(following).min()
+    }
+}
+
+/// Spaces appends so that they have a rate. There is no burst: each is followed by the pause that it costs.
+#[derive(Debug)]
+pub(super) struct Throttle {
+    free_at: Mutex<Instant>,
+}
+
+impl Throttle {
+    pub(super) fn new(now: Instant) -> Throttle {
+        Throttle { free_at: Mutex::new(now) }
+    }
+
+    /// What was sent at other rates costs nothing more.
+    pub(super) fn begin_anew(&self, now: Instant) {
+        *self.free_at.lock() = now;
+    }
+
+    /// How long nothing may be sent.
+    pub(super) fn pause(&self, now: Instant) -> Duration {
+        self.free_at.lock().saturating_duration_since(now)
+    }
+
+    /// So many bytes are sent, at most so many a second.
+    pub(super) fn charge(&self, now: Instant, bytes: u64, bytes_per_second: u64) {
+        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_second.max(1));
+        let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)).min(COST_MAX);
+        let mut free_at = self.free_at.lock();
+        *free_at = now.max(*free_at) + cost;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_costs_its_time_and_rest_earns_nothing() {
+        let begin = Instant::now();
+        let throttle = Throttle::new(begin);
+        let at = |ms: u64| begin + Duration::from_millis(ms);
+        assert_eq!(throttle.pause(at(0)), Duration::ZERO);
+        throttle.charge(at(0), 500, 1_000);
+        // Another writer that has looked at the same time.
+        throttle.charge(at(0), 100, 1_000);
+        assert_eq!(throttle.pause(at(200)), Duration::from_millis(400));
+        assert_eq!(throttle.pause(at(5_000)), Duration::ZERO);
+        throttle.charge(at(5_000), 10, 1_000);
+        assert_eq!(throttle.pause(at(5_000)), Duration::from_millis(10));
+        // Another rate is not waited for.
+        throttle.charge(at(5_010), u64::MAX, 0);
+        assert_eq!(throttle.pause(at(5_010)), COST_MAX);
+        throttle.begin_anew(at(5_020));
+        assert_eq!(throttle.pause(at(5_020)), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_lower_rate_counts_of_those_that_name_a_replica() {
+        let rates = Rates { leader: Some(10), followers: BTreeMap::from([(2, 5), (3, 20)]) };
+        let of = |is_led, follower| rates.of(is_led, follower);
+        assert_eq!((of(false, None), of(true, None)), (None, Some(10)));
+        assert_eq!((of(true, Some(2)), of(true, Some(3))), (Some(5), Some(10)));
+        assert_eq!((of(false, Some(3)), of(false, Some(4))), (Some(20), None));
+    }
+}

@@ -1,0 +1,269 @@
+//! What becomes of a panic: it is named in the log, counted, and shown by `/health`; where it may have left half a change
+//! in what all rely on, the process ends.
+//!
+//! A panic is a mistake of this program. Threads that only tidy up die, and the node goes on without what they did. A
+//! thread that others wait for, or that alone keeps a promise, takes the process with it: the next start rebuilds the
+//! state from the logs. A panic while a request is served ends its connection; a log that was locked meanwhile is
+//! offline from then on (see `Partition`), and a coordinator that was asked meanwhile ends the process.
+
+use std::any::Any;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+
+use crate::alarm::Alarm;
+
+/// What the node is without a thread.
+#[derive(Debug, Clone, Copy)]
+pub enum Role {
+    /// It goes on, and this is not done any more.
+    Tidies(&'static str),
+    /// It ends, because of this.
+    Vital(&'static str),
+}
+
+/// Panics of this node since its start.
+#[derive(Default)]
+pub struct Panics {
+    caught: AtomicU64,
+    /// Threads that have died, each with what is not done any more.
+    dead_threads: Mutex<Vec<String>>,
+    /// Rung at each panic: what it has left is looked for.
+    alarm: Arc<Alarm>,
+}
+
+impl Panics {
+    /// None yet.
+    pub fn new(alarm: Arc<Alarm>) -> Panics {
+        Panics { alarm, ..Panics::default() }
+    }
+
+    /// A panic was caught: what it has left is looked for.
+    pub fn note(&self) {
+        self.caught.fetch_add(1, Ordering::Relaxed);
+        self.alarm.ring();
+    }
+
+    /// Number of panics that were caught.
+    pub fn caught_total(&self) -> u64 {
+        self.caught.load(Ordering::Relaxed)
+    }
+
+    /// A thread has panicked; `stopped` is what is not done any more.
+    fn thread_died(&self, name: &str, stopped: &str) {
+        self.dead_threads.lock().push(format!("the thread {name} has panicked: {stopped}"));
+        self.note();
+    }
+
+    /// Looks whether all threads live.
+    ///
+    /// # Errors
+    /// Which have died.
+    pub fn threads(&self) -> Result<(), String> {
+        let dead = self.dead_threads.lock();
+        if dead.is_empty() { Ok(()) } else { Err(dead.join("; ")) }
+    }
+}
+
+/// Starts a thread whose panic does not go unnoticed.
+///
+/// # Errors
+/// The system's, when no thread can be made.
+pub fn spawn(
+    panics: &Arc<Panics>,
+    name: &str,
+    role: Role,
+    run: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let (panics, own) = (panics.clone(), name.to_owned());
+    let supervised = move || {
+        // What is half changed is behind locks that look after themselves, or the process ends.
+        if catch_unwind(AssertUnwindSafe(run)).is_err() {
+            died(&panics, &own, role);
+        }
+    };
+    std::thread::Builder::new().name(name.into()).spawn(supervised)
+}
+
+/// Starts a thread whose panic ends the process, because of `why`. For those who have no [`Panics`] at hand.
+///
+/// # Errors
+/// The system's, when no thread can be made.
+pub fn spawn_vital<T: Send + 'static>(
+    name: &str,
+    why: &'static str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    let guarded = move || {
+        let _guard = AbortOnPanic(why);
+        run()
+    };
+    std::thread::Builder::new().name(name.into()).spawn(guarded)
+}
+
+/// Starts a thread that serves one peer, or one question, and whose panic ends nothing else. What has to be given back
+/// then, `run` gives back by a drop.
+///
+/// # Errors
+/// The system's, when no thread can be made.
+pub fn spawn_apart(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let own = name.to_owned();
+    let caught = move || {
+        if catch_unwind(AssertUnwindSafe(run)).is_err() {
+            tracing::error!("the thread {own} has panicked: what it was to answer stays without an answer");
+        }
+    };
+    std::thread::Builder::new().name(name.into()).spawn(caught).map(drop)
+}
+
+fn died(panics: &Panics, name: &str, role: Role) {
+    match role {
+        Role::Tidies(stopped) => {
+            tracing::error!("the thread {name} has panicked: {stopped}, until the broker is started again");
+            panics.thread_died(name, stopped);
+        }
+        Role::Vital(why) => {
+            tracing::error!(
+                "the thread {name} has panicked; the process ends, because {why}; start it again"
+            );
+            std::process::abort();
+        }
+    }
+}
+
+/// Ends the process when it is dropped by a panic, and says why nothing less will do.
+pub struct AbortOnPanic(pub &'static str);
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("the process ends after a panic, because {}; start it again", self.0);
+            std::process::abort();
+        }
+    }
+}
+
+/// A future with which the process ends if it panics.
+pub async fn vital<T>(why: &'static str, future: impl Future<Output = T>) -> T {
+    let _guard = AbortOnPanic(why);
+    future.await
+}
+
+/// A future that resolves to its panic, if it has one.
+pub async fn caught<T>(future: impl Future<Output = T>) -> Result<T, Box<dyn Any + Send>> {
+    let mut future = pin!(future);
+    // After a panic it is only dropped.
+    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+        Ok(poll) => poll.map(Ok),
+        Err(panic) => Poll::Ready(Err(panic)),
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use mainstem_testkit::child;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_in_a_future_is_its_outcome() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be made");
+        runtime.block_on(async {
+            assert!(caught(async { 1 }).await.is_ok_and(|value| value == 1));
+            let late = caught(async {
+                tokio::task::yield_now().await;
+                panic!("a mistake of the test");
+            });
+            assert!(late.await.is_err());
+        });
+    }
+
+    #[test]
+    fn a_dead_thread_is_named_and_counted() {
+        let panics = Panics::default();
+        assert_eq!(panics.threads(), Ok(()));
+        panics.thread_died("cleaner-0", "nothing is compacted");
+        assert!(panics.threads().is_err_and(|why| why.contains("cleaner-0") && why.contains("compacted")));
+        assert_eq!(panics.caught_total(), 1);
+    }
+
+    /// Threads are started here, or begin with a guard.
+    #[test]
+    fn no_thread_is_without_supervision() {
+        let mut started = 0;
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of all crates");
+        let of_broker = ["runtime", "listener-security", "links", "store", "broker"];
+        for (path, text) in of_broker.iter().flat_map(|name| sources(&crates.join(name).join("src"))) {
+            let code = text.split("#[cfg(test)]\nmod tests {").next().expect("there is a first part");
+            let lines: Vec<&str> = code.lines().collect();
+            for (at, line) in lines.iter().enumerate() {
+                if !line.contains("thread::Builder::new()") && !line.contains("thread::spawn(") {
+                    continue;
+                }
+                started += 1;
+                let around = lines[at.saturating_sub(3)..(at + 4).min(lines.len())].join("\n");
+                let is_guarded = around.contains("AbortOnPanic(") || path.ends_with("supervised.rs");
+                assert!(
+                    is_guarded,
+                    "{}:{}: `supervised::spawn` is for that\n{around}",
+                    path.display(),
+                    at + 1
+                );
+            }
+        }
+        assert!(started > 3, "{started} threads are started");
+    }
+
+    /// The files below a folder that are not tests alone, with their texts.
+    fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(folder).expect("the sources are there") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_stem().expect("it has a name");
+            if name == "tests" || name == "testing" || name == "replicated_tests" {
+                continue;
+            }
+            if path.is_dir() {
+                found.extend(sources(&path));
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).expect("it can be read");
+                found.push((path, text));
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn the_process_ends_with_a_vital_thread() {
+        const THIS: &str = "supervised::tests::the_process_ends_with_a_vital_thread";
+        let Some(part) = child::part() else {
+            for part in ["a vital thread", "a vital thread without a count of panics"] {
+                assert_eq!(child::run(THIS, part), child::End::Aborted, "{part}");
+            }
+            return;
+        };
+        let mistake = part.clone();
+        let run = move || fail(&mistake);
+        let thread = match part.as_str() {
+            "a vital thread" => spawn(&Arc::default(), "vital", Role::Vital("others wait for it"), run),
+            _ => spawn_vital("vital", "others wait for it", run),
+        };
+        // Whether its panic was caught, or not: it is over, and the process goes on.
+        let _ = thread.expect("a thread can be made").join();
+    }
+
+    fn fail(part: &str) {
+        panic!("a mistake in {part}");
+    }
+}

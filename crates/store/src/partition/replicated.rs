@@ -1,0 +1,827 @@
+//! A partition that is one replica of a Raft group: what its group decides, and who waits for that.
+//!
+//! The holder of the lock drives the replica. What follows from it is put where it goes in the order in which it was
+//! decided: messages into the outboxes of links while the lock is held, notices into a queue; what wakes or calls others is
+//! done when the lock is free again.
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock, Weak};
+
+use mainstem_log::dir::LogDir;
+use mainstem_log::{AppendError, Appended, Log};
+use mainstem_records::LeaderEpoch;
+use mainstem_replication::journal::Journal;
+use mainstem_replication::snapshots::SnapshotOffer;
+use mainstem_replication::{
+    Effects, GroupId, LeaderAppendError, Replica, ReplicaError, ReplicaId, Role, RoleState,
+};
+use mainstem_wire::ErrorCode;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::stored::Stored;
+use super::{Durable, Locked, NoLog, Partition, Refused, State};
+use crate::settings::TopicSettings;
+use mainstem_links::{GroupHandle, Links, Wakes};
+
+mod group;
+mod waits;
+
+use waits::{CommitWait, Confirmations};
+
+/// Internal entries that say where the log starts: this, and the offset.
+const ENTRY_LOG_START: u8 = 1;
+
+/// Who leads a partition, as its replica knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leadership {
+    /// The leader's node. Of a partition that is not replicated: `None`, which is this node.
+    pub leader: Option<i32>,
+    /// The epoch in which it leads.
+    pub epoch: LeaderEpoch,
+    /// Whether this node leads.
+    pub is_leader: bool,
+    /// Whether what leaders before it have committed is known to be committed (KIP-207): only then is it known where the
+    /// partition ends, and what coordinators find in it is all there is.
+    pub is_settled: bool,
+    /// A replica is here that takes part, and does not know who leads in its epoch.
+    pub is_searching: bool,
+}
+
+/// How a partition is replicated, of interest to who watches it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReplicationHealth {
+    /// Whether this node leads; the rest is then known, and 0 otherwise.
+    pub is_leader: bool,
+    /// How many replicas the group has.
+    pub replicas: usize,
+    /// Those of them that are in sync.
+    pub in_sync: usize,
+    /// `min.insync.replicas`, or a majority of the replicas if that is more: acks=all takes so many.
+    pub needed: usize,
+}
+
+impl ReplicationHealth {
+    /// Whether replicas are not in sync, of a partition that is led here.
+    pub fn is_under_replicated(&self) -> bool {
+        self.in_sync < self.replicas
+    }
+}
+
+/// What is of interest outside of a group's replica. Called without any lock of the partition, in the order in which it
+/// happened, on the thread that drove the replica: implementations must not block.
+pub trait ReplicaEvents: Send + Sync {
+    /// The replica leads from now on, follows another one, or does not know who leads.
+    fn role_changed(&self, partition: &Arc<Partition>, role: Role);
+
+    /// The high watermark has moved. Only called where [`ReplicaEvents::wants_commits`] says so.
+    fn committed(&self, _partition: &Arc<Partition>, _high_watermark: i64) {}
+
+    /// The leader has a snapshot for the replica in the place of entries that it has not any more. Where nothing is done about
+    /// it, the replica stays as it is.
+    fn offered(&self, _partition: &Arc<Partition>, _offer: SnapshotOffer) {}
+
+    /// Whether [`ReplicaEvents::committed`] is called.
+    fn wants_commits(&self) -> bool {
+        false
+    }
+}
+
+/// The replica of a group with those who wait for it.
+pub(super) struct Member {
+    pub(super) replica: Replica,
+    /// In the order of offsets.
+    commit_waits: VecDeque<CommitWait>,
+    /// Of a leader: the offset behind each batch that is not committed, and its bytes.
+    uncommitted: VecDeque<(i64, usize)>,
+    /// What the sync of the journal covers that is under way.
+    journal_upto: Option<u64>,
+    /// Replicas that lack what is committed and not here any more, as was said.
+    behind: Vec<ReplicaId>,
+    /// It campaigns in the place of this node until then, unless there is another leader.
+    succession: Option<(i32, u64)>,
+    /// Those who wait for the log start to be at an offset.
+    log_start_waits: Vec<(i64, Durable)>,
+    confirmations: Confirmations,
+    /// Those who wait until it is known who leads behind this replica.
+    hand_over_waits: Vec<oneshot::Sender<()>>,
+    /// It takes part in nothing any more: its log is being closed.
+    is_closing: bool,
+    /// It is out of service, and who has waited for it was notified.
+    has_ended: bool,
+}
+
+/// What a replicated partition has beside its state.
+pub(super) struct Replication {
+    handle: Arc<GroupHandle>,
+    links: Arc<Links>,
+    events: Arc<dyn ReplicaEvents>,
+    notices: Mutex<Notices>,
+    /// Why the replica is out of service.
+    failure: OnceLock<String>,
+    /// A message whose taking waits for the disk is with another thread, or on its way there: the partition's lock may wait for a disk that
+    /// hangs. Set under that lock.
+    has_disk_step: AtomicBool,
+}
+
+/// A replica's group, links and events, of which a partition's [`Replication`] is made.
+pub(super) struct ReplicationParts {
+    group: GroupId,
+    own: ReplicaId,
+    links: Arc<Links>,
+    events: Arc<dyn ReplicaEvents>,
+}
+
+impl Replication {
+    pub(super) fn new(parts: ReplicationParts, partition: &Weak<Partition>) -> Replication {
+        let ReplicationParts { group, own, links, events } = parts;
+        Replication {
+            handle: GroupHandle::new(group, own, links.earlier_ticks.clone(), partition.clone()),
+            links,
+            events,
+            notices: Mutex::default(),
+            failure: OnceLock::new(),
+            has_disk_step: AtomicBool::new(false),
+        }
+    }
+}
+
+/// Notices that are not delivered yet, in order.
+#[derive(Default)]
+struct Notices {
+    queue: VecDeque<Notice>,
+    /// A thread is at it.
+    is_delivering: bool,
+}
+
+enum Notice {
+    Role(Role),
+    Committed(i64),
+    Offered(SnapshotOffer),
+}
+
+/// Work for when the lock is free.
+#[derive(Default)]
+struct DeferredEffects {
+    wakes: Wakes,
+    ended: Vec<(Durable, Result<(), ErrorCode>)>,
+    flush: bool,
+    notices: bool,
+    /// The log start has moved: it is to be made durable.
+    log_start: Option<Arc<LogDir>>,
+}
+
+impl DeferredEffects {
+    fn join(&mut self, later: DeferredEffects) {
+        let DeferredEffects { wakes, ended, flush, notices, log_start } = later;
+        self.wakes = self.wakes.and(wakes);
+        self.ended.extend(ended);
+        self.flush |= flush;
+        self.notices |= notices;
+        self.log_start = log_start.or_else(|| self.log_start.take());
+    }
+}
+
+impl Member {
+    fn new(replica: Replica) -> Member {
+        Member {
+            replica,
+            commit_waits: VecDeque::new(),
+            uncommitted: VecDeque::new(),
+            journal_upto: None,
+            behind: Vec::new(),
+            succession: None,
+            log_start_waits: Vec::new(),
+            confirmations: Confirmations::default(),
+            hand_over_waits: Vec::new(),
+            is_closing: false,
+            has_ended: false,
+        }
+    }
+
+    pub(super) fn into_log(self) -> Log {
+        if let Err(error) = self.replica.journal().lock().sync() {
+            tracing::error!(partition = %self.replica.log().partition(), "{error}");
+        }
+        self.replica.into_log()
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        !self.is_closing && self.replica.failed().is_none()
+    }
+
+    /// Whether it leads, and can.
+    pub(super) fn leads(&self) -> bool {
+        self.replica.role().state == RoleState::Leader && self.is_running()
+    }
+
+    fn epoch(&self) -> LeaderEpoch {
+        epoch_of(self.replica.role())
+    }
+
+    fn leader(&self) -> Option<i32> {
+        self.replica.role().leader(self.replica.own()).map(ReplicaId::node).filter(|_| self.is_running())
+    }
+
+    /// Appends what `write` makes in the epoch that it is given; see [`State::write`].
+    pub(super) fn write(
+        &mut self,
+        size: usize,
+        write: impl FnOnce(&mut Log, LeaderEpoch) -> Result<Appended, AppendError>,
+    ) -> Result<Appended, Refused> {
+        if self.is_closing {
+            return Err(NoLog::Gone.into());
+        }
+        let appended = self.replica.append_with(u32::try_from(size).unwrap_or(u32::MAX), write);
+        let appended = appended.map_err(|error| match error {
+            LeaderAppendError::NotLeader { .. } => Refused::NotLeader,
+            LeaderAppendError::Append(error) => Refused::Log(error),
+            LeaderAppendError::Replica(_) => Refused::NoLog(NoLog::Offline),
+        })?;
+        if !appended.duplicate {
+            self.uncommitted.push_back((appended.last_offset + 1, size));
+        }
+        Ok(appended)
+    }
+
+    /// The group has decided that the log starts at an offset. It may be there already, or retention was faster.
+    fn raise_log_start(&mut self, offset: i64, deferred: &mut DeferredEffects) {
+        let log = self.replica.log_mut();
+        if offset > log.ends().log_start && log.delete_records_before(offset).is_ok() {
+            deferred.log_start = Some(log.dir().clone());
+        }
+        let waits = self.log_start_waits.extract_if(.., |(wanted, _)| *wanted <= offset);
+        deferred.ended.extend(waits.map(|(_, wait)| (wait, Ok(()))));
+    }
+
+    /// How many bytes became readable up to the high watermark.
+    fn take_readable(&mut self, high_watermark: i64) -> usize {
+        let mut bytes = 0_usize;
+        while let Some((end, size)) = self.uncommitted.front().copied()
+            && end <= high_watermark
+        {
+            bytes = bytes.saturating_add(size);
+            self.uncommitted.pop_front();
+        }
+        bytes
+    }
+}
+
+fn epoch_of(role: Role) -> LeaderEpoch {
+    // Terms beyond are refused by the replica.
+    LeaderEpoch::new(i32::try_from(role.term).unwrap_or(i32::MAX))
+}
+
+impl Partition {
+    /// A partition that is one replica of a group. It takes part after [`Self::join_group`].
+    pub fn replicated(
+        topic: Arc<str>,
+        index: i32,
+        dir: Arc<LogDir>,
+        settings: Arc<TopicSettings>,
+        replica: Replica,
+        events: Arc<dyn ReplicaEvents>,
+        links: Arc<Links>,
+    ) -> Arc<Partition> {
+        let epoch = epoch_of(replica.role());
+        let parts = ReplicationParts { group: replica.group(), own: replica.own(), links, events };
+        let stored = Stored::Replicated(Box::new(Member::new(replica)));
+        Self::with_log_or_not(topic, index, settings, Ok((dir, stored)), epoch, Some(parts))
+    }
+
+    /// Whether it is one replica of a group.
+    pub fn is_replicated(&self) -> bool {
+        self.replication.is_some()
+    }
+
+    /// Why its replica is out of service, if it is. Takes no lock.
+    pub fn replica_failure(&self) -> Option<&str> {
+        self.replication.as_ref()?.failure.get().map(String::as_str)
+    }
+
+    /// Who leads.
+    pub fn leadership(&self) -> Leadership {
+        let state = self.lock();
+        match &state.log {
+            Ok(Stored::Replicated(member)) => Leadership {
+                leader: member.leader(),
+                epoch: member.epoch(),
+                is_leader: member.leads(),
+                is_settled: member.leads() && member.replica.leads_settled(),
+                is_searching: member.is_running() && member.leader().is_none(),
+            },
+            other => {
+                let is_leader = matches!(other, Ok(Stored::Alone(_)) | Err(NoLog::Attached));
+                let epoch = state.leader_epoch;
+                Leadership { leader: None, epoch, is_leader, is_settled: is_leader, is_searching: false }
+            }
+        }
+    }
+
+    /// Whether it is known where the partition ends (KIP-207), of one that this node leads.
+    pub fn is_settled(&self) -> bool {
+        self.replication.is_none() || self.leadership().is_settled
+    }
+
+    /// How many replicas it has, and how many are in sync.
+    pub fn replication_health(&self) -> ReplicationHealth {
+        let state = self.lock();
+        let (replicas, in_sync) = match (&state.log, &self.replication) {
+            (Ok(Stored::Replicated(member)), Some(replication)) if member.leads() => {
+                (member.replica.configuration().voters.len(), member.in_sync(&replication.links).len())
+            }
+            (Ok(Stored::Alone(_)), _) => (1, 1),
+            _ => return ReplicationHealth::default(),
+        };
+        ReplicationHealth {
+            is_leader: true,
+            replicas,
+            in_sync,
+            needed: self.min_insync().max(replicas / 2 + 1),
+        }
+    }
+
+    /// How many offsets each other node lacks, as far as it is known, if this node leads; otherwise none.
+    pub fn lacking(&self) -> Vec<(i32, i64)> {
+        match &self.lock().log {
+            Ok(Stored::Replicated(member)) if member.leads() => {
+                member.replica.lacking().map(|(id, count)| (id.node(), count)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns true if a replica is here that cannot be in sync, whoever leads: it is offline, its disk is full, or it lacks what it had.
+    /// `None`: another thread has it now, which may wait for a disk that hangs.
+    pub fn is_out_of_sync(&self) -> Option<bool> {
+        Some(match &self.try_lock()?.log {
+            Ok(Stored::Replicated(member)) => {
+                !member.is_running()
+                    || member.replica.lacks_promised()
+                    || member.replica.log().dir().is_full()
+            }
+            Ok(Stored::Alone(_)) => false,
+            Err(no_log) => matches!(no_log, NoLog::Offline),
+        })
+    }
+
+    /// Whether its replicas are all on other nodes.
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self.lock().log, Err(NoLog::Elsewhere))
+    }
+
+    /// The nodes whose replicas are in sync, if this node leads; otherwise none.
+    pub fn in_sync(&self) -> Vec<i32> {
+        let state = self.lock();
+        match (&state.log, &self.replication) {
+            (Ok(Stored::Replicated(member)), Some(replication)) if member.leads() => {
+                member.in_sync(&replication.links).into_iter().map(ReplicaId::node).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// How far each replica of the group has the log, as an index, with the index of the last entry, if this node leads.
+    pub fn matched(&self) -> Option<(Vec<(i32, u64)>, u64)> {
+        let state = self.lock();
+        let Ok(Stored::Replicated(member)) = &state.log else { return None };
+        let matched = member.replica.matched().into_iter().map(|(id, index)| (id.node(), index)).collect();
+        let (last, ..) = member.replica.last_and_committed();
+        member.leads().then_some((matched, last))
+    }
+
+    /// Returns true if a produce with acks=all may be appended: as many replicas are in sync as `min.insync.replicas` wants, and a majority
+    /// can acknowledge it. Without one it would wait for its time-out.
+    pub fn has_min_insync(&self, wanted: i32) -> bool {
+        let Some(replication) = &self.replication else { return wanted <= 1 };
+        let state = self.lock();
+        match &state.log {
+            // Who leads says so, and others are refused for another cause.
+            Ok(Stored::Replicated(member)) if member.leads() => {
+                let links = &replication.links;
+                let has_wanted =
+                    || i32::try_from(member.in_sync(links).len()).is_ok_and(|count| count >= wanted);
+                member.has_majority(links) && (wanted <= 1 || has_wanted())
+            }
+            _ => true,
+        }
+    }
+
+    /// Bytes a second that go to a replica which catches up.
+    fn catch_up_rate(&self, replication: &Replication, to: ReplicaId) -> u64 {
+        let settings = self.settings.read();
+        let is_led = settings.leader_throttled.contains(self.index, replication.handle.own.node());
+        let follows = settings.follower_throttled.contains(self.index, to.node());
+        replication.links.catch_up_rate(is_led, follows.then(|| to.node()))
+    }
+
+    fn min_insync(&self) -> usize {
+        usize::try_from(self.settings.read().min_insync_replicas).unwrap_or(1)
+    }
+
+    /// Gives leadership to another node's replica. Returns false where this node does not lead, or that one has none.
+    pub fn transfer(&self, to_node: i32) -> bool {
+        let mut state = self.lock();
+        let Ok(Stored::Replicated(member)) = &mut state.log else { return false };
+        let voters = &member.replica.configuration().voters;
+        let target = voters.iter().find(|voter| voter.node() == to_node).copied();
+        let (true, Some(target)) = (member.leads(), target) else { return false };
+        member.replica.transfer(target);
+        self.drive(state);
+        true
+    }
+
+    /// Notes the high watermark where a restart begins with it.
+    pub fn note_high_watermark(&self) {
+        if self.replication.is_none() {
+            return;
+        }
+        if let Ok(Stored::Replicated(member)) = &self.lock().log {
+            member.note_high_watermark();
+        }
+    }
+
+    /// Carries out what the replica has decided, and gives the lock back.
+    pub(super) fn drive(&self, mut state: Locked<'_>) {
+        let Some(replication) = &self.replication else { return };
+        let deferred = self.drive_locked(replication, &mut state);
+        drop(state);
+        self.finish(replication, deferred);
+    }
+
+    fn drive_locked(&self, replication: &Replication, state: &mut State) -> DeferredEffects {
+        let mut deferred = self.carry_out(replication, state);
+        // Also where a leader was not settled when it was asked for.
+        while let Ok(Stored::Replicated(member)) = &mut state.log
+            && member.ask_confirmation()
+        {
+            deferred.join(self.carry_out(replication, state));
+        }
+        if let Ok(Stored::Replicated(member)) = &mut state.log {
+            if !member.hand_over_waits.is_empty() && !member.is_between_leaders() {
+                // Who has given up waits no more.
+                member.hand_over_waits.drain(..).for_each(|wait| _ = wait.send(()));
+            }
+            member.note_status(&replication.handle.status);
+        }
+        deferred
+    }
+
+    fn carry_out(&self, replication: &Replication, state: &mut State) -> DeferredEffects {
+        let State { log: Ok(Stored::Replicated(member)), fetches, leader_epoch, durable_waits, .. } = state
+        else {
+            return DeferredEffects::default();
+        };
+        if member.is_closing {
+            return DeferredEffects::default();
+        }
+        let mut deferred = DeferredEffects::default();
+        if member.has_ended {
+            return deferred;
+        }
+        let effects = match member.replica.drive() {
+            Ok(effects) => effects,
+            Err(_) => {
+                self.end_failed(replication, state, &mut deferred);
+                return deferred;
+            }
+        };
+        let Effects {
+            messages,
+            high_watermark,
+            role,
+            applied,
+            configuration: _,
+            flush,
+            too_far_behind,
+            offered,
+            restored,
+            confirmed,
+            lost,
+            setbacks,
+        } = effects;
+        lost.into_iter().for_each(|lost| replication.links.note_lost(lost.records));
+        setbacks.into_iter().for_each(|setback| replication.links.note_setback(setback, self));
+        deferred.flush = flush;
+        if !messages.is_empty() {
+            let links = &replication.links;
+            let (now_ms, lag_max_ms) = (links.now_ms(), links.replica_lag_max_ms());
+            let catches_up = |to: ReplicaId| {
+                let is_behind = member.replica.is_catching_up(to, now_ms, lag_max_ms);
+                is_behind.then(|| self.catch_up_rate(replication, to))
+            };
+            let (wakes, lost) = links.send(&replication.handle, messages, catches_up);
+            deferred.wakes = wakes;
+            lost.into_iter().for_each(|replica| member.replica.report_unreachable(replica));
+        }
+        if let Some(high_watermark) = high_watermark {
+            let bytes = member.take_readable(high_watermark);
+            if bytes > 0 && !fetches.is_empty() {
+                fetches.moved_on(bytes, || member.replica.log().ends());
+            }
+            if replication.events.wants_commits() {
+                replication.notices.lock().queue.push_back(Notice::Committed(high_watermark));
+                deferred.notices = true;
+            }
+        }
+        if let Some(role) = role {
+            *leader_epoch = epoch_of(role);
+            member.uncommitted.clear();
+            member.behind.clear();
+            deferred.ended = member.end_waits(ErrorCode::NOT_LEADER_OR_FOLLOWER);
+            if role.state != RoleState::Leader {
+                let waits = std::mem::take(durable_waits).into_iter();
+                deferred.ended.extend(waits.map(|(_, wait)| (wait, Err(ErrorCode::NOT_LEADER_OR_FOLLOWER))));
+            }
+            // They look again, and learn who leads.
+            fetches.look_again();
+            replication.notices.lock().queue.push_back(Notice::Role(role));
+            deferred.notices = true;
+        }
+        member.take_acknowledged(self.min_insync(), &mut deferred.ended);
+        if confirmed.contains(&member.confirmations.number) {
+            let asked = std::mem::take(&mut member.confirmations.asked).into_iter();
+            deferred.ended.extend(asked.map(|wait| (wait, Ok(()))));
+        }
+        for entry in applied {
+            if let [ENTRY_LOG_START, offset @ ..] = &entry.data[..]
+                && let Ok(offset) = offset.try_into().map(i64::from_be_bytes)
+            {
+                member.raise_log_start(offset, &mut deferred);
+            }
+        }
+        if restored.is_some() {
+            // They look again, and find another log start.
+            fetches.look_again();
+        }
+        if let Some(offer) = offered {
+            replication.notices.lock().queue.push_back(Notice::Offered(offer));
+            deferred.notices = true;
+        }
+        self.report_behind(replication, member, &too_far_behind);
+        if !member.behind.is_empty() {
+            let replica = &member.replica;
+            member.behind.retain(|id| !replica.has_what_is_committed(*id));
+        }
+        deferred
+    }
+
+    /// Its replica is out of service: who waits is notified, and others do without it.
+    fn end_failed(&self, replication: &Replication, state: &mut State, deferred: &mut DeferredEffects) {
+        let State { log: Ok(Stored::Replicated(member)), fetches, durable_waits, .. } = state else { return };
+        member.has_ended = true;
+        // The first reason is the one.
+        let _ = replication.failure.set(member.replica.failed().unwrap_or("its log is closed").to_owned());
+        deferred.ended.extend(member.end_waits(ErrorCode::KAFKA_STORAGE_ERROR));
+        let waits = std::mem::take(durable_waits).into_iter();
+        deferred.ended.extend(waits.map(|(_, wait)| (wait, Err(ErrorCode::KAFKA_STORAGE_ERROR))));
+        fetches.look_again();
+        let role = Role { term: member.replica.role().term, state: RoleState::Follower { leader: None } };
+        replication.notices.lock().queue.push_back(Notice::Role(role));
+        deferred.notices = true;
+    }
+
+    fn report_behind(&self, replication: &Replication, member: &mut Member, behind: &[ReplicaId]) {
+        for replica in behind {
+            if member.behind.contains(replica) {
+                continue;
+            }
+            member.behind.push(*replica);
+            replication.links.note_too_far_behind();
+            let (topic, partition, node) = (&self.topic, self.index, replica.node());
+            tracing::error!(
+                %topic,
+                partition,
+                node,
+                "the replica of node {node} needs records that retention has removed here; copying a whole partition is not \
+                 built yet: the group goes on without it. Raise retention, or delete and create the topic"
+            );
+        }
+    }
+
+    /// What is to be done without the lock.
+    fn finish(&self, replication: &Replication, deferred: DeferredEffects) {
+        let DeferredEffects { wakes, ended, flush, notices, log_start } = deferred;
+        replication.links.wake(wakes);
+        if flush {
+            self.request_flush();
+        }
+        ended.into_iter().for_each(|(durable, result)| durable.done(result));
+        if let Some(dir) = log_start {
+            dir.commit(&dir.checkpoints().log_start, Box::new(|_| {}));
+        }
+        if notices {
+            self.deliver(replication);
+        }
+    }
+
+    /// Delivers notices in their order, unless another thread is at it: that one delivers these, too.
+    fn deliver(&self, replication: &Replication) {
+        let Some(own) = self.own.upgrade() else { return };
+        let mut notices = replication.notices.lock();
+        if std::mem::replace(&mut notices.is_delivering, true) {
+            return;
+        }
+        while let Some(notice) = notices.queue.pop_front() {
+            drop(notices);
+            match notice {
+                Notice::Role(role) => replication.events.role_changed(&own, role),
+                Notice::Committed(high_watermark) => replication.events.committed(&own, high_watermark),
+                Notice::Offered(offer) => replication.events.offered(&own, offer),
+            }
+            notices = replication.notices.lock();
+        }
+        notices.is_delivering = false;
+    }
+
+    /// Has the group give up what retention does not keep by this clock, if this replica leads. What others see as the age of
+    /// their segments counts for nothing: their clocks may differ, and what is there would depend on who leads.
+    pub(super) fn propose_retention(&self, wall_ms: i64) {
+        if self.replication.is_none() {
+            return;
+        }
+        let unwanted = match &self.lock().log {
+            Ok(Stored::Replicated(member)) if member.leads() => {
+                let unwanted = member.replica.log().unwanted_before(wall_ms);
+                let is_under_way =
+                    |offset| member.log_start_waits.iter().any(|(wanted, _)| *wanted >= offset);
+                unwanted.map(|offset| offset.filter(|offset| !is_under_way(*offset)))
+            }
+            _ => return,
+        };
+        match unwanted {
+            // Nobody waits for it, and the next maintenance proposes it again if nothing comes of it.
+            Ok(Some(offset)) => drop(self.propose_log_start(offset, Durable::Call(Box::new(|_| {})))),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::error!(topic = %self.topic, partition = self.index, "no records are given up by retention: {error}");
+            }
+        }
+    }
+
+    /// Moves the log start of all replicas. The leader proposes it; each replica does it when it is committed.
+    pub(super) fn propose_log_start(&self, offset: i64, on_done: Durable) -> Result<i64, ErrorCode> {
+        let mut state = self.lock();
+        let Ok(Stored::Replicated(member)) = &mut state.log else {
+            return Err(ErrorCode::KAFKA_STORAGE_ERROR);
+        };
+        if !member.leads() {
+            return Err(ErrorCode::NOT_LEADER_OR_FOLLOWER);
+        }
+        let ends = member.replica.log().ends();
+        let target = if offset == -1 { ends.high_watermark } else { offset };
+        if target < 0 || target > ends.high_watermark {
+            return Err(ErrorCode::OFFSET_OUT_OF_RANGE);
+        }
+        let mut data = vec![ENTRY_LOG_START];
+        data.extend_from_slice(&target.to_be_bytes());
+        match member.replica.propose(data) {
+            Ok(()) => member.log_start_waits.push((target, on_done)),
+            Err(LeaderAppendError::NotLeader { .. }) => return Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+            Err(_) => return Err(ErrorCode::KAFKA_STORAGE_ERROR),
+        }
+        self.drive(state);
+        Ok(target.max(ends.log_start))
+    }
+
+    /// What the flusher is to sync, for a replica: what it has decided first, so that no entry misses the sync that covers
+    /// it, and the journal of its directory where something waits for that.
+    pub(super) fn begin_replica_flush(&self, mut state: Locked<'_>) -> mainstem_log::flusher::FlushWork {
+        let Some(replication) = &self.replication else { return Default::default() };
+        let mut deferred = self.drive_locked(replication, &mut state);
+        // What it wants synced is in this round.
+        deferred.flush = false;
+        let mut work = mainstem_log::flusher::FlushWork::default();
+        if let Ok(Stored::Replicated(member)) = &mut state.log {
+            work = member.replica.log_mut().flush_work();
+            if let Some(sync) = member.replica.journal_sync() {
+                member.journal_upto = Some(sync.upto);
+                work.shared = Some(sync.file);
+            }
+        }
+        drop(state);
+        self.finish(replication, deferred);
+        work
+    }
+
+    /// What the flusher has synced is durable, or nothing more becomes so.
+    pub(super) fn end_replica_flush(&self, mut state: Locked<'_>, upto: i64, result: &std::io::Result<()>) {
+        let Some(replication) = &self.replication else { return };
+        let State { log: Ok(Stored::Replicated(member)), .. } = &mut *state else { return };
+        let journal_upto = member.journal_upto.take();
+        let mut deferred = match result {
+            Ok(()) => {
+                let log = member.replica.log_mut();
+                let moved = log.flushed(upto).then(|| log.dir().clone());
+                if let Some(upto) = journal_upto {
+                    member.replica.journal().lock().synced(upto);
+                }
+                member.replica.persisted();
+                let mut deferred = self.drive_locked(replication, &mut state);
+                deferred.log_start = deferred.log_start.or(moved);
+                deferred
+            }
+            Err(error) => {
+                member.replica.log_mut().failed(error);
+                if journal_upto.is_some() {
+                    member.replica.journal().lock().fail(error);
+                }
+                member.replica.stop(format!("a sync failed: {error}"));
+                let mut deferred = DeferredEffects::default();
+                self.end_failed(replication, &mut state, &mut deferred);
+                deferred
+            }
+        };
+        if let Ok(log) = &state.log {
+            let durable = log.ends().durable_end;
+            deferred.ended.extend(state.waits_until(durable).into_iter().map(|(_, wait)| (wait, Ok(()))));
+        }
+        drop(state);
+        self.finish(replication, deferred);
+    }
+
+    /// Takes part in its group from now on.
+    pub fn join_group(&self) {
+        if let Some(replication) = &self.replication {
+            replication.links.register(&replication.handle);
+        }
+    }
+
+    /// Takes part in its group no more.
+    pub(super) fn leave_group(&self) {
+        if let Some(replication) = &self.replication {
+            replication.links.unregister(replication.handle.id);
+        }
+    }
+
+    /// A segment may have begun for its age: the journal notes where, durably. Blocks on the disk. Returns false where it could not: then
+    /// nothing that precedes the segment may go.
+    pub(super) fn follow_roll(&self) -> bool {
+        if self.replication.is_none() {
+            return true;
+        }
+        let noted = match &mut self.lock().log {
+            Ok(Stored::Replicated(member)) if member.is_running() => {
+                let noted = member.replica.follow_roll();
+                noted.map(|is_new| is_new.then(|| member.replica.journal().clone()))
+            }
+            _ => return true,
+        };
+        let synced = noted
+            .and_then(|journal| journal.map_or(Ok(()), |journal| Ok(Journal::sync_beside_others(&journal)?)));
+        if let Err(error) = &synced {
+            tracing::error!(topic = %self.topic, partition = self.index, "{error}");
+        }
+        synced.is_ok()
+    }
+
+    /// Retention may have removed segments: the group begins behind them.
+    pub(super) fn follow_log_start(&self) {
+        if self.replication.is_none() {
+            return;
+        }
+        if let Ok(Stored::Replicated(member)) = &mut self.lock().log
+            && member.is_running()
+            && let Err(error) = member.replica.follow_log_start()
+        {
+            tracing::error!(topic = %self.topic, partition = self.index, "{error}");
+        }
+    }
+}
+
+impl Member {
+    fn in_sync(&self, links: &Links) -> Vec<ReplicaId> {
+        let mut in_sync = self.replica.in_sync(links.now_ms(), links.replica_lag_max_ms());
+        in_sync.retain(|id| *id == self.replica.own() || !self.is_out_of_sync(links, *id));
+        in_sync
+    }
+
+    /// Returns true if another replica is known to be out of sync, however long ago it had everything.
+    fn is_out_of_sync(&self, links: &Links, id: ReplicaId) -> bool {
+        self.behind.contains(&id) || links.out_of_sync.has(self.replica.group(), id.node())
+    }
+
+    fn has_majority(&self, links: &Links) -> bool {
+        let (now_ms, lag_max_ms) = (links.now_ms(), links.replica_lag_max_ms());
+        self.replica.has_majority(now_ms, lag_max_ms, |id| self.is_out_of_sync(links, id))
+    }
+
+    /// Writes what the next start begins with. Nothing happens to it any more.
+    pub(super) fn prepare_close(&mut self) -> Result<(), ReplicaError> {
+        if self.is_running() {
+            self.is_closing = true;
+            self.note_high_watermark();
+            self.replica.prepare_close()?;
+        }
+        Ok(())
+    }
+
+    /// Notes the high watermark where a restart begins with it.
+    fn note_high_watermark(&self) {
+        if let Some(offset) = self.replica.high_watermark_to_note() {
+            let log = self.replica.log();
+            log.dir().checkpoints().replication.set(log.partition(), offset);
+        }
+    }
+}

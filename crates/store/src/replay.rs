@@ -1,0 +1,152 @@
+//! Reading a whole log, batch by batch: how the state machines of coordinators and controller are rebuilt from theirs.
+
+use std::ops::Range;
+
+use mainstem_log::{Log, ReadBound, ReadError};
+use mainstem_records::{
+    Batch, BatchError, ControlRecordType, EndTransactionMarker, InvalidBatch, Producer, ProducerEpoch,
+    ProducerId, Record, Scratch, TransactionEnd,
+};
+
+/// Bytes that are read at once.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// To how many bytes one of our own batches may decompress: we write them uncompressed, but a copied directory may
+/// have Kafka's.
+const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
+
+/// Why a log could not be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The log could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A file could not be read.
+    #[error("cannot read: {0}")]
+    Io(#[from] std::io::Error),
+    /// What was read is no batch.
+    #[error("at offset {offset}: {error}")]
+    Batch {
+        /// Where.
+        offset: i64,
+        /// What is wrong.
+        error: BatchError,
+    },
+    /// What was read is a batch of something else.
+    #[error("in the batch at offset {offset}: {error}")]
+    Records {
+        /// Of the batch.
+        offset: i64,
+        /// What is wrong.
+        error: InvalidBatch,
+    },
+}
+
+/// The part of a batch that is looked at beside its records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checksums {
+    /// A batch that is not what was written ends the replay: all the rest follows from it.
+    Verified,
+    /// Each record stands for itself.
+    Unread,
+}
+
+/// An entry of a log.
+pub enum Entry<'r> {
+    /// A record that is no control record.
+    Record {
+        /// The record.
+        record: Record<'r>,
+        /// The producer of its batch, if that is transactional.
+        producer: Option<Producer>,
+    },
+    /// The end of a producer's transaction.
+    End(TransactionEnd),
+    /// A control record of the metadata log.
+    Control {
+        /// What it says.
+        kind: ControlRecordType,
+        /// Its value.
+        value: &'r [u8],
+    },
+}
+
+/// Calls `each` with every record and every end of a transaction, in order.
+///
+/// # Errors
+/// When the log cannot be read or holds what is no record.
+pub fn replay(log: &Log, checksums: Checksums, each: impl FnMut(Entry<'_>)) -> Result<(), ReplayError> {
+    let ends = log.ends();
+    replay_range(log, ends.log_start..ends.log_end, checksums, each)
+}
+
+/// As [`replay`], from an offset on, of the batches that begin before another one.
+///
+/// # Errors
+/// As [`replay`].
+pub fn replay_range(
+    log: &Log,
+    offsets: Range<i64>,
+    checksums: Checksums,
+    mut each: impl FnMut(Entry<'_>),
+) -> Result<(), ReplayError> {
+    let mut scratch = Scratch::new();
+    let mut decompressed = Vec::new();
+    let mut next = offsets.start;
+    while next < offsets.end {
+        // Nothing: compaction has taken all that was behind it.
+        let Some(range) = log.read_waiting(next, ReadBound::LogEnd, CHUNK_BYTES, true)? else { break };
+        let chunk = range.to_vec()?;
+        let mut rest = &chunk[..];
+        while !rest.is_empty() && next < offsets.end {
+            let batch = match Batch::split_first(rest) {
+                Ok((batch, behind)) => {
+                    rest = behind;
+                    batch
+                }
+                // The chunk ends within a batch; the next one begins with it.
+                Err(BatchError::Truncated { .. }) => break,
+                Err(error) => return Err(ReplayError::Batch { offset: next, error }),
+            };
+            if checksums == Checksums::Verified && !batch.verify_crc() {
+                let error = InvalidBatch::Crc { stored: batch.crc(), computed: batch.computed_crc() };
+                return Err(ReplayError::Records { offset: batch.base_offset(), error });
+            }
+            let skip = next;
+            next = batch.next_offset();
+            let producer = producer_of(&batch);
+            if let (true, Some(producer)) = (batch.attributes().is_control(), producer) {
+                if let Some(marker) = EndTransactionMarker::of_batch(&batch) {
+                    each(Entry::End(TransactionEnd { producer, committed: marker.committed }));
+                }
+                continue;
+            }
+            let failed = |error| ReplayError::Records { offset: batch.base_offset(), error };
+            let records = batch.records(&mut decompressed, DECOMPRESSED_BYTES_MAX, &mut scratch);
+            for record in records.map_err(failed)? {
+                let record = record.map_err(failed)?;
+                if record.offset >= skip {
+                    entry_of(&batch, record, producer).into_iter().for_each(&mut each);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A record that stands for itself; control records without a kind or a value stand for nothing.
+fn entry_of<'r>(batch: &Batch<'_>, record: Record<'r>, producer: Option<Producer>) -> Option<Entry<'r>> {
+    if !batch.attributes().is_control() {
+        return Some(Entry::Record { record, producer });
+    }
+    let kind = ControlRecordType::parse(record.key).ok()?;
+    Some(Entry::Control { kind, value: record.value? })
+}
+
+/// Whose transaction a batch belongs to.
+fn producer_of(batch: &Batch<'_>) -> Option<Producer> {
+    batch.attributes().is_transactional().then(|| Producer {
+        id: ProducerId::new(batch.producer_id()),
+        epoch: ProducerEpoch::new(batch.producer_epoch()),
+    })
+}

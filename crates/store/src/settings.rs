@@ -1,0 +1,108 @@
+//! The configuration in force, and a topic's in the form in which the data path uses it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mainstem_config::{BrokerConfig, CompressionType, ThrottledReplicas, TimestampType, TopicConfigValues};
+use mainstem_log::LogConfig;
+use mainstem_records::{Compression, TimestampType as RecordTimestampType};
+use parking_lot::RwLock;
+
+/// The configuration in force, with what was set while the broker runs.
+pub struct CurrentConfig(RwLock<Arc<BrokerConfig>>);
+
+impl CurrentConfig {
+    /// That of a start.
+    pub fn new(config: BrokerConfig) -> CurrentConfig {
+        CurrentConfig(RwLock::new(Arc::new(config)))
+    }
+
+    /// The configuration now.
+    pub fn get(&self) -> Arc<BrokerConfig> {
+        self.0.read().clone()
+    }
+
+    /// Puts another one into force, and returns the one before.
+    pub fn replace(&self, config: BrokerConfig) -> Arc<BrokerConfig> {
+        std::mem::replace(&mut *self.0.write(), Arc::new(config))
+    }
+}
+
+/// Settings that a partition runs with.
+pub struct TopicSettings {
+    /// The settings of its log.
+    pub log: Arc<LogConfig>,
+    /// `write.caching`: acks=all waits for the page cache, not for the disk.
+    pub write_caching: bool,
+    /// `min.insync.replicas`, not above the number of replicas.
+    pub min_insync_replicas: i32,
+    /// `leader.replication.throttled.replicas`.
+    pub leader_throttled: ThrottledReplicas,
+    /// `follower.replication.throttled.replicas`.
+    pub follower_throttled: ThrottledReplicas,
+}
+
+impl TopicSettings {
+    /// With nothing throttled.
+    pub fn of_log(log: Arc<LogConfig>, write_caching: bool, min_insync_replicas: i32) -> TopicSettings {
+        let (leader_throttled, follower_throttled) = Default::default();
+        TopicSettings { log, write_caching, min_insync_replicas, leader_throttled, follower_throttled }
+    }
+
+    /// The topic's own values over the broker's.
+    pub fn resolve(own: &BTreeMap<String, String>, broker: &BrokerConfig, replicas: usize) -> Arc<Self> {
+        let values = TopicConfigValues::resolve(own, &broker.values);
+        let replicas = i32::try_from(replicas).unwrap_or(i32::MAX);
+        Arc::new(TopicSettings {
+            log: Arc::new(log_config(&values, broker)),
+            write_caching: values.write_caching,
+            min_insync_replicas: values.min_insync_replicas.min(replicas),
+            leader_throttled: values.leader_throttled,
+            follower_throttled: values.follower_throttled,
+        })
+    }
+}
+
+fn log_config(values: &TopicConfigValues, broker: &BrokerConfig) -> LogConfig {
+    // The table allows no negative number where the log has none.
+    let unsigned = |value: i32| u32::try_from(value).unwrap_or(0);
+    let millis = |value: i64| u64::try_from(value).unwrap_or(0);
+    LogConfig {
+        segment_bytes: unsigned(values.segment_bytes),
+        segment_ms: values.segment_ms,
+        segment_jitter_ms: values.segment_jitter_ms,
+        segment_index_bytes: unsigned(values.segment_index_bytes),
+        index_interval_bytes: unsigned(values.index_interval_bytes),
+        retention_bytes: values.retention_bytes,
+        retention_ms: values.retention_ms,
+        max_message_bytes: unsigned(values.max_message_bytes),
+        timestamp_type: match values.message_timestamp_type {
+            TimestampType::CreateTime => RecordTimestampType::CreateTime,
+            TimestampType::LogAppendTime => RecordTimestampType::LogAppendTime,
+        },
+        timestamp_before_max_ms: values.message_timestamp_before_max_ms,
+        timestamp_after_max_ms: values.message_timestamp_after_max_ms,
+        compression: match values.compression_type {
+            CompressionType::Producer => None,
+            CompressionType::Uncompressed => Some((Compression::None, None)),
+            CompressionType::Gzip(level) => Some((Compression::Gzip, level)),
+            CompressionType::Snappy => Some((Compression::Snappy, None)),
+            CompressionType::Lz4(level) => Some((Compression::Lz4, Some(level))),
+            CompressionType::Zstd(level) => Some((Compression::Zstd, Some(level))),
+        },
+        flush_messages: values.flush_messages,
+        flush_ms: values.flush_ms,
+        write_caching: values.write_caching,
+        preallocate: values.preallocate,
+        file_delete_delay_ms: millis(values.file_delete_delay_ms),
+        delete: values.cleanup_delete,
+        compact: values.cleanup_compact,
+        min_cleanable_dirty_ratio: values.min_cleanable_dirty_ratio,
+        min_compaction_lag_ms: values.min_compaction_lag_ms,
+        max_compaction_lag_ms: values.max_compaction_lag_ms,
+        delete_retention_ms: values.delete_retention_ms,
+        transaction_verification: broker.transactions.partition_verification,
+        producer_id_expiration_ms: millis(broker.logs.producer_id_expiration_ms),
+        ..LogConfig::default()
+    }
+}

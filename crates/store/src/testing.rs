@@ -1,0 +1,247 @@
+//! A leader whose followers are the test's: what they say is taken by hand, so that nothing depends on how long anything takes; and files
+//! that are not in memory.
+
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use mainstem_links::testing::gate;
+use mainstem_links::{CATCH_UP_RATE, Group as _, LinkIdentity, Links, LinksOptions, SilenceLimits};
+use mainstem_log::dir::{LogDir, NodeIdentity};
+use mainstem_log::storage::{Advice, RealStorage, Storage, StorageFile};
+use mainstem_log::{Log, LogConfig, Origin, PartitionIdentity};
+use mainstem_records::{BatchBuilder, BatchOptions, LeaderEpoch, Scratch};
+use mainstem_replication::eraftpb::{Message, MessageType};
+use mainstem_replication::journal::{Journal, Start};
+use mainstem_replication::{Configuration, GroupId, Replica, ReplicaId, ReplicaOptions, found};
+use mainstem_runtime::clock::Clock;
+use mainstem_wire::ErrorCode;
+use parking_lot::{Condvar, Mutex};
+
+use crate::partition::{Durable, NoLog, Partition, ReplicaEvents};
+use crate::settings::TopicSettings;
+
+/// The end of a wait.
+pub type Fate = mpsc::Receiver<Result<(), ErrorCode>>;
+
+/// A wait, and where it is seen how it has ended.
+pub fn waiter() -> (Durable, Fate) {
+    let (tell, told) = mpsc::sync_channel(1);
+    (Durable::Call(Box::new(move |result| _ = tell.send(result))), told)
+}
+
+/// Appends a value where a replica leads. Returns its offset and epoch.
+pub fn append(partition: &Partition, clock: &Clock, value: &[u8]) -> Result<(i64, LeaderEpoch), ErrorCode> {
+    let mut batch = BatchBuilder::new(BatchOptions::default());
+    batch.append(1, None, Some(value), &[]).expect("a record");
+    let bytes = batch.build().expect("a batch");
+    let appended = partition.append(&bytes, Origin::Client, clock, &mut Scratch::new());
+    appended.map(|outcome| (outcome.appended.base_offset, outcome.epoch)).map_err(|error| error.code())
+}
+
+const GROUP: GroupId = GroupId { topic_id: [7; 16], partition: 0 };
+/// The term in which it leads.
+pub const TERM: u64 = 1;
+
+struct NoEvents;
+
+impl ReplicaEvents for NoEvents {
+    fn role_changed(&self, _: &Arc<Partition>, _: mainstem_replication::Role) {}
+}
+
+/// The first replica of a group, which leads. There are no links to the others.
+pub struct Leader {
+    /// The partition.
+    pub partition: Arc<Partition>,
+    /// Its links, to nobody.
+    pub links: Arc<Links>,
+    /// The log directory.
+    pub dir: Arc<LogDir>,
+    /// The clock of partition and links.
+    pub clock: Clock,
+    _home: tempfile::TempDir,
+}
+
+impl Leader {
+    /// It has the others' votes, and nothing else of them yet.
+    pub fn of_voters(count: i32) -> Leader {
+        Leader::with(count, 1, 30_000)
+    }
+
+    /// The same with `min.insync.replicas` and `replica.lag.time.max.ms`.
+    pub fn with(count: i32, min_insync_replicas: i32, replica_lag_max_ms: u64) -> Leader {
+        Leader::on(Arc::new(RealStorage), (count, min_insync_replicas, replica_lag_max_ms))
+    }
+
+    /// The same on a storage.
+    pub fn on(
+        storage: Arc<dyn Storage>,
+        (count, min_insync_replicas, replica_lag_max_ms): (i32, i32, u64),
+    ) -> Leader {
+        let (clock, home) = (Clock::start(), tempfile::tempdir().expect("a directory"));
+        let identity = NodeIdentity { cluster_id: Some("cluster".into()), node_id: 1 };
+        let dir = LogDir::open(storage, home.path(), &identity, "boot").expect("it opens");
+        let config = LogConfig { segment_bytes: 4_000, retention_bytes: Some(4_000), ..LogConfig::default() };
+        let config = Arc::new(config);
+        let replica = elected(&dir, config.clone(), count);
+        let identity = LinkIdentity { node: 1, generation: 1, cluster_id: "cluster".into() };
+        let options = LinksOptions {
+            clock: clock.clone(),
+            replica_lag_max_ms,
+            catch_up_rate: CATCH_UP_RATE,
+            silence: SilenceLimits::default(),
+            awaited: Arc::default(),
+        };
+        let links = Links::start(identity, Vec::new(), options, gate()).expect("threads can be made");
+        let settings = Arc::new(TopicSettings::of_log(config, false, min_insync_replicas));
+        let events = Arc::new(NoEvents);
+        let partition =
+            Partition::replicated("t".into(), 0, dir.clone(), settings, replica, events, links.clone());
+        Leader { partition, links, dir, clock, _home: home }
+    }
+
+    /// Appends a value.
+    pub fn append(&self, value: &[u8]) {
+        append(&self.partition, &self.clock, value).expect("it leads");
+    }
+
+    /// Appends a value, and waits for all that `min.insync.replicas` asks for.
+    pub fn produce(&self, value: &[u8]) -> Fate {
+        let (offset, epoch) = append(&self.partition, &self.clock, value).expect("it leads");
+        let (wait, fate) = waiter();
+        self.partition.when_committed(offset + 1, epoch, wait);
+        fate
+    }
+
+    /// Another replica says that all entries up to one are on its disk.
+    pub fn hear_of_entries(&self, node: i32, index: u64) {
+        self.hear(Message { index, ..said(MessageType::MsgAppendResponse, node) });
+    }
+
+    /// Another replica says this.
+    pub fn hear(&self, message: Message) {
+        if let Some(step) = self.partition.step_unless_it_waits(message, 0, &[]).expect("it is taken") {
+            self.partition.carry_out_disk_step(step, 0, &[]).expect("it is taken");
+        }
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        self.links.stop();
+        drop(self.partition.take_log(NoLog::Gone));
+        self.dir.unlock();
+    }
+}
+
+/// A message of a node's replica to the first one, in the term of [`Leader`].
+pub fn said(msg_type: MessageType, node: i32) -> Message {
+    let (from, to) = (ReplicaId::new(node, 1).0, ReplicaId::new(1, 1).0);
+    Message { msg_type, from, to, term: TERM, ..Message::default() }
+}
+
+fn elected(dir: &Arc<LogDir>, config: Arc<LogConfig>, voters: i32) -> Replica {
+    let (mut journal, _) = Journal::open(dir.storage().clone(), dir.path()).expect("a journal");
+    let own = ReplicaId::new(1, 1);
+    let replicas: Vec<_> = (1..=voters).map(|node| ReplicaId::new(node, 1)).collect();
+    let configuration = Configuration::of_voters(&replicas);
+    found(&mut journal, GROUP, own, &configuration, Start::default()).expect("a founding");
+    let identity = PartitionIdentity { topic: "t".into(), topic_id: GROUP.topic_id, partition: 0 };
+    let (log, _) = Log::open(dir, &identity, config, 0).expect("a log");
+    dir.recovered().expect("the recovery is noted");
+    let options =
+        ReplicaOptions { write_caching: false, seed: 1, high_watermark: 0, broadcast_commit: false };
+    let journal = Arc::new(Mutex::new(journal));
+    let mut replica = Replica::open(log, GROUP, journal, options, 0).expect("the replica opens");
+    replica.campaign();
+    for msg_type in [MessageType::MsgRequestPreVoteResponse, MessageType::MsgRequestVoteResponse] {
+        for node in 2..=voters {
+            replica.step(said(msg_type, node), 0, &[]).expect("it is taken");
+        }
+        // The others are asked for their votes when its own is durable.
+        replica.journal().lock().sync().expect("the disk works");
+        replica.persisted();
+    }
+    replica
+}
+
+/// A file that is not in memory, of which so many pieces have to be read at the same time.
+#[derive(Debug)]
+pub struct Together {
+    pieces: AtomicUsize,
+    /// Pieces whose reading has begun.
+    pub begun: Mutex<usize>,
+    changed: Condvar,
+}
+
+/// Such a file, as long as one wants.
+pub fn cold_file(pieces: usize) -> Arc<dyn StorageFile> {
+    together(pieces)
+}
+
+/// The same, to be looked at.
+pub fn together(pieces: usize) -> Arc<Together> {
+    let pieces = AtomicUsize::new(pieces);
+    Arc::new(Together { pieces, begun: Mutex::default(), changed: Condvar::new() })
+}
+
+impl Together {
+    /// What has begun can be read from now on.
+    pub fn release(&self) {
+        let _begun = self.begun.lock();
+        self.pieces.store(1, Ordering::Relaxed);
+        self.changed.notify_all();
+    }
+}
+
+impl StorageFile for Together {
+    fn read_at(&self, buf: &mut [u8], _position: u64) -> io::Result<usize> {
+        let mut begun = self.begun.lock();
+        *begun += 1;
+        self.changed.notify_all();
+        let own = *begun;
+        let is_short = |begun: &mut usize| *begun < own.next_multiple_of(self.pieces.load(Ordering::Relaxed));
+        let late = self.changed.wait_while_for(&mut begun, is_short, Duration::from_secs(60));
+        if late.timed_out() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(buf.len()) }
+    }
+
+    fn write_at(&self, _bufs: &[IoSlice<'_>], _position: u64) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn read_at_nowait(&self, _buf: &mut [u8], _position: u64) -> io::Result<Option<usize>> {
+        Ok(None)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
+
+    fn set_len(&self, _len: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn allocate(&self, _position: u64, _len: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync_fs(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn advise(&self, _advice: Advice, _position: u64, _len: u64) {}
+
+    fn resident(&self, _position: u64, _len: u64) -> Option<bool> {
+        Some(false)
+    }
+
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
