@@ -10,6 +10,7 @@ mod build;
 mod counts;
 mod cpu;
 mod descendants;
+mod duplicates;
 mod faults;
 mod flaky;
 mod fuzz;
@@ -25,9 +26,12 @@ mod process;
 mod quick;
 mod readme;
 mod schemas;
+mod sources;
 mod stress;
 mod suites;
 mod test;
+mod tidy;
+mod tokens;
 mod workspace;
 
 use std::process::ExitCode;
@@ -35,13 +39,15 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  test      everything that is checked before a change lands (cargo xtask test --help)
-  quick     a change while it is made: lints, and the tests of what depends on it (cargo xtask quick --help)
-  interop   real clients and tools against a broker (cargo xtask interop --help)
-  counts    instructions of the benchmark cases, against what is recorded (cargo xtask counts --help)
-  planted   faults planted in a copy one at a time, each of which the tests have to catch (cargo xtask planted --help)
-  readme    the examples of README.md, run as they stand there
-  schemas   --version VERSION [--jars DIR] [--check]: the table of messages, from Kafka's jars";
+  test        everything that is checked before a change lands (cargo xtask test --help)
+  quick       a change while it is made: lints, and the tests of what depends on it (cargo xtask quick --help)
+  interop     real clients and tools against a broker (cargo xtask interop --help)
+  counts      instructions of the benchmark cases, against what is recorded (cargo xtask counts --help)
+  tidy        counts that may only fall: words, long functions, pub items and others (cargo xtask tidy --help)
+  duplicates  passages of source that occur twice (cargo xtask duplicates --help)
+  planted     faults planted in a copy one at a time, each of which the tests have to catch (cargo xtask planted --help)
+  readme      the examples of README.md, run as they stand there
+  schemas     --version VERSION [--jars DIR] [--check]: the table of messages, from Kafka's jars";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -51,6 +57,8 @@ fn main() -> ExitCode {
             "quick" => quick::run(rest),
             "interop" => interop::run(rest),
             "counts" => counts::run(rest),
+            "tidy" => tidy::run(rest),
+            "duplicates" => duplicates::run(rest),
             "planted" => planted::run(rest),
             "readme" => readme::run(rest),
             "schemas" => schemas::run(rest),

@@ -4,12 +4,11 @@
 //! tests. Nothing that has not changed is compiled again.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
 use crate::test::{self, Options};
-use crate::workspace;
+use crate::{sources, workspace};
 
 const USAGE: &str = "\
 usage: cargo xtask quick [--all] [--since COMMIT]
@@ -18,12 +17,12 @@ usage: cargo xtask quick [--all] [--since COMMIT]
            instructions
   --since  what has changed since that commit (default: HEAD, so that it is what is not committed)
 
-Checks the format, lints, and runs the tests of the packages that have changed and of those that depend on them.";
+Checks the format and the counts of tidy, lints, and runs the tests of the packages that have changed and of those that depend on them.";
 
 /// The stages for what has changed.
-const STAGES: [&str; 4] = ["fmt", "tests", "pure", "broker"];
+const STAGES: [&str; 5] = ["fmt", "tidy", "tests", "pure", "broker"];
 /// The stages with `--all`.
-const ALL_STAGES: [&str; 6] = ["fmt", "tests", "product", "pure", "simulation", "broker"];
+const ALL_STAGES: [&str; 7] = ["fmt", "tidy", "tests", "product", "pure", "simulation", "broker"];
 
 /// The subcommand.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
@@ -47,7 +46,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let changed = match changed(&files(&since)?)? {
         Changed::Packages(packages) if packages.is_empty() => {
             println!("no package has changed since {since}; cargo xtask quick --all checks all of them");
-            return test::run_stages(&Options { only: names(&["fmt"]), ..Options::default() });
+            return test::run_stages(&Options { only: names(&["fmt", "tidy"]), ..Options::default() });
         }
         changed => changed,
     };
@@ -93,12 +92,8 @@ fn files(since: &str) -> Result<Vec<String>> {
 }
 
 fn git(arguments: &[&str]) -> Result<Vec<String>> {
-    let output = Command::new("git").args(arguments).current_dir(workspace::root()).output();
-    let output =
-        output.context("start git, which says what has changed; cargo xtask quick --all does without it")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "git {} ended with {}: {said}", arguments.join(" "), output.status);
-    Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+    let listed = sources::git(&workspace::root(), arguments)?;
+    Ok(listed.lines().map(str::to_owned).collect())
 }
 
 /// The packages that files are of. Pages and fixtures outside of packages are read by tests of `xtask`.

@@ -13,18 +13,20 @@ use crate::interop::report::Counts;
 use crate::interop::{self, install};
 use crate::nextest::{Nextest, Suite};
 use crate::stress::Stress;
-use crate::{bounds, build, counts, descendants, faults, fuzz, missing, readme, schemas, suites, workspace};
+use crate::{
+    bounds, build, counts, descendants, faults, fuzz, missing, readme, schemas, suites, tidy, workspace,
+};
 
 const USAGE: &str = "\
 usage: cargo xtask test [--long] [--only STAGE]... [--filter FILTERSET [--fail-fast]]
 
   --long       with depth: more kills, more cases, longer soaks, fuzzing where a nightly toolchain is
-  --only       only this stage, of: fmt, tests, product, schemas, pure, simulation, broker, faults, kafka,
-               readme, interop, counts, bounds, fuzz (the last two with --long)
+  --only       only this stage, of: fmt, tidy, tests, product, schemas, pure, simulation, broker, faults,
+               kafka, readme, interop, counts, bounds, fuzz (the last two with --long)
   --filter     only the tests that this filterset of cargo-nextest lets through, with the broker as it was compiled for tests
   --fail-fast  the first test that fails ends its stage
 
-All that is compiled is compiled by the first three stages; `tests` has clippy's lints as errors. A stage that fails does not keep
+All that is compiled is compiled by `tests` and `product`; `tests` has clippy's lints as errors. A stage that fails does not keep
 the following ones from running, unless these need what it builds. What needs a toolchain that is missing is skipped by name; under CI=true it is an error.";
 
 /// The variables that `--long` sets, unless they are set already; CONTRIBUTING.md explains each.
@@ -64,8 +66,8 @@ const SHORT: &[(&str, &str)] = &[
     ("TEST_CLUSTER_ROUNDS", "12"),
 ];
 
-/// The stages that compile: nothing is compiled behind them.
-const COMPILING: [&str; 3] = ["fmt", "tests", "product"];
+/// The first stages, up to the last one that compiles.
+const COMPILING: [&str; 4] = ["fmt", "tidy", "tests", "product"];
 
 /// The seed of the run, which is printed where it is asked for first.
 static SEED: LazyLock<u64> = LazyLock::new(mainstem_testkit::seed);
@@ -86,6 +88,7 @@ struct Stage {
 
 const STAGES: &[Stage] = &[
     stage("fmt", 5, |_| check(&["fmt", "--all", "--check"])),
+    stage("tidy", 5, |_| tidy::check().map(|()| one_passed())),
     stage("tests", 300, build_tests),
     stage("product", 230, build_product),
     stage("schemas", 1, |_| check_schemas()).with_clients(),
@@ -420,7 +423,7 @@ mod tests {
         let all = stages(&[]);
         assert_eq!(all[..COMPILING.len()], COMPILING);
         assert_eq!(all.last(), Some(&"counts"), "bounds on time and fuzzing are for long runs");
-        assert_eq!(stages(&["product", "fmt"]), ["fmt", "product"]);
+        assert_eq!(stages(&["product", "tidy", "fmt"]), ["fmt", "tidy", "product"]);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! A copy of the repository in which faults are planted, so that nobody works in a tree that has one.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
@@ -9,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::workspace;
+use crate::{sources, workspace};
 
 /// Files of a copy that are not of the repository: what is compiled there.
 const BUILT: &str = "target";
@@ -57,7 +56,7 @@ impl Copy {
     /// what differs.
     pub(super) fn update(&self) -> Result<()> {
         let root = workspace::root();
-        let mut files = files(&root)?;
+        let mut files = sources::files(&root)?;
         // The copy itself, where the folder of what is compiled is not ignored.
         files.retain(|file| !root.join(file).starts_with(&self.tree));
         for file in &files {
@@ -93,19 +92,6 @@ fn apply(tree: &Path, options: &[&str], patch: &Path) -> Result<()> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{} does not apply: make it anew\n{said}", patch.display());
     Ok(())
-}
-
-/// The files of the repository, those that are new included: paths from its root.
-fn files(root: &Path) -> Result<BTreeSet<PathBuf>> {
-    let mut git = Command::new("git");
-    git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);
-    let output = git.output().context("start git, which lists the files that are copied")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "git ls-files ended with {}: {said}", output.status);
-    let names = String::from_utf8(output.stdout).context("a file name that is not UTF-8")?;
-    // A file that is removed but not committed is listed all the same.
-    let files = names.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from);
-    Ok(files.filter(|file| root.join(file).symlink_metadata().is_ok()).collect())
 }
 
 /// The files of a copy, but for what is compiled there.
