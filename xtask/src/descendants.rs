@@ -146,6 +146,7 @@ fn parse_stat(stat: &str) -> Option<(u32, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::wait_until;
 
     #[test]
     fn a_name_with_parentheses_does_not_hide_the_parent() {
@@ -168,8 +169,9 @@ mod tests {
     fn a_child_is_seen_while_it_runs() {
         let mut child = process::Command::new("sleep").arg("60").spawn().unwrap();
         let shown = format!("{}: sleep 60", child.id());
-        // Other tests of this program may have children as well.
-        assert!(running_children().iter().any(|line| line.trim_end() == shown));
+        // Other tests of this program may have children as well. A process that has just begun has no command line for a moment.
+        let is_seen = || Ok(running_children().iter().any(|line| line.trim_end() == shown));
+        wait_until(|| format!("{shown} is seen"), Duration::from_secs(50), is_seen).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!running_children().iter().any(|line| line.trim_end() == shown));
