@@ -118,14 +118,16 @@ impl TopicNames {
         if self.late.iter_mut().any(Late::is_read) {
             self.late[1].names.insert(name);
         } else {
-            self.give_up(&name);
+            self.free_if_last(name);
         }
+        // This use counts no more: that of a name that was released late may be the last one now.
         self.release_late();
     }
 
-    fn give_up(&mut self, name: &Arc<str>) {
-        if Arc::strong_count(name) <= 2 && self.names.remove(name) {
-            self.bytes -= memory::name(name);
+    /// Takes a use of a name, and frees the name if that was the last one beside the pool's own.
+    fn free_if_last(&mut self, name: Arc<str>) {
+        if Arc::strong_count(&name) <= 2 && self.names.remove(&name) {
+            self.bytes -= memory::name(&name);
         }
     }
 
@@ -144,7 +146,7 @@ impl TopicNames {
                 self.late.swap(0, 1);
                 break;
             };
-            self.give_up(&name);
+            self.free_if_last(name);
         }
         true
     }
@@ -295,6 +297,22 @@ mod tests {
         names.check();
         offsets.clear(&mut names);
         assert_eq!((names.len(), names.bytes()), (0, 0));
+    }
+
+    /// Uses end one after the other while the names that were released under a reader are looked at.
+    #[test]
+    fn the_last_use_of_a_name_frees_it_whoever_else_is_looked_at_then() {
+        for released_under_reader in 1..3 {
+            let mut names = TopicNames::default();
+            let mut uses: Vec<_> = (0..4).map(|_| names.intern("t")).collect();
+            let reading = names.reading();
+            uses.drain(..released_under_reader).for_each(|used| names.release(used));
+            drop(reading);
+            uses.into_iter().for_each(|used| names.release(used));
+            names.release_all_late();
+            assert_eq!((names.len(), names.bytes()), (0, 0), "{released_under_reader} under a reader");
+            names.check();
+        }
     }
 
     #[test]
