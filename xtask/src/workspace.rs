@@ -137,4 +137,18 @@ mod tests {
             assert!(!broker.contains(name), "the broker needs {name}");
         }
     }
+
+    /// The level of each part of the broker that logs can be set.
+    #[test]
+    fn each_part_of_the_broker_that_logs_has_a_logger() {
+        let loggers = fs::read_to_string(root().join("crates/config/src/loggers.rs")).unwrap();
+        let parts = closure("mainstem-broker").into_iter().chain(["mainstem-broker".to_owned()]);
+        let logs = |name: &String| {
+            name.starts_with("mainstem-") && dependencies(name).iter().any(|needed| needed == "tracing")
+        };
+        let missing = parts.filter(logs).map(|name| name.replace('-', "_"));
+        let missing: Vec<_> =
+            missing.filter(|name| !loggers.contains(&format!("    \"{name}\",\n"))).collect();
+        assert!(missing.is_empty(), "no logger of crates/config/src/loggers.rs is called {missing:?}");
+    }
 }

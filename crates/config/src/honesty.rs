@@ -10,7 +10,19 @@ use super::{Scope, Status, table};
 fn sources() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate has neighbours");
-    for name in ["config", "controller", "limits", "coordination", "broker", "log", "cli"] {
+    for name in [
+        "config",
+        "controller",
+        "limits",
+        "coordination",
+        "coordinators",
+        "listener-security",
+        "links",
+        "store",
+        "broker",
+        "log",
+        "cli",
+    ] {
         collect(&crates.join(name).join("src"), &mut found);
     }
     found

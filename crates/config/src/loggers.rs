@@ -11,15 +11,21 @@ use super::sources::ConfigSource;
 pub const ROOT: &str = "root";
 
 /// The parts of the program that can have a level of their own: its crates.
-pub const LOGGERS: [&str; 9] = [
+pub const LOGGERS: [&str; 15] = [
     "mainstem",
     "mainstem_broker",
     "mainstem_config",
     "mainstem_controller",
     "mainstem_coordination",
+    "mainstem_coordinators",
     "mainstem_limits",
+    "mainstem_links",
+    "mainstem_listener_security",
     "mainstem_log",
     "mainstem_records",
+    "mainstem_replication",
+    "mainstem_runtime",
+    "mainstem_store",
     "mainstem_wire",
 ];
 
@@ -225,9 +231,15 @@ mod tests {
                 "mainstem_config=INFO",
                 "mainstem_controller=INFO",
                 "mainstem_coordination=INFO",
+                "mainstem_coordinators=INFO",
                 "mainstem_limits=INFO",
+                "mainstem_links=INFO",
+                "mainstem_listener_security=INFO",
                 "mainstem_log=DEBUG",
                 "mainstem_records=INFO",
+                "mainstem_replication=INFO",
+                "mainstem_runtime=INFO",
+                "mainstem_store=INFO",
                 "mainstem_wire=INFO",
                 "root=INFO",
             ]
