@@ -1,4 +1,4 @@
-//! The files of the repository: those that git tracks, and new ones that it does not ignore.
+//! The files of the repository: those that git tracks, and new ones that it does not ignore. Of a copy without git all files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,9 +21,9 @@ pub(crate) struct Source {
 /// Returns the files whose names end like one of these, in the order of their paths.
 ///
 /// # Errors
-/// If git cannot list the files, or one is no UTF-8.
+/// If the files cannot be listed, or one is no UTF-8.
 pub(crate) fn read(ends: &[&str]) -> Result<Vec<Source>> {
-    let files = files(&workspace::root())?.into_iter().map(|path| path.to_string_lossy().into_owned());
+    let files = all_files(&workspace::root())?.into_iter().map(|path| path.to_string_lossy().into_owned());
     files.filter(|path| ends.iter().any(|end| path.ends_with(end))).map(read_one).collect()
 }
 
@@ -32,7 +32,37 @@ fn read_one(path: String) -> Result<Source> {
     Ok(Source { path, text })
 }
 
-/// Returns all files, as paths from the root.
+/// Returns the files of the repository, or, where this is no checkout, those below its folder, as paths from there.
+fn all_files(root: &Path) -> Result<BTreeSet<PathBuf>> {
+    match files(root) {
+        // Git lists nothing of a tree that a checkout around it ignores.
+        Ok(files) if files.contains(Path::new("Cargo.toml")) => Ok(files),
+        _ => walk(root),
+    }
+}
+
+/// Returns the files below a folder without those that are hidden or built.
+fn walk(root: &Path) -> Result<BTreeSet<PathBuf>> {
+    let (mut found, mut folders) = (BTreeSet::new(), vec![root.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))?;
+        for entry in entries {
+            let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+            let name = name.to_string_lossy();
+            if name.starts_with('.') || name == "target" {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                found.insert(path.strip_prefix(root).unwrap_or(&path).to_owned());
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Returns all files that git knows or does not ignore, as paths from the root.
 ///
 /// # Errors
 /// If git cannot list them.
@@ -82,6 +112,17 @@ mod tests {
         let paths: Vec<&str> = found.iter().map(|source| source.path.as_str()).collect();
         assert!(paths.contains(&"clippy.toml") && paths.contains(&"xtask/src/sources.rs"), "{paths:?}");
         assert!(found.iter().all(|source| !source.text.is_empty()));
+    }
+
+    #[test]
+    fn a_copy_without_git_has_the_same_sources() {
+        let root = workspace::root();
+        let is_source = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "rs");
+        let walked = walk(&root).unwrap();
+        let walked: Vec<_> = walked.iter().filter(is_source).collect();
+        assert!(walked.len() > 500, "{} files", walked.len());
+        let all = all_files(&root).unwrap();
+        assert_eq!(all.iter().filter(is_source).collect::<Vec<_>>(), walked);
     }
 
     #[test]

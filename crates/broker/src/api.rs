@@ -14,6 +14,7 @@ pub(crate) mod alter_user_scram_credentials;
 pub(crate) mod api_versions;
 pub(crate) mod consumer_group_describe;
 pub(crate) mod consumer_group_heartbeat;
+pub(crate) mod coordinated;
 pub(crate) mod create_acls;
 pub(crate) mod create_partitions;
 pub(crate) mod create_topics;

@@ -9,8 +9,7 @@ use parking_lot::Mutex;
 use crate::background::{Classes, OneAtATime};
 use crate::cluster::Cluster;
 use crate::controller::Controller;
-use crate::coordinators::groups::Groups;
-use crate::coordinators::transactions::{Transactions, Workers};
+use crate::coordinators::work::Workers;
 use crate::fetch_sessions::FetchSessions;
 use crate::health::Health;
 use crate::loggers::Loggers;
@@ -22,9 +21,11 @@ use crate::net::event_loop::EventLoops;
 use crate::net::listener::ConnectionCounts;
 use crate::quotas::Quotas;
 use crate::security::Security;
-use crate::stopping::Stopping;
 use crate::telemetry::ClientTelemetry;
+use mainstem_coordinators::groups::Groups;
+use mainstem_coordinators::transactions::Transactions;
 use mainstem_runtime::clock::Clock;
+use mainstem_runtime::stopping::Stopping;
 use mainstem_runtime::supervised::Panics;
 use mainstem_store::settings::CurrentConfig;
 use mainstem_store::store::Store;
@@ -44,8 +45,8 @@ pub(crate) struct Broker {
     /// Log directories and partitions.
     pub(crate) store: Arc<Store>,
     pub(crate) controller: Controller,
-    pub(crate) groups: Groups,
-    pub(crate) transactions: Transactions,
+    pub(crate) groups: Arc<Groups>,
+    pub(crate) transactions: Arc<Transactions>,
     pub(crate) transaction_workers: Workers,
     pub(crate) fetch_sessions: Mutex<FetchSessions>,
     pub(crate) connections: ConnectionCounts,
@@ -63,7 +64,7 @@ pub(crate) struct Broker {
     /// Heartbeats whose topic patterns are matched in the background.
     pub(crate) pattern_matching: OneAtATime,
     pub(crate) event_loops: Arc<EventLoops>,
-    pub(crate) stopping: Stopping,
+    pub(crate) stopping: Arc<Stopping>,
     pub(crate) panics: Arc<Panics>,
     pub(crate) health: Arc<Health>,
     /// With other nodes.

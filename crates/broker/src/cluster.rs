@@ -18,10 +18,11 @@ use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::Mutex;
 
 use crate::broker::Broker;
-use crate::coordinators::{self, worker::Worker};
+use crate::coordinators;
 use mainstem_links::{CallError, CallKind, Links};
 use mainstem_runtime::clock::{Clock, machine_now};
 use mainstem_runtime::supervised::{self, Role as ThreadRole};
+use mainstem_runtime::worker::Worker;
 use mainstem_store::partition::{Partition, ReplicaEvents};
 use mainstem_store::topics::Topic;
 

@@ -1,20 +1,17 @@
-//! Drivers of the coordinators whose state machines are in `mainstem-coordination`.
+//! Coordinators in the cluster: the partitions that they take over and give up, markers in partitions of any node, questions between
+//! nodes. Their drivers are in `mainstem-coordinators`.
 
 use std::sync::Arc;
 
 use crate::broker::Broker;
-use groups::OFFSETS_TOPIC;
+use mainstem_coordinators::groups::OFFSETS_TOPIC;
+use mainstem_coordinators::transactions::TRANSACTIONS_TOPIC;
 use mainstem_store::partition::Partition;
-use transactions::TRANSACTIONS_TOPIC;
 
 pub(crate) mod described;
-pub(crate) mod driver;
-pub(crate) mod groups;
 pub(crate) mod markers;
-pub(crate) mod tailers;
-pub(crate) mod transactions;
 pub(crate) mod verification;
-pub(crate) mod worker;
+pub(crate) mod work;
 
 /// The coordinators' topics. Groups first: the markers of transactions that are loaded go into their topic, too.
 pub(crate) const TOPICS: [&str; 2] = [OFFSETS_TOPIC, TRANSACTIONS_TOPIC];
@@ -26,9 +23,9 @@ pub(crate) fn load(broker: &Arc<Broker>, topic: &str, partitions: &[Arc<Partitio
             if let Ok(count @ 1..) = i32::try_from(partitions.len()) {
                 broker.transactions.set(|coordinator| coordinator.set_offsets_partition_count(count));
             }
-            broker.groups.load(broker, partitions);
+            broker.groups.load(partitions);
         }
-        TRANSACTIONS_TOPIC => broker.transactions.load(broker, partitions),
+        TRANSACTIONS_TOPIC => broker.transactions.load(partitions),
         _ => {}
     }
 }
@@ -55,8 +52,8 @@ pub(crate) fn set_partition_count(broker: &Arc<Broker>, topic: &str, partitions:
 /// Takes over one partition of a coordinator's topic that this node has begun to lead.
 pub(crate) fn load_one(broker: &Arc<Broker>, partition: &Arc<Partition>) {
     match &*partition.topic {
-        OFFSETS_TOPIC => broker.groups.load_one(broker, partition),
-        TRANSACTIONS_TOPIC => broker.transactions.load_one(broker, partition),
+        OFFSETS_TOPIC => broker.groups.load_one(partition),
+        TRANSACTIONS_TOPIC => broker.transactions.load_one(partition),
         _ => {}
     }
 }
@@ -64,8 +61,8 @@ pub(crate) fn load_one(broker: &Arc<Broker>, partition: &Arc<Partition>) {
 /// Gives up partitions of a topic, if it is a coordinator's: they are gone, or cannot be used.
 pub(crate) fn unload(broker: &Arc<Broker>, topic: &str, partitions: &[Arc<Partition>]) {
     match topic {
-        OFFSETS_TOPIC => broker.groups.unload(broker, partitions),
-        TRANSACTIONS_TOPIC => broker.transactions.unload(broker, partitions),
+        OFFSETS_TOPIC => broker.groups.unload(partitions),
+        TRANSACTIONS_TOPIC => broker.transactions.unload(partitions),
         _ => {}
     }
 }

@@ -87,7 +87,6 @@ impl Rounds {
 
     fn run(&mut self, broker: &Broker) {
         let now = broker.clock.instant();
-        self.upkeep.run(&broker.store, broker.controller.log());
         broker.controller.snapshot_if_due(&broker.clock, &broker.config().metadata_log);
         if self.security.is_due(now) {
             broker.security.look_after();
@@ -95,5 +94,7 @@ impl Rounds {
         if self.trim.is_due(now) {
             self.trimming.look();
         }
+        // The longest, and what waits for disks.
+        self.upkeep.run(&broker.store, broker.controller.log());
     }
 }

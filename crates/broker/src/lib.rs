@@ -38,8 +38,9 @@ mod quotas;
 mod resources;
 mod security;
 mod server;
-mod stopping;
 mod store_events;
+#[cfg(test)]
+mod supervision;
 mod telemetry;
 
 pub use cluster::founding::FoundingError;

@@ -30,8 +30,7 @@ use crate::cluster::answers::Answers;
 use crate::cluster::founding::{self, Answering, Founder, Founding, FoundingError};
 use crate::controller::{Controller, ControllerError, bootstrap_users};
 use crate::coordinators;
-use crate::coordinators::groups::Groups;
-use crate::coordinators::transactions::{self, Transactions, Workers};
+use crate::coordinators::work::Workers;
 use crate::fetch_sessions::FetchSessions;
 use crate::gate_node::AskBroker;
 use crate::health::{Health, Phase};
@@ -46,10 +45,11 @@ use crate::net::http::Operator;
 use crate::net::listener::{self, ConnectionCounts};
 use crate::quotas::Quotas;
 use crate::security::{self, Security};
-use crate::stopping::Stopping;
 use crate::store_events::ToBroker;
 use crate::telemetry::ClientTelemetry;
 use crate::{heap, program_pages};
+use mainstem_coordinators::groups::Groups;
+use mainstem_coordinators::transactions::{self, Transactions};
 use mainstem_links::awaited::Awaited;
 use mainstem_links::ticker::Ticker;
 use mainstem_links::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, NodeGate, Peer, SilenceLimits};
@@ -57,6 +57,7 @@ use mainstem_listener_security::ListenerSecurityError;
 use mainstem_runtime::alarm::Alarm;
 use mainstem_runtime::clock::{Clock, ManualClock, machine_now, machine_wall_ms};
 use mainstem_runtime::random;
+use mainstem_runtime::stopping::Stopping;
 use mainstem_runtime::supervised::{self, Panics};
 use mainstem_store::attached::{AttachError, AttachOptions, Attached, Watcher};
 use mainstem_store::cleaner::Cleaners;
@@ -301,6 +302,7 @@ impl Server {
         };
         let broker = assemble(config, parts, &bound)?;
         broker.store.set_events(ToBroker::of(&broker));
+        coordinators::work::begin(&broker);
         if let Some(operator) = &operator {
             operator.tell_of(&broker);
         }
@@ -319,8 +321,8 @@ impl Server {
         let recovered = started.inspect(|_| {
             let topics: Vec<_> = broker.controller.image().topics().cloned().collect();
             broker.groups.topics_changed(&topics);
-            broker.groups.reconfigure(&broker);
-            broker.transactions.set_version(&broker);
+            broker.groups.reconfigure(&broker.config(), &broker.controller.image());
+            broker.transactions.set_version(&broker.controller.image());
             match &broker.cluster {
                 Some(cluster) => cluster.topics_served(&broker, &broker.store.topics.all()),
                 None => coordinators::served(&broker, |topic, partitions| {
@@ -721,17 +723,22 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         opening,
         peers,
     });
+    let stopping = Arc::<Stopping>::default();
     Ok(Arc::new(Broker {
         node,
         limits,
         loggers,
         metrics: Metrics::default(),
-        store,
+        store: store.clone(),
         panics,
         controller,
         cluster,
-        groups: Groups::new(GroupCoordinator::new(group_config(&config))),
-        transactions: Transactions::new(TransactionCoordinator::new(transactions::config(&config))),
+        groups: Groups::new(GroupCoordinator::new(group_config(&config)), store.clone(), stopping.clone()),
+        transactions: Transactions::new(
+            TransactionCoordinator::new(transactions::config(&config)),
+            store.clone(),
+            stopping.clone(),
+        ),
         transaction_workers: Workers::new(),
         fetch_sessions: Mutex::new(FetchSessions::new(network.fetch_session_slots, random::number)),
         // Connections may take up to half of the descriptors, whatever the configuration says.
@@ -746,7 +753,7 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         background: Classes::new(),
         pattern_matching: OneAtATime::new(),
         event_loops,
-        stopping: Stopping::default(),
+        stopping,
         health,
         config: current,
         clock,
@@ -819,11 +826,11 @@ fn accept(broker: &Arc<Broker>, bound: Bound) {
     }
     first.spawn(supervised::vital(
         "the time-outs of groups would not be kept any more",
-        Groups::run_timer(broker.clone()),
+        broker.groups.clone().run_timer(),
     ));
     first.spawn(supervised::vital(
         "the time-outs of transactions would not be kept any more",
-        Transactions::run_timer(broker.clone()),
+        broker.transactions.clone().run_timer(),
     ));
 }
 

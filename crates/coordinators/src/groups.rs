@@ -1,13 +1,11 @@
 //! The group coordinator on the [driver](super::driver): its records go into `__consumer_offsets`.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use mainstem_controller::{ResourceKind, TopicImage};
+use mainstem_controller::{MetadataImage, ResourceKind, TopicImage};
 use mainstem_coordination::groups::{
-    self, ConsumerGroupConfig, DuePatterns, GroupCoordinator, GroupTimes, LogEntry, MatchedPatterns,
-    Producer, Reply, Request, RequestContext as GroupContext, Stats, Ticket, Token, TransactionEnd,
-    VisibleTopics,
+    self, ConsumerGroupConfig, DuePatterns, GroupCoordinator, GroupTimes, LogEntry, Producer, Reply, Request,
+    RequestContext as GroupContext, Stats, Ticket, Token, TransactionEnd, VisibleTopics,
 };
 use mainstem_coordination::writes;
 use mainstem_log::TransactionMarker;
@@ -15,24 +13,22 @@ use mainstem_records::LeaderEpoch;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
 
-use crate::broker::Broker;
-use crate::coordinators::driver::{Coordinator, Driver, Effect, OnWritten};
-use crate::net::context::{Operation, RequestContext, Resource, permits};
-use crate::net::dispatch::Handled;
-use crate::net::output::ResponseBuffer;
+use mainstem_config::BrokerConfig;
 use mainstem_runtime::clock::Now;
 
+use crate::driver::{Coordinator, Driver, Effect, OnWritten, RequestOrigin};
+
 /// The topic of groups and their offsets.
-pub(crate) const OFFSETS_TOPIC: &str = "__consumer_offsets";
+pub const OFFSETS_TOPIC: &str = "__consumer_offsets";
 
 /// The coordinator of all groups on this node.
-pub(crate) type Groups = Driver<GroupCoordinator>;
+pub type Groups = Driver<GroupCoordinator>;
 
 /// A reply of the coordinator, now or later.
-pub(crate) type Asked = super::driver::Asked<Reply>;
+pub type Asked = crate::driver::Asked<Reply>;
 
 /// Groups by state, as the APIs spell them.
-pub(crate) type StateCounts = BTreeMap<String, usize>;
+pub type StateCounts = BTreeMap<String, usize>;
 
 impl Coordinator for GroupCoordinator {
     type Request<'a> = Request<'a>;
@@ -42,15 +38,11 @@ impl Coordinator for GroupCoordinator {
 
     const TOPIC: &'static str = OFFSETS_TOPIC;
 
-    fn driver(broker: &Broker) -> &Driver<Self> {
-        &broker.groups
-    }
-
-    fn step(&mut self, now: Now, token: Token, context: &RequestContext, request: Request<'_>) {
-        let host = format!("/{}", context.connection.peer.ip().to_canonical());
+    fn step(&mut self, now: Now, token: Token, origin: &RequestOrigin<'_>, request: Request<'_>) {
+        let host = format!("/{}", origin.address.to_canonical());
         let from = GroupContext {
-            api_version: context.version,
-            client_id: context.client_id.as_deref().unwrap_or(""),
+            api_version: origin.version,
+            client_id: origin.client_id,
             client_host: &host,
             // Patterns are matched before, see `match_patterns`.
             visible: VisibleTopics::ALL,
@@ -107,33 +99,16 @@ impl Coordinator for GroupCoordinator {
     fn unload(&mut self, now: Now, partition: i32) {
         GroupCoordinator::unload(self, now, partition);
     }
-
-    fn perform(_broker: &Arc<Broker>, other: Self::Other) {
-        match other {}
-    }
-}
-
-/// Matches patterns, on a thread that may take its time: against the topics that the sender of a request may describe.
-pub(crate) fn match_patterns(context: &RequestContext, due: DuePatterns) -> MatchedPatterns {
-    let may_describe = |topic: &str| permits(context, Operation::Describe, Resource::Topic(topic));
-    due.matched(match context.connection.authorization {
-        Some(_) => VisibleTopics::by(&may_describe),
-        None => VisibleTopics::ALL,
-    })
 }
 
 impl Groups {
     /// The topic patterns that have to be matched before the coordinator is asked about a heartbeat.
-    pub(crate) fn patterns_due(
-        &self,
-        broker: &Broker,
-        request: &ConsumerGroupHeartbeatRequest<'_>,
-    ) -> Option<DuePatterns> {
-        self.look(|coordinator| coordinator.patterns_due(broker.clock.now(), request))
+    pub fn patterns_due(&self, request: &ConsumerGroupHeartbeatRequest<'_>) -> Option<DuePatterns> {
+        self.look(|coordinator| coordinator.patterns_due(self.clock().now(), request))
     }
 
     /// How much the coordinator holds, and, unless there are more than so many groups, their states.
-    pub(crate) fn counts(&self, groups_max: usize) -> (Stats, Option<StateCounts>) {
+    pub fn counts(&self, groups_max: usize) -> (Stats, Option<StateCounts>) {
         self.look(|coordinator| {
             let stats = coordinator.stats();
             (stats, (stats.groups <= groups_max).then(|| coordinator.count_by_state()))
@@ -141,7 +116,7 @@ impl Groups {
     }
 
     /// Topics are there that were not, or have more partitions: members of consumer groups get their share.
-    pub(crate) fn topics_changed(&self, topics: &[TopicImage]) {
+    pub fn topics_changed(&self, topics: &[TopicImage]) {
         self.set(|coordinator| {
             for topic in topics {
                 // No topic has more partitions than its index can say.
@@ -151,10 +126,8 @@ impl Groups {
         });
     }
 
-    /// What the operator says of consumer groups, and of single ones, is what the metadata say now.
-    pub(crate) fn reconfigure(&self, broker: &Broker) {
-        let config = broker.config();
-        let image = broker.controller.image();
+    /// Puts the configuration of consumer groups into force, and that of single ones in the metadata.
+    pub fn reconfigure(&self, config: &BrokerConfig, image: &MetadataImage) {
         let times = |group: &str| {
             let values = image.group_config(group, &config.values);
             GroupTimes {
@@ -166,41 +139,23 @@ impl Groups {
         let groups = image.configured(ResourceKind::Group);
         let own_times = groups.map(|group| (group.into(), times(group))).collect();
         let consumer = ConsumerGroupConfig { own_times, ..config.groups.consumer.clone() };
-        drop(image);
         self.set(|coordinator| coordinator.set_consumer_config(consumer));
     }
 
     /// A topic was deleted, and with it what groups have read of it.
-    pub(crate) fn topic_deleted(&self, broker: &Arc<Broker>, topic: &str) {
-        self.change(broker, |coordinator, now| coordinator.topic_deleted(now, topic));
+    pub fn topic_deleted(&self, topic: &str) {
+        self.change(|coordinator, now| coordinator.topic_deleted(now, topic));
     }
 
     /// Ends a producer's transaction in a partition of `__consumer_offsets`: its marker goes into the log, and its offsets
     /// are committed or gone when that is durable.
-    pub(crate) fn end_transaction(
-        &self,
-        broker: &Arc<Broker>,
-        partition: i32,
-        marker: TransactionMarker,
-        on_written: OnWritten,
-    ) {
+    pub fn end_transaction(&self, partition: i32, marker: TransactionMarker, on_written: OnWritten) {
         let producer = Producer { id: marker.producer_id, epoch: marker.producer_epoch };
         let end = TransactionEnd { producer, committed: marker.committed };
         let begin = |coordinator: &mut GroupCoordinator, now| {
             coordinator.may_end_transaction(partition)?;
             coordinator.transaction_ended(now, partition, end).ok_or(ErrorCode::NOT_COORDINATOR)
         };
-        self.write_marker(broker, marker, begin, on_written);
+        self.write_marker(marker, begin, on_written);
     }
-}
-
-/// Asks the coordinator and encodes its reply, now or later.
-pub(crate) fn answer(
-    broker: &Arc<Broker>,
-    context: RequestContext,
-    request: Request<'_>,
-    out: &mut ResponseBuffer,
-    encode: impl FnOnce(&RequestContext, Reply, &mut ResponseBuffer) -> Handled + Send + 'static,
-) -> Handled {
-    Groups::answer(broker, context, request, out, encode)
 }

@@ -14,8 +14,8 @@ use mainstem_wire::messages::consumer_group_heartbeat_response::ConsumerGroupHea
 use mainstem_wire::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
 use mainstem_wire::messages::list_groups_response::ListedGroup;
 
-use crate::broker::Broker;
 use mainstem_store::attached::Attached;
+use mainstem_store::store::Store;
 
 const STABLE: &str = "Stable";
 const EMPTY: &str = "Empty";
@@ -26,25 +26,25 @@ const PROTOCOL_TYPE: &str = "consumer";
 const PROTOCOL: &str = "tailer";
 
 /// A tailer that is a group.
-pub(crate) struct TailerGroup {
+pub struct TailerGroup {
     /// Its queue.
-    pub(crate) queue: Arc<Attached>,
+    pub queue: Arc<Attached>,
     /// What is known of it.
-    pub(crate) tailer: TailerInfo,
+    pub tailer: TailerInfo,
 }
 
 /// The tailers of a name, one in each queue at most.
-pub(crate) fn find(broker: &Broker, group: &str) -> Vec<TailerGroup> {
+pub fn find(store: &Store, group: &str) -> Vec<TailerGroup> {
     let of = |queue: &Arc<Attached>| {
         let tailer = queue.queue().find_tailer(group).ok().flatten()?;
         Some(TailerGroup { queue: queue.clone(), tailer })
     };
-    broker.store.attached.iter().filter_map(of).collect()
+    store.attached.iter().filter_map(of).collect()
 }
 
 /// The tailer of a name in the queue that is a topic.
-pub(crate) fn find_in(broker: &Broker, group: &str, topic: &str) -> Option<TailerGroup> {
-    let queue = broker.store.attached.iter().find(|queue| **queue.topic() == *topic)?;
+pub fn find_in(store: &Store, group: &str, topic: &str) -> Option<TailerGroup> {
+    let queue = store.attached.iter().find(|queue| **queue.topic() == *topic)?;
     let tailer = queue.queue().find_tailer(group).ok().flatten()?;
     Some(TailerGroup { queue: queue.clone(), tailer })
 }
@@ -53,8 +53,8 @@ pub(crate) fn find_in(broker: &Broker, group: &str, topic: &str) -> Option<Taile
 ///
 /// # Errors
 /// GROUP_MAX_SIZE_REACHED: the group has room for its tailer alone. Clients do not try again.
-pub(crate) fn check_join(broker: &Broker, group: &str) -> Result<(), ErrorCode> {
-    match broker.store.attached.is_empty() || find(broker, group).is_empty() {
+pub fn check_join(store: &Store, group: &str) -> Result<(), ErrorCode> {
+    match store.attached.is_empty() || find(store, group).is_empty() {
         true => Ok(()),
         false => {
             tracing::warn!(
@@ -67,7 +67,7 @@ pub(crate) fn check_join(broker: &Broker, group: &str) -> Result<(), ErrorCode> 
 }
 
 /// The answer to a heartbeat that [`check_join`] refuses.
-pub(crate) fn refused_heartbeat(error: ErrorCode) -> ConsumerGroupHeartbeatResponse<'static> {
+pub fn refused_heartbeat(error: ErrorCode) -> ConsumerGroupHeartbeatResponse<'static> {
     let message = "The group is a named tailer of an attached queue, which local processes alone read under: take another group id.";
     ConsumerGroupHeartbeatResponse {
         error_code: error.code(),
@@ -81,7 +81,7 @@ impl TailerGroup {
     ///
     /// # Errors
     /// UNKNOWN_MEMBER_ID while it is live, as Kafka answers for a group that has members.
-    pub(crate) fn reset(&self, offset: i64) -> Result<(), ErrorCode> {
+    pub fn reset(&self, offset: i64) -> Result<(), ErrorCode> {
         self.queue.queue().move_tailer(&self.tailer.name, offset).map_err(|error| match error {
             QueueError::TailerInUse { .. } => ErrorCode::UNKNOWN_MEMBER_ID,
             other => self.failed(&other),
@@ -92,7 +92,7 @@ impl TailerGroup {
     ///
     /// # Errors
     /// NON_EMPTY_GROUP while it is live.
-    pub(crate) fn remove(&self) -> Result<(), ErrorCode> {
+    pub fn remove(&self) -> Result<(), ErrorCode> {
         let removed = self.queue.queue().remove_tailer(&self.tailer.name);
         removed.map(drop).map_err(|error| match error {
             QueueError::TailerInUse { .. } => ErrorCode::NON_EMPTY_GROUP,
@@ -114,23 +114,19 @@ fn state(tailers: &[TailerGroup]) -> &'static str {
 }
 
 /// Adds the tailers to the groups of the coordinator, as far as they pass the filters.
-pub(crate) fn list(
-    broker: &Broker,
-    listed: &mut Vec<ListedGroup<'static>>,
-    (states, types): (&[String], &[String]),
-) {
+pub fn list(store: &Store, listed: &mut Vec<ListedGroup<'static>>, (states, types): (&[String], &[String])) {
     let passes = |filter: &[String], value: &str| {
         filter.is_empty() || filter.iter().any(|wanted| wanted.eq_ignore_ascii_case(value))
     };
-    if broker.store.attached.is_empty() || !passes(types, CLASSIC) {
+    if store.attached.is_empty() || !passes(types, CLASSIC) {
         return;
     }
-    let tailers = broker.store.attached.iter().flat_map(|queue| queue.queue().tailers().unwrap_or_default());
+    let tailers = store.attached.iter().flat_map(|queue| queue.queue().tailers().unwrap_or_default());
     let mut names: Vec<String> = tailers.map(|tailer| tailer.name).collect();
     names.sort_unstable();
     names.dedup();
     for name in names {
-        let state = state(&find(broker, &name));
+        let state = state(&find(store, &name));
         listed.retain(|group| *group.group_id != *name);
         if passes(states, state) {
             listed.push(ListedGroup {
@@ -145,11 +141,11 @@ pub(crate) fn list(
 }
 
 /// Puts a tailer in place of what the coordinator says of a group of its name, unless that has members.
-pub(crate) fn describe(broker: &Broker, group: &mut DescribedGroup<'static>) {
-    if broker.store.attached.is_empty() || !group.members.is_empty() {
+pub fn describe(store: &Store, group: &mut DescribedGroup<'static>) {
+    if store.attached.is_empty() || !group.members.is_empty() {
         return;
     }
-    let tailers = find(broker, &group.group_id);
+    let tailers = find(store, &group.group_id);
     if tailers.is_empty() {
         return;
     }

@@ -1,9 +1,7 @@
-//! The transaction coordinator on the [driver](super::driver): its records go into `__transaction_state`, its markers
-//! into the partitions that producers have written to.
-
-use std::sync::Arc;
+//! The transaction coordinator on the [driver](crate::driver): its records go into `__transaction_state`.
 
 use mainstem_config::BrokerConfig;
+use mainstem_controller::MetadataImage;
 use mainstem_controller::features::TRANSACTION_VERSION;
 use mainstem_coordination::groups::LogEntry;
 use mainstem_coordination::transactions::{
@@ -12,41 +10,21 @@ use mainstem_coordination::transactions::{
 use mainstem_records::{BatchOptions, LeaderEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 
-use crate::broker::Broker;
-use crate::coordinators::driver::{Coordinator, Driver, Effect};
-use crate::coordinators::markers;
-use crate::coordinators::worker::Worker;
-use crate::net::context::RequestContext;
 use mainstem_runtime::clock::Now;
 
+use crate::driver::{Coordinator, Driver, Effect, RequestOrigin};
+
 /// The topic of transactional ids and their transactions.
-pub(crate) const TRANSACTIONS_TOPIC: &str = "__transaction_state";
+pub const TRANSACTIONS_TOPIC: &str = "__transaction_state";
 
 /// The coordinator of all transactional ids on this node.
-pub(crate) type Transactions = Driver<TransactionCoordinator>;
+pub type Transactions = Driver<TransactionCoordinator>;
 
-/// The threads of the coordinator: what it asks for holds up neither connections nor the flusher.
-pub(crate) struct Workers {
-    markers: Worker,
-    /// Waits for the metadata log.
-    producer_ids: Worker,
-}
-
-impl Workers {
-    pub(crate) fn new() -> Self {
-        Workers { markers: Worker::new("txn-markers"), producer_ids: Worker::new("txn-producer-ids") }
-    }
-
-    /// Ends the threads behind what they have to do.
-    pub(crate) fn stop(&self) {
-        self.producer_ids.stop();
-        self.markers.stop();
-    }
-}
-
-/// What the coordinator asks for besides appends and replies.
-pub(crate) enum Work {
+/// Work that the coordinator asks for besides appends and replies.
+pub enum Work {
+    /// Write the markers of a transaction.
     Markers(Markers),
+    /// Draw a producer id.
     ProducerId(ProducerIdTicket),
 }
 
@@ -58,12 +36,8 @@ impl Coordinator for TransactionCoordinator {
 
     const TOPIC: &'static str = TRANSACTIONS_TOPIC;
 
-    fn driver(broker: &Broker) -> &Driver<Self> {
-        &broker.transactions
-    }
-
-    fn step(&mut self, now: Now, token: Token, context: &RequestContext, request: Request<'_>) {
-        TransactionCoordinator::step(self, now, token, context.version, request);
+    fn step(&mut self, now: Now, token: Token, origin: &RequestOrigin<'_>, request: Request<'_>) {
+        TransactionCoordinator::step(self, now, token, origin.version, request);
     }
 
     fn effects(&mut self) -> Vec<Effect<Self>> {
@@ -123,39 +97,23 @@ impl Coordinator for TransactionCoordinator {
     fn unload(&mut self, now: Now, partition: i32) {
         TransactionCoordinator::unload(self, now, partition);
     }
-
-    fn perform(broker: &Arc<Broker>, work: Work) {
-        let own = broker.clone();
-        match work {
-            Work::Markers(markers) => {
-                broker.transaction_workers.markers.run(Box::new(move || markers::write_all(&own, markers)));
-            }
-            Work::ProducerId(ticket) => match broker.controller.known_producer_id() {
-                Some(id) => give_producer_id(broker, ticket, Ok(id)),
-                None => broker.transaction_workers.producer_ids.run(Box::new(move || {
-                    give_producer_id(&own, ticket, own.controller.next_producer_id(&own));
-                })),
-            },
-        }
-    }
-}
-
-fn give_producer_id(broker: &Arc<Broker>, ticket: ProducerIdTicket, outcome: Result<i64, ErrorCode>) {
-    broker.transactions.change(broker, |coordinator, now| {
-        coordinator.producer_id(now, ticket, outcome.map(ProducerId::new))
-    });
 }
 
 impl Transactions {
+    /// Gives the coordinator the id that it has asked for.
+    pub fn give_producer_id(&self, ticket: ProducerIdTicket, outcome: Result<i64, ErrorCode>) {
+        self.change(|coordinator, now| coordinator.producer_id(now, ticket, outcome.map(ProducerId::new)));
+    }
+
     /// Puts the level of `transaction.version` into force that the metadata say.
-    pub(crate) fn set_version(&self, broker: &Broker) {
-        let level = broker.controller.image().feature(TRANSACTION_VERSION.name).unwrap_or(0);
+    pub fn set_version(&self, image: &MetadataImage) {
+        let level = image.feature(TRANSACTION_VERSION.name).unwrap_or(0);
         self.set(|coordinator| coordinator.set_transaction_version(level));
     }
 }
 
-/// What the coordinator goes by.
-pub(crate) fn config(config: &BrokerConfig) -> TransactionConfig {
+/// The configuration of the coordinator.
+pub fn config(config: &BrokerConfig) -> TransactionConfig {
     let transactions = &config.transactions;
     TransactionConfig {
         transaction_state_log_num_partitions: transactions.topic_num_partitions,

@@ -44,8 +44,10 @@ pub struct Welcome {
 /// Why bytes are no hello, or no answer to one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HelloError {
+    /// It ends too early, or is something else.
     #[error("what came is not the beginning of a link between nodes")]
     Malformed,
+    /// A version that this release does not speak.
     #[error(
         "it speaks version {0} of links, this node version {HELLO_VERSION}; start the same release on both"
     )]

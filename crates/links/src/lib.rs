@@ -22,7 +22,7 @@ mod dial;
 mod disk_steps;
 mod gate;
 mod group;
-mod hello;
+pub mod hello;
 mod out_of_sync;
 mod outbox;
 mod setbacks;

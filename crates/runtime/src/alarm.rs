@@ -1,4 +1,4 @@
-//! The wake-up of the thread that looks after log directories.
+//! A wake-up of a thread that looks whether something has failed.
 
 use parking_lot::{Condvar, Mutex};
 
@@ -16,7 +16,7 @@ struct AlarmState {
 }
 
 impl Alarm {
-    /// Some directory has failed, or is cordoned or not any more, or something has panicked. Does not wait.
+    /// Something may have failed: the thread is to look. Does not wait.
     pub fn ring(&self) {
         self.state.lock().rung = true;
         self.changed.notify_all();

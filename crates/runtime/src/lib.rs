@@ -10,5 +10,7 @@ pub mod alarm;
 pub mod clock;
 pub mod idle_poll;
 pub mod random;
+pub mod stopping;
 pub mod supervised;
 pub mod wake;
+pub mod worker;

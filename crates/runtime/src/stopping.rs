@@ -7,26 +7,26 @@ use tokio::sync::futures::Notified;
 
 /// Raised once.
 #[derive(Default)]
-pub(crate) struct Stopping {
+pub struct Stopping {
     raised: AtomicBool,
     notify: Notify,
 }
 
 impl Stopping {
     /// Tells everybody to end.
-    pub(crate) fn raise(&self) {
+    pub fn raise(&self) {
         self.raised.store(true, Ordering::Release);
         self.notify.notify_waiters();
     }
 
     /// Whether the end has come.
-    pub(crate) fn is_stopping(&self) -> bool {
+    pub fn is_stopping(&self) -> bool {
         self.raised.load(Ordering::Acquire)
     }
 
     /// Resolves when it comes. A task makes this first and looks at [`Self::is_stopping`] then, so that it cannot
     /// miss it.
-    pub(crate) fn notified(&self) -> Notified<'_> {
+    pub fn notified(&self) -> Notified<'_> {
         self.notify.notified()
     }
 }

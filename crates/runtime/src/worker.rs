@@ -5,15 +5,15 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
-use mainstem_runtime::supervised;
+use crate::supervised;
 
 /// What is to be done.
-pub(crate) type Job = Box<dyn FnOnce() + Send>;
+pub type Job = Box<dyn FnOnce() + Send>;
 
 /// Runs jobs one after another. Its thread begins with the first one.
 ///
 /// What waits is bounded by who asks: a coordinator has at most one job for each of its transactional ids.
-pub(crate) struct Worker {
+pub struct Worker {
     name: &'static str,
     thread: Mutex<Option<Thread>>,
 }
@@ -25,12 +25,12 @@ struct Thread {
 
 impl Worker {
     /// A worker without a thread yet.
-    pub(crate) fn new(name: &'static str) -> Self {
+    pub fn new(name: &'static str) -> Self {
         Worker { name, thread: Mutex::new(None) }
     }
 
     /// Runs a job behind those that were given before.
-    pub(crate) fn run(&self, job: Job) {
+    pub fn run(&self, job: Job) {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             *thread = start(self.name);
@@ -42,7 +42,7 @@ impl Worker {
     }
 
     /// Ends the thread behind the jobs that were given.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         let thread = self.thread.lock().take();
         if let Some(Thread { jobs, handle }) = thread {
             drop(jobs);

@@ -22,7 +22,7 @@ use crate::topics::Topic;
 /// What becomes of a partition that cannot be opened.
 #[derive(Clone, Copy)]
 pub enum Unopened<'a> {
-    /// It is offline until the store is started again: an operator has to repair it. So are these from the outset. Where it
+    /// It is offline until the broker is started again: an operator has to repair it. So are these from the outset. Where it
     /// is descriptors that are missing its topic is refused: no connection could be served either.
     Offline(&'a HashSet<PartitionKey>),
     /// Its topic is not served, or stays as it was: it is new, and what it needs may be there later.

@@ -100,7 +100,7 @@ pub trait StoreEvents: Send + Sync {
     /// Partitions have gone offline, and their logs are given up.
     fn went_offline(&self, partitions: &[Arc<Partition>]);
 
-    /// A log directory has failed, and others are left.
+    /// Log directories are offline, and others are left. Called again at each look for as long as any is.
     fn online_directories_changed(&self);
 
     /// Log directories may be cordoned, or not any more.
@@ -135,7 +135,8 @@ impl Store {
 
     /// Has events go to this receiver. Called once, before any thread of the store starts.
     pub fn set_events(&self, events: Arc<dyn StoreEvents>) {
-        let _ = self.events.set(events);
+        let is_first = self.events.set(events).is_ok();
+        debug_assert!(is_first, "events have one receiver");
     }
 
     /// Has the rest of the node notified.

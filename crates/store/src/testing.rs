@@ -3,10 +3,12 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use mainstem_config::{BrokerConfig, Sources};
 use mainstem_links::testing::gate;
 use mainstem_links::{CATCH_UP_RATE, Group as _, LinkIdentity, Links, LinksOptions, SilenceLimits};
 use mainstem_log::dir::{LogDir, NodeIdentity};
@@ -20,8 +22,10 @@ use mainstem_runtime::clock::Clock;
 use mainstem_wire::ErrorCode;
 use parking_lot::{Condvar, Mutex};
 
+use crate::log_dirs::{LogDirs, LogDirsOptions};
 use crate::partition::{Durable, NoLog, Partition, ReplicaEvents};
-use crate::settings::TopicSettings;
+use crate::settings::{CurrentConfig, TopicSettings};
+use crate::store::{Store, StoreParts};
 
 /// The end of a wait.
 pub type Fate = mpsc::Receiver<Result<(), ErrorCode>>;
@@ -165,6 +169,33 @@ fn elected(dir: &Arc<LogDir>, config: Arc<LogConfig>, voters: i32) -> Replica {
         replica.persisted();
     }
     replica
+}
+
+/// A store without partitions, in a directory of its own.
+pub fn store(home: &Path) -> Arc<Store> {
+    let overrides = [("log.dirs".to_owned(), home.display().to_string())];
+    let config = BrokerConfig::from_sources(Sources { overrides: &overrides, ..Sources::default() });
+    let (config, clock) = (config.expect("it is valid"), Clock::start());
+    let options = LogDirsOptions {
+        descriptors: 10_000,
+        mono_ms: clock.mono_ms(),
+        on_offline: Arc::new(|_| {}),
+        recovery: Arc::default(),
+        expect_cluster: None,
+        machine: None,
+    };
+    let dirs = LogDirs::open(&config, &options, None).expect("they open");
+    Store::new(StoreParts {
+        node: config.node_id,
+        clock,
+        config: Arc::new(CurrentConfig::new(config)),
+        panics: Arc::default(),
+        dirs,
+        dir_alarm: Arc::default(),
+        attached: Vec::new(),
+        opening: Arc::default(),
+        peers: None,
+    })
 }
 
 /// A file that is not in memory, of which so many pieces have to be read at the same time.

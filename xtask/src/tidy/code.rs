@@ -96,6 +96,7 @@ impl<'t> Code<'t> {
         };
         begins_with(&["#", "[", "cfg", "(", "test", ")", "]"])
             || begins_with(&["#", "[", "cfg", "(", "all", "(", "test", ","])
+            || begins_with(&["#", "[", "cfg", "(", "any", "(", "test", ",", "feature", "=", "\"testing\""])
     }
 
     /// Returns the closing brace, or the semicolon, with which the item at a place ends. Parentheses and brackets before it are skipped.

@@ -25,11 +25,16 @@ impl TestCode {
 
 /// Returns the paths, without `.rs`, of the modules that a file has for tests alone.
 fn modules(source: &Source) -> impl Iterator<Item = String> {
-    const MARK: &str = "#[cfg(test)]";
-    let behind = source.text.match_indices(MARK).map(|(at, _)| source.text[at + MARK.len()..].trim_start());
+    const MARKS: [&str; 2] = ["#[cfg(test)]", "#[cfg(any(test, feature = \"testing\"))]"];
+    let text = source.text.as_str();
+    let behind = MARKS.into_iter().flat_map(move |mark| {
+        text.match_indices(mark).map(move |(at, _)| text[at + mark.len()..].trim_start())
+    });
     let names = behind.filter_map(|behind| {
         let line = behind.lines().next()?.strip_suffix(';')?;
-        line.strip_prefix("pub(crate) ").unwrap_or(line).strip_prefix("mod ")
+        let line =
+            ["pub(crate) ", "pub "].iter().find_map(|is_public| line.strip_prefix(is_public)).unwrap_or(line);
+        line.strip_prefix("mod ")
     });
     names.map(|name| format!("{}/{name}", folder(&source.path)))
 }

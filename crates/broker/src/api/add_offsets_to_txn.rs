@@ -7,9 +7,9 @@ use mainstem_wire::messages::add_offsets_to_txn_request::AddOffsetsToTxnRequest;
 use mainstem_wire::messages::add_offsets_to_txn_response::AddOffsetsToTxnResponse;
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
+use crate::api::coordinated;
 use crate::api::fenced_error;
 use crate::broker::Broker;
-use crate::coordinators::transactions::Transactions;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
@@ -37,11 +37,18 @@ pub(crate) fn serve(
     let refusal = Reply::AddOffsets(AddOffsetsToTxnResponse { error_code, ..Default::default() });
     let key = request.transactional_id.to_string();
     let asked = (Request::AddOffsets(request), &*key);
-    Ok(Transactions::answer_confirmed(broker, context, asked, refusal, out, |context, reply, out| {
-        let Reply::AddOffsets(mut response) = reply else {
-            unreachable!("the coordinator answers in kind, not {reply:?}")
-        };
-        response.error_code = fenced_error(response.error_code, context.version, FENCED_SINCE);
-        respond(context, response, out)
-    }))
+    Ok(coordinated::answer_confirmed(
+        &broker.transactions,
+        context,
+        asked,
+        refusal,
+        out,
+        |context, reply, out| {
+            let Reply::AddOffsets(mut response) = reply else {
+                unreachable!("the coordinator answers in kind, not {reply:?}")
+            };
+            response.error_code = fenced_error(response.error_code, context.version, FENCED_SINCE);
+            respond(context, response, out)
+        },
+    ))
 }

@@ -11,11 +11,11 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
 use crate::coordinators::described::{self, Described};
-use crate::coordinators::groups::Groups;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::{ListElement, respond_in_elements};
+use mainstem_coordinators::groups::Groups;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -33,9 +33,9 @@ pub(crate) fn serve(
 }
 
 impl Described for DescribedGroup<'static> {
-    fn ask(coordinator: &Groups, broker: &Arc<Broker>, context: &RequestContext, id: &str) -> Self {
+    fn ask(coordinator: &Groups, context: &RequestContext, id: &str) -> Self {
         let request = ConsumerGroupDescribeRequest { group_ids: vec![id.into()], ..Default::default() };
-        let reply = coordinator.ask_here(broker, context, Request::ConsumerGroupDescribe(request));
+        let reply = coordinator.ask_here(&context.origin(), Request::ConsumerGroupDescribe(request));
         let Reply::ConsumerGroupDescribe(groups) = reply else {
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use mainstem_coordination::groups::{DuePatterns, MatchedPatterns, Reply, Request};
+use mainstem_coordination::groups::{DuePatterns, MatchedPatterns, Reply, Request, VisibleTopics};
 use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
 use mainstem_wire::messages::consumer_group_heartbeat_response::ConsumerGroupHeartbeatResponse;
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
+use crate::api::coordinated::{self, answer_later};
 use crate::background::{OwnedBody, in_background};
 use crate::broker::Broker;
-use crate::coordinators::driver::answer_later;
-use crate::coordinators::groups::{self, Asked};
-use crate::coordinators::tailers;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
+use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
+use mainstem_coordinators::groups::Asked;
+use mainstem_coordinators::tailers;
 use mainstem_runtime::random;
 
 pub(crate) fn serve(
@@ -34,15 +34,15 @@ pub(crate) fn serve(
         };
         return Ok(respond(&context, response, out));
     }
-    if let Err(error) = tailers::check_join(broker, &request.group_id) {
+    if let Err(error) = tailers::check_join(&broker.store, &request.group_id) {
         return Ok(respond(&context, tailers::refused_heartbeat(error), out));
     }
-    if let Some(due) = broker.groups.patterns_due(broker, &request) {
+    if let Some(due) = broker.groups.patterns_due(&request) {
         let response =
             Box::pin(match_and_ask(broker.clone(), context, OwnedBody::copy(broker, &behind), due));
         return Ok(Handled::Later { response, holds: true });
     }
-    Ok(groups::answer(broker, context, asked(request, MatchedPatterns::default()), out, encode))
+    Ok(coordinated::answer(&broker.groups, context, asked(request, MatchedPatterns::default()), out, encode))
 }
 
 /// Asks the coordinator when topic patterns are matched, which would hold up the event loop.
@@ -56,7 +56,7 @@ async fn match_and_ask(
     let sender = context.clone();
     let matching = move || {
         let _turn = turn;
-        groups::match_patterns(&sender, due)
+        match_patterns(&sender, due)
     };
     let (patterns, took) = in_background(&context, matching).await;
     let reply = ask_again(&broker, &context, &body, patterns).map_err(|error| error.to_string())?;
@@ -70,7 +70,7 @@ fn ask_again(
     patterns: MatchedPatterns,
 ) -> Result<Asked, DecodeError> {
     let request = body(&mut owned.decoder(), context.version)?;
-    Ok(broker.groups.ask(broker, context, asked(request, patterns)))
+    Ok(broker.groups.ask(&context.origin(), asked(request, patterns)))
 }
 
 fn asked(request: ConsumerGroupHeartbeatRequest<'_>, patterns: MatchedPatterns) -> Request<'_> {
@@ -91,4 +91,13 @@ fn may_read(context: &RequestContext, request: &ConsumerGroupHeartbeatRequest<'_
         authorize(context, Operation::Describe, Resource::Topic(topic))?;
     }
     Ok(())
+}
+
+/// Matches patterns, on a thread that may take its time: against the topics that the sender of a request may describe.
+fn match_patterns(context: &RequestContext, due: DuePatterns) -> MatchedPatterns {
+    let may_describe = |topic: &str| permits(context, Operation::Describe, Resource::Topic(topic));
+    due.matched(match context.connection.authorization {
+        Some(_) => VisibleTopics::by(&may_describe),
+        None => VisibleTopics::ALL,
+    })
 }

@@ -9,12 +9,12 @@ use mainstem_wire::messages::delete_groups_response::{DeletableGroupResult, Dele
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::coordinators::groups::Asked;
-use crate::coordinators::tailers::{self, TailerGroup};
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
+use mainstem_coordinators::groups::Asked;
+use mainstem_coordinators::tailers::{self, TailerGroup};
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -38,9 +38,9 @@ pub(crate) fn serve(
 
 fn delete(broker: &Arc<Broker>, context: &RequestContext, id: &str) -> Result<Deletion, ErrorCode> {
     authorize(context, Operation::Delete, Resource::Group(id))?;
-    let tailers = tailers::find(broker, id);
+    let tailers = tailers::find(&broker.store, id);
     tailers.iter().try_for_each(TailerGroup::remove)?;
-    let asked = broker.groups.ask(broker, context, Request::DeleteGroup(id));
+    let asked = broker.groups.ask(&context.origin(), Request::DeleteGroup(id));
     Ok(Deletion { asked, was_tailer: !tailers.is_empty() })
 }
 

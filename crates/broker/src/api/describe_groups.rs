@@ -11,12 +11,12 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
 use crate::coordinators::described::{self, Described};
-use crate::coordinators::groups::Groups;
-use crate::coordinators::tailers;
 use crate::net::context::RequestContext;
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::{ListElement, respond_in_elements};
+use mainstem_coordinators::groups::Groups;
+use mainstem_coordinators::tailers;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -34,9 +34,9 @@ pub(crate) fn serve(
 }
 
 impl Described for DescribedGroup<'static> {
-    fn ask(coordinator: &Groups, broker: &Arc<Broker>, context: &RequestContext, id: &str) -> Self {
+    fn ask(coordinator: &Groups, context: &RequestContext, id: &str) -> Self {
         let request = DescribeGroupsRequest { groups: vec![id.into()], ..Default::default() };
-        let reply = coordinator.ask_here(broker, context, Request::DescribeGroups(request));
+        let reply = coordinator.ask_here(&context.origin(), Request::DescribeGroups(request));
         let Reply::DescribeGroups(groups) = reply else {
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };
@@ -48,7 +48,7 @@ impl Described for DescribedGroup<'static> {
     }
 
     fn complete(&mut self, broker: &Broker, _context: &RequestContext) {
-        tailers::describe(broker, self);
+        tailers::describe(&broker.store, self);
     }
 
     fn id(&self) -> &str {

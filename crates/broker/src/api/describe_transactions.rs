@@ -11,12 +11,12 @@ use mainstem_wire::messages::describe_transactions_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::coordinators::driver::Keys;
-use crate::coordinators::transactions::Transactions;
 use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
+use mainstem_coordinators::driver::Keys;
+use mainstem_coordinators::transactions::Transactions;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -40,9 +40,9 @@ pub(crate) fn serve(
         }
     });
     let keys = Keys::These(request.transactional_ids.iter().map(ToString::to_string).collect());
-    let (mut states, overtaken) = Transactions::confirmed_here(broker, keys, |coordinator| {
+    let (mut states, overtaken) = broker.transactions.confirmed_here(keys, |coordinator| {
         let ids = request.transactional_ids.iter();
-        ids.map(|id| describe(coordinator, broker, context, id)).collect::<Vec<_>>()
+        ids.map(|id| describe(coordinator, context, id)).collect::<Vec<_>>()
     });
     let may = |topic: &str| permits(context, Operation::Describe, Resource::Topic(topic));
     for state in &mut states {
@@ -56,14 +56,9 @@ pub(crate) fn serve(
     Ok(respond(context, response, out))
 }
 
-fn describe(
-    coordinator: &Transactions,
-    broker: &Arc<Broker>,
-    context: &RequestContext,
-    id: &str,
-) -> TransactionState<'static> {
+fn describe(coordinator: &Transactions, context: &RequestContext, id: &str) -> TransactionState<'static> {
     let request = DescribeTransactionsRequest { transactional_ids: vec![id.into()], ..Default::default() };
-    let reply = coordinator.ask_here(broker, context, Request::DescribeTransactions(request));
+    let reply = coordinator.ask_here(&context.origin(), Request::DescribeTransactions(request));
     let Reply::DescribeTransactions(mut response) = reply else {
         unreachable!("the coordinator answers in kind, not {reply:?}")
     };

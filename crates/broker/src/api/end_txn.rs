@@ -7,9 +7,9 @@ use mainstem_wire::messages::end_txn_request::EndTxnRequest;
 use mainstem_wire::messages::end_txn_response::EndTxnResponse;
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
+use crate::api::coordinated;
 use crate::api::fenced_error;
 use crate::broker::Broker;
-use crate::coordinators::transactions::Transactions;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
@@ -35,11 +35,18 @@ pub(crate) fn serve(
     let refusal = Reply::EndTxn(EndTxnResponse { error_code, ..Default::default() });
     let key = request.transactional_id.to_string();
     let asked = (Request::EndTxn(request), &*key);
-    Ok(Transactions::answer_confirmed(broker, context, asked, refusal, out, |context, reply, out| {
-        let Reply::EndTxn(mut response) = reply else {
-            unreachable!("the coordinator answers in kind, not {reply:?}")
-        };
-        response.error_code = fenced_error(response.error_code, context.version, FENCED_SINCE);
-        respond(context, response, out)
-    }))
+    Ok(coordinated::answer_confirmed(
+        &broker.transactions,
+        context,
+        asked,
+        refusal,
+        out,
+        |context, reply, out| {
+            let Reply::EndTxn(mut response) = reply else {
+                unreachable!("the coordinator answers in kind, not {reply:?}")
+            };
+            response.error_code = fenced_error(response.error_code, context.version, FENCED_SINCE);
+            respond(context, response, out)
+        },
+    ))
 }

@@ -9,13 +9,13 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 use crate::background::{Class, serve_in_background};
 use crate::broker::Broker;
 use crate::controller::cluster;
-use crate::coordinators::groups::OFFSETS_TOPIC;
-use crate::coordinators::transactions::TRANSACTIONS_TOPIC;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
 use crate::resources::Refused;
+use mainstem_coordinators::groups::OFFSETS_TOPIC;
+use mainstem_coordinators::transactions::TRANSACTIONS_TOPIC;
 
 /// `key_type` of groups and of transactions.
 const GROUP: i8 = 0;

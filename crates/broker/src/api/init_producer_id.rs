@@ -9,10 +9,10 @@ use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
 use mainstem_wire::messages::init_producer_id_response::InitProducerIdResponse;
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
+use crate::api::coordinated;
 use crate::api::fenced_error;
 use crate::background::{Class, serve_in_background};
 use crate::broker::Broker;
-use crate::coordinators::transactions::Transactions;
 use crate::net::context::{Operation, RequestContext, Resource, authorize, permits_any_topic};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
@@ -37,7 +37,7 @@ pub(crate) fn serve(
         return Ok(respond(&context, refused(error), out));
     }
     let request = Request::InitProducerId { request, enable_2pc: false, keep_prepared_txn: false };
-    Ok(Transactions::answer(broker, context, request, out, |context, reply, out| {
+    Ok(coordinated::answer(&broker.transactions, context, request, out, |context, reply, out| {
         let Reply::InitProducerId(mut response) = reply else {
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };

@@ -7,12 +7,13 @@ use mainstem_wire::messages::join_group_request::JoinGroupRequest;
 use mainstem_wire::messages::join_group_response::JoinGroupResponse;
 use mainstem_wire::{DecodeError, Decoder};
 
+use crate::api::coordinated;
 use crate::broker::Broker;
-use crate::coordinators::{groups, tailers};
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
+use mainstem_coordinators::tailers;
 use mainstem_runtime::random;
 
 /// Version from which an answer without a protocol says null, and not an empty name (KIP-559).
@@ -26,12 +27,12 @@ pub(crate) fn serve(
 ) -> Result<Handled, DecodeError> {
     let request: JoinGroupRequest<'_> = body(decoder, context.version)?;
     let allowed = authorize(&context, Operation::Read, Resource::Group(&request.group_id));
-    if let Err(error) = allowed.and_then(|()| tailers::check_join(broker, &request.group_id)) {
+    if let Err(error) = allowed.and_then(|()| tailers::check_join(&broker.store, &request.group_id)) {
         let response = JoinGroupResponse { error_code: error.code(), ..Default::default() };
         return Ok(respond_joined(&context, response, out));
     }
     let request = Request::JoinGroup { request, random: random::bytes() };
-    Ok(groups::answer(broker, context, request, out, |context, reply, out| match reply {
+    Ok(coordinated::answer(&broker.groups, context, request, out, |context, reply, out| match reply {
         Reply::JoinGroup(response) => respond_joined(context, response, out),
         other => unreachable!("the coordinator answers in kind, not {other:?}"),
     }))

@@ -7,8 +7,8 @@ use mainstem_wire::messages::leave_group_request::LeaveGroupRequest;
 use mainstem_wire::messages::leave_group_response::LeaveGroupResponse;
 use mainstem_wire::{DecodeError, Decoder};
 
+use crate::api::coordinated;
 use crate::broker::Broker;
-use crate::coordinators::groups;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
@@ -26,7 +26,7 @@ pub(crate) fn serve(
         return Ok(respond(&context, response, out));
     }
     let request = Request::LeaveGroup(request);
-    Ok(groups::answer(broker, context, request, out, |context, reply, out| match reply {
+    Ok(coordinated::answer(&broker.groups, context, request, out, |context, reply, out| match reply {
         Reply::LeaveGroup(response) => respond(context, response, out),
         other => unreachable!("the coordinator answers in kind, not {other:?}"),
     }))

@@ -8,13 +8,13 @@ use mainstem_wire::messages::list_groups_response::ListGroupsResponse;
 use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
-use crate::coordinators::driver::Keys;
-use crate::coordinators::groups::Groups;
-use crate::coordinators::tailers;
 use crate::net::context::{Operation, RequestContext, Resource, permits};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
+use mainstem_coordinators::driver::Keys;
+use mainstem_coordinators::groups::Groups;
+use mainstem_coordinators::tailers;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -29,11 +29,11 @@ pub(crate) fn serve(
     let filters = (owned(&request.states_filter), owned(&request.types_filter));
     let filter = ListFilter::of(&request);
     let (mut response, overtaken) =
-        Groups::confirmed_here(broker, Keys::All, |coordinator| list(coordinator, broker, context, &filter));
+        broker.groups.confirmed_here(Keys::All, |coordinator| list(coordinator, context, &filter));
     // Another node lists those.
     response.groups.retain(|group| !overtaken.has(&broker.groups, &group.group_id));
     if response.error_code == 0 {
-        tailers::list(broker, &mut response.groups, (&filters.0, &filters.1));
+        tailers::list(&broker.store, &mut response.groups, (&filters.0, &filters.1));
     }
     // A principal that may describe the cluster sees all groups, others those that they may describe.
     if !permits(context, Operation::Describe, Resource::Cluster) {
@@ -44,17 +44,12 @@ pub(crate) fn serve(
 }
 
 /// The groups of this node, part by part, so that others are served between them.
-fn list(
-    coordinator: &Groups,
-    broker: &Arc<Broker>,
-    context: &RequestContext,
-    filter: &ListFilter,
-) -> ListGroupsResponse<'static> {
+fn list(coordinator: &Groups, context: &RequestContext, filter: &ListFilter) -> ListGroupsResponse<'static> {
     let mut listed = ListGroupsResponse::default();
     let mut after = None;
     loop {
         let request = Request::ListGroups { filter: filter.clone(), after };
-        let reply = coordinator.ask_here(broker, context, request);
+        let reply = coordinator.ask_here(&context.origin(), request);
         let Reply::ListGroups(part) = reply else {
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };

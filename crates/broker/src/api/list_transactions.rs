@@ -6,13 +6,13 @@ use mainstem_coordination::transactions::{Reply, Request};
 use mainstem_wire::messages::list_transactions_request::ListTransactionsRequest;
 use mainstem_wire::{DecodeError, Decoder};
 
+use crate::api::coordinated;
 use crate::broker::Broker;
-use crate::coordinators::driver::Keys;
-use crate::coordinators::transactions::Transactions;
 use crate::net::context::{Operation, RequestContext, Resource, permits};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
+use mainstem_coordinators::driver::Keys;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -23,8 +23,8 @@ pub(crate) fn serve(
     let request: ListTransactionsRequest<'_> = body(decoder, context.version)?;
     let request = (Request::ListTransactions(request), Keys::All);
     let behind = broker.clone();
-    Ok(Transactions::answer_confirmed_here(
-        broker,
+    Ok(coordinated::answer_confirmed_here(
+        &broker.transactions,
         context,
         request,
         out,

@@ -10,12 +10,13 @@ use mainstem_wire::messages::offset_commit_response::{
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
+use crate::api::coordinated;
 use crate::broker::Broker;
-use crate::coordinators::{groups, tailers};
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
+use mainstem_coordinators::tailers;
 use mainstem_store::topics::Topic;
 
 pub(crate) fn serve(
@@ -43,7 +44,7 @@ pub(crate) fn serve(
         return Ok(respond(&context, response, out));
     }
     let request = Request::OffsetCommit(request);
-    Ok(groups::answer(broker, context, request, out, |context, reply, out| {
+    Ok(coordinated::answer(&broker.groups, context, request, out, |context, reply, out| {
         let Reply::OffsetCommit(mut response) = reply else {
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };
@@ -75,7 +76,7 @@ fn take_tailer(
     group: &str,
     topic: &mut OffsetCommitRequestTopic<'_>,
 ) -> Option<OffsetCommitResponseTopic<'static>> {
-    let tailer = tailers::find_in(broker, group, &topic.name)?;
+    let tailer = tailers::find_in(&broker.store, group, &topic.name)?;
     let partitions = topic.partitions.drain(..).map(|partition| OffsetCommitResponsePartition {
         partition_index: partition.partition_index,
         error_code: tailer.reset(partition.committed_offset).err().map_or(0, ErrorCode::code),

@@ -10,11 +10,11 @@ use mainstem_wire::messages::offset_delete_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::coordinators::tailers;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
+use mainstem_coordinators::tailers;
 use mainstem_store::topics::Topic;
 
 pub(crate) fn serve(
@@ -27,8 +27,8 @@ pub(crate) fn serve(
     let response = match authorize(context, Operation::Delete, Resource::Group(&request.group_id)) {
         Ok(()) => {
             // The coordinator is asked about the group in any case, but for one that it may know nothing of.
-            let is_tailer =
-                !broker.store.attached.is_empty() && !tailers::find(broker, &request.group_id).is_empty();
+            let is_tailer = !broker.store.attached.is_empty()
+                && !tailers::find(&broker.store, &request.group_id).is_empty();
             let refused = take_refused(broker, context, &mut request);
             if is_tailer && request.topics.is_empty() && !refused.is_empty() {
                 OffsetDeleteResponse { topics: refused, ..Default::default() }
@@ -47,7 +47,7 @@ fn delete(
     request: OffsetDeleteRequest<'_>,
     refused: Vec<OffsetDeleteResponseTopic<'static>>,
 ) -> OffsetDeleteResponse<'static> {
-    match broker.groups.ask(broker, context, Request::OffsetDelete(request)).wait() {
+    match broker.groups.ask(&context.origin(), Request::OffsetDelete(request)).wait() {
         // An error of the group stands for all of it, without topics.
         Ok(Reply::OffsetDelete(mut response)) if response.error_code == 0 => {
             response.topics.extend(refused);
@@ -85,7 +85,7 @@ fn take_tailer(
     group: &str,
     topic: &mut OffsetDeleteRequestTopic<'_>,
 ) -> Option<OffsetDeleteResponseTopic<'static>> {
-    let tailer = tailers::find_in(broker, group, &topic.name)?;
+    let tailer = tailers::find_in(&broker.store, group, &topic.name)?;
     let taken = std::mem::take(topic);
     let error = tailer.remove().map_err(|error| match error {
         ErrorCode::NON_EMPTY_GROUP => ErrorCode::GROUP_SUBSCRIBED_TO_TOPIC,

@@ -17,13 +17,13 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::background::{Class, serve_in_background};
 use crate::broker::Broker;
-use crate::coordinators::groups::{Asked, Groups};
-use crate::coordinators::tailers::{self, TailerGroup};
 use crate::net::answers::AnswerShare;
 use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::{ListElement, respond, respond_in_elements};
+use mainstem_coordinators::groups::{Asked, Groups};
+use mainstem_coordinators::tailers::{self, TailerGroup};
 
 /// Version from which topics are named by id.
 const TOPIC_IDS_SINCE: i16 = 10;
@@ -131,15 +131,15 @@ fn ask(
             known.is_ok()
         });
     }
-    let mut tailers = tailers::find(broker, &group.group_id);
+    let mut tailers = tailers::find(&broker.store, &group.group_id);
     if let Some(topics) = &group.topics {
         tailers.retain(|tailer| topics.iter().any(|topic| *topic.name == **tailer.queue.topic()));
     }
-    let lease = broker.groups.lease(broker, &group.group_id);
+    let lease = broker.groups.lease(&group.group_id);
     let group = owned(&group);
     let lease = lease
         .map(|lease| (lease, Fetched::refused(group.clone(), ErrorCode::NOT_COORDINATOR, context.version)));
-    let mut asked = broker.groups.ask(broker, &context, Request::OffsetFetch { group, require_stable });
+    let mut asked = broker.groups.ask(&context.origin(), Request::OffsetFetch { group, require_stable });
     if let Some((lease, refused)) = lease {
         asked = Groups::confirm(lease, asked, Reply::OffsetFetch(refused));
     }

@@ -7,8 +7,8 @@ use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
 use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
+use crate::api::coordinated;
 use crate::broker::Broker;
-use crate::coordinators::groups;
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
@@ -36,7 +36,7 @@ pub(crate) fn serve(
         return Ok(respond(&context, response, out));
     }
     let request = Request::SyncGroup(request);
-    Ok(groups::answer(broker, context, request, out, |context, reply, out| match reply {
+    Ok(coordinated::answer(&broker.groups, context, request, out, |context, reply, out| match reply {
         Reply::SyncGroup(response) => respond(context, response, out),
         other => unreachable!("the coordinator answers in kind, not {other:?}"),
     }))

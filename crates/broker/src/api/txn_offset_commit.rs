@@ -15,13 +15,13 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::background::OwnedBody;
 use crate::broker::Broker;
-use crate::coordinators::groups::{Asked, OFFSETS_TOPIC};
-use crate::coordinators::tailers;
 use crate::coordinators::verification::{Refusals, Terms, Verification, Wanted};
 use crate::net::context::{Operation, RequestContext, Resource, authorize};
 use crate::net::dispatch::{Handled, body};
 use crate::net::output::ResponseBuffer;
 use crate::net::respond::respond;
+use mainstem_coordinators::groups::{Asked, OFFSETS_TOPIC};
+use mainstem_coordinators::tailers;
 use mainstem_store::partition::Partition;
 
 /// How often the coordinator is asked for one request, while the producer's last transaction is ending.
@@ -165,7 +165,7 @@ fn commit(
         }
     };
     let request = Request::TxnOffsetCommit(request);
-    (broker.groups.ask_verified(broker, context, request, guard), refused)
+    (broker.groups.ask_verified(&context.origin(), request, guard), refused)
 }
 
 /// Takes out the partitions that are not there or that the client may not read, and answers them.
@@ -202,7 +202,7 @@ fn take_tailer(
     group: &str,
     topic: &mut TxnOffsetCommitRequestTopic<'_>,
 ) -> Option<TxnOffsetCommitResponseTopic<'static>> {
-    tailers::find_in(broker, group, &topic.name)?;
+    tailers::find_in(&broker.store, group, &topic.name)?;
     let partitions = topic.partitions.drain(..).map(|partition| TxnOffsetCommitResponsePartition {
         partition_index: partition.partition_index,
         error_code: ErrorCode::UNKNOWN_MEMBER_ID.code(),

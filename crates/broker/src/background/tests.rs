@@ -52,10 +52,32 @@ use parking_lot::{Condvar, Mutex};
 
 use super::*;
 use crate::EmbeddedBroker;
-use crate::coordinators::driver::tests::request;
 use crate::net::answers::AnswerMemory;
 use crate::net::authentication::tests::Peer;
+use crate::net::context::{ANONYMOUS, ConnectionContext};
 use crate::net::dispatch::Later;
+
+/// A request that some client sent.
+fn request(broker: &Broker) -> RequestContext {
+    let connection = ConnectionContext {
+        id: 0,
+        listener: 0,
+        peer: "127.0.0.1:1".parse().expect("an address"),
+        principal: ANONYMOUS.into(),
+        authorization: None,
+        quotas: broker.quotas.clone(),
+        software: Mutex::default(),
+        asked: None,
+    };
+    RequestContext {
+        connection: Arc::new(connection),
+        api: mainstem_wire::ApiKey::Metadata,
+        version: 0,
+        correlation_id: 0,
+        client_id: None,
+        time: None,
+    }
+}
 
 /// A test gives up after so long.
 const PATIENCE: Duration = Duration::from_secs(60);

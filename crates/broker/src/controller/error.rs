@@ -10,7 +10,7 @@ use crate::controller::snapshots::SnapshotError;
 use mainstem_store::error::StoreError;
 use mainstem_store::replay::ReplayError;
 
-/// Why the metadata or a partition cannot be used.
+/// Why the metadata, or what they name, cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerError {
     /// A partition or a log directory cannot be used.

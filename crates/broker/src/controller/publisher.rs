@@ -261,7 +261,7 @@ impl Left {
         }
         self.serve(broker, &grown);
         if changes.iter().any(|change| matches!(change, MetadataChange::FeatureChanged { .. })) {
-            broker.transactions.set_version(broker);
+            broker.transactions.set_version(&broker.controller.image());
         }
         self.set_due(&broker.clock);
     }
@@ -331,7 +331,7 @@ impl Left {
         let in_dir = |dir: &Arc<LogDir>| Deletion { dir: dir.clone(), partitions: names.clone(), due_ms };
         let deletions = broker.store.dirs.online().map(in_dir);
         self.undeleted.extend(deletions.filter(|deletion| !deletion.is_done(broker)));
-        broker.groups.topic_deleted(broker, &image.name);
+        broker.groups.topic_deleted(&image.name);
     }
 }
 
@@ -373,7 +373,7 @@ fn reconfigure(broker: &Broker, resource: &ConfigResource) {
         ResourceKind::Broker => {
             server::reconfigure(broker, broker.controller.config());
             set_replication_rates(broker);
-            broker.groups.reconfigure(broker);
+            broker.groups.reconfigure(&broker.config(), &image);
             image.topics().cloned().collect()
         }
         ResourceKind::ClientMetrics => {
@@ -381,7 +381,7 @@ fn reconfigure(broker: &Broker, resource: &ConfigResource) {
             Vec::new()
         }
         ResourceKind::Group => {
-            broker.groups.reconfigure(broker);
+            broker.groups.reconfigure(&broker.config(), &image);
             Vec::new()
         }
     };

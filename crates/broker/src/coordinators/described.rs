@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use mainstem_wire::ErrorCode;
 
-use super::driver::Keys;
-use super::groups::Groups;
 use crate::broker::Broker;
 use crate::net::answers::AnswerShare;
 use crate::net::context::{Operation, RequestContext, Resource, authorize, authorized_operations};
+use mainstem_coordinators::driver::Keys;
+use mainstem_coordinators::groups::Groups;
 
 /// A group in the answer of an API that describes groups.
 pub(crate) trait Described: Sized {
     /// Asks the coordinator for a group.
-    fn ask(coordinator: &Groups, broker: &Arc<Broker>, context: &RequestContext, id: &str) -> Self;
+    fn ask(coordinator: &Groups, context: &RequestContext, id: &str) -> Self;
 
     /// A group of which nothing but an error is answered.
     fn refused(id: &str, error: ErrorCode) -> Self;
@@ -56,9 +56,9 @@ pub(crate) fn describe<G: Described>(
         }
     });
     let keys = Keys::These(ids.iter().map(ToString::to_string).collect());
-    let (mut groups, overtaken) = Groups::confirmed_here(broker, keys, |coordinator| {
+    let (mut groups, overtaken) = broker.groups.confirmed_here(keys, |coordinator| {
         let describe = |id: &Cow<'_, str>| {
-            let group = G::ask(coordinator, broker, context, id);
+            let group = G::ask(coordinator, context, id);
             match memory.take(group.memory()) {
                 true => group,
                 false => G::refused(id, ErrorCode::COORDINATOR_NOT_AVAILABLE),

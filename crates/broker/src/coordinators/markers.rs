@@ -10,7 +10,7 @@ use mainstem_wire::ErrorCode;
 
 use crate::broker::Broker;
 use crate::cluster::calls::{Answer, Answered, Ask, MarkersNote};
-use crate::coordinators::groups::OFFSETS_TOPIC;
+use mainstem_coordinators::groups::OFFSETS_TOPIC;
 use mainstem_store::partition::{Durable, NoLog, Refused};
 
 /// Called once with what became of a marker.
@@ -31,7 +31,7 @@ pub(crate) fn write_all(broker: &Arc<Broker>, markers: Markers) {
         for index in topic.partitions {
             let (own, name, ticket) = (broker.clone(), topic.name.clone(), markers.ticket);
             let told = move |outcome| {
-                own.transactions.change(&own, |coordinator, now| {
+                own.transactions.change(|coordinator, now| {
                     coordinator.marked(now, ticket, &name, index, outcome);
                 });
             };
@@ -137,7 +137,7 @@ pub(crate) fn write_here(
     };
     if topic == OFFSETS_TOPIC {
         let told = move |written: Result<(), ErrorCode>| on_marked(MarkerOutcome::of_groups(written));
-        return broker.groups.end_transaction(broker, index, marker, Box::new(told));
+        return broker.groups.end_transaction(index, marker, Box::new(told));
     }
     match partition.append_marker(&marker, &broker.clock) {
         Ok(outcome) => {

@@ -1,11 +1,11 @@
 //! A coordinator that panics.
 
+use std::net::Ipv4Addr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::EmbeddedBroker;
-use crate::net::context::{ANONYMOUS, ConnectionContext};
+use mainstem_store::testing::store;
 use mainstem_testkit::child::{self, End};
 
 /// Where a coordinator has its mistake.
@@ -59,11 +59,7 @@ impl Coordinator for Mistaken {
     /// There is no such topic: each append is refused.
     const TOPIC: &'static str = "mistakes";
 
-    fn driver(_broker: &Broker) -> &Driver<Self> {
-        unreachable!("nothing is appended that becomes durable")
-    }
-
-    fn step(&mut self, _now: Now, token: Token, _context: &RequestContext, (): ()) {
+    fn step(&mut self, _now: Now, token: Token, _origin: &RequestOrigin<'_>, (): ()) {
         IS_DECIDED.store(false, Ordering::Release);
         let records = vec![CoordinatorRecord { key: vec![0], value: None }];
         let batch = BatchOptions::default();
@@ -116,37 +112,11 @@ impl Coordinator for Mistaken {
     fn unload(&mut self, _now: Now, _partition: i32) {
         self.mistake.happen(Mistake::Change);
     }
-
-    fn perform(_broker: &Arc<Broker>, other: Mistake) {
-        other.happen(Mistake::Perform);
-    }
-}
-
-/// A request that some client sent.
-pub(crate) fn request(broker: &Broker) -> RequestContext {
-    let connection = ConnectionContext {
-        id: 0,
-        listener: 0,
-        peer: "127.0.0.1:1".parse().expect("an address"),
-        principal: ANONYMOUS.into(),
-        authorization: None,
-        quotas: broker.quotas.clone(),
-        software: Mutex::default(),
-        asked: None,
-    };
-    RequestContext {
-        connection: Arc::new(connection),
-        api: mainstem_wire::ApiKey::Metadata,
-        version: 0,
-        correlation_id: 0,
-        client_id: None,
-        time: None,
-    }
 }
 
 #[test]
 fn a_panic_in_a_coordinator_ends_the_process() {
-    const THIS: &str = "coordinators::driver::tests::a_panic_in_a_coordinator_ends_the_process";
+    const THIS: &str = "driver::tests::a_panic_in_a_coordinator_ends_the_process";
     match child::part() {
         Some(part) => return make(&part),
         None => assert_eq!(child::run(THIS, "None"), End::Returned, "without a mistake it goes on"),
@@ -162,13 +132,16 @@ fn make(mistake: &str) {
     let mistakes = MISTAKES.into_iter().chain([Mistake::None, Mistake::Look]);
     let mistake =
         mistakes.into_iter().find(|one| format!("{one:?}") == mistake).expect("there is such a one");
-    let broker = EmbeddedBroker::start(&[]);
-    let driver = Driver::new(Mistaken { mistake, decided: Vec::new(), waiting: Vec::new() });
+    let home = tempfile::tempdir().expect("a directory");
+    let machine = Mistaken { mistake, decided: Vec::new(), waiting: Vec::new() };
+    let driver = Driver::new(machine, store(home.path()), Arc::default());
+    driver.set_perform(Box::new(|other: Mistake| other.happen(Mistake::Perform)));
+    let origin = RequestOrigin { version: 0, client_id: "", address: Ipv4Addr::LOCALHOST.into() };
     let looked = catch_unwind(AssertUnwindSafe(|| driver.partition_for("a key")));
     assert_eq!(looked.is_err(), mistake == Mistake::Look);
     let used = catch_unwind(AssertUnwindSafe(|| {
-        driver.change(broker.broker(), |machine, now| machine.unload(now, 0));
-        matches!(driver.ask(broker.broker(), &request(broker.broker()), ()), Asked::Now(()))
+        driver.change(|machine, now| machine.unload(now, 0));
+        matches!(driver.ask(&origin, ()), Asked::Now(()))
     }));
     let is_sound = matches!(mistake, Mistake::None | Mistake::Look);
     assert!(used.unwrap_or(!is_sound), "what has no mistake is answered");

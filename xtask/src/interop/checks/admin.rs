@@ -227,8 +227,14 @@ fn abort(tools: &Tools<'_>) -> Result<()> {
 /// Ends by `abort` what the killed producer of a topic's only partition has left open, until `describe-producers` shows nothing open.
 /// What it had sent before its end may be appended behind an abort, and opens a transaction again. The two may ask different nodes.
 pub(super) fn end_transactions((aborts, describes): (&Tools<'_>, &Tools<'_>), topic: &str) -> Result<()> {
+    let mut ended = None;
     let is_ended = || {
         let Some(start) = open_since(describes, topic)? else { return Ok(true) };
+        ensure!(
+            ended < Some(start),
+            "the transaction that was ended at offset {start} of {topic} is still open"
+        );
+        ended = Some(start);
         let end = format!("abort --topic {topic} --partition 0 --start-offset {start}");
         aborts.output(TRANSACTIONS, &end)?;
         Ok(false)

@@ -28,9 +28,9 @@ use mainstem_wire::messages::produce_request::{PartitionProduceData, ProduceRequ
 use super::*;
 use crate::EmbeddedBroker;
 use crate::background::CHANGE_THREADS_MAX;
-use crate::coordinators::groups::OFFSETS_TOPIC;
 use crate::net::authentication::tests::Peer;
 use crate::net::event_loop::BACKGROUND_THREADS_MAX;
+use mainstem_coordinators::groups::OFFSETS_TOPIC;
 use mainstem_store::machine::Machine;
 
 const PATIENCE: Duration = Duration::from_secs(60);
