@@ -44,9 +44,8 @@ impl Housekeeping {
             loop {
                 let (stopped, changed) = &*own;
                 let mut stopped = stopped.lock();
-                if !*stopped {
-                    broker.clock.wait_for(changed, &mut stopped, TICK);
-                }
+                let due = broker.clock.instant() + TICK;
+                while !*stopped && !broker.clock.wait_until(changed, &mut stopped, due) {}
                 if *stopped {
                     return;
                 }

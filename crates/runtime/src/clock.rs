@@ -93,22 +93,16 @@ impl Clock {
         self.instant().saturating_duration_since(since)
     }
 
-    /// Waits on this thread for a notification, or until an instant. Returns true when that has come first.
+    /// Waits on this thread for a notification, or until an instant. Returns true when that has come. It may return false
+    /// without a notification: the caller looks at what it waits for before it waits again.
     pub fn wait_until<T>(&self, condvar: &Condvar, guard: &mut MutexGuard<'_, T>, deadline: Instant) -> bool {
-        loop {
-            let left = deadline.saturating_duration_since(self.instant());
-            if left.is_zero() {
-                return true;
-            }
-            if !condvar.wait_for(guard, self.machine_wait(left)).timed_out() {
-                return false;
-            }
+        let left = deadline.saturating_duration_since(self.instant());
+        if left.is_zero() {
+            return true;
         }
-    }
-
-    /// The same for so long.
-    pub fn wait_for<T>(&self, condvar: &Condvar, guard: &mut MutexGuard<'_, T>, time: Duration) -> bool {
-        self.wait_until(condvar, guard, self.instant() + time)
+        // A notification may come between the end of this wait and the lock, and then no second one does. So the wait is not
+        // begun again here, where a manual clock has it end early.
+        condvar.wait_for(guard, self.machine_wait(left)).timed_out() && deadline <= self.instant()
     }
 
     /// The time of the machine after which a thread looks at this clock again that waits for so much of its time: of a manual

@@ -24,6 +24,8 @@ pub(crate) struct Batch {
     pub(crate) id: u64,
     /// Its place in the order of the partition: the batch that it was begun as, and its first record therein.
     pub(crate) rank: (u64, u32),
+    /// Count of the partition's batches that got a sequence number before it. Halves of a batch have its turn.
+    pub(crate) turn: u64,
     pub(crate) promise: Arc<Promise>,
     /// When the first record came.
     pub(crate) created_ms: u64,
@@ -99,6 +101,7 @@ impl Batch {
         Batch {
             id,
             rank: (id, 0),
+            turn: 0,
             promise,
             created_ms,
             deadline_ms,
@@ -189,6 +192,7 @@ impl Batch {
             part.bytes = if at == 0 { self.bytes / 2 } else { self.bytes - self.bytes / 2 };
             let first = if at == 0 { 0 } else { half as i32 };
             part.rank = (self.rank.0, self.rank.1 + first as u32);
+            part.turn = self.turn;
             part.sequence = self.sequence.map(|place| ProducerFields {
                 base_sequence: increment_sequence(place.base_sequence, first),
                 ..place

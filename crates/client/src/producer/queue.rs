@@ -7,9 +7,11 @@
 //! all that is under way has come back; then the partition goes on with the next epoch of the producer id, from zero,
 //! which the broker takes for a new start (KIP-360); in a transaction, whose epochs are the coordinator's to give, the
 //! failure is reported to it instead. The first batch of a producer id goes alone: a broker that has seen
-//! nothing of it takes any number for the first, so that a second batch could come to lie before the first. A batch that the broker may have already is never renumbered: it
-//! goes again as it is, until the broker says that it has it, or that something before it is missing; then neither it
-//! nor anything behind it was written.
+//! nothing of it takes any number for the first, so that a second batch could come to lie before the first. A batch that
+//! the broker may have already is never renumbered: it goes again as it is, until the broker says that it has it, or that
+//! something before it is missing; then neither it nor anything behind it was written. A broker knows the last five
+//! batches of a producer again, not those before. From the oldest batch whose outcome is not known, at most so many are
+//! sent, also where the partition has another leader meanwhile that answers the younger ones at once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,7 +40,7 @@ pub(crate) struct QueueConfig {
     /// The wait before a batch is sent again; it doubles up to `retry_backoff_max_ms`.
     pub(crate) retry_backoff_ms: u64,
     pub(crate) retry_backoff_max_ms: u64,
-    /// Batches under way at a time.
+    /// Batches under way at a time; with idempotence, batches from the oldest on whose outcome is not known.
     pub(crate) in_flight_max: usize,
     pub(crate) idempotent: bool,
     /// Epochs are not the queue's to begin.
@@ -91,6 +93,8 @@ pub(crate) struct PartitionQueue {
     waiting: VecDeque<Batch>,
     /// Sent and not answered, in the order of sending.
     in_flight: Vec<Batch>,
+    /// Batches that ever got a sequence number.
+    numbered: u64,
     /// The producer's name here and the next number; none until the first batch is sent.
     sequence: Option<ProducerFields>,
     /// A number may be left out for good: the next epoch is needed.
@@ -113,6 +117,7 @@ impl PartitionQueue {
             partition,
             waiting: VecDeque::new(),
             in_flight: Vec::new(),
+            numbered: 0,
             sequence: None,
             broken: false,
             failure: None,
@@ -215,10 +220,20 @@ impl PartitionQueue {
     fn is_held(&self, first: &Batch, config: &QueueConfig) -> bool {
         let is_again = first.sequence.is_some();
         let waits_for_first = config.idempotent && !self.is_known;
-        self.in_flight.len() >= if waits_for_first { 1 } else { config.in_flight_max }
+        self.undecided(config) >= if waits_for_first { 1 } else { config.in_flight_max }
             || (self.broken && !self.in_flight.is_empty())
             // What is under way was sent before it: its outcome first, or the broker sees a gap.
             || (is_again && !self.in_flight.is_empty())
+    }
+
+    /// Count of the batches that are under way; with idempotence, with those that were sent after the oldest of them and answered
+    /// before it, by another broker.
+    fn undecided(&self, config: &QueueConfig) -> usize {
+        let oldest = self.in_flight.iter().map(|batch| batch.turn).min();
+        match oldest {
+            Some(oldest) if config.idempotent => (self.numbered - oldest) as usize,
+            _ => self.in_flight.len(),
+        }
     }
 
     /// How many bytes the first batch has at most, before compression.
@@ -234,6 +249,8 @@ impl PartitionQueue {
         if config.idempotent && batch.sequence.is_none() {
             batch.sequence = self.sequence;
             self.advance(&batch);
+            batch.turn = self.numbered;
+            self.numbered += 1;
         }
         let unsent = Unsent { id: batch.id, contents: batch.unbuilt() };
         self.in_flight.push(batch);
@@ -344,6 +361,8 @@ impl PartitionQueue {
                 self.again(batch, now_ms, config);
                 0
             }
+            // A whole that may be there would be written again in halves: a broker knows only the whole again.
+            Verdict::Split if config.idempotent && batch.maybe_written => self.give_up(&batch, error, config),
             Verdict::Split if !batch.promise.is_resolved() => self.split(batch, error, config, ids),
             _ => self.give_up(&batch, error, config),
         }

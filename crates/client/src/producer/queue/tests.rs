@@ -312,10 +312,8 @@ impl Leader {
         if let Some((.., offset)) = self.recent.iter().find(|(f, c, _)| (*f, *c) == (first, count)) {
             return Ok(*offset);
         }
-        if first < self.next {
-            return Err(ErrorCode::DUPLICATE_SEQUENCE_NUMBER);
-        }
-        if first > self.next {
+        // As Kafka's does since 1.0, also of a batch that is older than those it remembers.
+        if first != self.next {
             return Err(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER);
         }
         let offset = self.log.len() as i64;
@@ -329,6 +327,26 @@ impl Leader {
     }
 }
 
+/// A leader that gave up its office has written a batch and does not say so. The next one would forget the batch as it
+/// takes five others.
+#[test]
+fn a_batch_without_an_answer_is_not_left_behind_by_more_than_a_leader_remembers() {
+    let mut world = World::new(Fixture::new());
+    let send_and_serve = |world: &mut World| {
+        [Step::Append, Step::Send, Step::Serve(Fate::Well)].map(|step| world.run(step));
+    };
+    send_and_serve(&mut world);
+    [Step::Append, Step::Send, Step::Move { served_first: 1 }].map(|step| world.run(step));
+    for _ in 0..11 {
+        send_and_serve(&mut world);
+    }
+    assert_eq!(world.leader.log.len(), 6, "four batches follow the one that may be there");
+    world.run(Step::Return { answered: true });
+    world.settle();
+    world.check();
+    assert_eq!((world.leader.log.len(), world.leader.epoch), (13, 0));
+}
+
 /// What may happen next.
 #[derive(Debug, Clone)]
 enum Step {
@@ -339,6 +357,14 @@ enum Step {
     /// Requests that have not been served are lost with the connection, and so are answers.
     Disconnect {
         served_first: u8,
+    },
+    /// Another node leads, with all that the one before wrote. That one answers nothing for the time being.
+    Move {
+        served_first: u8,
+    },
+    /// The oldest request of a node that led before comes back.
+    Return {
+        answered: bool,
     },
     Wait(u16),
 }
@@ -365,6 +391,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         5 => Just(Step::Send),
         5 => fate.prop_map(Step::Serve),
         1 => (0u8..6).prop_map(|served_first| Step::Disconnect { served_first }),
+        1 => (0u8..6).prop_map(|served_first| Step::Move { served_first }),
+        1 => any::<bool>().prop_map(|answered| Step::Return { answered }),
         2 => (0u16..400).prop_map(Step::Wait),
     ];
     prop::collection::vec(step, 1..120)
@@ -374,10 +402,31 @@ struct World {
     fixture: Fixture,
     leader: Leader,
     connection: VecDeque<Sendable>,
+    /// Requests that nodes have which led before.
+    left_behind: VecDeque<Sendable>,
     deliveries: Vec<Delivery>,
 }
 
 impl World {
+    fn new(fixture: Fixture) -> World {
+        World {
+            fixture,
+            leader: Leader::default(),
+            connection: VecDeque::new(),
+            left_behind: VecDeque::new(),
+            deliveries: Vec::new(),
+        }
+    }
+
+    /// The connection's requests. The leader has served so many of them, and their answers are not read.
+    fn cut(&mut self, served_first: u8) -> VecDeque<Sendable> {
+        let requests = std::mem::take(&mut self.connection);
+        for sent in requests.iter().take(usize::from(served_first)) {
+            let _ = self.leader.append(&sent.bytes);
+        }
+        requests
+    }
+
     fn run(&mut self, step: Step) {
         match step {
             Step::Append => {
@@ -392,11 +441,18 @@ impl World {
                 }
             }
             Step::Disconnect { served_first } => {
-                for (at, sent) in std::mem::take(&mut self.connection).into_iter().enumerate() {
-                    if at < usize::from(served_first) {
-                        let _ = self.leader.append(&sent.bytes);
-                    }
+                for sent in self.cut(served_first) {
                     self.fixture.fail(&sent, lost());
+                }
+            }
+            Step::Move { served_first } => {
+                let requests = self.cut(served_first);
+                self.left_behind.extend(requests);
+            }
+            Step::Return { answered } => {
+                if let Some(sent) = self.left_behind.pop_front() {
+                    let is_none = || broker_error(ErrorCode::NOT_LEADER_OR_FOLLOWER);
+                    self.fixture.fail(&sent, if answered { is_none() } else { lost() });
                 }
             }
             Step::Wait(ms) => {
@@ -436,6 +492,7 @@ impl World {
             }
             self.run(Step::Send);
             self.run(Step::Serve(Fate::Well));
+            self.run(Step::Return { answered: true });
             self.fixture.now_ms += 1;
         }
         panic!("the queue does not come to an end");
@@ -464,12 +521,7 @@ proptest! {
 
     #[test]
     fn nothing_is_duplicated_or_reordered(steps in steps()) {
-        let mut world = World {
-            fixture: Fixture::new(),
-            leader: Leader::default(),
-            connection: VecDeque::new(),
-            deliveries: Vec::new(),
-        };
+        let mut world = World::new(Fixture::new());
         for step in steps {
             world.run(step);
         }
