@@ -33,6 +33,7 @@ pub(crate) mod describe_quorum;
 pub(crate) mod describe_topic_partitions;
 pub(crate) mod describe_transactions;
 pub(crate) mod describe_user_scram_credentials;
+pub(crate) mod dispatch;
 pub(crate) mod elect_leaders;
 pub(crate) mod end_txn;
 pub(crate) mod fetch;
@@ -71,10 +72,10 @@ use mainstem_wire::{ApiKey, DecodeError, Decoder, ErrorCode, Malformed, elements
 use crate::api::Serve::{InBackground, OnLoop, OnLoopIfSmall, OnLoopIfSmallElse};
 use crate::background::Class::{Changes, Data, Questions};
 use crate::background::{self, Blocking, Class, serve_in_background, serve_off_loop};
-use crate::broker::Broker;
-use crate::net::context::RequestContext;
-use crate::net::dispatch::Handled;
-use crate::net::output::ResponseBuffer;
+use crate::broker::{ApiTable, Broker};
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::RequestContext;
 
 /// Elements of a request's arrays up to which it is served on its event loop: more would hold up its neighbours. A partition counts
 /// for two or three of them, since it takes more memory than a name or a number.
@@ -178,7 +179,7 @@ fn entry(api: ApiKey) -> Option<Serve> {
 }
 
 /// The function of an API that is served on a thread where waiting is allowed.
-pub(crate) fn in_background(api: ApiKey) -> Option<Blocking> {
+fn in_background(api: ApiKey) -> Option<Blocking> {
     match entry(api) {
         Some(InBackground(_, serve)) => Some(serve),
         _ => None,
@@ -193,6 +194,11 @@ pub(crate) fn is_served(api: ApiKey) -> bool {
 /// The served APIs, ascending by key.
 pub(crate) fn served() -> impl Iterator<Item = ApiKey> {
     SERVED.iter().map(|(api, _)| *api)
+}
+
+/// All of them, for who does not serve them.
+pub(crate) fn table() -> ApiTable {
+    ApiTable { served: || served().collect(), in_background }
 }
 
 /// Serves a request whose header is decoded.

@@ -17,13 +17,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::broker::Broker;
 use crate::cluster::forward;
-use crate::heap;
-use crate::net::buffers::Reservation;
-use crate::net::context::RequestContext;
-use crate::net::dispatch::Handled;
-use crate::net::event_loop::BACKGROUND_THREADS_MAX;
-use crate::net::output::ResponseBuffer;
+use mainstem_net::buffers::Reservation;
+use mainstem_net::event_loop::BACKGROUND_THREADS_MAX;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::RequestContext;
 use mainstem_runtime::clock::machine_now;
+use mainstem_runtime::heap;
 
 #[cfg(test)]
 mod hanging_directory;
@@ -187,7 +187,7 @@ impl OwnedBody {
     /// Copies what a decoder has before it.
     pub(crate) fn copy(broker: &Broker, body: &Decoder<'_>) -> Self {
         let bytes = body.rest().to_vec();
-        OwnedBody { _reservation: broker.request_memory.take(bytes.len()), bytes }
+        OwnedBody { _reservation: broker.net.request_memory.take(bytes.len()), bytes }
     }
 
     /// Decodes it from its beginning.
@@ -254,7 +254,7 @@ fn in_turn(
             let mut out = ResponseBuffer::default();
             let handled = serve(&broker, &request, &mut body.decoder(), &mut out);
             let bytes = out.backlog();
-            let counted = out.count(&broker.answers);
+            let counted = out.count(&broker.net.answers);
             heap::put_together(bytes);
             (handled, counted.map(|()| out))
         };

@@ -33,8 +33,8 @@ use parking_lot::Mutex;
 
 use crate::broker::Broker;
 use crate::cluster::Cluster;
+use crate::reconfigure;
 use crate::resources::Refused;
-use crate::server;
 use mainstem_links::{Links, Rates};
 use mainstem_runtime::clock::Clock;
 use mainstem_runtime::random;
@@ -253,7 +253,7 @@ impl Controller {
     /// logs.
     pub(crate) fn start(&self, broker: &Arc<Broker>) -> Result<InterruptedMoves, ControllerError> {
         self.check_empty(&broker.store.dirs)?;
-        server::reconfigure(broker, self.config());
+        reconfigure::reconfigure(broker, self.config());
         let placed = place_all(&broker.store.dirs, &self.image(), broker.node.id);
         if let Some(reason) = broker.store.dirs.fatal_failure() {
             return Err(ControllerError::Directories(reason));
@@ -261,7 +261,7 @@ impl Controller {
         self.take_on_users()?;
         self.commit(|machine| machine.draw_decoy_secret(&self.view, bootstrap::random_secret))
             .map_err(ControllerError::Register)?;
-        server::reconfigure(broker, self.config());
+        reconfigure::reconfigure(broker, self.config());
         self.commit(MetadataStateMachine::abort_transaction).map_err(ControllerError::Register)?;
         let attached: Vec<_> = broker.store.attached.iter().map(|queue| queue.metadata()).collect();
         let attach = |machine: &mut MetadataStateMachine| machine.attach_topics(&self.view, &attached);
@@ -311,7 +311,7 @@ impl Controller {
             if let Some(authorization) = broker.security.authorization() {
                 authorization.load(&self.image());
             }
-            server::reconfigure(broker, config);
+            reconfigure::reconfigure(broker, config);
             set_replication_rates(broker);
             let placed = place_all(&broker.store.dirs, &self.image(), broker.node.id);
             if let Some(reason) = broker.store.dirs.fatal_failure() {

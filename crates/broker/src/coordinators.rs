@@ -4,14 +4,25 @@
 use std::sync::Arc;
 
 use crate::broker::Broker;
+use mainstem_coordinators::driver::RequestOrigin;
 use mainstem_coordinators::groups::OFFSETS_TOPIC;
 use mainstem_coordinators::transactions::TRANSACTIONS_TOPIC;
+use mainstem_requests::context::RequestContext;
 use mainstem_store::partition::Partition;
 
 pub(crate) mod described;
 pub(crate) mod markers;
 pub(crate) mod verification;
 pub(crate) mod work;
+
+/// The origin of a request, as coordinators look at it.
+pub(crate) fn origin(context: &RequestContext) -> RequestOrigin<'_> {
+    RequestOrigin {
+        version: context.version,
+        client_id: context.client_id.as_deref().unwrap_or(""),
+        address: context.connection.peer.ip(),
+    }
+}
 
 /// The coordinators' topics. Groups first: the markers of transactions that are loaded go into their topic, too.
 pub(crate) const TOPICS: [&str; 2] = [OFFSETS_TOPIC, TRANSACTIONS_TOPIC];

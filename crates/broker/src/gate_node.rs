@@ -30,7 +30,7 @@ impl GateNode for AskBroker {
 
     fn authenticated(&self, listener: &str, succeeded: bool) {
         let Some(broker) = self.0.upgrade() else { return };
-        let counts = broker.metrics.authentications.of(listener);
+        let counts = broker.net.counters.authentications.of(listener);
         match succeeded {
             true => counts.succeeded(false),
             false => counts.failed(false),

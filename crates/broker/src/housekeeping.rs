@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use crate::broker::Broker;
-use crate::heap::Trimming;
+use mainstem_runtime::heap::Trimming;
 use mainstem_runtime::supervised::{self, Role};
 use mainstem_store::upkeep::{Every, Upkeep};
 

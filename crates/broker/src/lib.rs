@@ -1,11 +1,11 @@
-//! Listeners, connections and one file per API: the only crate that joins network and log.
+//! One file per API, and the node that runs them: the only crate that joins connections, store and coordinators.
 //!
 //! [`Server::start`] takes a configuration and runs a broker in this process until [`Server::stop`].
 //!
-//! A request is read, served and answered on the thread that read it: connection (`connection.rs`) to dispatch
-//! (`dispatch.rs`) to its API (`api/`) to the partition (`partition.rs`) and back. A request that has to wait (a long poll, a
-//! produce with acks=all, a join) is a future that its connection polls. What waits for the disk on a path that is
-//! not the data's runs on a thread of its own (`background.rs`).
+//! A request is read, served and answered on the thread that read it: connection (`mainstem-net`) to dispatch
+//! (`api/dispatch.rs`) to its API (`api/`) to the partition (`mainstem-store`) and back. A request that has to wait (a
+//! long poll, a produce with acks=all, a join) is a future that its connection polls. What waits for the disk on a
+//! path that is not the data's runs on a thread of its own (`background.rs`).
 //!
 //! Architecture invariant: decisions about groups and metadata are made in `mainstem-coordination`, decisions about a
 //! partition's files in `mainstem-log`; this crate carries them out.
@@ -16,28 +16,29 @@
 )]
 
 mod api;
-mod authorization;
+#[cfg(test)]
+mod authentication_tests;
 mod background;
+mod bound;
 mod broker;
 mod cluster;
 mod controller;
 mod coordinators;
 mod embedded;
 mod fetch_sessions;
-mod folded_lines;
 mod gate_node;
 mod health;
-mod heap;
-mod host_names;
 mod housekeeping;
 mod loggers;
 mod metrics;
-mod net;
+mod operator;
 mod program_pages;
-mod quotas;
+mod reconfigure;
 mod resources;
+mod respond;
 mod security;
 mod server;
+mod service;
 mod store_events;
 #[cfg(test)]
 mod supervision;

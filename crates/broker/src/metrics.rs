@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use mainstem_log::Ends;
 use mainstem_operator::{Exposition, Kind};
-use mainstem_wire::ApiKey;
 
-use crate::api;
 use crate::broker::Broker;
 use mainstem_store::partition::Partition;
 use mainstem_store::topics::Topic;
@@ -17,33 +15,21 @@ mod authentication;
 mod authorizer;
 mod cleaner;
 mod kafka;
-mod latency;
 mod process;
 mod quotas;
 mod sessions;
 mod telemetry;
 
-pub(crate) use authentication::{Authentications, ListenerAuthentications, METRICS_LISTENER};
-use latency::Latencies;
-
-/// Keys that requests are counted by: all of the protocol's, 0 to 92.
-const API_KEYS: usize = 93;
+pub(crate) use authentication::METRICS_LISTENER;
 
 /// Counters of the data path. Relaxed: each is right by itself, none orders anything.
 pub(crate) struct Metrics {
-    /// Bytes of requests by API.
-    request_bytes: [AtomicU64; API_KEYS],
-    /// How large they are, and where their time goes.
-    pub(crate) latencies: Latencies,
-    /// Who was let in by SASL, and who was not.
-    pub(crate) authentications: Authentications,
     batches_in: AtomicU64,
     messages_in: AtomicU64,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     failed_produces: AtomicU64,
     failed_fetches: AtomicU64,
-    closed: AtomicU64,
 }
 
 /// A counter's value as Prometheus has it.
@@ -54,16 +40,12 @@ fn load(counter: &AtomicU64) -> f64 {
 impl Default for Metrics {
     fn default() -> Self {
         Metrics {
-            request_bytes: std::array::from_fn(|_| Default::default()),
-            latencies: Latencies::default(),
-            authentications: Authentications::default(),
             batches_in: AtomicU64::new(0),
             messages_in: AtomicU64::new(0),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
             failed_produces: AtomicU64::new(0),
             failed_fetches: AtomicU64::new(0),
-            closed: AtomicU64::new(0),
         }
     }
 }
@@ -87,17 +69,6 @@ impl Metrics {
         traffic.bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// A request of so many bytes is there.
-    pub(crate) fn received(&self, api: ApiKey, bytes: usize) {
-        self.latencies.received(api, bytes);
-        self.request_bytes[api as usize].fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    /// Requests of an API so far.
-    fn requests_of(&self, api: ApiKey) -> f64 {
-        self.latencies.received_of(api) as f64
-    }
-
     /// A partition of a produce request was refused.
     pub(crate) fn produce_failed(&self) {
         self.failed_produces.fetch_add(1, Ordering::Relaxed);
@@ -107,11 +78,6 @@ impl Metrics {
     pub(crate) fn fetch_failed(&self) {
         self.failed_fetches.fetch_add(1, Ordering::Relaxed);
     }
-
-    /// A connection was closed for a reason worth a log line.
-    pub(crate) fn closed(&self) {
-        self.closed.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 /// The text that Prometheus scrapes (exposition format 0.0.4).
@@ -120,13 +86,17 @@ pub(crate) fn exposition(broker: &Broker) -> String {
     let metrics = &broker.metrics;
     let count = load;
     text.describe("mainstem_requests_total", Kind::Counter, "Requests received, by API.");
-    for api in api::served() {
-        text.sample("mainstem_requests_total", &[("api", api.name())], metrics.requests_of(api));
+    for api in (broker.apis.served)() {
+        text.sample(
+            "mainstem_requests_total",
+            &[("api", api.name())],
+            broker.net.counters.latencies.received_of(api) as f64,
+        );
     }
     text.describe("mainstem_request_bytes_total", Kind::Counter, "Bytes of requests received, by API.");
-    for api in api::served() {
-        let bytes = &metrics.request_bytes[api as usize];
-        text.sample("mainstem_request_bytes_total", &[("api", api.name())], count(bytes));
+    for api in (broker.apis.served)() {
+        let bytes = broker.net.counters.request_bytes(api) as f64;
+        text.sample("mainstem_request_bytes_total", &[("api", api.name())], bytes);
     }
     text.one(
         "mainstem_batches_in_total",
@@ -150,7 +120,7 @@ pub(crate) fn exposition(broker: &Broker) -> String {
         "mainstem_connections_closed_for_cause_total",
         Kind::Counter,
         "Connections that the broker closed because of what the peer sent or did not send.",
-        count(&metrics.closed),
+        broker.net.counters.closed_total() as f64,
     );
     if let Some(cluster) = &broker.cluster {
         let (behind, refused, dropped) = cluster.links.counts();
@@ -178,18 +148,23 @@ pub(crate) fn exposition(broker: &Broker) -> String {
         "Lines of the log that could not be written, because they were not read.",
         broker.loggers.lines_lost() as f64,
     );
-    text.one("mainstem_connections", Kind::Gauge, "Connections open now.", broker.connections.open() as f64);
+    text.one(
+        "mainstem_connections",
+        Kind::Gauge,
+        "Connections open now.",
+        broker.net.connections.open() as f64,
+    );
     text.one(
         "mainstem_request_memory_bytes",
         Kind::Gauge,
         "Memory reserved for large requests that are being read (queued.max.request.bytes).",
-        broker.request_memory.used() as f64,
+        broker.net.request_memory.used() as f64,
     );
     text.one(
         "mainstem_answer_memory_bytes",
         Kind::Gauge,
         "Memory of large answers that are put together or not read yet.",
-        broker.answers.used() as f64,
+        broker.net.answers.used() as f64,
     );
     text.one(
         "mainstem_fetch_sessions",
@@ -203,7 +178,7 @@ pub(crate) fn exposition(broker: &Broker) -> String {
     partitions(broker, &topics, &shown, &mut text);
     let config = broker.config();
     let listeners = config.listeners.open.iter().map(|endpoint| endpoint.listener.as_str());
-    metrics.authentications.expose(listeners, &mut text);
+    authentication::expose(&broker.net.counters.authentications, listeners, &mut text);
     authentication::expose_certificates(broker, &mut text);
     authorizer::expose(broker, &mut text);
     sessions::expose(broker, &mut text);

@@ -5,10 +5,11 @@ use mainstem_controller::ResourceKind;
 use mainstem_wire::{DecodeError, Decoder, ErrorCode, Request};
 
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::{Throttled, respond};
+use crate::respond::body;
+use crate::respond::{Throttled, respond};
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize, permits};
 
 /// `ConfigResource.Type` of the protocol.
 const TOPIC: i8 = ResourceKind::Topic as i8;
@@ -33,6 +34,12 @@ pub(crate) enum ConfigTarget<'a> {
     Group(&'a str),
     /// A subscription to client metrics.
     ClientMetrics(&'a str),
+}
+
+/// Returns true if a request may create a topic by naming it.
+pub(crate) fn may_create(context: &RequestContext, name: &str) -> bool {
+    permits(context, Operation::Create, Resource::Cluster)
+        || permits(context, Operation::Create, Resource::Topic(name))
 }
 
 /// An error with the message that goes with it.

@@ -15,11 +15,11 @@ use mainstem_security::scram::{ScramCredential, ScramMechanism};
 use mainstem_security::{AuthorizerRules, Credentials, DecoyShape, KafkaPrincipal, Secret, TokenCredential};
 use parking_lot::Mutex;
 
-use crate::authorization::Authorization;
 use crate::broker::Broker;
 use mainstem_listener_security::{
     CurrentSasl, ListenerSecurityError, SaslSettings, TlsSettings, decoy_secret, now_seconds,
 };
+use mainstem_requests::authorization::Authorization;
 use mainstem_runtime::clock::Clock;
 use mainstem_runtime::random;
 

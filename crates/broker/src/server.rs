@@ -5,13 +5,13 @@
 //! logs, then mark the directories as left in order.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use mainstem_config::{BrokerConfig, Endpoint, NetworkConfig, SaslListener, SecurityProtocol};
+use mainstem_config::{BrokerConfig, SaslListener};
 use mainstem_controller::NodeView;
 use mainstem_coordination::groups::{GroupConfig, GroupCoordinator};
 use mainstem_coordination::transactions::TransactionCoordinator;
@@ -21,9 +21,10 @@ use mainstem_log::dir::{LastStop, OnOffline, measure_fdatasync};
 use mainstem_log::storage::RealStorage;
 use mainstem_wire::Uuid;
 use parking_lot::Mutex;
-use rustix::io::Errno;
 
+use crate::api;
 use crate::background::{Classes, OneAtATime};
+use crate::bound::Bound;
 use crate::broker::{Broker, Limits, Node};
 use crate::cluster::Cluster;
 use crate::cluster::answers::Answers;
@@ -37,25 +38,32 @@ use crate::health::{Health, Phase};
 use crate::housekeeping::Housekeeping;
 use crate::loggers::Loggers;
 use crate::metrics::Metrics;
-use crate::net::answers::{ANSWER_BYTES_MAX, AnswerMemory};
-use crate::net::buffers::RequestMemory;
-use crate::net::door::Door;
-use crate::net::event_loop::EventLoops;
-use crate::net::http::Operator;
-use crate::net::listener::{self, ConnectionCounts};
-use crate::quotas::Quotas;
+use crate::operator::Operator;
+use crate::program_pages;
+use crate::reconfigure;
 use crate::security::{self, Security};
+use crate::service::Apis;
 use crate::store_events::ToBroker;
 use crate::telemetry::ClientTelemetry;
-use crate::{heap, program_pages};
 use mainstem_coordinators::groups::Groups;
 use mainstem_coordinators::transactions::{self, Transactions};
 use mainstem_links::awaited::Awaited;
 use mainstem_links::ticker::Ticker;
 use mainstem_links::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, NodeGate, Peer, SilenceLimits};
 use mainstem_listener_security::ListenerSecurityError;
+use mainstem_net::answers::{ANSWER_BYTES_MAX, AnswerMemory};
+use mainstem_net::buffers::RequestMemory;
+use mainstem_net::cold_reads::ColdReads;
+use mainstem_net::counters::Counters;
+use mainstem_net::door::Door;
+use mainstem_net::event_loop::EventLoops;
+use mainstem_net::listener::{self, ConnectionCounts};
+use mainstem_net::{Net, Service};
+use mainstem_requests::quotas::Quotas;
 use mainstem_runtime::alarm::Alarm;
 use mainstem_runtime::clock::{Clock, ManualClock, machine_now, machine_wall_ms};
+use mainstem_runtime::current_config::CurrentConfig;
+use mainstem_runtime::heap;
 use mainstem_runtime::random;
 use mainstem_runtime::stopping::Stopping;
 use mainstem_runtime::supervised::{self, Panics};
@@ -67,7 +75,6 @@ use mainstem_store::machine::Machine;
 use mainstem_store::moves;
 use mainstem_store::opening::OpeningProgress;
 use mainstem_store::replicas::Journals;
-use mainstem_store::settings::CurrentConfig;
 use mainstem_store::store::{Store, StoreParts, StorePeers};
 
 /// Time in which clients are answered and connections closed after a stop was asked for.
@@ -83,7 +90,7 @@ const FETCH_BYTES_MAX: usize = (1 << 31) - (256 << 20);
 const DOOR_BYTES_MAX: u64 = 16 << 20;
 
 /// Advice for an address that cannot be listened on.
-fn listen_advice(source: &io::Error) -> &'static str {
+pub(crate) fn listen_advice(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::AddrInUse => "stop what uses it, or choose another address",
         io::ErrorKind::AddrNotAvailable => {
@@ -212,16 +219,6 @@ struct Founded {
     answering: Answering,
 }
 
-/// Sockets that are bound and not yet accepted from.
-struct Bound {
-    listeners: Vec<(Endpoint, std::net::TcpListener)>,
-    /// Until it is served.
-    http: Option<std::net::TcpListener>,
-    /// For other nodes, until they are served.
-    controller: Option<std::net::TcpListener>,
-    http_address: Option<SocketAddr>,
-}
-
 impl Server {
     /// Starts a broker and returns when it accepts. Clients see and change what is logged through `loggers`. A start may
     /// take long where logs have to be checked; meanwhile `/health` says how far it is.
@@ -283,8 +280,11 @@ impl Server {
             return Err(StartError::Unsupported(why.to_owned()));
         }
         let attached = attach(&config, &dirs, &clock)?;
-        let event_loops =
-            EventLoops::start(loops_for(&config), config.network.idle_poll, security.has_door())?;
+        let event_loops = EventLoops::start(
+            reconfigure::loops_for(&config),
+            config.network.idle_poll,
+            security.has_door(),
+        )?;
         let parts = Parts {
             clock,
             loggers,
@@ -333,8 +333,8 @@ impl Server {
         let interrupted = match recovered {
             Ok(interrupted) => interrupted,
             Err(error) => {
-                broker.event_loops.stop();
-                broker.event_loops.join();
+                broker.net.event_loops.stop();
+                broker.net.event_loops.join();
                 return Err(error.into());
             }
         };
@@ -463,8 +463,8 @@ impl Server {
             // A log may yet be opened that is not closed any more: the next start has to check.
             hurry.store(true, Ordering::Release);
         }
-        broker.event_loops.stop();
-        broker.event_loops.join();
+        broker.net.event_loops.stop();
+        broker.net.event_loops.join();
         self.cleaners.stop(&broker.store);
         self.housekeeping.stop();
         self.watcher.stop();
@@ -503,83 +503,6 @@ impl Others {
     }
 }
 
-/// So many connections wait to be accepted at `mainstem.http.listener`, if the kernel allows it.
-const HTTP_BACKLOG: i32 = 1_024;
-
-impl Bound {
-    fn new(config: &BrokerConfig) -> Result<Self, StartError> {
-        let mut listeners = Vec::new();
-        for endpoint in &config.listeners.open {
-            let socket = bind_endpoint(endpoint, config)?;
-            warn_of_reach(endpoint);
-            listeners.push((endpoint.clone(), socket));
-        }
-        let http = config.http_listener.as_ref().map(|(host, port)| {
-            // The kernel has who comes when the queue is full wait for a second: an orchestrator would think that this node hangs.
-            let listen_backlog = config.network.listen_backlog.max(HTTP_BACKLOG);
-            let network = NetworkConfig { listen_backlog, ..config.network.clone() };
-            bind(host, *port, &network).map_err(|source| {
-                let listener = "mainstem.http.listener".to_owned();
-                StartError::Listen { listener, address: format!("{host}:{port}"), source }
-            })
-        });
-        let http = http.transpose()?;
-        let http_address = http.as_ref().and_then(|socket| socket.local_addr().ok());
-        let controller = config.listeners.controller.as_ref().filter(|_| config.quorum.is_some());
-        let controller = controller.map(|endpoint| {
-            warn_of_reach(endpoint);
-            bind_endpoint(endpoint, config)
-        });
-        let controller = controller.transpose()?;
-        Ok(Bound { listeners, http, controller, http_address })
-    }
-
-    /// What is advertised to clients, with the ports and the host name that only the system knows.
-    fn advertised(&self, config: &BrokerConfig) -> Vec<Endpoint> {
-        let advertise = |(open, socket): &(Endpoint, std::net::TcpListener)| {
-            let mut endpoint = config.listeners.advertised_for(&open.listener).unwrap_or(open).clone();
-            if endpoint.port == 0 {
-                endpoint.port = socket.local_addr().map_or(0, |address| address.port());
-            }
-            if endpoint.host.is_empty() {
-                endpoint.host = host_name();
-            }
-            endpoint
-        };
-        self.listeners.iter().map(advertise).collect()
-    }
-}
-
-fn bind_endpoint(endpoint: &Endpoint, config: &BrokerConfig) -> Result<std::net::TcpListener, StartError> {
-    let host = if endpoint.host.is_empty() { "*" } else { &endpoint.host };
-    let bound = match endpoint.host.as_str() {
-        "" => bind_all(endpoint.port, &config.network),
-        host => bind(host, endpoint.port, &config.network),
-    };
-    bound.map_err(|source| {
-        let address = format!("{host}:{}", endpoint.port);
-        StartError::Listen { listener: endpoint.listener.clone(), address, source }
-    })
-}
-
-/// Says who may come in, where that is more than processes of this host.
-fn warn_of_reach(endpoint: &Endpoint) {
-    let listener = &endpoint.listener;
-    match endpoint.protocol {
-        _ if endpoint.is_loopback() => {}
-        SecurityProtocol::Plaintext => tracing::warn!(
-            listener,
-            "listening beyond this host without authentication: every client that reaches {endpoint} may read and write everything"
-        ),
-        SecurityProtocol::SaslPlaintext => tracing::warn!(
-            listener,
-            "listening beyond this host without encryption: what clients of {endpoint} send and read, passwords of \
-             PLAIN among it, can be read on the network"
-        ),
-        SecurityProtocol::Ssl | SecurityProtocol::SaslSsl => {}
-    }
-}
-
 /// The warning where every client has to log in by a password of the metadata, and these have none. In a cluster they may have some that
 /// this node has not heard of.
 fn nobody(config: &BrokerConfig, has_users: bool) -> Option<&'static str> {
@@ -593,54 +516,6 @@ fn nobody(config: &BrokerConfig, has_users: bool) -> Option<&'static str> {
          configuration; or start once with a listener PLAINTEXT://127.0.0.1:9094 (and User:ANONYMOUS in super.users where there is \
          an authorizer), and use `mainstem user create NAME` there",
     )
-}
-
-fn bind(host: &str, port: u16, network: &NetworkConfig) -> io::Result<std::net::TcpListener> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
-    for address in (host, port).to_socket_addrs()? {
-        match listener::bind(address, network) {
-            Ok(socket) => return Ok(socket),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
-/// Binds all addresses: those of IPv6 and IPv4 by one socket, or of IPv4 alone on a host without IPv6.
-fn bind_all(port: u16, network: &NetworkConfig) -> io::Result<std::net::TcpListener> {
-    let unsupported = |error: &io::Error| matches!(error.raw_os_error(), Some(code) if [Errno::AFNOSUPPORT, Errno::ADDRNOTAVAIL].map(Errno::raw_os_error).contains(&code));
-    match listener::bind((Ipv6Addr::UNSPECIFIED, port).into(), network) {
-        Err(error) if unsupported(&error) => listener::bind((Ipv4Addr::UNSPECIFIED, port).into(), network),
-        bound => bound,
-    }
-}
-
-/// This host's own name, which others hopefully resolve; Kafka advertises it too where nothing is configured.
-fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-/// Event loops for a configuration: beyond the cores they would only take turns.
-fn loops_for(config: &BrokerConfig) -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    config.network.num_network_threads.min(cores)
-}
-
-/// Puts a configuration into force that was changed while the broker runs, as far as that is not read from
-/// [`Broker::config`] at each use.
-pub(crate) fn reconfigure(broker: &Broker, config: BrokerConfig) {
-    if let Err(error) = broker.event_loops.resize(loops_for(&config)) {
-        tracing::error!("num.network.threads: no further event loop can be started: {error}");
-    }
-    broker.event_loops.set_idle_poll(config.network.idle_poll);
-    broker.connections.set_overrides(&config.network.max_connections_per_ip_overrides);
-    broker.security.reconfigure(&config);
-    let before = broker.config.replace(config);
-    broker.security.scram_changed();
-    if before.cordoned_log_dirs != broker.config().cordoned_log_dirs {
-        // A change of the metadata cannot make another one: the thread of the directories does.
-        broker.store.dir_alarm.ring();
-    }
 }
 
 /// What a broker is made of that is there before it.
@@ -701,8 +576,6 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
     };
     let network = &config.network;
     let limits = Limits {
-        request_bytes_max: network.request_max_bytes,
-        connection_idle: Duration::from_millis(network.connections_max_idle_ms.unwrap_or(u64::MAX / 4)),
         fetch_bytes_max: network.fetch_max_bytes.min(FETCH_BYTES_MAX),
         describe_partitions_max: network.describe_partitions_max,
     };
@@ -724,8 +597,30 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         peers,
     });
     let stopping = Arc::<Stopping>::default();
+    let quotas = Arc::new(Quotas::new(&config.quotas, clock.clone()));
+    let net = Arc::new(Net {
+        clock: clock.clone(),
+        config: current.clone(),
+        limits: mainstem_net::Limits {
+            request_bytes_max: network.request_max_bytes,
+            connection_idle: Duration::from_millis(network.connections_max_idle_ms.unwrap_or(u64::MAX / 4)),
+        },
+        stopping: stopping.clone(),
+        panics: panics.clone(),
+        counters: Counters::default(),
+        event_loops,
+        // Connections may take up to half of the descriptors, whatever the configuration says.
+        connections: ConnectionCounts::new(usize::try_from(descriptors / 2).unwrap_or(usize::MAX)),
+        door: Door::new(config.authentication.unauthenticated_max),
+        door_memory: RequestMemory::new(DOOR_BYTES_MAX),
+        request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
+        answers: AnswerMemory::new(ANSWER_BYTES_MAX, clock.clone()),
+        cold_reads: ColdReads::new(store.dirs.all().cloned().collect()),
+        quotas: quotas.clone(),
+    });
     Ok(Arc::new(Broker {
         node,
+        apis: api::table(),
         limits,
         loggers,
         metrics: Metrics::default(),
@@ -741,18 +636,12 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         ),
         transaction_workers: Workers::new(),
         fetch_sessions: Mutex::new(FetchSessions::new(network.fetch_session_slots, random::number)),
-        // Connections may take up to half of the descriptors, whatever the configuration says.
-        connections: ConnectionCounts::new(usize::try_from(descriptors / 2).unwrap_or(usize::MAX)),
         security,
-        door: Door::new(config.authentication.unauthenticated_max),
-        door_memory: RequestMemory::new(DOOR_BYTES_MAX),
-        quotas: Arc::new(Quotas::new(&config.quotas, clock.clone())),
+        quotas,
         telemetry: ClientTelemetry::new(network.telemetry_max_bytes, clock.clone()),
-        request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
-        answers: AnswerMemory::new(ANSWER_BYTES_MAX, clock.clone()),
         background: Classes::new(),
         pattern_matching: OneAtATime::new(),
-        event_loops,
+        net,
         stopping,
         health,
         config: current,
@@ -819,9 +708,11 @@ fn ready(broker: &Broker, bound: &Bound) -> Ready {
 }
 
 fn accept(broker: &Arc<Broker>, bound: Bound) {
-    let first = broker.event_loops.first();
+    let first = broker.net.event_loops.first();
+    let service: Arc<dyn Service> = Arc::new(Apis(broker.clone()));
     for (index, (_, socket)) in bound.listeners.into_iter().enumerate() {
-        let accept = listener::accept(broker.clone(), index, socket, listener::sessions(broker, index));
+        let begin = listener::sessions(&*service, index);
+        let accept = listener::accept((broker.net.clone(), service.clone()), index, socket, begin);
         first.spawn(supervised::vital("clients would not be accepted any more", accept));
     }
     first.spawn(supervised::vital(
@@ -837,15 +728,13 @@ fn accept(broker: &Arc<Broker>, bound: Bound) {
 /// Waits until all connections are closed, or the time is over.
 fn wait_for_connections(broker: &Broker, time: Duration) {
     let deadline = machine_now() + time;
-    while broker.connections.open() > 0 && machine_now() < deadline {
+    while broker.net.connections.open() > 0 && machine_now() < deadline {
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpStream;
-
     use mainstem_config::{Properties, Sources};
 
     use super::*;
@@ -869,32 +758,6 @@ mod tests {
         assert_eq!(nobody(&config(SCRAM), true), None);
         for others_log_in in ["", &plain, &beside] {
             assert_eq!(nobody(&config(others_log_in), false), None, "{others_log_in}");
-        }
-    }
-
-    #[test]
-    fn what_to_do_fits_why_an_address_cannot_be_listened_on() {
-        let network = config("").network;
-        let advice =
-            |host: &str, port| listen_advice(&bind(host, port, &network).expect_err("it cannot be bound"));
-        let taken = bind("127.0.0.1", 0, &network).expect("a free port");
-        let port = taken.local_addr().expect("it is bound").port();
-        assert!(advice("127.0.0.1", port).starts_with("stop what uses it"));
-        assert!(advice("192.0.2.1", 0).starts_with("no interface"), "an address of documents (RFC 5737)");
-        assert!(
-            advice(&format!("{}.invalid", "x".repeat(64)), 0).starts_with("have the name resolved"),
-            "a label has 63 characters at most (RFC 1035)"
-        );
-    }
-
-    #[test]
-    fn a_listener_without_a_host_listens_on_both_families() {
-        let config = BrokerConfig::from_sources(Sources::default()).expect("the defaults are valid");
-        let socket = bind_all(0, &config.network).expect("a free port");
-        let port = socket.local_addr().expect("it is bound").port();
-        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("IPv4");
-        if std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
-            TcpStream::connect((Ipv6Addr::LOCALHOST, port)).expect("IPv6");
         }
     }
 }

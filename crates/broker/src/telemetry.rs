@@ -13,7 +13,7 @@ use mainstem_wire::messages::push_telemetry_request::PushTelemetryRequest;
 use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::Mutex;
 
-use crate::net::context::RequestContext;
+use mainstem_requests::context::RequestContext;
 use mainstem_runtime::clock::Clock;
 use mainstem_runtime::random;
 use mainstem_store::scratch::with_scratch;

@@ -19,6 +19,8 @@ fn sources() -> Vec<(PathBuf, String)> {
         "listener-security",
         "links",
         "store",
+        "requests",
+        "net",
         "broker",
         "log",
         "cli",

@@ -11,7 +11,7 @@ use super::sources::ConfigSource;
 pub const ROOT: &str = "root";
 
 /// The parts of the program that can have a level of their own: its crates.
-pub const LOGGERS: [&str; 15] = [
+pub const LOGGERS: [&str; 17] = [
     "mainstem",
     "mainstem_broker",
     "mainstem_config",
@@ -22,8 +22,10 @@ pub const LOGGERS: [&str; 15] = [
     "mainstem_links",
     "mainstem_listener_security",
     "mainstem_log",
+    "mainstem_net",
     "mainstem_records",
     "mainstem_replication",
+    "mainstem_requests",
     "mainstem_runtime",
     "mainstem_store",
     "mainstem_wire",
@@ -236,8 +238,10 @@ mod tests {
                 "mainstem_links=INFO",
                 "mainstem_listener_security=INFO",
                 "mainstem_log=DEBUG",
+                "mainstem_net=INFO",
                 "mainstem_records=INFO",
                 "mainstem_replication=INFO",
+                "mainstem_requests=INFO",
                 "mainstem_runtime=INFO",
                 "mainstem_store=INFO",
                 "mainstem_wire=INFO",

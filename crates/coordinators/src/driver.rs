@@ -260,7 +260,7 @@ impl<C: Coordinator> Driver<C> {
     /// Has this called with what the coordinator asks for besides appends and replies. Called once, before the coordinator takes a
     /// partition over.
     pub fn set_perform(&self, perform: Perform<C>) {
-        let _ = self.perform.set(perform);
+        assert!(self.perform.set(perform).is_ok(), "a coordinator's work is performed in one way");
     }
 
     /// The time.
@@ -379,7 +379,8 @@ impl<C: Coordinator> Driver<C> {
     }
 
     /// Writes a marker into a partition of the coordinator's topic, in the order of the coordinator's own writes, if
-    /// `begin` finds that it may be written now. `on_written` is called once: also when it may not.
+    /// `begin` finds that it may be written now. `on_written` is called once, also when it may not;
+    /// it is dropped uncalled only when the broker has stopped.
     pub fn write_marker(
         &self,
         marker: TransactionMarker,

@@ -8,6 +8,8 @@
 
 pub mod alarm;
 pub mod clock;
+pub mod current_config;
+pub mod heap;
 pub mod idle_poll;
 pub mod random;
 pub mod stopping;

@@ -1,4 +1,4 @@
-//! The configuration in force, and a topic's in the form in which the data path uses it.
+//! A topic's configuration in the form in which the data path uses it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,27 +6,6 @@ use std::sync::Arc;
 use mainstem_config::{BrokerConfig, CompressionType, ThrottledReplicas, TimestampType, TopicConfigValues};
 use mainstem_log::LogConfig;
 use mainstem_records::{Compression, TimestampType as RecordTimestampType};
-use parking_lot::RwLock;
-
-/// The configuration in force, with what was set while the broker runs.
-pub struct CurrentConfig(RwLock<Arc<BrokerConfig>>);
-
-impl CurrentConfig {
-    /// That of a start.
-    pub fn new(config: BrokerConfig) -> CurrentConfig {
-        CurrentConfig(RwLock::new(Arc::new(config)))
-    }
-
-    /// The configuration now.
-    pub fn get(&self) -> Arc<BrokerConfig> {
-        self.0.read().clone()
-    }
-
-    /// Puts another one into force, and returns the one before.
-    pub fn replace(&self, config: BrokerConfig) -> Arc<BrokerConfig> {
-        std::mem::replace(&mut *self.0.write(), Arc::new(config))
-    }
-}
 
 /// Settings that a partition runs with.
 pub struct TopicSettings {

@@ -14,18 +14,17 @@ use mainstem_wire::Uuid;
 
 use crate::attached::Attached;
 use crate::cleaner::Cleaning;
-use crate::cold_reads::ColdReads;
 use crate::dir_failures::Fatal;
 use crate::log_dirs::LogDirs;
 use crate::moves::Moves;
 use crate::opening::OpeningProgress;
 use crate::partition::{Durable, NoLog, Partition, ReplicaEvents};
 use crate::replicas::Journals;
-use crate::settings::CurrentConfig;
 use crate::topics::Topics;
 use mainstem_links::Links;
 use mainstem_runtime::alarm::Alarm;
 use mainstem_runtime::clock::Clock;
+use mainstem_runtime::current_config::CurrentConfig;
 use mainstem_runtime::supervised::Panics;
 
 /// Interval between two looks of a stop whether it is to hurry.
@@ -50,8 +49,6 @@ pub struct Store {
     pub moves: Moves,
     /// Compaction.
     pub cleaning: Cleaning,
-    /// Reads from the disk beside the event loops.
-    pub cold_reads: ColdReads,
     /// Queues that are topics.
     pub attached: Vec<Arc<Attached>>,
     /// Why the broker cannot go on.
@@ -120,7 +117,6 @@ impl Store {
             config,
             panics,
             topics: Topics::default(),
-            cold_reads: ColdReads::new(dirs.all().cloned().collect()),
             dirs,
             dir_alarm,
             moves: Moves::default(),

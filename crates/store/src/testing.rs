@@ -1,18 +1,14 @@
-//! A leader whose followers are the test's: what they say is taken by hand, so that nothing depends on how long anything takes; and files
-//! that are not in memory.
+//! A store without partitions, and a leader whose followers are the test's: what they say is taken by hand, so that nothing depends on how
+//! long anything takes.
 
-use std::io::{self, IoSlice};
-use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
 
 use mainstem_config::{BrokerConfig, Sources};
 use mainstem_links::testing::gate;
 use mainstem_links::{CATCH_UP_RATE, Group as _, LinkIdentity, Links, LinksOptions, SilenceLimits};
 use mainstem_log::dir::{LogDir, NodeIdentity};
-use mainstem_log::storage::{Advice, RealStorage, Storage, StorageFile};
+use mainstem_log::storage::{RealStorage, Storage};
 use mainstem_log::{Log, LogConfig, Origin, PartitionIdentity};
 use mainstem_records::{BatchBuilder, BatchOptions, LeaderEpoch, Scratch};
 use mainstem_replication::eraftpb::{Message, MessageType};
@@ -20,12 +16,13 @@ use mainstem_replication::journal::{Journal, Start};
 use mainstem_replication::{Configuration, GroupId, Replica, ReplicaId, ReplicaOptions, found};
 use mainstem_runtime::clock::Clock;
 use mainstem_wire::ErrorCode;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use crate::log_dirs::{LogDirs, LogDirsOptions};
 use crate::partition::{Durable, NoLog, Partition, ReplicaEvents};
-use crate::settings::{CurrentConfig, TopicSettings};
+use crate::settings::TopicSettings;
 use crate::store::{Store, StoreParts};
+use mainstem_runtime::current_config::CurrentConfig;
 
 /// The end of a wait.
 pub type Fate = mpsc::Receiver<Result<(), ErrorCode>>;
@@ -196,83 +193,4 @@ pub fn store(home: &Path) -> Arc<Store> {
         opening: Arc::default(),
         peers: None,
     })
-}
-
-/// A file that is not in memory, of which so many pieces have to be read at the same time.
-#[derive(Debug)]
-pub struct Together {
-    pieces: AtomicUsize,
-    /// Pieces whose reading has begun.
-    pub begun: Mutex<usize>,
-    changed: Condvar,
-}
-
-/// Such a file, as long as one wants.
-pub fn cold_file(pieces: usize) -> Arc<dyn StorageFile> {
-    together(pieces)
-}
-
-/// The same, to be looked at.
-pub fn together(pieces: usize) -> Arc<Together> {
-    let pieces = AtomicUsize::new(pieces);
-    Arc::new(Together { pieces, begun: Mutex::default(), changed: Condvar::new() })
-}
-
-impl Together {
-    /// What has begun can be read from now on.
-    pub fn release(&self) {
-        let _begun = self.begun.lock();
-        self.pieces.store(1, Ordering::Relaxed);
-        self.changed.notify_all();
-    }
-}
-
-impl StorageFile for Together {
-    fn read_at(&self, buf: &mut [u8], _position: u64) -> io::Result<usize> {
-        let mut begun = self.begun.lock();
-        *begun += 1;
-        self.changed.notify_all();
-        let own = *begun;
-        let is_short = |begun: &mut usize| *begun < own.next_multiple_of(self.pieces.load(Ordering::Relaxed));
-        let late = self.changed.wait_while_for(&mut begun, is_short, Duration::from_secs(60));
-        if late.timed_out() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(buf.len()) }
-    }
-
-    fn write_at(&self, _bufs: &[IoSlice<'_>], _position: u64) -> io::Result<usize> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn read_at_nowait(&self, _buf: &mut [u8], _position: u64) -> io::Result<Option<usize>> {
-        Ok(None)
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        Ok(u64::MAX)
-    }
-
-    fn set_len(&self, _len: u64) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn allocate(&self, _position: u64, _len: u64) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn sync_fs(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn advise(&self, _advice: Advice, _position: u64, _len: u64) {}
-
-    fn resident(&self, _position: u64, _len: u64) -> Option<bool> {
-        Some(false)
-    }
-
-    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
 }

@@ -17,11 +17,13 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::api::fenced_error;
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::coordinators::origin;
+use crate::respond::body;
+use crate::respond::respond;
 use mainstem_coordinators::driver::Asked;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 
 /// Version from which the request comes from other brokers.
 const FROM_LEADERS_SINCE: i16 = 4;
@@ -90,7 +92,7 @@ fn ask(
         let refusal = Reply::AddPartitions(refused(&transaction, ErrorCode::NOT_COORDINATOR));
         let key = transaction.transactional_id.to_string();
         let asked = (Request::AddPartitions(transaction), &*key);
-        return broker.transactions.ask_confirmed(&context.origin(), asked, refusal);
+        return broker.transactions.ask_confirmed(&origin(context), asked, refusal);
     }
     // All or none: the others were not tried.
     let mut result = refused(&transaction, ErrorCode::OPERATION_NOT_ATTEMPTED);

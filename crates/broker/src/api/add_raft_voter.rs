@@ -9,11 +9,12 @@ use mainstem_wire::messages::add_raft_voter_response::AddRaftVoterResponse;
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
 use crate::resources::Refused;
+use crate::respond::body;
+use crate::respond::respond;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

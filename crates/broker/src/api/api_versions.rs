@@ -11,10 +11,11 @@ use mainstem_wire::{ApiKey, DecodeError, Decoder, ErrorCode, frame};
 
 use crate::api;
 use crate::broker::Broker;
-use crate::net::context::RequestContext;
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::respond::body;
+use crate::respond::respond;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::RequestContext;
 
 /// Version from which clients take features that begin at level 0.
 const ZERO_LEVELS_SINCE: i16 = 4;

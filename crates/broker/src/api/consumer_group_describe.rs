@@ -11,11 +11,13 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
 use crate::coordinators::described::{self, Described};
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::{ListElement, respond_in_elements};
+use crate::coordinators::origin;
+use crate::respond::body;
+use crate::respond::{ListElement, respond_in_elements};
 use mainstem_coordinators::groups::Groups;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -24,7 +26,7 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request: ConsumerGroupDescribeRequest<'_> = body(decoder, context.version)?;
-    let mut memory = broker.answers.begin();
+    let mut memory = broker.net.answers.begin();
     let with_operations = request.include_authorized_operations;
     let groups: Vec<DescribedGroup<'_>> =
         described::describe(broker, context, request.group_ids, with_operations, &mut memory);
@@ -35,7 +37,7 @@ pub(crate) fn serve(
 impl Described for DescribedGroup<'static> {
     fn ask(coordinator: &Groups, context: &RequestContext, id: &str) -> Self {
         let request = ConsumerGroupDescribeRequest { group_ids: vec![id.into()], ..Default::default() };
-        let reply = coordinator.ask_here(&context.origin(), Request::ConsumerGroupDescribe(request));
+        let reply = coordinator.ask_here(&origin(context), Request::ConsumerGroupDescribe(request));
         let Reply::ConsumerGroupDescribe(groups) = reply else {
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };

@@ -10,12 +10,14 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 use crate::api::coordinated::{self, answer_later};
 use crate::background::{OwnedBody, in_background};
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::coordinators::origin;
+use crate::respond::body;
+use crate::respond::respond;
 use mainstem_coordinators::groups::Asked;
 use mainstem_coordinators::tailers;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize, permits};
 use mainstem_runtime::random;
 
 pub(crate) fn serve(
@@ -70,7 +72,7 @@ fn ask_again(
     patterns: MatchedPatterns,
 ) -> Result<Asked, DecodeError> {
     let request = body(&mut owned.decoder(), context.version)?;
-    Ok(broker.groups.ask(&context.origin(), asked(request, patterns)))
+    Ok(broker.groups.ask(&origin(context), asked(request, patterns)))
 }
 
 fn asked(request: ConsumerGroupHeartbeatRequest<'_>, patterns: MatchedPatterns) -> Request<'_> {

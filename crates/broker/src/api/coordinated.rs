@@ -1,21 +1,11 @@
 //! Requests that a coordinator answers, now or later.
 
-use mainstem_coordinators::driver::{Asked, Coordinator, Driver, Keys, Overtaken, RequestOrigin};
+use mainstem_coordinators::driver::{Asked, Coordinator, Driver, Keys, Overtaken};
 
-use crate::net::context::RequestContext;
-use crate::net::dispatch::Handled;
-use crate::net::output::ResponseBuffer;
-
-impl RequestContext {
-    /// The origin of the request, as coordinators look at it.
-    pub(crate) fn origin(&self) -> RequestOrigin<'_> {
-        RequestOrigin {
-            version: self.version,
-            client_id: self.client_id.as_deref().unwrap_or(""),
-            address: self.connection.peer.ip(),
-        }
-    }
-}
+use crate::coordinators::origin;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::RequestContext;
 
 /// Asks a coordinator and encodes its reply, now or later.
 pub(crate) fn answer<C: Coordinator>(
@@ -25,7 +15,7 @@ pub(crate) fn answer<C: Coordinator>(
     out: &mut ResponseBuffer,
     encode: impl FnOnce(&RequestContext, C::Reply, &mut ResponseBuffer) -> Handled + Send + 'static,
 ) -> Handled {
-    match driver.ask(&context.origin(), request) {
+    match driver.ask(&origin(&context), request) {
         Asked::Now(reply) => encode(&context, reply, out),
         later => Handled::Later { response: Box::pin(answer_later(context, later, encode)), holds: true },
     }
@@ -41,7 +31,7 @@ pub(crate) fn answer_confirmed<C: Coordinator>(
     out: &mut ResponseBuffer,
     encode: impl FnOnce(&RequestContext, C::Reply, &mut ResponseBuffer) -> Handled + Send + 'static,
 ) -> Handled {
-    match driver.ask_confirmed(&context.origin(), (request, key), refusal) {
+    match driver.ask_confirmed(&origin(&context), (request, key), refusal) {
         Asked::Now(reply) => encode(&context, reply, out),
         later => Handled::Later { response: Box::pin(answer_later(context, later, encode)), holds: true },
     }
@@ -56,7 +46,7 @@ pub(crate) fn answer_confirmed_here<C: Coordinator>(
     out: &mut ResponseBuffer,
     encode: impl FnOnce(&RequestContext, C::Reply, &Overtaken, &mut ResponseBuffer) -> Handled,
 ) -> Handled {
-    let ask = |driver: &Driver<C>| driver.ask_here(&context.origin(), request);
+    let ask = |driver: &Driver<C>| driver.ask_here(&origin(context), request);
     let (reply, overtaken) = driver.confirmed_here(keys, ask);
     encode(context, reply, &overtaken, out)
 }

@@ -7,10 +7,11 @@ use mainstem_wire::messages::create_topics_response::{CreatableTopicResult, Crea
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond_throttled;
+use crate::respond::body;
+use crate::respond::respond_throttled;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize, permits};
 
 /// The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
 const STRICT_SINCE: i16 = 6;

@@ -8,10 +8,11 @@ use mainstem_wire::{DecodeError, Decoder};
 
 use crate::api::create_acls::check;
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::respond::body;
+use crate::respond::respond;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext};
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

@@ -9,12 +9,14 @@ use mainstem_wire::messages::delete_groups_response::{DeletableGroupResult, Dele
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::coordinators::origin;
+use crate::respond::body;
+use crate::respond::respond;
 use mainstem_coordinators::groups::Asked;
 use mainstem_coordinators::tailers::{self, TailerGroup};
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -40,7 +42,7 @@ fn delete(broker: &Arc<Broker>, context: &RequestContext, id: &str) -> Result<De
     authorize(context, Operation::Delete, Resource::Group(id))?;
     let tailers = tailers::find(&broker.store, id);
     tailers.iter().try_for_each(TailerGroup::remove)?;
-    let asked = broker.groups.ask(&context.origin(), Request::DeleteGroup(id));
+    let asked = broker.groups.ask(&origin(context), Request::DeleteGroup(id));
     Ok(Deletion { asked, was_tailer: !tailers.is_empty() })
 }
 

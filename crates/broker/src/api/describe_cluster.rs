@@ -8,10 +8,11 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
 use crate::controller::cluster;
-use crate::net::context::{RequestContext, cluster_operations};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::respond::body;
+use crate::respond::respond;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{RequestContext, cluster_operations};
 
 /// `endpoint_type` of brokers (KIP-919).
 const BROKERS: i8 = 1;

@@ -17,11 +17,12 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode, Malformed, elements_budget}
 use super::INLINE_ELEMENTS_MAX;
 use crate::background::{Class, serve_in_background};
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::{ListElement, respond_in_elements};
 use crate::resources::{ConfigTarget, Refused};
+use crate::respond::body;
+use crate::respond::{ListElement, respond_in_elements};
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 
 /// What the salts are made from that unknown users of SCRAM are shown.
 const DECOY_SECRET: &str = "mainstem.scram.decoy.secret";
@@ -85,7 +86,7 @@ fn answer(
         });
         result(resource, configs)
     });
-    out.share.get_or_insert_with(|| broker.answers.begin());
+    out.share.get_or_insert_with(|| broker.net.answers.begin());
     respond_in_elements(context, DescribeConfigsResponse::default(), results, out)
 }
 

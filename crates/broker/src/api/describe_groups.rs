@@ -11,12 +11,14 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
 use crate::coordinators::described::{self, Described};
-use crate::net::context::RequestContext;
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::{ListElement, respond_in_elements};
+use crate::coordinators::origin;
+use crate::respond::body;
+use crate::respond::{ListElement, respond_in_elements};
 use mainstem_coordinators::groups::Groups;
 use mainstem_coordinators::tailers;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::RequestContext;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -25,7 +27,7 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request: DescribeGroupsRequest<'_> = body(decoder, context.version)?;
-    let mut memory = broker.answers.begin();
+    let mut memory = broker.net.answers.begin();
     let with_operations = request.include_authorized_operations;
     let groups: Vec<DescribedGroup<'_>> =
         described::describe(broker, context, request.groups, with_operations, &mut memory);
@@ -36,7 +38,7 @@ pub(crate) fn serve(
 impl Described for DescribedGroup<'static> {
     fn ask(coordinator: &Groups, context: &RequestContext, id: &str) -> Self {
         let request = DescribeGroupsRequest { groups: vec![id.into()], ..Default::default() };
-        let reply = coordinator.ask_here(&context.origin(), Request::DescribeGroups(request));
+        let reply = coordinator.ask_here(&origin(context), Request::DescribeGroups(request));
         let Reply::DescribeGroups(groups) = reply else {
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };

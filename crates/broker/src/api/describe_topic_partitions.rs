@@ -12,10 +12,13 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
 use crate::controller::cluster::Leaders;
-use crate::net::context::{Operation, RequestContext, Resource, authorize, authorized_operations, permits};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::respond::body;
+use crate::respond::respond;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{
+    Operation, RequestContext, Resource, authorize, authorized_operations, permits,
+};
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

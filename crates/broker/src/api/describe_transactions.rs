@@ -11,12 +11,14 @@ use mainstem_wire::messages::describe_transactions_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::coordinators::origin;
+use crate::respond::body;
+use crate::respond::respond;
 use mainstem_coordinators::driver::Keys;
 use mainstem_coordinators::transactions::Transactions;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize, permits};
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -58,7 +60,7 @@ pub(crate) fn serve(
 
 fn describe(coordinator: &Transactions, context: &RequestContext, id: &str) -> TransactionState<'static> {
     let request = DescribeTransactionsRequest { transactional_ids: vec![id.into()], ..Default::default() };
-    let reply = coordinator.ask_here(&context.origin(), Request::DescribeTransactions(request));
+    let reply = coordinator.ask_here(&origin(context), Request::DescribeTransactions(request));
     let Reply::DescribeTransactions(mut response) = reply else {
         unreachable!("the coordinator answers in kind, not {reply:?}")
     };

@@ -10,10 +10,11 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 use crate::api::coordinated;
 use crate::api::fenced_error;
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::respond::body;
+use crate::respond::respond;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 
 /// Version from which clients know PRODUCER_FENCED (KIP-588).
 const FENCED_SINCE: i16 = 2;

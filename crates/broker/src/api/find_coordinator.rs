@@ -9,13 +9,14 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 use crate::background::{Class, serve_in_background};
 use crate::broker::Broker;
 use crate::controller::cluster;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
 use crate::resources::Refused;
+use crate::respond::body;
+use crate::respond::respond;
 use mainstem_coordinators::groups::OFFSETS_TOPIC;
 use mainstem_coordinators::transactions::TRANSACTIONS_TOPIC;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 
 /// `key_type` of groups and of transactions.
 const GROUP: i8 = 0;

@@ -12,13 +12,14 @@ use mainstem_wire::messages::incremental_alter_configs_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::net::context::RequestContext;
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
 use crate::resources::{
     Alteration, BROKER, BROKER_LOGGER, Changes, Refused, refuse_unusable, refuse_what_is_not_permitted,
 };
+use crate::respond::body;
+use crate::respond::respond;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::RequestContext;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

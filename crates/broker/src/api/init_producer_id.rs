@@ -13,10 +13,11 @@ use crate::api::coordinated;
 use crate::api::fenced_error;
 use crate::background::{Class, serve_in_background};
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, authorize, permits_any_topic};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::respond::body;
+use crate::respond::respond;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize, permits_any_topic};
 
 /// Version from which clients know PRODUCER_FENCED (KIP-588).
 const FENCED_SINCE: i16 = 4;

@@ -9,11 +9,12 @@ use mainstem_wire::{DecodeError, Decoder};
 
 use crate::api::coordinated;
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::respond::body;
+use crate::respond::respond;
 use mainstem_coordinators::tailers;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 use mainstem_runtime::random;
 
 /// Version from which an answer without a protocol says null, and not an empty name (KIP-559).

@@ -8,11 +8,12 @@ use mainstem_wire::messages::list_config_resources_response::{ConfigResource, Li
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
 use crate::resources::BROKER_LOGGER;
+use crate::respond::body;
+use crate::respond::respond;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 
 /// Types that can be listed, in Kafka's order.
 const LISTED: [i8; 5] =

@@ -8,13 +8,15 @@ use mainstem_wire::messages::list_groups_response::ListGroupsResponse;
 use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, permits};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::coordinators::origin;
+use crate::respond::body;
+use crate::respond::respond;
 use mainstem_coordinators::driver::Keys;
 use mainstem_coordinators::groups::Groups;
 use mainstem_coordinators::tailers;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, permits};
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -49,7 +51,7 @@ fn list(coordinator: &Groups, context: &RequestContext, filter: &ListFilter) -> 
     let mut after = None;
     loop {
         let request = Request::ListGroups { filter: filter.clone(), after };
-        let reply = coordinator.ask_here(&context.origin(), request);
+        let reply = coordinator.ask_here(&origin(context), request);
         let Reply::ListGroups(part) = reply else {
             unreachable!("the coordinator answers in kind, not {reply:?}")
         };

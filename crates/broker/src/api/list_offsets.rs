@@ -14,10 +14,11 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::background::{OwnedBody, in_background};
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::respond::body;
+use crate::respond::respond;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 use mainstem_store::partition::{Partition, TimeSearch};
 
 /// The next offset that will be readable.
@@ -176,7 +177,7 @@ impl Searches {
         body: OwnedBody,
     ) -> Result<ResponseBuffer, String> {
         let (version, committed) = (context.version, self.committed);
-        let _memory = broker.request_memory.take(self.bytes());
+        let _memory = broker.net.request_memory.take(self.bytes());
         let (mut searched, mut took) = (Searched::new(), Duration::ZERO);
         for (directory, searches) in self.by_directory {
             let mut searches = searches.into_iter();
@@ -196,7 +197,7 @@ impl Searches {
         }
         let (of_request, of_broker) = (context.clone(), broker.clone());
         let encode = move || {
-            let request = crate::net::dispatch::body(&mut body.decoder(), version);
+            let request = crate::respond::body(&mut body.decoder(), version);
             let request = request.expect("it was decoded before");
             let mut out = ResponseBuffer::default();
             answer(&of_broker, &of_request, &request, &searched, &mut out);

@@ -8,11 +8,12 @@ use mainstem_wire::{DecodeError, Decoder};
 
 use crate::api::coordinated;
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, permits};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::respond::body;
+use crate::respond::respond;
 use mainstem_coordinators::driver::Keys;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, permits};
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

@@ -14,13 +14,15 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 use crate::background::{Class, serve_in_background};
 use crate::broker::Broker;
 use crate::controller::cluster::{self, Leaders};
-use crate::net::connection::CloseReason;
-use crate::net::context::{
+use crate::resources::may_create;
+use crate::respond::body;
+use crate::respond::respond;
+use mainstem_net::connection::CloseReason;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{
     Operation, RequestContext, Resource, authorize, authorized_operations, cluster_operations, permits,
 };
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
 
 /// Topics and partitions up to which a request is answered on its event loop; more would hold up its neighbours.
 const INLINE_ENTRIES_MAX: usize = 5000;
@@ -134,12 +136,6 @@ fn missing<'r>(broker: &Broker, context: &RequestContext, request: &'r MetadataR
     missing.sort_unstable();
     missing.dedup();
     missing
-}
-
-/// Whether a request may create a topic by naming it.
-pub(crate) fn may_create(context: &RequestContext, name: &str) -> bool {
-    permits(context, Operation::Create, Resource::Cluster)
-        || permits(context, Operation::Create, Resource::Topic(name))
 }
 
 fn answer(

@@ -10,11 +10,13 @@ use mainstem_wire::messages::offset_delete_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::coordinators::origin;
+use crate::respond::body;
+use crate::respond::respond;
 use mainstem_coordinators::tailers;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 use mainstem_store::topics::Topic;
 
 pub(crate) fn serve(
@@ -47,7 +49,7 @@ fn delete(
     request: OffsetDeleteRequest<'_>,
     refused: Vec<OffsetDeleteResponseTopic<'static>>,
 ) -> OffsetDeleteResponse<'static> {
-    match broker.groups.ask(&context.origin(), Request::OffsetDelete(request)).wait() {
+    match broker.groups.ask(&origin(context), Request::OffsetDelete(request)).wait() {
         // An error of the group stands for all of it, without topics.
         Ok(Reply::OffsetDelete(mut response)) if response.error_code == 0 => {
             response.topics.extend(refused);

@@ -17,13 +17,15 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::background::{Class, serve_in_background};
 use crate::broker::Broker;
-use crate::net::answers::AnswerShare;
-use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::{ListElement, respond, respond_in_elements};
+use crate::coordinators::origin;
+use crate::respond::body;
+use crate::respond::{ListElement, respond, respond_in_elements};
 use mainstem_coordinators::groups::{Asked, Groups};
 use mainstem_coordinators::tailers::{self, TailerGroup};
+use mainstem_net::answers::AnswerShare;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize, permits};
 
 /// Version from which topics are named by id.
 const TOPIC_IDS_SINCE: i16 = 10;
@@ -45,14 +47,14 @@ pub(crate) fn serve(
     let asked: Vec<_> =
         groups.into_iter().map(|group| ask(broker, &context, group, require_stable)).collect();
     if asked.iter().all(|group| matches!(group.asked, Asked::Now(_))) {
-        let mut memory = broker.answers.begin();
+        let mut memory = broker.net.answers.begin();
         let groups = asked.into_iter().filter_map(|group| group.now(broker));
         let groups = groups.map(|group| within(&mut memory, group)).collect();
         return Ok(respond_with(&context, groups, memory, out));
     }
     let broker = broker.clone();
     let later = Box::pin(async move {
-        let mut memory = broker.answers.begin();
+        let mut memory = broker.net.answers.begin();
         let mut groups = Vec::with_capacity(asked.len());
         for group in asked {
             groups.extend(group.later(&broker).await.map(|group| within(&mut memory, group)));
@@ -73,7 +75,7 @@ pub(crate) fn answer_large(
 ) -> Result<Handled, DecodeError> {
     let request: OffsetFetchRequest<'_> = body(decoder, context.version)?;
     let require_stable = request.require_stable;
-    let mut memory = broker.answers.begin();
+    let mut memory = broker.net.answers.begin();
     let groups = groups_of(request, context.version).into_iter();
     let groups = groups.map(|group| ask(broker, context, group, require_stable));
     let groups = groups.filter_map(|group| group.wait(broker));
@@ -139,7 +141,7 @@ fn ask(
     let group = owned(&group);
     let lease = lease
         .map(|lease| (lease, Fetched::refused(group.clone(), ErrorCode::NOT_COORDINATOR, context.version)));
-    let mut asked = broker.groups.ask(&context.origin(), Request::OffsetFetch { group, require_stable });
+    let mut asked = broker.groups.ask(&origin(&context), Request::OffsetFetch { group, require_stable });
     if let Some((lease, refused)) = lease {
         asked = Groups::confirm(lease, asked, Reply::OffsetFetch(refused));
     }

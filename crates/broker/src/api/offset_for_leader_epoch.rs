@@ -12,10 +12,11 @@ use mainstem_wire::messages::offset_for_leader_epoch_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, authorize, permits};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::respond::body;
+use crate::respond::respond;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize, permits};
 
 /// Epoch and end of an answer that knows none.
 const UNDEFINED: (i32, i64) = (-1, -1);

@@ -21,11 +21,12 @@ use crate::background::{OwnedBody, in_background};
 use crate::broker::Broker;
 use crate::cluster::current_leader::CurrentLeaders;
 use crate::coordinators::verification::{Refusals, Terms, Verification, Wanted};
-use crate::net::connection::CloseReason;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::{respond_throttled, respond_throttled_before};
+use crate::respond::body;
+use crate::respond::{respond_throttled, respond_throttled_before};
+use mainstem_net::connection::CloseReason;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 use mainstem_runtime::clock::machine_now;
 use mainstem_store::attached::{Attached, PendingAppend, UNANSWERED_TIME_MAX};
 use mainstem_store::errors::record_errors;
@@ -622,7 +623,7 @@ async fn finish_verified(
         verified.judge(&refusals);
         if refusals.is_empty() && verified.is_stale {
             // The producer's last transaction has ended here meanwhile, and its guard with it.
-            let request = crate::net::dispatch::body(&mut body.decoder(), context.version);
+            let request = crate::respond::body(&mut body.decoder(), context.version);
             let request = last_of_each(request.expect("it was decoded before"));
             verified = transactional(&broker, &context, &request).expect("it is transactional");
         }
@@ -663,7 +664,7 @@ async fn finish_in_background(
     let behind = context.clone();
     let own = broker.clone();
     let append = move || {
-        let request = crate::net::dispatch::body(&mut body.decoder(), behind.version);
+        let request = crate::respond::body(&mut body.decoder(), behind.version);
         let request = last_of_each(request.expect("it was decoded before"));
         for place in parked {
             progress.append_again(&broker, &behind, &request, place);

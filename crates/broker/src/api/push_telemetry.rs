@@ -7,10 +7,11 @@ use mainstem_wire::messages::push_telemetry_response::PushTelemetryResponse;
 use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
-use crate::net::context::RequestContext;
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::respond::body;
+use crate::respond::respond;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::RequestContext;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

@@ -9,10 +9,11 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::api::coordinated;
 use crate::broker::Broker;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::respond::body;
+use crate::respond::respond;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 
 /// The first version in which members say what they believe the protocol to be (KIP-559).
 const PROTOCOL_SINCE: i16 = 5;

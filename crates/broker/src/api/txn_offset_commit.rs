@@ -15,13 +15,15 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::background::OwnedBody;
 use crate::broker::Broker;
+use crate::coordinators::origin;
 use crate::coordinators::verification::{Refusals, Terms, Verification, Wanted};
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::respond::body;
+use crate::respond::respond;
 use mainstem_coordinators::groups::{Asked, OFFSETS_TOPIC};
 use mainstem_coordinators::tailers;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 use mainstem_store::partition::Partition;
 
 /// How often the coordinator is asked for one request, while the producer's last transaction is ending.
@@ -165,7 +167,7 @@ fn commit(
         }
     };
     let request = Request::TxnOffsetCommit(request);
-    (broker.groups.ask_verified(&context.origin(), request, guard), refused)
+    (broker.groups.ask_verified(&origin(context), request, guard), refused)
 }
 
 /// Takes out the partitions that are not there or that the client may not read, and answers them.

@@ -17,10 +17,11 @@ use tokio::sync::oneshot;
 
 use crate::broker::Broker;
 use crate::coordinators::markers;
-use crate::net::context::{Operation, RequestContext, Resource, authorize};
-use crate::net::dispatch::{Handled, body};
-use crate::net::output::ResponseBuffer;
-use crate::net::respond::respond;
+use crate::respond::body;
+use crate::respond::respond;
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 
 /// The markers of one producer on their way, by topic and partition.
 struct Marked {

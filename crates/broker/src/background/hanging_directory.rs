@@ -22,8 +22,8 @@ use parking_lot::{Condvar, Mutex};
 
 use super::{Classes, DIRECTORY_THREADS_MAX};
 use crate::EmbeddedBroker;
-use crate::net::authentication::tests::Peer;
-use crate::net::event_loop::BACKGROUND_THREADS_MAX;
+use crate::authentication_tests::Peer;
+use mainstem_net::event_loop::BACKGROUND_THREADS_MAX;
 use mainstem_store::machine::Machine;
 
 /// A test gives up after so long.

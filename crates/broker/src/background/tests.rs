@@ -52,10 +52,10 @@ use parking_lot::{Condvar, Mutex};
 
 use super::*;
 use crate::EmbeddedBroker;
-use crate::net::answers::AnswerMemory;
-use crate::net::authentication::tests::Peer;
-use crate::net::context::{ANONYMOUS, ConnectionContext};
-use crate::net::dispatch::Later;
+use crate::authentication_tests::Peer;
+use mainstem_net::answers::AnswerMemory;
+use mainstem_net::handled::Later;
+use mainstem_requests::context::{ANONYMOUS, ConnectionContext};
 
 /// A request that some client sent.
 fn request(broker: &Broker) -> RequestContext {
@@ -104,7 +104,7 @@ impl Held {
     fn all(broker: &EmbeddedBroker) -> Held {
         let shared = Arc::<(Mutex<Holding>, Condvar)>::default();
         let own = shared.clone();
-        broker.broker().event_loops.first().spawn(async move {
+        broker.broker().net.event_loops.first().spawn(async move {
             for _ in 0..BACKGROUND_THREADS_MAX {
                 let own = own.clone();
                 tokio::task::spawn_blocking(move || {
@@ -572,7 +572,7 @@ fn held(memory: &AnswerMemory, bytes: u64) {
 fn an_answer_counts_when_it_is_made_and_not_only_when_its_connection_takes_it() {
     const BYTES: usize = 40 << 20;
     let broker = start();
-    let memory = &broker.broker().answers;
+    let memory = &broker.broker().net.answers;
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let _entered = runtime.enter();
     let poll = |response: &mut Later| response.as_mut().poll(&mut Context::from_waker(Waker::noop()));

@@ -13,8 +13,9 @@ use super::{ASK, CLOCK, Cluster, FORWARD, SNAPSHOT, forward};
 use crate::broker::Broker;
 use crate::coordinators::markers;
 use crate::coordinators::verification;
-use crate::net::context::{Operation, Resource, authorize};
+use crate::resources::may_create;
 use mainstem_links::{CallHandler, CallKind, CallReply};
+use mainstem_requests::context::{Operation, Resource, authorize};
 
 /// How long markers of another node's coordinator may take.
 const MARKER_TIME: Duration = Duration::from_secs(10);
@@ -146,9 +147,7 @@ fn decide(broker: &Arc<Broker>, cluster: &Cluster, ask: Ask) -> Result<Answer, E
         Ask::CreateMissing { names, who } => {
             let context = who.map(|who| who.context(broker)).transpose()?;
             // The node that was asked has judged, too.
-            let is_denied = |name: &&str| {
-                context.as_ref().is_some_and(|context| !crate::api::metadata::may_create(context, name))
-            };
+            let is_denied = |name: &&str| context.as_ref().is_some_and(|context| !may_create(context, name));
             let (denied, names): (Vec<&str>, Vec<&str>) =
                 names.iter().map(String::as_str).partition(|name| is_denied(name));
             let created = match &context {

@@ -9,7 +9,7 @@ use mainstem_wire::{ErrorCode, Uuid};
 use super::calls::{self, Answer, Answered, Ask, Who, encode};
 use super::{ANSWER_TIME, ASK, Cluster, OnCurrent, PATIENCE, RETRY, answers, forward, is_transient};
 use crate::broker::Broker;
-use crate::net::context::RequestContext;
+use mainstem_requests::context::RequestContext;
 
 impl Cluster {
     /// Asks a node and waits for its answer.

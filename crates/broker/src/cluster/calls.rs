@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::broker::Broker;
-use crate::net::context::{AskedNode, ConnectionContext, Denial, RequestContext};
+use mainstem_requests::context::{AskedNode, ConnectionContext, Denial, RequestContext};
 
 /// A question from node to node, with whom it is for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -317,7 +317,7 @@ pub(crate) fn decode_forwarded(bytes: &[u8]) -> Option<(Who, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::context::{Operation, Resource};
+    use mainstem_requests::context::{Operation, Resource};
 
     fn who() -> Who {
         Who {

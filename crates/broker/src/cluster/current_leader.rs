@@ -6,7 +6,7 @@ use mainstem_wire::{ErrorCode, Uuid};
 
 use crate::broker::Broker;
 use crate::controller::cluster::nodes;
-use crate::net::context::RequestContext;
+use mainstem_requests::context::RequestContext;
 use mainstem_store::partition::Partition;
 
 /// Where a client reaches a leader.

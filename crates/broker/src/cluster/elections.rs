@@ -13,7 +13,7 @@ use super::calls::{Answered, Ask, Who};
 use super::leaders::{Leader, PartitionKey};
 use super::{ANSWER_TIME, Cluster, PATIENCE};
 use crate::broker::Broker;
-use crate::net::context::RequestContext;
+use mainstem_requests::context::RequestContext;
 
 /// The protocol's codes.
 const PREFERRED: i8 = 0;

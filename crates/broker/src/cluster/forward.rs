@@ -18,10 +18,10 @@ use super::calls::{Who, encode_forwarded};
 use super::{ANSWER_TIME, Cluster, FORWARD, PATIENCE, RETRY};
 use crate::background::Blocking;
 use crate::broker::Broker;
-use crate::net::context::{Denial, Operation, RequestContext, Resource, permits};
-use crate::net::dispatch::Handled;
-use crate::net::output::ResponseBuffer;
 use crate::resources::{BROKER_LOGGER, authorized_as, may_be_altered, refuse_before_handing_on};
+use mainstem_net::handled::Handled;
+use mainstem_net::output::ResponseBuffer;
+use mainstem_requests::context::{Denial, Operation, RequestContext, Resource, permits};
 use mainstem_runtime::supervised;
 
 /// What an answer begins with.
@@ -260,7 +260,7 @@ pub(super) fn serve_here(broker: &Arc<Broker>, who: &Who, body: &[u8]) -> Vec<u8
     if !broker.controller.decides() || !is_forwarded(context.api) {
         return refused;
     }
-    let Some(serve) = crate::api::in_background(context.api) else { return refused };
+    let Some(serve) = (broker.apis.in_background)(context.api) else { return refused };
     let mut out = ResponseBuffer::default();
     match serve(broker, &context, &mut request_decoder(body), &mut out) {
         Ok(Handled::Answered) if out.unencodable.is_none() => {}

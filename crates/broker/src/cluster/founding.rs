@@ -24,9 +24,9 @@ use mainstem_wire::Uuid;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::net::door::Seats;
 use mainstem_links::awaited::Awaited;
 use mainstem_links::{Arrived, Links, NodeGate, is_hello, read_frame};
+use mainstem_net::door::Seats;
 use mainstem_runtime::random;
 use mainstem_runtime::supervised;
 

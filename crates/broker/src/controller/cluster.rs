@@ -6,7 +6,7 @@ use mainstem_controller::{BrokerImage, MetadataImage, PartitionImage, TopicImage
 use mainstem_wire::ErrorCode;
 
 use crate::broker::Broker;
-use crate::net::context::RequestContext;
+use mainstem_requests::context::RequestContext;
 use mainstem_store::topics::Topic;
 
 /// Kafka's number of a leader that there is not.

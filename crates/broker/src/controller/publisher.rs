@@ -25,7 +25,7 @@ use parking_lot::{Condvar, Mutex};
 use super::{Controller, set_replication_rates, settings_of, without_effect};
 use crate::broker::Broker;
 use crate::coordinators;
-use crate::server;
+use crate::reconfigure;
 use mainstem_runtime::clock::{Clock, machine_now};
 use mainstem_runtime::supervised::{self, Role};
 use mainstem_store::opening::{Unopened, open_all};
@@ -371,9 +371,9 @@ fn reconfigure(broker: &Broker, resource: &ConfigResource) {
     let topics: Vec<TopicImage> = match resource.kind {
         ResourceKind::Topic => image.topic(&resource.name).cloned().into_iter().collect(),
         ResourceKind::Broker => {
-            server::reconfigure(broker, broker.controller.config());
+            reconfigure::reconfigure(broker, broker.controller.config());
             set_replication_rates(broker);
-            broker.groups.reconfigure(&broker.config(), &image);
+            broker.groups.reconfigure(&broker.config(), &broker.controller.image());
             image.topics().cloned().collect()
         }
         ResourceKind::ClientMetrics => {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use mainstem_wire::ErrorCode;
 
 use crate::broker::Broker;
-use crate::net::answers::AnswerShare;
-use crate::net::context::{Operation, RequestContext, Resource, authorize, authorized_operations};
 use mainstem_coordinators::driver::Keys;
 use mainstem_coordinators::groups::Groups;
+use mainstem_net::answers::AnswerShare;
+use mainstem_requests::context::{Operation, RequestContext, Resource, authorize, authorized_operations};
 
 /// A group in the answer of an API that describes groups.
 pub(crate) trait Described: Sized {

@@ -19,9 +19,10 @@ use tokio::sync::oneshot;
 
 use crate::broker::Broker;
 use crate::cluster::calls::{Answer, Answered, Ask, VerifyNote, Who};
-use crate::net::context::RequestContext;
+use crate::coordinators::origin;
 use mainstem_coordinators::driver::Asked;
 use mainstem_coordinators::transactions::TRANSACTIONS_TOPIC;
+use mainstem_requests::context::RequestContext;
 
 /// What the version of a request says of its client.
 #[derive(Debug, Clone, Copy)]
@@ -157,7 +158,7 @@ fn ask_here(
     let refusal = Reply::AddPartitions(result_of(all.collect()));
     let key = request.transactional_id.to_string();
     let asked = (Request::AddPartitions(request), &*key);
-    broker.transactions.ask_confirmed(&context.origin(), asked, refusal)
+    broker.transactions.ask_confirmed(&origin(context), asked, refusal)
 }
 
 /// Asks the coordinator on another node, if the transactional id has one there.

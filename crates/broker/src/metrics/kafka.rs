@@ -7,11 +7,10 @@ use std::sync::atomic::AtomicU64;
 
 use mainstem_operator::{Exposition, Kind};
 
-use super::latency::Part;
 use super::load;
-use crate::api;
 use crate::broker::Broker;
 use crate::controller::cluster::Leaders;
+use mainstem_net::latency::Part;
 use mainstem_store::partition::{Extent, Partition, ReplicationHealth};
 use mainstem_store::topics::Topic;
 
@@ -106,7 +105,8 @@ impl View<'_> {
                 text.sample(name, &[("topic", of)], sum);
             }
         }
-        let requests = |key: mainstem_wire::ApiKey| metrics.requests_of(key);
+        let requests =
+            |key: mainstem_wire::ApiKey| self.broker.net.counters.latencies.received_of(key) as f64;
         text.one(
             "kafka_server_brokertopicmetrics_totalproducerequests_total",
             Kind::Counter,
@@ -139,8 +139,12 @@ impl View<'_> {
     fn requests(&self, text: &mut Exposition) {
         let name = "kafka_network_requestmetrics_requests_total";
         text.describe(name, Kind::Counter, "Requests received.");
-        for api in api::served() {
-            text.sample(name, &[("request", api.name())], self.broker.metrics.requests_of(api));
+        for api in (self.broker.apis.served)() {
+            text.sample(
+                name,
+                &[("request", api.name())],
+                self.broker.net.counters.latencies.received_of(api) as f64,
+            );
         }
         for (part, name, help) in REQUEST_PARTS {
             self.request_part(part, name, help, text);
@@ -149,7 +153,8 @@ impl View<'_> {
 
     /// Quantiles and count of one part of what is known of requests.
     fn request_part(&self, part: Part, name: &str, help: &str, text: &mut Exposition) {
-        let summaries = self.broker.metrics.latencies.summaries(part, api::served());
+        let summaries =
+            self.broker.net.counters.latencies.summaries(part, (self.broker.apis.served)().into_iter());
         let name = format!("kafka_network_requestmetrics_{name}");
         text.describe(&name, Kind::Gauge, help);
         for summary in &summaries {
@@ -341,13 +346,13 @@ impl View<'_> {
         text.describe(name, Kind::Gauge, "Connections open now, by listener.");
         for (index, endpoint) in config.listeners.open.iter().enumerate() {
             let labels = [("listener", endpoint.listener.as_str()), ("networkprocessor", "0")];
-            text.sample(name, &labels, self.broker.connections.open_of(index) as f64);
+            text.sample(name, &labels, self.broker.net.connections.open_of(index) as f64);
         }
         text.one(
             "kafka_server_socket_server_metrics_connection_creation_total",
             Kind::Counter,
             "Connections that were accepted and served.",
-            self.broker.connections.made() as f64,
+            self.broker.net.connections.made() as f64,
         );
         text.one(
             "kafka_server_fetchsessioncache_numincrementalfetchsessions",

@@ -204,11 +204,11 @@ fn levels_of_loggers_change_what_is_logged() {
     };
     let logged = refused_connection(&broker);
     eventually("a line", || logged(&broker).then_some(()));
-    assert_eq!(alter(&mut client, LOGGERS, "mainstem_broker", Some("FATAL")).0, ErrorCode::NONE);
-    assert_eq!(level(&mut client, "mainstem_broker").as_deref(), Some("FATAL"));
+    assert_eq!(alter(&mut client, LOGGERS, "mainstem_net", Some("FATAL")).0, ErrorCode::NONE);
+    assert_eq!(level(&mut client, "mainstem_net").as_deref(), Some("FATAL"));
     assert_eq!(level(&mut client, "mainstem_log").as_deref(), Some("INFO"));
     let _ = refused_connection(&broker);
-    assert_eq!(alter(&mut client, LOGGERS, "mainstem_broker", None).0, ErrorCode::NONE);
+    assert_eq!(alter(&mut client, LOGGERS, "mainstem_net", None).0, ErrorCode::NONE);
     let logged = refused_connection(&broker);
     eventually("a line", || logged(&broker).then_some(()));
     let lines = broker.log().matches("connection closed").count();
@@ -224,7 +224,7 @@ fn levels_of_loggers_change_what_is_logged() {
     broker.start_again();
     client = broker.connect();
     assert_eq!(alter(&mut client, LOGGERS, "root", Some("WARN")).0, ErrorCode::NONE);
-    assert_eq!(level(&mut client, "mainstem_broker").as_deref(), Some("WARN"), "it follows the root");
+    assert_eq!(level(&mut client, "mainstem_net").as_deref(), Some("WARN"), "it follows the root");
     assert_eq!(
         describe(&mut client, (BROKER, NODE), "num.network.threads").map(|found| found.1),
         Some(DEFAULT)

@@ -27,10 +27,10 @@ use mainstem_wire::messages::produce_request::{PartitionProduceData, ProduceRequ
 
 use super::*;
 use crate::EmbeddedBroker;
+use crate::authentication_tests::Peer;
 use crate::background::CHANGE_THREADS_MAX;
-use crate::net::authentication::tests::Peer;
-use crate::net::event_loop::BACKGROUND_THREADS_MAX;
 use mainstem_coordinators::groups::OFFSETS_TOPIC;
+use mainstem_net::event_loop::BACKGROUND_THREADS_MAX;
 use mainstem_store::machine::Machine;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -387,7 +387,7 @@ fn changes_that_hang_leave_threads_to_what_reads_and_writes_elsewhere() {
     assert_eq!(peer.call(&DescribeQuorumRequest::default(), 2).expect("an answer").error_code, 0);
     // What waits for its turn goes with its client.
     let waits = topics.iter().position(|topic| !is_known(&mut peer, topic)).expect("it has no thread");
-    let connections = || broker.broker().event_loops.first().connections();
+    let connections = || broker.broker().net.event_loops.first().connections();
     let before = connections();
     drop(asking.swap_remove(waits));
     wait_until("its connection ends", || connections() < before);

@@ -1,0 +1,127 @@
+//! Passwords that come by HTTP: checked one at a time, by a thread that gives way to all others.
+//!
+//! A check takes thousands of hashes, and everybody who reaches the listener may ask for one. An address has few of them in hand at
+//! a time, so that neither the thread nor the listener's connections are one stranger's.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use mainstem_peers::{Peer, Shares};
+use mainstem_security::{KafkaPrincipal, Secret};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::broker::Broker;
+use crate::security;
+use mainstem_net::event_loop::{DOOR_NICENESS, lower_priority};
+use mainstem_runtime::supervised::AbortOnPanic;
+
+/// Passwords of one address that are checked, wait for it, or were refused a moment ago.
+const IN_HAND_MAX: usize = 2;
+
+/// The thread, which ends when this is dropped.
+pub(super) struct Passwords {
+    asked: Option<mpsc::Sender<Asked>>,
+    in_hand: Arc<InHand>,
+    thread: Option<JoinHandle<()>>,
+}
+
+type InHand = Mutex<Shares>;
+
+/// One of those that an address may have in hand; another one may come when it is dropped.
+pub(super) struct Turn {
+    peer: Peer,
+    in_hand: Arc<InHand>,
+}
+
+/// A password and whose it would be.
+struct Asked {
+    broker: Arc<Broker>,
+    name: String,
+    password: Secret,
+    turn: Turn,
+    answer: oneshot::Sender<(Option<KafkaPrincipal>, Turn)>,
+}
+
+impl Passwords {
+    /// Nothing is asked yet.
+    ///
+    /// # Errors
+    /// The system's, when no thread can be made.
+    pub(super) fn start() -> io::Result<Passwords> {
+        let (asked, incoming) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("operator-logins".into()).spawn(move || {
+            let _guard = AbortOnPanic("passwords of the HTTP listener would never be checked again");
+            lower_priority(DOOR_NICENESS);
+            incoming.into_iter().for_each(check);
+        })?;
+        Ok(Passwords {
+            asked: Some(asked),
+            in_hand: Arc::new(Mutex::new(Shares::new(IN_HAND_MAX))),
+            thread: Some(thread),
+        })
+    }
+
+    /// None if the address has as many in hand as it may.
+    pub(super) fn turn(&self, address: IpAddr) -> Option<Turn> {
+        let peer = Peer::of(address);
+        self.in_hand.lock().take(peer).then(|| Turn { peer, in_hand: self.in_hand.clone() })
+    }
+
+    /// The user whose password it is, if it is one's, and the turn that it has taken; none if the thread ends.
+    pub(super) async fn check(
+        &self,
+        turn: Turn,
+        broker: Arc<Broker>,
+        (name, password): (String, Secret),
+    ) -> Option<(Option<KafkaPrincipal>, Turn)> {
+        let (answer, checked) = oneshot::channel();
+        self.asked.as_ref()?.send(Asked { broker, name, password, turn, answer }).ok()?;
+        checked.await.ok()
+    }
+}
+
+impl Drop for Passwords {
+    fn drop(&mut self) {
+        drop(self.asked.take());
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has ended the process.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.in_hand.lock().leave(self.peer);
+    }
+}
+
+fn check(asked: Asked) {
+    let Asked { broker, name, password, turn, answer } = asked;
+    // Who has gone meanwhile needs no answer.
+    if !answer.is_closed() {
+        let user = security::user_of_password(&broker, &name, &password);
+        let _ = answer.send((user, turn));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_few_passwords_in_hand() {
+        let passwords = Passwords::start().expect("a thread");
+        let [one, other] = [1, 2].map(|last: u8| IpAddr::from([10, 0, 0, last]));
+        let mut turns: Vec<_> = (0..IN_HAND_MAX).map(|_| passwords.turn(one).expect("a turn")).collect();
+        assert!(passwords.turn(one).is_none());
+        assert!(passwords.turn(other).is_some(), "another address has its own");
+        turns.pop();
+        assert!(passwords.turn(one).is_some(), "one is done");
+        drop(turns);
+        assert!(passwords.in_hand.lock().is_empty(), "nothing is kept of an address");
+    }
+}

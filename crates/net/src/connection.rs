@@ -1,0 +1,790 @@
+//! One connection: read requests, serve them in order, write responses in order.
+//!
+//! A request passes two stages. *Ordered*: it is decoded and acts (a produce appends) before the next one is looked
+//! at. *Finished*: its response is encoded, perhaps later, and leaves after those of the requests before it. A produce
+//! that waits for the disk does not hold back the next request; any other request that waits (a long poll, a join)
+//! does, as in Kafka.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use mainstem_security::tls::{TlsError, is_client_hello};
+use mainstem_wire::ApiKey;
+use mainstem_wire::frame::FrameError;
+use tokio::io::AsyncReadExt;
+
+use crate::answers::{AnswerShare, LARGE_ANSWER_BYTES};
+use crate::authentication::{Frame, Gate, authentications};
+use crate::buffers::RequestMemory;
+use crate::door::Seat;
+use crate::event_loop::Placement;
+use crate::handled::{ClientState, Handled, Later};
+use crate::input::{Input, Room};
+use crate::output::ResponseBuffer;
+use crate::transport::{self, Transport};
+use crate::{Net, Service};
+use mainstem_requests::context::ConnectionContext;
+use mainstem_runtime::clock::{Timer, machine_timeout};
+use mainstem_runtime::heap;
+use mainstem_runtime::wake;
+
+/// Requests of one connection that may wait for the disk at the same time.
+const IN_FLIGHT_MAX: usize = 128;
+
+/// Response bytes that may wait for a slow reader before its next request is served.
+const BACKLOG_BYTES_MAX: usize = 256 * 1024;
+
+/// A received byte counts as so many sent ones: it is copied and checked, where those from a file are only referred to.
+/// Readers of what two producers write as fast as they can keep up with them then.
+const RECEIVED_COST: usize = 4;
+
+/// Time for which a connection serves requests before others on its loop get their turn; one request may take longer.
+const TURN_TIME_MAX: Duration = Duration::from_millis(1);
+
+/// Requests after which a connection asks whether its loop is overloaded.
+const RELIEF_INTERVAL: u32 = 1024;
+
+/// While others wait for memory, the sender of a large request may pause for so long.
+const STALLED_SENDER: Duration = Duration::from_secs(1);
+
+/// While others wait for memory, a large request has to arrive in this time, plus one second per
+/// [`SLOW_SENDER_BYTES_PER_SECOND`].
+const SLOW_SENDER_GRACE: Duration = Duration::from_secs(10);
+const SLOW_SENDER_BYTES_PER_SECOND: usize = 1 << 20;
+
+/// How often a large request's progress is looked at.
+const SLOW_SENDER_CHECK: Duration = Duration::from_millis(500);
+
+const _: () =
+    assert!(LARGE_ANSWER_BYTES == 2 * BACKLOG_BYTES_MAX, "an answer may come behind what waits already");
+
+/// While large answers are refused for want of room, the reader of one may pause for so long.
+const STALLED_READER: Duration = Duration::from_secs(1);
+
+/// After a last answer, what a client still sends is dropped for so long, and up to so many bytes.
+const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
+/// Of that, how long the end of the connection is kept from a client that has got its last answer: most close it themselves
+/// then, and one that finds both at once may take it for a connection that was lost, and try again (kafka-python).
+const ANSWER_ALONE_TIME: Duration = Duration::from_millis(500);
+const LINGER_BYTES_MAX: usize = 64 * 1024;
+
+/// What a client that begins a session of TLS is answered by a listener without: a fatal alert, `unexpected_message` (RFC 8446,
+/// 6.2). At the end of the stream alone many clients would try again.
+const NO_TLS_HERE: [u8; 7] = [21, 3, 3, 0, 2, 2, 10];
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub enum CloseReason {
+    /// The peer closed it, between requests.
+    #[error("the client closed the connection")]
+    PeerClosed,
+    /// The peer closed it within a request.
+    #[error("the client closed the connection within a request")]
+    PeerClosedWithinRequest,
+    /// The socket failed.
+    #[error("the connection failed: {0}")]
+    Io(#[from] io::Error),
+    /// The bytes are no request.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// A request was understood so far that only closing is left.
+    #[error("{0}")]
+    Refused(String),
+    /// Nothing happened for `connections.max.idle.ms`.
+    #[error("nothing was received or sent for {0:?} (connections.max.idle.ms)")]
+    Idle(Duration),
+    /// A large request arrived too slowly while others waited for memory.
+    #[error("a request of {0} bytes arrived too slowly while others waited for queued.max.request.bytes")]
+    SlowSender(usize),
+    /// There is no room for a large answer.
+    #[error("an answer of {0} bytes does not fit beside what other connections have not read")]
+    NoRoomForAnswer(usize),
+    /// A large answer is not read while others are refused theirs.
+    #[error("an answer of {0} bytes was not read while others had no room for theirs")]
+    SlowReader(u64),
+    /// The client did not authenticate, or its credentials were refused.
+    #[error("authentication failed: {0}")]
+    NotAuthenticated(String),
+    /// The session could not be begun, or its peer broke the protocol.
+    #[error("TLS: {0}")]
+    Tls(TlsError),
+    /// The client begins a session at a listener without TLS.
+    #[error(
+        "the client speaks TLS, which this listener does not: give it the port of a listener with SSL or SASL_SSL, \
+             or have it use PLAINTEXT or SASL_PLAINTEXT"
+    )]
+    SpeaksTls,
+    /// The client did not authenticate in time.
+    #[error("it was not authenticated within {0:?} (mainstem.authentication.timeout.ms)")]
+    AuthenticatesTooSlowly(Duration),
+    /// Another connection wanted its place among those that are not authenticated.
+    #[error(
+        "it was not authenticated, and others came since (mainstem.unauthenticated.connections.max, a tenth for each \
+         address)"
+    )]
+    NoSeat,
+    /// The session was over, and the client did not renew it.
+    #[error("its session is over and was not renewed (connections.max.reauth.ms)")]
+    SessionExpired,
+    /// The broker stops.
+    #[error("the broker stops")]
+    Stopping,
+    /// The node knows of no leader of anything: the client is to ask another one.
+    #[error("this node is cut off from the others")]
+    CutOff,
+    /// The loop is overloaded and the connection moves to another; not an end.
+    #[error("the connection moves to another event loop")]
+    Moves,
+}
+
+impl CloseReason {
+    /// Whether the client has to read what was sent last, or it would try again for ever.
+    fn has_last_words(&self) -> bool {
+        matches!(self, Self::NotAuthenticated(_) | Self::Tls(_) | Self::SpeaksTls)
+    }
+
+    /// Whether who is not authenticated causes it, as often as it connects.
+    fn is_of_a_stranger(&self) -> bool {
+        matches!(
+            self,
+            Self::NotAuthenticated(_)
+                | Self::Tls(_)
+                | Self::SpeaksTls
+                | Self::AuthenticatesTooSlowly(_)
+                | Self::NoSeat
+        )
+    }
+
+    /// Whether an operator should read about it: it is neither ordinary nor the broker's own doing.
+    fn is_noteworthy(&self) -> bool {
+        !matches!(
+            self,
+            Self::PeerClosed | Self::Stopping | Self::CutOff | Self::Moves | Self::Idle(_) | Self::Io(_)
+        )
+    }
+}
+
+/// A connection's state between polls.
+pub struct Connection {
+    transport: Transport,
+    context: Arc<ConnectionContext>,
+    net: Arc<Net>,
+    service: Arc<dyn Service>,
+    input: Input,
+    output: ResponseBuffer,
+    in_flight: VecDeque<InFlight>,
+    /// Bytes of the finished ones among them.
+    finished_bytes: usize,
+    /// What large answers take of the memory for all connections.
+    answers: AnswerShare,
+    /// The last request in flight has to finish before the next one is served.
+    blocked: bool,
+    muted_until: Option<Instant>,
+    /// Nothing more is read; the connection ends when what is in flight is sent.
+    draining: Option<CloseReason>,
+    /// The clock as it was last read: when this turn began, or when its last request was served.
+    now: Instant,
+    active_at: Instant,
+    timer: Timer,
+    client: ClientState,
+    gate: Gate,
+    /// Whether it is not authenticated yet.
+    is_at_door: bool,
+    /// Whether it ends with an answer.
+    has_last_answer: bool,
+    /// Whether the handshake of its session was not over when it was looked at last.
+    is_handshaking: bool,
+    served: u32,
+    placement: Placement,
+    moves_to: Option<Placement>,
+}
+
+/// A connection on its way from one loop to another: what it is beside its memory.
+pub struct Moving {
+    /// The socket with its session.
+    pub transport: Transport,
+    /// The connection.
+    pub context: Arc<ConnectionContext>,
+    /// The state of its authentication.
+    pub gate: Gate,
+    /// Where it goes.
+    pub placement: Placement,
+}
+
+enum InFlight {
+    Finished(ResponseBuffer),
+    Waiting(Waiting),
+}
+
+/// A request that is answered later.
+struct Waiting {
+    response: Later,
+    api: Option<ApiKey>,
+    since: Instant,
+    /// What the loop did for it before it waited.
+    local: Duration,
+}
+
+impl Waiting {
+    fn poll(&mut self, net: &Net, context: &mut Context<'_>) -> Poll<Result<ResponseBuffer, CloseReason>> {
+        let Poll::Ready(response) = self.response.as_mut().poll(context) else { return Poll::Pending };
+        if let (Some(api), Ok(response)) = (self.api, &response) {
+            let local = self.local + response.in_background;
+            net.counters.latencies.answered_later(api, net.clock.elapsed(self.since), local);
+        }
+        Poll::Ready(response.map_err(CloseReason::Refused))
+    }
+}
+
+impl Connection {
+    /// A connection that was just accepted (or moved); it has to be made on the loop that will serve it.
+    pub fn new(
+        transport: Transport,
+        context: Arc<ConnectionContext>,
+        (net, service): (Arc<Net>, Arc<dyn Service>),
+        gate: Gate,
+        placement: Placement,
+    ) -> Self {
+        let now = net.clock.instant();
+        let idle = now + net.limits.connection_idle;
+        let first_look = gate.deadline().map_or(idle, |deadline| deadline.min(idle));
+        Connection {
+            is_handshaking: transport.is_handshaking(),
+            transport,
+            context,
+            input: Input::new(gate.frame_bytes_max().unwrap_or(net.limits.request_bytes_max)),
+            output: ResponseBuffer::default(),
+            in_flight: VecDeque::new(),
+            finished_bytes: 0,
+            answers: net.answers.begin(),
+            blocked: false,
+            muted_until: None,
+            draining: None,
+            now,
+            active_at: now,
+            timer: net.clock.timer(first_look),
+            client: ClientState::default(),
+            is_at_door: gate.frame_bytes_max().is_some(),
+            has_last_answer: false,
+            gate,
+            served: 0,
+            placement,
+            moves_to: None,
+            net,
+            service,
+        }
+    }
+
+    /// Serves until the connection ends, and logs why where an operator should know.
+    pub async fn serve(&mut self) {
+        let net = self.net.clone();
+        let mut stopping = std::pin::pin!(net.stopping.notified());
+        let mut registered = false;
+        let reason = poll_fn(|context| {
+            // Polled once: it keeps this task's waker, and another poll would lock what all connections share.
+            if !std::mem::replace(&mut registered, true) {
+                let _ = stopping.as_mut().poll(context);
+            }
+            if net.stopping.is_stopping() {
+                self.drain(CloseReason::Stopping);
+            }
+            self.poll(context)
+        })
+        .await;
+        self.linger(&reason).await;
+        if reason.is_noteworthy() {
+            self.net.counters.closed();
+            self.log_end(&reason);
+        }
+    }
+
+    /// Says why it ends, unless so much was said already: who comes, and is refused, very often does not fill the log.
+    fn log_end(&self, reason: &CloseReason) {
+        let peer = self.context.peer;
+        let (door, now) = (&self.net.door, self.net.clock.instant());
+        let is_shown = match reason.is_of_a_stranger() {
+            true => door.may_log_refusal(now),
+            false => door.may_log_closing(now),
+        };
+        if !is_shown {
+            return;
+        }
+        tracing::warn!(%peer, connection = self.context.id, "connection closed: {reason}");
+    }
+
+    /// What goes on on another loop, if the connection did not end but moves.
+    pub fn into_moving(self) -> Option<Moving> {
+        let Connection { transport, context, gate, moves_to, .. } = self;
+        moves_to.map(|placement| Moving { transport, context, gate, placement })
+    }
+
+    /// Lets the last answer arrive: on a socket that is closed with bytes unread the system sends a reset, on which the
+    /// client may drop what it has not read yet, and try again for ever.
+    async fn linger(&mut self, reason: &CloseReason) {
+        match reason {
+            CloseReason::Moves => return,
+            CloseReason::SpeaksTls => self.transport.say_unsealed(&NO_TLS_HERE),
+            _ if reason.has_last_words() => {}
+            _ => return self.transport.say_goodbye(),
+        }
+        let alone = if self.has_last_answer { ANSWER_ALONE_TIME } else { Duration::ZERO };
+        // On the heap, or every connection would keep room for what few of them come to.
+        Box::pin(end_in_time(&mut self.transport, self.gate.seat(), alone)).await;
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<CloseReason> {
+        self.now = self.net.clock.instant();
+        wake::begin_turn(self.now);
+        if self.has_lost_seat(context) {
+            return Poll::Ready(CloseReason::NoSeat);
+        }
+        match self.poll_turn(context) {
+            Poll::Ready(Err(reason)) => Poll::Ready(reason),
+            Poll::Ready(Ok(())) => {
+                wake::end_turn(context);
+                Poll::Pending
+            }
+            Poll::Pending => self.poll_timer(context),
+        }
+    }
+
+    /// Does what can be done without waiting; Ready when one turn's share of bytes or time is used up, or when there
+    /// is more to do and others were woken meanwhile. The peer is answered before they send: it goes on while they do.
+    fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
+        let mut turn = self.transport.turn_bytes_max();
+        let mut others_wait = false;
+        loop {
+            self.finish(context)?;
+            self.count_answers()?;
+            let before = turn;
+            let send = self.output.poll_send(&mut self.transport, &self.net.cold_reads, &mut turn, context);
+            if let Poll::Ready(Err(error)) = send {
+                return Poll::Ready(Err(error.into()));
+            }
+            if turn < before {
+                self.active_at = self.now;
+            }
+            if turn == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            if self.is_drained() {
+                let reason = self.draining.take().expect("a drained connection has its reason");
+                return Poll::Ready(Err(reason));
+            }
+            let progress = match self.may_serve() {
+                true => self.poll_requests(&mut turn, context)?,
+                false => self.poll_hang_up(context)?,
+            };
+            if !progress {
+                return Poll::Pending;
+            }
+            if others_wait {
+                return Poll::Ready(Ok(()));
+            }
+            others_wait = wake::woke_neighbour();
+        }
+    }
+
+    /// Stage two: moves finished responses to the output, in the order of their requests.
+    fn finish(&mut self, context: &mut Context<'_>) -> Result<(), CloseReason> {
+        while let Some(front) = self.in_flight.front_mut() {
+            let (response, api) = match front {
+                InFlight::Finished(response) => {
+                    self.finished_bytes -= response.backlog();
+                    (std::mem::take(response), None)
+                }
+                InFlight::Waiting(waiting) => match waiting.poll(&self.net, context) {
+                    Poll::Ready(response) => (response?, waiting.api),
+                    Poll::Pending => return self.poll_behind(context),
+                },
+            };
+            self.in_flight.pop_front();
+            self.output.append(response);
+            self.check_output()?;
+            self.apply_mute(api);
+        }
+        self.blocked = false;
+        Ok(())
+    }
+
+    /// Polls what waits behind the front, so that each has its waker where it waits.
+    fn poll_behind(&mut self, context: &mut Context<'_>) -> Result<(), CloseReason> {
+        for entry in self.in_flight.iter_mut().skip(1) {
+            if let InFlight::Waiting(waiting) = entry
+                && let Poll::Ready(response) = waiting.poll(&self.net, context)
+            {
+                let mut response = response?;
+                response.settle();
+                self.answers.absorb(response.share.take());
+                self.finished_bytes += response.backlog();
+                *entry = InFlight::Finished(response);
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails when a response could not be encoded: what comes behind it would be taken for it.
+    fn check_output(&mut self) -> Result<(), CloseReason> {
+        self.output.unencodable.take().map_or(Ok(()), |why| Err(CloseReason::Refused(why)))
+    }
+
+    /// Counts what large answers hold; small ones are within what any connection may have waiting.
+    fn count_answers(&mut self) -> Result<(), CloseReason> {
+        self.answers.absorb(self.output.share.take());
+        let held = self.output.backlog() + self.finished_bytes;
+        let large = if held > LARGE_ANSWER_BYTES { held } else { 0 };
+        if large as u64 != self.answers.bytes() && !self.answers.set(large) {
+            return Err(CloseReason::NoRoomForAnswer(large));
+        }
+        Ok(())
+    }
+
+    fn may_serve(&self) -> bool {
+        !self.blocked
+            && self.draining.is_none()
+            && self.in_flight.len() < IN_FLIGHT_MAX
+            && self.output.backlog() + self.finished_bytes < BACKLOG_BYTES_MAX
+            && self.muted_until.is_none_or(|until| until <= self.net.clock.instant())
+    }
+
+    fn is_drained(&self) -> bool {
+        self.draining.is_some()
+            && self.in_flight.is_empty()
+            && self.output.is_empty()
+            && self.transport.is_flushed()
+    }
+
+    fn drain(&mut self, reason: CloseReason) {
+        self.draining.get_or_insert(reason);
+    }
+
+    /// Serves what has been received, then reads once; what is read counts against the `turn`, and all of it is used
+    /// up when serving takes long. Returns true if any progress was made. A request's time counts from the last reading of the
+    /// clock: since its connection's turn began, or the request before it was served.
+    fn poll_requests(&mut self, turn: &mut usize, context: &mut Context<'_>) -> Result<bool, CloseReason> {
+        let mut began = None;
+        while self.may_serve() {
+            let Some(frame) = self.input.next_frame().map_err(no_frame)? else { break };
+            let handled = match self.in_flight.is_empty() {
+                true => {
+                    if self.output.bytes.capacity() == 0 {
+                        self.output = ResponseBuffer::pooled();
+                    }
+                    let frame = Frame {
+                        bytes: frame,
+                        context: &mut self.context,
+                        client: &mut self.client,
+                        response: &mut self.output,
+                    };
+                    self.gate.handle(&self.net, &*self.service, frame)
+                }
+                false => {
+                    let mut response = ResponseBuffer::pooled();
+                    let frame = Frame {
+                        bytes: frame,
+                        context: &mut self.context,
+                        client: &mut self.client,
+                        response: &mut response,
+                    };
+                    let handled = self.gate.handle(&self.net, &*self.service, frame);
+                    // At once, not when those before it are answered.
+                    self.output.mute = self.output.mute.max(response.mute.take());
+                    if let Handled::Answered | Handled::AnsweredLast(_) = handled {
+                        response.settle();
+                        self.answers.absorb(response.share.take());
+                        self.finished_bytes += response.backlog();
+                        self.in_flight.push_back(InFlight::Finished(response));
+                    }
+                    handled
+                }
+            };
+            self.served = self.served.wrapping_add(1);
+            if self.is_at_door {
+                self.leave_door();
+            }
+            let before = std::mem::replace(&mut self.now, self.net.clock.instant());
+            self.note(handled, before);
+            self.check_output()?;
+            self.active_at = self.now;
+            if self.now - *began.get_or_insert(before) > TURN_TIME_MAX {
+                *turn = 0;
+                break;
+            }
+        }
+        if began.is_none() {
+            return self.poll_fill(turn, context);
+        }
+        self.input.rest();
+        Ok(true)
+    }
+
+    fn poll_fill(&mut self, turn: &mut usize, context: &mut Context<'_>) -> Result<bool, CloseReason> {
+        let filled = self.poll_receive(context);
+        if self.is_handshaking && !self.transport.is_handshaking() {
+            self.encrypted()?;
+        }
+        match filled {
+            Poll::Ready(Ok(0)) if self.input.is_empty() => self.drain(CloseReason::PeerClosed),
+            Poll::Ready(Ok(0)) => return Err(CloseReason::PeerClosedWithinRequest),
+            Poll::Ready(Ok(read)) => {
+                self.active_at = self.now;
+                *turn = turn.saturating_sub(RECEIVED_COST * read);
+            }
+            Poll::Ready(Err(error)) => return Err(self.receive_failed(error)),
+            Poll::Pending => {
+                self.input.rest();
+                return self.seek_relief().map(|()| false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads once; how many bytes. Takes a buffer only when there is something to put into it.
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        // Of a large request it has to be known since when its sender sends nothing.
+        if self.input.large_progress().is_none() {
+            ready!(self.transport.poll_readable(context))?;
+        }
+        let memory = memory(&self.net, self.is_at_door);
+        let room = Room { memory, peer: self.context.peer.ip(), now: self.now };
+        self.input.poll_fill(&mut self.transport, room, context)
+    }
+
+    /// While a request holds back the next one, reads ahead at most one buffer, to learn when the peer goes away.
+    fn poll_hang_up(&mut self, context: &mut Context<'_>) -> Result<bool, CloseReason> {
+        if self.blocked && self.draining.is_none() && self.input.is_empty() {
+            let filled = self.poll_receive(context);
+            self.input.rest();
+            match filled {
+                Poll::Ready(Ok(0)) => return Err(CloseReason::PeerClosed),
+                Poll::Ready(Err(error)) => return Err(error.into()),
+                Poll::Ready(Ok(_)) | Poll::Pending => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes over what became of a request that was begun at an instant, as of now.
+    fn note(&mut self, handled: Handled, since: Instant) {
+        let (api, local) = (self.client.api, self.now - since);
+        self.apply_mute(api);
+        if let Handled::Answered | Handled::AnsweredLast(_) = handled
+            && let Some(api) = api
+        {
+            self.net.counters.latencies.answered_at_once(api, local);
+        }
+        match handled {
+            Handled::Answered => {}
+            Handled::AnsweredLast(reason) => self.drain(reason),
+            Handled::Silent => {}
+            Handled::Later { response, holds } => {
+                self.blocked |= holds;
+                self.in_flight.push_back(InFlight::Waiting(Waiting { response, api, since, local }));
+            }
+            Handled::Close(reason) => self.drain(reason),
+            Handled::Last { response, reason } => {
+                self.has_last_answer = true;
+                self.in_flight.push_back(InFlight::Waiting(Waiting { response, api, since, local }));
+                self.drain(reason);
+            }
+        }
+    }
+
+    /// Does not read for as long as an answer to a request of this API says.
+    fn apply_mute(&mut self, api: Option<ApiKey>) {
+        if let Some(delay) = self.output.mute.take() {
+            if let Some(api) = api {
+                self.net.counters.latencies.throttled(api, delay);
+            }
+            let until = self.net.clock.instant() + delay;
+            let until = self.muted_until.map_or(until, |muted| muted.max(until));
+            self.muted_until = Some(until);
+            self.timer.reset(until);
+        }
+    }
+
+    /// Once it is authenticated, it may send what others may, and moves to a loop for data at the next pause.
+    fn leave_door(&mut self) {
+        if self.gate.frame_bytes_max().is_none() {
+            self.is_at_door = false;
+            heap::freed(heap::LOGIN_BYTES);
+            self.input.set_frame_bytes_max(self.net.limits.request_bytes_max);
+            self.served = RELIEF_INTERVAL;
+        }
+    }
+
+    /// The handshake of its session is over.
+    fn encrypted(&mut self) -> Result<(), CloseReason> {
+        self.is_handshaking = false;
+        if let Some(tls) = self.service.tls(self.context.listener) {
+            self.transport.count_session(tls.handshakes());
+        }
+        self.gate.encrypted(&self.net, &mut self.context, self.transport.tls())?;
+        self.leave_door();
+        Ok(())
+    }
+
+    /// Why the connection ends when nothing can be received.
+    fn receive_failed(&self, error: std::io::Error) -> CloseReason {
+        let Some(of_session) = transport::tls_error(&error) else { return error.into() };
+        if self.is_handshaking {
+            authentications(&self.net, &self.context).failed(false);
+            let tls = self.service.tls(self.context.listener);
+            tls.into_iter().for_each(|tls| tls.handshakes().failed());
+        }
+        CloseReason::Tls(of_session.clone())
+    }
+
+    /// Whether its place at the door was given to another connection.
+    fn has_lost_seat(&mut self, context: &mut Context<'_>) -> bool {
+        self.gate.seat().is_some_and(|seat| Pin::new(seat.given_up()).poll(context).is_ready())
+    }
+
+    /// Between requests, a connection of a busy loop moves to a free one.
+    fn seek_relief(&mut self) -> Result<(), CloseReason> {
+        let is_at_rest = self.input.is_empty() && self.output.is_empty() && self.transport.is_at_rest();
+        if self.served < RELIEF_INTERVAL || !is_at_rest {
+            return Ok(());
+        }
+        self.served = 0;
+        if self.in_flight.is_empty() {
+            let reads = self.client.api == Some(ApiKey::Fetch);
+            self.moves_to = self.net.event_loops.relief(&self.placement, reads);
+        }
+        if self.moves_to.is_some() { Err(CloseReason::Moves) } else { Ok(()) }
+    }
+
+    /// Nothing can be done now: is it time to give up, or to go on after a delay?
+    fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<CloseReason> {
+        if self.input.large_progress().is_some() || self.answers.bytes() > 0 {
+            self.look_by(self.net.clock.instant() + SLOW_SENDER_CHECK);
+        }
+        let mut look_again = wake::look_again();
+        if let Some(instant) = look_again {
+            self.look_by(instant);
+        }
+        while self.timer.poll(context).is_ready() {
+            let now = self.net.clock.instant();
+            if self.muted_until.is_some_and(|until| until <= now) {
+                self.muted_until = None;
+                context.waker().wake_by_ref();
+            }
+            if look_again.take_if(|instant| *instant <= now).is_some() {
+                context.waker().wake_by_ref();
+            }
+            match self.overdue(now) {
+                Err(reason) => return Poll::Ready(reason),
+                Ok(next) => self.timer.reset(look_again.map_or(next, |instant| instant.min(next))),
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Has the timer end at an instant at the latest. One that ends earlier is left: it costs less to look in vain now and then.
+    fn look_by(&mut self, instant: Instant) {
+        if self.timer.deadline() > instant {
+            self.timer.reset(instant);
+        }
+    }
+
+    /// When to look again, or why the connection ends now.
+    fn overdue(&self, now: Instant) -> Result<Instant, CloseReason> {
+        let idle = self.net.limits.connection_idle;
+        let deadline = self.gate.deadline();
+        if deadline.is_some_and(|deadline| deadline <= now) && self.draining.is_none() {
+            let allowed = self.net.config().authentication.timeout;
+            return Err(CloseReason::AuthenticatesTooSlowly(allowed));
+        }
+        let mut next = self.active_at + idle;
+        if next <= now && self.in_flight.is_empty() && self.muted_until.is_none() {
+            return Err(CloseReason::Idle(idle));
+        }
+        if next <= now {
+            next = now + idle;
+        }
+        if let Some(progress) = self.input.large_progress() {
+            let bytes = progress.frame_bytes;
+            let allowed =
+                SLOW_SENDER_GRACE + Duration::from_secs((bytes / SLOW_SENDER_BYTES_PER_SECOND) as u64);
+            // Not its fault while this side does not read.
+            let may_send = !progress.waits_for_memory && self.muted_until.is_none();
+            let is_stalled = progress.starved_since.is_some_and(|since| since + STALLED_SENDER <= now);
+            let is_slow = progress.since + allowed <= now;
+            if may_send && (is_stalled || is_slow) && memory(&self.net, self.is_at_door).is_contended() {
+                return Err(CloseReason::SlowSender(bytes));
+            }
+            next = next.min(now + SLOW_SENDER_CHECK);
+        }
+        if self.answers.bytes() > 0 {
+            if self.active_at + STALLED_READER <= now && self.net.answers.is_contended() {
+                return Err(CloseReason::SlowReader(self.answers.bytes()));
+            }
+            next = next.min(now + SLOW_SENDER_CHECK);
+        }
+        if let Some(until) = self.muted_until.into_iter().chain(deadline).min() {
+            next = next.min(until);
+        }
+        Ok(next)
+    }
+}
+
+/// Why there is no frame. The length that the beginning of a TLS session is taken for is beyond any bound.
+fn no_frame(error: FrameError) -> CloseReason {
+    match error {
+        FrameError::Length { len, .. } if is_client_hello(&(len as u32).to_be_bytes()[..3]) => {
+            CloseReason::SpeaksTls
+        }
+        error => error.into(),
+    }
+}
+
+/// Ends a connection that was refused: behind what was sent last if it is read in time, at once if its seat is given to another one.
+async fn end_in_time(transport: &mut Transport, seat: Option<&mut Seat>, alone: Duration) {
+    // What the client does with its end of the connection takes the machine's time.
+    let end = machine_timeout(LINGER_TIME_MAX, end(transport, alone));
+    let Some(seat) = seat else {
+        // However it ends, the connection does.
+        let _ = end.await;
+        return;
+    };
+    heap::freed(heap::LOGIN_BYTES);
+    seat.refused();
+    tokio::select! {
+        _ = end => {}
+        _ = seat.given_up() => {}
+    }
+}
+
+/// Ends a connection behind what was sent last, for which the peer has some time alone; drops what it sends meanwhile.
+async fn end(transport: &mut Transport, alone: Duration) {
+    let mut left = LINGER_BYTES_MAX;
+    if !alone.is_zero() {
+        let _ = poll_fn(|context| transport.poll_flush(context)).await;
+        if machine_timeout(alone, drop_rest(transport, &mut left)).await.is_ok() {
+            return;
+        }
+    }
+    let _ = poll_fn(|context| transport.poll_shutdown(context)).await;
+    drop_rest(transport, &mut left).await;
+}
+
+/// Reads and drops what a peer sends, up to its end.
+async fn drop_rest(transport: &mut Transport, left: &mut usize) {
+    let mut dropped = [0; 4096];
+    while *left > 0 {
+        match transport.socket().read(&mut dropped).await {
+            Ok(0) | Err(_) => return,
+            Ok(read) => *left = left.saturating_sub(read),
+        }
+    }
+}
+
+/// Where the memory for large requests comes from. Those who are not authenticated have their own.
+fn memory(net: &Net, is_at_door: bool) -> &Arc<RequestMemory> {
+    if is_at_door { &net.door_memory } else { &net.request_memory }
+}
