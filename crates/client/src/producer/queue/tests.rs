@@ -333,10 +333,10 @@ impl Leader {
 fn a_batch_without_an_answer_is_not_left_behind_by_more_than_a_leader_remembers() {
     let mut world = World::new(Fixture::new());
     let send_and_serve = |world: &mut World| {
-        [Step::Append, Step::Send, Step::Serve(Fate::Well)].map(|step| world.run(step));
+        world.run_all([Step::Append, Step::Send, Step::Serve(Fate::Well)]);
     };
     send_and_serve(&mut world);
-    [Step::Append, Step::Send, Step::Move { served_first: 1 }].map(|step| world.run(step));
+    world.run_all([Step::Append, Step::Send, Step::Move { served_first: 1 }]);
     for _ in 0..11 {
         send_and_serve(&mut world);
     }
@@ -408,6 +408,10 @@ struct World {
 }
 
 impl World {
+    fn run_all(&mut self, steps: impl IntoIterator<Item = Step>) {
+        steps.into_iter().for_each(|step| self.run(step));
+    }
+
     fn new(fixture: Fixture) -> World {
         World {
             fixture,
@@ -522,9 +526,7 @@ proptest! {
     #[test]
     fn nothing_is_duplicated_or_reordered(steps in steps()) {
         let mut world = World::new(Fixture::new());
-        for step in steps {
-            world.run(step);
-        }
+        world.run_all(steps);
         world.settle();
         world.check();
     }
