@@ -82,8 +82,9 @@ fn the_ways_of_a_produce_and_a_fetch_name_what_is_in_the_code() {
 fn threads_that_the_architecture_names_are_started() {
     let architecture = page("ARCHITECTURE.md");
     let sources = sources();
-    let of_process = ["broker", "coordinators", "links", "log", "net", "requests", "runtime", "store"]
-        .map(|name| format!("/{name}/src/"));
+    let of_process =
+        ["broker", "coordinators", "links", "log", "net", "node", "requests", "runtime", "store"]
+            .map(|name| format!("/{name}/src/"));
     let is_of_process = |path: &str| of_process.iter().any(|folder| path.contains(folder.as_str()));
     let code = sources.iter().filter(|source| is_of_process(&source.to_string_lossy()));
     let code: String = code.map(|source| fs::read_to_string(source).unwrap()).collect();

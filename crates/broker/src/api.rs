@@ -33,6 +33,7 @@ pub(crate) mod describe_quorum;
 pub(crate) mod describe_topic_partitions;
 pub(crate) mod describe_transactions;
 pub(crate) mod describe_user_scram_credentials;
+mod described;
 pub(crate) mod dispatch;
 pub(crate) mod elect_leaders;
 pub(crate) mod end_txn;
@@ -70,9 +71,10 @@ use std::sync::Arc;
 use mainstem_wire::{ApiKey, DecodeError, Decoder, ErrorCode, Malformed, elements_budget};
 
 use crate::api::Serve::{InBackground, OnLoop, OnLoopIfSmall, OnLoopIfSmallElse};
-use crate::background::Class::{Changes, Data, Questions};
-use crate::background::{self, Blocking, Class, serve_in_background, serve_off_loop};
-use crate::broker::{ApiTable, Broker};
+use crate::background::{self, Blocking, serve_in_background, serve_off_loop};
+use crate::broker::Broker;
+use crate::turns::Class;
+use crate::turns::Class::{Changes, Data, Questions};
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
 use mainstem_requests::context::RequestContext;
@@ -179,7 +181,7 @@ fn entry(api: ApiKey) -> Option<Serve> {
 }
 
 /// The function of an API that is served on a thread where waiting is allowed.
-fn in_background(api: ApiKey) -> Option<Blocking> {
+pub(crate) fn in_background(api: ApiKey) -> Option<Blocking> {
     match entry(api) {
         Some(InBackground(_, serve)) => Some(serve),
         _ => None,
@@ -194,11 +196,6 @@ pub(crate) fn is_served(api: ApiKey) -> bool {
 /// The served APIs, ascending by key.
 pub(crate) fn served() -> impl Iterator<Item = ApiKey> {
     SERVED.iter().map(|(api, _)| *api)
-}
-
-/// All of them, for who does not serve them.
-pub(crate) fn table() -> ApiTable {
-    ApiTable { served: || served().collect(), in_background }
 }
 
 /// Serves a request whose header is decoded.

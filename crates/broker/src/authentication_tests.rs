@@ -322,7 +322,7 @@ fn an_unknown_user_is_shown_the_same_after_another_start_and_with_other_users() 
 #[test]
 fn a_password_of_an_unknown_user_is_hashed_as_often_as_that_of_most_users() {
     let broker = broker(&[]);
-    let shape = || crate::security::shape_of_most(broker.broker());
+    let shape = || crate::users::shape_of_most(broker.broker());
     assert_eq!(shape(), (ScramMechanism::Sha512, 4096));
     for name in ["carol", "dave"] {
         add_user_of(&broker, ScramMechanism::Sha256, name, ("secret", 8192));

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::broker::Broker;
+use crate::security::Security;
 use mainstem_links::awaited::Awaited;
+use mainstem_node::cluster::Cluster;
 use mainstem_runtime::clock::Clock;
 use mainstem_runtime::supervised::Panics;
 use mainstem_store::opening::OpeningProgress;
+use mainstem_store::store::Store;
 
 /// Where a node is between its start and its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,13 +62,13 @@ impl Health {
     }
 
     /// What `/health` answers, and whether that is good news.
-    pub(crate) fn report(&self, broker: Option<&Broker>) -> (bool, Value) {
+    pub(crate) fn report(&self, serving: Option<&Serving<'_>>) -> (bool, Value) {
         let phase = *self.phase.lock();
-        match (phase, broker) {
-            (Phase::Serving, Some(broker)) => {
-                match self.panics.threads().and_then(|()| broker.store.health()) {
-                    Ok(()) => match broker.store.full_disk() {
-                        None => (true, serving_report(broker)),
+        match (phase, serving) {
+            (Phase::Serving, Some(serving)) => {
+                match self.panics.threads().and_then(|()| serving.store.health()) {
+                    Ok(()) => match serving.store.full_disk() {
+                        None => (true, serving.report()),
                         Some(why) => (false, json!({ "status": "degraded", "reason": why })),
                     },
                     Err(why) => (false, json!({ "status": "failed", "reason": why })),
@@ -93,19 +95,31 @@ impl Health {
     }
 }
 
-/// Of a node in a cluster also whether it may be stopped without harm. A certificate that expires, or has, is no reason to
-/// start a node again or to send its clients away: those that are connected are served.
-fn serving_report(broker: &Broker) -> Value {
-    let mut report = match broker.cluster.as_ref().map(|cluster| cluster.may_stop(broker)) {
-        None => json!({ "status": "ok" }),
-        Some(Ok(())) => json!({ "status": "ok", "may_stop": true }),
-        Some(Err(why)) => json!({ "status": "ok", "may_stop": false, "reason": why }),
-    };
-    let warnings = broker.security.warnings();
-    if !warnings.is_empty() {
-        report["warnings"] = json!(warnings);
+/// The parts of a broker that serves, as far as its health goes.
+pub(crate) struct Serving<'a> {
+    /// Log directories.
+    pub(crate) store: &'a Store,
+    /// The other nodes.
+    pub(crate) cluster: Option<&'a Cluster>,
+    /// Certificates and stores of the listeners.
+    pub(crate) security: &'a Security,
+}
+
+impl Serving<'_> {
+    /// Of a node in a cluster also whether it may be stopped without harm. A certificate that expires, or has, is no reason to
+    /// start a node again or to send its clients away: those that are connected are served.
+    fn report(&self) -> Value {
+        let mut report = match self.cluster.map(Cluster::may_stop) {
+            None => json!({ "status": "ok" }),
+            Some(Ok(())) => json!({ "status": "ok", "may_stop": true }),
+            Some(Err(why)) => json!({ "status": "ok", "may_stop": false, "reason": why }),
+        };
+        let warnings = self.security.warnings();
+        if !warnings.is_empty() {
+            report["warnings"] = json!(warnings);
+        }
+        report
     }
-    report
 }
 
 #[cfg(test)]

@@ -21,18 +21,22 @@ mod authentication_tests;
 mod background;
 mod bound;
 mod broker;
-mod cluster;
-mod controller;
-mod coordinators;
+mod data_counters;
 mod embedded;
 mod fetch_sessions;
+mod forward;
+mod founding;
 mod gate_node;
 mod health;
 mod housekeeping;
 mod loggers;
 mod metrics;
+#[cfg(test)]
+mod node_tests;
 mod operator;
 mod program_pages;
+#[cfg(test)]
+mod publisher_tests;
 mod reconfigure;
 mod resources;
 mod respond;
@@ -43,16 +47,17 @@ mod store_events;
 #[cfg(test)]
 mod supervision;
 mod telemetry;
+mod turns;
+mod users;
 
-pub use cluster::founding::FoundingError;
-pub use controller::ControllerError;
-pub use controller::bootstrap_file;
-pub use controller::snapshots::SnapshotError;
 pub use embedded::EmbeddedBroker;
+pub use founding::FoundingError;
 pub use loggers::Loggers;
 pub use mainstem_config as config;
 pub use mainstem_log::RecoveryWatch;
 pub use mainstem_log::dir::LastStop;
+pub use mainstem_node::controller::snapshots::SnapshotError;
+pub use mainstem_node::controller::{ControllerError, bootstrap_file};
 pub use mainstem_runtime::clock::ManualClock;
 pub use mainstem_store::attached::AttachError;
 pub use mainstem_store::dir_failures::OnFatal;

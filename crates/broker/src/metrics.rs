@@ -1,4 +1,4 @@
-//! What the broker counts, and its exposition for Prometheus.
+//! The exposition of what the broker counts, for Prometheus.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,6 @@ use mainstem_operator::{Exposition, Kind};
 use crate::broker::Broker;
 use mainstem_store::partition::Partition;
 use mainstem_store::topics::Topic;
-use mainstem_store::traffic::Traffic;
 
 mod authentication;
 mod authorizer;
@@ -22,71 +21,18 @@ mod telemetry;
 
 pub(crate) use authentication::METRICS_LISTENER;
 
-/// Counters of the data path. Relaxed: each is right by itself, none orders anything.
-pub(crate) struct Metrics {
-    batches_in: AtomicU64,
-    messages_in: AtomicU64,
-    bytes_in: AtomicU64,
-    bytes_out: AtomicU64,
-    failed_produces: AtomicU64,
-    failed_fetches: AtomicU64,
-}
-
 /// A counter's value as Prometheus has it.
 fn load(counter: &AtomicU64) -> f64 {
     counter.load(Ordering::Relaxed) as f64
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        Metrics {
-            batches_in: AtomicU64::new(0),
-            messages_in: AtomicU64::new(0),
-            bytes_in: AtomicU64::new(0),
-            bytes_out: AtomicU64::new(0),
-            failed_produces: AtomicU64::new(0),
-            failed_fetches: AtomicU64::new(0),
-        }
-    }
-}
-
-impl Metrics {
-    /// One batch of so many records and bytes was appended to a partition.
-    pub(crate) fn appended(&self, traffic: &Traffic, messages: u64, bytes: usize) {
-        self.batches_in.fetch_add(1, Ordering::Relaxed);
-        for (total, own, by) in [
-            (&self.messages_in, &traffic.messages_in, messages),
-            (&self.bytes_in, &traffic.bytes_in, bytes as u64),
-        ] {
-            total.fetch_add(by, Ordering::Relaxed);
-            own.fetch_add(by, Ordering::Relaxed);
-        }
-    }
-
-    /// So many bytes of a partition's records were put into an answer.
-    pub(crate) fn fetched(&self, traffic: &Traffic, bytes: usize) {
-        self.bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
-        traffic.bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    /// A partition of a produce request was refused.
-    pub(crate) fn produce_failed(&self) {
-        self.failed_produces.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// A partition of a fetch request was answered with an error.
-    pub(crate) fn fetch_failed(&self) {
-        self.failed_fetches.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 /// The text that Prometheus scrapes (exposition format 0.0.4).
 pub(crate) fn exposition(broker: &Broker) -> String {
     let mut text = Exposition::default();
-    let metrics = &broker.metrics;
+    let metrics = &broker.counters;
     let count = load;
     text.describe("mainstem_requests_total", Kind::Counter, "Requests received, by API.");
-    for api in (broker.apis.served)() {
+    for api in (broker.served)() {
         text.sample(
             "mainstem_requests_total",
             &[("api", api.name())],
@@ -94,7 +40,7 @@ pub(crate) fn exposition(broker: &Broker) -> String {
         );
     }
     text.describe("mainstem_request_bytes_total", Kind::Counter, "Bytes of requests received, by API.");
-    for api in (broker.apis.served)() {
+    for api in (broker.served)() {
         let bytes = broker.net.counters.request_bytes(api) as f64;
         text.sample("mainstem_request_bytes_total", &[("api", api.name())], bytes);
     }

@@ -27,7 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, oneshot};
 
 use crate::broker::Broker;
-use crate::health::Health;
+use crate::health::{Health, Serving};
 use crate::metrics::{self, METRICS_LISTENER};
 use mainstem_listener_security::TlsSettings;
 use mainstem_net::transport::{DetachedTransport, Sealed, Transport};
@@ -249,7 +249,8 @@ impl Service for Served {
         let refused = self.refusal(request, client).await;
         match (request.uri().path(), refused) {
             ("/health", refused) => {
-                let (is_well, report) = self.health.report(self.broker.get().map(Arc::as_ref));
+                let serving = self.broker.get().map(|broker| serving(broker));
+                let (is_well, report) = self.health.report(serving.as_ref());
                 let status = if is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
                 // Those who balance loads and restart nodes have no passwords.
                 let report = if refused.is_none() { format!("{report}\n") } else { "{}\n".to_owned() };
@@ -379,4 +380,9 @@ fn credentials(request: &Request<Incoming>) -> Option<(String, Secret)> {
         BASE64_STANDARD.decode(encoded.trim()).ok().filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
     let (name, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
     Some((name.to_owned(), Secret::from(password.to_owned())))
+}
+
+/// The parts of a broker that its health depends on.
+pub(crate) fn serving(broker: &Broker) -> Serving<'_> {
+    Serving { store: &broker.store, cluster: broker.cluster.as_deref(), security: &broker.security }
 }

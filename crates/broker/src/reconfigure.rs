@@ -1,6 +1,9 @@
 //! Putting a configuration into force that was changed while the broker runs.
 
+use std::collections::BTreeMap;
+
 use mainstem_config::BrokerConfig;
+use mainstem_node::local::Host;
 
 use crate::broker::Broker;
 
@@ -10,19 +13,28 @@ pub(crate) fn loops_for(config: &BrokerConfig) -> usize {
     config.network.num_network_threads.min(cores)
 }
 
-/// Puts a configuration into force that was changed while the broker runs, as far as that is not read from
-/// [`Broker::config`] at each use.
-pub(crate) fn reconfigure(broker: &Broker, config: BrokerConfig) {
-    if let Err(error) = broker.net.event_loops.resize(loops_for(&config)) {
-        tracing::error!("num.network.threads: no further event loop can be started: {error}");
+impl Host for Broker {
+    /// As far as the configuration is not read from [`Broker::config`] at each use.
+    fn reconfigure(&self, config: BrokerConfig) {
+        if let Err(error) = self.net.event_loops.resize(loops_for(&config)) {
+            tracing::error!("num.network.threads: no further event loop can be started: {error}");
+        }
+        self.net.event_loops.set_idle_poll(config.network.idle_poll);
+        self.net.connections.set_overrides(&config.network.max_connections_per_ip_overrides);
+        self.security.reconfigure(&config);
+        let before = self.config.replace(config);
+        self.security.scram_changed();
+        if before.cordoned_log_dirs != self.config().cordoned_log_dirs {
+            // A change of the metadata cannot make another one: the thread of the directories does.
+            self.store.dir_alarm.ring();
+        }
     }
-    broker.net.event_loops.set_idle_poll(config.network.idle_poll);
-    broker.net.connections.set_overrides(&config.network.max_connections_per_ip_overrides);
-    broker.security.reconfigure(&config);
-    let before = broker.config.replace(config);
-    broker.security.scram_changed();
-    if before.cordoned_log_dirs != broker.config().cordoned_log_dirs {
-        // A change of the metadata cannot make another one: the thread of the directories does.
-        broker.store.dir_alarm.ring();
+
+    fn credentials_changed(&self) {
+        self.security.scram_changed();
+    }
+
+    fn subscription_changed(&self, name: &str, values: &BTreeMap<String, String>) {
+        self.telemetry.subscribe(name, values);
     }
 }

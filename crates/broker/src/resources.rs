@@ -10,6 +10,7 @@ use crate::respond::{Throttled, respond};
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize, permits};
+use mainstem_requests::refused::Refused;
 
 /// `ConfigResource.Type` of the protocol.
 const TOPIC: i8 = ResourceKind::Topic as i8;
@@ -34,27 +35,6 @@ pub(crate) enum ConfigTarget<'a> {
     Group(&'a str),
     /// A subscription to client metrics.
     ClientMetrics(&'a str),
-}
-
-/// Returns true if a request may create a topic by naming it.
-pub(crate) fn may_create(context: &RequestContext, name: &str) -> bool {
-    permits(context, Operation::Create, Resource::Cluster)
-        || permits(context, Operation::Create, Resource::Topic(name))
-}
-
-/// An error with the message that goes with it.
-#[derive(Debug)]
-pub(crate) struct Refused {
-    /// Kafka's code.
-    pub(crate) error: ErrorCode,
-    /// What the client's user reads.
-    pub(crate) message: String,
-}
-
-impl From<ErrorCode> for Refused {
-    fn from(error: ErrorCode) -> Self {
-        Refused { error, message: error.message().to_owned() }
-    }
 }
 
 impl<'a> ConfigTarget<'a> {
@@ -109,7 +89,7 @@ pub(crate) fn authorized_as<'a>(
     context: &RequestContext,
     (kind, name): (i8, &'a str),
 ) -> Result<Resource<'a>, Refused> {
-    let asked = context.connection.asked.as_ref().map_or(broker.node.id, |asked| asked.id);
+    let asked = context.connection.asked.as_ref().map_or(broker.local.id, |asked| asked.id);
     Ok(match ConfigTarget::parse(kind, name, asked)? {
         ConfigTarget::Topic(name) => Resource::Topic(name),
         ConfigTarget::Group(name) => Resource::Group(name),
@@ -166,14 +146,16 @@ fn check_listeners<'a>(
     (kind, name): (i8, &str),
     changes: impl FnOnce() -> Changes<'a>,
 ) -> Result<(), Refused> {
-    if kind != BROKER || !(name.is_empty() || name.parse() == Ok(broker.node.id)) {
+    if kind != BROKER || !(name.is_empty() || name.parse() == Ok(broker.local.id)) {
         return Ok(());
     }
     let (changes, replaces) = changes();
-    broker.security.check_change(broker, name, &changes, replaces).map_err(|error| {
-        let message = format!("Validation of dynamic config update failed: {error}");
-        Refused { error: ErrorCode::INVALID_REQUEST, message }
-    })
+    broker.security.check_change((&broker.local, &broker.controller), name, &changes, replaces).map_err(
+        |error| {
+            let message = format!("Validation of dynamic config update failed: {error}");
+            Refused { error: ErrorCode::INVALID_REQUEST, message }
+        },
+    )
 }
 
 /// Takes out of a request what would leave a listener of this node with stores, users or mechanisms that it cannot use; the

@@ -3,24 +3,24 @@
 //!
 //! PLAIN has the users of the listener's JAAS text, SCRAM those of the metadata.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use mainstem_config::alter::{BrokerLayer, Change, alter_broker};
 use mainstem_config::{BrokerConfig, SaslListener, TlsListener};
 use mainstem_controller::{ConfigResource, ResourceKind};
-use mainstem_security::plain::PlainUsers;
-use mainstem_security::scram::{ScramCredential, ScramMechanism};
-use mainstem_security::{AuthorizerRules, Credentials, DecoyShape, KafkaPrincipal, Secret, TokenCredential};
+use mainstem_security::scram::ScramMechanism;
+use mainstem_security::{AuthorizerRules, DecoyShape, Secret};
 use parking_lot::Mutex;
 
-use crate::broker::Broker;
 use mainstem_listener_security::{
     CurrentSasl, ListenerSecurityError, SaslSettings, TlsSettings, decoy_secret, now_seconds,
 };
+use mainstem_node::controller::Controller;
+use mainstem_node::local::Local;
 use mainstem_requests::authorization::Authorization;
 use mainstem_runtime::clock::Clock;
+use mainstem_runtime::current_config::CurrentConfig;
 use mainstem_runtime::random;
 
 /// The SASL listeners, and what unknown users are shown.
@@ -118,18 +118,17 @@ impl Security {
     /// When a listener could not use them.
     pub(crate) fn check_change(
         &self,
-        broker: &Broker,
+        (local, controller): (&Local, &Controller),
         name: &str,
         changes: &[Change<'_>],
         replaces: bool,
     ) -> Result<(), ListenerSecurityError> {
-        let config = broker.config();
+        let config = local.config();
         let layer = if name.is_empty() { BrokerLayer::ClusterDefault } else { BrokerLayer::Node };
         let own = |name: String| {
-            let image = broker.controller.image();
-            image.configs(&ConfigResource::new(ResourceKind::Broker, name)).clone()
+            controller.image().configs(&ConfigResource::new(ResourceKind::Broker, name)).clone()
         };
-        let (mut cluster, mut node) = (own(String::new()), own(broker.node.id.to_string()));
+        let (mut cluster, mut node) = (own(String::new()), own(local.id.to_string()));
         let values = if name.is_empty() { &mut cluster } else { &mut node };
         let Ok(changed) = alter_broker(layer, values, changes, &config) else { return Ok(()) };
         if replaces {
@@ -187,43 +186,19 @@ impl Security {
     }
 
     /// What an unknown user of a mechanism is shown. Looks at all credentials once after each change of them.
-    fn decoy(&self, broker: &Broker, mechanism: ScramMechanism) -> DecoyShape {
+    pub(crate) fn decoy(
+        &self,
+        (config, controller): (&CurrentConfig, &Controller),
+        mechanism: ScramMechanism,
+    ) -> DecoyShape {
         let mut decoys = self.decoys.lock();
+        // Under the lock: what was looked at before a change is not remembered after it.
         let look = || {
-            let key = decoy_secret(&broker.config()).unwrap_or_else(|| self.decoy_key.clone());
-            broker.controller.image().scram_decoy(mechanism, key)
+            let key = decoy_secret(&config.get()).unwrap_or_else(|| self.decoy_key.clone());
+            controller.image().scram_decoy(mechanism, key)
         };
         decoys.entry(mechanism).or_insert_with(look).clone()
     }
-}
-
-/// The mechanism and the iterations by which most users' passwords are checked.
-pub(crate) fn shape_of_most(broker: &Broker) -> (ScramMechanism, u32) {
-    let image = broker.controller.image();
-    let count = |mechanism| image.scram_credentials(mechanism).count();
-    let most = match count(ScramMechanism::Sha256) > count(ScramMechanism::Sha512) {
-        true => ScramMechanism::Sha256,
-        false => ScramMechanism::Sha512,
-    };
-    (most, broker.security.decoy(broker, most).iterations)
-}
-
-/// The user of a password, whichever mechanism of SCRAM it has; takes as long for an unknown one.
-pub(crate) fn user_of_password(broker: &Broker, name: &str, password: &Secret) -> Option<KafkaPrincipal> {
-    // Asked for every user.
-    let (of_most, iterations) = shape_of_most(broker);
-    let known = [ScramMechanism::Sha512, ScramMechanism::Sha256].into_iter().find_map(|mechanism| {
-        let credential = broker.controller.image().scram_credential(mechanism, name).cloned()?;
-        Some((mechanism, credential))
-    });
-    let Some((mechanism, credential)) = known else {
-        // As long as those of most users take.
-        let _ = ScramCredential::new(of_most, password, *b"none", iterations);
-        return None;
-    };
-    let given =
-        ScramCredential::new(mechanism, password, credential.salt.clone(), credential.iterations).ok()?;
-    (given.stored_key == credential.stored_key).then(|| KafkaPrincipal::user(name))
 }
 
 /// The rules of `authorizer.class.name` and the keys beside it; none without an authorizer.
@@ -238,32 +213,4 @@ pub(crate) fn rules(config: &BrokerConfig) -> Result<Option<AuthorizerRules>, Li
         super_users,
         allow_everyone_if_no_acl_found: wanted.allow_everyone_if_no_acl_found,
     }))
-}
-
-/// The users of one listener, for an exchange.
-pub(crate) struct KnownUsers<'a> {
-    /// Where the metadata is.
-    pub(crate) broker: &'a Broker,
-    /// The listener.
-    pub(crate) settings: &'a SaslSettings,
-}
-
-impl Credentials for KnownUsers<'_> {
-    fn plain(&self) -> Option<&PlainUsers> {
-        self.settings.plain_users()
-    }
-
-    fn scram(&self, mechanism: ScramMechanism, user: &str) -> Option<Cow<'_, ScramCredential>> {
-        let image = self.broker.controller.image();
-        image.scram_credential(mechanism, user).cloned().map(Cow::Owned)
-    }
-
-    /// There are no delegation tokens yet.
-    fn token(&self, _mechanism: ScramMechanism, _id: &str) -> Option<TokenCredential> {
-        None
-    }
-
-    fn decoy(&self, mechanism: ScramMechanism) -> DecoyShape {
-        self.broker.security.decoy(self.broker, mechanism)
-    }
 }

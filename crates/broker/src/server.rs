@@ -7,8 +7,8 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use mainstem_config::{BrokerConfig, SaslListener};
@@ -23,21 +23,16 @@ use mainstem_wire::Uuid;
 use parking_lot::Mutex;
 
 use crate::api;
-use crate::background::{Classes, OneAtATime};
 use crate::bound::Bound;
-use crate::broker::{Broker, Limits, Node};
-use crate::cluster::Cluster;
-use crate::cluster::answers::Answers;
-use crate::cluster::founding::{self, Answering, Founder, Founding, FoundingError};
-use crate::controller::{Controller, ControllerError, bootstrap_users};
-use crate::coordinators;
-use crate::coordinators::work::Workers;
+use crate::broker::{Broker, Limits};
+use crate::data_counters::DataCounters;
 use crate::fetch_sessions::FetchSessions;
+use crate::forward;
+use crate::founding::{self, Answering, Founder, Founding, FoundingError};
 use crate::gate_node::AskBroker;
 use crate::health::{Health, Phase};
 use crate::housekeeping::Housekeeping;
 use crate::loggers::Loggers;
-use crate::metrics::Metrics;
 use crate::operator::Operator;
 use crate::program_pages;
 use crate::reconfigure;
@@ -45,6 +40,7 @@ use crate::security::{self, Security};
 use crate::service::Apis;
 use crate::store_events::ToBroker;
 use crate::telemetry::ClientTelemetry;
+use crate::turns::{Classes, OneAtATime};
 use mainstem_coordinators::groups::Groups;
 use mainstem_coordinators::transactions::{self, Transactions};
 use mainstem_links::awaited::Awaited;
@@ -59,6 +55,11 @@ use mainstem_net::door::Door;
 use mainstem_net::event_loop::EventLoops;
 use mainstem_net::listener::{self, ConnectionCounts};
 use mainstem_net::{Net, Service};
+use mainstem_node::answers::Answers;
+use mainstem_node::cluster::{Cluster, RoleNews};
+use mainstem_node::controller::{Controller, ControllerError, bootstrap_users};
+use mainstem_node::local::{Host, Local};
+use mainstem_node::node::Node;
 use mainstem_requests::quotas::Quotas;
 use mainstem_runtime::alarm::Alarm;
 use mainstem_runtime::clock::{Clock, ManualClock, machine_now, machine_wall_ms};
@@ -302,7 +303,8 @@ impl Server {
         };
         let broker = assemble(config, parts, &bound)?;
         broker.store.set_events(ToBroker::of(&broker));
-        coordinators::work::begin(&broker);
+        let host: Arc<dyn Host> = broker.clone();
+        broker.local.set_host(Arc::downgrade(&host));
         if let Some(operator) = &operator {
             operator.tell_of(&broker);
         }
@@ -314,23 +316,7 @@ impl Server {
         }
         broker.health.enter(Phase::Recovering);
         let others = founded.map(|founded| Others::start(&broker, founded)).transpose()?;
-        let started = match &broker.cluster {
-            Some(cluster) => broker.controller.start_in_cluster(&broker, cluster),
-            None => broker.controller.start(&broker),
-        };
-        let recovered = started.inspect(|_| {
-            let topics: Vec<_> = broker.controller.image().topics().cloned().collect();
-            broker.groups.topics_changed(&topics);
-            broker.groups.reconfigure(&broker.config(), &broker.controller.image());
-            broker.transactions.set_version(&broker.controller.image());
-            match &broker.cluster {
-                Some(cluster) => cluster.topics_served(&broker, &broker.store.topics.all()),
-                None => coordinators::served(&broker, |topic, partitions| {
-                    coordinators::load(&broker, topic, partitions);
-                }),
-            }
-        });
-        let interrupted = match recovered {
+        let interrupted = match broker.node.start() {
             Ok(interrupted) => interrupted,
             Err(error) => {
                 broker.net.event_loops.stop();
@@ -451,13 +437,12 @@ impl Server {
         if let Some(cluster) =
             broker.cluster.as_ref().filter(|_| broker.config().replication.controlled_shutdown)
         {
-            cluster.hand_over(&broker);
+            cluster.hand_over();
         }
         broker.stopping.raise();
         wait_for_connections(&broker, COMMIT_TIME);
-        // Who still waits in a group now does so for other members; it is answered to look for another coordinator.
-        coordinators::served(&broker, |topic, partitions| coordinators::unload(&broker, topic, partitions));
-        broker.transaction_workers.stop();
+        // Who still waits in a group is answered to look for another coordinator.
+        broker.node.unload_coordinators();
         wait_for_connections(&broker, DRAIN_TIME - COMMIT_TIME);
         if !broker.controller.end_publishing(hurry) {
             // A log may yet be opened that is not closed any more: the next start has to check.
@@ -486,9 +471,12 @@ impl Others {
     fn start(broker: &Arc<Broker>, founded: Founded) -> Result<Others, StartError> {
         let Founded { links, answering, .. } = founded;
         if let Some(cluster) = &broker.cluster {
-            cluster.start(broker)?;
+            cluster.start()?;
         }
-        links.serve_calls(Answers::new(broker));
+        let of = Arc::downgrade(broker);
+        let serve =
+            move |who: &_, body: &[u8]| forward::serve_here(&of.upgrade()?, api::in_background, who, body);
+        links.serve_calls(Answers::new(&broker.node, Box::new(serve)));
         let ticker = Ticker::start(links.clone())?;
         Ok(Others { ticker, links, _answering: answering })
     }
@@ -551,49 +539,39 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         accept_unprotected,
         links,
     } = parts;
-    let cluster = match links.zip(config.quorum.clone()) {
+    let founded = match links.zip(config.quorum.clone()) {
         Some((links, quorum)) => {
             let metadata = dirs.metadata();
             let founding = Founding::read(&**metadata.storage(), metadata.path())?;
             let directories = founding.map(|founding| founding.directories()).unwrap_or_default();
-            Some(Cluster::new(config.node_id, quorum, directories, links))
+            Some((links, quorum, directories))
         }
         None => None,
     };
     let journals = Arc::<Journals>::default();
     let view = NodeView::new(config.clone(), dirs.partitions_max());
-    let controller = match &cluster {
-        Some(cluster) => {
-            let parts = (&cluster.links, &*journals);
-            Controller::in_cluster(view, dirs.metadata(), &cluster.quorum, parts)?
-        }
-        None => Controller::new(view, dirs.metadata(), accept_unprotected, clock.clone())?,
-    };
-    let node = Node {
-        id: config.node_id,
-        cluster_id: dirs.metadata().cluster_id().to_owned(),
-        advertised: bound.advertised(&config),
-    };
+    let (metadata_dir, cluster_id) = (dirs.metadata().clone(), dirs.metadata().cluster_id().to_owned());
     let network = &config.network;
     let limits = Limits {
         fetch_bytes_max: network.fetch_max_bytes.min(FETCH_BYTES_MAX),
         describe_partitions_max: network.describe_partitions_max,
     };
     let current = Arc::new(CurrentConfig::new(config.clone()));
-    let peers = cluster.as_ref().map(|cluster| StorePeers {
-        links: cluster.links.clone(),
-        journals,
-        events: cluster.role_events(),
+    let (roles, news) = RoleNews::channel();
+    let peers = founded.as_ref().map(|(links, ..)| StorePeers {
+        links: links.clone(),
+        journals: journals.clone(),
+        events: roles.clone(),
     });
     let store = Store::new(StoreParts {
-        node: node.id,
+        node: config.node_id,
         clock: clock.clone(),
         config: current.clone(),
         panics: panics.clone(),
         dirs,
         dir_alarm,
         attached,
-        opening,
+        opening: opening.clone(),
         peers,
     });
     let stopping = Arc::<Stopping>::default();
@@ -618,23 +596,50 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         cold_reads: ColdReads::new(store.dirs.all().cloned().collect()),
         quotas: quotas.clone(),
     });
+    let groups = Groups::new(GroupCoordinator::new(group_config(&config)), store.clone(), stopping.clone());
+    let transactions = Transactions::new(
+        TransactionCoordinator::new(transactions::config(&config)),
+        store.clone(),
+        stopping.clone(),
+    );
+    let local = Arc::new(Local {
+        id: config.node_id,
+        cluster_id,
+        advertised: bound.advertised(&config),
+        config: current.clone(),
+        clock: clock.clone(),
+        store: store.clone(),
+        groups: groups.clone(),
+        transactions: transactions.clone(),
+        quotas: quotas.clone(),
+        authorization: security.authorization().cloned(),
+        opening,
+        stopping: stopping.clone(),
+        panics: panics.clone(),
+        host: OnceLock::new(),
+    });
+    let (controller, cluster) = match founded {
+        Some((links, quorum, directories)) => {
+            let parts = (&links, &*journals);
+            let controller = Controller::in_cluster(view, &metadata_dir, &quorum, parts, local.clone())?;
+            let of = (local.clone(), controller.clone());
+            (controller, Some(Cluster::new(of, (quorum, directories), links, (roles, news))))
+        }
+        None => (Controller::new(view, &metadata_dir, accept_unprotected, local.clone())?, None),
+    };
     Ok(Arc::new(Broker {
-        node,
-        apis: api::table(),
+        node: Node::new(local.clone(), controller.clone(), cluster.clone()),
+        local,
+        served: || api::served().collect(),
         limits,
         loggers,
-        metrics: Metrics::default(),
+        counters: DataCounters::default(),
         store: store.clone(),
         panics,
         controller,
         cluster,
-        groups: Groups::new(GroupCoordinator::new(group_config(&config)), store.clone(), stopping.clone()),
-        transactions: Transactions::new(
-            TransactionCoordinator::new(transactions::config(&config)),
-            store.clone(),
-            stopping.clone(),
-        ),
-        transaction_workers: Workers::new(),
+        groups,
+        transactions,
         fetch_sessions: Mutex::new(FetchSessions::new(network.fetch_session_slots, random::number)),
         security,
         quotas,
@@ -689,7 +694,7 @@ fn ready(broker: &Broker, bound: &Bound) -> Ready {
     Ready {
         listeners: listeners.collect(),
         http: bound.http_address,
-        cluster_id: broker.node.cluster_id.clone(),
+        cluster_id: broker.local.cluster_id.clone(),
         is_new_cluster: broker.store.dirs.is_new_cluster(),
         last_stop: first.last_stop(),
         attached: broker.config().attach.clone(),
@@ -697,7 +702,7 @@ fn ready(broker: &Broker, bound: &Bound) -> Ready {
         partitions: topics.iter().map(|topic| topic.partitions.len()).sum(),
         acks_all_waits_for_disk: !values.write_caching,
         fdatasync: measure_fdatasync(&**first.storage(), first.path()).ok(),
-        node: broker.node.id,
+        node: broker.local.id,
         voters: broker
             .cluster
             .iter()

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::api::dispatch;
 use crate::broker::Broker;
-use crate::security::KnownUsers;
+use crate::users::KnownUsers;
 
 /// A broker whose APIs are served.
 pub(crate) struct Apis(pub(crate) Arc<Broker>);

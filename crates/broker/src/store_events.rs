@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use mainstem_controller::DirectoryAssignment;
 
 use crate::broker::Broker;
-use crate::coordinators;
+use mainstem_node::coordinators;
 use mainstem_store::partition::Partition;
 use mainstem_store::store::StoreEvents;
 
@@ -26,26 +26,26 @@ impl StoreEvents for ToBroker {
             let of_topic = partitions.iter().filter(|partition| &*partition.topic == topic).cloned();
             let of_topic: Vec<_> = of_topic.collect();
             if !of_topic.is_empty() {
-                coordinators::unload(&broker, topic, &of_topic);
+                coordinators::unload(&broker.local, topic, &of_topic);
             }
         }
     }
 
     fn online_directories_changed(&self) {
         if let Some(broker) = self.0.upgrade() {
-            broker.controller.note_online_directories(&broker);
+            broker.node.note_online_directories();
         }
     }
 
     fn cordoned_directories_changed(&self) {
         if let Some(broker) = self.0.upgrade() {
-            broker.controller.note_cordoned_directories(&broker);
+            broker.node.note_cordoned_directories();
         }
     }
 
     fn directory_changed(&self, assignment: DirectoryAssignment) {
         if let Some(broker) = self.0.upgrade() {
-            broker.controller.note_directory(&broker, assignment);
+            broker.node.note_directory(assignment);
         }
     }
 }

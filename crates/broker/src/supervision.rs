@@ -8,8 +8,17 @@ use std::path::{Path, PathBuf};
 fn no_thread_is_without_supervision() {
     let mut started = 0;
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of all crates");
-    let of_broker =
-        ["runtime", "listener-security", "links", "store", "coordinators", "requests", "net", "broker"];
+    let of_broker = [
+        "runtime",
+        "listener-security",
+        "links",
+        "store",
+        "coordinators",
+        "requests",
+        "net",
+        "node",
+        "broker",
+    ];
     for (path, text) in of_broker.iter().flat_map(|name| sources(&crates.join(name).join("src"))) {
         let code = text.split("#[cfg(test)]\nmod tests {").next().expect("there is a first part");
         let lines: Vec<&str> = code.lines().collect();
@@ -32,7 +41,15 @@ fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
     for entry in fs::read_dir(folder).expect("the sources are there") {
         let path = entry.expect("an entry").path();
         let name = path.file_stem().expect("it has a name");
-        let of_tests = ["tests", "testing", "authentication_tests", "replicated_tests", "supervision"];
+        let of_tests = [
+            "tests",
+            "testing",
+            "authentication_tests",
+            "node_tests",
+            "publisher_tests",
+            "replicated_tests",
+            "supervision",
+        ];
         if of_tests.iter().any(|tests| name == *tests) {
             continue;
         }

@@ -21,6 +21,7 @@ fn sources() -> Vec<(PathBuf, String)> {
         "store",
         "requests",
         "net",
+        "node",
         "broker",
         "log",
         "cli",

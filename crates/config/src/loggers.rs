@@ -11,7 +11,7 @@ use super::sources::ConfigSource;
 pub const ROOT: &str = "root";
 
 /// The parts of the program that can have a level of their own: its crates.
-pub const LOGGERS: [&str; 17] = [
+pub const LOGGERS: [&str; 18] = [
     "mainstem",
     "mainstem_broker",
     "mainstem_config",
@@ -23,6 +23,7 @@ pub const LOGGERS: [&str; 17] = [
     "mainstem_listener_security",
     "mainstem_log",
     "mainstem_net",
+    "mainstem_node",
     "mainstem_records",
     "mainstem_replication",
     "mainstem_requests",
@@ -239,6 +240,7 @@ mod tests {
                 "mainstem_listener_security=INFO",
                 "mainstem_log=DEBUG",
                 "mainstem_net=INFO",
+                "mainstem_node=INFO",
                 "mainstem_records=INFO",
                 "mainstem_replication=INFO",
                 "mainstem_requests=INFO",

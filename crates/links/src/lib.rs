@@ -467,7 +467,7 @@ impl Links {
         }
     }
 
-    /// Asks a node; the answer goes to a function, which must not block. It is `TimedOut` after [`CALL_TIME_MAX_MS`].
+    /// Asks a node; the answer goes to a function, which must not block. It is `TimedOut` after [`calls::CALL_TIME_MAX_MS`].
     pub fn call_then(&self, node: i32, kind: CallKind, body: Vec<u8>, on_answer: OnAnswer) {
         let Some(peer) = self.peer(node) else { return on_answer(Err(CallError::NotConnected)) };
         let mut outbox = peer.outbox.lock();

@@ -4,7 +4,7 @@
 //! | part | has the log | does |
 //! |---|---|---|
 //! | [`Log::retention_survey`] | yes | copies what is to be looked up |
-//! | [`RetentionSurvey::run`] | no | reads the largest timestamps of old segments |
+//! | [`RetentionSurvey::run`](crate::RetentionSurvey::run) | no | reads the largest timestamps of old segments |
 //! | [`Log::begin_maintenance`] | yes | rolls, raises the log start; decides the rest |
 //! | [`Maintenance::run`] | no | makes epochs, names and log start durable, removes files |
 //! | [`Log::end_maintenance`] | yes | takes segments before the log start away, notes the recovery point |

@@ -59,8 +59,7 @@ impl Relief {
 /// By how much the thread of the door gives way to those of data: their tail is not to move when many log in at once.
 pub const DOOR_NICENESS: i32 = 10;
 
-/// Threads of a loop for work in the background ([`Class`](crate::background::Class)). What waits for a thread waits in the
-/// order of its arrival.
+/// Threads of a loop for work in the background. Work that finds none free waits in the order of its arrival.
 pub const BACKGROUND_THREADS_MAX: usize = 12;
 
 enum Order {

@@ -296,7 +296,7 @@ impl<'a> Batch<'a> {
         self.header().last_sequence()
     }
 
-    /// How many records the header says there are; a peer's number until [`validate`](crate::validate).
+    /// How many records the header says there are; a peer's number until [`validate`](crate::validate()).
     #[inline]
     pub fn record_count(&self) -> i32 {
         i32::from_be_bytes(self.field(RECORD_COUNT_AT))

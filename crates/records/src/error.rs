@@ -48,7 +48,7 @@ impl BatchError {
     }
 }
 
-/// Why a batch is refused by [`validate`](crate::validate) or cannot be read.
+/// Why a batch is refused by [`validate`](crate::validate()) or cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InvalidBatch {
     /// The bytes are not one whole batch.

@@ -1,7 +1,7 @@
 //! The Kafka record batch (format v2): build, borrow, validate, compress.
 //!
 //! The batch is the unit everywhere: the bytes that a producer sends are the bytes on disk and in the answer
-//! to a fetch. [`Batch`] borrows one, [`validate`] walks a produced one once, [`BatchBuilder`] makes one, and
+//! to a fetch. [`Batch`] borrows one, [`validate()`] walks a produced one once, [`BatchBuilder`] makes one, and
 //! [`stamp_header`] gives the few bytes that a leader changes. docs/format.md has the byte diagrams.
 //!
 //! Architecture invariant: no I/O and no clock, and no other crate knows the layout of a batch. A length or

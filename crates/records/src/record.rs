@@ -108,7 +108,7 @@ impl<'a> Batch<'a> {
     /// The records, borrowed: plain ones from the batch, compressed ones from `buffer`, which is cleared and
     /// receives at most `decompressed_bytes_max` bytes.
     ///
-    /// The CRC is not checked here. A batch that never passed [`validate`](crate::validate) is safe to iterate
+    /// The CRC is not checked here. A batch that never passed [`validate`](crate::validate()) is safe to iterate
     /// over; its errors come out one by one.
     ///
     /// # Errors

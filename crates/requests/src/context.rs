@@ -208,6 +208,12 @@ fn is_denied_where_it_was_asked(
     asked.is_some_and(|asked| asked.denied.contains(&Denial::of(operation, resource)))
 }
 
+/// Returns true if a request may create a topic by naming it.
+pub fn may_create(context: &RequestContext, name: &str) -> bool {
+    permits(context, Operation::Create, Resource::Cluster)
+        || permits(context, Operation::Create, Resource::Topic(name))
+}
+
 /// Whether the principal may write to any topic at all (KIP-679).
 pub fn permits_any_topic(context: &RequestContext) -> bool {
     let authorization = context.connection.authorization.as_ref();

@@ -10,3 +10,4 @@ pub mod context;
 pub mod folded_lines;
 pub mod host_names;
 pub mod quotas;
+pub mod refused;

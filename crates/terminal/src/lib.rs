@@ -1,7 +1,7 @@
 //! What the programs print: tables for people, JSON for programs, and an end without noise when the reader is gone.
 //!
 //! Much of it was named by others: groups, clients, users, whoever writes records. So everything goes through [`shown`] or its like:
-//! cells of [`table`], all of [`print_line`], all of [`print`] but the ends of lines, the strings of [`json_line`]. A name in a text
+//! cells of [`table`], all of [`print_line`], all of [`print()`] but the ends of lines, the strings of [`json_line`]. A name in a text
 //! of several lines needs [`shown`] itself, or it could begin a line.
 
 use std::borrow::Cow;

@@ -17,12 +17,12 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::api::fenced_error;
 use crate::broker::Broker;
-use crate::coordinators::origin;
 use crate::respond::body;
 use crate::respond::respond;
 use mainstem_coordinators::driver::Asked;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
+use mainstem_node::coordinators::origin;
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 
 /// Version from which the request comes from other brokers.

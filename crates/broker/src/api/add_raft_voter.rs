@@ -9,12 +9,12 @@ use mainstem_wire::messages::add_raft_voter_response::AddRaftVoterResponse;
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::resources::Refused;
 use crate::respond::body;
 use crate::respond::respond;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
+use mainstem_requests::refused::Refused;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,
@@ -35,7 +35,7 @@ pub(super) fn refusal(
     cluster_id: Option<&str>,
     change: &str,
 ) -> (i16, Option<Cow<'static, str>>) {
-    let is_other = cluster_id.is_some_and(|id| id != broker.node.cluster_id);
+    let is_other = cluster_id.is_some_and(|id| id != broker.local.cluster_id);
     let refused = match authorize(context, Operation::Alter, Resource::Cluster) {
         Err(error) => error.into(),
         Ok(()) if is_other => ErrorCode::INCONSISTENT_CLUSTER_ID.into(),

@@ -23,7 +23,7 @@ pub(crate) fn serve(
 ) -> Result<Handled, DecodeError> {
     let request: AlterClientQuotasRequest<'_> = body(decoder, context.version)?;
     let altered = authorize(context, Operation::AlterConfigs, Resource::Cluster)
-        .and_then(|()| broker.controller.alter_client_quotas(broker, &request));
+        .and_then(|()| broker.controller.alter_client_quotas(&request));
     let entries = match altered {
         Ok(entries) => entries,
         Err(error) => request.entries.iter().map(|entry| refuse(entry, error)).collect(),

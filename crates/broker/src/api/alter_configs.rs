@@ -8,12 +8,13 @@ use mainstem_wire::messages::alter_configs_response::{AlterConfigsResourceRespon
 use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
-use crate::resources::{Alteration, Changes, Refused, refuse_unusable, refuse_what_is_not_permitted};
+use crate::resources::{Alteration, Changes, refuse_unusable, refuse_what_is_not_permitted};
 use crate::respond::body;
 use crate::respond::respond;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
 use mainstem_requests::context::RequestContext;
+use mainstem_requests::refused::Refused;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

@@ -9,14 +9,14 @@ use mainstem_wire::messages::consumer_group_describe_response::{
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
+use crate::api::described::{self, Described};
 use crate::broker::Broker;
-use crate::coordinators::described::{self, Described};
-use crate::coordinators::origin;
 use crate::respond::body;
 use crate::respond::{ListElement, respond_in_elements};
 use mainstem_coordinators::groups::Groups;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
+use mainstem_node::coordinators::origin;
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 
 pub(crate) fn serve(

@@ -8,15 +8,16 @@ use mainstem_wire::messages::consumer_group_heartbeat_response::ConsumerGroupHea
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::api::coordinated::{self, answer_later};
-use crate::background::{OwnedBody, in_background};
+use crate::background::OwnedBody;
 use crate::broker::Broker;
-use crate::coordinators::origin;
 use crate::respond::body;
 use crate::respond::respond;
+use crate::turns::in_background;
 use mainstem_coordinators::groups::Asked;
 use mainstem_coordinators::tailers;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
+use mainstem_node::coordinators::origin;
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize, permits};
 use mainstem_runtime::random;
 

@@ -2,9 +2,9 @@
 
 use mainstem_coordinators::driver::{Asked, Coordinator, Driver, Keys, Overtaken};
 
-use crate::coordinators::origin;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
+use mainstem_node::coordinators::origin;
 use mainstem_requests::context::RequestContext;
 
 /// Asks a coordinator and encodes its reply, now or later.

@@ -40,7 +40,7 @@ pub(crate) fn serve(
     });
     let mut mutations = broker.quotas.mutations(context, STRICT_SINCE);
     let mut permit = |count| mutations.permit(count);
-    let mut topics = broker.controller.create_topics(broker, &request, &mut permit);
+    let mut topics = broker.controller.create_topics(&request, &mut permit);
     topics.iter_mut().for_each(|topic| hide_configs(context, topic));
     topics.extend(refused);
     let response = CreateTopicsResponse { topics, ..Default::default() };

@@ -9,13 +9,13 @@ use mainstem_wire::messages::delete_groups_response::{DeletableGroupResult, Dele
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::coordinators::origin;
 use crate::respond::body;
 use crate::respond::respond;
 use mainstem_coordinators::groups::Asked;
 use mainstem_coordinators::tailers::{self, TailerGroup};
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
+use mainstem_node::coordinators::origin;
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 
 pub(crate) fn serve(

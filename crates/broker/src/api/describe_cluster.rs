@@ -7,11 +7,11 @@ use mainstem_wire::messages::describe_cluster_response::{DescribeClusterBroker, 
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::controller::cluster;
 use crate::respond::body;
 use crate::respond::respond;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
+use mainstem_node::client_view;
 use mainstem_requests::context::{RequestContext, cluster_operations};
 
 /// `endpoint_type` of brokers (KIP-919).
@@ -31,7 +31,7 @@ pub(crate) fn serve(
         return Ok(respond(&context, refused(request.endpoint_type), out));
     }
     let image = broker.controller.image();
-    let nodes = cluster::nodes(broker, &context, &image);
+    let nodes = client_view::nodes(&broker.local, &context, &image);
     let brokers = nodes.filter(|node| request.include_fenced_brokers || !node.fenced);
     let brokers = brokers.map(|node| DescribeClusterBroker {
         broker_id: node.id,
@@ -47,8 +47,8 @@ pub(crate) fn serve(
     };
     let response = DescribeClusterResponse {
         endpoint_type: BROKERS,
-        cluster_id: broker.node.cluster_id.as_str().into(),
-        controller_id: broker.controller.leader(broker.node.id).unwrap_or(-1),
+        cluster_id: broker.local.cluster_id.as_str().into(),
+        controller_id: broker.controller.leader().unwrap_or(-1),
         brokers: brokers.collect(),
         cluster_authorized_operations,
         ..Default::default()

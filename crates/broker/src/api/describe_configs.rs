@@ -15,14 +15,16 @@ use mainstem_wire::messages::describe_configs_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode, Malformed, elements_budget};
 
 use super::INLINE_ELEMENTS_MAX;
-use crate::background::{Class, serve_in_background};
+use crate::background::serve_in_background;
 use crate::broker::Broker;
-use crate::resources::{ConfigTarget, Refused};
+use crate::resources::ConfigTarget;
 use crate::respond::body;
 use crate::respond::{ListElement, respond_in_elements};
+use crate::turns::Class;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
+use mainstem_requests::refused::Refused;
 
 /// What the salts are made from that unknown users of SCRAM are shown.
 const DECOY_SECRET: &str = "mainstem.scram.decoy.secret";
@@ -126,7 +128,7 @@ fn describe(
 ) -> Result<Vec<DescribedConfig>, Refused> {
     let config = broker.config();
     let image = broker.controller.image();
-    match ConfigTarget::parse(resource.resource_type, &resource.resource_name, broker.node.id)? {
+    match ConfigTarget::parse(resource.resource_type, &resource.resource_name, broker.local.id)? {
         ConfigTarget::Topic(name) => {
             authorize(context, Operation::DescribeConfigs, Resource::Topic(name))?;
             names::check(name)

@@ -12,11 +12,11 @@ use mainstem_wire::messages::describe_quorum_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode, Uuid};
 
 use crate::broker::Broker;
-use crate::cluster::Cluster;
 use crate::respond::body;
 use crate::respond::respond;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
+use mainstem_node::cluster::Cluster;
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 use mainstem_runtime::clock::Now;
 
@@ -91,7 +91,7 @@ fn describe(broker: &Broker, version: i16) -> PartitionData<'static> {
     }
     let now = broker.clock.wall_ms();
     let voter = ReplicaState {
-        replica_id: broker.node.id,
+        replica_id: broker.local.id,
         // KIP-853: since version 2.
         replica_directory_id: if version >= 2 { Uuid(directory_id) } else { Uuid::ZERO },
         log_end_offset: ends.log_end,
@@ -100,7 +100,7 @@ fn describe(broker: &Broker, version: i16) -> PartitionData<'static> {
         ..Default::default()
     };
     PartitionData {
-        leader_id: broker.node.id,
+        leader_id: broker.local.id,
         leader_epoch: broker.controller.epoch(),
         high_watermark: ends.high_watermark,
         current_voters: vec![voter],
@@ -117,7 +117,7 @@ fn describe_cluster(
 ) -> PartitionData<'static> {
     let log = broker.controller.log();
     let Some((matched, last)) = log.matched() else {
-        let leader = broker.controller.leader(broker.node.id);
+        let leader = broker.controller.leader();
         // As Kafka's voters do: the client asks the leader.
         let mut answer = refused(ErrorCode::NOT_LEADER_OR_FOLLOWER);
         if leader.is_none() {
@@ -132,7 +132,7 @@ fn describe_cluster(
     let in_sync = log.in_sync();
     let voters = cluster.quorum.ids().map(|id| {
         let behind = matched.iter().find(|(node, _)| *node == id).map_or(last, |(_, index)| last - index);
-        let behind = if id == broker.node.id { 0 } else { i64::try_from(behind).unwrap_or(i64::MAX) };
+        let behind = if id == broker.local.id { 0 } else { i64::try_from(behind).unwrap_or(i64::MAX) };
         // An index counts batches, so that this is how far it is at least.
         let log_end_offset = log_end.saturating_sub(behind).max(0);
         let directory = cluster.directories.get(&id).copied().filter(|_| version >= 2);
@@ -151,7 +151,7 @@ fn describe_cluster(
         }
     });
     PartitionData {
-        leader_id: broker.node.id,
+        leader_id: broker.local.id,
         leader_epoch: broker.controller.epoch(),
         high_watermark,
         current_voters: voters.collect(),
@@ -178,11 +178,11 @@ fn nodes(broker: &Broker) -> Vec<Node<'static>> {
 
 /// The controller has no listener of its own: it is reached through the broker's.
 fn node(broker: &Broker) -> Node<'static> {
-    let listeners = broker.node.advertised.iter().map(|endpoint| Listener {
+    let listeners = broker.local.advertised.iter().map(|endpoint| Listener {
         name: endpoint.listener.clone().into(),
         host: endpoint.host.clone().into(),
         port: endpoint.port,
         ..Default::default()
     });
-    Node { node_id: broker.node.id, listeners: listeners.collect(), ..Default::default() }
+    Node { node_id: broker.local.id, listeners: listeners.collect(), ..Default::default() }
 }

@@ -11,11 +11,11 @@ use mainstem_wire::messages::describe_topic_partitions_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::controller::cluster::Leaders;
 use crate::respond::body;
 use crate::respond::respond;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
+use mainstem_node::client_view::Leaders;
 use mainstem_requests::context::{
     Operation, RequestContext, Resource, authorize, authorized_operations, permits,
 };
@@ -119,7 +119,7 @@ impl Page<'_> {
         range: std::ops::Range<usize>,
     ) -> DescribeTopicPartitionsResponseTopic<'static> {
         let start = range.start;
-        let leaders = Leaders::of(self.broker, self.image, topic);
+        let leaders = Leaders::of(&self.broker.node, self.image, topic);
         let partitions = topic.partitions[range].iter().enumerate().map(|(rank, partition)| {
             let index = (start + rank) as i32;
             let leadership = leaders.get(index, partition);

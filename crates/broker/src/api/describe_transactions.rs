@@ -11,13 +11,13 @@ use mainstem_wire::messages::describe_transactions_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::coordinators::origin;
 use crate::respond::body;
 use crate::respond::respond;
 use mainstem_coordinators::driver::Keys;
 use mainstem_coordinators::transactions::Transactions;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
+use mainstem_node::coordinators::origin;
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize, permits};
 
 pub(crate) fn serve(

@@ -9,7 +9,6 @@ use mainstem_wire::messages::elect_leaders_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::cluster::elections;
 use crate::respond::body;
 use crate::respond::respond;
 use mainstem_net::handled::Handled;
@@ -25,7 +24,7 @@ pub(crate) fn serve(
     let request: ElectLeadersRequest<'_> = body(decoder, context.version)?;
     let mut response = match authorize(context, Operation::Alter, Resource::Cluster) {
         Ok(()) => match &broker.cluster {
-            Some(cluster) => elections::elect(broker, cluster, context, &request),
+            Some(cluster) => cluster.elect(context, &request),
             None => broker.controller.image().elect_leaders(&request),
         },
         Err(error) => refuse_all(&request, error),

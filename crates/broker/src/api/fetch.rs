@@ -18,15 +18,15 @@ use mainstem_wire::messages::fetch_response::{
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode, Records, Uuid};
 
-use crate::background::in_background;
 use crate::broker::Broker;
-use crate::cluster::current_leader::{CurrentLeaders, LeaderEndpoint};
 use crate::fetch_sessions::{Answer, Key, NO_SESSION, Plan, TopicKey};
 use crate::respond::body;
 use crate::respond::{respond, respond_throttled, respond_with_files};
+use crate::turns::in_background;
 use mainstem_net::buffers;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
+use mainstem_node::current_leader::{CurrentLeaders, LeaderEndpoint};
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 use mainstem_requests::quotas::Fetched;
 use mainstem_runtime::wake;
@@ -345,7 +345,7 @@ impl Fetch {
         };
         let mut copies = Copies { bytes: buffers::take(), files: Vec::new() };
         let mut slots = Vec::new();
-        let mut leaders = CurrentLeaders::begin(&self.broker, &self.context)
+        let mut leaders = CurrentLeaders::begin(&self.broker.node, &self.context)
             .filter(|_| self.context.version >= CURRENT_LEADER_SINCE);
         let partitions = self.plan.partitions.iter().zip(&self.targets).zip(&mut reads.found);
         for (rank, (((key, _), target), found)) in partitions.enumerate() {
@@ -426,10 +426,10 @@ impl Fetch {
         match (target, found) {
             (Ok(partition), Ok(data)) => {
                 if let ReadPlan::Range(range) = &data.plan {
-                    self.broker.metrics.fetched(&partition.traffic, range.len);
+                    self.broker.counters.fetched(&partition.traffic, range.len);
                 }
             }
-            _ => self.broker.metrics.fetch_failed(),
+            _ => self.broker.counters.fetch_failed(),
         }
     }
 }

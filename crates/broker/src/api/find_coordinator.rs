@@ -6,17 +6,18 @@ use mainstem_wire::messages::find_coordinator_request::FindCoordinatorRequest;
 use mainstem_wire::messages::find_coordinator_response::{Coordinator, FindCoordinatorResponse};
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
-use crate::background::{Class, serve_in_background};
+use crate::background::serve_in_background;
 use crate::broker::Broker;
-use crate::controller::cluster;
-use crate::resources::Refused;
 use crate::respond::body;
 use crate::respond::respond;
+use crate::turns::Class;
 use mainstem_coordinators::groups::OFFSETS_TOPIC;
 use mainstem_coordinators::transactions::TRANSACTIONS_TOPIC;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
+use mainstem_node::client_view;
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
+use mainstem_requests::refused::Refused;
 
 /// `key_type` of groups and of transactions.
 const GROUP: i8 = 0;
@@ -127,18 +128,18 @@ fn endpoint_of(
             let message = format!("the partition {topic}-{index}, which has this key, is offline");
             return Err(not_available(message));
         }
-        let (host, port) = broker.node.endpoint(context.connection.listener);
-        return Ok((broker.node.id, host.to_owned(), port));
+        let (host, port) = broker.local.endpoint(context.connection.listener);
+        return Ok((broker.local.id, host.to_owned(), port));
     };
     let served = broker.store.topics.by_name(topic);
     let leader = served.as_ref().and_then(|topic| {
         let partition = topic.partition(index)?;
-        cluster.leader_of_partition(broker, topic.id, index, partition)
+        cluster.leader_of_partition(topic.id, index, partition)
     });
     let image = broker.controller.image();
-    let may_lead = |node: i32| cluster.is_reachable(node) && !(is_offline_here && node == broker.node.id);
+    let may_lead = |node: i32| cluster.is_reachable(node) && !(is_offline_here && node == broker.local.id);
     let node = leader.filter(|leader| may_lead(leader.node)).and_then(|leader| {
-        let mut nodes = cluster::nodes(broker, context, &image);
+        let mut nodes = client_view::nodes(&broker.local, context, &image);
         nodes.find(|node| node.id == leader.node)
     });
     let no_leader =
@@ -155,13 +156,13 @@ fn may_coordinate(
     match key_type {
         GROUP => {
             authorize(context, Operation::Describe, Resource::Group(key))?;
-            broker.controller.ensure_internal_topic(broker, OFFSETS_TOPIC)?;
+            broker.node.ensure_internal_topic(OFFSETS_TOPIC)?;
             let index = broker.groups.partition_for(key);
             Ok((OFFSETS_TOPIC, index))
         }
         TRANSACTION => {
             authorize(context, Operation::Describe, Resource::TransactionalId(key))?;
-            broker.controller.ensure_internal_topic(broker, TRANSACTIONS_TOPIC)?;
+            broker.node.ensure_internal_topic(TRANSACTIONS_TOPIC)?;
             let index = broker.transactions.partition_for(key);
             Ok((TRANSACTIONS_TOPIC, index))
         }

@@ -13,13 +13,14 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
 use crate::resources::{
-    Alteration, BROKER, BROKER_LOGGER, Changes, Refused, refuse_unusable, refuse_what_is_not_permitted,
+    Alteration, BROKER, BROKER_LOGGER, Changes, refuse_unusable, refuse_what_is_not_permitted,
 };
 use crate::respond::body;
 use crate::respond::respond;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
 use mainstem_requests::context::RequestContext;
+use mainstem_requests::refused::Refused;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

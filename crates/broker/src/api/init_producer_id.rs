@@ -11,10 +11,11 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::api::coordinated;
 use crate::api::fenced_error;
-use crate::background::{Class, serve_in_background};
+use crate::background::serve_in_background;
 use crate::broker::Broker;
 use crate::respond::body;
 use crate::respond::respond;
+use crate::turns::Class;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize, permits_any_topic};
@@ -82,5 +83,5 @@ fn producer_id(
     if has_id != (request.producer_epoch != ProducerEpoch::NONE.get()) {
         return Err(ErrorCode::INVALID_REQUEST);
     }
-    broker.controller.next_producer_id(broker)
+    broker.node.next_producer_id()
 }

@@ -8,7 +8,6 @@ use mainstem_wire::messages::list_groups_response::ListGroupsResponse;
 use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
-use crate::coordinators::origin;
 use crate::respond::body;
 use crate::respond::respond;
 use mainstem_coordinators::driver::Keys;
@@ -16,6 +15,7 @@ use mainstem_coordinators::groups::Groups;
 use mainstem_coordinators::tailers;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
+use mainstem_node::coordinators::origin;
 use mainstem_requests::context::{Operation, RequestContext, Resource, permits};
 
 pub(crate) fn serve(

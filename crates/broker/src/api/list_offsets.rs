@@ -12,10 +12,11 @@ use mainstem_wire::messages::list_offsets_response::{
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
-use crate::background::{OwnedBody, in_background};
+use crate::background::OwnedBody;
 use crate::broker::Broker;
 use crate::respond::body;
 use crate::respond::respond;
+use crate::turns::in_background;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};

@@ -11,15 +11,16 @@ use mainstem_wire::messages::metadata_response::{
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
-use crate::background::{Class, serve_in_background};
+use crate::background::serve_in_background;
 use crate::broker::Broker;
-use crate::controller::cluster::{self, Leaders};
-use crate::resources::may_create;
 use crate::respond::body;
 use crate::respond::respond;
+use crate::turns::Class;
 use mainstem_net::connection::CloseReason;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
+use mainstem_node::client_view::{self, Leaders};
+use mainstem_requests::context::may_create;
 use mainstem_requests::context::{
     Operation, RequestContext, Resource, authorize, authorized_operations, cluster_operations, permits,
 };
@@ -96,7 +97,7 @@ fn create_and_answer(
     let mut permit = |count| mutations.permit(count);
     let created = match &broker.cluster {
         _ if missing.is_empty() => Vec::new(),
-        Some(cluster) => cluster.create_missing_topics(broker, &missing, Some(context)),
+        Some(cluster) => cluster.create_missing_topics(&missing, Some(context)),
         None => broker.controller.create_missing_topics(&missing, &mut permit),
     };
     for result in created {
@@ -145,13 +146,14 @@ fn answer(
     out: &mut ResponseBuffer,
 ) -> Handled {
     let image = broker.controller.image();
-    let brokers = cluster::nodes_for_clients(broker, context, &image).map(|node| MetadataResponseBroker {
-        node_id: node.id,
-        host: node.host.into(),
-        port: node.port,
-        rack: node.rack.map(Into::into),
-        ..Default::default()
-    });
+    let brokers =
+        client_view::nodes_for_clients(&broker.node, context, &image).map(|node| MetadataResponseBroker {
+            node_id: node.id,
+            host: node.host.into(),
+            port: node.port,
+            rack: node.rack.map(Into::into),
+            ..Default::default()
+        });
     let with_operations = request.include_topic_authorized_operations;
     let creates = creates(broker, context, request);
     let topics = match named(request, context.version) {
@@ -174,8 +176,8 @@ fn answer(
     };
     let response = MetadataResponse {
         brokers: brokers.collect(),
-        cluster_id: Some(broker.node.cluster_id.as_str().into()),
-        controller_id: broker.controller.leader(broker.node.id).unwrap_or(NO_NODE),
+        cluster_id: Some(broker.local.cluster_id.as_str().into()),
+        controller_id: broker.controller.leader().unwrap_or(NO_NODE),
         topics,
         cluster_authorized_operations,
         ..Default::default()
@@ -216,7 +218,7 @@ fn describe<'i>(
     topic: &'i TopicImage,
     with_operations: bool,
 ) -> MetadataResponseTopic<'i> {
-    let leaders = Leaders::of(broker, image, topic);
+    let leaders = Leaders::of(&broker.node, image, topic);
     let partitions = topic.partitions.iter().enumerate().map(|(index, partition)| {
         let leadership = leaders.get(index as i32, partition);
         MetadataResponsePartition {

@@ -10,12 +10,12 @@ use mainstem_wire::messages::offset_delete_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::broker::Broker;
-use crate::coordinators::origin;
 use crate::respond::body;
 use crate::respond::respond;
 use mainstem_coordinators::tailers;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
+use mainstem_node::coordinators::origin;
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 use mainstem_store::topics::Topic;
 

@@ -15,16 +15,17 @@ use mainstem_wire::messages::offset_fetch_response::{
 };
 use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
-use crate::background::{Class, serve_in_background};
+use crate::background::serve_in_background;
 use crate::broker::Broker;
-use crate::coordinators::origin;
 use crate::respond::body;
 use crate::respond::{ListElement, respond, respond_in_elements};
+use crate::turns::Class;
 use mainstem_coordinators::groups::{Asked, Groups};
 use mainstem_coordinators::tailers::{self, TailerGroup};
 use mainstem_net::answers::AnswerShare;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
+use mainstem_node::coordinators::origin;
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize, permits};
 
 /// Version from which topics are named by id.

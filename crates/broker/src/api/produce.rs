@@ -17,15 +17,16 @@ use mainstem_wire::messages::produce_response::{
 use mainstem_wire::{DecodeError, Decoder, ErrorCode, Records};
 use tokio::sync::oneshot;
 
-use crate::background::{OwnedBody, in_background};
+use crate::background::OwnedBody;
 use crate::broker::Broker;
-use crate::cluster::current_leader::CurrentLeaders;
-use crate::coordinators::verification::{Refusals, Terms, Verification, Wanted};
 use crate::respond::body;
 use crate::respond::{respond_throttled, respond_throttled_before};
+use crate::turns::in_background;
 use mainstem_net::connection::CloseReason;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
+use mainstem_node::current_leader::CurrentLeaders;
+use mainstem_node::verification::{Refusals, Terms, Verification, Wanted};
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 use mainstem_runtime::clock::machine_now;
 use mainstem_store::attached::{Attached, PendingAppend, UNANSWERED_TIME_MAX};
@@ -212,7 +213,7 @@ impl Progress {
                 PartitionProduceResponse { index: data.index, ..response }
             }
             Err(refusal) => {
-                broker.metrics.produce_failed();
+                broker.counters.produce_failed();
                 refused(data.index, refusal)
             }
         }
@@ -328,12 +329,12 @@ impl Wait {
             Upto::Durable(upto, epoch) => waited = Some((*upto, *epoch)),
             Upto::Placed { pending, synced, bytes } => match pending.take() {
                 Some(Ok(outcome)) => {
-                    broker.metrics.appended(&self.log.traffic, outcome.messages(), *bytes);
+                    broker.counters.appended(&self.log.traffic, outcome.messages(), *bytes);
                     *response = PartitionProduceResponse { index: response.index, ..placed(&outcome) };
                     waited = synced.then_some((outcome.appended.last_offset + 1, None));
                 }
                 Some(Err(error)) => {
-                    broker.metrics.produce_failed();
+                    broker.counters.produce_failed();
                     *response = refused(response.index, error.into());
                 }
                 None => *response = refused(response.index, ErrorCode::REQUEST_TIMED_OUT.into()),
@@ -451,7 +452,7 @@ fn append(
         }
         (outcome, _) => outcome?,
     };
-    broker.metrics.appended(&partition.traffic, outcome.messages(), records.len());
+    broker.counters.appended(&partition.traffic, outcome.messages(), records.len());
     let waits_for_all = acks == ACKS_ALL && (!settings.write_caching || partition.is_replicated());
     let waits = waits_for_all || (acks != 0 && outcome.must_sync);
     let epoch = waits_for_all.then_some(outcome.epoch);
@@ -602,7 +603,7 @@ fn verify(
     }
     let mut verified = Transactional { known, asked: None, waiting, is_stale: false };
     if !wanted.is_empty() {
-        match Verification::ask(broker, context, terms, (id, producer), &wanted).now() {
+        match Verification::ask(&broker.node, context, terms, (id, producer), &wanted).now() {
             Ok(refusals) => verified.judge(&refusals),
             Err(asked) => verified.asked = Some(asked),
         }
@@ -713,7 +714,8 @@ fn name_leaders(
     context: &RequestContext,
     responses: &mut [TopicProduceResponse<'_>],
 ) -> Vec<NodeEndpoint<'static>> {
-    let leaders = CurrentLeaders::begin(broker, context).filter(|_| context.version >= CURRENT_LEADER_SINCE);
+    let leaders =
+        CurrentLeaders::begin(&broker.node, context).filter(|_| context.version >= CURRENT_LEADER_SINCE);
     let Some(mut leaders) = leaders else { return Vec::new() };
     for response in responses {
         let refused = response.partition_responses.iter_mut().filter(|one| one.error_code != 0);
@@ -729,7 +731,7 @@ fn name_leaders(
             }
         }
     }
-    let endpoint = |leader: crate::cluster::current_leader::LeaderEndpoint| NodeEndpoint {
+    let endpoint = |leader: mainstem_node::current_leader::LeaderEndpoint| NodeEndpoint {
         node_id: leader.node,
         host: leader.host.into(),
         port: leader.port,

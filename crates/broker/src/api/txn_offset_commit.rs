@@ -15,14 +15,14 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 
 use crate::background::OwnedBody;
 use crate::broker::Broker;
-use crate::coordinators::origin;
-use crate::coordinators::verification::{Refusals, Terms, Verification, Wanted};
 use crate::respond::body;
 use crate::respond::respond;
 use mainstem_coordinators::groups::{Asked, OFFSETS_TOPIC};
 use mainstem_coordinators::tailers;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
+use mainstem_node::coordinators::origin;
+use mainstem_node::verification::{Refusals, Terms, Verification, Wanted};
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 use mainstem_store::partition::Partition;
 
@@ -134,7 +134,7 @@ fn ask(
     let Some(guard) = guard else { return Ok(None) };
     let wanted = Wanted::from([(OFFSETS_TOPIC.into(), vec![index])]);
     let guarded = Guarded { partition, producer_id: producer.id, guard };
-    Ok(Some((guarded, Verification::ask(broker, context, terms, (id, producer), &wanted))))
+    Ok(Some((guarded, Verification::ask(&broker.node, context, terms, (id, producer), &wanted))))
 }
 
 /// Has the groups' coordinator commit what may be committed.

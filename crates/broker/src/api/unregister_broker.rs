@@ -7,12 +7,12 @@ use mainstem_wire::messages::unregister_broker_response::UnregisterBrokerRespons
 use mainstem_wire::{DecodeError, Decoder};
 
 use crate::broker::Broker;
-use crate::resources::Refused;
 use crate::respond::body;
 use crate::respond::respond;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
+use mainstem_requests::refused::Refused;
 
 pub(crate) fn serve(
     broker: &Arc<Broker>,

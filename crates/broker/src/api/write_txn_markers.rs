@@ -16,11 +16,11 @@ use mainstem_wire::{DecodeError, Decoder, ErrorCode};
 use tokio::sync::oneshot;
 
 use crate::broker::Broker;
-use crate::coordinators::markers;
 use crate::respond::body;
 use crate::respond::respond;
 use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
+use mainstem_node::markers;
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 
 /// The markers of one producer on their way, by topic and partition.
@@ -89,7 +89,7 @@ fn write(
             // The connection may be gone.
             let told = move |outcome| _ = sender.send(outcome);
             match allowed {
-                Ok(()) => markers::write(broker, &topic.name, *index, marker, Box::new(told)),
+                Ok(()) => markers::write(&broker.node, &topic.name, *index, marker, Box::new(told)),
                 Err(error) => told(MarkerOutcome::Failed(error)),
             }
             marked.topics.entry(topic.name.to_string()).or_default().push((*index, outcome));

@@ -354,7 +354,7 @@ fn the_expiry_of_a_certificate_is_said_in_metrics_and_health_and_daily_in_the_lo
     let tls = security.tls_listeners().next().expect("one listener has TLS");
     let expiry =
         || count(&broker, "mainstem_listener_certificate_expiry_timestamp_seconds{listener=\"SSL\"}");
-    let health = || broker.broker().health.report(Some(broker.broker()));
+    let health = || broker.broker().health.report(Some(&crate::operator::serving(broker.broker())));
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as i64;
     let reissue = |valid_seconds| {
         authority.issue_until("broker.pem", "broker", Some(valid_seconds));

@@ -20,9 +20,9 @@ use mainstem_wire::messages::produce_request::{PartitionProduceData, ProduceRequ
 use mainstem_wire::{ErrorCode, Records};
 use parking_lot::{Condvar, Mutex};
 
-use super::{Classes, DIRECTORY_THREADS_MAX};
 use crate::EmbeddedBroker;
 use crate::authentication_tests::Peer;
+use crate::turns::{Classes, DIRECTORY_THREADS_MAX};
 use mainstem_net::event_loop::BACKGROUND_THREADS_MAX;
 use mainstem_store::machine::Machine;
 

@@ -54,6 +54,7 @@ use super::*;
 use crate::EmbeddedBroker;
 use crate::authentication_tests::Peer;
 use mainstem_net::answers::AnswerMemory;
+use mainstem_net::event_loop::BACKGROUND_THREADS_MAX;
 use mainstem_net::handled::Later;
 use mainstem_requests::context::{ANONYMOUS, ConnectionContext};
 

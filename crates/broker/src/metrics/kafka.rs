@@ -9,8 +9,8 @@ use mainstem_operator::{Exposition, Kind};
 
 use super::load;
 use crate::broker::Broker;
-use crate::controller::cluster::Leaders;
 use mainstem_net::latency::Part;
+use mainstem_node::client_view::Leaders;
 use mainstem_store::partition::{Extent, Partition, ReplicationHealth};
 use mainstem_store::topics::Topic;
 
@@ -78,7 +78,7 @@ pub(super) fn expose(
 impl View<'_> {
     /// Records and bytes: of the broker, and by topic for those that have series.
     fn traffic(&self, text: &mut Exposition) {
-        let metrics = &self.broker.metrics;
+        let metrics = &self.broker.counters;
         let totals = [load(&metrics.messages_in), load(&metrics.bytes_in), load(&metrics.bytes_out)];
         let columns: [(&str, &str); 3] = [
             ("kafka_server_brokertopicmetrics_messagesin_total", "Records appended."),
@@ -139,7 +139,7 @@ impl View<'_> {
     fn requests(&self, text: &mut Exposition) {
         let name = "kafka_network_requestmetrics_requests_total";
         text.describe(name, Kind::Counter, "Requests received.");
-        for api in (self.broker.apis.served)() {
+        for api in (self.broker.served)() {
             text.sample(
                 name,
                 &[("request", api.name())],
@@ -154,7 +154,7 @@ impl View<'_> {
     /// Quantiles and count of one part of what is known of requests.
     fn request_part(&self, part: Part, name: &str, help: &str, text: &mut Exposition) {
         let summaries =
-            self.broker.net.counters.latencies.summaries(part, (self.broker.apis.served)().into_iter());
+            self.broker.net.counters.latencies.summaries(part, (self.broker.served)().into_iter());
         let name = format!("kafka_network_requestmetrics_{name}");
         text.describe(&name, Kind::Gauge, help);
         for summary in &summaries {
@@ -264,7 +264,7 @@ impl View<'_> {
         let image = self.broker.controller.image();
         let (mut offline, mut imbalanced) = (0, 0);
         for topic in image.topics() {
-            let leaders = Leaders::of(self.broker, &image, topic);
+            let leaders = Leaders::of(&self.broker.node, &image, topic);
             for (index, partition) in (0..).zip(&topic.partitions) {
                 let leader = leaders.get(index, partition).leader_id;
                 offline += usize::from(leader < 0);

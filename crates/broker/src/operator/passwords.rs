@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::broker::Broker;
-use crate::security;
+use crate::users;
 use mainstem_net::event_loop::{DOOR_NICENESS, lower_priority};
 use mainstem_runtime::supervised::AbortOnPanic;
 
@@ -103,7 +103,7 @@ fn check(asked: Asked) {
     let Asked { broker, name, password, turn, answer } = asked;
     // Who has gone meanwhile needs no answer.
     if !answer.is_closed() {
-        let user = security::user_of_password(&broker, &name, &password);
+        let user = users::user_of_password(&broker, &name, &password);
         let _ = answer.send((user, turn));
     }
 }

@@ -32,7 +32,7 @@ use crate::topic_partition::TopicPartition;
 /// ```
 pub type HookFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// What is done when the partitions of a [`GroupConsumer`] change. It runs within [`GroupConsumer::next`], and the group
+/// What is done when the partitions of a [`GroupConsumer`](crate::GroupConsumer) change. It runs within [`GroupConsumer::next`](crate::GroupConsumer::next), and the group
 /// waits for it. A hook whose `next` is dropped before it is done is called again by the next one. None is called for no
 /// partition at all.
 ///
@@ -92,7 +92,7 @@ pub trait RebalanceHooks: Send {
     }
 
     /// Partitions were given to this member; each with where it begins: behind what was committed, or at
-    /// [`GroupConfig::start`]. Another position that is set here is where it begins instead.
+    /// [`GroupConfig::start`](crate::GroupConfig::start). Another position that is set here is where it begins instead.
     fn assigned<'a>(&'a mut self, begin: &'a mut BTreeMap<TopicPartition, Position>) -> HookFuture<'a> {
         let _ = begin;
         Box::pin(std::future::ready(()))

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! [`change`] is what changes, one record each; [`group`](self::group) is the state that changes make; [`turn`] makes
-//! them and [`write`] waits for their append.
+//! them and [`mod@write`] waits for their append.
 
 pub(crate) mod assignor;
 pub(crate) mod change;

@@ -143,7 +143,7 @@ impl<'a> Tools<'a> {
         expect(&(finished.out + &finished.err), &[wanted])
     }
 
-    /// Each API has the versions that Kafka has, but for those of [`api_versions::NOT_AS_KAFKA`].
+    /// Each API has the versions that Kafka has, but for those of `api_versions::NOT_AS_KAFKA`.
     fn api_versions(&self) -> Result<()> {
         api_versions::compare(&self.output("kafka-broker-api-versions", "")?)
     }

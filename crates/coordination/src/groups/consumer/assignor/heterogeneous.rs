@@ -23,7 +23,7 @@ pub(super) fn assign(group: &GroupSpec<'_>) -> Vec<Assignment> {
 /// Who has what while it is being decided. Members are known by their place in the group.
 struct Board<'g> {
     group: &'g GroupSpec<'g>,
-    /// In the order of [`rank`](Self::rank).
+    /// In the order of [`Topic::rank`].
     topics: Vec<Topic>,
     /// Partitions of each member.
     loads: Vec<usize>,

@@ -1,0 +1,379 @@
+//! What nodes ask of each other: small requests as JSON, and requests of clients as they came.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use mainstem_config::{Endpoint, SecurityProtocol};
+use mainstem_controller::{DirectoryAssignment, LeaderNote, NodeStart};
+use mainstem_records::LeaderEpoch;
+use mainstem_wire::{ApiKey, ErrorCode, Uuid};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::local::Local;
+use mainstem_requests::context::{AskedNode, ConnectionContext, Denial, RequestContext};
+
+/// A question from node to node, with whom it is for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Ask {
+    /// Of the metadata leader: register a node that starts.
+    Register(StartNote),
+    /// Of the metadata leader: a sign of life.
+    Alive { node: i32, broker_epoch: i64 },
+    /// Of the metadata leader: the node stops; what it leads is led by others soon.
+    Leaving { node: i32, broker_epoch: i64 },
+    /// Of the metadata leader: a block of producer ids.
+    ProducerIds { node: i32 },
+    /// Of the metadata leader: where partitions are on a node.
+    Directories { node: i32, assignments: Vec<(Id, i32, Id)> },
+    /// Of the metadata leader: which log directories of a node are left.
+    Online { node: i32, directories: Vec<Id> },
+    /// Of the metadata leader: which log directories of a node take no new partitions.
+    Cordoned { node: i32, directories: Vec<Id> },
+    /// Of the metadata leader: logs of a node that are shorter than they were.
+    Shorter { node: i32, partitions: Vec<(Id, i32)> },
+    /// Of the metadata leader: create topics that a client named, or a coordinator needs (without `who`).
+    CreateMissing { names: Vec<String>, who: Option<Who> },
+    /// Of every node: partitions that the asking node leads.
+    Leaders(Vec<Led>),
+    /// The asking node's replicas that cannot be in sync, said to every node, in the place of what it has said before.
+    OutOfSync { node: i32, partitions: Vec<(Id, i32)> },
+    /// Of the leader of partitions: write the markers that end a transaction.
+    Markers(MarkersNote),
+    /// Of the coordinator of a transactional id: whether its transaction may reach partitions.
+    Verify(VerifyNote),
+    /// Of the leader of a partition: have another node lead it; for a client, or of the asking node's own accord.
+    Transfer { topic: Id, partition: i32, to: i32, who: Option<Who> },
+}
+
+impl Ask {
+    /// Whether a node may ask this: it speaks for itself alone, and for its own clients.
+    pub(crate) fn is_of(&self, from: i32) -> bool {
+        match self {
+            Ask::Register(note) => note.node == from,
+            Ask::Alive { node, .. }
+            | Ask::Leaving { node, .. }
+            | Ask::ProducerIds { node }
+            | Ask::Directories { node, .. }
+            | Ask::Online { node, .. }
+            | Ask::Cordoned { node, .. }
+            | Ask::Shorter { node, .. }
+            | Ask::OutOfSync { node, .. } => *node == from,
+            Ask::CreateMissing { who, .. } | Ask::Transfer { who, .. } => {
+                who.as_ref().is_none_or(|who| who.node == from)
+            }
+            Ask::Verify(note) => note.who.node == from,
+            Ask::Leaders(_) | Ask::Markers(_) => true,
+        }
+    }
+}
+
+/// The answer to an [`Ask`] that was not refused.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    /// It is done, and there is nothing to say.
+    Done,
+    /// The broker epoch.
+    Epoch(i64),
+    /// Producer ids from and to.
+    ProducerIds(i64, i64),
+    /// Topics, each with the error's code and its message.
+    Created(Vec<(String, i16, Option<String>)>),
+    /// Of each marker: the code of what became of it. That a partition is gone, no node says of another one.
+    Marked(Vec<(String, i32, i16)>),
+    /// The error's code of each partition.
+    Verified(Vec<(String, i32, i16)>),
+}
+
+/// An answer, and why there is none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Answered {
+    /// The answer, and up to where the metadata have to be known for it to show.
+    Is { answer: Answer, at: i64 },
+    /// It is not the one to ask: another node may be.
+    NotHere,
+    /// Refused, with the error's code.
+    Refused(i16),
+}
+
+/// An id on its way.
+pub(crate) type Id = [u8; 16];
+
+/// Who asked first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Who {
+    /// The node that the client asked.
+    pub node: i32,
+    /// The client's principal.
+    pub principal: String,
+    /// The listener's name.
+    pub listener: String,
+    /// The client's address.
+    pub peer: String,
+    /// The client's id.
+    pub client_id: Option<String>,
+    /// Key of the API.
+    pub api: i16,
+    /// Version of the request.
+    pub version: i16,
+    /// The request's number on its connection.
+    pub correlation_id: i32,
+    /// What the rules of the node that was asked deny of what the request is about.
+    #[serde(default)]
+    pub denied: BTreeSet<Denial>,
+}
+
+impl Who {
+    /// Who a request is of.
+    pub fn of(local: &Local, context: &RequestContext) -> Who {
+        let connection = &context.connection;
+        Who {
+            node: local.id,
+            principal: connection.principal.to_string(),
+            listener: local.advertised[connection.listener].listener.clone(),
+            peer: connection.peer.to_string(),
+            client_id: context.client_id.as_deref().map(str::to_owned),
+            api: context.api.key(),
+            version: context.version,
+            correlation_id: context.correlation_id,
+            denied: BTreeSet::new(),
+        }
+    }
+
+    /// The request's context on this node. A listener that this node does not have counts as its first one.
+    ///
+    /// # Errors
+    /// INVALID_REQUEST where it says what cannot be.
+    pub fn context(&self, local: &Local) -> Result<RequestContext, ErrorCode> {
+        let listener =
+            local.advertised.iter().position(|endpoint| endpoint.listener == self.listener).unwrap_or(0);
+        let connection = ConnectionContext {
+            id: 0,
+            listener,
+            peer: self.peer.parse().map_err(|_| ErrorCode::INVALID_REQUEST)?,
+            principal: self.principal.as_str().into(),
+            authorization: local.authorization.clone(),
+            quotas: local.quotas.clone(),
+            software: Mutex::default(),
+            asked: Some(Arc::new(AskedNode { id: self.node, denied: self.denied.clone() })),
+        };
+        let api = ApiKey::try_from(self.api).map_err(|_| ErrorCode::INVALID_REQUEST)?;
+        if !api.versions().contains(&self.version) {
+            return Err(ErrorCode::INVALID_REQUEST);
+        }
+        Ok(RequestContext {
+            connection: Arc::new(connection),
+            api,
+            version: self.version,
+            correlation_id: self.correlation_id,
+            client_id: self.client_id.as_deref().map(Arc::from),
+            time: None,
+        })
+    }
+}
+
+/// A node that starts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StartNote {
+    node: i32,
+    rack: Option<String>,
+    incarnation: Id,
+    /// Name, security protocol, host, port.
+    endpoints: Vec<(String, i16, String, u16)>,
+    directories: Vec<Id>,
+    cordoned: Vec<Id>,
+    unclean: Vec<Id>,
+}
+
+fn ids(ids: &[Uuid]) -> Vec<Id> {
+    ids.iter().map(|id| id.0).collect()
+}
+
+fn uuids(ids: &[Id]) -> Vec<Uuid> {
+    ids.iter().copied().map(Uuid).collect()
+}
+
+impl StartNote {
+    pub(crate) fn of(start: &NodeStart) -> StartNote {
+        let endpoint = |endpoint: &Endpoint| {
+            (endpoint.listener.clone(), endpoint.protocol.code(), endpoint.host.clone(), endpoint.port)
+        };
+        StartNote {
+            node: start.node_id,
+            rack: start.rack.clone(),
+            incarnation: start.incarnation_id.0,
+            endpoints: start.endpoints.iter().map(endpoint).collect(),
+            directories: ids(&start.log_dirs),
+            cordoned: ids(&start.cordoned_dirs),
+            unclean: ids(&start.unclean_dirs),
+        }
+    }
+
+    /// `None` where a security protocol is unknown.
+    pub(crate) fn start(&self) -> Option<NodeStart> {
+        let endpoint = |(listener, protocol, host, port): &(String, i16, String, u16)| {
+            let protocol = SecurityProtocol::from_code(*protocol)?;
+            Some(Endpoint { listener: listener.clone(), protocol, host: host.clone(), port: *port })
+        };
+        Some(NodeStart {
+            node_id: self.node,
+            rack: self.rack.clone(),
+            incarnation_id: Uuid(self.incarnation),
+            endpoints: self.endpoints.iter().map(endpoint).collect::<Option<_>>()?,
+            log_dirs: uuids(&self.directories),
+            cordoned_dirs: uuids(&self.cordoned),
+            unclean_dirs: uuids(&self.unclean),
+        })
+    }
+}
+
+/// A partition that the asking node leads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Led {
+    topic: Id,
+    partition: i32,
+    epoch: i32,
+    isr: Vec<i32>,
+}
+
+impl Led {
+    pub(crate) fn of(note: &LeaderNote) -> Led {
+        Led {
+            topic: note.topic_id.0,
+            partition: note.partition,
+            epoch: note.leader_epoch.get(),
+            isr: note.isr.clone(),
+        }
+    }
+
+    pub(crate) fn note(&self, leader: i32) -> LeaderNote {
+        LeaderNote {
+            topic_id: Uuid(self.topic),
+            partition: self.partition,
+            leader,
+            leader_epoch: LeaderEpoch::new(self.epoch),
+            isr: self.isr.clone(),
+        }
+    }
+}
+
+/// Markers of one transaction for partitions that one node leads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct MarkersNote {
+    pub(crate) producer_id: i64,
+    pub(crate) producer_epoch: i16,
+    pub(crate) coordinator_epoch: i32,
+    pub(crate) committed: bool,
+    pub(crate) transaction_version: i16,
+    /// Topic and number.
+    pub(crate) partitions: Vec<(String, i32)>,
+}
+
+/// A producer's transaction, and what it is about to reach.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct VerifyNote {
+    pub(crate) who: Who,
+    pub(crate) transactional_id: String,
+    pub(crate) producer_id: i64,
+    pub(crate) producer_epoch: i16,
+    pub(crate) verify_only: bool,
+    pub(crate) topics: Vec<(String, Vec<i32>)>,
+}
+
+/// Where partitions are, on their way.
+pub(crate) fn assignments_on_their_way(assignments: &[DirectoryAssignment]) -> Vec<(Id, i32, Id)> {
+    assignments.iter().map(|to| (to.topic_id.0, to.partition, to.directory.0)).collect()
+}
+
+/// The same as it arrives.
+pub(crate) fn assignments_of(assignments: &[(Id, i32, Id)]) -> Vec<DirectoryAssignment> {
+    let assignment = |(topic, partition, directory): &(Id, i32, Id)| DirectoryAssignment {
+        topic_id: Uuid(*topic),
+        partition: *partition,
+        directory: Uuid(*directory),
+    };
+    assignments.iter().map(assignment).collect()
+}
+
+/// The bytes of a question or an answer.
+pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    serde_json::to_vec(value).expect("it has text keys alone")
+}
+
+/// A request of a client on its way: `Who` as JSON behind its length, then the body.
+pub(crate) fn encode_forwarded(who: &Who, body: &[u8]) -> Vec<u8> {
+    let who = encode(who);
+    let length = u32::try_from(who.len()).expect("names are short");
+    [&length.to_be_bytes(), &who[..], body].concat()
+}
+
+/// Takes it apart again.
+pub(crate) fn decode_forwarded(bytes: &[u8]) -> Option<(Who, &[u8])> {
+    let (length, rest) = bytes.split_at_checked(4)?;
+    let length = u32::from_be_bytes(length.try_into().ok()?);
+    let (who, body) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+    Some((serde_json::from_slice(who).ok()?, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainstem_requests::context::{Operation, Resource};
+
+    fn who() -> Who {
+        Who {
+            node: 2,
+            principal: "User:a".into(),
+            listener: "PLAINTEXT".into(),
+            peer: "127.0.0.1:5".into(),
+            client_id: None,
+            api: 19,
+            version: 7,
+            correlation_id: -1,
+            denied: [Denial::of(Operation::Create, Resource::Topic("t"))].into(),
+        }
+    }
+
+    #[test]
+    fn what_is_forwarded_arrives_and_garbage_does_not() {
+        let bytes = encode_forwarded(&who(), b"body");
+        assert_eq!(decode_forwarded(&bytes), Some((who(), &b"body"[..])));
+        for len in 0..bytes.len() - 4 {
+            assert_eq!(decode_forwarded(&bytes[..len]), None, "cut at {len}");
+        }
+        assert_eq!(decode_forwarded(&[0xff; 40]), None);
+    }
+
+    #[test]
+    fn a_node_speaks_for_itself_and_for_its_own_clients() {
+        let asks = [
+            Ask::Alive { node: 2, broker_epoch: 1 },
+            Ask::CreateMissing { names: vec!["t".into()], who: Some(who()) },
+            Ask::Transfer { topic: [1; 16], partition: 0, to: 3, who: Some(who()) },
+        ];
+        assert!(asks.iter().all(|ask| ask.is_of(2) && !ask.is_of(3)));
+        assert!(Ask::Transfer { topic: [1; 16], partition: 0, to: 3, who: None }.is_of(3));
+    }
+
+    #[test]
+    fn questions_arrive_as_they_were_asked() {
+        let start = NodeStart {
+            node_id: 3,
+            rack: Some("r".into()),
+            incarnation_id: Uuid::from_u128(5),
+            endpoints: vec![Endpoint {
+                listener: "PLAINTEXT".into(),
+                protocol: SecurityProtocol::Plaintext,
+                host: "h".into(),
+                port: 9092,
+            }],
+            log_dirs: vec![Uuid::from_u128(6)],
+            cordoned_dirs: vec![],
+            unclean_dirs: vec![Uuid::from_u128(6)],
+        };
+        let ask = Ask::Register(StartNote::of(&start));
+        let arrived: Ask = serde_json::from_slice(&encode(&ask)).expect("it was encoded");
+        let Ask::Register(note) = arrived else { panic!("{arrived:?}") };
+        assert_eq!(note.start(), Some(start));
+    }
+}

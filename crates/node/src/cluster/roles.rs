@@ -1,0 +1,274 @@
+//! The roles of this node's replicas: coordinators are loaded and unloaded, leaders made known to the other nodes. One thread,
+//! `cluster-roles`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use mainstem_controller::LeaderNote;
+use mainstem_links::CallError;
+use mainstem_records::LeaderEpoch;
+use mainstem_replication::Role;
+use mainstem_runtime::clock::Clock;
+use mainstem_store::partition::{Partition, ReplicaEvents};
+use mainstem_wire::Uuid;
+use parking_lot::Mutex;
+
+use super::calls::{Ask, Led, encode};
+use super::clocks::{self, Reading};
+use super::leaders::PartitionKey;
+use super::{ASK, CLOCK, Cluster, out_of_sync};
+use crate::coordinators;
+
+/// How often leaders look at who is in sync.
+const IN_SYNC_EVERY: Duration = Duration::from_millis(500);
+/// How often all nodes get the whole table again.
+const REFRESH_EVERY: Duration = Duration::from_secs(30);
+/// How soon a leader is looked at again whose first entry is not committed yet.
+const SETTLE_EVERY: Duration = Duration::from_millis(10);
+
+enum News {
+    Role(Arc<Partition>),
+    End,
+}
+
+/// Takes the roles of replicas from the threads that drive them.
+pub struct RoleNews(mpsc::Sender<News>);
+
+/// The other end of a [`RoleNews`].
+pub struct RoleReceiver(mpsc::Receiver<News>);
+
+impl RoleNews {
+    /// Both ends. The first is a store's receiver of events; a cluster gets both.
+    pub fn channel() -> (Arc<RoleNews>, RoleReceiver) {
+        let (sender, receiver) = mpsc::channel();
+        (Arc::new(RoleNews(sender)), RoleReceiver(receiver))
+    }
+
+    /// Has a partition's role looked at.
+    pub(super) fn send(&self, partition: &Arc<Partition>) {
+        // Nothing listens at the end.
+        let _ = self.0.send(News::Role(partition.clone()));
+    }
+
+    /// Ends the receiver.
+    pub(super) fn end(&self) {
+        let _ = self.0.send(News::End);
+    }
+}
+
+impl ReplicaEvents for RoleNews {
+    fn role_changed(&self, partition: &Arc<Partition>, _role: Role) {
+        self.send(partition);
+    }
+}
+
+/// What `cluster-roles` knows.
+struct Roles {
+    /// Partitions that this node leads, and can say where they end.
+    led: BTreeMap<PartitionKey, LedHere>,
+    /// Those that it leads and cannot yet.
+    unsettled: HashMap<(Arc<str>, i32), Arc<Partition>>,
+    /// What the other nodes are to be told.
+    news: Vec<Led>,
+    /// The nodes that were told everything.
+    told: Arc<Mutex<BTreeSet<i32>>>,
+    /// When all were told everything again.
+    refreshed: Instant,
+    /// The statement about this node's own replicas that they were told.
+    said: out_of_sync::Said,
+    /// When other nodes were asked for the time, if they were.
+    clocks_asked: Option<Instant>,
+}
+
+impl Roles {
+    fn new(now: Instant) -> Roles {
+        Roles {
+            led: BTreeMap::new(),
+            unsettled: HashMap::new(),
+            news: Vec::new(),
+            told: Arc::default(),
+            refreshed: now,
+            said: out_of_sync::Said::default(),
+            clocks_asked: None,
+        }
+    }
+}
+
+struct LedHere {
+    partition: Arc<Partition>,
+    epoch: LeaderEpoch,
+    isr: Vec<i32>,
+}
+
+impl LedHere {
+    fn note(&self, (topic_id, partition): PartitionKey, own: i32) -> LeaderNote {
+        LeaderNote { topic_id, partition, leader: own, leader_epoch: self.epoch, isr: self.isr.clone() }
+    }
+}
+
+impl Cluster {
+    /// Follows roles until the end.
+    pub(super) fn follow_roles(&self, RoleReceiver(news): &RoleReceiver) {
+        let mut state = Roles::new(self.local.clock.instant());
+        let mut looked = self.local.clock.instant();
+        loop {
+            let pause = if state.unsettled.is_empty() { IN_SYNC_EVERY } else { SETTLE_EVERY };
+            let mut changed: HashMap<(Arc<str>, i32), Arc<Partition>> = HashMap::new();
+            match news.recv_timeout(pause) {
+                Ok(News::Role(partition)) => _ = changed.insert(key_of(&partition), partition),
+                Ok(News::End) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            // A node that is gone changes the roles of many at once.
+            while let Ok(more) = news.try_recv() {
+                match more {
+                    News::Role(partition) => _ = changed.insert(key_of(&partition), partition),
+                    News::End => return,
+                }
+            }
+            changed.extend(std::mem::take(&mut state.unsettled));
+            for (key, partition) in changed {
+                self.follow_role(&mut state, key, partition);
+            }
+            if self.local.clock.elapsed(looked) >= IN_SYNC_EVERY {
+                looked = self.local.clock.instant();
+                self.look_at_followers(&mut state);
+            }
+            self.make_known(&mut state, self.local.clock.instant());
+            if state.clocks_asked.is_none_or(|asked| self.local.clock.elapsed(asked) >= clocks::ASKED_EVERY) {
+                state.clocks_asked = Some(self.local.clock.instant());
+                self.ask_clocks(&self.local.clock);
+            }
+        }
+    }
+
+    fn follow_role(&self, state: &mut Roles, key: (Arc<str>, i32), partition: Arc<Partition>) {
+        let Some(topic) = self.local.store.topics.by_name(&partition.topic) else { return };
+        if !topic.partition(partition.index).is_some_and(|served| Arc::ptr_eq(served, &partition)) {
+            // It is served in a moment, and looked at then; or was deleted.
+            return;
+        }
+        let leadership = partition.leadership();
+        let id = (topic.id, partition.index);
+        let is_alone = !partition.is_replicated();
+        if is_alone && !coordinators::is_coordinators(&partition.topic) {
+            return;
+        }
+        if !leadership.is_leader {
+            if state.led.remove(&id).is_some() {
+                self.give_up_coordination(&partition);
+            }
+            return;
+        }
+        if !leadership.is_settled {
+            state.unsettled.insert(key, partition);
+            return;
+        }
+        let is_new = state.led.get(&id).is_none_or(|led| led.epoch != leadership.epoch);
+        if is_new {
+            self.led.elections.fetch_add(u64::from(!is_alone), Ordering::Relaxed);
+            let led = LedHere { partition: partition.clone(), epoch: leadership.epoch, isr: Vec::new() };
+            if state.led.insert(id, led).is_some() {
+                self.give_up_coordination(&partition);
+            }
+            self.take_coordination(&partition);
+            self.look_at(state, id);
+        }
+    }
+
+    fn take_coordination(&self, partition: &Arc<Partition>) {
+        if coordinators::is_coordinators(&partition.topic) {
+            let (local, partition) = (self.local.clone(), partition.clone());
+            self.loading.run(Box::new(move || coordinators::load_one(&local, &partition)));
+        }
+    }
+
+    fn give_up_coordination(&self, partition: &Arc<Partition>) {
+        if coordinators::is_coordinators(&partition.topic) {
+            let (local, partition) = (self.local.clone(), partition.clone());
+            self.loading.run(Box::new(move || {
+                let topic = partition.topic.clone();
+                coordinators::unload(&local, &topic, &[partition]);
+            }));
+        }
+    }
+
+    fn look_at_followers(&self, state: &mut Roles) {
+        let is_served = |id: &Uuid| self.local.store.topics.by_id(id).is_some();
+        state.led.retain(|(topic, _), _| is_served(topic));
+        self.look_at_nodes();
+        self.tell_out_of_sync(&mut state.said);
+        self.leaders.retain(is_served);
+        self.unnoted.retain(is_served);
+        let ids: Vec<_> = state.led.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.look_at(state, id));
+    }
+
+    /// Looks at who is in sync in a partition that this node leads.
+    fn look_at(&self, state: &mut Roles, id: PartitionKey) {
+        let Some(led) = state.led.get_mut(&id) else { return };
+        let isr = led.partition.in_sync();
+        if isr.is_empty() || (isr == led.isr) {
+            return;
+        }
+        self.led.in_sync(&led.isr, &isr);
+        led.isr = isr;
+        let note = led.note(id, self.own);
+        if self.leaders.note(&note) {
+            self.unnoted.insert(id);
+            state.news.push(Led::of(&note));
+        }
+    }
+
+    /// Tells the other nodes what this one leads: what is new, and all of it to those that were not there.
+    fn make_known(&self, state: &mut Roles, now: Instant) {
+        let connected: BTreeSet<i32> = self.links.connected().into_iter().collect();
+        let new = std::mem::take(&mut state.news);
+        if now.saturating_duration_since(state.refreshed) >= REFRESH_EVERY {
+            // What was said last may have been heard before what was said first.
+            state.refreshed = now;
+            state.told.lock().clear();
+            state.said.say_again();
+        }
+        state.told.lock().retain(|node| connected.contains(node));
+        for node in connected {
+            let is_told = !state.told.lock().insert(node);
+            let said = match is_told {
+                true => new.clone(),
+                false => state.led.iter().map(|(id, led)| Led::of(&led.note(*id, self.own))).collect(),
+            };
+            if said.is_empty() {
+                continue;
+            }
+            let told = state.told.clone();
+            // One that has just started may not listen yet: it gets the whole table again.
+            let on_answer = move |answer: Result<Vec<u8>, _>| {
+                if answer.is_err() {
+                    told.lock().remove(&node);
+                }
+            };
+            self.links.call_then(node, ASK, encode(&Ask::Leaders(said)), Box::new(on_answer));
+        }
+    }
+
+    /// Asks the other nodes for the time.
+    fn ask_clocks(&self, clock: &Clock) {
+        for node in self.links.connected() {
+            let (clocks, clock, asked_ms) = (self.clocks.clone(), clock.clone(), clock.wall_ms());
+            let on_answer = move |answer: Result<Vec<u8>, CallError>| {
+                let shown = answer.ok().and_then(|bytes| Some(i64::from_be_bytes(bytes.try_into().ok()?)));
+                if let Some(shown_ms) = shown {
+                    clocks.note(node, Reading { asked_ms, shown_ms, answered_ms: clock.wall_ms() });
+                }
+            };
+            self.links.call_then(node, CLOCK, Vec::new(), Box::new(on_answer));
+        }
+    }
+}
+
+fn key_of(partition: &Partition) -> (Arc<str>, i32) {
+    (partition.topic.clone(), partition.index)
+}
