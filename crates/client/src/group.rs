@@ -82,8 +82,8 @@ pub struct GroupOffsets {
 }
 
 impl GroupOffsets {
-    /// Commits where to go on in partitions that this member has, and waits until it is done. For those of a group without
-    /// members there is [`Admin::set_group_offsets`](crate::Admin::set_group_offsets).
+    /// Commits where to go on in partitions that this member has, and waits until it is done, also through rebalances in which
+    /// it keeps them. For those of a group without members there is [`Admin::set_group_offsets`](crate::Admin::set_group_offsets).
     ///
     /// # Errors
     /// [`Error::TimedOut`] after [`ClientConfig::operation_timeout`](crate::ClientConfig::operation_timeout),
@@ -199,7 +199,9 @@ impl GroupOffsets {
         }
         let config = &self.config.consumer.client;
         retrying(config, config.operation_timeout, &self.what("committing offsets"), || async {
-            let missing = self.calls.commit(&self.identity(&done.terms)?, &done.places).await?;
+            let identity = self.identity(&done.terms)?;
+            let committed = self.calls.commit(&identity, &done.places).await;
+            let missing = committed.map_err(|error| self.shared.of_commit(error, &identity))?;
             match missing.values().next() {
                 Some(error) if absent == Absent::Awaited => Err(error.clone()),
                 _ => Ok(missing),
@@ -248,7 +250,9 @@ impl GroupOffsets {
         let config = &self.config.consumer.client;
         let done = self.done(offsets);
         retrying(config, config.operation_timeout, &self.what("committing offsets"), || async {
-            self.calls.commit_in_transaction(&self.identity(&done.terms)?, &done.places, transaction).await
+            let identity = self.identity(&done.terms)?;
+            let committed = self.calls.commit_in_transaction(&identity, &done.places, transaction).await;
+            committed.map_err(|error| self.shared.of_commit(error, &identity))
         })
         .await
     }

@@ -1,9 +1,11 @@
 //! What a member and its consumer tell each other: changes one way, being done with them the other.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use mainstem_wire::ErrorCode;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
@@ -23,6 +25,8 @@ pub(crate) const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) identity: Mutex<Identity>,
+    /// The member joins, and has no new generation yet; the coordinator may have it already.
+    is_joining: AtomicBool,
     /// What the consumer has taken over.
     pub(crate) held: Mutex<Held>,
     /// Since when no caller waits for records.
@@ -36,10 +40,35 @@ impl Shared {
     pub(crate) fn new() -> Shared {
         Shared {
             identity: Mutex::new(Identity::none()),
+            is_joining: AtomicBool::new(false),
             held: Mutex::default(),
             idle_since: Mutex::new(Some(Instant::now())),
             stop: Notify::new(),
         }
+    }
+
+    /// The member begins to join, or is done with it: its new identity is known then, or that it has none.
+    pub(crate) fn set_joining(&self, is_joining: bool) {
+        self.is_joining.store(is_joining, Ordering::SeqCst);
+    }
+
+    /// The error of a commit under an identity. That its generation is over is a rebalance like any other where the member itself
+    /// has joined the next one: the coordinator knows of that before the member does.
+    pub(crate) fn of_commit(&self, error: Error, identity: &Identity) -> Error {
+        match error {
+            Error::Broker { code: ErrorCode::ILLEGAL_GENERATION, what, broker, .. }
+                if self.moves_on_from(identity) =>
+            {
+                let code = ErrorCode::REBALANCE_IN_PROGRESS;
+                Error::Broker { code, message: code.message().to_owned(), what, broker }
+            }
+            error => error,
+        }
+    }
+
+    fn moves_on_from(&self, identity: &Identity) -> bool {
+        // In this order: the new identity is there before joining is over.
+        self.is_joining.load(Ordering::SeqCst) || *self.identity.lock() != *identity
     }
 }
 

@@ -99,6 +99,7 @@ impl Member {
             // Before others have its partitions. Without a consumer there is none to notify.
             let _ = self.changes.send(Change::told(What::Failed(error)));
         }
+        shared.set_joining(false);
         // Others wait for one who says nothing until its session ends.
         self.leave().await;
     }
@@ -152,6 +153,7 @@ impl Member {
                 identity.member_id.clear();
             }
         }
+        self.shared.set_joining(false);
         self.owned.clear();
         self.taken.clear();
         lose(&self.changes).await;
@@ -172,6 +174,7 @@ impl Member {
     /// Joins and syncs; the partitions of this member.
     async fn join(&mut self) -> Result<BTreeSet<TopicPartition>, Error> {
         let before = self.shared.identity.lock().clone();
+        self.shared.set_joining(true);
         self.subscribed = self.topics().await?;
         let subscription = MemberSubscription {
             topics: self.subscribed.clone(),
@@ -183,6 +186,7 @@ impl Member {
         let named = |name: &str| name.clone_into(&mut self.shared.identity.lock().member_id);
         let joined = self.calls.join(&before.member_id, &subscription, named).await?;
         *self.shared.identity.lock() = joined.identity.clone();
+        self.shared.set_joining(false);
         self.assigned_by = None;
         let assignments = match joined.led {
             Some(members) => self.lead(&members, joined.skips_assignment).await?,

@@ -99,7 +99,8 @@ impl Member {
         Ok(())
     }
 
-    /// Commits what is done; what cannot be committed is not tried again.
+    /// Commits what is done. What cannot be committed is not tried again: a group of which a commit is refused while its member keeps
+    /// the partition may not get to the end, and is found.
     async fn commit(&self, process: i32, offsets: GroupOffsets, done: &mut BTreeMap<TopicPartition, i64>) {
         let record = |outcome| {
             for (partition, offset) in done.iter() {
@@ -110,6 +111,9 @@ impl Member {
         record(Outcome::Invoke);
         let committed = offsets.commit(done).await;
         record(if committed.is_ok() { Outcome::Ok } else { Outcome::Info });
+        if let Err(error) = committed {
+            eprintln!("member {process} of group {} at {} ms: {error}", self.group, self.run.now_ms());
+        }
         done.clear();
     }
 }

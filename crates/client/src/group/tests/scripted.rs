@@ -22,7 +22,12 @@ use mainstem_wire::messages::offset_fetch_response::{
     OffsetFetchResponse, OffsetFetchResponsePartition, OffsetFetchResponseTopic,
 };
 use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
+use mainstem_wire::messages::txn_offset_commit_request::TxnOffsetCommitRequest;
+use mainstem_wire::messages::txn_offset_commit_response::{
+    TxnOffsetCommitResponse, TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic,
+};
 use mainstem_wire::{ApiKey, Uuid};
+use tokio::sync::watch;
 
 use super::super::handover::{Offer, hand_over};
 use super::super::protocol::{decode_subscription, encode_assignment};
@@ -50,10 +55,30 @@ fn refuse_commits(asked: &mut Asked<'_>, generations: &mpsc::UnboundedSender<i32
     }
     let request: OffsetCommitRequest<'_> = asked.decode().unwrap();
     generations.send(request.generation_id_or_member_epoch).unwrap();
-    let error_code = ErrorCode::COORDINATOR_LOAD_IN_PROGRESS.code();
+    answer_commit(asked, ErrorCode::COORDINATOR_LOAD_IN_PROGRESS.code())
+}
+
+fn answer_commit(asked: &Asked<'_>, error_code: i16) -> Answered {
     let partitions = vec![OffsetCommitResponsePartition { error_code, ..Default::default() }];
     let topics = vec![OffsetCommitResponseTopic { name: "t".into(), partitions, ..Default::default() }];
     answer(asked, &OffsetCommitResponse { topics, ..Default::default() })
+}
+
+/// Takes a member into a generation that another one leads.
+fn joined(generation_id: i32) -> JoinGroupResponse<'static> {
+    JoinGroupResponse {
+        generation_id,
+        protocol_type: Some("consumer".into()),
+        protocol_name: Some("cooperative-sticky".into()),
+        leader: "other".into(),
+        member_id: "m".into(),
+        ..Default::default()
+    }
+}
+
+fn answer_sync(asked: &Asked<'_>, partition: i32) -> Answered {
+    let assignment = encode_assignment(&BTreeSet::from([t(partition)])).unwrap();
+    answer(asked, &SyncGroupResponse { assignment: assignment.into(), ..Default::default() })
 }
 
 #[tokio::test]
@@ -109,9 +134,7 @@ async fn a_commit_outlasts_a_rebalance_in_which_its_partition_is_kept() {
             4 => ErrorCode::STALE_MEMBER_EPOCH.code(),
             _ => 0,
         };
-        let partitions = vec![OffsetCommitResponsePartition { error_code, ..Default::default() }];
-        let topics = vec![OffsetCommitResponseTopic { name: "t".into(), partitions, ..Default::default() }];
-        answer(asked, &OffsetCommitResponse { topics, ..Default::default() })
+        answer_commit(asked, error_code)
     });
     let mut member = member(broker.client(), NoHooks);
     let is_in = |generation| Identity { member_id: "m".to_owned(), generation };
@@ -125,6 +148,98 @@ async fn a_commit_outlasts_a_rebalance_in_which_its_partition_is_kept() {
     let done = tokio::time::timeout(PATIENCE, commit).await;
     assert_eq!(done.expect("it is done"), Ok(()));
     assert_eq!(std::iter::from_fn(|| generations.try_recv().ok()).last(), Some(5));
+}
+
+/// A coordinator that assigns partition 0 in generation 1 and takes commits in generation 2. That one begins by the member's own
+/// join, but the member hears of it only when a commit of generation 1 has been refused.
+struct Ahead {
+    rebalances: bool,
+    has_refused: bool,
+    is_joining: watch::Sender<bool>,
+}
+
+impl Ahead {
+    fn serve(&mut self, asked: &mut Asked<'_>) -> Answered {
+        match asked.api_key {
+            ApiKey::JoinGroup => {
+                let request: JoinGroupRequest<'_> = asked.decode().unwrap();
+                let is_first = request.member_id.is_empty();
+                self.is_joining.send_replace(!is_first);
+                if is_first || self.has_refused {
+                    return answer(asked, &joined(if is_first { 1 } else { 2 }));
+                }
+                let error_code = ErrorCode::COORDINATOR_LOAD_IN_PROGRESS.code();
+                answer(asked, &JoinGroupResponse { error_code, ..Default::default() })
+            }
+            ApiKey::SyncGroup => answer_sync(asked, 0),
+            ApiKey::Heartbeat => {
+                let ends = self.rebalances && !self.has_refused;
+                let error_code = if ends { ErrorCode::REBALANCE_IN_PROGRESS.code() } else { 0 };
+                answer(asked, &HeartbeatResponse { error_code, ..Default::default() })
+            }
+            ApiKey::OffsetFetch => answer(asked, &OffsetFetchResponse::default()),
+            ApiKey::OffsetCommit => {
+                let request: OffsetCommitRequest<'_> = asked.decode().unwrap();
+                let error_code = self.check(request.generation_id_or_member_epoch);
+                answer_commit(asked, error_code)
+            }
+            ApiKey::TxnOffsetCommit => {
+                let request: TxnOffsetCommitRequest<'_> = asked.decode().unwrap();
+                let error_code = self.check(request.generation_id);
+                let partitions = vec![TxnOffsetCommitResponsePartition { error_code, ..Default::default() }];
+                let topics =
+                    vec![TxnOffsetCommitResponseTopic { name: "t".into(), partitions, ..Default::default() }];
+                answer(asked, &TxnOffsetCommitResponse { topics, ..Default::default() })
+            }
+            _ => None,
+        }
+    }
+
+    fn check(&mut self, generation: i32) -> i16 {
+        self.has_refused |= generation < 2;
+        if generation < 2 { ErrorCode::ILLEGAL_GENERATION.code() } else { 0 }
+    }
+}
+
+/// A member that has partition 0 in generation 1 of such a group.
+async fn behind(rebalances: bool) -> (GroupConsumer, ScriptedBroker, watch::Receiver<bool>) {
+    let (is_joining, joins) = watch::channel(false);
+    let mut coordinator = Ahead { rebalances, has_refused: false, is_joining };
+    let broker = ScriptedBroker::start(1, move |asked| coordinator.serve(asked));
+    let mut member = member(broker.client(), NoHooks);
+    let GroupEvent::Assigned(assigned) = member.next_event().await.unwrap() else { panic!("it has joined") };
+    assert_eq!(assigned, BTreeMap::from([(t(0), None)]));
+    (member, broker, joins)
+}
+
+/// Commits as a member, or in the transaction of a producer.
+async fn commit(offsets: &GroupOffsets, is_in_transaction: bool) -> Result<(), Error> {
+    let done = BTreeMap::from([(t(0), 5)]);
+    let (producer_id, producer_epoch) = (ProducerId::new(1), ProducerEpoch::ZERO);
+    let transaction = Transaction { id: "t", producer_id, producer_epoch, is_v2: true };
+    match is_in_transaction {
+        true => offsets.commit_in_transaction(&done, &transaction).await,
+        false => offsets.commit(&done).await,
+    }
+}
+
+#[tokio::test]
+async fn a_commit_outlasts_a_generation_that_ends_before_the_member_knows() {
+    for is_in_transaction in [false, true] {
+        let (member, _broker, mut joins) = behind(true).await;
+        joins.wait_for(|is_joining| *is_joining).await.unwrap();
+        assert_eq!(commit(member.offsets(), is_in_transaction).await, Ok(()));
+        assert_eq!(member.shared.identity.lock().generation, 2);
+    }
+}
+
+#[tokio::test]
+async fn a_commit_in_a_generation_that_is_not_the_groups_is_refused_at_once() {
+    for is_in_transaction in [false, true] {
+        let (member, _broker, _joins) = behind(false).await;
+        let refused = commit(member.offsets(), is_in_transaction).await.unwrap_err();
+        assert_eq!(refused.code(), Some(ErrorCode::ILLEGAL_GENERATION), "{refused}");
+    }
 }
 
 #[tokio::test]
@@ -286,21 +401,9 @@ impl Coordinator {
                 let request: JoinGroupRequest<'_> = asked.decode().unwrap();
                 self.joins.push(decode_subscription(&request.protocols[0].metadata).unwrap().owned);
                 self.generation += 1;
-                let joined = JoinGroupResponse {
-                    generation_id: self.generation,
-                    protocol_type: Some("consumer".into()),
-                    protocol_name: Some("cooperative-sticky".into()),
-                    leader: "other".into(),
-                    member_id: "m".into(),
-                    ..Default::default()
-                };
-                answer(asked, &joined)
+                answer(asked, &joined(self.generation))
             }
-            ApiKey::SyncGroup => {
-                let assigned = BTreeSet::from([t(i32::from(self.generation > 1))]);
-                let assignment = encode_assignment(&assigned).unwrap();
-                answer(asked, &SyncGroupResponse { assignment: assignment.into(), ..Default::default() })
-            }
+            ApiKey::SyncGroup => answer_sync(asked, i32::from(self.generation > 1)),
             ApiKey::Heartbeat => {
                 let error_code = ErrorCode::REBALANCE_IN_PROGRESS.code();
                 answer(asked, &HeartbeatResponse { error_code, ..Default::default() })
@@ -377,21 +480,8 @@ async fn who_stops_while_it_joins_leaves_under_the_name_that_it_was_given() {
 /// A coordinator that assigns a partition whose offset it does not tell; what is asked of it by which member.
 fn withhold_offsets(asked: &mut Asked<'_>, heard: &mpsc::UnboundedSender<String>) -> Answered {
     match asked.api_key {
-        ApiKey::JoinGroup => {
-            let (member_id, leader) = ("m".into(), "other".into());
-            let joined = JoinGroupResponse {
-                generation_id: 1,
-                protocol_name: Some("cooperative-sticky".into()),
-                leader,
-                member_id,
-                ..Default::default()
-            };
-            answer(asked, &joined)
-        }
-        ApiKey::SyncGroup => {
-            let assignment = encode_assignment(&BTreeSet::from([t(0)])).unwrap();
-            answer(asked, &SyncGroupResponse { assignment: assignment.into(), ..Default::default() })
-        }
+        ApiKey::JoinGroup => answer(asked, &joined(1)),
+        ApiKey::SyncGroup => answer_sync(asked, 0),
         ApiKey::Heartbeat => answer(asked, &HeartbeatResponse::default()),
         ApiKey::ConsumerGroupHeartbeat => {
             let request: ConsumerGroupHeartbeatRequest<'_> = asked.decode().unwrap();
@@ -549,10 +639,7 @@ async fn a_topic_that_was_deleted_holds_up_no_handing_over() {
         if asked.api_key != ApiKey::OffsetCommit {
             return None;
         }
-        let error_code = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION.code();
-        let partitions = vec![OffsetCommitResponsePartition { error_code, ..Default::default() }];
-        let topics = vec![OffsetCommitResponseTopic { name: "t".into(), partitions, ..Default::default() }];
-        answer(asked, &OffsetCommitResponse { topics, ..Default::default() })
+        answer_commit(asked, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION.code())
     });
     let config = GroupConfig::new("g", ["t"], ConsumerConfig::new(broker.client()));
     let mut member = GroupConsumer::new(config).unwrap();
