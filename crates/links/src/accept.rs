@@ -1,32 +1,19 @@
 //! The other end of a link: it checks the hello, reads frames, and has them taken by their partitions.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use mainstem_replication::eraftpb::{Message, MessageType};
-use mainstem_replication::link::{self, Alias, Frame, FrameError, Heartbeat};
-use mainstem_replication::{MessageError, Repeat, Repeated};
-use mainstem_security::KafkaPrincipal;
 use parking_lot::Mutex;
 
-use super::calls::{Answers, CallKind};
-use super::channel::{Channel, ChannelReader};
-use super::gate::{Arrived, NodeGate};
-use super::group::{Group, GroupHandle};
+use super::calls::Answers;
+use super::channel::Channel;
+use super::gate::Arrived;
 use super::hello::{Hello, Welcome};
-use super::{BODY_BYTES_MAX, Links, PeerLink, set_silence_max};
-
-/// Bytes that are read at once.
-const READ_BYTES: usize = 64 << 10;
-/// A buffer that has grown for a large frame goes back to this size.
-const KEPT_BYTES: usize = 1 << 20;
-/// Groups on one link.
-const ALIASES_MAX: usize = 1 << 20;
-/// How often it is looked whether the peer may still speak as a node.
-const LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
+use super::reading::{Leave, Receiver};
+use super::{Links, PeerLink, set_silence_max};
 
 /// The link that a peer has dialled.
 pub(super) struct Incoming {
@@ -93,7 +80,7 @@ impl Incoming {
         Duration::from_millis(silent_ms) < self.alive_max
     }
 
-    fn heard(&self, now_ms: u64) {
+    pub(super) fn heard(&self, now_ms: u64) {
         self.heard_ms.store(now_ms, Ordering::Relaxed);
     }
 
@@ -189,16 +176,8 @@ pub(super) fn run(links: &Arc<Links>, arrived: Arrived, frame: &[u8]) {
             return peer.incoming.release(number);
         }
         let leave = Leave { principal, host: from.ip(), ends, looked_at: links.clock().instant() };
-        let mut receiver = Receiver {
-            links,
-            peer: &peer,
-            from: hello.node,
-            aliases: Vec::new(),
-            repeated: Repeated::default(),
-            answers: Answers::new(writer, peer.serving.clone()),
-            leave,
-            at_fault: Arc::default(),
-        };
+        let answers = Answers::new(Box::new(writer), peer.serving.clone());
+        let mut receiver = Receiver::new((links.clone(), peer.clone()), answers, Some(leave));
         if let Err(error) = receiver.run(reader) {
             links.counters.refused.fetch_add(u64::from(is_fault(&error)), Ordering::Relaxed);
             links.gate.link_ended(from.ip(), hello.node, &error.to_string());
@@ -220,30 +199,6 @@ fn prepare(channel: &mut Channel, silence_max: Duration) -> io::Result<TcpStream
     set_silence_max(&socket, silence_max)?;
     channel.begin(Some(silence_max))?;
     Ok(socket)
-}
-
-/// Whether the peer may still speak as a node.
-struct Leave {
-    principal: KafkaPrincipal,
-    host: IpAddr,
-    /// When its session is over; it dials again then.
-    ends: Option<Instant>,
-    looked_at: Instant,
-}
-
-impl Leave {
-    fn check(&mut self, gate: &NodeGate) -> io::Result<()> {
-        let now = gate.clock().instant();
-        if now.saturating_duration_since(self.looked_at) < LOOKED_AT_EVERY {
-            return Ok(());
-        }
-        self.looked_at = now;
-        if self.ends.is_some_and(|ends| now >= ends) {
-            return Err(io::Error::other("its session is over (connections.max.reauth.ms)"));
-        }
-        gate.check(&self.principal, self.host)
-            .map_err(|why| io::Error::new(io::ErrorKind::PermissionDenied, why))
-    }
 }
 
 /// The peer that a hello is of. `may_know`: the one that sent it may hear of which cluster this node is.
@@ -297,227 +252,6 @@ impl Kept {
 /// Whether a link ended because of what was sent.
 fn is_fault(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::InvalidData
-}
-
-/// Takes frames.
-struct Receiver<'a> {
-    links: &'a Arc<Links>,
-    peer: &'a PeerLink,
-    from: i32,
-    /// By number.
-    aliases: Vec<Known>,
-    /// Heartbeats that stand.
-    repeated: Repeated,
-    answers: Arc<Answers>,
-    leave: Leave,
-    /// A message of this link that another thread took is at fault, and why.
-    at_fault: Arc<OnceLock<String>>,
-}
-
-/// A group that has a number.
-struct Known {
-    alias: Alias,
-    handle: Option<Arc<GroupHandle>>,
-}
-
-impl Receiver<'_> {
-    fn explained(&self, error: io::Error) -> io::Error {
-        match error.kind() {
-            io::ErrorKind::TimedOut => {
-                let seconds = self.links.options.silence.silence_max.as_secs_f64();
-                io::Error::new(io::ErrorKind::TimedOut, format!("nothing came for {seconds} s"))
-            }
-            _ => error,
-        }
-    }
-
-    fn run(&mut self, mut stream: ChannelReader) -> io::Result<()> {
-        let mut input = Input::new(BODY_BYTES_MAX);
-        loop {
-            while let Some((frame, len)) = input.frame()? {
-                self.take(frame)?;
-                input.consume(len);
-            }
-            if !input.fill(&mut stream).map_err(|error| self.explained(error))? {
-                return Ok(());
-            }
-            self.peer.incoming.heard(self.links.now_ms());
-            self.leave.check(&self.links.gate)?;
-        }
-    }
-
-    fn take(&mut self, frame: Frame<'_>) -> io::Result<()> {
-        if let Some(what) = self.at_fault.get() {
-            return Err(fault(what));
-        }
-        match frame {
-            Frame::Call { id, kind, body } => {
-                self.take_call(id, CallKind(kind), body);
-                Ok(())
-            }
-            Frame::Group(alias) => self.take_group(alias),
-            Frame::Heartbeats(heartbeats) => {
-                heartbeats.into_iter().try_for_each(|heartbeat| self.take_heartbeat(heartbeat))
-            }
-            Frame::Standing(heartbeats) => {
-                heartbeats.into_iter().try_for_each(|heartbeat| self.take_standing(heartbeat))
-            }
-            Frame::Repeat(repeat) => {
-                self.take_repeat(&repeat);
-                Ok(())
-            }
-            Frame::RepeatAnswer(answer) => {
-                self.links.take_answer(self.peer, &answer);
-                Ok(())
-            }
-            Frame::Message { alias, message } => self.step(alias, message, 0, &[]),
-            Frame::Append { alias, message, offset, batches } => self.step(alias, message, offset, batches),
-            Frame::Answer { .. } => Err(fault("it answers what was not asked on this link")),
-        }
-    }
-
-    fn take_group(&mut self, alias: Alias) -> io::Result<()> {
-        if alias.number as usize != self.aliases.len() || self.aliases.len() >= ALIASES_MAX {
-            return Err(fault("a group's number that does not follow"));
-        }
-        if alias.from.node() != self.from || alias.to.node() != self.links.node {
-            return Err(fault("it speaks for another node, or to one"));
-        }
-        self.aliases.push(Known { alias, handle: None });
-        Ok(())
-    }
-
-    fn take_heartbeat(&mut self, heartbeat: Heartbeat) -> io::Result<()> {
-        let Heartbeat { alias, term, commit } = heartbeat;
-        let message = Message { msg_type: MessageType::MsgHeartbeat, term, commit, ..Message::default() };
-        self.step(alias, message, 0, &[])
-    }
-
-    fn take_standing(&mut self, heartbeat: Heartbeat) -> io::Result<()> {
-        self.take_heartbeat(heartbeat)?;
-        self.repeated.insert(heartbeat.alias, heartbeat.term);
-        let known =
-            self.aliases.get(heartbeat.alias as usize).ok_or_else(|| fault("a group without a number"))?;
-        if let Some(group) = known.handle.as_ref().and_then(|handle| handle.group()) {
-            group.let_stand(known.alias.from, heartbeat.term);
-        }
-        Ok(())
-    }
-
-    /// Heartbeats of all groups at once. Only what is refused is looked at again by the peer.
-    fn take_repeat(&mut self, repeat: &Repeat) {
-        let (now_ms, aliases) = (self.links.now_ms(), &self.aliases);
-        let answer = self.repeated.take(repeat, |alias, term| {
-            let handle = aliases.get(alias as usize).and_then(|known| known.handle.as_ref());
-            handle.is_some_and(|handle| handle.hear(term, now_ms))
-        });
-        self.peer.add(|outbox| outbox.push_answer(answer));
-    }
-
-    fn step(&mut self, alias: u32, mut message: Message, offset: i64, batches: &[u8]) -> io::Result<()> {
-        let known = self.aliases.get_mut(alias as usize).ok_or_else(|| fault("a group without a number"))?;
-        let group = match known.handle.as_ref().and_then(|handle| handle.group()) {
-            Some(group) => Some(group),
-            None => {
-                known.handle = self.links.group(known.alias.group);
-                known.handle.as_ref().and_then(|handle| handle.group())
-            }
-        };
-        // A group that is not here, not yet or not any more, or another replica of it: nothing is answered.
-        let is_addressed = known.handle.as_ref().is_some_and(|handle| handle.own == known.alias.to);
-        let Some(group) = group.filter(|_| is_addressed) else { return Ok(()) };
-        (message.from, message.to) = (known.alias.from.0, known.alias.to.0);
-        let step = group.step_unless_it_waits(message, offset, batches);
-        if let Some(step) = step.map_err(|error| fault(&explained(&*group, &error)))? {
-            let (dir, batches, at_fault) = (step.dir.clone(), batches.to_vec(), self.at_fault.clone());
-            let carry_out = move || {
-                if let Err(error) = group.carry_out_disk_step(step, offset, &batches) {
-                    // The first fault is the one; the link ends with the next frame.
-                    let _ = at_fault.set(explained(&*group, &error));
-                }
-            };
-            self.links.disk_steps.push(&dir, Box::new(carry_out));
-        }
-        Ok(())
-    }
-
-    fn take_call(&self, id: u64, kind: CallKind, body: &[u8]) {
-        let Some(reply) = self.answers.begin(id, body.len()) else { return };
-        let Some(handler) = self.links.handler.get().cloned() else { return };
-        let (from, body) = (self.from, body.to_vec());
-        self.links.callers.push(Box::new(move || handler.call(from, kind, body, reply)));
-    }
-}
-
-/// The fault of a message, with the partition that it was for.
-fn explained(group: &dyn Group, error: &MessageError) -> String {
-    let (topic, index) = group.topic_partition();
-    format!("{topic}-{index}: {error}")
-}
-
-fn fault(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
-}
-
-/// What was read from a link and is not taken yet.
-pub(super) struct Input {
-    bytes: Vec<u8>,
-    /// So many of them are taken.
-    taken: usize,
-    body_max: usize,
-}
-
-impl Input {
-    pub(super) fn new(body_max: usize) -> Input {
-        Input { bytes: Vec::new(), taken: 0, body_max }
-    }
-
-    /// Reads more; it grows with what arrives and not with what a length promises. Returns false at the end of the
-    /// connection between two frames.
-    ///
-    /// # Errors
-    /// The socket's; the end of the connection within a frame.
-    pub(super) fn fill(&mut self, stream: &mut impl Read) -> io::Result<bool> {
-        self.bytes.drain(..self.taken);
-        self.taken = 0;
-        let filled = self.bytes.len();
-        let missing = link::needed(&self.bytes).saturating_sub(filled);
-        // At most as much again as there is, but for small frames.
-        let more = missing.clamp(READ_BYTES, filled.max(READ_BYTES));
-        self.bytes.resize(filled + more, 0);
-        let read = loop {
-            match stream.read(&mut self.bytes[filled..]) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                read => break read,
-            }
-        };
-        self.bytes.truncate(filled + read.as_ref().copied().unwrap_or(0));
-        match read {
-            Ok(0) if filled == 0 => Ok(false),
-            Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended within a frame")),
-            Ok(_) => Ok(true),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                Err(io::ErrorKind::TimedOut.into())
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The next frame, if it is whole, and its length.
-    pub(super) fn frame(&self) -> io::Result<Option<(Frame<'_>, usize)>> {
-        let decoded = link::decode(&self.bytes[self.taken..], self.body_max);
-        decoded.map_err(|error: FrameError| io::Error::new(io::ErrorKind::InvalidData, error))
-    }
-
-    /// The frame was taken.
-    pub(super) fn consume(&mut self, len: usize) {
-        self.taken += len;
-        if self.taken == self.bytes.len() {
-            self.bytes.clear();
-            self.bytes.shrink_to(KEPT_BYTES);
-            self.taken = 0;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -69,12 +69,24 @@ pub(super) struct Serving {
 
 /// Where answers to one peer's requests go.
 pub(super) struct Answers {
-    writer: Mutex<ChannelWriter>,
+    writer: Mutex<Box<dyn AnswerWriter>>,
     serving: Arc<Serving>,
 }
 
+/// A connection on which answers are written.
+pub(super) trait AnswerWriter: Write + Send {
+    /// Ends both directions.
+    fn shut_down(&self);
+}
+
+impl AnswerWriter for ChannelWriter {
+    fn shut_down(&self) {
+        ChannelWriter::shut_down(self);
+    }
+}
+
 impl Answers {
-    pub(super) fn new(writer: ChannelWriter, serving: Arc<Serving>) -> Arc<Answers> {
+    pub(super) fn new(writer: Box<dyn AnswerWriter>, serving: Arc<Serving>) -> Arc<Answers> {
         Arc::new(Answers { writer: Mutex::new(writer), serving })
     }
 

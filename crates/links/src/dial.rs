@@ -1,20 +1,18 @@
 //! The dialling end of a link: it writes what the outbox has, and reads answers to requests.
 
-use std::collections::HashMap;
-use std::io::{self, IoSlice, Write};
+use std::io::{self, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use mainstem_replication::link::{self, Alias, Frame, Heartbeat};
-use mainstem_replication::{GroupId, ReplicaId};
+use mainstem_replication::link::{self, Frame};
 
 use super::calls::{CALL_BYTES_MAX, CallError, SERVED};
-use super::channel::{Channel, ChannelReader, ChannelWriter};
-use super::group::is_append;
+use super::channel::{Channel, ChannelReader};
 use super::hello::{Hello, Welcome, read_frame};
-use super::outbox::{Batch, Item};
-use super::{Lead, Links, PeerLink, set_silence_max};
+use super::reading::Input;
+use super::writing::Writer;
+use super::{Links, PeerLink, set_silence_max};
 use mainstem_runtime::clock::machine_now;
 use mainstem_runtime::supervised;
 
@@ -26,10 +24,6 @@ const DIAL_TIME: Duration = Duration::from_secs(2);
 /// How often it is looked whether a peer has proven who it is, and when it is said that it does not.
 const PROOF_EVERY: Duration = Duration::from_millis(10);
 const PROOF_TIME: Duration = Duration::from_secs(2);
-/// Frames up to this size are gathered before they are written.
-const GATHERED_BYTES: usize = 64 << 10;
-/// Heartbeats in one frame.
-const HEARTBEATS_MAX: usize = 10_000;
 
 /// Why a link did not begin.
 #[derive(Debug, thiserror::Error)]
@@ -202,9 +196,8 @@ fn serve(links: &Arc<Links>, peer: &Arc<PeerLink>, channel: Channel) {
         tracing::error!(node = peer.peer.node, "no descriptor is left for a link");
         return std::thread::sleep(BACK_OFF_MAX);
     };
-    peer.standing.lock().begin();
     let Channel { reader, writer } = channel;
-    peer.outbox.lock().open(control);
+    peer.begin(Some(control));
     if links.is_stopping() {
         // The stop has ended all links that were open, and does not know of this one.
         peer.end();
@@ -221,11 +214,10 @@ fn serve(links: &Arc<Links>, peer: &Arc<PeerLink>, channel: Channel) {
         })
     };
     let written = match &answers {
-        Ok(_) => Writer::new(writer, links.clone()).run(peer),
+        Ok(_) => Writer::new(writer, links.clone(), machine_now()).run(peer),
         Err(error) => Err(io::Error::new(error.kind(), "no thread can be made")),
     };
-    let waiting = peer.outbox.lock().close();
-    waiting.into_iter().for_each(|on_answer| on_answer(Err(CallError::Disconnected)));
+    peer.close();
     let read = answers.map(std::thread::JoinHandle::join);
     if !links.is_stopping() {
         let why = match (written, read) {
@@ -240,191 +232,28 @@ fn serve(links: &Arc<Links>, peer: &Arc<PeerLink>, channel: Channel) {
 
 /// Reads answers until the link ends.
 fn read_answers(peer: &PeerLink, mut stream: ChannelReader) -> io::Result<()> {
-    let mut input = super::accept::Input::new(CALL_BYTES_MAX);
+    let mut input = Input::new(CALL_BYTES_MAX);
     while input.fill(&mut stream)? {
-        while let Some((frame, len)) = input.frame()? {
-            let Frame::Answer { id, status, body } = frame else {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "it sent what is no answer"));
-            };
-            let answer = if status == SERVED { Ok(body.to_vec()) } else { Err(CallError::Refused) };
-            let on_answer = peer.outbox.lock().take_waiting(id);
-            if let Some(on_answer) = on_answer {
-                on_answer(answer);
-            }
-            input.consume(len);
-        }
+        take_answers(peer, &mut input)?;
     }
     Ok(())
 }
 
-/// Writes frames to a connection.
-struct Writer {
-    stream: ChannelWriter,
-    links: Arc<Links>,
-    /// The numbers of groups on this link, by group and receiver.
-    aliases: HashMap<(GroupId, ReplicaId), u32>,
-    out: Vec<u8>,
-    batches: Vec<u8>,
-    written_at: Instant,
-}
-
-impl Writer {
-    fn new(stream: ChannelWriter, links: Arc<Links>) -> Writer {
-        Writer {
-            stream,
-            links,
-            aliases: HashMap::new(),
-            out: Vec::new(),
-            batches: Vec::new(),
-            written_at: machine_now(),
+/// Gives the answers that were read to those who wait for them.
+///
+/// # Errors
+/// What was read is no answer.
+fn take_answers(peer: &PeerLink, input: &mut Input) -> io::Result<()> {
+    while let Some((frame, len)) = input.frame()? {
+        let Frame::Answer { id, status, body } = frame else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it sent what is no answer"));
+        };
+        let answer = if status == SERVED { Ok(body.to_vec()) } else { Err(CallError::Refused) };
+        let on_answer = peer.outbox.lock().take_waiting(id);
+        if let Some(on_answer) = on_answer {
+            on_answer(answer);
         }
-    }
-
-    fn run(mut self, peer: &PeerLink) -> io::Result<()> {
-        while let Some(batch) = self.next(peer) {
-            self.write(peer, batch)?;
-        }
-        Ok(())
-    }
-
-    /// What is to be written next; `None`: the link has ended.
-    fn next(&mut self, peer: &PeerLink) -> Option<Batch> {
-        let keep_alive = self.links.options.silence.keep_alive;
-        let mut outbox = peer.outbox.lock();
-        loop {
-            if !outbox.is_open() {
-                return None;
-            }
-            // Only those who catch up have to be asked about.
-            let pause = match outbox.has_behind() {
-                true => self.links.throttle.pause(self.links.clock().instant()),
-                false => Duration::ZERO,
-            };
-            let batch = outbox.take(pause.is_zero());
-            if batch.is_throttled {
-                // What follows in its group costs no more than that did.
-                let rate = |item: &Item| item.catches_up.unwrap_or(self.links.options.catch_up_rate);
-                let cost = batch.append.as_ref().map(|item| (item.outgoing.bytes, rate(item)));
-                let (bytes, rate) = cost.unwrap_or((0, 1));
-                self.links.throttle.charge(self.links.clock().instant(), bytes, rate);
-            }
-            if !batch.is_empty()
-                || !self.out.is_empty()
-                || machine_now().duration_since(self.written_at) >= keep_alive
-            {
-                return Some(batch);
-            }
-            let pause = self.links.clock().machine_wait(pause);
-            let time = if outbox.has_behind() { pause.min(keep_alive) } else { keep_alive };
-            peer.wake.wait_for(&mut outbox, time);
-        }
-    }
-
-    fn write(&mut self, peer: &PeerLink, batch: Batch) -> io::Result<()> {
-        let is_last = batch.append.is_none();
-        if batch.is_empty() && self.out.is_empty() {
-            // Nothing but a sign of life.
-            link::heartbeats(&[], &mut self.out);
-        }
-        self.put_heartbeats(peer, batch.heartbeats.into_values());
-        if let Some(at_ms) = batch.repeat {
-            let leads = |lead: &Lead| lead.handle.leads_on(lead.term, at_ms);
-            let repeat = peer.standing.lock().repeat(leads);
-            repeat.iter().for_each(|repeat| link::repeat(repeat, &mut self.out));
-        }
-        batch.answer.iter().for_each(|answer| link::repeat_answer(answer, &mut self.out));
-        for item in batch.control {
-            let alias = self.alias(&item);
-            // A type that no replica sends is not sent.
-            link::message(alias, &item.outgoing.message, &mut self.out);
-        }
-        for call in batch.calls {
-            link::call(call.id, call.kind.0, &call.body, &mut self.out);
-        }
-        if let Some(item) = batch.append {
-            self.put_append(&item)?;
-        }
-        if is_last || self.out.len() >= GATHERED_BYTES {
-            self.flush()?;
-        }
-        Ok(())
-    }
-
-    fn put_heartbeats(&mut self, peer: &PeerLink, items: impl Iterator<Item = Item>) {
-        let (mut once, mut stand) = (Vec::new(), Vec::new());
-        for item in items {
-            let (term, commit) = (item.outgoing.message.term, item.outgoing.message.commit);
-            let alias = self.alias(&item);
-            if item.outgoing.stands {
-                peer.standing.lock().insert(alias, Lead { handle: item.handle, term });
-                stand.push(Heartbeat { alias, term, commit });
-            } else {
-                once.push(Heartbeat { alias, term, commit });
-            }
-        }
-        for heartbeats in once.chunks(HEARTBEATS_MAX) {
-            link::heartbeats(heartbeats, &mut self.out);
-        }
-        for heartbeats in stand.chunks(HEARTBEATS_MAX) {
-            link::standing_heartbeats(heartbeats, &mut self.out);
-        }
-    }
-
-    fn put_append(&mut self, item: &Item) -> io::Result<()> {
-        debug_assert!(is_append(&item.outgoing.message));
-        let (alias, outgoing) = (self.alias(item), &item.outgoing);
-        self.batches.clear();
-        if !outgoing.offsets.is_empty() {
-            let gone = || io::Error::new(io::ErrorKind::NotFound, "the partition is gone");
-            let group = item.handle.group().ok_or_else(gone)?;
-            group.read_batches(&outgoing.offsets, &mut self.batches)?;
-        }
-        let len = u32::try_from(self.batches.len()).map_err(io::Error::other)?;
-        link::append_head(alias, &outgoing.message, outgoing.offset, len, &mut self.out);
-        if self.out.len() + self.batches.len() <= GATHERED_BYTES {
-            self.out.extend_from_slice(&self.batches);
-            return Ok(());
-        }
-        write_both(&mut self.stream, &self.out, &self.batches)?;
-        self.written_at = machine_now();
-        self.out.clear();
-        // One large batch does not keep its memory.
-        self.batches.shrink_to(1 << 20);
-        Ok(())
-    }
-
-    /// The number of a group on this link, which the peer learns from a frame before its first use.
-    fn alias(&mut self, item: &Item) -> u32 {
-        let number = self.aliases.len() as u32;
-        let known = self.aliases.entry((item.handle.id, item.outgoing.to));
-        *known.or_insert_with(|| {
-            let alias = Alias { number, group: item.handle.id, from: item.handle.own, to: item.outgoing.to };
-            link::group(&alias, &mut self.out);
-            number
-        })
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        if !self.out.is_empty() {
-            self.stream.write_all(&self.out)?;
-            self.written_at = machine_now();
-            self.out.clear();
-            self.out.shrink_to(2 * GATHERED_BYTES);
-        }
-        Ok(())
-    }
-}
-
-fn write_both(stream: &mut impl Write, head: &[u8], body: &[u8]) -> io::Result<()> {
-    let mut slices = [IoSlice::new(head), IoSlice::new(body)];
-    let mut slices = &mut slices[..];
-    while !slices.is_empty() {
-        match stream.write_vectored(slices) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => IoSlice::advance_slices(&mut slices, written),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+        input.consume(len);
     }
     Ok(())
 }

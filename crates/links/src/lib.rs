@@ -22,16 +22,20 @@ mod dial;
 mod disk_steps;
 mod gate;
 mod group;
+#[cfg(any(test, feature = "sim"))]
+pub mod hand;
 pub mod hello;
 mod out_of_sync;
 mod outbox;
+mod reading;
 mod setbacks;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod throttle;
 pub mod ticker;
+mod writing;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -179,7 +183,7 @@ struct Counters {
 /// Groups that take part.
 #[derive(Default)]
 struct Groups {
-    by_id: HashMap<GroupId, Arc<GroupHandle>>,
+    by_id: BTreeMap<GroupId, Arc<GroupHandle>>,
     /// All of them; built again after a change.
     all: Option<Arc<[Arc<GroupHandle>]>>,
 }
@@ -220,6 +224,25 @@ impl Links {
         options: LinksOptions,
         gate: Arc<NodeGate>,
     ) -> std::io::Result<Arc<Links>> {
+        let links = Links::unstarted(identity, peers, options, gate);
+        for peer in &links.peers {
+            let (links, peer) = (links.clone(), peer.clone());
+            links.clone().spawn(format!("link-to-{}", peer.peer.node), move || dial::run(&links, &peer))?;
+        }
+        for number in 0..CALL_THREADS {
+            let worker = links.clone();
+            links.spawn(format!("calls-{number}"), move || worker.callers.run())?;
+        }
+        Ok(links)
+    }
+
+    /// Links that nothing dials yet.
+    fn unstarted(
+        identity: LinkIdentity,
+        peers: Vec<Peer>,
+        options: LinksOptions,
+        gate: Arc<NodeGate>,
+    ) -> Arc<Links> {
         let LinkIdentity { node, generation, cluster_id } = identity;
         let others = peers.into_iter().filter(|peer| peer.node != node).take(PEERS_MAX);
         let peers: Vec<_> = others
@@ -227,7 +250,7 @@ impl Links {
             .map(|(rank, peer)| Arc::new(PeerLink::new(rank, peer, &options.silence)))
             .collect();
         let throttle = Throttle::new(options.clock.instant());
-        let links = Arc::new(Links {
+        Arc::new(Links {
             node,
             generation,
             cluster_id,
@@ -246,16 +269,7 @@ impl Links {
             rates: RwLock::default(),
             is_stopping: AtomicBool::new(false),
             threads: Mutex::default(),
-        });
-        for peer in &links.peers {
-            let (links, peer) = (links.clone(), peer.clone());
-            links.clone().spawn(format!("link-to-{}", peer.peer.node), move || dial::run(&links, &peer))?;
-        }
-        for number in 0..CALL_THREADS {
-            let worker = links.clone();
-            links.spawn(format!("calls-{number}"), move || worker.callers.run())?;
-        }
-        Ok(links)
+        })
     }
 
     /// Starts a thread that [`Links::stop`] joins. A panic in one ends the process: groups would wait for what it does.
@@ -612,6 +626,18 @@ impl PeerLink {
             drop(outbox);
             self.wake.notify_one();
         }
+    }
+
+    /// A link begins, whose connection is ended by this.
+    fn begin(&self, control: Option<TcpStream>) {
+        self.standing.lock().begin();
+        self.outbox.lock().open(control);
+    }
+
+    /// Its link has ended: who waits for an answer gets none.
+    fn close(&self) {
+        let waiting = self.outbox.lock().close();
+        waiting.into_iter().for_each(|on_answer| on_answer(Err(CallError::Disconnected)));
     }
 
     fn end(&self) {

@@ -132,9 +132,9 @@ impl Outbox {
     }
 
     /// A link has begun.
-    pub(super) fn open(&mut self, stream: TcpStream) {
+    pub(super) fn open(&mut self, stream: Option<TcpStream>) {
         self.is_open = true;
-        self.stream = Some(stream);
+        self.stream = stream;
     }
 
     /// The link has ended: what waits is dropped. Returns who waited for answers.

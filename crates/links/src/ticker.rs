@@ -77,31 +77,43 @@ impl Schedule {
     }
 }
 
+/// The ticks of all groups of a node, and the work that every third one brings. Called every [`TICK_MS`].
+#[derive(Default)]
+pub struct Beat {
+    passes: u64,
+    schedule: Schedule,
+}
+
+impl Beat {
+    /// Lets the time pass.
+    pub fn pass(&mut self, links: &Links) {
+        let now_ms = links.now_ms();
+        let has_earlier = links.earlier_ticks.take();
+        self.schedule.pass(&links.groups(), has_earlier, now_ms, |one| {
+            if let Some(group) = one.group() {
+                group.tick(now_ms);
+            }
+        });
+        self.passes += 1;
+        if self.passes.is_multiple_of(REPEAT_TICKS) {
+            links.repeat(now_ms);
+            links.end_overdue_calls(now_ms);
+            links.say_setbacks(now_ms);
+        }
+    }
+}
+
 fn run(links: &Links, (stopped, changed): &(Mutex<bool>, Condvar)) {
     let tick = Duration::from_millis(TICK_MS);
     let clock = links.clock();
     let mut due = clock.instant() + tick;
     let mut stopped = stopped.lock();
-    let (mut passes, mut schedule) = (0, Schedule::default());
+    let mut beat = Beat::default();
     while !*stopped {
         if !clock.wait_until(changed, &mut stopped, due) {
             continue;
         }
-        MutexGuard::unlocked(&mut stopped, || {
-            let now_ms = links.now_ms();
-            let has_earlier = links.earlier_ticks.take();
-            schedule.pass(&links.groups(), has_earlier, now_ms, |one| {
-                if let Some(group) = one.group() {
-                    group.tick(now_ms);
-                }
-            });
-            passes += 1;
-            if passes % REPEAT_TICKS == 0 {
-                links.repeat(now_ms);
-                links.end_overdue_calls(now_ms);
-                links.say_setbacks(now_ms);
-            }
-        });
+        MutexGuard::unlocked(&mut stopped, || beat.pass(links));
         // Ticks that were missed are not made up for: replicas see by the clock how late it is.
         due = (due + tick).max(clock.instant());
     }

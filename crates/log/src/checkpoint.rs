@@ -19,6 +19,8 @@ use std::fmt::{self, Write};
 use std::io;
 use std::mem;
 use std::path::{Path, PathBuf};
+#[cfg(any(test, feature = "sim"))]
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
 /// Name of the file with the offsets up to which everything is known to be on disk.
@@ -117,6 +119,9 @@ pub struct OffsetCheckpoint {
     state: Mutex<State>,
     /// Held while the file is replaced, so that two replacements cannot overtake each other.
     file: Mutex<()>,
+    /// No other thread writes what waits.
+    #[cfg(any(test, feature = "sim"))]
+    is_by_hand: AtomicBool,
 }
 
 #[derive(Default)]
@@ -143,7 +148,14 @@ impl OffsetCheckpoint {
             Err(error) => return Err(error),
         };
         let state = Mutex::new(State { offsets, ..State::default() });
-        Ok(OffsetCheckpoint { storage, path, state, file: Mutex::new(()) })
+        Ok(OffsetCheckpoint {
+            storage,
+            path,
+            state,
+            file: Mutex::new(()),
+            #[cfg(any(test, feature = "sim"))]
+            is_by_hand: AtomicBool::new(false),
+        })
     }
 
     /// The offset of a partition.
@@ -232,6 +244,22 @@ impl OffsetCheckpoint {
         state.writing.then_some(waiting)
     }
 
+    /// Has whoever waits write what waits before: no other thread does it.
+    #[cfg(any(test, feature = "sim"))]
+    pub(crate) fn set_by_hand(&self) {
+        self.is_by_hand.store(true, Ordering::Relaxed);
+    }
+
+    #[cfg(any(test, feature = "sim"))]
+    fn writes_by_hand(&self) -> bool {
+        self.is_by_hand.load(Ordering::Relaxed)
+    }
+
+    #[cfg(not(any(test, feature = "sim")))]
+    fn writes_by_hand(&self) -> bool {
+        false
+    }
+
     /// Makes the offsets as they are now durable, together with those of other callers; blocks.
     pub fn commit(&self) -> io::Result<()> {
         let (sender, receiver) = mpsc::sync_channel(1);
@@ -239,7 +267,7 @@ impl OffsetCheckpoint {
             // The receiver waits below.
             let _ = sender.send(result);
         }));
-        if write {
+        if write || self.writes_by_hand() {
             self.write_for_waiting();
         }
         receiver.recv().unwrap_or_else(|_| Err(io::ErrorKind::Interrupted.into()))

@@ -9,8 +9,13 @@
 //! cannot be opened because no handle is left was not synced at all: its targets wait, and it is tried again.
 //! [`docs/format.md`](../../../docs/format.md) has the measurements behind the thresholds.
 
+#[cfg(any(test, feature = "sim"))]
+mod by_hand;
 mod method;
 mod round;
+
+#[cfg(any(test, feature = "sim"))]
+pub use by_hand::SyncedRound;
 
 pub use method::{DirtyProbe, FlushOptions, Method};
 
@@ -137,6 +142,8 @@ pub struct Flusher {
     shared: Arc<Shared>,
     pool: Arc<Pool>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    #[cfg(any(test, feature = "sim"))]
+    by_hand: Option<by_hand::ByHand>,
 }
 
 struct Shared {
@@ -169,10 +176,21 @@ impl Flusher {
             pool: pool.clone(),
             unfinished: Arc::default(),
         };
+        #[cfg(any(test, feature = "sim"))]
+        if context.options.by_hand {
+            let by_hand = Some(by_hand::ByHand::new(context));
+            return Ok(Flusher { shared, pool, thread: Mutex::new(None), by_hand });
+        }
         let worker = shared.clone();
         let thread =
             thread::Builder::new().name(format!("flush-{name}")).spawn(move || run(&worker, context))?;
-        Ok(Flusher { shared, pool, thread: Mutex::new(Some(thread)) })
+        Ok(Flusher {
+            shared,
+            pool,
+            thread: Mutex::new(Some(thread)),
+            #[cfg(any(test, feature = "sim"))]
+            by_hand: None,
+        })
     }
 
     /// Asks that everything appended to the target until now becomes durable; [`FlushTarget::end_flush`] tells when.
@@ -200,6 +218,10 @@ impl Flusher {
     /// Runs a job that may block on one of the helper threads, in no particular order. Not run after
     /// [`Flusher::stop`]: the job comes back.
     pub(crate) fn run(&self, job: Job) -> Result<(), Job> {
+        #[cfg(any(test, feature = "sim"))]
+        if let Some(by_hand) = &self.by_hand {
+            return by_hand.run(job);
+        }
         self.pool.run(job)
     }
 
@@ -229,11 +251,18 @@ impl Flusher {
             join(thread);
         }
         self.pool.stop();
+        #[cfg(any(test, feature = "sim"))]
+        self.stop_by_hand(how);
     }
 }
 
 impl Drop for Flusher {
     fn drop(&mut self) {
+        // As a process that dies.
+        #[cfg(any(test, feature = "sim"))]
+        if self.by_hand.is_some() {
+            return;
+        }
         self.stop(FlusherStop::Drain);
     }
 }

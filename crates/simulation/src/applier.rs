@@ -4,14 +4,15 @@
 use crate::node::read_records;
 use mainstem_log::sim::SimStorage;
 use mainstem_log::storage::{Storage, read_small_file};
-use mainstem_replication::journal::Journal;
+use mainstem_replication::Replica;
+use mainstem_replication::journal::Start;
 use mainstem_replication::snapshots::{
-    Receiving, SNAPSHOT_BYTES_MAX, SnapshotContent, SnapshotFile, SnapshotOffer, Snapshots, log_kept_from,
-    read_range,
+    Receiving, SNAPSHOT_BYTES_MAX, SnapshotContent, SnapshotFile, SnapshotOffer, Snapshots, read_range,
 };
-use mainstem_replication::{Effects, Replica};
+use mainstem_runtime::clock::Clock;
+use mainstem_store::partition::Partition;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A snapshot is due after so many records.
@@ -47,6 +48,8 @@ pub(crate) struct Range {
 
 /// What is added up, and the snapshots of it.
 pub(crate) struct Applier {
+    /// The directory of the partition.
+    dir: PathBuf,
     storage: Arc<dyn Storage>,
     snapshots: Snapshots,
     values: Vec<(i64, u64)>,
@@ -65,9 +68,11 @@ impl Applier {
     pub(crate) fn open(storage: &SimStorage, replica: &mut Replica) -> Applier {
         let storage: Arc<dyn Storage> = Arc::new(storage.clone());
         let ends = replica.log().ends();
-        let snapshots = Snapshots::open(storage.clone(), replica.log().path(), ends.log_end);
+        let dir = replica.log().path().to_owned();
+        let snapshots = Snapshots::open(storage.clone(), &dir, ends.log_end);
         let snapshots = snapshots.expect("the snapshots are listed");
         let mut applier = Applier {
+            dir,
             storage,
             snapshots,
             values: Vec::new(),
@@ -123,73 +128,60 @@ impl Applier {
         std::mem::take(&mut self.restored)
     }
 
-    /// Takes note of what the replica has decided.
-    pub(crate) fn note(&mut self, effects: &mut Effects, replica: &mut Replica) {
-        if let Some(offer) = effects.offered.take()
-            && self.offered.as_ref() != Some(&offer)
-        {
+    /// Takes note of a snapshot that the leader has.
+    pub(crate) fn note_offer(&mut self, offer: SnapshotOffer) {
+        if self.offered.as_ref() != Some(&offer) {
             (self.offered, self.receiving, self.ask_at_ms) = (Some(offer), None, 0);
-        }
-        if effects.restored.take().is_some() {
-            self.take_over(replica);
         }
     }
 
     /// The log begins behind a snapshot.
-    fn take_over(&mut self, replica: &mut Replica) {
-        let start = replica.start();
+    fn take_over(&mut self, start: Start) {
         let file = self.snapshots.files().last().cloned().expect("there is what was restored");
         assert_eq!(file.end_offset, start.offset, "the log begins behind another snapshot");
         let bytes = self.read(&file).expect("it can be read");
         self.load(start.offset, &bytes);
-        replica.offer_snapshot(Some(SnapshotContent::of(start, &bytes)));
         self.restored += 1;
         // What is older goes the next time, if it does not go now.
         let _ = self.snapshots.remove_old(start.offset);
     }
 
-    pub(crate) fn pass_time(&mut self, replica: &mut Replica, now_ms: u64) {
+    pub(crate) fn pass_time(&mut self, partition: &Partition, clock: &Clock) {
+        let now_ms = clock.mono_ms();
         if now_ms < self.look_at_ms {
             return;
         }
         self.look_at_ms = now_ms + LOOK_MS;
-        let ends = replica.log().ends();
+        let Ok(ends) = partition.ends() else { return };
         if ends.high_watermark > self.next {
             if ends.log_start > self.next {
                 // A snapshot has taken its place, which comes first.
                 return;
             }
-            self.values.extend(read_records(replica.log(), self.next..ends.high_watermark));
+            let new = self.next..ends.high_watermark;
+            let read = partition.with_replica_by_hand(|replica| read_records(replica.log(), new));
+            self.values.extend(read.expect("it takes part"));
             self.next = ends.high_watermark;
         }
         let last = self.snapshots.files().last().map_or(0, |file| file.end_offset);
         if self.next < last + RECORDS_BETWEEN {
             return;
         }
-        if let Err(error) = self.write(replica, now_ms) {
+        if let Err(error) = self.write(partition, clock) {
             tracing::debug!(%error, "no snapshot");
         }
     }
 
-    /// Writes a snapshot, and gives up the log before the one before it.
-    fn write(&mut self, replica: &mut Replica, now_ms: u64) -> Result<(), Box<dyn std::error::Error>> {
-        let Some(at) = replica.snapshot_end(self.next) else { return Ok(()) };
-        replica.remember(at)?;
-        Journal::sync_beside_others(replica.journal())?;
-        let content = self.snapshots.write(at, &self.encode())?;
-        replica.offer_snapshot(Some(content));
-        let (slowest, bytes) = (replica.slowest_offset(), replica.log().size());
-        if let Some(offset) = log_kept_from(&self.snapshots.ends(), slowest, bytes, LOG_BYTES_MAX) {
-            let offset = offset.min(replica.given_up_max());
-            let log = replica.log_mut();
-            log.delete_records_before(offset.max(log.ends().log_start))?;
-            let mut work = log.begin_maintenance(0, now_ms)?;
-            replica.follow_roll()?;
-            work.run();
-            replica.log_mut().end_maintenance(work)?;
-            replica.follow_log_start()?;
+    /// Writes a snapshot, and gives up the log before the one before it, as a node does with its metadata.
+    fn write(&mut self, partition: &Partition, clock: &Clock) -> Result<(), Box<dyn std::error::Error>> {
+        let Some(at) = partition.remember_entry_before(self.next)? else { return Ok(()) };
+        if !partition.may_end_snapshot(at) {
+            return Ok(());
         }
-        self.snapshots.remove_old(replica.log().ends().log_start)?;
+        let content = self.snapshots.write(at, &self.encode())?;
+        partition.offer_snapshot(content);
+        let log_start = partition.give_up_log(&self.snapshots.ends(), LOG_BYTES_MAX, clock)?;
+        self.snapshots.remove_old(log_start)?;
         Ok(())
     }
 
@@ -212,21 +204,17 @@ impl Applier {
     }
 
     /// Reads what another node asks for.
-    pub(crate) fn answer(&self, asked: Asked, node: i32, replica: &mut Replica) -> Range {
-        let dir = replica.log().path().to_owned();
-        let file = SnapshotFile::new(&dir, asked.end_offset, asked.epoch);
+    pub(crate) fn answer(&self, asked: Asked, node: i32, partition: &Partition) -> Range {
+        let file = SnapshotFile::new(&self.dir, asked.end_offset, asked.epoch);
         let is_here = self.snapshots.files().contains(&file);
         let read = || read_range(&*self.storage, &file, asked.position, asked.len).ok();
         let bytes = is_here.then(read).flatten();
-        match bytes {
-            Some(_) => replica.note_fetch(node),
-            None => replica.note_failed_fetch(node),
-        }
+        partition.note_snapshot_fetch(node, bytes.is_some());
         Range { asked, bytes }
     }
 
     /// Takes what was asked for; when all is here, the replica begins behind it.
-    pub(crate) fn take(&mut self, range: Range, replica: &mut Replica, now_ms: u64) {
+    pub(crate) fn take(&mut self, range: Range, partition: &Partition, now_ms: u64) {
         let Range { asked, bytes } = range;
         let Some(mut receiving) = self.receiving.take() else { return };
         if receiving.offer().start.offset != asked.end_offset {
@@ -250,9 +238,11 @@ impl Applier {
         let finished = receiving.check().and_then(|received| Ok(self.snapshots.finish(&received)?));
         match finished {
             Ok(file) => {
-                // After an error, which stays with the replica, the next start may need it.
-                if matches!(replica.restore(&offer), Ok(false)) {
-                    let _ = self.snapshots.remove(&file);
+                match partition.begin_behind_snapshot(&offer) {
+                    Ok(true) => self.take_over(offer.start),
+                    Ok(false) => _ = self.snapshots.remove(&file),
+                    // It stays with the replica; the next start may need the file.
+                    Err(_) => {}
                 }
                 self.offered = None;
             }

@@ -1,9 +1,11 @@
 //! Simulated clients: idempotent producers that retry until they know, and consumers that read on.
 
-use crate::node::Produced;
+use crate::node::{Accepted, Fate};
 use crate::world::World;
+use mainstem_log::{Origin, VerificationGuard};
 use mainstem_records::{BatchBuilder, BatchOptions, ProducerFields};
 use mainstem_replication::history::{CONTROL, Event, Operation, Outcome};
+use mainstem_store::partition::Refused;
 
 /// A producer gives up waiting for an answer after so long, and asks again.
 const ANSWER_MAX_MS: u64 = 1_500;
@@ -35,13 +37,13 @@ struct Sending {
     waits: Option<Waits>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Waits {
     node: usize,
     term: u64,
     base_offset: i64,
-    next_offset: i64,
     until_ms: u64,
+    fate: Fate,
 }
 
 impl Producer {
@@ -120,7 +122,7 @@ impl World {
             if self.producers[number].current.is_none() && !self.begin(number) {
                 continue;
             }
-            match self.producers[number].current.as_ref().and_then(|sending| sending.waits) {
+            match self.producers[number].current.as_ref().and_then(|sending| sending.waits.clone()) {
                 Some(waits) => self.look_for_commit(number, waits),
                 None => self.send_batch(number),
             }
@@ -153,29 +155,23 @@ impl World {
         };
         let Some(node) = node else { return };
         let Some(sending) = &mut self.producers[number].current else { return };
-        let Some(term) = self.nodes[node].leads(partition) else { return };
-        match self.nodes[node].produce(partition, &sending.bytes, self.now_ms) {
-            Produced::Appended(appended) => {
-                sending.waits = Some(Waits {
-                    node,
-                    term,
-                    base_offset: appended.base_offset,
-                    next_offset: appended.last_offset + 1,
-                    until_ms: self.now_ms + ANSWER_MAX_MS,
-                });
+        let unverified = (VerificationGuard::NONE, None);
+        match self.nodes[node].append(partition, &sending.bytes, Origin::Client, unverified) {
+            Ok(Accepted { appended, term, fate }) => {
+                let (base_offset, until_ms) = (appended.base_offset, self.now_ms + ANSWER_MAX_MS);
+                sending.waits = Some(Waits { node, term, base_offset, until_ms, fate });
                 self.producers[number].refusals = 0;
             }
-            Produced::Failed if self.nodes[node].write_caching() => self.producers[number].note_refusal(),
-            Produced::NotLeader | Produced::Failed => {}
+            // A retry reaches a leader that has not yet got what it follows: as unknown as before.
+            Err(Refused::Log(_)) if self.nodes[node].write_caching() => self.producers[number].note_refusal(),
+            Err(_) => {}
         }
     }
 
     fn look_for_commit(&mut self, number: usize, waits: Waits) {
         let partition = self.producers[number].partition;
         let leads = self.nodes[waits.node].leads(partition) == Some(waits.term);
-        let acknowledged = self.nodes[waits.node].acknowledged_offset(partition, self.min_insync);
-        let is_committed = acknowledged.is_some_and(|offset| offset >= waits.next_offset);
-        let is_done = self.acknowledge_early || (leads && is_committed);
+        let is_done = self.acknowledge_early || waits.fate.is_good();
         let producer = &mut self.producers[number];
         let process = producer.process;
         if is_done {
@@ -186,7 +182,7 @@ impl World {
             }
             return;
         }
-        if !leads || self.now_ms >= waits.until_ms {
+        if !leads || waits.fate.outcome().is_some() || self.now_ms >= waits.until_ms {
             let Some(sending) = &mut producer.current else { return };
             sending.waits = None;
             let values = sending.values.clone();

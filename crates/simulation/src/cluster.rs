@@ -153,7 +153,7 @@ impl Cluster {
         let of_world = SimulationOptions { nodes, time_ms, faults, ..SimulationOptions::default() };
         let mut world = World::with_partitions(seed, of_world, partitions(), DATA_PARTITIONS);
         if world.random.chance(ALL_IN_SYNC_PERCENT) {
-            world.min_insync = nodes;
+            world.set_min_insync(nodes);
         }
         let nodes = Nodes::new(nodes, defect, &mut world.random);
         Cluster {
@@ -256,7 +256,7 @@ impl Cluster {
     /// Where a partition ends, if consumers of committed transactions see all of it.
     fn stable_end(&self, partition: usize) -> Option<i64> {
         let leader = self.world.leader(partition)?;
-        let ends = self.world.nodes[leader].log(partition)?.ends();
+        let ends = self.world.nodes[leader].ends(partition)?;
         (ends.last_stable == ends.log_end).then_some(ends.log_end)
     }
 
@@ -274,7 +274,7 @@ impl Cluster {
     fn finish(mut self, seed: u64, resumed_after_ms: Option<u64>) -> Verdict {
         for node in 0..self.world.nodes.len() {
             for partition in 0..DATA_PARTITIONS {
-                let Some(ends) = self.world.nodes[node].log(partition).map(|log| log.ends()) else {
+                let Some(ends) = self.world.nodes[node].ends(partition) else {
                     continue;
                 };
                 let at = At::new(partition, ends.last_stable, ends.high_watermark as u64);

@@ -4,6 +4,7 @@
 //! acknowledged has to outlive the rest.
 
 use crate::clients::At;
+use crate::node::Fate;
 use crate::world::World;
 use mainstem_log::sim::Random;
 use mainstem_replication::history::{Operation, Outcome};
@@ -42,7 +43,7 @@ struct Client {
 }
 
 /// A request that has no answer yet.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Asked {
     /// What is before it is to be deleted.
     offset: i64,
@@ -51,14 +52,7 @@ struct Asked {
     node: usize,
     term: u64,
     until_ms: u64,
-}
-
-/// A node has done what its group has decided: the log of a partition starts at an offset, or behind it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Deleted {
-    pub(crate) node: usize,
-    pub(crate) partition: usize,
-    pub(crate) offset: i64,
+    fate: Fate,
 }
 
 /// Whether records are deleted in the run of a seed.
@@ -98,36 +92,34 @@ impl World {
         let Client { process, partition, .. } = *client;
         let Some(node) = self.leader(partition) else { return };
         let Some(term) = self.nodes[node].leads(partition) else { return };
-        let Some(ends) = self.nodes[node].log(partition).map(|log| log.ends()) else { return };
+        let Some(ends) = self.nodes[node].ends(partition) else { return };
         // Mostly what consumers have read, now and then all that there is.
         let all = (ends.high_watermark - ends.log_start) as u64;
         let count = if random.chance(15) { all } else { random.below(all + 1) };
         let (offset, log_end) = (ends.log_start + count as i64, ends.log_end);
         self.note(process, Operation::Delete, Outcome::Invoke, At::new(partition, offset, 0));
         match self.nodes[node].delete_records(partition, offset) {
-            true => {
+            Some(fate) => {
                 let until_ms = self.now_ms + ANSWER_MAX_MS;
-                client.asked = Some(Asked { offset, log_end, node, term, until_ms });
+                client.asked = Some(Asked { offset, log_end, node, term, until_ms, fate });
             }
             // It may be in the leader's journal.
-            false => self.note(process, Operation::Delete, Outcome::Info, At::new(partition, offset, 0)),
+            None => self.note(process, Operation::Delete, Outcome::Info, At::new(partition, offset, 0)),
         }
     }
 
     /// Clients learn what was done, in the turn in which it was.
     pub(crate) fn answer_deletions(&mut self) {
-        let done = std::mem::take(&mut self.deleted);
         let Some(mut deletions) = self.deletions.take() else { return };
         for client in &mut deletions.clients {
-            let Some(asked) = client.asked else { continue };
-            let Asked { offset, log_end, node, term, until_ms } = asked;
+            let Some(asked) = &client.asked else { continue };
+            let Asked { offset, log_end, node, term, until_ms, ref fate } = *asked;
             let (process, partition) = (client.process, client.partition);
-            let is_it = |of: &Deleted| (of.node, of.partition) == (node, partition) && of.offset >= offset;
             let leads = self.nodes[node].leads(partition) == Some(term);
-            let (outcome, value) = match done.iter().any(is_it) {
-                true if leads => (Outcome::Ok, log_end.unsigned_abs()),
-                _ if !leads || self.now_ms >= until_ms => (Outcome::Info, 0),
-                _ => continue,
+            let (outcome, value) = match fate.outcome() {
+                Some(Ok(())) => (Outcome::Ok, log_end.unsigned_abs()),
+                None if leads && self.now_ms < until_ms => continue,
+                _ => (Outcome::Info, 0),
             };
             client.asked = None;
             deletions.acknowledged += usize::from(outcome == Outcome::Ok);
@@ -139,14 +131,13 @@ impl World {
     /// Nodes remove what precedes the start of a log, where all replicas have it for good: what is gone can be sent to none. A broker does so
     /// every five minutes, which is longer than any of these nodes is away.
     fn maintain(&mut self, partition: usize) {
-        let now_ms = self.now_ms;
         let everywhere = self.nodes.iter().map(|node| node.kept_end(partition)).min().unwrap_or(0);
         for node in &mut self.nodes {
-            let log_start = node.log(partition).map_or(0, |log| log.ends().log_start);
+            let log_start = node.ends(partition).map_or(0, |ends| ends.log_start);
             if log_start > 0 && log_start <= everywhere {
-                node.maintain(partition, now_ms);
+                node.maintain(partition);
             }
-            node.flush(now_ms);
+            node.flush();
         }
     }
 
@@ -160,7 +151,7 @@ impl World {
 
     /// Where a consumer goes on that wants the record at `next` from a node: at the log start, where that is deleted.
     pub(crate) fn position_at(&mut self, node: usize, process: i32, partition: usize, next: i64) -> i64 {
-        let log_start = self.nodes[node].log(partition).map_or(0, |log| log.ends().log_start);
+        let log_start = self.nodes[node].ends(partition).map_or(0, |ends| ends.log_start);
         if self.deletions.is_none() || next >= log_start {
             return next;
         }

@@ -483,16 +483,16 @@ mod tests {
         world.nodes[1].hang_disk(0);
         world.nodes[1].fill_disk(0, 1_000);
         check_takes(&world, PowerCutOne, &[0, 2]);
-        world.nodes[1].repair(0);
+        world.nodes[1].repair();
         world.take_down(1, Stop::Kill, u64::MAX);
         check_takes(&world, PowerCutOne, &[0, 2]);
-        world.nodes[1].come_back(0);
+        world.nodes[1].come_back();
         check_takes(&world, PowerCutOne, &[]);
         // The others are needed until it has caught up, not only until it is back.
         world.take_down(1, Stop::PowerCut, u64::MAX);
         for is_back in [false, true] {
             if is_back {
-                world.nodes[1].come_back(0);
+                world.nodes[1].come_back();
             }
             for kind in [Kill, CleanStop, PowerCutOne, HangingSync, FullDisk, PartitionOne, PartitionInwards]
             {

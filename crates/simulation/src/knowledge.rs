@@ -31,8 +31,8 @@ impl World {
     /// Has a node go down, and remembers what is not known any more.
     pub(crate) fn forget_with(&mut self, node: usize, stop: impl FnOnce(&mut World)) {
         let counts = self.adds_up() == Added::Nothing && self.nodes[node].write_caching();
-        let log = self.nodes[node].log(0).filter(|_| counts);
-        let Some(epochs) = log.map(|log| log.leader_epochs().clone()) else { return stop(self) };
+        let epochs = self.nodes[node].with_log(0, |log| log.leader_epochs().clone()).filter(|_| counts);
+        let Some(epochs) = epochs else { return stop(self) };
         let term = self.nodes.iter().filter_map(|node| node.term(0)).max().unwrap_or(0);
         let before = self.known_end(0);
         stop(self);
@@ -47,12 +47,14 @@ impl World {
     pub(crate) fn find_uncounted(&mut self) {
         let Some((end, _)) = self.forgotten.epochs.last_key_value() else { return };
         let Some(leader) = self.leader(0).map(|leader| &self.nodes[leader]) else { return };
-        let Some(log) = leader.log(0).filter(|_| leader.leads_settled(0) >= Some(self.forgotten.term)) else {
+        let looked = leader.with_log(0, |log| (log.ends(), log.leader_epochs().clone()));
+        let Some((ends, epochs)) = looked.filter(|_| leader.leads_settled(0) >= Some(self.forgotten.term))
+        else {
             return;
         };
-        let (ends, end) = (log.ends(), end + 1);
+        let end = end + 1;
         let is_gone = |(offset, epoch): &(&i64, &Option<LeaderEpoch>)| {
-            let is_here = **offset < ends.log_end && log.leader_epochs().epoch_of(**offset) == **epoch;
+            let is_here = **offset < ends.log_end && epochs.epoch_of(**offset) == **epoch;
             **offset >= ends.log_start && !is_here
         };
         let gone_from = self.forgotten.epochs.iter().find(is_gone).map(|(offset, _)| *offset);

@@ -5,8 +5,10 @@
 //! coordinators of groups and of transactions, driven as the broker drives them; members of groups, transactional producers,
 //! consumers of committed transactions. What clients did and saw is judged by [`mainstem_replication::history::check`].
 //!
-//! Architecture invariant: no socket, no thread, no clock, no generator but the one that the seed begins; nothing of the
-//! broker, whose state machines it drives.
+//! A node has the partitions, links and flusher of a broker; what these leave to threads and sockets the world does, one step after
+//! the other.
+//!
+//! Architecture invariant: no socket, no thread, no clock, no generator but the one that the seed begins.
 
 mod applier;
 mod clients;
@@ -14,6 +16,7 @@ mod cluster;
 mod deletions;
 mod faults;
 mod knowledge;
+mod links;
 mod node;
 #[cfg(test)]
 mod tests;

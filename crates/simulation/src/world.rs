@@ -6,26 +6,26 @@
 
 use crate::applier::{Asked, Range};
 use crate::clients::{At, Consumer, Producer};
-use crate::deletions::{Deleted, Deletions, has_deletions};
+use crate::deletions::{Deletions, has_deletions};
 use crate::faults::FaultKinds;
 use crate::knowledge::Forgotten;
+use crate::links::Links;
 use crate::node::{Node, NodeOptions};
 use mainstem_log::PartitionIdentity;
 use mainstem_log::sim::Random;
-use mainstem_replication::eraftpb::Message;
 use mainstem_replication::history::{Event, Operation, Outcome, Violation, check};
-use mainstem_replication::{Lost, Outgoing, Repeat, RepeatAnswer, Repeated, ReplicaId, Standing};
+use mainstem_replication::{Lost, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Virtual time between two turns of the world.
 pub(crate) const TURN_MS: u64 = 5;
-/// Between two repeats of what stands.
-const REPEAT_MS: u64 = 150;
 /// What goes between nodes takes up to so long where nothing is wrong.
 pub(crate) const QUIET_DELAY_MS: u64 = 5;
 /// So does a sync.
 pub(crate) const QUIET_SYNC_MS: u64 = 10;
+/// Why a follower ends a link whose batches are not those that were announced.
+const BATCHES: &str = "the batches of an append are not those of its entries";
 /// After the faults, so long at most until all replicas agree.
 const SETTLE_MS: u64 = 20_000;
 
@@ -89,34 +89,21 @@ impl Verdict {
     }
 }
 
-/// A frame on its way.
+/// Something on its way.
 pub(crate) struct Packet {
-    from: usize,
+    pub(crate) from: usize,
     to: usize,
-    pub(crate) frame: Frame,
+    /// The terms in which its sender led when it was sent, by partition.
+    led: Vec<Option<u64>>,
+    pub(crate) parcel: Parcel,
 }
 
-/// What goes over links.
-pub(crate) enum Frame {
-    Message { partition: usize, message: Message, offset: i64, batches: Vec<u8>, stands: bool },
-    Repeat(Repeat),
-    RepeatAnswer(RepeatAnswer),
+/// What goes between nodes.
+pub(crate) enum Parcel {
+    /// Bytes of a link.
+    Bytes(Vec<u8>),
     Ask(Asked),
     Range(Range),
-}
-
-/// What both ends of a link from one node to another know of heartbeats that stand, by their partitions and terms.
-#[derive(Default)]
-struct Link {
-    standing: Standing<(usize, u64)>,
-    repeated: Repeated,
-}
-
-impl Link {
-    fn begin(&mut self) {
-        self.standing.begin();
-        self.repeated = Repeated::default();
-    }
 }
 
 /// All that there is.
@@ -132,8 +119,9 @@ pub(crate) struct World {
     /// By the time of arrival, and a number that keeps the order.
     pub(crate) packets: BTreeMap<(u64, u64), Packet>,
     sent: u64,
-    links: BTreeMap<(usize, usize), Link>,
-    next_repeat_ms: u64,
+    links: Links,
+    /// The terms in which nodes led when all that they had said was sent, by partition.
+    last_led: Vec<Vec<Option<u64>>>,
     /// When the last message of each pair arrives: a link keeps the order.
     last_arrival: BTreeMap<(usize, usize), u64>,
     /// Pairs between which nothing arrives, one way.
@@ -152,8 +140,6 @@ pub(crate) struct World {
     restored: usize,
     /// Clients that delete records, if there are any.
     pub(crate) deletions: Option<Deletions>,
-    /// What nodes have done of it in this turn.
-    pub(crate) deleted: Vec<Deleted>,
     /// What no node knows to be committed any more, of a world with one partition.
     pub(crate) forgotten: Forgotten,
 }
@@ -229,7 +215,7 @@ impl World {
         };
         let nodes = ids.iter().map(found).collect();
         let majority = options.nodes / 2 + 1;
-        World {
+        let mut world = World {
             now_ms: 0,
             nodes,
             has_snapshots,
@@ -237,8 +223,8 @@ impl World {
             data_partitions,
             packets: BTreeMap::new(),
             sent: 0,
-            links: BTreeMap::new(),
-            next_repeat_ms: 0,
+            links: Links::default(),
+            last_led: vec![Vec::new(); options.nodes],
             last_arrival: BTreeMap::new(),
             cut: BTreeSet::new(),
             delay_max_ms: QUIET_DELAY_MS,
@@ -252,19 +238,29 @@ impl World {
                 .collect(),
             history: Vec::new(),
             faults: BTreeMap::new(),
-            min_insync: 1 + random.below(majority as u64) as usize,
+            min_insync: 1,
             acknowledge_early: options.acknowledge_early,
             next_value: 1,
             restored: 0,
             deletions: None,
-            deleted: Vec::new(),
             forgotten: Forgotten::default(),
             random,
-        }
+        };
+        let min_insync = 1 + world.random.below(majority as u64) as usize;
+        world.set_min_insync(min_insync);
+        world
+    }
+
+    /// Sets `min.insync.replicas` of all partitions.
+    pub(crate) fn set_min_insync(&mut self, min_insync: usize) {
+        self.min_insync = min_insync;
+        self.nodes.iter_mut().for_each(|node| node.set_min_insync(min_insync));
     }
 
     pub(crate) fn turn(&mut self) {
         self.now_ms += TURN_MS;
+        self.nodes.iter_mut().for_each(|node| node.advance(TURN_MS));
+        self.dial();
         while let Some(entry) = self.packets.first_entry()
             && entry.key().0 <= self.now_ms
         {
@@ -272,134 +268,104 @@ impl World {
             self.deliver(packet);
         }
         for number in 0..self.nodes.len() {
-            self.nodes[number].pass_time(self.now_ms);
-            self.drive(number);
-            if let Some((leader, asked)) = self.nodes[number].ask(self.now_ms) {
-                self.post(number, (leader - 1) as usize, Frame::Ask(asked));
+            self.nodes[number].pass_time(&mut self.random);
+            self.settle(number);
+            if let Some((leader, asked)) = self.nodes[number].ask() {
+                self.post(number, (leader - 1) as usize, Parcel::Ask(asked));
             }
-        }
-        if self.now_ms >= self.next_repeat_ms {
-            self.next_repeat_ms = self.now_ms + REPEAT_MS;
-            self.repeat();
         }
         self.find_uncounted();
         self.produce();
         self.consume();
         self.delete_records();
         for number in 0..self.nodes.len() {
-            self.drive(number);
+            self.settle(number);
         }
         self.answer_deletions();
         self.end_failed();
     }
 
-    /// Each node says again what stands.
-    fn repeat(&mut self) {
-        let repeats: Vec<_> = self
-            .links
-            .iter_mut()
-            .filter_map(|(pair, link)| {
-                let from = &self.nodes[pair.0];
-                let holds = |(partition, term): &(usize, u64)| from.leads(*partition) == Some(*term);
-                Some((*pair, link.standing.repeat(holds)?))
-            })
-            .collect();
-        for ((from, to), repeat) in repeats {
-            self.post(from, to, Frame::Repeat(repeat));
-        }
-    }
-
     fn deliver(&mut self, packet: Packet) {
-        let Packet { from, to, frame } = packet;
+        let Packet { from, to, led, parcel } = packet;
         if self.cut.contains(&(from, to)) {
             self.lose(from, to);
             return;
         }
-        match frame {
-            Frame::Message { partition, message, offset, batches, stands } => {
-                let term = message.term;
-                if let Err(error) = self.nodes[to].step(partition, message, offset, &batches) {
+        match parcel {
+            Parcel::Bytes(bytes) => {
+                if let Err(error) = self.links.read((from, to), &bytes) {
                     // What a leader had to cut since it said so is not in its log any more. The link ends.
-                    assert_ne!(self.nodes[from].leads(partition), Some(term), "from {from} to {to}: {error}");
-                    return self.lose(from, to);
-                }
-                if stands {
-                    let link = self.links.entry((from, to)).or_default();
-                    link.repeated.insert(partition as u32, term);
-                    let from = self.nodes[from].id();
-                    self.nodes[to].let_stand(partition, from, term);
+                    let leads_on = led == self.led(from);
+                    assert!(error.to_string().contains(BATCHES) && !leads_on, "from {from} to {to}: {error}");
+                    self.lose(from, to);
                 }
             }
-            Frame::Repeat(repeat) => {
-                let (now_ms, node) = (self.now_ms, &mut self.nodes[to]);
-                let link = self.links.entry((from, to)).or_default();
-                let answer =
-                    link.repeated.take(&repeat, |alias, term| node.hear(alias as usize, term, now_ms));
-                self.post(to, from, Frame::RepeatAnswer(answer));
-            }
-            Frame::RepeatAnswer(answer) => {
-                let id = self.nodes[from].id();
-                let link = self.links.entry((to, from)).or_default();
-                let node = &mut self.nodes[to];
-                let mut heard = Vec::new();
-                let refused = link.standing.answered(&answer, |(partition, term)| {
-                    heard.extend((node.leads(*partition) == Some(*term)).then_some(*partition));
-                });
-                heard.into_iter().for_each(|partition| node.note_answer(partition, id));
-                refused.into_iter().for_each(|(partition, _)| node.note_refusal(partition, id));
-            }
-            Frame::Ask(asked) => {
+            Parcel::Ask(asked) => {
                 let id = self.nodes[from].id();
                 if let Some(range) = self.nodes[to].answer(asked, id) {
-                    self.post(to, from, Frame::Range(range));
+                    self.post(to, from, Parcel::Range(range));
                 }
             }
-            Frame::Range(range) => self.nodes[to].take(range, self.now_ms),
+            Parcel::Range(range) => self.nodes[to].take(range),
         }
-        self.drive(to);
+        self.settle(to);
     }
 
-    /// A message was lost, and with it its link: what is on it goes, and the sender hears of it.
-    fn lose(&mut self, from: usize, to: usize) {
+    /// The terms in which a node leads, by partition.
+    fn led(&self, node: usize) -> Vec<Option<u64>> {
+        (0..self.partitions).map(|partition| self.nodes[node].leads(partition)).collect()
+    }
+
+    /// Something was lost, and with it its link: what is on it goes, and the sender hears of it.
+    pub(crate) fn lose(&mut self, from: usize, to: usize) {
         self.packets.retain(|_, packet| (packet.from, packet.to) != (from, to));
-        self.links.entry((from, to)).or_default().begin();
-        let id = self.nodes[to].id();
-        self.nodes[from].report_unreachable(id);
+        self.links.end((from, to), self.now_ms);
     }
 
-    fn drive(&mut self, number: usize) {
-        let outgoing = self.nodes[number].drive(self.now_ms, self.sync_max_ms, &mut self.random);
+    /// Nodes dial those to which they have no link.
+    fn dial(&mut self) {
+        for from in 0..self.nodes.len() {
+            for to in 0..self.nodes.len() {
+                let is_cut = self.cut.contains(&(from, to)) || self.cut.contains(&(to, from));
+                if self.links.notices_loss((from, to), &self.nodes, is_cut, self.now_ms) {
+                    self.lose(from, to);
+                }
+                self.links.dial((from, to), &self.nodes, is_cut, self.now_ms);
+            }
+        }
+    }
+
+    /// Has a node do what follows from all that has happened to it.
+    fn settle(&mut self, number: usize) {
+        self.nodes[number].settle(self.sync_max_ms, &mut self.random);
         self.restored += self.nodes[number].take_restored();
         for (partition, Lost { offset, records }) in self.nodes[number].take_lost() {
             let at = At::new(partition, offset, records.unsigned_abs());
             self.note(number as i32 + 1, Operation::Lost, Outcome::Ok, at);
         }
-        for (partition, offset) in self.nodes[number].take_deleted() {
-            self.deleted.push(Deleted { node: number, partition, offset });
+        let led = self.led(number);
+        for to in 0..self.nodes.len() {
+            match self.links.write((number, to)) {
+                Ok(bytes) if bytes.is_empty() => {}
+                Ok(bytes) => self.post(number, to, Parcel::Bytes(bytes)),
+                // Batches that were to be sent are not in the log any more: it leads no more.
+                Err(error) => {
+                    assert!(led != self.last_led[number], "{number} to {to}: {error}");
+                    self.lose(number, to);
+                }
+            }
         }
-        for (partition, outgoing) in outgoing {
-            self.send(number, partition, outgoing);
-        }
+        self.last_led[number] = led;
     }
 
-    fn send(&mut self, from: usize, partition: usize, outgoing: Outgoing) {
-        let Outgoing { to, offset, offsets, message, stands, .. } = outgoing;
-        let to = (to.node() - 1) as usize;
-        let batches = self.nodes[from].read(partition, offsets);
-        if stands {
-            let standing = &mut self.links.entry((from, to)).or_default().standing;
-            standing.insert(partition as u32, (partition, message.term));
-        }
-        self.post(from, to, Frame::Message { partition, message, offset, batches, stands });
-    }
-
-    fn post(&mut self, from: usize, to: usize, frame: Frame) {
+    fn post(&mut self, from: usize, to: usize, parcel: Parcel) {
         let of_nodes = self.nodes[from].delay_max_ms().max(self.nodes[to].delay_max_ms());
         let arrival = self.now_ms + 1 + self.random.below(self.delay_max_ms.max(of_nodes));
         let last = self.last_arrival.entry((from, to)).or_default();
         *last = arrival.max(*last);
         self.sent += 1;
-        self.packets.insert((*last, self.sent), Packet { from, to, frame });
+        let (at, led) = ((*last, self.sent), self.led(from));
+        self.packets.insert(at, Packet { from, to, led, parcel });
     }
 
     /// What nodes make of their logs.
@@ -441,10 +407,7 @@ impl World {
     pub(crate) fn take_down(&mut self, node: usize, stop: Stop, until_ms: u64) {
         self.forget_with(node, |world| world.nodes[node].stop(stop, until_ms, &mut world.random));
         self.packets.retain(|_, packet| packet.from != node && packet.to != node);
-        let of_node = self.links.iter_mut().filter(|((from, to), _)| *from == node || *to == node);
-        of_node.for_each(|(_, link)| link.begin());
-        let id = self.nodes[node].id();
-        self.nodes.iter_mut().for_each(|other| other.report_unreachable(id));
+        self.links.take_down(node, stop == Stop::PowerCut, self.now_ms);
     }
 
     /// A node whose sync has failed is gone, as a broker that has lost its log directory, until it is started again.
@@ -461,14 +424,14 @@ impl World {
     fn repair(&mut self) {
         self.cut.clear();
         (self.delay_max_ms, self.sync_max_ms) = (QUIET_DELAY_MS, QUIET_SYNC_MS);
-        self.nodes.iter_mut().for_each(|node| node.repair(self.now_ms));
+        self.nodes.iter_mut().for_each(Node::repair);
     }
 
     /// All faults end.
     pub(crate) fn heal(&mut self) {
         self.end_failed();
         self.repair();
-        self.nodes.iter_mut().for_each(|node| node.come_back(self.now_ms));
+        self.nodes.iter_mut().for_each(Node::come_back);
     }
 
     /// The node that leads a partition in the newest term.
@@ -503,7 +466,7 @@ impl World {
         if self.deletions.is_some() {
             return records;
         }
-        let log_start = node.log(partition).map_or(0, |log| log.ends().log_start);
+        let log_start = node.ends(partition).map_or(0, |ends| ends.log_start);
         let first = records.first().map_or(log_start, |(offset, _)| log_start.min(*offset));
         let others = self.nodes.iter().map(|other| other.records(partition, 0, true));
         let deleted = if first > 0 { others.max_by_key(Vec::len).unwrap_or_default() } else { Vec::new() };
@@ -519,7 +482,7 @@ impl World {
                     let (at_ms, process, outcome) = (self.now_ms, number as i32 + 1, Outcome::Ok);
                     Event { at_ms, process, operation, outcome, partition: partition as i32, offset, value }
                 };
-                let log_start = node.log(partition).map(|log| log.ends().log_start);
+                let log_start = node.ends(partition).map(|ends| ends.log_start);
                 let log_start = log_start.filter(|_| self.deletions.is_some());
                 finals.extend(log_start.map(|offset| event(Operation::LogStart, offset, 0)));
                 let records = self.records_of(node, partition).into_iter();

@@ -440,9 +440,8 @@ impl Partition {
         }
         let mut state = self.lock();
         state.check_epoch(epoch)?;
-        let outcome = state.append(&batch, now)?;
-        self.appended(state, &outcome);
-        Ok(outcome)
+        let appended = state.append(&batch, now);
+        self.appended(state, appended)
     }
 
     /// Appends the marker that ends a producer's transaction, and wakes the fetches that can now read more.
@@ -467,22 +466,27 @@ impl Partition {
         let now = clock.now();
         let mut state = self.lock();
         state.check_epoch(epoch)?;
-        let outcome = state.write(now, MARKER_BYTES, |log, leader_epoch| {
+        let appended = state.write(now, MARKER_BYTES, |log, leader_epoch| {
             log.append_marker(marker, leader_epoch, now.wall_ms, now.mono_ms)
-        })?;
-        self.appended(state, &outcome);
-        Ok(outcome)
+        });
+        self.appended(state, appended)
     }
 
-    /// Gives the lock back after an append, and has done what follows from it.
-    fn appended(&self, state: Locked<'_>, outcome: &AppendOutcome) {
-        match &self.replication {
-            None => drop(state),
-            Some(_) => self.drive(state),
+    /// Gives the lock back after an append, and has done what follows from it. A disk that takes nothing may have had the
+    /// replica give leadership away, or fail.
+    fn appended(
+        &self,
+        state: Locked<'_>,
+        appended: Result<AppendOutcome, Refused>,
+    ) -> Result<AppendOutcome, Refused> {
+        match (&self.replication, &appended) {
+            (Some(_), Ok(_) | Err(Refused::Log(_) | Refused::NoLog(NoLog::Offline))) => self.drive(state),
+            _ => drop(state),
         }
-        if outcome.sync_due {
+        if appended.as_ref().is_ok_and(|outcome| outcome.sync_due) {
             self.request_flush();
         }
+        appended
     }
 
     /// Begins to verify that a producer's transaction may begin in this partition (KIP-890). `None`: it is open here.

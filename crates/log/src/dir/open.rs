@@ -365,6 +365,10 @@ impl Opening<'_> {
             // Nothing to recover. A record of another boot would only make the next start slower.
             self.failed("writing its boot record", health.boot_record.write(self.boot_id))?;
         }
+        #[cfg(any(test, feature = "sim"))]
+        if options.flush.by_hand {
+            checkpoints.all().iter().for_each(|checkpoint| checkpoint.set_by_hand());
+        }
         let flusher = self.start_flusher(options.flush, &health)?;
         let due_mono_ms = options.doomed_due_mono_ms;
         let doomed = deleted.into_iter().map(|path| Doomed { path, due_mono_ms }).collect();

@@ -31,6 +31,9 @@ pub struct FlushOptions {
     pub sync_fs_dirty_max: u64,
     /// The source for the dirty bytes.
     pub dirty: DirtyProbe,
+    /// No thread syncs: whoever has the flusher begins and ends each round ([`Flusher::begin_round`](super::Flusher::begin_round)).
+    #[cfg(any(test, feature = "sim"))]
+    pub by_hand: bool,
 }
 
 impl FlushOptions {
@@ -41,6 +44,8 @@ impl FlushOptions {
             sync_fs_files_min: 4,
             sync_fs_dirty_max: 64 << 10,
             dirty: kernel_dirty_probe(),
+            #[cfg(any(test, feature = "sim"))]
+            by_hand: false,
         }
     }
 

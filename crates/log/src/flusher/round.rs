@@ -139,19 +139,44 @@ impl Round {
     }
 
     fn sync_item(&self, index: usize, context: &SyncContext) {
-        let item = &self.items[index];
-        let outcome = match &item.what {
+        self.report(index, &self.outcome(index, context), context);
+    }
+
+    fn outcome(&self, index: usize, context: &SyncContext) -> Outcome<'_> {
+        match &self.items[index].what {
             Syncable::File(file) => Outcome::Synced(file.sync_data()),
             Syncable::Directory(path) => match context.storage.sync_dir(path) {
                 Err(error) if StorageFault::of(&error) == StorageFault::NoHandles => Outcome::NotTried(path),
                 result => Outcome::Synced(result),
             },
-        };
-        if let Outcome::Synced(Err(error)) = &outcome {
+        }
+    }
+
+    fn report(&self, index: usize, outcome: &Outcome<'_>, context: &SyncContext) {
+        if let Outcome::Synced(Err(error)) = outcome {
             (context.on_failure)(error);
         }
-        for member in &item.members {
-            self.members[*member].item_done(&outcome, context);
+        for member in &self.items[index].members {
+            self.members[*member].item_done(outcome, context);
+        }
+    }
+
+    /// Syncs all items, and lets no target hear of it yet.
+    #[cfg(any(test, feature = "sim"))]
+    pub(super) fn outcomes(&self, context: &SyncContext) -> Vec<io::Result<()>> {
+        let result = |outcome| match outcome {
+            Outcome::Synced(result) => result,
+            Outcome::NotTried(_) => unreachable!("a simulated file system does not run out of handles"),
+        };
+        (0..self.items.len()).map(|index| result(self.outcome(index, context))).collect()
+    }
+
+    /// Tells every target what has come of its items.
+    #[cfg(any(test, feature = "sim"))]
+    pub(super) fn report_all(&self, results: Vec<io::Result<()>>, context: &SyncContext) {
+        self.finish_without_items();
+        for (index, result) in results.into_iter().enumerate() {
+            self.report(index, &Outcome::Synced(result), context);
         }
     }
 

@@ -263,6 +263,10 @@ struct Fixture {
 
 /// A flusher that takes `syncfs` from four items on.
 fn fixture() -> Fixture {
+    fixture_of(false)
+}
+
+fn fixture_of(by_hand: bool) -> Fixture {
     let (anchor, directory, failures) = (FakeFile::new(), FakeFile::new(), Arc::new(AtomicUsize::new(0)));
     let counter = failures.clone();
     let flusher = Flusher::start(FlusherParts {
@@ -274,6 +278,7 @@ fn fixture() -> Fixture {
             sync_fs_files_min: 4,
             sync_fs_dirty_max: 1,
             dirty: Arc::new(|| Some(0)),
+            by_hand,
         },
         on_failure: Arc::new(move |_| {
             counter.fetch_add(1, Ordering::Relaxed);
@@ -312,6 +317,30 @@ fn partitions<const N: usize>() -> [Arc<Partition>; N] {
 /// The kind that the standard library gives to EIO.
 fn eio() -> io::ErrorKind {
     io::Error::from_raw_os_error(5).kind()
+}
+
+/// Targets hear of a sync when its round ends, and what is appended meanwhile is not covered; a flusher that is dropped answers
+/// no one.
+#[test]
+fn without_threads_a_round_begins_and_ends_by_hand() {
+    let fixture = fixture_of(true);
+    let [partition] = partitions();
+    partition.append();
+    assert!(fixture.request(&partition) && fixture.flusher.has_waiting());
+    let round = fixture.flusher.begin_round();
+    partition.append();
+    assert!(fixture.request(&partition));
+    assert_eq!((partition.file.syncs(), partition.answers.get()), (1, 0));
+    fixture.flusher.end_round(round);
+    assert_eq!(partition.answered(1), [Ok(1)]);
+    let ran = Arc::new(AtomicUsize::new(0));
+    let counter = ran.clone();
+    assert!(fixture.flusher.run(Box::new(move || _ = counter.fetch_add(1, Ordering::Relaxed))).is_ok());
+    assert_eq!(ran.load(Ordering::Relaxed), 0);
+    fixture.flusher.run_jobs();
+    assert_eq!(ran.load(Ordering::Relaxed), 1);
+    drop(fixture);
+    assert_eq!(partition.answered(1).len(), 1, "as a process that dies");
 }
 
 #[test]

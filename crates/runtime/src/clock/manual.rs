@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,8 @@ pub struct ManualClock(Arc<Held>);
 
 struct Held {
     origin: Instant,
-    wall_origin_ms: i64,
+    /// What its wall shows without what has passed.
+    wall_origin_ms: AtomicI64,
     advanced_ns: AtomicU64,
     timers: Mutex<Timers>,
 }
@@ -41,10 +42,15 @@ impl ManualClock {
     pub fn new() -> ManualClock {
         ManualClock(Arc::new(Held {
             origin: machine_now(),
-            wall_origin_ms: machine_wall_ms(),
+            wall_origin_ms: AtomicI64::new(machine_wall_ms()),
             advanced_ns: AtomicU64::new(0),
             timers: Mutex::default(),
         }))
+    }
+
+    /// Has the clock of the wall show another time, in milliseconds since 1970; the monotonic one keeps its time.
+    pub fn set_wall_ms(&self, wall_ms: i64) {
+        self.0.wall_origin_ms.fetch_add(wall_ms - self.wall_ms(), Ordering::AcqRel);
     }
 
     /// Lets time pass, of both clocks: the monotonic one and that of the wall.
@@ -98,7 +104,7 @@ impl ManualClock {
 
     pub(super) fn wall_ms(&self) -> i64 {
         let passed_ms = i64::try_from(self.passed().as_millis()).unwrap_or(i64::MAX);
-        self.0.wall_origin_ms.saturating_add(passed_ms)
+        self.0.wall_origin_ms.load(Ordering::Acquire).saturating_add(passed_ms)
     }
 
     pub(super) fn timer(&self, deadline: Instant) -> ManualTimer {

@@ -9,17 +9,15 @@
 use super::calls::{Answer, Calls, MarkerCall, Parcel, Transit};
 use super::machine::{Effect, Machine};
 use super::{Defect, Done};
-use crate::node::{Node, read_batches};
+use crate::node::{Accepted, Fate, Node, epoch_of};
 use mainstem_coordination::groups::{CoordinatorRecord, LogEntry, Producer, Token, TransactionEnd};
 use mainstem_coordination::time::Now;
 use mainstem_coordination::transactions::{MarkerOutcome, Markers, ProducerIdTicket};
 use mainstem_coordination::writes::{self, Consequence};
 use mainstem_log::sim::Random;
-use mainstem_log::{AppendError, Log, Origin, TransactionMarker, VerificationGuard, prepare};
-use mainstem_records::{
-    Batch, BatchOptions, EndTransactionMarker, LeaderEpoch, ProducerEpoch, ProducerId, Scratch,
-};
-use mainstem_replication::LeaderAppendError;
+use mainstem_log::{Origin, TransactionMarker, VerificationGuard};
+use mainstem_records::{BatchOptions, LeaderEpoch};
+use mainstem_store::replay::{Checksums, Entry};
 use mainstem_wire::ErrorCode;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -27,8 +25,6 @@ use std::collections::{BTreeSet, VecDeque};
 const NOTICE_MS: u64 = 40;
 /// The same where its threads are busy.
 const BUSY_MS: u64 = 1_500;
-/// A replica is in sync for so long without having caught up (`replica.lag.time.max.ms`).
-const LAG_MAX_MS: u64 = 1_500;
 /// Percent of the turns in which a decided write is appended.
 const WRITES_AT_ONCE: u64 = 85;
 
@@ -37,7 +33,6 @@ pub(crate) struct Context<'a> {
     pub(crate) now_ms: u64,
     pub(crate) wall_ms: i64,
     pub(crate) delay_max_ms: u64,
-    pub(crate) min_insync: usize,
     pub(crate) defect: Option<Defect>,
     /// The node's only thread that takes partitions over and gives them up is at another one.
     pub(crate) is_busy: bool,
@@ -63,36 +58,17 @@ impl Context<'_> {
         self.send(Parcel::Answer { token, answer });
     }
 
-    /// What became of what was appended to a partition up to an offset in a term; `None`: it is not known yet.
-    pub(crate) fn fate(&self, partition: usize, (upto, term): (i64, u64)) -> Option<Result<(), ErrorCode>> {
-        if self.node.log(partition).is_none() {
-            return Some(Err(ErrorCode::KAFKA_STORAGE_ERROR));
-        }
-        if self.node.leads(partition) != Some(term) {
-            return Some(Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
-        }
-        let acknowledged = self.node.acknowledged_offset(partition, self.min_insync)?;
-        if acknowledged >= upto {
-            return Some(Ok(()));
-        }
-        let is_committed = self.node.log(partition)?.ends().high_watermark >= upto;
-        let in_sync = || self.node.in_sync(partition, self.now_ms, LAG_MAX_MS).len();
-        let is_short = is_committed && in_sync() < self.min_insync;
-        is_short.then_some(Err(ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND))
-    }
-
-    /// Appends a marker. Returns the end up to which it has to be committed, and the term.
+    /// Appends a marker, in one epoch or in any.
+    ///
+    /// # Errors
+    /// Kafka's code.
     pub(crate) fn append_marker(
         &mut self,
         partition: usize,
         marker: &TransactionMarker,
-    ) -> Result<(i64, u64), ErrorCode> {
-        let (wall_ms, now_ms) = (self.wall_ms, self.now_ms);
-        let term = self.node.leads(partition).ok_or(ErrorCode::NOT_LEADER_OR_FOLLOWER)?;
-        let appended = self
-            .node
-            .append_with(partition, 100, |log, epoch| log.append_marker(marker, epoch, wall_ms, now_ms));
-        appended.map(|appended| (appended.last_offset + 1, term)).map_err(|error| code_of(&error))
+        epoch: Option<LeaderEpoch>,
+    ) -> Result<Accepted, ErrorCode> {
+        self.node.append_marker(partition, marker, epoch).map_err(|refused| refused.code())
     }
 }
 
@@ -123,8 +99,8 @@ enum Content {
 /// A write whose fate is not known.
 struct CommitWait<T> {
     ticket: T,
-    upto: i64,
     term: u64,
+    fate: Fate,
     marker: Option<Box<MarkerCall>>,
 }
 
@@ -138,15 +114,16 @@ enum Job {
 struct Loading {
     term: Option<u64>,
     read_at_ms: u64,
-    /// Where the log ended when it was read.
-    upto: Option<i64>,
+    /// That of all that was read.
+    fate: Option<Fate>,
 }
 
 /// An answer from memory that is not confirmed.
 struct Held {
     token: Token,
-    term: u64,
     answer: Answer,
+    /// That of the question whether the node leads.
+    fate: Fate,
 }
 
 /// A coordinator of one partition.
@@ -163,9 +140,7 @@ pub(crate) struct Driver<M: Machine> {
     writes: VecDeque<Write<M::Ticket>>,
     commit_waits: VecDeque<CommitWait<M::Ticket>>,
     waiting: BTreeSet<Token>,
-    confirmations: u64,
-    asked: Vec<Held>,
-    next: Vec<Held>,
+    held: Vec<Held>,
 }
 
 impl<M: Machine> Driver<M> {
@@ -181,15 +156,13 @@ impl<M: Machine> Driver<M> {
             writes: VecDeque::new(),
             commit_waits: VecDeque::new(),
             waiting: BTreeSet::new(),
-            confirmations: 0,
-            asked: Vec::new(),
-            next: Vec::new(),
+            held: Vec::new(),
         }
     }
 
     /// Everybody who waits for an answer, and the markers that are not reported; their connections end with the node.
     pub(crate) fn into_waiting(self) -> (Vec<Token>, Vec<MarkerCall>) {
-        let held = self.asked.into_iter().chain(self.next).map(|held| held.token);
+        let held = self.held.into_iter().map(|held| held.token);
         let queued = self.writes.into_iter().filter_map(|write| write.content.marker());
         let markers = queued.chain(self.commit_waits.into_iter().filter_map(|wait| wait.marker));
         (self.waiting.into_iter().chain(held).collect(), markers.map(|marker| *marker).collect())
@@ -272,32 +245,27 @@ impl<M: Machine> Driver<M> {
         self.machine.begin_load(LeaderEpoch::new(term.unwrap_or(0) as i32));
         self.term = Some(term.unwrap_or(0));
         let read_at_ms = context.now_ms + context.random.below(20);
-        self.loading = Some(Loading { term, read_at_ms, upto: None });
+        self.loading = Some(Loading { term, read_at_ms, fate: None });
         context.done.add("coordinator loaded");
     }
 
     /// Reads the log, and waits until what was read is committed.
     fn load(&mut self, context: &mut Context<'_>) {
-        let Some(Loading { term, read_at_ms, upto }) = self.loading else { return };
+        let Some(Loading { term, read_at_ms, fate }) = &self.loading else { return };
         let unread = context.defect == Some(Defect::AnswersBeforeReplay);
-        if upto.is_none() && context.now_ms >= read_at_ms {
-            let end = context.node.log(self.partition).map(|log| {
-                let (now, machine) = (context.now(), &mut self.machine);
+        let fate = match (*term, fate) {
+            (_, None) if context.now_ms < *read_at_ms => return,
+            (term, None) => {
                 if !unread {
-                    replay(log, |entry| assert_eq!(machine.load(now, entry), 0, "a record of ours"));
+                    self.replay(context);
                 }
-                log.ends().log_end
-            });
-            self.loading = Some(Loading { term, read_at_ms, upto: Some(end.unwrap_or(i64::MAX)) });
-            return;
-        }
-        let fate = match (term, upto) {
-            (_, None) => return,
+                let fate = context.node.when_all_committed(self.partition, term.unwrap_or(0));
+                self.loading.iter_mut().for_each(|loading| loading.fate = Some(fate.clone()));
+                return;
+            }
             (None, _) => Some(Err(ErrorCode::NOT_LEADER_OR_FOLLOWER)),
             (Some(_), Some(_)) if unread => Some(Ok(())),
-            (Some(term), Some(upto)) => {
-                context.fate(self.partition, (upto, term)).map(|fate| of_log(fate, context.defect))
-            }
+            (Some(_), Some(fate)) => fate.outcome().map(|fate| of_log(fate, context.defect)),
         };
         let Some(fate) = fate else { return };
         self.loading = None;
@@ -305,6 +273,21 @@ impl<M: Machine> Driver<M> {
             Ok(()) => machine.finish_load(now),
             Err(_) => machine.unload(now),
         });
+    }
+
+    /// Reads the log as the broker does.
+    fn replay(&mut self, context: &Context<'_>) {
+        let Some(partition) = context.node.partition(self.partition) else { return };
+        let (now, machine) = (context.now(), &mut self.machine);
+        let replayed = partition.replay(Checksums::Unread, |entry| {
+            if let Some(entry) = keyed(entry) {
+                assert_eq!(machine.load(now, entry), 0, "a record of ours");
+            }
+        });
+        // A log that is gone by now is not loaded either.
+        if let Ok(replayed) = replayed {
+            replayed.expect("a log that can be read");
+        }
     }
 
     fn carry_out(
@@ -340,10 +323,10 @@ impl<M: Machine> Driver<M> {
         }
         match lease.filter(|(of, _)| *of == token) {
             None => context.answer(token, answer),
-            Some((_, term)) if context.node.leads(self.partition) == Some(term) => {
-                self.next.push(Held { token, term, answer });
+            Some((_, term)) => {
+                let fate = context.node.confirm(self.partition, term);
+                self.held.push(Held { token, answer, fate });
             }
-            Some(_) => context.answer(token, Answer::Refused(ErrorCode::NOT_COORDINATOR)),
         }
     }
 
@@ -377,45 +360,27 @@ impl<M: Machine> Driver<M> {
 
     fn write(&mut self, context: &mut Context<'_>, write: Write<M::Ticket>) {
         let Write { ticket, term, content } = write;
-        let leads_in = context.node.leads(self.partition);
         // What was decided in another term is not true any more.
-        let may_write = leads_in == term || context.defect == Some(Defect::WritesInAnotherTerm);
-        let (appended, marker) = match (content, may_write) {
-            (content, false) => (Err(ErrorCode::NOT_LEADER_OR_FOLLOWER), content.marker()),
-            (Content::Marker(call), true) => {
-                (context.append_marker(self.partition, &call.marker), Some(call))
-            }
-            (Content::Records { timestamp_ms, batch, guard, records }, true) => {
+        let epoch =
+            Some(epoch_of(term.unwrap_or(0))).filter(|_| context.defect != Some(Defect::WritesInAnotherTerm));
+        let (appended, marker) = match content {
+            Content::Marker(call) => (context.append_marker(self.partition, &call.marker, epoch), Some(call)),
+            Content::Records { timestamp_ms, batch, guard, records } => {
                 let bytes = writes::batch_of(batch, timestamp_ms, &records).expect("a small batch");
-                (self.append(context, &bytes, guard), None)
+                let appended =
+                    context.node.append(self.partition, &bytes, Origin::Coordinator, (guard, epoch));
+                (appended.map_err(|refused| refused.code()), None)
             }
         };
         match appended {
             Ok(_) if context.defect == Some(Defect::AnswersBeforeCommit) => {
                 self.report(context, ticket, Ok(()), marker);
             }
-            Ok((upto, term)) => self.commit_waits.push_back(CommitWait { ticket, upto, term, marker }),
+            Ok(Accepted { term, fate, .. }) => {
+                self.commit_waits.push_back(CommitWait { ticket, term, fate, marker });
+            }
             Err(error) => self.report(context, ticket, Err(error), marker),
         }
-    }
-
-    fn append(
-        &self,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-        guard: VerificationGuard,
-    ) -> Result<(i64, u64), ErrorCode> {
-        let (wall_ms, now_ms) = (context.wall_ms, context.now_ms);
-        let partition = self.partition;
-        let term = context.node.leads(partition).ok_or(ErrorCode::NOT_LEADER_OR_FOLLOWER)?;
-        let config = context.node.log(partition).ok_or(ErrorCode::KAFKA_STORAGE_ERROR)?.config().clone();
-        let (mut scratch, mut out) = (Scratch::new(), Vec::new());
-        let prepared = prepare(bytes, &config, wall_ms, Origin::Coordinator, &mut scratch, &mut out);
-        let prepared = prepared.expect("a batch of ours").verified_by(guard);
-        let appended = context
-            .node
-            .append_with(partition, bytes.len(), |log, epoch| log.append(&prepared, epoch, now_ms));
-        appended.map(|appended| (appended.last_offset + 1, term)).map_err(|error| code_of(&error))
     }
 
     /// A write was not made.
@@ -433,7 +398,7 @@ impl<M: Machine> Driver<M> {
     /// Writes are committed in the order of the log; where the fate of one stays unknown the partition is given up.
     fn look_for_commits(&mut self, context: &mut Context<'_>) {
         while let Some(first) = self.commit_waits.front()
-            && let Some(fate) = context.fate(self.partition, (first.upto, first.term))
+            && let Some(fate) = first.fate.outcome()
             && let Some(CommitWait { ticket, term, marker, .. }) = self.commit_waits.pop_front()
         {
             let fate = of_log(fate, context.defect);
@@ -450,19 +415,12 @@ impl<M: Machine> Driver<M> {
 
     /// Answers from memory leave when a majority has confirmed that the node has led since.
     fn confirm(&mut self, context: &mut Context<'_>) {
-        if context.node.take_confirmed(self.partition).contains(&self.confirmations) {
-            self.asked.drain(..).for_each(|held| context.answer(held.token, held.answer));
-        }
-        let term = context.node.leads(self.partition);
-        for list in [&mut self.asked, &mut self.next] {
-            for held in list.extract_if(.., |held| Some(held.term) != term) {
-                context.answer(held.token, Answer::Refused(ErrorCode::NOT_COORDINATOR));
+        for Held { token, answer, fate } in std::mem::take(&mut self.held) {
+            match fate.outcome() {
+                None => self.held.push(Held { token, answer, fate }),
+                Some(Ok(())) => context.answer(token, answer),
+                Some(Err(_)) => context.answer(token, Answer::Refused(ErrorCode::NOT_COORDINATOR)),
             }
-        }
-        let is_due = self.asked.is_empty() && !self.next.is_empty();
-        if is_due && context.node.confirm(self.partition, self.confirmations + 1) {
-            self.confirmations += 1;
-            self.asked = std::mem::take(&mut self.next);
         }
     }
 }
@@ -493,48 +451,14 @@ fn of_log(fate: Result<(), ErrorCode>, defect: Option<Defect>) -> Result<(), Err
     }
 }
 
-/// The error code of a refused append, as the broker has it.
-pub(crate) fn code_of(error: &LeaderAppendError) -> ErrorCode {
-    match error {
-        LeaderAppendError::NotLeader { .. } => ErrorCode::NOT_LEADER_OR_FOLLOWER,
-        LeaderAppendError::Append(AppendError::InvalidProducerEpoch { .. }) => {
-            ErrorCode::INVALID_PRODUCER_EPOCH
+/// The entry as the state machines of coordinators read it: their records have a key.
+fn keyed(entry: Entry<'_>) -> Option<LogEntry<'_>> {
+    match entry {
+        Entry::Record { record, producer } => {
+            let value = record.value;
+            record.key.map(|key| LogEntry::Record { key, value, producer })
         }
-        LeaderAppendError::Append(AppendError::CoordinatorFenced { .. }) => {
-            ErrorCode::TRANSACTION_COORDINATOR_FENCED
-        }
-        LeaderAppendError::Append(
-            AppendError::InvalidTransactionState { .. } | AppendError::TransactionNotVerified { .. },
-        ) => ErrorCode::INVALID_TXN_STATE,
-        LeaderAppendError::Append(AppendError::OutOfOrderSequence { .. }) => {
-            ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER
-        }
-        LeaderAppendError::Append(_) | LeaderAppendError::Replica(_) => ErrorCode::KAFKA_STORAGE_ERROR,
-    }
-}
-
-/// Calls `each` with every record and every end of a transaction of a log, in order.
-fn replay(log: &Log, mut each: impl FnMut(LogEntry<'_>)) {
-    let ends = log.ends();
-    let bytes = read_batches(log, ends.log_start..ends.log_end);
-    let mut rest = &bytes[..];
-    while let Ok((batch, behind)) = Batch::split_first(rest) {
-        let attributes = batch.attributes();
-        let producer = Producer {
-            id: ProducerId::new(batch.producer_id()),
-            epoch: ProducerEpoch::new(batch.producer_epoch()),
-        };
-        if let Some(EndTransactionMarker { committed, .. }) = EndTransactionMarker::of_batch(&batch) {
-            each(LogEntry::End(TransactionEnd { producer, committed }));
-        } else {
-            let producer = attributes.is_transactional().then_some(producer);
-            let mut buffer = Vec::new();
-            for record in batch.records(&mut buffer, 1 << 20, &mut Scratch::new()).expect("records") {
-                let record = record.expect("a record");
-                let key = record.key.expect("a key");
-                each(LogEntry::Record { key, value: record.value, producer });
-            }
-        }
-        rest = behind;
+        Entry::End(end) => Some(LogEntry::End(end)),
+        Entry::Control { .. } => None,
     }
 }

@@ -429,12 +429,13 @@ impl Member {
                 true => world.leader(partition),
                 false => Some(world.random.below(world.nodes.len() as u64) as usize),
             };
-            let Some(node) = node.filter(|node| world.nodes[*node].log(partition).is_some()) else {
+            let Some(node) = node.filter(|node| world.nodes[*node].partition(partition).is_some()) else {
                 continue;
             };
             let next = world.position_at(node, self.process, partition, next);
-            let log = world.nodes[node].log(partition);
-            let Some(fetched) = log.map(|log| fetch(log, next, self.group.committed_only)) else { continue };
+            let committed_only = self.group.committed_only;
+            let fetched = world.nodes[node].with_log(partition, |log| fetch(log, next, committed_only));
+            let Some(fetched) = fetched else { continue };
             let operation =
                 if self.group.committed_only { Operation::ReadCommitted } else { Operation::Read };
             for (offset, value) in fetched.records {

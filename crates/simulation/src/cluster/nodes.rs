@@ -3,6 +3,7 @@
 use super::calls::{Answer, MarkerCall, Parcel, Request};
 use super::driver::{Context, Driver, Work};
 use super::{Cluster, Defect, OFFSETS, OFFSETS_TOPIC, TOPIC, TOPIC_ID, TRANSACTIONS, members, partition_of};
+use crate::node::{Accepted, Fate};
 use mainstem_coordination::groups::{
     self, ConsumerGroupConfig, GroupConfig, GroupCoordinator, GroupTimes, Reply, Token,
 };
@@ -29,9 +30,7 @@ const REPEATED_AFTER_MS: u64 = 1_500;
 
 /// A marker in a partition of data whose fate is not known.
 struct MarkerWait {
-    partition: usize,
-    upto: i64,
-    term: u64,
+    fate: Fate,
     call: MarkerCall,
 }
 
@@ -174,9 +173,8 @@ impl Cluster {
         let mut work = std::mem::take(&mut own.work);
         let mut context = Context {
             now_ms: self.world.now_ms,
-            wall_ms: self.world.nodes[node].wall_ms(self.world.now_ms) + own.skew_ms,
+            wall_ms: self.world.nodes[node].wall_ms() + own.skew_ms,
             delay_max_ms: self.world.delay_max_ms,
-            min_insync: self.world.min_insync,
             defect: self.nodes.defect,
             is_busy: false,
             random: &mut self.world.random,
@@ -313,11 +311,15 @@ impl Cluster {
         for (_, mut call) in due {
             let partition = partition_of(&call.topic, call.index);
             let Some(leader) = self.world.leader(partition) else { continue };
-            let Some(log) = self.world.nodes[leader].log(partition) else { continue };
-            let Some(known) = log.producer_state().get(call.marker.producer_id) else { continue };
-            (call.marker.producer_epoch, call.marker.transaction_version) = (known.epoch, 0);
-            call.marker.coordinator_epoch = known.coordinator_epoch.max(CoordinatorEpoch::ZERO);
-            self.with(leader, |_, context| _ = context.append_marker(partition, &call.marker));
+            let known = self.world.nodes[leader].with_log(partition, |log| {
+                log.producer_state()
+                    .get(call.marker.producer_id)
+                    .map(|known| (known.epoch, known.coordinator_epoch))
+            });
+            let Some((epoch, coordinator_epoch)) = known.flatten() else { continue };
+            (call.marker.producer_epoch, call.marker.transaction_version) = (epoch, 0);
+            call.marker.coordinator_epoch = coordinator_epoch.max(CoordinatorEpoch::ZERO);
+            self.with(leader, |_, context| _ = context.append_marker(partition, &call.marker, None));
         }
     }
 }
@@ -332,15 +334,15 @@ impl NodeCoordinators {
             });
         }
         let partition = partition_of(&call.topic, call.index);
-        match context.append_marker(partition, &call.marker) {
-            Ok((upto, term)) => self.markers.push(MarkerWait { partition, upto, term, call }),
+        match context.append_marker(partition, &call.marker, None) {
+            Ok(Accepted { fate, .. }) => self.markers.push(MarkerWait { fate, call }),
             Err(error) => context.send_outcome(call, MarkerOutcome::Failed(error)),
         }
     }
 
     fn look_for_markers(&mut self, context: &mut Context<'_>) {
         for wait in std::mem::take(&mut self.markers) {
-            match context.fate(wait.partition, (wait.upto, wait.term)) {
+            match wait.fate.outcome() {
                 None => self.markers.push(wait),
                 Some(Ok(())) => context.send_outcome(wait.call, MarkerOutcome::Written),
                 Some(Err(error)) => context.send_outcome(wait.call, MarkerOutcome::Failed(error)),

@@ -2,16 +2,17 @@
 //! commits how far it has read with its transaction. They die with transactions open, and are fenced by their successors.
 
 use super::calls::{Answer, Calls, Request};
-use super::driver::code_of;
 use super::reading::fetch;
 use super::{Cluster, DATA_PARTITIONS, OFFSETS, OFFSETS_TOPIC, TOPIC, TRANSACTIONS};
 use crate::clients::{At, batch_of};
+use crate::node::{Accepted, Fate};
 use crate::world::World;
 use mainstem_coordination::groups::{self, Token};
 use mainstem_coordination::transactions;
-use mainstem_log::{Origin, VerificationGuard, VerificationRequest, prepare};
-use mainstem_records::{BatchOptions, NO_SEQUENCE, ProducerEpoch, ProducerFields, ProducerId, Scratch};
+use mainstem_log::{Origin, VerificationGuard, VerificationRequest};
+use mainstem_records::{BatchOptions, NO_SEQUENCE, ProducerEpoch, ProducerFields, ProducerId};
 use mainstem_replication::history::{NO_PARTITION, Operation, Outcome};
+use mainstem_store::partition::Refused;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::add_offsets_to_txn_request::AddOffsetsToTxnRequest;
 use mainstem_wire::messages::add_partitions_to_txn_request::{
@@ -73,13 +74,13 @@ enum Waits {
 }
 
 /// A batch that was appended, and may not be committed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Appending {
     node: usize,
     term: u64,
     base_offset: i64,
-    upto: i64,
     until_ms: u64,
+    fate: Fate,
 }
 
 /// What was asked.
@@ -274,8 +275,8 @@ impl TransactionalProducer {
         if self.processes() {
             let Some(leader) = world.leader(SOURCE) else { return };
             self.position = world.position_at(leader, self.process, SOURCE, self.position);
-            let log = world.nodes[leader].log(SOURCE);
-            let Some(fetched) = log.map(|log| fetch(log, self.position, true)) else { return };
+            let fetched = world.nodes[leader].with_log(SOURCE, |log| fetch(log, self.position, true));
+            let Some(fetched) = fetched else { return };
             (read, position) = (fetched.records, fetched.next);
             if read.is_empty() {
                 self.position = position;
@@ -456,7 +457,7 @@ impl TransactionalProducer {
             base_sequence,
             supports_epoch_bump: self.is_new,
         };
-        match world.nodes[node].log_mut(partition)?.begin_verification(&first, now_ms) {
+        match world.nodes[node].begin_verification(partition, &first)? {
             Ok(None) => Some(VerificationGuard::NONE),
             Ok(Some(guard)) => {
                 let (topic, indexes) =
@@ -468,6 +469,8 @@ impl TransactionalProducer {
                 self.ask((world, calls), coordinator, request, to);
                 None
             }
+            // The leader changes.
+            Err(Refused::NotLeader | Refused::NoLog(_)) => None,
             Err(_) => {
                 self.fence(world);
                 None
@@ -492,44 +495,30 @@ impl TransactionalProducer {
         let producer = ProducerFields { producer_id, producer_epoch, base_sequence };
         let bytes =
             batch_of(BatchOptions { producer, is_transactional: true, ..BatchOptions::default() }, values);
-        let (now_ms, term) = (world.now_ms, world.nodes[node].leads(partition));
+        let now_ms = world.now_ms;
         self.pause(now_ms);
-        let config = world.nodes[node].log(partition).map(|log| log.config().clone());
-        let (Some(term), Some(config)) = (term, config) else { return };
-        let (mut scratch, mut out) = (Scratch::new(), Vec::new());
-        let wall_ms = world.nodes[node].wall_ms(now_ms);
-        let prepared = prepare(&bytes, &config, wall_ms, Origin::Client, &mut scratch, &mut out);
-        let prepared = prepared.expect("a batch of ours").verified_by(guard);
-        let appended = world.nodes[node]
-            .append_with(partition, bytes.len(), |log, epoch| log.append(&prepared, epoch, now_ms));
-        match appended {
-            Ok(appended) => {
-                self.waits = Some(Waits::Commit(Appending {
-                    node,
-                    term,
-                    base_offset: appended.base_offset,
-                    upto: appended.last_offset + 1,
-                    until_ms: now_ms + ANSWER_MAX_MS,
-                }));
+        match world.nodes[node].append(partition, &bytes, Origin::Client, (guard, None)) {
+            Ok(Accepted { appended, term, fate }) => {
+                let (base_offset, until_ms) = (appended.base_offset, now_ms + ANSWER_MAX_MS);
+                self.waits = Some(Waits::Commit(Appending { node, term, base_offset, until_ms, fate }));
             }
-            Err(error) if code_of(&error) == ErrorCode::INVALID_PRODUCER_EPOCH => self.fence(world),
+            Err(refused) if refused.code() == ErrorCode::INVALID_PRODUCER_EPOCH => self.fence(world),
             // The leader changes, the guard is void, or the last batch has not got here.
             Err(_) => {}
         }
     }
 
     fn look_for_commit(&mut self, world: &mut World, appending: Appending) {
-        let Appending { node, term, base_offset, upto, until_ms } = appending;
+        let Appending { node, term, base_offset, until_ms, fate } = appending.clone();
         self.waits = Some(Waits::Commit(appending));
         let Some(Step::Write { partition, values }) = self.steps.front() else { return };
         let (partition, count) = (*partition, values.len() as i32);
         let leads = world.nodes[node].leads(partition) == Some(term);
-        let acknowledged = world.nodes[node].acknowledged_offset(partition, world.min_insync);
-        if leads && acknowledged.is_some_and(|offset| offset >= upto) {
+        if fate.is_good() {
             self.note_values(world, Outcome::Ok, base_offset);
             *self.sequences.entry(partition).or_default() += count;
             self.step_done();
-        } else if !leads || world.now_ms >= until_ms {
+        } else if !leads || fate.outcome().is_some() || world.now_ms >= until_ms {
             self.note_values(world, Outcome::Info, -1);
             self.waits = None;
         }

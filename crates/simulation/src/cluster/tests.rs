@@ -113,7 +113,8 @@ fn acknowledgements_of_a_cluster_resume_within_three_seconds_of_any_one_fault() 
         let options = ClusterOptions { faults: FaultKinds::of(&[fault.kind]), ..ClusterOptions::default() };
         let mut cluster = Cluster::new(seed, options);
         // More than a majority is not there meanwhile.
-        cluster.world.min_insync = cluster.world.min_insync.min(2);
+        let min_insync = cluster.world.min_insync.min(2);
+        cluster.world.set_min_insync(min_insync);
         let pause_ms = fault.longest_pause_ms(&mut cluster, DATA_PARTITIONS)?;
         cluster.world.heal();
         let resumed_after_ms = cluster.settle();

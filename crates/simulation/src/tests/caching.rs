@@ -71,7 +71,7 @@ fn a_follower_that_has_lost_what_it_acknowledged_is_caught_up() {
         let before = end(&world, node);
         world.take_down(node, Stop::PowerCut, u64::MAX);
         run(&mut world, 300);
-        world.nodes[node].come_back(world.now_ms);
+        world.nodes[node].come_back();
         cases += 1;
         lost += usize::from(end(&world, node) < before);
         let back_ms = world.now_ms;
@@ -275,8 +275,7 @@ fn a_log_that_begins_within_what_power_cuts_take_begins_anew() {
         world.cut.extend(others.iter().flat_map(|node| [(leader, *node), (*node, leader)]));
         // No client reads from it when it leads no more.
         run(&mut world, 2_500);
-        let now_ms = world.now_ms;
-        let before = world.nodes[leader].begin_at_high_watermark(now_ms);
+        let before = world.nodes[leader].begin_at_high_watermark();
         run(&mut world, 12_000);
         recover(&mut world, &case);
         let (start, ..) = world.nodes[leader].extent().expect("it runs");

@@ -37,7 +37,7 @@ fn a_node_that_has_lost_files_waits_for_one_that_has_all() {
         others.iter().for_each(|node| world.take_down(*node, stop, u64::MAX));
         world.nodes[harmed].lose_files(loss);
         world.cut.clear();
-        world.nodes[harmed].come_back(world.now_ms);
+        world.nodes[harmed].come_back();
         cases += 1;
         if world.nodes[harmed].lacks_promised() {
             lost += 1;
@@ -46,7 +46,7 @@ fn a_node_that_has_lost_files_waits_for_one_that_has_all() {
             assert_eq!(world.acknowledged_since(since).count(), 0, "{case}");
             assert_eq!(world.leader(0), None, "{case}: acknowledged records would be gone");
         }
-        world.nodes[whole].come_back(world.now_ms);
+        world.nodes[whole].come_back();
         run(&mut world, 6_000);
         recover(&mut world, &case);
         assert!(end(&world, harmed) >= before && !world.nodes[harmed].lacks_promised(), "{case}");
@@ -70,7 +70,7 @@ fn nodes_that_lose_files_one_after_another_lose_nothing_together() {
             world.nodes[node].lose_files(loss);
             let away_ms = world.random.below(3_000);
             run(&mut world, away_ms);
-            world.nodes[node].come_back(world.now_ms);
+            world.nodes[node].come_back();
             // The leader goes, too, before the node has caught up, or while it does.
             if world.random.chance(50) {
                 let soon_ms = world.random.below(400);

@@ -14,7 +14,7 @@ use mainstem_records::LeaderEpoch;
 use mainstem_replication::journal::Journal;
 use mainstem_replication::snapshots::SnapshotOffer;
 use mainstem_replication::{
-    Effects, GroupId, LeaderAppendError, Replica, ReplicaError, ReplicaId, Role, RoleState,
+    Effects, GroupId, LeaderAppendError, Lost, Replica, ReplicaError, ReplicaId, Role, RoleState,
 };
 use mainstem_wire::ErrorCode;
 use parking_lot::Mutex;
@@ -77,6 +77,9 @@ pub trait ReplicaEvents: Send + Sync {
 
     /// The high watermark has moved. Only called where [`ReplicaEvents::wants_commits`] says so.
     fn committed(&self, _partition: &Arc<Partition>, _high_watermark: i64) {}
+
+    /// Committed records are gone, as the replica has found.
+    fn lost(&self, _partition: &Arc<Partition>, _lost: Lost) {}
 
     /// The leader has a snapshot for the replica in the place of entries that it has not any more. Where nothing is done about
     /// it, the replica stays as it is.
@@ -158,6 +161,7 @@ struct Notices {
 enum Notice {
     Role(Role),
     Committed(i64),
+    Lost(Lost),
     Offered(SnapshotOffer),
 }
 
@@ -501,7 +505,11 @@ impl Partition {
             lost,
             setbacks,
         } = effects;
-        lost.into_iter().for_each(|lost| replication.links.note_lost(lost.records));
+        for lost in lost {
+            replication.links.note_lost(lost.records);
+            replication.notices.lock().queue.push_back(Notice::Lost(lost));
+            deferred.notices = true;
+        }
         setbacks.into_iter().for_each(|setback| replication.links.note_setback(setback, self));
         deferred.flush = flush;
         if !messages.is_empty() {
@@ -628,6 +636,7 @@ impl Partition {
             match notice {
                 Notice::Role(role) => replication.events.role_changed(&own, role),
                 Notice::Committed(high_watermark) => replication.events.committed(&own, high_watermark),
+                Notice::Lost(lost) => replication.events.lost(&own, lost),
                 Notice::Offered(offer) => replication.events.offered(&own, offer),
             }
             notices = replication.notices.lock();
@@ -676,13 +685,16 @@ impl Partition {
         }
         let mut data = vec![ENTRY_LOG_START];
         data.extend_from_slice(&target.to_be_bytes());
-        match member.replica.propose(data) {
-            Ok(()) => member.log_start_waits.push((target, on_done)),
-            Err(LeaderAppendError::NotLeader { .. }) => return Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
-            Err(_) => return Err(ErrorCode::KAFKA_STORAGE_ERROR),
-        }
+        let proposed = match member.replica.propose(data) {
+            Ok(()) => {
+                member.log_start_waits.push((target, on_done));
+                Ok(target.max(ends.log_start))
+            }
+            Err(LeaderAppendError::NotLeader { .. }) => Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+            Err(_) => Err(ErrorCode::KAFKA_STORAGE_ERROR),
+        };
         self.drive(state);
-        Ok(target.max(ends.log_start))
+        proposed
     }
 
     /// What the flusher is to sync, for a replica: what it has decided first, so that no entry misses the sync that covers
@@ -761,13 +773,15 @@ impl Partition {
         if self.replication.is_none() {
             return true;
         }
-        let noted = match &mut self.lock().log {
+        let mut state = self.lock();
+        let noted = match &mut state.log {
             Ok(Stored::Replicated(member)) if member.is_running() => {
                 let noted = member.replica.follow_roll();
                 noted.map(|is_new| is_new.then(|| member.replica.journal().clone()))
             }
             _ => return true,
         };
+        self.drive(state);
         let synced = noted
             .and_then(|journal| journal.map_or(Ok(()), |journal| Ok(Journal::sync_beside_others(&journal)?)));
         if let Err(error) = &synced {
@@ -781,12 +795,63 @@ impl Partition {
         if self.replication.is_none() {
             return;
         }
-        if let Ok(Stored::Replicated(member)) = &mut self.lock().log
+        let mut state = self.lock();
+        if let Ok(Stored::Replicated(member)) = &mut state.log
             && member.is_running()
             && let Err(error) = member.replica.follow_log_start()
         {
             tracing::error!(topic = %self.topic, partition = self.index, "{error}");
         }
+        // Before the start of the group all counts as acknowledged; and one that has failed ends those who wait.
+        self.drive(state);
+    }
+}
+
+#[cfg(any(test, feature = "sim"))]
+impl Partition {
+    /// Looks at the replica, or does to it what nothing but a test does; `None` where none takes part.
+    pub fn with_replica_by_hand<T>(&self, act: impl FnOnce(&mut Replica) -> T) -> Option<T> {
+        match &mut self.lock().log {
+            Ok(Stored::Replicated(member)) if member.is_running() => Some(act(&mut member.replica)),
+            _ => None,
+        }
+    }
+
+    /// Returns true if its replica has failed, and those who wait for it do not know yet.
+    pub fn has_failed_silently(&self) -> bool {
+        let state = self.lock();
+        let Ok(Stored::Replicated(member)) = &state.log else { return false };
+        member.replica.failed().is_some() && !member.has_ended
+    }
+
+    /// Asserts what holds between any two calls.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn check(&self) {
+        if let Ok(Stored::Replicated(member)) = &self.lock().log {
+            member.check(self.min_insync());
+        }
+    }
+}
+
+#[cfg(any(test, feature = "sim"))]
+impl Member {
+    fn check(&self, min_insync: usize) {
+        let is_running = self.is_running();
+        assert!(!self.has_ended || self.commit_waits.is_empty(), "a wait that nothing ends");
+        if !is_running {
+            return;
+        }
+        self.replica.check();
+        self.check_waits(min_insync);
+        assert!(self.uncommitted.iter().is_sorted(), "{:?}", self.uncommitted);
+        let committed = self.replica.log().ends().high_watermark;
+        assert!(
+            self.uncommitted.iter().all(|(end, _)| *end > committed),
+            "{:?}, {committed}",
+            self.uncommitted
+        );
     }
 }
 

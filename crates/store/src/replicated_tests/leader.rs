@@ -13,6 +13,21 @@ use parking_lot::Mutex;
 use super::*;
 use crate::testing::{Leader, TERM, said};
 
+/// A replica fails beside an append, as maintenance may have it fail: those who wait for it hear so with the next tick.
+#[test]
+fn a_replica_that_has_failed_ends_the_waits_with_the_next_tick() {
+    let leader = Leader::of_voters(3);
+    let fate = leader.produce(&[7; 100]);
+    let durable_end = || leader.partition.ends().expect("it leads").durable_end;
+    wait_for("its own disk", || (durable_end() == 1).then_some(()));
+    let failed = leader.partition.with_replica_by_hand(|replica| replica.stop("the disk is gone".to_owned()));
+    assert!(failed.is_some() && leader.partition.has_failed_silently());
+    leader.partition.tick(leader.clock.mono_ms());
+    assert_eq!(fate.try_recv(), Ok(Err(ErrorCode::KAFKA_STORAGE_ERROR)));
+    assert!(leader.partition.replica_failure().is_some_and(|why| why.contains("the disk is gone")));
+    leader.partition.check();
+}
+
 /// A replica that was away for longer than retention is asked first what it has; then it is refused by name, once, and counted. The others
 /// go on.
 #[test]

@@ -56,7 +56,8 @@ impl Group for Partition {
         let Some(mut state) = self.try_lock() else { return };
         let Ok(Stored::Replicated(member)) = &mut state.log else { return };
         if !member.is_running() {
-            return;
+            // Where it has failed while nothing drove it, this ends those who wait.
+            return self.drive(state);
         }
         let answered = status.take_answered();
         if answered != 0 {

@@ -100,6 +100,24 @@ impl Member {
         }
     }
 
+    /// Asserts that those who wait have something to wait for.
+    #[cfg(any(test, feature = "sim"))]
+    pub(super) fn check_waits(&self, min_insync: usize) {
+        let uptos = self.commit_waits.iter().map(|wait| wait.upto);
+        assert!(uptos.clone().is_sorted(), "{:?}", uptos.collect::<Vec<_>>());
+        let acknowledged = self.replica.acknowledged_offset(min_insync);
+        let role = self.replica.role();
+        assert!(self.commit_waits.is_empty() || self.leads(), "a wait for another leader's commit: {role:?}");
+        let first = uptos.min();
+        let ends = self.replica.log().ends();
+        assert!(
+            first.is_none_or(|upto| upto > acknowledged),
+            "a wait for {first:?}, and {acknowledged} is acknowledged: {ends:?}, {min_insync} replicas"
+        );
+        let Confirmations { asked, next, .. } = &self.confirmations;
+        assert!(self.leads() || (asked.is_empty() && next.is_empty()), "a question that nobody answers");
+    }
+
     /// Asks whether it leads, where a caller has to know and no question is under way. Returns true if it did: the replica is
     /// to be driven.
     pub(super) fn ask_confirmation(&mut self) -> bool {

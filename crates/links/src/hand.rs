@@ -1,0 +1,123 @@
+//! Links without threads and sockets, for simulations: whoever has both ends carries the bytes between them, and says when a link
+//! begins and ends. What the ends do is what they do over sockets.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use crate::calls::{AnswerWriter, Answers};
+use crate::reading::{Input, Receiver};
+use crate::writing::{Next, Writer};
+use crate::{BODY_BYTES_MAX, LinkIdentity, Links, LinksOptions, NodeGate, Peer, PeerLink};
+
+impl Links {
+    /// Links of which none is dialled, and which make no thread.
+    pub fn by_hand(identity: LinkIdentity, peers: Vec<Peer>, options: LinksOptions) -> Arc<Links> {
+        let gate = Arc::new(NodeGate::open_to_all(options.clock.clone()));
+        let links = Links::unstarted(identity, peers, options, gate);
+        links.disk_steps.by_hand();
+        links
+    }
+
+    /// Takes the messages that wait for a disk.
+    pub fn run_disk_steps(&self) {
+        self.disk_steps.run_all();
+    }
+
+    /// Forgets the messages that wait for a disk.
+    pub fn forget_disk_steps(&self) {
+        self.disk_steps.forget_all();
+    }
+
+    /// A node has refused to be dialled: its process is gone.
+    pub fn dial_refused(&self, node: i32) {
+        self.node_gone(node);
+    }
+}
+
+/// The dialling end of a link, which writes.
+pub struct WritingEnd {
+    links: Arc<Links>,
+    peer: Arc<PeerLink>,
+    writer: Writer<Vec<u8>>,
+}
+
+impl WritingEnd {
+    /// The link to a node begins.
+    ///
+    /// # Panics
+    /// When the node is none of the peers.
+    pub fn begin(links: &Arc<Links>, node: i32) -> WritingEnd {
+        let peer = links.peer(node).expect("it is a peer").clone();
+        peer.begin(None);
+        let writer = Writer::new(Vec::new(), links.clone(), links.clock().instant());
+        WritingEnd { links: links.clone(), peer, writer }
+    }
+
+    /// The bytes that it writes now; none where there is nothing to write.
+    ///
+    /// # Errors
+    /// What ends the link: it was ended from elsewhere, or batches cannot be read.
+    pub fn write(&mut self) -> io::Result<Vec<u8>> {
+        let now = self.links.clock().instant();
+        loop {
+            let next = self.writer.next(&mut self.peer.outbox.lock(), now);
+            match next {
+                Next::Write(batch) => self.writer.write(&self.peer, batch, now)?,
+                Next::Wait(_) => return Ok(std::mem::take(self.writer.stream_mut())),
+                Next::End => return Err(io::ErrorKind::ConnectionAborted.into()),
+            }
+        }
+    }
+
+    /// The link ends, and what was on its way is lost.
+    pub fn end(self) {
+        self.peer.close();
+        self.links.report_unreachable(self.peer.peer.node);
+    }
+}
+
+/// The accepting end of a link, which reads.
+pub struct ReadingEnd {
+    receiver: Receiver,
+    input: Input,
+}
+
+/// Requests between nodes are not carried.
+struct NoAnswers;
+
+impl Write for NoAnswers {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AnswerWriter for NoAnswers {
+    fn shut_down(&self) {}
+}
+
+impl ReadingEnd {
+    /// The link that a node has dialled begins.
+    ///
+    /// # Panics
+    /// When the node is none of the peers.
+    pub fn begin(links: &Arc<Links>, node: i32) -> ReadingEnd {
+        let peer = links.peer(node).expect("it is a peer").clone();
+        let answers = Answers::new(Box::new(NoAnswers), peer.serving.clone());
+        let receiver = Receiver::new((links.clone(), peer), answers, None);
+        ReadingEnd { receiver, input: Input::new(BODY_BYTES_MAX) }
+    }
+
+    /// Takes bytes that the other end has written.
+    ///
+    /// # Errors
+    /// What is wrong with them, which ends the link.
+    pub fn read(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.receiver.heard()?;
+        self.input.add(bytes);
+        self.receiver.take_all(&mut self.input)
+    }
+}

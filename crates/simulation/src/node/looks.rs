@@ -1,0 +1,94 @@
+//! What is looked at in a simulated node, to judge it.
+
+use super::Node;
+use super::running::read_records;
+use mainstem_log::{Ends, Log};
+use mainstem_records::{Batch, Scratch};
+use mainstem_replication::history::CONTROL;
+
+impl Node {
+    /// The term in which a replica leads.
+    pub(crate) fn leads(&self, partition: usize) -> Option<u64> {
+        let led = self.partition(partition)?.leadership();
+        led.is_leader.then(|| super::term_of(led.epoch))
+    }
+
+    /// The same, where what leaders before it have committed is known to be committed.
+    pub(crate) fn leads_settled(&self, partition: usize) -> Option<u64> {
+        let led = self.partition(partition)?.leadership();
+        led.is_settled.then(|| super::term_of(led.epoch))
+    }
+
+    /// The ends of the log of a replica that is in service.
+    pub(crate) fn ends(&self, partition: usize) -> Option<Ends> {
+        self.partition(partition)?.ends().ok()
+    }
+
+    /// Looks at the log of a replica that is in service.
+    pub(crate) fn with_log<T>(&self, partition: usize, look: impl FnOnce(&Log) -> T) -> Option<T> {
+        self.partition(partition)?.with_replica_by_hand(|replica| look(replica.log()))
+    }
+
+    /// How many replicas are in sync as this one sees it, the leader.
+    #[cfg(test)]
+    pub(crate) fn in_sync(&self, partition: usize) -> usize {
+        self.partition(partition).map_or(0, |partition| partition.in_sync().len())
+    }
+
+    /// What precedes this offset of a partition it knows to be committed: it has noted that, or seen it since it runs.
+    pub(crate) fn known_end(&self, partition: usize) -> i64 {
+        let noted = self.checkpoint[partition];
+        self.ends(partition).map_or(noted, |ends| ends.high_watermark.max(noted))
+    }
+
+    /// What precedes this offset of a partition is here for good, whether it runs or not.
+    pub(crate) fn kept_end(&self, partition: usize) -> i64 {
+        self.kept_ends[partition]
+    }
+
+    /// The term that a replica is in.
+    pub(crate) fn term(&self, partition: usize) -> Option<u64> {
+        Some(super::term_of(self.partition(partition)?.leadership().epoch))
+    }
+
+    /// End and term of all that it has, if all of it is committed.
+    pub(crate) fn content_end(&self, partition: usize) -> Option<(u64, u64, i64)> {
+        let partition = self.partition(partition)?;
+        let looked = partition.with_replica_by_hand(|replica| {
+            let (last, term, committed) = replica.last_and_committed();
+            (last == committed).then(|| (last, term, replica.log().ends().log_end))
+        });
+        looked.flatten()
+    }
+
+    /// The values from an offset on: all, or those that consumers may read.
+    pub(crate) fn records(&self, partition: usize, from: i64, all: bool) -> Vec<(i64, u64)> {
+        let Some(ends) = self.ends(partition) else { return Vec::new() };
+        let end = if all { ends.log_end } else { ends.high_watermark };
+        // What the log has not any more has been added up.
+        let applier = self.running.iter().filter_map(|running| running.applier.as_ref());
+        let added_up = applier.flat_map(|applier| applier.values(from..ends.log_start.min(end)));
+        let mut records: Vec<_> = added_up.collect();
+        let from = from.max(ends.log_start);
+        if from < end {
+            records.extend(self.with_log(partition, |log| read_records(log, from..end)).unwrap_or_default());
+        }
+        records
+    }
+}
+
+/// Offsets and values of a batch's records; control records have the value [`CONTROL`].
+pub(crate) fn records_of(batch: &Batch<'_>) -> Vec<(i64, u64)> {
+    let mut buffer = Vec::new();
+    let records = batch.records(&mut buffer, 1 << 20, &mut Scratch::new()).expect("records");
+    let is_control = batch.attributes().is_control();
+    let value_of = |value: Option<&[u8]>| {
+        let value = value.and_then(|value| value.get(..8)?.try_into().ok());
+        u64::from_be_bytes(value.expect("a value of ours"))
+    };
+    let pairs = records.map(|record| {
+        let record = record.expect("a record");
+        (record.offset, if is_control { CONTROL } else { value_of(record.value) })
+    });
+    pairs.collect()
+}

@@ -1,0 +1,378 @@
+//! A node that runs: its partitions, with what a broker has threads for.
+
+use super::disk::DiskFaults;
+use super::group_of;
+use super::looks::records_of;
+use crate::applier::Applier;
+use mainstem_links::ticker::Beat;
+use mainstem_links::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, Peer, SilenceLimits};
+use mainstem_log::dir::LogDir;
+use mainstem_log::flusher::SyncedRound;
+use mainstem_log::sim::{Random, SimStorage};
+use mainstem_log::{Log, LogConfig, PartitionIdentity, ReadBound};
+use mainstem_records::{Batch, TimestampType};
+use mainstem_replication::journal::Journal;
+use mainstem_replication::snapshots::SnapshotOffer;
+use mainstem_replication::{Lost, Replica, ReplicaId, ReplicaOptions, Role, TICK_MS};
+use mainstem_runtime::clock::Clock;
+use mainstem_store::partition::{Durable, NoLog, Partition, ReplicaEvents};
+use mainstem_store::settings::TopicSettings;
+use parking_lot::Mutex;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Segments of data: there are many.
+const SEGMENT_BYTES: u32 = 3_000;
+/// Segments of internal topics, whose batches are larger.
+const INTERNAL_SEGMENT_BYTES: u32 = 30_000;
+/// Batches are read in ranges of so many bytes.
+const READ_BYTES: usize = 16 << 10;
+/// `replica.lag.time.max.ms`.
+const LAG_MAX_MS: u64 = 1_500;
+/// Promises of replicas are synced at times that are multiples of this.
+const PROMISES_SYNC_MS: u64 = 100;
+/// A replica that has failed says so within this time.
+const SILENT_MAX_MS: u64 = 1_000;
+/// Percent of the turns in which the flusher's helpers do what waits for them.
+const JOBS_PERCENT: u64 = 30;
+
+/// What a node is started with.
+pub(super) struct Opening<'a> {
+    pub(super) id: ReplicaId,
+    pub(super) voters: &'a [ReplicaId],
+    pub(super) partitions: &'a [PartitionIdentity],
+    pub(super) storage: &'a SimStorage,
+    pub(super) clock: &'a Clock,
+    pub(super) write_caching: bool,
+    pub(super) min_insync: usize,
+    pub(super) generation: u64,
+    pub(super) has_snapshots: bool,
+    pub(super) log_append_time: bool,
+    /// Those that were noted, by partition.
+    pub(super) high_watermarks: &'a [i64],
+    pub(super) may_lack_promised: bool,
+    pub(super) seed: &'a mut u64,
+}
+
+pub(super) struct Running {
+    pub(super) dir: Arc<LogDir>,
+    journal: Arc<Mutex<Journal>>,
+    pub(super) links: Arc<Links>,
+    beat: Beat,
+    next_beat_ms: u64,
+    pub(super) partitions: Vec<Arc<Partition>>,
+    pub(super) events: Arc<Events>,
+    pub(super) round: Option<Round>,
+    /// When a replica was first seen to have failed of which those who wait have not heard.
+    silent_since_ms: Option<u64>,
+    /// A sync has failed since it was started, or was to.
+    pub(super) has_failing_disk: bool,
+    /// Of the first partition.
+    pub(super) applier: Option<Applier>,
+}
+
+/// A round of syncs that the disk is busy with.
+pub(super) struct Round {
+    pub(super) done_at_ms: u64,
+    synced: SyncedRound,
+}
+
+/// What has befallen replicas.
+#[derive(Default)]
+pub(super) struct Events {
+    lost: Mutex<Vec<(usize, Lost)>>,
+    offered: Mutex<Option<SnapshotOffer>>,
+}
+
+/// The events of one replica.
+struct EventsOf {
+    partition: usize,
+    events: Arc<Events>,
+}
+
+impl ReplicaEvents for EventsOf {
+    fn role_changed(&self, _: &Arc<Partition>, _: Role) {}
+
+    fn lost(&self, _: &Arc<Partition>, lost: Lost) {
+        self.events.lost.lock().push((self.partition, lost));
+    }
+
+    fn offered(&self, _: &Arc<Partition>, offer: SnapshotOffer) {
+        if self.partition == 0 {
+            *self.events.offered.lock() = Some(offer);
+        }
+    }
+}
+
+impl Events {
+    pub(super) fn take_lost(&self) -> Vec<(usize, Lost)> {
+        std::mem::take(&mut *self.lost.lock())
+    }
+}
+
+/// The settings of a topic.
+pub(super) fn settings(log: Arc<LogConfig>, write_caching: bool, min_insync: usize) -> Arc<TopicSettings> {
+    let min_insync = i32::try_from(min_insync).expect("a few nodes");
+    Arc::new(TopicSettings::of_log(log, write_caching, min_insync))
+}
+
+impl Opening<'_> {
+    pub(super) fn run(mut self, dir: Arc<LogDir>, journal: Journal) -> Running {
+        let now_ms = self.clock.mono_ms();
+        let logs: Vec<_> = self.partitions.iter().map(|identity| self.open(&dir, identity, now_ms)).collect();
+        dir.recovered().expect("the recovery is noted");
+        let journal = Arc::new(Mutex::new(journal));
+        let (links, events) = (self.links(), Arc::<Events>::default());
+        let (mut applier, mut partitions) = (None, Vec::new());
+        for (number, (log, config)) in logs.into_iter().enumerate() {
+            let identity = &self.partitions[number];
+            let mut replica = self.replica(number, log, journal.clone(), now_ms);
+            if self.has_snapshots && number == 0 {
+                applier = Some(Applier::open(self.storage, &mut replica));
+            }
+            replica.check();
+            let of_one = EventsOf { partition: number, events: events.clone() };
+            let partition = Partition::replicated(
+                identity.topic.clone(),
+                identity.partition,
+                dir.clone(),
+                settings(config, self.write_caching, self.min_insync),
+                replica,
+                Arc::new(of_one),
+                links.clone(),
+            );
+            partitions.push(partition);
+        }
+        partitions.iter().for_each(|partition| partition.join_group());
+        let next_beat_ms = now_ms + TICK_MS;
+        let (beat, round) = Default::default();
+        Running {
+            dir,
+            journal,
+            links,
+            beat,
+            next_beat_ms,
+            partitions,
+            events,
+            round,
+            silent_since_ms: None,
+            has_failing_disk: false,
+            applier,
+        }
+    }
+
+    fn open(&self, dir: &Arc<LogDir>, identity: &PartitionIdentity, now_ms: u64) -> (Log, Arc<LogConfig>) {
+        let is_internal = identity.topic.starts_with("__");
+        let of_data =
+            if self.log_append_time { TimestampType::LogAppendTime } else { TimestampType::CreateTime };
+        let config = Arc::new(LogConfig {
+            segment_bytes: if is_internal { INTERNAL_SEGMENT_BYTES } else { SEGMENT_BYTES },
+            index_interval_bytes: 300,
+            retention_ms: None,
+            timestamp_type: if is_internal { TimestampType::CreateTime } else { of_data },
+            ..LogConfig::default()
+        });
+        // As a broker opens partitions, and what snapshots are made of.
+        let open = if self.has_snapshots { Log::open } else { Log::open_replica };
+        (open(dir, identity, config.clone(), now_ms).expect("the log opens").0, config)
+    }
+
+    fn links(&self) -> Arc<Links> {
+        let node = self.id.node();
+        let peer = |id: &ReplicaId| Peer { node: id.node(), host: "127.0.0.1".into(), port: 1 };
+        let peers = self.voters.iter().filter(|id| **id != self.id).map(peer).collect();
+        let identity = LinkIdentity { node, generation: self.generation, cluster_id: "cluster".into() };
+        let options = LinksOptions {
+            clock: self.clock.clone(),
+            replica_lag_max_ms: LAG_MAX_MS,
+            catch_up_rate: CATCH_UP_RATE,
+            silence: SilenceLimits::default(),
+            awaited: Arc::default(),
+        };
+        Links::by_hand(identity, peers, options)
+    }
+
+    fn replica(&mut self, number: usize, log: Log, journal: Arc<Mutex<Journal>>, now_ms: u64) -> Replica {
+        *self.seed = self.seed.wrapping_add(1);
+        let options = ReplicaOptions {
+            write_caching: self.write_caching,
+            seed: *self.seed,
+            high_watermark: self.high_watermarks[number],
+            broadcast_commit: self.seed.is_multiple_of(2),
+        };
+        let replica = Replica::open(log, group_of(&self.partitions[number]), journal, options, now_ms);
+        let replica = replica.expect("the replica opens");
+        assert!(
+            !replica.lacks_promised() || self.may_lack_promised,
+            "{}: a power cut takes no promise",
+            self.id
+        );
+        replica
+    }
+}
+
+/// As a process that dies: nothing of what waits is done.
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.dir.flusher().forget_waiting();
+        self.links.forget_disk_steps();
+    }
+}
+
+impl Running {
+    /// Does what a broker's threads would do by now.
+    pub(super) fn pass_time(&mut self, clock: &Clock, disk: DiskFaults, random: &mut Random) {
+        let now_ms = clock.mono_ms();
+        if now_ms >= self.next_beat_ms {
+            self.next_beat_ms = now_ms + TICK_MS;
+            self.beat.pass(&self.links);
+        }
+        let synced = self.round.take_if(|round| round.done_at_ms <= now_ms);
+        let is_synced = synced.is_some();
+        if let Some(round) = synced {
+            self.end_round(round);
+        }
+        if disk.hangs_until_ms > now_ms {
+            return;
+        }
+        self.links.run_disk_steps();
+        if random.chance(JOBS_PERCENT) {
+            self.dir.flusher().run_jobs();
+        }
+        // Now and then, and not by the disk's queue: what it has had before counts as well.
+        if is_synced
+            && now_ms.is_multiple_of(PROMISES_SYNC_MS)
+            && !disk.fails
+            && let Some(file) = self.journal.lock().promises_to_sync()
+        {
+            file.sync_data().expect("a disk that works");
+        }
+        self.apply(clock);
+    }
+
+    fn apply(&mut self, clock: &Clock) {
+        let Some(applier) = &mut self.applier else { return };
+        let partition = &self.partitions[0];
+        if partition.replica_failure().is_some() {
+            return;
+        }
+        if let Some(offer) = self.events.offered.lock().take() {
+            applier.note_offer(offer);
+        }
+        // It waits for what the flusher's helpers do.
+        self.dir.flusher().set_jobs_inline(true);
+        applier.pass_time(partition, clock);
+        self.dir.flusher().set_jobs_inline(false);
+        partition.check();
+    }
+
+    /// Looks whether those who wait hear soon of a replica that has failed.
+    pub(super) fn check_failures(&mut self, now_ms: u64) {
+        self.partitions.iter().for_each(|partition| partition.check());
+        if !self.partitions.iter().any(|partition| partition.has_failed_silently()) {
+            self.silent_since_ms = None;
+            return;
+        }
+        let since_ms = *self.silent_since_ms.get_or_insert(now_ms);
+        assert!(now_ms <= since_ms + SILENT_MAX_MS, "a replica has failed, and nothing is said of it");
+    }
+
+    /// Begins a round of syncs, where something waits for one and none is under way.
+    pub(super) fn begin_round_if_due(&mut self, done_at_ms: u64) {
+        let flusher = self.dir.flusher();
+        if self.round.is_some() || !flusher.has_waiting() {
+            return;
+        }
+        let round = Round { done_at_ms, synced: flusher.begin_round() };
+        // What was not written is known at once: another sync of the same files would say that all is well.
+        match round.synced.has_failed() {
+            true => self.end_round(round),
+            false => self.round = Some(round),
+        }
+    }
+
+    fn end_round(&self, round: Round) {
+        self.dir.flusher().end_round(round.synced);
+        let mut journal = self.journal.lock();
+        if journal.rewrite_due()
+            && let Err(error) = journal.rewrite()
+        {
+            tracing::debug!(%error, "the journal is not written again");
+        }
+        journal.check();
+    }
+
+    /// Syncs all that there is.
+    #[cfg(test)]
+    pub(super) fn sync_all(&mut self) {
+        if let Some(round) = self.round.take() {
+            self.end_round(round);
+        }
+        self.partitions.iter().for_each(|partition| partition.request_flush());
+        self.begin_round_if_due(0);
+        let round = self.round.take().expect("something was asked for");
+        self.end_round(round);
+    }
+
+    /// Returns true if the log directory cannot be used any more, or a replica in it.
+    pub(super) fn has_failed(&self) -> bool {
+        self.dir.failure().is_some() || self.partitions.iter().any(|one| one.replica_failure().is_some())
+    }
+
+    /// Stops in order, as the stop of a broker does.
+    pub(super) fn close(mut self) {
+        if let Some(round) = self.round.take() {
+            self.end_round(round);
+        }
+        for partition in &self.partitions {
+            partition.prepare_close(Durable::Call(Box::new(|result| result.expect("the log is synced"))));
+        }
+        while self.dir.flusher().has_waiting() {
+            let synced = self.dir.flusher().begin_round();
+            self.dir.flusher().end_round(synced);
+        }
+        for partition in &self.partitions {
+            let log = partition.take_log(NoLog::Gone).expect("a log");
+            log.close().expect("the log closes");
+        }
+        self.links.run_disk_steps();
+        self.dir.stop_clean().expect("the directory closes");
+    }
+
+    /// The leader of the first partition, if that is another node.
+    pub(super) fn leader(&self) -> Option<i32> {
+        let led = self.partitions[0].leadership();
+        led.leader.filter(|_| !led.is_leader)
+    }
+}
+
+/// The bytes of batches.
+pub(super) fn read_batches(log: &Log, offsets: Range<i64>) -> Vec<u8> {
+    let (mut bytes, mut next) = (Vec::new(), offsets.start);
+    while next < offsets.end {
+        let range = log.read_waiting(next, ReadBound::LogEnd, READ_BYTES, true).expect("a read");
+        let Some(range) = range else { break };
+        let (some, before) = (range.to_vec().expect("a read"), next);
+        let mut rest = &some[..];
+        while next < offsets.end
+            && let Ok((batch, behind)) = Batch::split_first(rest)
+        {
+            next = batch.next_offset();
+            bytes.extend_from_slice(batch.bytes());
+            rest = behind;
+        }
+        assert!(next > before, "no batch at {next}");
+    }
+    bytes
+}
+
+/// Offsets and values of records; control records have the value [`CONTROL`](mainstem_replication::history::CONTROL).
+pub(crate) fn read_records(log: &Log, offsets: Range<i64>) -> Vec<(i64, u64)> {
+    let bytes = read_batches(log, offsets.clone());
+    let (mut rest, mut records) = (&bytes[..], Vec::new());
+    while let Ok((batch, behind)) = Batch::split_first(rest) {
+        records.extend(records_of(&batch).into_iter().filter(|(offset, _)| offsets.contains(offset)));
+        rest = behind;
+    }
+    records
+}
