@@ -1,4 +1,4 @@
-//! Links without threads and sockets, for simulations: whoever has both ends carries the bytes between them, and says when a link
+//! Links without threads and sockets, for simulations: their owner carries the bytes between both ends, and decides when a link
 //! begins and ends. What the ends do is what they do over sockets.
 
 use std::io::{self, Write};

@@ -244,7 +244,7 @@ impl OffsetCheckpoint {
         state.writing.then_some(waiting)
     }
 
-    /// Has whoever waits write what waits before: no other thread does it.
+    /// Has a caller of [`Self::commit`] write for those before it: no other thread does.
     #[cfg(any(test, feature = "sim"))]
     pub(crate) fn set_by_hand(&self) {
         self.is_by_hand.store(true, Ordering::Relaxed);

@@ -20,7 +20,7 @@ pub trait Service: Send + Sync + 'static {
         response: &mut ResponseBuffer,
     ) -> Handled;
 
-    /// A connection that has just been accepted at a listener, of nobody yet.
+    /// A connection that has just been accepted at a listener, before a principal is known.
     fn connected(&self, id: u64, listener: usize, peer: std::net::SocketAddr) -> ConnectionContext;
 
     /// The sessions of a listener; none without TLS.

@@ -1,4 +1,4 @@
-//! A flusher without threads: whoever has it begins and ends each round and runs its jobs, so that a seed decides how long a
+//! A flusher without threads: its owner begins and ends each round and runs its jobs, so that a seed decides how long a
 //! sync takes, and what happens meanwhile.
 
 use super::round::{Round, SyncContext};

@@ -31,7 +31,7 @@ pub struct FlushOptions {
     pub sync_fs_dirty_max: u64,
     /// The source for the dirty bytes.
     pub dirty: DirtyProbe,
-    /// No thread syncs: whoever has the flusher begins and ends each round ([`Flusher::begin_round`](super::Flusher::begin_round)).
+    /// No thread syncs: the owner of the flusher begins and ends each round ([`Flusher::begin_round`](super::Flusher::begin_round)).
     #[cfg(any(test, feature = "sim"))]
     pub by_hand: bool,
 }

@@ -103,7 +103,7 @@ impl Node {
         begun.expect("it takes part")
     }
 
-    /// A replica gives up records that nobody has asked it to.
+    /// Removes records from a replica that no client has deleted.
     pub(crate) fn delete_by_mistake(&mut self, partition: usize, offset: i64) {
         let partition = self.partition(partition).expect("it runs");
         let deleted =
