@@ -3,55 +3,47 @@
 //!
 //! The broker reaches a log only through this interface and never keeps its ends: they may move by themselves.
 
-use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use mainstem_log::dir::LogDir;
-use mainstem_log::partition_dir::TopicPartition;
-use mainstem_log::{
-    AppendError, Appended, DeleteRecordsError, Ends, EpochEnd, Log, LogError, Maintained, Origin, Prepared,
-    ReadBound, ReadPlan, TransactionMarker, VerificationGuard, VerificationRequest, prepare,
-};
-use mainstem_records::{LeaderEpoch, ProducerId, Scratch};
+use mainstem_log::{DeleteRecordsError, Ends, EpochEnd, Log, LogError, Maintained};
+use mainstem_records::LeaderEpoch;
 use mainstem_wire::ErrorCode;
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, RwLock};
 use replicated::{Replication, ReplicationParts};
 use stored::Stored;
 
-use crate::attached::{Attached, QueueRefusal};
-use crate::errors::{append_error_code, delete_records_error_code, read_error_code};
+use crate::attached::Attached;
+use crate::errors::delete_records_error_code;
 use crate::settings::TopicSettings;
-use crate::signal::FetchWaiter;
 use crate::traffic::Traffic;
-use mainstem_runtime::clock::{Clock, Now};
+use mainstem_runtime::clock::Clock;
 
+mod appends;
 mod flush;
+mod locked;
 mod queries;
+mod reads;
 mod replicated;
 mod snapshots;
 mod stored;
 mod take_over;
 mod waiters;
 
+pub use appends::{AppendOutcome, Refused};
 pub use flush::Durable;
 use flush::{Flush, commit_log_start, done};
+use locked::Locked;
 pub use queries::{Extent, TimeSearch};
-pub use replicated::{ReplicaEvents, ReplicationHealth};
+pub use reads::{PartitionData, PartitionRead};
+pub use replicated::{Leadership, ReplicaEvents, ReplicationHealth, RoleChange};
 pub use snapshots::SnapshotStepError;
 use take_over::Held;
 pub use take_over::SHORTAGE_PAUSE;
 pub use take_over::TakeOver;
 use waiters::FetchWaiters;
-
-/// About the bytes of a marker.
-const MARKER_BYTES: usize = 78;
-
-/// Time between two looks, of one that waits for the lock, whether it still wants it. Each look costs it its turn among those that
-/// wait: they are so rare that others have all had theirs, and more frequent than elections.
-const LOCK_LOOK: Duration = Duration::from_millis(200);
 
 /// A partition of a topic, as this node has it.
 pub struct Partition {
@@ -119,51 +111,6 @@ impl NoLog {
             NoLog::Offline => ErrorCode::KAFKA_STORAGE_ERROR,
             NoLog::Elsewhere => ErrorCode::NOT_LEADER_OR_FOLLOWER,
             NoLog::Attached => ErrorCode::INVALID_REQUEST,
-        }
-    }
-}
-
-/// What an append gives back beyond its offsets.
-pub struct AppendOutcome {
-    /// Offsets, time stamp, whether it was a duplicate.
-    pub appended: Appended,
-    /// Even acks=1 waits for the sync: so many messages are unsynced as `flush.messages` allows.
-    pub must_sync: bool,
-    /// The leader epoch in which it was appended.
-    pub epoch: LeaderEpoch,
-    /// A sync is due, whoever waits for it.
-    sync_due: bool,
-}
-
-/// Why nothing was appended.
-#[derive(Debug, thiserror::Error)]
-pub enum Refused {
-    /// There is no log.
-    #[error(transparent)]
-    NoLog(#[from] NoLog),
-    /// Another node's replica leads, or none does.
-    #[error("this node does not lead the partition")]
-    NotLeader,
-    /// Validation or the log refused.
-    #[error(transparent)]
-    Log(#[from] AppendError),
-    /// An attached queue refused.
-    #[error(transparent)]
-    Queue(#[from] QueueRefusal),
-    /// A local writer has the lock of an attached queue: [`Attached::append_later`] waits for it.
-    #[error("a local writer holds the lock of the queue")]
-    Blocked,
-}
-
-impl Refused {
-    /// Kafka's code.
-    pub fn code(&self) -> ErrorCode {
-        match self {
-            Refused::NoLog(no_log) => no_log.code(),
-            Refused::NotLeader => ErrorCode::NOT_LEADER_OR_FOLLOWER,
-            Refused::Log(error) => append_error_code(error),
-            Refused::Queue(refusal) => refusal.code(),
-            Refused::Blocked => ErrorCode::REQUEST_TIMED_OUT,
         }
     }
 }
@@ -258,38 +205,6 @@ impl Partition {
         self.attached.as_ref()
     }
 
-    /// Locks the state. Where the holder panics the log is given up: half a change must not be built upon.
-    fn lock(&self) -> Locked<'_> {
-        Locked { partition: self, was_panicking: std::thread::panicking(), state: self.state.lock() }
-    }
-
-    /// As [`lock`](Self::lock), unless another thread has it.
-    fn try_lock(&self) -> Option<Locked<'_>> {
-        let state = self.state.try_lock()?;
-        Some(Locked { partition: self, was_panicking: std::thread::panicking(), state })
-    }
-
-    /// As [`lock`](Self::lock), unless it is to be waited for too long: `gives_up` says so, which is asked again and again.
-    fn lock_unless(&self, gives_up: impl Fn() -> bool) -> Option<Locked<'_>> {
-        while !gives_up() {
-            if let Some(state) = self.state.try_lock_for(LOCK_LOOK) {
-                let locked = Locked { partition: self, was_panicking: std::thread::panicking(), state };
-                return (!gives_up()).then_some(locked);
-            }
-        }
-        None
-    }
-
-    /// Whether there was a panic while the log was in use, and nobody has dealt with it.
-    pub fn is_poisoned(&self) -> bool {
-        self.poisoned.load(Ordering::Acquire)
-    }
-
-    /// Whether there was a panic while the log was in use, of which this is the first to know.
-    pub fn take_poisoned(&self) -> bool {
-        self.poisoned.swap(false, Ordering::AcqRel)
-    }
-
     /// Whether it is served from this partition directory.
     pub fn is_at(&self, path: &Path) -> bool {
         self.lock().log.as_ref().is_ok_and(|log| log.path() == path)
@@ -359,226 +274,6 @@ impl Partition {
         let mut state = self.lock();
         let leader_epoch = state.lead(current_leader_epoch)?;
         Ok(end_of_epoch(state.log()?, leader_epoch, epoch))
-    }
-
-    /// Appends the record batch of a client or a coordinator, and wakes the fetches that can now read it.
-    ///
-    /// # Errors
-    /// What validation or the log says; nothing is appended then.
-    pub fn append(
-        &self,
-        raw: &[u8],
-        origin: Origin,
-        clock: &Clock,
-        scratch: &mut Scratch,
-    ) -> Result<AppendOutcome, Refused> {
-        self.append_verified(raw, origin, VerificationGuard::NONE, clock, scratch)
-    }
-
-    /// As [`append`](Self::append), unless this node leads in another epoch.
-    ///
-    /// # Errors
-    /// As [`append`](Self::append), and [`Refused::NotLeader`].
-    pub fn append_in_epoch(
-        &self,
-        raw: &[u8],
-        origin: Origin,
-        epoch: LeaderEpoch,
-        clock: &Clock,
-        scratch: &mut Scratch,
-    ) -> Result<AppendOutcome, Refused> {
-        self.append_batch(raw, origin, (VerificationGuard::NONE, Some(epoch)), clock, scratch)
-    }
-
-    /// As [`append`](Self::append); the batch may begin its producer's transaction here if `guard` is the one that
-    /// [`begin_verification`](Self::begin_verification) gave out (KIP-890).
-    ///
-    /// # Errors
-    /// As [`append`](Self::append).
-    pub fn append_verified(
-        &self,
-        raw: &[u8],
-        origin: Origin,
-        guard: VerificationGuard,
-        clock: &Clock,
-        scratch: &mut Scratch,
-    ) -> Result<AppendOutcome, Refused> {
-        self.append_batch(raw, origin, (guard, None), clock, scratch)
-    }
-
-    /// As [`append_verified`](Self::append_verified), of what a coordinator has decided while this node led in an epoch: in another
-    /// one, before which others may have decided something else, nothing is appended. Without an epoch in any.
-    ///
-    /// # Errors
-    /// As [`append`](Self::append), and [`Refused::NotLeader`].
-    pub fn append_decided(
-        &self,
-        raw: &[u8],
-        (guard, epoch): (VerificationGuard, Option<LeaderEpoch>),
-        clock: &Clock,
-        scratch: &mut Scratch,
-    ) -> Result<AppendOutcome, Refused> {
-        self.append_batch(raw, Origin::Coordinator, (guard, epoch), clock, scratch)
-    }
-
-    /// Appends a batch, which `guard` may have verified. Where an epoch is given, it is appended in that leader epoch alone.
-    fn append_batch(
-        &self,
-        raw: &[u8],
-        origin: Origin,
-        (guard, epoch): (VerificationGuard, Option<LeaderEpoch>),
-        clock: &Clock,
-        scratch: &mut Scratch,
-    ) -> Result<AppendOutcome, Refused> {
-        let settings = self.settings();
-        let mut rewritten = Vec::new();
-        let now = clock.now();
-        let batch =
-            prepare(raw, &settings.log, now.wall_ms, origin, scratch, &mut rewritten)?.verified_by(guard);
-        if let Some(queue) = &self.attached {
-            return queue.append(&batch);
-        }
-        let mut state = self.lock();
-        state.check_epoch(epoch)?;
-        let appended = state.append(&batch, now);
-        self.appended(state, appended)
-    }
-
-    /// Appends the marker that ends a producer's transaction, and wakes the fetches that can now read more.
-    ///
-    /// # Errors
-    /// What the log says; nothing is appended then.
-    pub fn append_marker(&self, marker: &TransactionMarker, clock: &Clock) -> Result<AppendOutcome, Refused> {
-        self.append_marker_decided(marker, None, clock)
-    }
-
-    /// As [`append_marker`](Self::append_marker), in the epoch in which this node led when the coordinator of groups took it for
-    /// its own, if there is one.
-    ///
-    /// # Errors
-    /// As [`append_marker`](Self::append_marker), and [`Refused::NotLeader`].
-    pub fn append_marker_decided(
-        &self,
-        marker: &TransactionMarker,
-        epoch: Option<LeaderEpoch>,
-        clock: &Clock,
-    ) -> Result<AppendOutcome, Refused> {
-        let now = clock.now();
-        let mut state = self.lock();
-        state.check_epoch(epoch)?;
-        let appended = state.write(now, MARKER_BYTES, |log, leader_epoch| {
-            log.append_marker(marker, leader_epoch, now.wall_ms, now.mono_ms)
-        });
-        self.appended(state, appended)
-    }
-
-    /// Gives the lock back after an append, and has done what follows from it. A disk that takes nothing may have had the
-    /// replica give leadership away, or fail.
-    fn appended(
-        &self,
-        state: Locked<'_>,
-        appended: Result<AppendOutcome, Refused>,
-    ) -> Result<AppendOutcome, Refused> {
-        match (&self.replication, &appended) {
-            (Some(_), Ok(_) | Err(Refused::Log(_) | Refused::NoLog(NoLog::Offline))) => self.drive(state),
-            _ => drop(state),
-        }
-        if appended.as_ref().is_ok_and(|outcome| outcome.sync_due) {
-            self.request_flush();
-        }
-        appended
-    }
-
-    /// Begins to verify that a producer's transaction may begin in this partition (KIP-890). `None`: it is open here.
-    ///
-    /// # Errors
-    /// `INVALID_PRODUCER_EPOCH` where a newer epoch of the producer was seen; why there is no log.
-    pub fn begin_verification(
-        &self,
-        request: &VerificationRequest,
-        clock: &Clock,
-    ) -> Result<Option<VerificationGuard>, Refused> {
-        if self.attached.is_some() {
-            return Err(QueueRefusal::Transactional.into());
-        }
-        let mut state = self.lock();
-        let log = match state.log.as_mut().map_err(|no_log| *no_log)? {
-            Stored::Replicated(member) if !member.leads() => return Err(Refused::NotLeader),
-            stored => &mut **stored,
-        };
-        if !log.config().transaction_verification && !request.supports_epoch_bump {
-            return Ok(None);
-        }
-        Ok(log.begin_verification(request, clock.mono_ms())?)
-    }
-
-    /// Returns true if a guard still allows its producer to begin a transaction here: no marker has come since it was
-    /// given out. Asked after the coordinator has confirmed the transaction, when all markers of the one before are
-    /// there, the answer holds for as long as the transaction does.
-    pub fn is_verification(&self, producer_id: ProducerId, guard: VerificationGuard) -> bool {
-        self.lock().log.as_ref().is_ok_and(|log| log.is_verification(producer_id, guard))
-    }
-
-    /// Finds readable bytes. A waiter is registered at the same instant when there is nothing to read, so that no
-    /// append can slip between.
-    ///
-    /// # Errors
-    /// `OffsetOutOfRange`, or why the partition cannot be read.
-    pub fn read(
-        &self,
-        request: &PartitionRead,
-        waiter: Option<&Arc<FetchWaiter>>,
-    ) -> Result<PartitionData, ErrorCode> {
-        if let Some(queue) = &self.attached {
-            return self.read_queue(queue, request, waiter);
-        }
-        let mut state = self.lock();
-        let leader_epoch = state.lead(request.current_leader_epoch)?;
-        let log = state.log()?;
-        let ends = log.ends();
-        if let Some(diverging) = diverging(log, leader_epoch, request)? {
-            return Ok(PartitionData {
-                ends,
-                leader_epoch,
-                plan: ReadPlan::Empty,
-                diverging: Some(diverging),
-            });
-        }
-        let plan = log.read(request.offset, request.bound, request.bytes_max, request.at_least_one);
-        let plan = plan.map_err(|error| read_error_code(&error))?;
-        if let Some(waiter) = waiter {
-            state.fetches.add(waiter, &ends);
-        }
-        Ok(PartitionData { ends, leader_epoch, plan, diverging: None })
-    }
-
-    /// Registers a waiter if a read would find what `seen` has: nothing has been appended, removed or committed since, and this
-    /// node leads in the same epoch. Returns false where that is not so, or not known: then nothing is registered, and the
-    /// partition is to be read again.
-    pub fn watch(
-        &self,
-        seen: &PartitionData,
-        current_leader_epoch: LeaderEpoch,
-        waiter: &Arc<FetchWaiter>,
-    ) -> bool {
-        if self.attached.is_some() {
-            return false;
-        }
-        let mut state = self.lock();
-        let is_same = state.lead(current_leader_epoch) == Ok(seen.leader_epoch)
-            && state.log.as_ref().is_ok_and(|log| reads_alike(&log.ends(), &seen.ends));
-        if is_same {
-            state.fetches.add(waiter, &seen.ends);
-        }
-        is_same
-    }
-
-    /// Takes a waiter's registrations back.
-    pub fn forget(&self, waiter: &Arc<FetchWaiter>) {
-        if let Some(queue) = &self.attached {
-            return queue.forget(waiter);
-        }
-        self.lock().fetches.remove(waiter);
     }
 
     /// The ends of the log now.
@@ -717,122 +412,6 @@ impl Partition {
     }
 }
 
-impl Partition {
-    fn read_queue(
-        &self,
-        queue: &Attached,
-        request: &PartitionRead,
-        waiter: Option<&Arc<FetchWaiter>>,
-    ) -> Result<PartitionData, ErrorCode> {
-        let leader_epoch = self.lead(request.current_leader_epoch)?;
-        queue.check_served()?;
-        if let Some(waiter) = waiter {
-            queue.register(waiter);
-        }
-        let ends = queue.ends()?;
-        let epoch = request.last_fetched_epoch;
-        if epoch.is_known() {
-            let end = queue.end_of_epoch(epoch)?;
-            if !end.epoch.is_known() {
-                return Err(ErrorCode::OFFSET_OUT_OF_RANGE);
-            }
-            if end.epoch < epoch || end.end_offset < request.offset {
-                let (plan, diverging) = (ReadPlan::Empty, Some(end));
-                return Ok(PartitionData { ends, leader_epoch, plan, diverging });
-            }
-        }
-        Ok(PartitionData { ends, leader_epoch, plan: queue.read(request)?, diverging: None })
-    }
-}
-
-impl AppendOutcome {
-    /// How many messages were appended.
-    pub fn messages(&self) -> u64 {
-        u64::try_from(self.appended.last_offset + 1 - self.appended.base_offset).unwrap_or(0)
-    }
-
-    /// Of an append to a queue, which is synced when that is waited for.
-    pub fn of(appended: Appended, epoch: LeaderEpoch) -> Self {
-        AppendOutcome { appended, must_sync: false, epoch, sync_due: false }
-    }
-}
-
-/// The state of a partition while it is locked.
-struct Locked<'a> {
-    partition: &'a Partition,
-    /// Whoever locks it while it unwinds has not begun its change by then.
-    was_panicking: bool,
-    state: MutexGuard<'a, State>,
-}
-
-impl Deref for Locked<'_> {
-    type Target = State;
-
-    fn deref(&self) -> &State {
-        &self.state
-    }
-}
-
-impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut State {
-        &mut self.state
-    }
-}
-
-impl Drop for Locked<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if std::thread::panicking() && !self.was_panicking {
-            self.give_up();
-        }
-    }
-}
-
-impl Locked<'_> {
-    /// Its holder panics.
-    #[cold]
-    fn give_up(&mut self) {
-        if let Ok(log) = std::mem::replace(&mut self.state.log, Err(NoLog::Offline)) {
-            let partition = TopicPartition::new(self.partition.topic.clone(), self.partition.index);
-            log.dir().distrust(&partition);
-            // It may be half changed: not even what its drop does is to be trusted. Its files stay open.
-            std::mem::forget(log);
-        }
-        self.partition.offline.store(true, Ordering::Release);
-        // Those who wait are told by another thread: they may need a lock that is held here.
-        self.partition.poisoned.store(true, Ordering::Release);
-    }
-}
-
-/// What a fetch asks of one partition.
-#[derive(Debug, Clone)]
-pub struct PartitionRead {
-    /// First offset wanted.
-    pub offset: i64,
-    /// How far this reader may see.
-    pub bound: ReadBound,
-    /// At most so many bytes.
-    pub bytes_max: usize,
-    /// Unless the first batch alone is larger.
-    pub at_least_one: bool,
-    /// The leader epoch that the client knows of, if any.
-    pub current_leader_epoch: LeaderEpoch,
-    /// The epoch of the record before `offset` at the client, if it says so (KIP-595).
-    pub last_fetched_epoch: LeaderEpoch,
-}
-
-/// What a partition has for a fetch.
-pub struct PartitionData {
-    /// The ends of the log at that instant.
-    pub ends: Ends,
-    /// The epoch in which this node led.
-    pub leader_epoch: LeaderEpoch,
-    /// Where the readable bytes are, if any.
-    pub plan: ReadPlan,
-    /// The largest epoch up to the client's and its end, where the client's log has gone another way.
-    pub diverging: Option<EpochEnd>,
-}
-
 impl State {
     fn log(&mut self) -> Result<&mut Log, ErrorCode> {
         match &mut self.log {
@@ -858,64 +437,6 @@ impl State {
             _ => Ok(self.leader_epoch),
         }
     }
-
-    /// Refuses an append that was meant for another leader epoch than this one, if for any.
-    fn check_epoch(&self, epoch: Option<LeaderEpoch>) -> Result<(), Refused> {
-        match epoch.is_none_or(|epoch| epoch == self.leader_epoch) {
-            true => Ok(()),
-            false => Err(Refused::NotLeader),
-        }
-    }
-
-    fn append(&mut self, batch: &Prepared<'_>, now: Now) -> Result<AppendOutcome, Refused> {
-        self.write(now, batch.size(), |log, leader_epoch| log.append(batch, leader_epoch, now.mono_ms))
-    }
-
-    /// Writes `size` bytes, or about so many, to the log; `write` gets the leader epoch.
-    fn write(
-        &mut self,
-        now: Now,
-        size: usize,
-        write: impl FnOnce(&mut Log, LeaderEpoch) -> Result<Appended, AppendError>,
-    ) -> Result<AppendOutcome, Refused> {
-        let epoch = self.leader_epoch;
-        let log = match self.log.as_mut().map_err(|no_log| *no_log)? {
-            Stored::Alone(log) => log,
-            Stored::Replicated(member) => {
-                let appended = member.write(size, write)?;
-                let log = member.replica.log();
-                let (must_sync, sync_due) = (log.flush_messages_due(), log.flush_due(now.mono_ms));
-                return Ok(AppendOutcome { appended, must_sync, epoch, sync_due });
-            }
-        };
-        let before = log.ends().high_watermark;
-        let appended = write(log, epoch)?;
-        if log.ends().high_watermark > before && !self.fetches.is_empty() {
-            self.fetches.moved_on(size, || log.ends());
-        }
-        let (must_sync, sync_due) = (log.flush_messages_due(), log.flush_due(now.mono_ms));
-        Ok(AppendOutcome { appended, must_sync, epoch, sync_due })
-    }
-}
-
-/// The largest epoch up to the client's and its end, if the client has read beyond that end (KIP-595).
-///
-/// # Errors
-/// `OFFSET_OUT_OF_RANGE` for an epoch whose end this log cannot tell, for example one that is ahead of it.
-fn diverging(
-    log: &Log,
-    leader_epoch: LeaderEpoch,
-    request: &PartitionRead,
-) -> Result<Option<EpochEnd>, ErrorCode> {
-    if !request.last_fetched_epoch.is_known() {
-        return Ok(None);
-    }
-    let end = end_of_epoch(log, leader_epoch, request.last_fetched_epoch);
-    if !end.epoch.is_known() || end.end_offset < 0 {
-        return Err(ErrorCode::OFFSET_OUT_OF_RANGE);
-    }
-    let diverges = end.epoch < request.last_fetched_epoch || end.end_offset < request.offset;
-    Ok(diverges.then_some(end))
 }
 
 /// Where an epoch ends. The log knows the epochs that have records; the one in which this node leads begins at the log
@@ -930,19 +451,6 @@ fn end_of_epoch(log: &Log, leader_epoch: LeaderEpoch, epoch: LeaderEpoch) -> Epo
         return EpochEnd { epoch: known, end_offset: log.ends().log_end };
     }
     log.end_offset_for_epoch(epoch)
-}
-
-/// Whether a reader finds the same between such ends: only how far the log is durable does not matter.
-fn reads_alike(ends: &Ends, others: &Ends) -> bool {
-    *others == Ends { durable_end: others.durable_end, ..*ends }
-}
-
-#[cfg(any(test, feature = "testing"))]
-impl Partition {
-    /// Returns true if a fetch waits for more of it.
-    pub fn has_waiting_fetch(&self) -> bool {
-        !self.lock().fetches.is_empty()
-    }
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub struct Store {
     /// Panics of this node.
     pub panics: Arc<Panics>,
     /// Topics that are served.
-    pub topics: Topics,
+    pub topics: Arc<Topics>,
     /// The log directories.
     pub dirs: LogDirs,
     /// Wakes the thread that looks after the log directories.
@@ -116,7 +116,7 @@ impl Store {
             clock,
             config,
             panics,
-            topics: Topics::default(),
+            topics: Arc::default(),
             dirs,
             dir_alarm,
             moves: Moves::default(),

@@ -117,12 +117,12 @@ impl Leader {
     }
 
     /// Another replica says that all entries up to one are on its disk.
-    pub fn hear_of_entries(&self, node: i32, index: u64) {
-        self.hear(Message { index, ..said(MessageType::MsgAppendResponse, node) });
+    pub fn acknowledged_by(&self, node: i32, index: u64) {
+        self.accept(Message { index, ..said(MessageType::MsgAppendResponse, node) });
     }
 
     /// Another replica says this.
-    pub fn hear(&self, message: Message) {
+    pub fn accept(&self, message: Message) {
         if let Some(step) = self.partition.step_unless_it_waits(message, 0, &[]).expect("it is taken") {
             self.partition.carry_out_disk_step(step, 0, &[]).expect("it is taken");
         }

@@ -378,9 +378,9 @@ mod tests {
         }
         assert_eq!(find(&leader, EARLIEST, 5).map(|found| found.offset), Ok(0));
         let first_entry = 1;
-        [2, 3].iter().for_each(|node| leader.hear_of_entries(*node, first_entry));
+        [2, 3].iter().for_each(|node| leader.acknowledged_by(*node, first_entry));
         assert_eq!(find(&leader, LATEST, 5), Ok(Found::end(0, LeaderEpoch::new(1))), "the record is not");
-        [2, 3].iter().for_each(|node| leader.hear_of_entries(*node, first_entry + 1));
+        [2, 3].iter().for_each(|node| leader.acknowledged_by(*node, first_entry + 1));
         assert_eq!(find(&leader, LATEST, 5), Ok(Found::end(1, LeaderEpoch::new(1))));
     }
 }

@@ -26,28 +26,15 @@ use crate::settings::TopicSettings;
 use mainstem_links::{GroupHandle, Links, Wakes};
 
 mod group;
+mod leadership;
 mod waits;
+
+pub use leadership::{Leadership, RoleChange};
 
 use waits::{CommitWait, Confirmations};
 
 /// Internal entries that say where the log starts: this, and the offset.
 const ENTRY_LOG_START: u8 = 1;
-
-/// Who leads a partition, as its replica knows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Leadership {
-    /// The leader's node. Of a partition that is not replicated: `None`, which is this node.
-    pub leader: Option<i32>,
-    /// The epoch in which it leads.
-    pub epoch: LeaderEpoch,
-    /// Whether this node leads.
-    pub is_leader: bool,
-    /// Whether what leaders before it have committed is known to be committed (KIP-207): only then is it known where the
-    /// partition ends, and what coordinators find in it is all there is.
-    pub is_settled: bool,
-    /// A replica is here that takes part, and does not know who leads in its epoch.
-    pub is_searching: bool,
-}
 
 /// How a partition is replicated, of interest to who watches it.
 #[derive(Debug, Clone, Copy, Default)]

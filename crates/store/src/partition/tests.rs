@@ -3,10 +3,14 @@ use std::sync::mpsc;
 
 use mainstem_log::dir::NodeIdentity;
 use mainstem_log::storage::RealStorage;
-use mainstem_log::{LogConfig, PartitionIdentity};
+use std::time::Duration;
+
+use mainstem_log::{LogConfig, Origin, PartitionIdentity, ReadBound, TransactionMarker, VerificationGuard};
 use mainstem_records::{
-    BatchBuilder, BatchOptions, CoordinatorEpoch, ProducerEpoch, ProducerFields, ProducerId,
+    BatchBuilder, BatchOptions, CoordinatorEpoch, ProducerEpoch, ProducerFields, ProducerId, Scratch,
 };
+
+use crate::signal::FetchWaiter;
 
 use super::*;
 
@@ -201,4 +205,30 @@ fn after_a_panic_the_log_is_given_up_and_who_waits_is_told_by_another() {
     assert!(partition.take_log(NoLog::Offline).is_none(), "no one gets what may be half changed");
     assert_eq!(told.try_recv(), Ok(Err(ErrorCode::KAFKA_STORAGE_ERROR)));
     assert!(!dir.stop_clean().expect("the directory works"), "the next start checks");
+}
+
+/// A node follows who leads a partition by what it has seen last: each change has it give up, take over, both in this order, or look
+/// again soon.
+#[test]
+fn a_change_of_leadership_follows_from_what_was_seen_before() {
+    let epoch = LeaderEpoch::new;
+    let seen = |is_leader, is_settled, at| Leadership {
+        leader: None,
+        epoch: epoch(at),
+        is_leader,
+        is_settled,
+        is_searching: false,
+    };
+    let gained = |at, had_before| RoleChange::Gained { epoch: epoch(at), had_before };
+    for (now, led, expected) in [
+        (seen(false, false, 3), None, RoleChange::None),
+        (seen(false, false, 3), Some(2), RoleChange::Lost),
+        (seen(true, false, 3), None, RoleChange::Unsettled),
+        (seen(true, false, 3), Some(2), RoleChange::Unsettled),
+        (seen(true, true, 3), None, gained(3, false)),
+        (seen(true, true, 3), Some(3), RoleChange::None),
+        (seen(true, true, 3), Some(2), gained(3, true)),
+    ] {
+        assert_eq!(now.change_from(led.map(epoch)), expected, "{now:?}, led in {led:?}");
+    }
 }

@@ -35,15 +35,15 @@ fn a_replica_that_was_away_for_longer_than_retention_is_refused_by_name() {
     const AWAY: i32 = 5;
     let leader = Leader::with(AWAY, 1, 600_000);
     (0..20).for_each(|_| leader.append(&[7; 1_000]));
-    let hear_of_all = |count: u64| (2..AWAY).for_each(|node| leader.hear_of_entries(node, 1 + count));
-    hear_of_all(20);
+    let acknowledged_by_all = |count: u64| (2..AWAY).for_each(|node| leader.acknowledged_by(node, 1 + count));
+    acknowledged_by_all(20);
     let durable_end = || leader.partition.ends().expect("it leads").durable_end;
     wait_for("its own disk", || (durable_end() == 20).then_some(()));
     // By size, which leaves the active segment whatever the time.
     wait_for("retention", || {
         leader.partition.maintain(&leader.clock).expect("the disk works");
         // The move of the log start is an entry as well.
-        hear_of_all(21);
+        acknowledged_by_all(21);
         let ends = leader.partition.ends().expect("it leads");
         (ends.log_start > 0 && ends.high_watermark == 20).then_some(())
     });
@@ -52,18 +52,18 @@ fn a_replica_that_was_away_for_longer_than_retention_is_refused_by_name() {
     assert_eq!(leader.links.counts().0, 0);
     let logged = Logged::default();
     tracing::subscriber::with_default(logged.clone(), || {
-        leader.hear(said(MessageType::MsgHeartbeatResponse, AWAY));
+        leader.accept(said(MessageType::MsgHeartbeatResponse, AWAY));
         assert_eq!(leader.links.counts().0, 0, "it may have more than it was heard to have");
         let log_start = leader.partition.ends().expect("it leads").log_start;
         let start = leader.partition.entry_before(log_start).expect("the group begins there");
         // It has nothing.
         let refusal = said(MessageType::MsgAppendResponse, AWAY);
-        leader.hear(Message { reject: true, index: start.index, ..refusal });
-        (0..3).for_each(|_| leader.hear(said(MessageType::MsgHeartbeatResponse, AWAY)));
+        leader.accept(Message { reject: true, index: start.index, ..refusal });
+        (0..3).for_each(|_| leader.accept(said(MessageType::MsgHeartbeatResponse, AWAY)));
     });
     assert_eq!(leader.links.counts().0, 1, "it is counted once");
     wait_for("it was not here lately", || {
-        (2..AWAY).for_each(|node| leader.hear(said(MessageType::MsgHeartbeatResponse, node)));
+        (2..AWAY).for_each(|node| leader.accept(said(MessageType::MsgHeartbeatResponse, node)));
         leader.partition.tick(leader.clock.mono_ms());
         (leader.partition.in_sync() == [1, 2, 3, 4]).then_some(())
     });
@@ -74,7 +74,7 @@ fn a_replica_that_was_away_for_longer_than_retention_is_refused_by_name() {
         assert!(errors[0].contains(named), "{named}: {errors:?}");
     }
     leader.append(&[8; 8]);
-    hear_of_all(22);
+    acknowledged_by_all(22);
     assert_eq!(leader.partition.ends().map(|ends| ends.high_watermark), Ok(21), "the others go on");
 }
 
@@ -86,16 +86,16 @@ fn an_acknowledgement_waits_for_as_many_disks_as_are_asked_for() {
     let ends = || leader.partition.ends().expect("it leads");
     // Entry 1 is the leader's first, without records.
     let fate = leader.produce(b"1");
-    leader.hear_of_entries(2, 2);
+    leader.acknowledged_by(2, 2);
     wait_for("its own disk", || (ends().durable_end == 1).then_some(()));
     wait_for("the commit", || (ends().high_watermark == 1).then_some(()));
-    leader.hear_of_entries(2, 2);
+    leader.acknowledged_by(2, 2);
     assert_eq!(fate.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty), "two of three have it");
-    leader.hear_of_entries(3, 2);
+    leader.acknowledged_by(3, 2);
     assert_eq!(fate.recv_timeout(SOON), Ok(Ok(())));
     let fate = leader.produce(b"2");
     let refused = wait_for("the lag", || {
-        leader.hear_of_entries(2, 3);
+        leader.acknowledged_by(2, 3);
         leader.partition.tick(leader.clock.mono_ms());
         fate.try_recv().ok()
     });
@@ -113,7 +113,7 @@ fn producers_are_refused_where_no_majority_keeps_up() {
     assert!(may_produce(), "all count at the beginning");
     let tick = || leader.partition.tick(leader.clock.mono_ms());
     wait_for("the lag", || {
-        leader.hear(said(MessageType::MsgHeartbeatResponse, 2));
+        leader.accept(said(MessageType::MsgHeartbeatResponse, 2));
         tick();
         (!may_produce()).then_some(())
     });
@@ -121,7 +121,7 @@ fn producers_are_refused_where_no_majority_keeps_up() {
     assert!(health.is_leader, "it is heard by a majority");
     assert_eq!((health.in_sync, health.needed), (1, 2));
     // The first entry has no records.
-    leader.hear_of_entries(2, 2);
+    leader.acknowledged_by(2, 2);
     tick();
     assert!(may_produce(), "two of three have everything");
 }
