@@ -1,4 +1,4 @@
-//! How nodes with empty directories become a cluster: they agree on its id, and on which directory is whose.
+//! Nodes with empty directories become a cluster: they agree on its id, and on which directory is whose.
 //!
 //! A node without a cluster's id asks all of `controller.quorum.voters`. It joins the cluster that another one has. If all
 //! say that they have none, and name the same nodes, the one with the lowest id makes the cluster's id; when all others
@@ -9,382 +9,59 @@
 //!  Empty ──all empty (lowest id), or another has an id──▶ Named ──all named (lowest id), or another has founded──▶ Founded
 //! ```
 
+mod agreement;
+mod answering;
+mod error;
+mod own_address;
+mod record;
+
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mainstem_config::{Quorum, Voter};
-use mainstem_log::storage::{RealStorage, Storage, read_small_file, replace_file};
-use mainstem_wire::Uuid;
+use mainstem_log::storage::{RealStorage, Storage};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 
+use agreement::{Stage, Statement, Step, next};
+pub(crate) use answering::Answering;
+use answering::{Refused, framed, set_times};
+pub use error::FoundingError;
 use mainstem_links::awaited::Awaited;
-use mainstem_links::{Arrived, Links, NodeGate, is_hello, read_frame};
+use mainstem_links::{Links, NodeGate, read_frame};
 use mainstem_net::door::Seats;
 use mainstem_runtime::random;
-use mainstem_runtime::supervised;
+use own_address::OwnAddress;
+pub(crate) use record::{Founding, check_alone};
 
-/// Beside `meta.properties` in the directory with the metadata log.
-const FILE: &str = "mainstem.cluster";
-
-/// The largest one that is read, and the largest statement.
+/// Bytes of the largest statement that is read, and of the largest record of a founding.
 const BYTES_MAX: usize = 64 << 10;
 
-/// What the first frame of a connection begins with that is a question of founding.
+/// The beginning of the first frame of a connection that asks about a founding.
 const MAGIC: &[u8; 4] = b"MSF1";
 
-/// How long a node that is asked may take.
+/// Time that a node that is asked may take.
 const ANSWER_TIME: Duration = Duration::from_millis(1_000);
 
-/// Between two rounds of questions.
+/// Time between two rounds of questions.
 const ROUND: Duration = Duration::from_millis(100);
 
-/// A node does not answer itself if it has not in so many rounds, one after the other.
-const OWN_ROUNDS: u32 = 5;
-
-/// How often it is said who is missing.
+/// Time between two reports of which nodes are missing.
 const SAID_EVERY: Duration = Duration::from_secs(5);
-
-/// Pause after a connection could not be accepted.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Connections that are answered at the same time.
 const ANSWERED_MAX: usize = 128;
 
-/// Who began a cluster: written once by each of its nodes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Founding {
-    /// The cluster's id.
-    pub(crate) cluster_id: String,
-    /// Its nodes, by id, with the id of the directory that has their metadata log.
-    pub(crate) voters: BTreeMap<i32, String>,
-}
-
-/// How far a node is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Standing {
-    /// Its directories have no cluster's id.
-    Empty,
-    /// They have one, and nothing was founded as far as it knows.
-    Named { cluster_id: String, directory: String },
-    /// It is one of the nodes of a cluster.
-    Founded(Founding),
-}
-
-/// What a node says of itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Statement {
-    /// Its id.
-    pub(crate) node: i32,
-    /// Of this start: tells two processes with the same id apart.
-    pub(crate) start: String,
-    /// The ids that it takes for the cluster's nodes.
-    pub(crate) voters: Vec<i32>,
-    /// How far it is.
-    pub(crate) standing: Standing,
-}
-
-/// What a node does next.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
-    /// It waits for these.
-    Wait { missing: Vec<i32> },
-    /// It makes the cluster's id.
-    MakeId,
-    /// It takes on this cluster's id.
-    Take(String),
-    /// It writes this and begins.
-    Write(Founding),
-}
-
-/// Why nodes do not become a cluster.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FoundingError {
-    /// Two processes with the same id.
-    #[error(
-        "node.id={node} is running already: another process with it answers at {address}; give this one another node.id, or \
-         stop the other one. If this node's own address in controller.quorum.voters is wrong, correct it on every node"
-    )]
-    SameId {
-        /// The id.
-        node: i32,
-        /// Where the other one is.
-        address: String,
-    },
-    /// Another node is at an address.
-    #[error(
-        "node {found} answers at {address}, where controller.quorum.voters has node {expected}; correct the list, the same on \
-         every node, or node.id there"
-    )]
-    OtherNode {
-        /// Where.
-        address: String,
-        /// Who answers.
-        found: i32,
-        /// Who should.
-        expected: i32,
-    },
-    /// Two nodes have other lists.
-    #[error(
-        "node {node} has the nodes {theirs:?} in controller.quorum.voters, and this node {own:?}; name the same ones on every \
-         node, then start again"
-    )]
-    VotersDisagree {
-        /// The other one.
-        node: i32,
-        /// Its list.
-        theirs: Vec<i32>,
-        /// This node's.
-        own: Vec<i32>,
-    },
-    /// Directories of another cluster.
-    #[error(
-        "the directories of this node are of cluster {own}, and node {node} is of cluster {theirs}; correct log.dirs on the \
-         one that has the wrong directories, or move those away"
-    )]
-    OtherCluster {
-        /// The other node.
-        node: i32,
-        /// Its cluster.
-        theirs: String,
-        /// This node's cluster.
-        own: String,
-    },
-    /// The node's directory is not the one that it had.
-    #[error(
-        "cluster {cluster_id} knows node {node} by another directory than this: its disk was lost, or log.dirs is wrong. \
-         Mount the disk with that directory; replicas that have lost their disk are not served again in this release"
-    )]
-    LostDirectory {
-        /// The cluster.
-        cluster_id: String,
-        /// This node.
-        node: i32,
-    },
-    /// What was founded has other nodes.
-    #[error(
-        "cluster {cluster_id} was founded by the nodes {founded:?}, and controller.quorum.voters names {configured:?}; name \
-         those: nodes are neither added nor removed in this release"
-    )]
-    OtherVoters {
-        /// The cluster.
-        cluster_id: String,
-        /// Its nodes.
-        founded: Vec<i32>,
-        /// The configuration's.
-        configured: Vec<i32>,
-    },
-    /// The directory has the metadata of one node.
-    #[error(
-        "log directory {} has the metadata of a node that was a cluster of its own: such a node does not become one of \
-         several in this release; start it without other nodes in controller.quorum.voters, or begin with empty directories",
-        path.display()
-    )]
-    OneNode {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// The directory is of a cluster of several nodes.
-    #[error(
-        "log directory {} is of cluster {cluster_id}, which has the nodes {voters:?}; name them in controller.quorum.voters",
-        path.display()
-    )]
-    Several {
-        /// The directory.
-        path: PathBuf,
-        /// The cluster.
-        cluster_id: String,
-        /// Its nodes.
-        voters: Vec<i32>,
-    },
-    /// The file that says who founded the cluster.
-    #[error("{} cannot be used: {why}; put it back from another node of the cluster, where it is the same", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        why: String,
-    },
-    /// It was asked to stop.
-    #[error("the start was broken off")]
-    BrokenOff,
-}
-
-/// What a node does, given what it and the others say. `others` has those that answered.
-fn next(own: &Statement, others: &BTreeMap<i32, Statement>) -> Result<Step, FoundingError> {
-    let cluster_of = |statement: &Statement| match &statement.standing {
-        Standing::Empty => None,
-        Standing::Named { cluster_id, .. } => Some(cluster_id.clone()),
-        Standing::Founded(founding) => Some(founding.cluster_id.clone()),
-    };
-    let own_cluster = cluster_of(own);
-    for (node, other) in others {
-        if other.voters != own.voters {
-            let (theirs, own) = (other.voters.clone(), own.voters.clone());
-            return Err(FoundingError::VotersDisagree { node: *node, theirs, own });
-        }
-        if let (Some(own), Some(theirs)) = (&own_cluster, cluster_of(other))
-            && *own != theirs
-        {
-            return Err(FoundingError::OtherCluster { node: *node, theirs, own: own.clone() });
-        }
-    }
-    let missing: Vec<i32> =
-        own.voters.iter().copied().filter(|id| *id != own.node && !others.contains_key(id)).collect();
-    let founded = others.values().find_map(|other| match &other.standing {
-        Standing::Founded(founding) => Some(founding),
-        _ => None,
-    });
-    let is_lowest = own.voters.first() == Some(&own.node);
-    match (&own.standing, founded) {
-        (Standing::Founded(founding), _) => Ok(Step::Write(founding.clone())),
-        (Standing::Named { directory, .. }, Some(founding))
-            if founding.voters.get(&own.node) == Some(directory) =>
-        {
-            Ok(Step::Write(founding.clone()))
-        }
-        (_, Some(founding)) => {
-            Err(FoundingError::LostDirectory { cluster_id: founding.cluster_id.clone(), node: own.node })
-        }
-        (Standing::Empty, None) => match others.values().find_map(cluster_of) {
-            Some(cluster_id) => Ok(Step::Take(cluster_id)),
-            None if missing.is_empty() && is_lowest => Ok(Step::MakeId),
-            None => Ok(Step::Wait { missing }),
-        },
-        (Standing::Named { cluster_id, .. }, None) => {
-            let directories =
-                others.values().chain([own]).filter_map(|statement| match &statement.standing {
-                    Standing::Named { directory, .. } => Some((statement.node, directory.clone())),
-                    _ => None,
-                });
-            let voters: BTreeMap<i32, String> = directories.collect();
-            match is_lowest && voters.len() == own.voters.len() {
-                true => Ok(Step::Write(Founding { cluster_id: cluster_id.clone(), voters })),
-                false => Ok(Step::Wait { missing }),
-            }
-        }
-    }
-}
-
-impl Founding {
-    /// What was written in a directory, if anything.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub(crate) fn read(storage: &dyn Storage, dir: &Path) -> Result<Option<Founding>, FoundingError> {
-        let path = dir.join(FILE);
-        let failed = |why: String| FoundingError::File { path: path.clone(), why };
-        match read_small_file(storage, &path, BYTES_MAX) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| failed(error.to_string())),
-            // What is wrong with a directory that is none, its opening says.
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                Ok(None)
-            }
-            Err(error) => Err(failed(error.to_string())),
-        }
-    }
-
-    /// The ids of the directories that have the nodes' metadata logs, by node.
-    pub(crate) fn directories(&self) -> BTreeMap<i32, Uuid> {
-        let parsed =
-            self.voters.iter().filter_map(|(node, directory)| Some((*node, directory.parse().ok()?)));
-        parsed.collect()
-    }
-
-    fn write(&self, dir: &Path) -> Result<(), FoundingError> {
-        let path = dir.join(FILE);
-        let text = serde_json::to_vec(self).expect("ids are text");
-        replace_file(&RealStorage, &path, &text)
-            .map_err(|error| FoundingError::File { path, why: error.to_string() })
-    }
-
-    fn check(&self, own: &Statement, directory: &str) -> Result<(), FoundingError> {
-        let founded: Vec<i32> = self.voters.keys().copied().collect();
-        let cluster_id = self.cluster_id.clone();
-        if founded != own.voters {
-            return Err(FoundingError::OtherVoters { cluster_id, founded, configured: own.voters.clone() });
-        }
-        match self.voters.get(&own.node).is_some_and(|known| known == directory) {
-            true => Ok(()),
-            false => Err(FoundingError::LostDirectory { cluster_id, node: own.node }),
-        }
-    }
-}
-
-/// A directory that is started without other nodes is not one of a cluster.
-///
-/// # Errors
-/// When it is.
-pub(crate) fn check_alone(dir: &Path) -> Result<(), FoundingError> {
-    match Founding::read(&RealStorage, dir)? {
-        None => Ok(()),
-        Some(Founding { cluster_id, voters }) => Err(FoundingError::Several {
-            path: dir.to_owned(),
-            cluster_id,
-            voters: voters.into_keys().collect(),
-        }),
-    }
-}
-
-/// Whether a node answers where the others look for it: it asks itself as well. One that does not would wait for the others without a word,
-/// as they do for it.
-#[derive(Debug, Default)]
-struct OwnAddress {
-    /// Rounds without an answer, one after the other.
-    failed: u32,
-    said: Option<Instant>,
-}
-
-impl OwnAddress {
-    /// A round is over. Returns true if it is to be said that there was no answer.
-    fn note(&mut self, has_failed: bool, now: Instant) -> bool {
-        self.failed = if has_failed { self.failed.saturating_add(1) } else { 0 };
-        let is_due = self.said.is_none_or(|said| now.saturating_duration_since(said) >= SAID_EVERY);
-        let says = self.lasts() && is_due;
-        if says {
-            self.said = Some(now);
-        }
-        says
-    }
-
-    /// Returns true where it has not answered for so many rounds that it counts.
-    fn lasts(&self) -> bool {
-        self.failed >= OWN_ROUNDS
-    }
-
-    /// The sentence that is said then.
-    fn describe(voter: &Voter, error: &str) -> String {
-        format!(
-            "{voter}, where the other nodes look for this one, does not answer ({error}): correct the address in \
-             controller.quorum.voters, the same on every node, or this node's CONTROLLER listener"
-        )
-    }
-}
-
-/// What came of asking all nodes.
+/// The outcome of asking all nodes.
 struct Asked {
-    /// What those say that answer, without this one.
+    /// The statements of those that answer, without this one.
     others: BTreeMap<i32, Statement>,
-    /// Why this node has not answered itself.
+    /// The reason for which this node has not answered itself.
     own_fault: Option<String>,
-}
-
-/// The place of a connection among those whose first frame is waited for, until this is dropped.
-struct Seat {
-    founder: Arc<Founder>,
-    id: u64,
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.founder.answering.lock().leave(self.id);
-    }
 }
 
 /// This node while it becomes one of a cluster, and what it answers to others for as long as it lives.
@@ -397,13 +74,13 @@ pub(crate) struct Founder {
     /// the longest time: of its address, or of all.
     answering: Mutex<Seats<TcpStream>>,
     next_id: AtomicU64,
-    /// What connections have to prove.
+    /// The proof that is asked of connections.
     gate: Arc<NodeGate>,
-    /// Why nodes could not be asked, as it was said last.
+    /// The reasons for which nodes could not be asked, as they were reported last.
     said: Mutex<BTreeMap<i32, String>>,
     /// The place of the cause for which the start waits.
     awaited: Arc<Awaited>,
-    /// Where the links of other nodes go, from the time that there are any.
+    /// The receiver of other nodes' links, once there is one.
     links: OnceLock<Arc<Links>>,
 }
 
@@ -417,7 +94,7 @@ impl Founder {
     ) -> Arc<Founder> {
         let start = random::uuid().to_string();
         let voters = quorum.ids().collect();
-        let own = Mutex::new(Statement { node, start, voters, standing: Standing::Empty });
+        let own = Mutex::new(Statement { node, start, voters, stage: Stage::Empty });
         let quorum = quorum.clone();
         let answering = Mutex::new(Seats::new(ANSWERED_MAX));
         let (is_over, next_id, links, said) = Default::default();
@@ -429,89 +106,9 @@ impl Founder {
         let _ = self.links.set(links.clone());
     }
 
-    /// What nodes prove to each other.
+    /// The proof that nodes ask of each other.
     pub(crate) fn gate(&self) -> &Arc<NodeGate> {
         &self.gate
-    }
-
-    /// Answers others on the controllers' listener.
-    ///
-    /// # Errors
-    /// When no thread can be made.
-    pub(crate) fn answer_on(self: &Arc<Self>, listener: TcpListener) -> io::Result<Answering> {
-        let own = self.clone();
-        listener.set_nonblocking(false)?;
-        let address = listener.local_addr()?;
-        let why = "other nodes would not be answered any more";
-        let thread = supervised::spawn_vital("controller-accept", why, move || {
-            loop {
-                let accepted = listener.accept();
-                if own.is_over.load(Ordering::Acquire) {
-                    return;
-                }
-                match accepted {
-                    Ok((stream, _)) => own.answer_apart(stream),
-                    Err(_) => std::thread::sleep(ACCEPT_PAUSE),
-                }
-            }
-        })?;
-        Ok(Answering { founder: self.clone(), address, thread: Some(thread) })
-    }
-
-    /// A stranger that says nothing holds up no one else.
-    fn answer_apart(self: &Arc<Self>, stream: TcpStream) {
-        let (Ok(peer), Ok(control)) = (stream.peer_addr(), stream.try_clone()) else { return };
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let now_ms = self.gate.clock().mono_ms();
-        let given_up = self.answering.lock().enter(id, peer.ip().to_canonical(), now_ms, control);
-        if let Some(other) = given_up {
-            // It may have gone already.
-            let _ = other.shutdown(Shutdown::Both);
-        }
-        // Without a thread it is dropped at once.
-        let seat = Seat { founder: self.clone(), id };
-        let _ = supervised::spawn_apart("founding-answer", move || {
-            // What is wrong with the peer was said; of the network nothing is.
-            let _ = seat.founder.answer(stream);
-        });
-    }
-
-    /// What the first frame is decides: a question of founding, or the hello of a link.
-    fn answer(&self, stream: TcpStream) -> io::Result<()> {
-        set_times(&stream)?;
-        let mut arrived = self.gate.accept(stream)?;
-        let frame = match read_frame(&mut arrived.channel.reader, BYTES_MAX) {
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                self.gate.refused(arrived.peer.ip(), &error.to_string());
-                return Err(error);
-            }
-            read => read?,
-        };
-        match self.links.get() {
-            _ if frame.starts_with(MAGIC) => self.reply(arrived),
-            Some(links) if is_hello(&frame) => {
-                links.accept(arrived, frame);
-                Ok(())
-            }
-            // Until this node has founded there is nothing to link.
-            None if is_hello(&frame) => Ok(()),
-            _ => {
-                self.gate.refused(arrived.peer.ip(), "it is no other node");
-                Ok(())
-            }
-        }
-    }
-
-    fn reply(&self, mut arrived: Arrived) -> io::Result<()> {
-        let ip = arrived.peer.ip();
-        if let Err(refused) = self.gate.check(&arrived.principal, ip) {
-            self.gate.refused(ip, &refused);
-            let text = serde_json::to_vec(&Refused { refused }).expect("it is text");
-            arrived.channel.refuse(&framed(&text)?);
-            return Ok(());
-        }
-        let text = serde_json::to_vec(&*self.own.lock()).expect("ids are text");
-        arrived.channel.writer.write_all(&framed(&text)?)
     }
 
     /// The cluster's id: the directories', another node's, or a new one.
@@ -541,7 +138,7 @@ impl Founder {
         }
     }
 
-    /// Who founded the cluster, written durably: from here on this node votes.
+    /// Returns the record of the cluster's founding, written durably: from here on this node votes.
     ///
     /// # Errors
     /// See [`FoundingError`].
@@ -555,8 +152,8 @@ impl Founder {
         let founding = match known {
             Some(founding) => founding,
             None => {
-                self.own.lock().standing =
-                    Standing::Named { cluster_id: cluster_id.to_owned(), directory: directory.clone() };
+                self.own.lock().stage =
+                    Stage::Named { cluster_id: cluster_id.to_owned(), directory: directory.clone() };
                 let founding = self.run(is_broken_off, |step| match step {
                     Step::Write(founding) => Some(founding),
                     _ => None,
@@ -568,7 +165,7 @@ impl Founder {
         };
         let own = self.own.lock().clone();
         founding.check(&own, &directory)?;
-        self.own.lock().standing = Standing::Founded(founding.clone());
+        self.own.lock().stage = Stage::Founded(founding.clone());
         Ok(founding)
     }
 
@@ -637,7 +234,7 @@ impl Founder {
         )
     }
 
-    /// What all say that answer. This node asks itself, too: another process with its id may be there, or no one.
+    /// Asks all nodes. This node asks itself, too: another process with its id may be there, or no one.
     fn ask_all(&self) -> Result<Asked, FoundingError> {
         let own = self.own.lock().clone();
         let (mut others, mut own_fault) = (BTreeMap::new(), None);
@@ -709,44 +306,11 @@ impl Founder {
     }
 }
 
-/// What a node answers to one that may not act as a node.
-#[derive(Debug, Serialize, Deserialize)]
-struct Refused {
-    refused: String,
-}
-
-/// The thread that answers.
-pub(crate) struct Answering {
-    founder: Arc<Founder>,
-    address: SocketAddr,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Answering {
-    fn drop(&mut self) {
-        self.founder.is_over.store(true, Ordering::Release);
-        // It waits for a connection. Where none can be made it ends with the process.
-        let woken = TcpStream::connect_timeout(&self.address, ANSWER_TIME).is_ok();
-        if let Some(thread) = self.thread.take().filter(|_| woken) {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn set_times(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(ANSWER_TIME))?;
-    stream.set_write_timeout(Some(ANSWER_TIME))
-}
-
-fn framed(bytes: &[u8]) -> io::Result<Vec<u8>> {
-    let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
-    Ok([&length.to_be_bytes(), bytes].concat())
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::net::TcpListener;
+    use std::time::Instant;
 
     use super::*;
     use mainstem_runtime::clock::Clock;
@@ -754,59 +318,6 @@ mod tests {
 
     fn gate() -> Arc<NodeGate> {
         Arc::new(NodeGate::open_to_all(Clock::start()))
-    }
-
-    fn statement(node: i32, standing: Standing) -> Statement {
-        Statement { node, start: format!("start {node}"), voters: vec![1, 2, 3], standing }
-    }
-
-    fn named(node: i32) -> Standing {
-        Standing::Named { cluster_id: "c".into(), directory: format!("d{node}") }
-    }
-
-    fn founded() -> Founding {
-        let voters = [1, 2, 3].map(|node| (node, format!("d{node}")));
-        Founding { cluster_id: "c".into(), voters: voters.into() }
-    }
-
-    fn step(own: Statement, others: &[Statement]) -> Result<Step, FoundingError> {
-        next(&own, &others.iter().map(|other| (other.node, other.clone())).collect())
-    }
-
-    #[test]
-    fn the_lowest_makes_the_id_when_all_are_there_and_empty() {
-        let empty = |node| statement(node, Standing::Empty);
-        assert_eq!(step(empty(1), &[empty(2)]), Ok(Step::Wait { missing: vec![3] }));
-        assert_eq!(step(empty(1), &[empty(2), empty(3)]), Ok(Step::MakeId));
-        assert_eq!(step(empty(2), &[empty(1), empty(3)]), Ok(Step::Wait { missing: vec![] }));
-        let one = statement(1, named(1));
-        assert_eq!(step(empty(2), std::slice::from_ref(&one)), Ok(Step::Take("c".into())));
-        assert_eq!(step(one.clone(), &[empty(2), empty(3)]), Ok(Step::Wait { missing: vec![] }));
-        let two = statement(2, named(2));
-        assert_eq!(step(one.clone(), &[two.clone(), empty(3)]), Ok(Step::Wait { missing: vec![] }));
-        let three = statement(3, named(3));
-        assert_eq!(step(one.clone(), &[two.clone(), three.clone()]), Ok(Step::Write(founded())));
-        assert_eq!(
-            step(two.clone(), &[one, three]),
-            Ok(Step::Wait { missing: vec![] }),
-            "the lowest does that"
-        );
-        let one = statement(1, Standing::Founded(founded()));
-        assert_eq!(step(two, &[one]), Ok(Step::Write(founded())), "one that has founded is enough");
-    }
-
-    #[test]
-    fn what_does_not_fit_is_said() {
-        let founded = statement(1, Standing::Founded(founded()));
-        let wiped = step(statement(2, Standing::Empty), std::slice::from_ref(&founded));
-        assert!(matches!(wiped, Err(FoundingError::LostDirectory { node: 2, .. })), "{wiped:?}");
-        let mut other = statement(2, Standing::Empty);
-        other.voters = vec![1, 2];
-        let disagree = step(other, std::slice::from_ref(&founded));
-        assert!(matches!(disagree, Err(FoundingError::VotersDisagree { node: 1, .. })), "{disagree:?}");
-        let foreign = Standing::Named { cluster_id: "other".into(), directory: "d2".into() };
-        let foreign = step(statement(2, foreign), &[founded]);
-        assert!(matches!(foreign, Err(FoundingError::OtherCluster { node: 1, .. })), "{foreign:?}");
     }
 
     fn quorum(ports: &[u16]) -> Quorum {
@@ -835,7 +346,7 @@ mod tests {
             let cluster_id = founder.name(dir, None, &|| false)?;
             let founding = founder.found(dir, (&cluster_id, directory.to_owned()), &|| false)?;
             // It answers until the others know, as the links would.
-            while at == 0 && homes.iter().any(|home| !home.path().join(FILE).exists()) {
+            while at == 0 && homes.iter().any(|home| !home.path().join(record::FILE).exists()) {
                 std::thread::sleep(Duration::from_millis(5));
             }
             Ok::<_, FoundingError>(founding)
@@ -850,20 +361,6 @@ mod tests {
         assert!(matches!(start(1, "another"), Err(FoundingError::LostDirectory { .. })));
         let alone = check_alone(homes[1].path());
         assert!(matches!(alone, Err(FoundingError::Several { .. })), "{alone:?}");
-    }
-
-    #[test]
-    fn no_answer_of_its_own_counts_when_it_lasts_and_is_said_now_and_then() {
-        let (mut own, begin) = (OwnAddress::default(), Instant::now());
-        let mut rounds = |has_failed, count: u32, seconds| {
-            let now = begin + Duration::from_secs(seconds);
-            (0..count).filter(|_| own.note(has_failed, now)).count()
-        };
-        assert_eq!(rounds(true, OWN_ROUNDS - 1, 0), 0);
-        assert_eq!(rounds(false, 1, 0), 0);
-        assert_eq!(rounds(true, OWN_ROUNDS - 1, 0), 0, "it has answered between");
-        assert_eq!(rounds(true, 20, 1), 1);
-        assert_eq!(rounds(true, 20, 1 + SAID_EVERY.as_secs()), 1);
     }
 
     /// The others answer, and miss this node: without this it would wait for them in silence.

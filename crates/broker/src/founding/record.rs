@@ -1,0 +1,92 @@
+//! The record of a cluster's founding, in a file of each of its nodes.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use mainstem_log::storage::{RealStorage, Storage, read_small_file, replace_file};
+use mainstem_wire::Uuid;
+use serde::{Deserialize, Serialize};
+
+use super::agreement::Statement;
+use super::{BYTES_MAX, FoundingError};
+
+/// Its file, beside `meta.properties` in the directory with the metadata log.
+pub(super) const FILE: &str = "mainstem.cluster";
+
+/// The nodes that began a cluster: written once by each of its nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Founding {
+    /// The cluster's id.
+    pub(crate) cluster_id: String,
+    /// Its nodes, by id, with the id of the directory that has their metadata log.
+    pub(crate) voters: BTreeMap<i32, String>,
+}
+
+impl Founding {
+    /// Reads that of a directory, if there is one.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn read(storage: &dyn Storage, dir: &Path) -> Result<Option<Founding>, FoundingError> {
+        let path = dir.join(FILE);
+        let failed = |why: String| FoundingError::File { path: path.clone(), why };
+        match read_small_file(storage, &path, BYTES_MAX) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| failed(error.to_string())),
+            // What is wrong with a directory that is none, its opening says.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(None)
+            }
+            Err(error) => Err(failed(error.to_string())),
+        }
+    }
+
+    /// The ids of the directories that have the nodes' metadata logs, by node.
+    pub(crate) fn directories(&self) -> BTreeMap<i32, Uuid> {
+        let parsed =
+            self.voters.iter().filter_map(|(node, directory)| Some((*node, directory.parse().ok()?)));
+        parsed.collect()
+    }
+
+    /// Writes it durably.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(super) fn write(&self, dir: &Path) -> Result<(), FoundingError> {
+        let path = dir.join(FILE);
+        let text = serde_json::to_vec(self).expect("ids are text");
+        replace_file(&RealStorage, &path, &text)
+            .map_err(|error| FoundingError::File { path, why: error.to_string() })
+    }
+
+    /// Checks that the node is one of it, with this directory.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub(super) fn check(&self, own: &Statement, directory: &str) -> Result<(), FoundingError> {
+        let founded: Vec<i32> = self.voters.keys().copied().collect();
+        let cluster_id = self.cluster_id.clone();
+        if founded != own.voters {
+            return Err(FoundingError::OtherVoters { cluster_id, founded, configured: own.voters.clone() });
+        }
+        match self.voters.get(&own.node).is_some_and(|known| known == directory) {
+            true => Ok(()),
+            false => Err(FoundingError::LostDirectory { cluster_id, node: own.node }),
+        }
+    }
+}
+
+/// A directory that is started without other nodes is not one of a cluster.
+///
+/// # Errors
+/// When it is.
+pub(crate) fn check_alone(dir: &Path) -> Result<(), FoundingError> {
+    match Founding::read(&RealStorage, dir)? {
+        None => Ok(()),
+        Some(Founding { cluster_id, voters }) => Err(FoundingError::Several {
+            path: dir.to_owned(),
+            cluster_id,
+            voters: voters.into_keys().collect(),
+        }),
+    }
+}
