@@ -596,12 +596,8 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         cold_reads: ColdReads::new(store.dirs.all().cloned().collect()),
         quotas: quotas.clone(),
     });
-    let groups = Groups::new(GroupCoordinator::new(group_config(&config)), store.clone(), stopping.clone());
-    let transactions = Transactions::new(
-        TransactionCoordinator::new(transactions::config(&config)),
-        store.clone(),
-        stopping.clone(),
-    );
+    let groups = Groups::new(GroupCoordinator::new(group_config(&config)), &store);
+    let transactions = Transactions::new(TransactionCoordinator::new(transactions::config(&config)), &store);
     let local = Arc::new(Local {
         id: config.node_id,
         cluster_id,
@@ -722,11 +718,11 @@ fn accept(broker: &Arc<Broker>, bound: Bound) {
     }
     first.spawn(supervised::vital(
         "the time-outs of groups would not be kept any more",
-        broker.groups.clone().run_timer(),
+        broker.groups.clone().run_timer(broker.stopping.clone()),
     ));
     first.spawn(supervised::vital(
         "the time-outs of transactions would not be kept any more",
-        broker.transactions.clone().run_timer(),
+        broker.transactions.clone().run_timer(broker.stopping.clone()),
     ));
 }
 

@@ -99,6 +99,10 @@ impl Coordinator for GroupCoordinator {
     fn unload(&mut self, now: Now, partition: i32) {
         GroupCoordinator::unload(self, now, partition);
     }
+
+    fn check(&self) {
+        GroupCoordinator::check(self);
+    }
 }
 
 impl Groups {

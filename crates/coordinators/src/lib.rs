@@ -8,5 +8,6 @@
 
 pub mod driver;
 pub mod groups;
+pub mod markers;
 pub mod tailers;
 pub mod transactions;

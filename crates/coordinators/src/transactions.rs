@@ -97,6 +97,10 @@ impl Coordinator for TransactionCoordinator {
     fn unload(&mut self, now: Now, partition: i32) {
         TransactionCoordinator::unload(self, now, partition);
     }
+
+    fn check(&self) {
+        TransactionCoordinator::check(self);
+    }
 }
 
 impl Transactions {

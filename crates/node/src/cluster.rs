@@ -86,7 +86,7 @@ pub struct Cluster {
     unnoted: Unnoted,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Loads coordinators, which takes as long as their partitions are.
-    loading: Worker,
+    loading: Arc<Worker>,
     /// Tells the metadata leader what nothing here waits for.
     reporting: Worker,
     /// Those who wait until this node knows what the metadata leader knows.
@@ -145,7 +145,7 @@ impl Cluster {
             news: Mutex::new(Some(news)),
             unnoted: Unnoted::default(),
             threads: Mutex::default(),
-            loading: Worker::new("coordinator-loading"),
+            loading: Arc::new(Worker::new("coordinator-loading")),
             reporting: Worker::new("cluster-reports"),
             catching_up: Mutex::default(),
             led: LedCounters::default(),

@@ -10,11 +10,8 @@ use mainstem_wire::ErrorCode;
 
 use crate::cluster::calls::{Answer, Answered, Ask, MarkersNote};
 use crate::node::Node;
-use mainstem_coordinators::groups::OFFSETS_TOPIC;
-use mainstem_store::partition::{Durable, NoLog, Refused};
-
-/// Called once with what became of a marker.
-pub(crate) type OnMarked = Box<dyn FnOnce(MarkerOutcome) + Send>;
+use mainstem_coordinators as coordinators;
+use mainstem_coordinators::markers::OnMarked;
 
 /// Writes all markers of a transaction; the coordinator hears of each.
 pub(crate) fn write_all(node: &Arc<Node>, markers: Markers) {
@@ -126,27 +123,14 @@ pub(crate) fn write_here(
     marker: TransactionMarker,
     on_marked: OnMarked,
 ) {
-    let Some(partition) = node.local.store.topics.partition(topic, index) else {
-        return on_marked(unserved(node, topic, index));
+    let (own, name) = (node.clone(), topic.to_owned());
+    let on_marked = move |outcome| {
+        on_marked(match outcome {
+            MarkerOutcome::Gone => unserved(&own, &name, index),
+            outcome => outcome,
+        });
     };
-    if topic == OFFSETS_TOPIC {
-        let told = move |written: Result<(), ErrorCode>| on_marked(MarkerOutcome::of_groups(written));
-        return node.local.groups.end_transaction(index, marker, Box::new(told));
-    }
-    match partition.append_marker(&marker, &node.local.clock) {
-        Ok(outcome) => {
-            let told = move |durable: Result<(), ErrorCode>| {
-                on_marked(durable.map_or_else(MarkerOutcome::Failed, |()| MarkerOutcome::Written));
-            };
-            let upto = outcome.appended.last_offset + 1;
-            match partition.settings().write_caching && !partition.is_replicated() {
-                true => told(Ok(())),
-                false => partition.when_committed(upto, outcome.epoch, Durable::Call(Box::new(told))),
-            }
-        }
-        Err(Refused::NoLog(NoLog::Gone)) => on_marked(unserved(node, topic, index)),
-        Err(refused) => on_marked(MarkerOutcome::Failed(refused.code())),
-    }
+    coordinators::markers::write(&node.local.groups, (topic, index), marker, Box::new(on_marked));
 }
 
 /// A partition that exists is served sooner or later; one that does not has nothing left to end, if this node's metadata are

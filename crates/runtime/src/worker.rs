@@ -10,12 +10,18 @@ use crate::supervised;
 /// What is to be done.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs jobs one after another. Its thread begins with the first one.
+/// Runs jobs one after another. Its thread begins with the first one, and ends with [`Worker::stop`].
 ///
 /// What waits is bounded by who asks: a coordinator has at most one job for each of its transactional ids.
 pub struct Worker {
     name: &'static str,
-    thread: Mutex<Option<Thread>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    thread: Option<Thread>,
+    is_stopped: bool,
 }
 
 struct Thread {
@@ -26,16 +32,19 @@ struct Thread {
 impl Worker {
     /// A worker without a thread yet.
     pub fn new(name: &'static str) -> Self {
-        Worker { name, thread: Mutex::new(None) }
+        Worker { name, state: Mutex::default() }
     }
 
-    /// Runs a job behind those that were given before.
+    /// Runs a job behind those that were given before. After a stop it is dropped.
     pub fn run(&self, job: Job) {
-        let mut thread = self.thread.lock();
-        if thread.is_none() {
-            *thread = start(self.name);
+        let mut state = self.state.lock();
+        if state.is_stopped {
+            return;
         }
-        if let Some(thread) = &*thread {
+        if state.thread.is_none() {
+            state.thread = start(self.name);
+        }
+        if let Some(thread) = &state.thread {
             // The thread ends only when this sender does.
             let _ = thread.jobs.send(job);
         }
@@ -43,7 +52,11 @@ impl Worker {
 
     /// Ends the thread behind the jobs that were given.
     pub fn stop(&self) {
-        let thread = self.thread.lock().take();
+        let thread = {
+            let mut state = self.state.lock();
+            state.is_stopped = true;
+            state.thread.take()
+        };
         if let Some(Thread { jobs, handle }) = thread {
             drop(jobs);
             let _ = handle.join();
@@ -78,5 +91,7 @@ mod tests {
         }
         worker.stop();
         assert!(order.try_iter().eq(0..100));
+        worker.run(Box::new(|| unreachable!("it is stopped")));
+        assert!(worker.state.lock().thread.is_none(), "no thread begins after a stop");
     }
 }

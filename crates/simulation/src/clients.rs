@@ -155,8 +155,7 @@ impl World {
         };
         let Some(node) = node else { return };
         let Some(sending) = &mut self.producers[number].current else { return };
-        let unverified = (VerificationGuard::NONE, None);
-        match self.nodes[node].append(partition, &sending.bytes, Origin::Client, unverified) {
+        match self.nodes[node].append(partition, &sending.bytes, Origin::Client, VerificationGuard::NONE) {
             Ok(Accepted { appended, term, fate }) => {
                 let (base_offset, until_ms) = (appended.base_offset, self.now_ms + ANSWER_MAX_MS);
                 sending.waits = Some(Waits { node, term, base_offset, until_ms, fate });

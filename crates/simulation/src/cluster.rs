@@ -1,11 +1,12 @@
 //! What a cluster is for its clients: partitions of data, groups and transactions, and everybody who uses them.
 //!
 //! Each node has a replica of two partitions of data and of one partition of each internal topic, on one disk. The leader
-//! of an internal partition coordinates: [`driver`] runs the state machine. Clients speak to whom they take for the leader.
+//! of an internal partition coordinates: the driver of a broker runs the state machine ([`coordinators`]). Clients speak to
+//! whom they take for the leader.
 
 mod calls;
-mod driver;
-mod machine;
+mod coordinators;
+mod loading;
 mod members;
 mod nodes;
 mod producers;
@@ -43,6 +44,8 @@ const FIRST_FAULT_MS: u64 = 3_000;
 /// After the faults, so long at most until everybody is served and all replicas agree.
 const SETTLE_MS: u64 = 40_000;
 
+/// Wall clocks differ by less, where none has jumped.
+const SKEW_MS: u64 = 2_000;
 /// So many faults are leadership that goes there and back.
 const THERE_AND_BACK_PERCENT: u64 = 25;
 /// In so many runs `min.insync.replicas` is the number of replicas.
@@ -57,7 +60,7 @@ pub struct ClusterOptions {
     pub time_ms: u64,
     /// The kinds of faults that there may be; leadership goes there and back if there are any.
     pub faults: FaultKinds,
-    /// What the driver does wrong: a run that has to be found bad.
+    /// The mistake in a run that has to be found bad.
     pub defect: Option<Defect>,
 }
 
@@ -67,17 +70,9 @@ impl Default for ClusterOptions {
     }
 }
 
-/// A mistake that a driver of coordinators can make.
+/// A mistake of those who are around the coordinators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Defect {
-    /// It reports writes as done that are not committed.
-    AnswersBeforeCommit,
-    /// A coordinator serves a partition that it has not read.
-    AnswersBeforeReplay,
-    /// What was decided in one term is appended in another one.
-    WritesInAnotherTerm,
-    /// What is committed on fewer replicas than `min.insync.replicas` is taken for unknown, so that the partition is given up.
-    GivesUpWhatIsCommitted,
     /// Markers are written again, later and with the newest epochs.
     RepeatsMarkers,
     /// A commit in a classic group counts as one of a member of its newest generation, whichever member asks for it.
@@ -90,7 +85,13 @@ pub(crate) struct Done(BTreeMap<&'static str, usize>);
 
 impl Done {
     pub(crate) fn add(&mut self, name: &'static str) {
-        *self.0.entry(name).or_default() += 1;
+        self.add_many(name, 1);
+    }
+
+    pub(crate) fn add_many(&mut self, name: &'static str, count: usize) {
+        if count > 0 {
+            *self.0.entry(name).or_default() += count;
+        }
     }
 }
 
@@ -155,7 +156,11 @@ impl Cluster {
         if world.random.chance(ALL_IN_SYNC_PERCENT) {
             world.set_min_insync(nodes);
         }
-        let nodes = Nodes::new(nodes, defect, &mut world.random);
+        for node in 0..nodes {
+            let skew_ms = world.random.below(SKEW_MS) as i64;
+            world.nodes[node].set_skew(skew_ms);
+        }
+        let nodes = Nodes::new(nodes, defect);
         Cluster {
             world,
             calls: Calls::new(),

@@ -24,6 +24,7 @@ use mainstem_replication::journal::{Journal, Start};
 use mainstem_replication::{Configuration, GroupId, Lost, Replica, ReplicaId, found};
 use mainstem_runtime::clock::{Clock, ManualClock};
 use mainstem_store::partition::{AppendOutcome, Durable, Partition, Refused};
+use mainstem_store::topics::Topics;
 use mainstem_wire::ErrorCode;
 use parking_lot::Mutex;
 pub(crate) use running::read_records;
@@ -57,6 +58,7 @@ pub(crate) struct Node {
     storage: SimStorage,
     manual: ManualClock,
     clock: Clock,
+    skew_ms: i64,
     write_caching: bool,
     /// The setting at present, where it is altered.
     caches_now: bool,
@@ -129,6 +131,7 @@ impl Node {
             storage: SimStorage::new(),
             clock: Clock::held_by(&manual),
             manual,
+            skew_ms: 0,
             write_caching,
             caches_now: write_caching,
             min_insync: 1,
@@ -191,6 +194,11 @@ impl Node {
     /// How often it was started; what it had in memory before is gone. `None`: it does not run.
     pub(crate) fn started(&self) -> Option<u64> {
         self.running.as_ref().map(|_| self.starts)
+    }
+
+    /// Its clock, and the topics that it serves while it runs.
+    pub(crate) fn clock_and_topics(&self) -> Option<(&Clock, &Arc<Topics>)> {
+        self.running.as_ref().map(|running| (&self.clock, &running.topics))
     }
 
     pub(crate) fn id(&self) -> ReplicaId {
@@ -266,12 +274,13 @@ impl Node {
 
     /// Its wall clock is so much ahead of the time from now on, or, below 0, behind.
     pub(crate) fn set_clock(&mut self, ahead_ms: i64) {
-        self.manual.set_wall_ms(WALL_MS + self.clock.mono_ms() as i64 + ahead_ms);
+        self.manual.set_wall_ms(WALL_MS + self.skew_ms + self.clock.mono_ms() as i64 + ahead_ms);
     }
 
-    /// What its wall clock says.
-    pub(crate) fn wall_ms(&self) -> i64 {
-        self.clock.wall_ms()
+    /// Its wall clock is so much ahead where nothing is wrong with it.
+    pub(crate) fn set_skew(&mut self, skew_ms: i64) {
+        self.skew_ms = skew_ms;
+        self.set_clock(0);
     }
 
     /// Its disk, its links and its clock work.
@@ -391,7 +400,7 @@ impl Node {
         }
     }
 
-    /// Appends a batch where this node leads; of a coordinator in one epoch alone.
+    /// Appends a batch where this node leads.
     ///
     /// # Errors
     /// As [`Partition::append`]; a node that does not run leads nothing.
@@ -400,14 +409,10 @@ impl Node {
         partition: usize,
         bytes: &[u8],
         origin: Origin,
-        (guard, epoch): (VerificationGuard, Option<LeaderEpoch>),
+        guard: VerificationGuard,
     ) -> Result<Accepted, Refused> {
         let partition = self.partition(partition).ok_or(Refused::NotLeader)?;
-        let scratch = &mut Scratch::new();
-        let outcome = match origin {
-            Origin::Coordinator => partition.append_decided(bytes, (guard, epoch), &self.clock, scratch),
-            origin => partition.append_verified(bytes, origin, guard, &self.clock, scratch),
-        };
+        let outcome = partition.append_verified(bytes, origin, guard, &self.clock, &mut Scratch::new());
         outcome.map(|outcome| accepted(partition, outcome))
     }
 
@@ -419,10 +424,9 @@ impl Node {
         &self,
         partition: usize,
         marker: &TransactionMarker,
-        epoch: Option<LeaderEpoch>,
     ) -> Result<Accepted, Refused> {
         let partition = self.partition(partition).ok_or(Refused::NotLeader)?;
-        let outcome = partition.append_marker_decided(marker, epoch, &self.clock);
+        let outcome = partition.append_marker(marker, &self.clock);
         outcome.map(|outcome| accepted(partition, outcome))
     }
 
@@ -433,26 +437,6 @@ impl Node {
         request: &VerificationRequest,
     ) -> Option<Result<Option<VerificationGuard>, Refused>> {
         Some(self.partition(partition)?.begin_verification(request, &self.clock))
-    }
-
-    /// Waits until it is known that it leads a partition in a term.
-    pub(crate) fn confirm(&self, partition: usize, term: u64) -> Fate {
-        let fate = Fate::default();
-        match self.partition(partition) {
-            Some(partition) => partition.when_confirmed(epoch_of(term), fate.wait()),
-            None => fate.wait().done(Err(ErrorCode::NOT_LEADER_OR_FOLLOWER)),
-        }
-        fate
-    }
-
-    /// Waits until all that a partition has now is committed, in a term.
-    pub(crate) fn when_all_committed(&self, partition: usize, term: u64) -> Fate {
-        let fate = Fate::default();
-        match self.partition(partition).and_then(|partition| Some((partition, partition.ends().ok()?))) {
-            Some((partition, ends)) => partition.when_committed(ends.log_end, epoch_of(term), fate.wait()),
-            None => fate.wait().done(Err(ErrorCode::KAFKA_STORAGE_ERROR)),
-        }
-        fate
     }
 
     /// A partition whose replica takes part.
@@ -483,11 +467,6 @@ fn accepted(partition: &Partition, outcome: AppendOutcome) -> Accepted {
     let fate = Fate::default();
     partition.when_committed(appended.last_offset + 1, epoch, fate.wait());
     Accepted { appended, term: term_of(epoch), fate }
-}
-
-/// The leader epoch of a term.
-pub(crate) fn epoch_of(term: u64) -> LeaderEpoch {
-    LeaderEpoch::new(i32::try_from(term).expect("a run has few terms"))
 }
 
 fn term_of(epoch: LeaderEpoch) -> u64 {

@@ -112,6 +112,8 @@ impl Coordinator for Mistaken {
     fn unload(&mut self, _now: Now, _partition: i32) {
         self.mistake.happen(Mistake::Change);
     }
+
+    fn check(&self) {}
 }
 
 #[test]
@@ -134,7 +136,7 @@ fn make(mistake: &str) {
         mistakes.into_iter().find(|one| format!("{one:?}") == mistake).expect("there is such a one");
     let home = tempfile::tempdir().expect("a directory");
     let machine = Mistaken { mistake, decided: Vec::new(), waiting: Vec::new() };
-    let driver = Driver::new(machine, store(home.path()), Arc::default());
+    let driver = Driver::new(machine, &store(home.path()));
     driver.set_perform(Box::new(|other: Mistake| other.happen(Mistake::Perform)));
     let origin = RequestOrigin { version: 0, client_id: "", address: Ipv4Addr::LOCALHOST.into() };
     let looked = catch_unwind(AssertUnwindSafe(|| driver.partition_for("a key")));

@@ -12,7 +12,7 @@ use mainstem_links::CallError;
 use mainstem_records::LeaderEpoch;
 use mainstem_replication::Role;
 use mainstem_runtime::clock::Clock;
-use mainstem_store::partition::{Partition, ReplicaEvents};
+use mainstem_store::partition::{Partition, ReplicaEvents, RoleChange};
 use mainstem_wire::Uuid;
 use parking_lot::Mutex;
 
@@ -151,38 +151,36 @@ impl Cluster {
             // It is served in a moment, and looked at then; or was deleted.
             return;
         }
-        let leadership = partition.leadership();
         let id = (topic.id, partition.index);
         let is_alone = !partition.is_replicated();
         if is_alone && !coordinators::is_coordinators(&partition.topic) {
             return;
         }
-        if !leadership.is_leader {
-            if state.led.remove(&id).is_some() {
+        match partition.leadership().change_from(state.led.get(&id).map(|led| led.epoch)) {
+            RoleChange::None => {}
+            RoleChange::Unsettled => _ = state.unsettled.insert(key, partition),
+            RoleChange::Lost => {
+                state.led.remove(&id);
                 self.give_up_coordination(&partition);
             }
-            return;
-        }
-        if !leadership.is_settled {
-            state.unsettled.insert(key, partition);
-            return;
-        }
-        let is_new = state.led.get(&id).is_none_or(|led| led.epoch != leadership.epoch);
-        if is_new {
-            self.led.elections.fetch_add(u64::from(!is_alone), Ordering::Relaxed);
-            let led = LedHere { partition: partition.clone(), epoch: leadership.epoch, isr: Vec::new() };
-            if state.led.insert(id, led).is_some() {
-                self.give_up_coordination(&partition);
+            RoleChange::Gained { epoch, had_before } => {
+                self.led.elections.fetch_add(u64::from(!is_alone), Ordering::Relaxed);
+                state.led.insert(id, LedHere { partition: partition.clone(), epoch, isr: Vec::new() });
+                if had_before {
+                    self.give_up_coordination(&partition);
+                }
+                self.take_coordination(&partition);
+                self.look_at(state, id);
             }
-            self.take_coordination(&partition);
-            self.look_at(state, id);
         }
     }
 
     fn take_coordination(&self, partition: &Arc<Partition>) {
         if coordinators::is_coordinators(&partition.topic) {
-            let (local, partition) = (self.local.clone(), partition.clone());
-            self.loading.run(Box::new(move || coordinators::load_one(&local, &partition)));
+            let (local, partition, loading) = (self.local.clone(), partition.clone(), self.loading.clone());
+            self.loading.run(Box::new(move || {
+                coordinators::load_one(&local, &partition, Box::new(move |serve| loading.run(serve)));
+            }));
         }
     }
 

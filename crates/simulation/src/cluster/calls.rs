@@ -5,7 +5,6 @@ use mainstem_coordination::groups::{self, Token};
 use mainstem_coordination::transactions::{self, MarkerOutcome, MarkerTicket, ProducerIdTicket};
 use mainstem_log::sim::Random;
 use mainstem_log::{TransactionMarker, VerificationGuard};
-use mainstem_wire::ErrorCode;
 use std::collections::BTreeMap;
 
 /// Producer ids begin here: below are those of producers without transactions.
@@ -31,8 +30,6 @@ pub(crate) enum Request {
 pub(crate) enum Answer {
     Groups(groups::Reply),
     Transactions(transactions::Reply),
-    /// Nothing of the request was done.
-    Refused(ErrorCode),
     /// The connection has ended: it is not known what was done.
     Gone,
 }

@@ -504,8 +504,7 @@ impl Cluster {
         let member = &mut self.members[number];
         let reply = match answer {
             Answer::Groups(reply) => Ok(reply),
-            Answer::Refused(error) => Err(Some(error)),
-            Answer::Gone | Answer::Transactions(_) => Err(None),
+            Answer::Gone | Answer::Transactions(_) => Err(()),
         };
         match (call.what, reply) {
             (What::Heartbeat, Ok(Reply::ConsumerGroupHeartbeat(response))) => {
@@ -527,10 +526,8 @@ impl Cluster {
                 self.take_commit(number, (partition, offset), &response);
             }
             (What::Fetch { .. }, _) => member.pause_until_ms = now_ms + BACKOFF_MS,
-            (What::Commit { partition, offset }, reply) => {
-                let is_certain = matches!(reply, Err(Some(_)));
-                let outcome = if is_certain { Outcome::Fail } else { Outcome::Info };
-                member.note(&mut self.world, Operation::Commit, outcome, (partition, offset));
+            (What::Commit { partition, offset }, _) => {
+                member.note(&mut self.world, Operation::Commit, Outcome::Info, (partition, offset));
                 member.pause_until_ms = now_ms + BACKOFF_MS;
             }
         }

@@ -1,18 +1,17 @@
 //! What nodes have beside their replicas: the coordinators, and the markers that they write for others.
 
 use super::calls::{Answer, MarkerCall, Parcel, Request};
-use super::driver::{Context, Driver, Work};
-use super::{Cluster, Defect, OFFSETS, OFFSETS_TOPIC, TOPIC, TOPIC_ID, TRANSACTIONS, members, partition_of};
-use crate::node::{Accepted, Fate};
+use super::coordinators::Coordinators;
+use super::{Cluster, Defect, TOPIC, TOPIC_ID, members, partition_of};
 use mainstem_coordination::groups::{
     self, ConsumerGroupConfig, GroupConfig, GroupCoordinator, GroupTimes, Reply, Token,
 };
 use mainstem_coordination::transactions::{
-    self, MarkerOutcome, Markers, TransactionConfig, TransactionCoordinator,
+    MarkerOutcome, Markers, TransactionConfig, TransactionCoordinator,
 };
-use mainstem_log::sim::Random;
-use mainstem_log::{TransactionMarker, VerificationGuard};
-use mainstem_records::{CoordinatorEpoch, ProducerId};
+use mainstem_coordinators::transactions::Work;
+use mainstem_log::TransactionMarker;
+use mainstem_records::CoordinatorEpoch;
 use mainstem_wire::{ErrorCode, Uuid};
 
 /// Of a member that says nothing; clients rely on it ([`super::members`]).
@@ -23,26 +22,15 @@ pub(crate) const HEARTBEAT_INTERVAL_MS: i32 = 200;
 const INITIAL_REBALANCE_DELAY_MS: i32 = 100;
 /// How often the coordinator looks for transactions that have timed out.
 const LOOK_FOR_TIMED_OUT_MS: u64 = 500;
-/// Wall clocks differ by less, where none has jumped.
-const SKEW_MS: u64 = 2_000;
 /// A marker that is written again comes so much later at most.
 const REPEATED_AFTER_MS: u64 = 1_500;
 
-/// A marker in a partition of data whose fate is not known.
-struct MarkerWait {
-    fate: Fate,
-    call: MarkerCall,
-}
-
 /// What one node coordinates.
+#[derive(Default)]
 struct NodeCoordinators {
     /// The start of the node that has these; `None`: it is down.
     start: Option<u64>,
-    groups: Driver<GroupCoordinator>,
-    transactions: Driver<TransactionCoordinator>,
-    markers: Vec<MarkerWait>,
-    work: Vec<Work>,
-    skew_ms: i64,
+    running: Option<Coordinators>,
 }
 
 /// What all nodes coordinate.
@@ -83,23 +71,10 @@ fn transaction_coordinator() -> TransactionCoordinator {
     })
 }
 
-impl NodeCoordinators {
-    fn new(start: Option<u64>, skew_ms: i64) -> NodeCoordinators {
-        NodeCoordinators {
-            start,
-            groups: Driver::new(group_coordinator(), OFFSETS),
-            transactions: Driver::new(transaction_coordinator(), TRANSACTIONS),
-            markers: Vec::new(),
-            work: Vec::new(),
-            skew_ms,
-        }
-    }
-}
-
 impl Nodes {
-    pub(crate) fn new(nodes: usize, defect: Option<Defect>, random: &mut Random) -> Nodes {
-        let new = |_| NodeCoordinators::new(None, random.below(SKEW_MS) as i64);
-        Nodes { nodes: (0..nodes).map(new).collect(), defect, repeated: Vec::new(), newest: None }
+    pub(crate) fn new(nodes: usize, defect: Option<Defect>) -> Nodes {
+        let nodes = (0..nodes).map(|_| NodeCoordinators::default()).collect();
+        Nodes { nodes, defect, repeated: Vec::new(), newest: None }
     }
 
     fn note_generation(&mut self, answer: &Answer) {
@@ -132,19 +107,21 @@ impl Cluster {
             self.deliver(parcel);
         }
         for node in 0..self.nodes.nodes.len() {
-            if self.nodes.nodes[node].start.is_none() {
-                continue;
-            }
-            self.with(node, |own, context| {
-                context.is_busy = own.transactions.is_loading();
-                own.groups.turn(context);
-                context.is_busy = own.groups.is_loading();
-                own.transactions.turn(context);
-                own.look_for_markers(context);
-            });
-            self.do_work(node);
+            self.turn_node(node);
         }
         self.repeat_markers();
+    }
+
+    fn turn_node(&mut self, node: usize) {
+        let Some(running) = &mut self.nodes.nodes[node].running else { return };
+        for (token, answer) in running.turn(self.world.now_ms, &mut self.world.random) {
+            self.calls.send(self.world.transit(), Parcel::Answer { token, answer });
+        }
+        self.done.add_many("coordinator loaded", running.take_loaded());
+        for (call, outcome) in running.take_marked() {
+            self.calls.send(self.world.transit(), Parcel::Marked { by: node, call, outcome });
+        }
+        self.do_work(node);
     }
 
     /// What a node had in memory is gone when it is started again; connections end when it stops.
@@ -154,38 +131,19 @@ impl Cluster {
         if own.start == start {
             return;
         }
-        let new = NodeCoordinators::new(start, own.skew_ms);
-        let before = std::mem::replace(own, new);
-        let (of_groups, markers) = before.groups.into_waiting();
-        let (of_transactions, _) = before.transactions.into_waiting();
-        for token in of_groups.into_iter().chain(of_transactions) {
+        let new = self.world.nodes[node].clock_and_topics().map(|(clock, topics)| {
+            Coordinators::new((group_coordinator(), transaction_coordinator()), clock, topics)
+        });
+        let before = std::mem::replace(own, NodeCoordinators { start, running: new });
+        let Some(before) = before.running else { return };
+        let (clients, markers) = before.into_waiting();
+        for token in clients {
             self.calls.send(self.world.transit(), Parcel::Answer { token, answer: Answer::Gone });
         }
-        for call in before.markers.into_iter().map(|wait| wait.call).chain(markers) {
+        for call in markers {
             let outcome = MarkerOutcome::Failed(ErrorCode::NOT_LEADER_OR_FOLLOWER);
             self.calls.send(self.world.transit(), Parcel::Marked { by: node, call, outcome });
         }
-    }
-
-    /// Has a node's coordinators do something.
-    fn with<T>(&mut self, node: usize, act: impl FnOnce(&mut NodeCoordinators, &mut Context<'_>) -> T) -> T {
-        let own = &mut self.nodes.nodes[node];
-        let mut work = std::mem::take(&mut own.work);
-        let mut context = Context {
-            now_ms: self.world.now_ms,
-            wall_ms: self.world.nodes[node].wall_ms() + own.skew_ms,
-            delay_max_ms: self.world.delay_max_ms,
-            defect: self.nodes.defect,
-            is_busy: false,
-            random: &mut self.world.random,
-            node: &mut self.world.nodes[node],
-            calls: &mut self.calls,
-            done: &mut self.done,
-            work: &mut work,
-        };
-        let value = act(own, &mut context);
-        own.work = work;
-        value
     }
 
     fn deliver(&mut self, parcel: Parcel) {
@@ -198,19 +156,17 @@ impl Cluster {
             Parcel::Marker { to, call } => self.take_marker(to, call),
             Parcel::Marked { by, call, outcome } => self.take_outcome(by, call, outcome),
             Parcel::ProducerId { node: (node, start), ticket, id } => {
-                if self.nodes.nodes[node].start == Some(start) {
-                    self.with(node, |own, context| {
-                        own.transactions.change(context, |machine, now| {
-                            machine.producer_id(now, ticket, Ok(ProducerId::new(id)));
-                        });
-                    });
+                if self.nodes.nodes[node].start == Some(start)
+                    && let Some(running) = &self.nodes.nodes[node].running
+                {
+                    running.transactions.driver.give_producer_id(ticket, Ok(id));
                 }
             }
         }
     }
 
     fn take_request(&mut self, node: usize, token: Token, mut request: Request) {
-        if self.nodes.nodes[node].start.is_none() {
+        if self.nodes.nodes[node].running.is_none() {
             return self.calls.keep(token, Answer::Gone);
         }
         if let Request::Groups { request, .. } = &mut request {
@@ -219,17 +175,15 @@ impl Cluster {
                 self.nodes.commit_as_newest(request);
             }
         }
-        self.with(node, |own, context| match request {
+        let Some(running) = &mut self.nodes.nodes[node].running else { return };
+        match request {
             Request::Groups { request, version, guard } => {
-                let confirms = matches!(request, groups::Request::OffsetFetch { .. });
-                own.groups.ask(context, token, (request, version), guard, confirms);
+                running.ask_groups(token, (request, version), guard);
             }
             Request::Transactions { request, version } => {
-                // What it says of a transaction may be of the one before that which another coordinator has begun.
-                let confirms = !matches!(request, transactions::Request::InitProducerId { .. });
-                own.transactions.ask(context, token, (request, version), VerificationGuard::NONE, confirms);
+                running.ask_transactions(token, (request, version));
             }
-        });
+        }
     }
 
     /// Draws the tail of the member id that a JoinGroup may be given.
@@ -242,8 +196,11 @@ impl Cluster {
 
     /// Carries out what coordinators ask for besides appends and replies.
     fn do_work(&mut self, node: usize) {
-        let Some(start) = self.nodes.nodes[node].start else { return };
-        for work in std::mem::take(&mut self.nodes.nodes[node].work) {
+        let NodeCoordinators { start: Some(start), running: Some(running) } = &self.nodes.nodes[node] else {
+            return;
+        };
+        let start = *start;
+        for work in running.take_work() {
             match work {
                 Work::ProducerId(ticket) => {
                     let id = self.calls.new_producer_id();
@@ -276,7 +233,7 @@ impl Cluster {
 
     fn take_marker(&mut self, to: usize, call: MarkerCall) {
         let is_cut = to != call.from.0 && self.world.cut.contains(&(call.from.0, to));
-        if is_cut || self.nodes.nodes[to].start.is_none() {
+        if is_cut || self.nodes.nodes[to].running.is_none() {
             // The link has ended.
             let outcome = MarkerOutcome::Failed(ErrorCode::NOT_LEADER_OR_FOLLOWER);
             return self.calls.send(self.world.transit(), Parcel::Marked { by: call.from.0, call, outcome });
@@ -286,7 +243,7 @@ impl Cluster {
             self.nodes.repeated.push((again_ms, call.clone()));
         }
         self.done.add("marker written");
-        self.with(to, |own, context| own.write_marker(context, call));
+        self.nodes.nodes[to].running.iter_mut().for_each(|running| running.write_marker(call.clone()));
     }
 
     fn take_outcome(&mut self, by: usize, call: MarkerCall, outcome: MarkerOutcome) {
@@ -297,11 +254,11 @@ impl Cluster {
         let is_cut = by != node && self.world.cut.contains(&(by, node));
         let unknown = MarkerOutcome::Failed(ErrorCode::NOT_LEADER_OR_FOLLOWER);
         let outcome = if is_cut { unknown } else { outcome };
-        self.with(node, |own, context| {
-            own.transactions.change(context, |machine, now| {
-                machine.marked(now, ticket, &topic, index, outcome);
-            });
-        });
+        let Some(running) = &self.nodes.nodes[node].running else { return };
+        running
+            .transactions
+            .driver
+            .change(|machine, now| machine.marked(now, ticket, &topic, index, outcome));
     }
 
     /// A defect: a marker that was written is written again, as if it were the last coordinator's for the newest epoch.
@@ -319,41 +276,7 @@ impl Cluster {
             let Some((epoch, coordinator_epoch)) = known.flatten() else { continue };
             (call.marker.producer_epoch, call.marker.transaction_version) = (epoch, 0);
             call.marker.coordinator_epoch = coordinator_epoch.max(CoordinatorEpoch::ZERO);
-            self.with(leader, |_, context| _ = context.append_marker(partition, &call.marker, None));
+            _ = self.world.nodes[leader].append_marker(partition, &call.marker);
         }
-    }
-}
-
-impl NodeCoordinators {
-    /// Writes a marker into a partition that this node leads, as far as others know.
-    fn write_marker(&mut self, context: &mut Context<'_>, call: MarkerCall) {
-        if call.topic == OFFSETS_TOPIC {
-            return self.groups.write_marker(context, call, |machine, now, end| {
-                machine.may_end_transaction(0)?;
-                machine.transaction_ended(now, 0, end).ok_or(ErrorCode::NOT_COORDINATOR)
-            });
-        }
-        let partition = partition_of(&call.topic, call.index);
-        match context.append_marker(partition, &call.marker, None) {
-            Ok(Accepted { fate, .. }) => self.markers.push(MarkerWait { fate, call }),
-            Err(error) => context.send_outcome(call, MarkerOutcome::Failed(error)),
-        }
-    }
-
-    fn look_for_markers(&mut self, context: &mut Context<'_>) {
-        for wait in std::mem::take(&mut self.markers) {
-            match wait.fate.outcome() {
-                None => self.markers.push(wait),
-                Some(Ok(())) => context.send_outcome(wait.call, MarkerOutcome::Written),
-                Some(Err(error)) => context.send_outcome(wait.call, MarkerOutcome::Failed(error)),
-            }
-        }
-    }
-}
-
-impl Context<'_> {
-    fn send_outcome(&mut self, call: MarkerCall, outcome: MarkerOutcome) {
-        let by = (self.node.id().node() - 1) as usize;
-        self.send(Parcel::Marked { by, call, outcome });
     }
 }

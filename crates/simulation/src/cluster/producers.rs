@@ -497,7 +497,7 @@ impl TransactionalProducer {
             batch_of(BatchOptions { producer, is_transactional: true, ..BatchOptions::default() }, values);
         let now_ms = world.now_ms;
         self.pause(now_ms);
-        match world.nodes[node].append(partition, &bytes, Origin::Client, (guard, None)) {
+        match world.nodes[node].append(partition, &bytes, Origin::Client, guard) {
             Ok(Accepted { appended, term, fate }) => {
                 let (base_offset, until_ms) = (appended.base_offset, now_ms + ANSWER_MAX_MS);
                 self.waits = Some(Waits::Commit(Appending { node, term, base_offset, until_ms, fate }));
@@ -541,7 +541,6 @@ fn verdict_of(error: ErrorCode) -> Verdict {
 pub(super) fn error_of(answer: &Answer) -> Option<ErrorCode> {
     let code = match answer {
         Answer::Gone => return None,
-        Answer::Refused(error) => return Some(*error),
         Answer::Transactions(transactions::Reply::InitProducerId(response)) => response.error_code,
         Answer::Transactions(transactions::Reply::AddOffsets(response)) => response.error_code,
         Answer::Transactions(transactions::Reply::EndTxn(response)) => response.error_code,

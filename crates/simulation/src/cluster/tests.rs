@@ -81,7 +81,7 @@ fn of_a_cluster_with_caching_power_cuts_lose_nothing() {
         let options = ClusterOptions { nodes, faults: FaultKinds::of(&kinds), ..ClusterOptions::default() };
         let caches = |seed: &u64| Cluster::new(*seed, options).world.nodes.iter().all(Node::write_caching);
         let (mut cuts, mut others) = (0, 0);
-        for seed in (0..10_000).filter(caches).take(if nodes == 3 { 24 } else { 6 }) {
+        for seed in (0..10_000).filter(caches).take(if nodes == 3 { 24 } else { 12 }) {
             let verdict = simulate_cluster(seed, options);
             assert_good(&verdict);
             let count = |kind: FaultKind| verdict.faults.get(kind.name()).copied().unwrap_or(0);
@@ -154,14 +154,6 @@ fn equal_seeds_give_equal_histories() {
     }
 }
 
-#[test]
-fn a_coordinator_that_gives_up_what_is_committed_is_found() {
-    let options =
-        ClusterOptions { defect: Some(Defect::GivesUpWhatIsCommitted), ..ClusterOptions::default() };
-    let bad = (0..60).map(|seed| simulate_cluster(seed, options)).find(|verdict| !verdict.is_good());
-    assert!(bad.is_some_and(|verdict| verdict.resumed_after_ms.is_none()));
-}
-
 /// The first violations that a defect leads to.
 fn found(defect: Defect, seeds: u64) -> Vec<Violation> {
     let options = ClusterOptions { defect: Some(defect), ..ClusterOptions::default() };
@@ -172,28 +164,6 @@ fn found(defect: Defect, seeds: u64) -> Vec<Violation> {
 fn assert_finds(defect: Defect, seeds: u64, is_it: impl Fn(&Fault) -> bool) {
     let violations = found(defect, seeds);
     assert!(violations.iter().any(|violation| is_it(&violation.fault)), "{defect:?}: {violations:?}");
-}
-
-/// What was acknowledged of offsets and of transactions is not so any more.
-fn is_lost(fault: &Fault) -> bool {
-    matches!(
-        fault,
-        Fault::CommitWentBack { .. }
-            | Fault::ProcessedTwice { .. }
-            | Fault::Unseen { .. }
-            | Fault::Skipped { .. }
-            | Fault::AbortedRead { .. }
-    )
-}
-
-#[test]
-fn an_answer_before_the_commit_is_found() {
-    assert_finds(Defect::AnswersBeforeCommit, 40, is_lost);
-}
-
-#[test]
-fn a_coordinator_that_has_not_read_its_partition_is_found() {
-    assert_finds(Defect::AnswersBeforeReplay, 10, is_lost);
 }
 
 #[test]
@@ -208,11 +178,6 @@ fn a_marker_that_is_written_again_into_the_next_transaction_is_found() {
 #[test]
 fn a_commit_of_an_earlier_generation_is_found() {
     assert_finds(Defect::CommitsForAnyGeneration, 400, |fault| matches!(fault, Fault::CommitWentBack { .. }));
-}
-
-#[test]
-fn a_write_that_was_decided_in_another_term_is_found() {
-    assert_finds(Defect::WritesInAnotherTerm, 60, |_| true);
 }
 
 /// A transactional id that no producer has.

@@ -17,6 +17,8 @@ use mainstem_replication::{Lost, Replica, ReplicaId, ReplicaOptions, Role, TICK_
 use mainstem_runtime::clock::Clock;
 use mainstem_store::partition::{Durable, NoLog, Partition, ReplicaEvents};
 use mainstem_store::settings::TopicSettings;
+use mainstem_store::topics::{Topic, Topics};
+use mainstem_wire::Uuid;
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
@@ -61,6 +63,7 @@ pub(super) struct Running {
     beat: Beat,
     next_beat_ms: u64,
     pub(super) partitions: Vec<Arc<Partition>>,
+    pub(super) topics: Arc<Topics>,
     pub(super) events: Arc<Events>,
     pub(super) round: Option<Round>,
     /// When a replica was first seen to have failed of which those who wait have not heard.
@@ -116,6 +119,18 @@ pub(super) fn settings(log: Arc<LogConfig>, write_caching: bool, min_insync: usi
     Arc::new(TopicSettings::of_log(log, write_caching, min_insync))
 }
 
+/// The partitions by topic; those of one follow each other.
+fn topics_of(identities: &[PartitionIdentity], partitions: &[Arc<Partition>]) -> Arc<Topics> {
+    let topics = Arc::<Topics>::default();
+    let mut from = 0;
+    for same in identities.chunk_by(|one, next| one.topic_id == next.topic_id) {
+        let partitions = partitions[from..from + same.len()].to_vec();
+        from += same.len();
+        topics.put(Arc::new(Topic { name: same[0].topic.clone(), id: Uuid(same[0].topic_id), partitions }));
+    }
+    topics
+}
+
 impl Opening<'_> {
     pub(super) fn run(mut self, dir: Arc<LogDir>, journal: Journal) -> Running {
         let now_ms = self.clock.mono_ms();
@@ -144,6 +159,7 @@ impl Opening<'_> {
             partitions.push(partition);
         }
         partitions.iter().for_each(|partition| partition.join_group());
+        let topics = topics_of(self.partitions, &partitions);
         let next_beat_ms = now_ms + TICK_MS;
         let (beat, round) = Default::default();
         Running {
@@ -153,6 +169,7 @@ impl Opening<'_> {
             beat,
             next_beat_ms,
             partitions,
+            topics,
             events,
             round,
             silent_since_ms: None,

@@ -1,0 +1,112 @@
+//! A driver whose decided writes are made and reported by hand: what threads do in a broker, a simulation does when it wants to.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use mainstem_runtime::clock::Clock;
+use mainstem_store::partition::Partition;
+use mainstem_store::topics::Topics;
+use parking_lot::Mutex;
+
+use super::{Coordinator, Driver, Load, RunServing};
+
+/// Reports the fate of a write.
+type Report<C> = Box<dyn FnOnce(&Driver<C>) + Send>;
+
+/// The state that a driver by hand has beside that of any other.
+pub(super) struct ByHand<C: Coordinator> {
+    /// By partition, in the order in which the fates were known.
+    reports: Mutex<HashMap<i32, VecDeque<Report<C>>>>,
+    /// Records that do not decode, or do not fit into a batch: a simulation writes none.
+    faults: Mutex<Vec<String>>,
+}
+
+impl<C: Coordinator> Driver<C> {
+    /// A driver over topics of which other nodes may lead partitions. What it decides to write waits for [`Self::write_next`], as
+    /// behind a thread that is at work in the same partition; and the fate of a write for [`Self::report_next`], as on a thread of
+    /// the flusher or of a link that comes late.
+    pub fn by_hand(machine: C, clock: Clock, topics: Arc<Topics>) -> Arc<Self> {
+        Arc::new_cyclic(|own| Driver {
+            by_hand: Some(ByHand { reports: Mutex::default(), faults: Mutex::default() }),
+            ..Driver::over(machine, clock, (topics, true), own)
+        })
+    }
+
+    /// Makes the oldest write of a partition that is decided and not made. Returns false if there is none.
+    pub fn write_next(&self, partition: i32) -> bool {
+        let mut lanes = self.lanes.lock();
+        let Some(lane) = lanes.get_mut(&partition) else { return false };
+        let write = lane.writes.pop_front();
+        if lane.writes.is_empty() {
+            lanes.remove(&partition);
+        }
+        drop(lanes);
+        let is_made = write.is_some();
+        write.into_iter().for_each(|write| self.write(write));
+        is_made
+    }
+
+    /// Has the fate of a write reported by hand.
+    pub(super) fn report_later(&self, partition: i32, report: impl FnOnce(&Driver<C>) + Send + 'static) {
+        if let Some(by_hand) = &self.by_hand {
+            by_hand.reports.lock().entry(partition).or_default().push_back(Box::new(report));
+        }
+    }
+
+    /// Notes what a simulation is not to do.
+    pub(super) fn note_fault(&self, fault: &str) {
+        if let Some(by_hand) = &self.by_hand {
+            by_hand.faults.lock().push(fault.to_owned());
+        }
+    }
+
+    /// Reports the oldest fate of a write to a partition that is known and not reported. Returns false if there is none.
+    pub fn report_next(&self, partition: i32) -> bool {
+        let next = |by_hand: &ByHand<C>| by_hand.reports.lock().get_mut(&partition)?.pop_front();
+        let report = self.by_hand.as_ref().and_then(next);
+        let is_reported = report.is_some();
+        report.into_iter().for_each(|report| report(self));
+        is_reported
+    }
+
+    /// Returns true if the fate of a write to a partition is known and not reported.
+    pub fn has_reports(&self, partition: i32) -> bool {
+        let has =
+            |by_hand: &ByHand<C>| by_hand.reports.lock().get(&partition).is_some_and(|some| !some.is_empty());
+        self.by_hand.as_ref().is_some_and(has)
+    }
+
+    /// Returns true if a decided write of a partition is not made yet.
+    pub fn has_writes(&self, partition: i32) -> bool {
+        self.lanes.lock().contains_key(&partition)
+    }
+
+    /// Fires the deadlines that are due.
+    pub fn fire_due(&self) {
+        let now_ms = self.clock().mono_ms();
+        if self.look(|machine| machine.next_deadline_ms()).is_some_and(|due_ms| due_ms <= now_ms) {
+            self.tick();
+        }
+    }
+
+    /// The first step of [`Self::load_one`], as it begins.
+    pub fn begin_load_by_hand(&self, partition: &Arc<Partition>) -> Load {
+        self.begin_load(partition)
+    }
+
+    /// The rest of it.
+    pub fn read_by_hand(&self, load: Load, run_serving: RunServing) {
+        self.read(load, run_serving);
+    }
+
+    /// Asserts what holds between any two calls.
+    pub fn check(&self) {
+        let core = self.core.lock();
+        core.machine.check();
+        let is_known = |index: &i32| core.epochs.contains_key(index);
+        assert!(core.loads.keys().all(is_known), "what is taken over is so in an epoch");
+        assert!(self.lanes.lock().values().all(|lane| !lane.writes.is_empty()), "no lane is empty");
+        let faults = self.by_hand.as_ref().map(|by_hand| by_hand.faults.lock().clone());
+        assert_eq!(faults.unwrap_or_default(), Vec::<String>::new());
+    }
+}
