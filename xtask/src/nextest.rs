@@ -79,6 +79,13 @@ fn packages_file() -> PathBuf {
     workspace::ci_dir().join("cargo-metadata.json")
 }
 
+/// Describes the packages for [`Nextest::run`].
+fn describe_packages() -> Result<()> {
+    let mut cargo = Command::new(workspace::cargo());
+    cargo.args(["metadata", "--format-version", "1", "--all-features"]).current_dir(workspace::root());
+    Ok(fs::write(packages_file(), output(&mut cargo)?)?)
+}
+
 impl Nextest {
     /// The one in `target/tools`, which is installed there if need be.
     pub(crate) fn install() -> Result<Nextest> {
@@ -110,9 +117,7 @@ impl Nextest {
         fs::create_dir_all(workspace::ci_dir())?;
         let all = ["--workspace", "--lib", "--bins", "--tests"];
         let tests = self.list(build.add_to(&mut self.command("list")).args(all), &programs_file(false))?;
-        let mut cargo = Command::new(workspace::cargo());
-        cargo.args(["metadata", "--format-version", "1", "--all-features"]).current_dir(workspace::root());
-        fs::write(packages_file(), output(&mut cargo)?)?;
+        describe_packages()?;
         Ok(tests)
     }
 
@@ -121,6 +126,7 @@ impl Nextest {
         fs::create_dir_all(workspace::ci_dir())?;
         // Beside the product's package, so that the features are those with which all that it needs is built already.
         let arguments = ["--release", "--package", "mainstem-cli", "--package", SIMULATION, "--lib"];
+        describe_packages()?;
         self.list(self.command("list").args(arguments), &programs_file(true))
     }
 

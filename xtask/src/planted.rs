@@ -12,15 +12,17 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 
+use crate::nextest::SIMULATION;
 use crate::workspace;
 use copy::Copy;
 use patch::Patch;
-use stages::Verdict;
+use stages::{Tests, Verdict};
 
 const USAGE: &str = "\
-usage: cargo xtask planted [--list] [NAME]...
+usage: cargo xtask planted [--list | --seeds] [NAME]...
 
-  --list  the faults, and what each breaks; nothing is run
+  --list   the faults, and what each breaks; nothing is run
+  --seeds  the faults that name mainstem-simulation, among others or not, for the tests of that package: its seeds have to find them
 
 Plants each fault of tests/planted, or those that are named, in a copy of the repository, and runs tests there until one fails: first
 those of the packages that the fault names, then all others, in the order pure, broker, simulation, faults. At the end the
@@ -45,7 +47,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         arguments.iter().partition(|argument| argument.starts_with("--"));
     let patches = chosen(patch::read_all(&workspace::root().join("tests").join("planted"))?, &names)?;
     match options[..] {
-        [] => plant(&patches),
+        [] => plant(&patches, Tests::All),
+        [option] if option == "--seeds" => {
+            let has_seeds = |patch: &Patch| patch.packages.iter().any(|package| package == SIMULATION);
+            plant(&patches.into_iter().filter(has_seeds).collect::<Vec<_>>(), Tests::Seeds)
+        }
         [option] if option == "--list" => {
             for Patch { name, fault, breaks, .. } in &patches {
                 println!("{name}\n    {fault}\n    {breaks}");
@@ -64,18 +70,18 @@ fn chosen(patches: Vec<Patch>, names: &[&String]) -> Result<Vec<Patch>> {
     Ok(patches.into_iter().filter(is_chosen).collect())
 }
 
-/// Plants faults one at a time.
-fn plant(patches: &[Patch]) -> Result<()> {
+/// Plants faults one at a time, each for these tests.
+fn plant(patches: &[Patch], tests: Tests) -> Result<()> {
     let copy = Copy::create(&workspace::target_dir().join("planted"))?;
     println!("the copy is {}, its logs are in {}", copy.tree().display(), copy.logs().display());
-    stages::compile(&copy)?;
+    stages::compile(&copy, tests)?;
     let mut reports = Vec::new();
     for (at, patch) in patches.iter().enumerate() {
         println!("{} of {}: {}: {}", at + 1, patches.len(), patch.name, patch.fault);
         let begin = Instant::now();
         copy.update()?;
         copy.apply(&patch.path)?;
-        let verdict = stages::run_until_caught(&copy, patch)?;
+        let verdict = stages::run_until_caught(&copy, patch, tests)?;
         let seconds = begin.elapsed().as_secs_f64();
         println!("  {verdict} ({seconds:.0} s)");
         let (fault, breaks) = (patch.name.clone(), patch.breaks.clone());
@@ -84,7 +90,7 @@ fn plant(patches: &[Patch]) -> Result<()> {
     }
     copy.update()?;
     println!("without a fault: each test that caught one");
-    let failed = stages::failing(&copy, reports.iter().map(|report| &report.verdict))?;
+    let failed = stages::failing(&copy, reports.iter().map(|report| &report.verdict), tests)?;
     ensure!(
         failed.is_empty(),
         "these fail without any fault too, and show nothing:\n  {}",

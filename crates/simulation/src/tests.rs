@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 mod caching;
 mod files;
+mod planted;
 
 /// How many seeds of a whole cluster are tried.
 pub(crate) const SEEDS_VARIABLE: &str = "TEST_SIMULATED_CLUSTERS";

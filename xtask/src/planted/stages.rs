@@ -56,6 +56,25 @@ impl fmt::Display for Verdict {
     }
 }
 
+/// The tests that have to catch a fault.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Tests {
+    /// Any test.
+    All,
+    /// One of the simulation, whose seeds drive what production runs.
+    Seeds,
+}
+
+impl Tests {
+    /// The stage that compiles them.
+    fn compiled_by(self) -> &'static str {
+        match self {
+            Tests::All => "tests",
+            Tests::Seeds => "product",
+        }
+    }
+}
+
 /// A step: stages, and the filter for their tests.
 struct Step {
     stages: &'static [&'static str],
@@ -65,7 +84,10 @@ struct Step {
 /// The steps for a fault, from the tests that are nearest to it to all tests.
 ///
 /// The tests of this tool are left out: one of them looks whether the patches apply.
-fn steps(patch: &Patch) -> Vec<Step> {
+fn steps(patch: &Patch, tests: Tests) -> Vec<Step> {
+    if let Tests::Seeds = tests {
+        return vec![Step { stages: &["product", "simulation"], filter: "all()".to_owned() }];
+    }
     let near = patch.packages.iter().map(|name| format!("package(={name})")).collect::<Vec<_>>().join(" | ");
     let step = |stages, filter: &str| Step { stages, filter: filter.to_owned() };
     vec![
@@ -80,10 +102,11 @@ fn steps(patch: &Patch) -> Vec<Step> {
 ///
 /// # Errors
 /// If that fails: no outcome would be a fault's.
-pub(super) fn compile(copy: &Copy) -> Result<()> {
-    run(copy, &["tests"], "none()")?;
+pub(super) fn compile(copy: &Copy, tests: Tests) -> Result<()> {
+    let stage = tests.compiled_by();
+    run(copy, &[stage], "none()")?;
     ensure!(
-        times(copy.tree())?.has_passed("tests"),
+        times(copy.tree())?.has_passed(stage),
         "the copy does not compile: see {}",
         copy.logs().display()
     );
@@ -94,18 +117,19 @@ pub(super) fn compile(copy: &Copy) -> Result<()> {
 ///
 /// # Errors
 /// If a stage fails and no test of it does: that says nothing of the fault.
-pub(super) fn run_until_caught(copy: &Copy, patch: &Patch) -> Result<Verdict> {
-    run(copy, &["tests"], "none()")?;
-    if !times(copy.tree())?.has_passed("tests") {
+pub(super) fn run_until_caught(copy: &Copy, patch: &Patch, tests: Tests) -> Result<Verdict> {
+    let stage = tests.compiled_by();
+    run(copy, &[stage], "none()")?;
+    if !times(copy.tree())?.has_passed(stage) {
         return Ok(Verdict::DoesNotCompile);
     }
-    for step in steps(patch) {
+    for step in steps(patch, tests) {
         run(copy, step.stages, &step.filter)?;
         let times = times(copy.tree())?;
         if let Some(TestTime { stage, name, .. }) = times.tests.iter().find(|test| test.has_failed) {
             let caught = Verdict::Caught { stage: stage.clone(), test: name.clone() };
             // A test that fails now and then is no proof.
-            let again = failing(copy, std::iter::once(&caught))?;
+            let again = failing(copy, std::iter::once(&caught), tests)?;
             return Ok(if again.is_empty() { Verdict::CaughtOnce { test: name.clone() } } else { caught });
         }
         if let Some(stage) = times.stages.iter().find(|stage| stage.failed > 0) {
@@ -116,7 +140,11 @@ pub(super) fn run_until_caught(copy: &Copy, patch: &Patch) -> Result<Verdict> {
 }
 
 /// The tests that caught a fault and fail in a copy as it is now, by name.
-pub(super) fn failing<'v>(copy: &Copy, verdicts: impl Iterator<Item = &'v Verdict>) -> Result<Vec<String>> {
+pub(super) fn failing<'v>(
+    copy: &Copy,
+    verdicts: impl Iterator<Item = &'v Verdict>,
+    of: Tests,
+) -> Result<Vec<String>> {
     let caught = verdicts.filter_map(|verdict| match verdict {
         Verdict::Caught { stage, test } => Some((stage.as_str(), test.as_str())),
         _ => None,
@@ -125,7 +153,7 @@ pub(super) fn failing<'v>(copy: &Copy, verdicts: impl Iterator<Item = &'v Verdic
     if tests.is_empty() {
         return Ok(Vec::new());
     }
-    stages.push("tests");
+    stages.push(of.compiled_by());
     if stages.contains(&"simulation") {
         stages.push("product");
     }
@@ -202,7 +230,9 @@ mod tests {
         let packages = ["a", "b"].map(str::to_owned).to_vec();
         let text = || String::new();
         let patch = Patch { name: text(), path: "x".into(), fault: text(), breaks: text(), packages };
-        let steps = steps(&patch);
+        let seeds: Vec<_> = steps(&patch, Tests::Seeds).iter().map(|step| step.stages).collect();
+        assert_eq!(seeds, [["product", "simulation"]]);
+        let steps = steps(&patch, Tests::All);
         assert_eq!(steps[0].filter, "package(=a) | package(=b)");
         assert_eq!(steps[1].filter, "not (package(=a) | package(=b) | package(=xtask))");
     }
