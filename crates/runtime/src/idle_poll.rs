@@ -9,16 +9,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::task::yield_now;
 
 use crate::clock::machine_now;
 use crate::wake::{self, Mailbox};
-
-/// So many times in a row there has to be something to do within the time. One request can be several of them: it arrives,
-/// is answered, and wakes who waits for it.
-const CLOSE_IN_A_ROW: u32 = 32;
 
 /// For how long loops look, and how long one has looked.
 #[derive(Debug, Default)]
@@ -48,28 +44,6 @@ impl IdlePoll {
     /// The time in which this loop looked and found nothing. The runtime takes it for busy.
     pub fn looked(&self) -> Duration {
         Duration::from_nanos(self.looked_ns.load(Ordering::Relaxed))
-    }
-}
-
-/// Whether there has been something to do at short intervals of late.
-#[derive(Debug, Clone, Copy)]
-pub struct Density {
-    last: Instant,
-    close: u32,
-}
-
-impl Density {
-    /// The density of turns of which the first is now.
-    pub fn new(now: Instant) -> Density {
-        Density { last: now, close: 0 }
-    }
-
-    /// There is something to do. Whether it is worth while to look for more afterwards.
-    pub fn arrived(&mut self, now: Instant, window: Duration) -> bool {
-        let is_close = now.saturating_duration_since(self.last) < window;
-        self.last = now;
-        self.close = if is_close { (self.close + 1).min(CLOSE_IN_A_ROW) } else { 0 };
-        self.close == CLOSE_IN_A_ROW
     }
 }
 
@@ -117,10 +91,12 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
     use std::task::Poll;
+    use std::time::Instant;
 
     use tokio::sync::oneshot;
 
     use super::*;
+    use crate::turns::CLOSE_IN_A_ROW;
     use crate::wake::TaskWaker;
 
     /// Pauses of [`PAUSE`] in which nothing is asked for after a wake: then it is lost. However slow the machine is, the loop
@@ -207,20 +183,5 @@ mod tests {
         });
         waker.join().expect("it ends with the channel");
         assert!(!looked.is_zero(), "the loop never looked by itself");
-    }
-
-    #[test]
-    fn only_what_comes_closely_for_a_while_is_waited_for_awake() {
-        let (start, window) = (Instant::now(), Duration::from_micros(100));
-        let at = |us: u64| start + Duration::from_micros(us);
-        let mut density = Density::new(start);
-        let close = (1..=u64::from(CLOSE_IN_A_ROW)).map(|index| density.arrived(at(index * 99), window));
-        let close: Vec<bool> = close.collect();
-        assert!(close[close.len() - 1] && !close[..close.len() - 1].contains(&true), "{close:?}");
-        let far = at(u64::from(CLOSE_IN_A_ROW) * 99 + 100);
-        assert!(!density.arrived(far, window), "one interval is too long");
-        assert!(!density.arrived(far, window), "it begins anew");
-        let mut off = Density::new(start);
-        assert!((0..100).all(|_| !off.arrived(start, Duration::ZERO)), "it is off");
     }
 }

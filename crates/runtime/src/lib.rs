@@ -14,5 +14,6 @@ pub mod idle_poll;
 pub mod random;
 pub mod stopping;
 pub mod supervised;
+mod turns;
 pub mod wake;
 pub mod worker;

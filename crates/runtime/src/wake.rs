@@ -4,52 +4,80 @@
 //! one eventfd write each time; it goes to the loop's [`Mailbox`] instead, which writes once however many wakes
 //! arrive until the loop has come round, and not at all while the loop looks there by itself.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::idle_poll::{Density, IdlePoll};
+use crate::idle_poll::IdlePoll;
+use crate::turns::Turns;
 
 thread_local! {
-    static CURRENT: RefCell<Option<Arc<Mailbox>>> = const { RefCell::new(None) };
-    static WOKE_NEIGHBOUR: Cell<bool> = const { Cell::new(false) };
-    /// Turns of connections on this loop.
-    static TURNS: Cell<u64> = const { Cell::new(0) };
-    static DENSITY: Cell<Option<Density>> = const { Cell::new(None) };
-    static IS_DENSE: Cell<bool> = const { Cell::new(false) };
-    /// When the connection whose turn it is has to look again, as those that it polls have asked.
-    static LOOK_AGAIN: Cell<Option<Instant>> = const { Cell::new(None) };
-    /// The task that delivers posts, while it waits.
-    static DELIVERER: RefCell<Option<Waker>> = const { RefCell::new(None) };
+    /// The loop that runs on this thread: a wake comes from anywhere, and has to find it.
+    static LOOP: CurrentLoop = const { CurrentLoop::new() };
+}
+
+/// One event loop, as its own thread sees it.
+struct CurrentLoop {
+    /// Wakes from other threads. A thread without a loop has none.
+    mailbox: OnceCell<Arc<Mailbox>>,
+    /// The task that delivers them, while it waits.
+    deliverer: Cell<Option<Waker>>,
+    turns: Turns,
+}
+
+impl CurrentLoop {
+    const fn new() -> CurrentLoop {
+        CurrentLoop { mailbox: OnceCell::new(), deliverer: Cell::new(None), turns: Turns::new() }
+    }
+
+    fn enter(&self, mailbox: Arc<Mailbox>) {
+        assert!(self.mailbox.set(mailbox).is_ok(), "a thread runs one event loop");
+    }
+
+    /// A connection begins a turn. The task that delivers wakes looks for more once there is reason to.
+    fn begin_turn(&self, now: Instant) {
+        if self.turns.begin(now, || self.window())
+            && let Some(deliverer) = self.deliverer.take()
+        {
+            deliverer.wake();
+        }
+    }
+
+    /// The time for which the loop looks for more before it sleeps.
+    fn window(&self) -> Duration {
+        self.mailbox.get().map_or(Duration::ZERO, |mailbox| mailbox.idle_poll.window())
+    }
+
+    /// Returns true if a task is to be woken on this thread and not by its loop's mailbox. It is a neighbour of the one that runs.
+    fn wakes_here(&self, mailbox: Option<&Arc<Mailbox>>) -> bool {
+        let is_own = |mailbox| self.mailbox.get().is_some_and(|own| Arc::ptr_eq(own, mailbox));
+        let is_here = mailbox.is_none_or(is_own);
+        if is_here {
+            self.turns.wake_neighbour();
+        }
+        is_here
+    }
+
+    /// Ready once turns follow each other closely; a task that finds them apart is woken then.
+    fn poll_dense(&self, context: &Context<'_>) -> Poll<()> {
+        if self.turns.is_dense() {
+            return Poll::Ready(());
+        }
+        self.deliverer.set(Some(context.waker().clone()));
+        Poll::Pending
+    }
 }
 
 /// A connection of this loop begins a turn: it has, or may have, something to do.
 pub fn begin_turn(now: Instant) {
-    TURNS.set(TURNS.get() + 1);
-    LOOK_AGAIN.set(None);
-    // A loop that looks already finds out by itself when to stop.
-    if !is_dense() {
-        note_turn(now);
-    }
-}
-
-fn note_turn(now: Instant) {
-    let window = CURRENT.with_borrow(|current| current.as_ref().map(|mailbox| mailbox.idle_poll.window()));
-    let Some(window) = window.filter(|window| !window.is_zero()) else { return };
-    let mut density = DENSITY.get().unwrap_or_else(|| Density::new(now));
-    let is_dense = density.arrived(now, window);
-    DENSITY.set(Some(density));
-    IS_DENSE.set(is_dense);
-    if is_dense && let Some(deliverer) = DELIVERER.take() {
-        deliverer.wake();
-    }
+    LOOP.with(|current| current.begin_turn(now));
 }
 
 /// Has the connection whose turn it is poll again at this instant, or soon after it, whatever it waits for. Counts for this turn:
@@ -59,35 +87,34 @@ fn note_turn(now: Instant) {
 /// taken back with each message; and where it is the first of its loop to end, tokio writes to an eventfd, and the loop
 /// comes round once more for that.
 pub fn look_again_at(instant: Instant) {
-    let first = LOOK_AGAIN.get().map_or(instant, |asked| asked.min(instant));
-    LOOK_AGAIN.set(Some(first));
+    LOOP.with(|current| current.turns.look_again_at(instant));
 }
 
 /// The first instant for which [`look_again_at`] was called in this turn.
 pub fn look_again() -> Option<Instant> {
-    LOOK_AGAIN.get()
+    LOOP.with(|current| current.turns.look_again())
 }
 
 /// Turns of connections on this loop so far.
-pub fn turns() -> u64 {
-    TURNS.get()
+pub(crate) fn turns() -> u64 {
+    LOOP.with(|current| current.turns.begun())
 }
 
-/// Whether turns follow each other so closely that the loop should look for more before it sleeps.
-pub fn is_dense() -> bool {
-    IS_DENSE.get()
+/// Returns true while turns follow each other so closely that the loop should look for more before it sleeps.
+pub(crate) fn is_dense() -> bool {
+    LOOP.with(|current| current.turns.is_dense())
 }
 
 /// Nothing has come for a while.
-pub fn end_density() {
-    IS_DENSE.set(false);
+pub(crate) fn end_density() {
+    LOOP.with(|current| current.turns.end_density());
 }
 
-/// Whether a task was woken on this thread, by a task of the same event loop, since this was asked last.
+/// Returns true if a task was woken on this thread, by a task of the same event loop, since this was asked last.
 ///
 /// A connection that appended what others wait for answers its own peer and lets them send before it reads on.
 pub fn woke_neighbour() -> bool {
-    WOKE_NEIGHBOUR.replace(false)
+    LOOP.with(|current| current.turns.woke_neighbour())
 }
 
 /// Has the task that is being polled run again after all others that have something to do, those included whose sockets
@@ -119,12 +146,11 @@ impl Mailbox {
     }
 
     /// Makes this the mailbox of the calling thread, which is about to run an event loop.
+    ///
+    /// # Panics
+    /// If the thread has one already.
     pub fn enter(self: &Arc<Self>) {
-        CURRENT.with_borrow_mut(|current| *current = Some(self.clone()));
-    }
-
-    fn is_current(self: &Arc<Self>) -> bool {
-        CURRENT.with_borrow(|current| current.as_ref().is_some_and(|own| Arc::ptr_eq(own, self)))
+        LOOP.with(|current| current.enter(self.clone()));
     }
 
     /// For how long its loop looks for more.
@@ -143,11 +169,10 @@ impl Mailbox {
     pub async fn wait(&self) {
         let mut posted = pin!(self.notify.notified());
         poll_fn(|context| {
-            if posted.as_mut().poll(context).is_ready() || is_dense() {
+            if posted.as_mut().poll(context).is_ready() {
                 return Poll::Ready(());
             }
-            DELIVERER.set(Some(context.waker().clone()));
-            Poll::Pending
+            LOOP.with(|current| current.poll_dense(context))
         })
         .await;
     }
@@ -179,18 +204,16 @@ pub struct TaskWaker {
 impl TaskWaker {
     /// The waker of the task that is being polled now, on this thread.
     pub fn of(context: &Context<'_>) -> Self {
-        let mailbox = CURRENT.with_borrow(Clone::clone);
+        let mailbox = LOOP.with(|current| current.mailbox.get().cloned());
         TaskWaker { mailbox, waker: context.waker().clone() }
     }
 
     /// Wakes the task from any thread.
     pub fn wake(self) {
+        let is_here = LOOP.with(|current| current.wakes_here(self.mailbox.as_ref()));
         match self.mailbox {
-            Some(mailbox) if !mailbox.is_current() => mailbox.post(self.waker),
-            _ => {
-                WOKE_NEIGHBOUR.set(true);
-                self.waker.wake();
-            }
+            Some(mailbox) if !is_here => mailbox.post(self.waker),
+            _ => self.waker.wake(),
         }
     }
 }
@@ -200,11 +223,13 @@ mod tests {
     use std::future::poll_fn;
     use std::io::Write;
     use std::os::unix::net::UnixStream as Peer;
-    use std::task::Poll;
+    use std::sync::atomic::AtomicU32;
+    use std::task::{Poll, Wake};
 
     use tokio::net::UnixStream;
 
     use super::*;
+    use crate::turns::CLOSE_IN_A_ROW;
 
     #[test]
     fn a_busy_task_lets_the_loop_look_at_its_sockets_after_each_turn() {
@@ -231,35 +256,80 @@ mod tests {
         });
     }
 
-    #[test]
-    fn the_first_instant_of_a_turn_counts_for_that_turn() {
-        let now = Instant::now();
-        let [soon, later] = [1, 2].map(|seconds| now + std::time::Duration::from_secs(seconds));
-        begin_turn(now);
-        assert_eq!(look_again(), None);
-        look_again_at(later);
-        look_again_at(soon);
-        look_again_at(later);
-        assert_eq!(look_again(), Some(soon));
-        begin_turn(now);
-        assert_eq!(look_again(), None, "it was another connection's");
+    fn loop_of(mailbox: &Arc<Mailbox>) -> CurrentLoop {
+        let current = CurrentLoop::new();
+        current.enter(mailbox.clone());
+        current
     }
 
     #[test]
     fn only_wakes_on_the_own_loop_make_room_for_neighbours() {
         let (here, elsewhere) = (Arc::new(Mailbox::default()), Arc::new(Mailbox::default()));
-        here.enter();
-        let waker = |mailbox: &Arc<Mailbox>| TaskWaker {
-            mailbox: Some(mailbox.clone()),
+        let (current, none) = (loop_of(&here), CurrentLoop::new());
+        for (runs, of_task, is_here) in [
+            (&current, Some(&here), true),
+            (&current, Some(&elsewhere), false),
+            (&current, None, true),
+            (&none, Some(&here), false),
+            (&none, None, true),
+        ] {
+            assert_eq!(runs.wakes_here(of_task), is_here);
+            assert_eq!(
+                runs.turns.woke_neighbour(),
+                is_here,
+                "another loop's task does not wait for this thread"
+            );
+            assert!(!runs.turns.woke_neighbour(), "asked once, answered once");
+        }
+    }
+
+    #[test]
+    fn a_task_of_another_loop_is_posted_to_it() {
+        let own = Arc::new(Mailbox::default());
+        let waker = |mailbox: Option<&Arc<Mailbox>>| TaskWaker {
+            mailbox: mailbox.cloned(),
             waker: Waker::noop().clone(),
         };
+        let posted = || own.posted.lock().len();
+        // This thread has no loop.
+        waker(Some(&own)).wake();
+        assert_eq!((posted(), woke_neighbour()), (1, false));
+        waker(None).wake();
+        assert_eq!((posted(), woke_neighbour()), (1, true));
+        let entered = own.clone();
+        let enters = move || {
+            entered.enter();
+            waker(Some(&entered)).wake();
+            woke_neighbour()
+        };
+        assert!(std::thread::spawn(enters).join().expect("nothing panics"));
+        assert_eq!(posted(), 1);
+    }
 
-        waker(&elsewhere).wake();
-        assert!(!woke_neighbour(), "another loop's task does not wait for this thread");
-        assert_eq!(elsewhere.posted.lock().len(), 1);
-
-        waker(&here).wake();
-        assert!(woke_neighbour());
-        assert!(!woke_neighbour(), "asked once, answered once");
+    #[test]
+    fn the_task_that_delivers_is_woken_when_turns_become_dense() {
+        struct Count(AtomicU32);
+        impl Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let idle_poll = IdlePoll::default();
+        idle_poll.set_window(Duration::from_micros(100));
+        let current = loop_of(&Arc::new(Mailbox::new(idle_poll)));
+        let count = Arc::new(Count(AtomicU32::new(0)));
+        let waker = Waker::from(count.clone());
+        let woken = || count.0.load(Ordering::Relaxed);
+        let now = Instant::now();
+        for times in 1..=2 {
+            assert!(current.poll_dense(&Context::from_waker(&waker)).is_pending());
+            (1..CLOSE_IN_A_ROW).for_each(|_| current.begin_turn(now));
+            assert_eq!(woken(), times - 1);
+            current.begin_turn(now);
+            current.begin_turn(now);
+            assert_eq!(woken(), times, "once for all turns that follow");
+            assert!(current.poll_dense(&Context::from_waker(&waker)).is_ready());
+            current.turns.end_density();
+        }
     }
 }
