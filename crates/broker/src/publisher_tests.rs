@@ -390,7 +390,7 @@ fn changes_that_hang_leave_threads_to_what_reads_and_writes_elsewhere() {
     assert_eq!(peer.call(&DescribeQuorumRequest::default(), 2).expect("an answer").error_code, 0);
     // What waits for its turn goes with its client.
     let waits = topics.iter().position(|topic| !is_known(&mut peer, topic)).expect("it has no thread");
-    let connections = || broker.broker().net.event_loops.first().connections();
+    let connections = || broker.broker().net.event_loops.connections()[0];
     let before = connections();
     drop(asking.swap_remove(waits));
     wait_until("its connection ends", || connections() < before);

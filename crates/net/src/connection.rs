@@ -201,7 +201,8 @@ pub struct Connection {
     is_handshaking: bool,
     served: u32,
     placement: Placement,
-    moves_to: Option<Placement>,
+    /// True once the placement is on another loop.
+    moves: bool,
 }
 
 /// A connection on its way from one loop to another: what it is beside its memory.
@@ -274,7 +275,7 @@ impl Connection {
             gate,
             served: 0,
             placement,
-            moves_to: None,
+            moves: false,
             net,
             service,
         }
@@ -319,8 +320,8 @@ impl Connection {
 
     /// What goes on on another loop, if the connection did not end but moves.
     pub fn into_moving(self) -> Option<Moving> {
-        let Connection { transport, context, gate, moves_to, .. } = self;
-        moves_to.map(|placement| Moving { transport, context, gate, placement })
+        let Connection { transport, context, gate, placement, moves, .. } = self;
+        moves.then_some(Moving { transport, context, gate, placement })
     }
 
     /// Lets the last answer arrive: on a socket that is closed with bytes unread the system sends a reset, on which the
@@ -654,9 +655,9 @@ impl Connection {
         self.served = 0;
         if self.in_flight.is_empty() {
             let reads = self.client.api == Some(ApiKey::Fetch);
-            self.moves_to = self.net.event_loops.relief(&self.placement, reads);
+            self.moves = self.placement.relieve(reads);
         }
-        if self.moves_to.is_some() { Err(CloseReason::Moves) } else { Ok(()) }
+        if self.moves { Err(CloseReason::Moves) } else { Ok(()) }
     }
 
     /// Nothing can be done now: is it time to give up, or to go on after a delay?

@@ -7,11 +7,10 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
 
@@ -20,41 +19,7 @@ use mainstem_runtime::idle_poll::{IdlePoll, attend};
 use mainstem_runtime::supervised::{AbortOnPanic, vital};
 use mainstem_runtime::wake::Mailbox;
 
-/// A loop that was busy for less than this share of the time since the last look still counts as free.
-const BUSY_SHARE: f64 = 0.4;
-
-/// Time over which the share of busy time is taken.
-const BUSY_WINDOW: Duration = Duration::from_millis(50);
-
-/// When a connection leaves its loop for another.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Relief {
-    /// The share of time for which its own loop is busy at least.
-    from: f64,
-    /// By how much less the other is at least, or the two would give the same connection to each other.
-    margin: f64,
-    /// Looks in a row at which its own loop was that busy, without its share of connections having left in between.
-    looks: u32,
-}
-
-/// Readers leave first: apart from those who write, neither waits for the other, and both of their CPUs have something to
-/// do without a pause, which a CPU pays for by far more than a wake from one loop to the other costs.
-const READERS: Relief = Relief { from: 0.45, margin: 0.25, looks: 1 };
-
-/// Everybody else leaves an overloaded loop, after readers have had the time to.
-const OTHERS: Relief = Relief { from: 0.85, margin: 0.3, looks: 4 };
-
-/// Of this many connections of a loop one may leave it between two looks, and in any case one: if all that see it busy
-/// left at once, the other loop would be the busy one.
-const CONNECTIONS_PER_MOVE: usize = 16;
-
-impl Relief {
-    /// Whether to go, by the busy shares of both loops.
-    fn is_due(self, from: Share, to: Share) -> bool {
-        let is_long_enough = from.looks >= self.looks && to.looks >= 1;
-        is_long_enough && from.busy >= self.from && to.busy < from.busy - self.margin
-    }
-}
+use crate::balance::Balance;
 
 /// By how much the thread of the door gives way to those of data: their tail is not to move when many log in at once.
 pub const DOOR_NICENESS: i32 = 10;
@@ -71,35 +36,7 @@ enum Order {
 pub struct EventLoop {
     tasks: mpsc::UnboundedSender<Order>,
     runtime: Handle,
-    connections: AtomicUsize,
-    load: Mutex<Load>,
     mailbox: Arc<Mailbox>,
-}
-
-/// How busy a loop was of late.
-#[derive(Debug, Default, Clone, Copy, PartialEq)]
-struct Share {
-    /// The share of time, 0 to 1, between the last two looks.
-    busy: f64,
-    /// Looks since connections moved from or to it; those at which it was overloaded, if it was at the last.
-    looks: u32,
-}
-
-impl Share {
-    /// By another look.
-    fn next(self, busy: f64) -> Share {
-        let was_overloaded = self.busy >= OTHERS.from;
-        let goes_on = was_overloaded == (busy >= OTHERS.from);
-        Share { busy, looks: if goes_on { self.looks.saturating_add(1) } else { 1 } }
-    }
-}
-
-struct Load {
-    at: Instant,
-    busy: Duration,
-    share: Share,
-    /// Connections that moved from or to the loop since the last look.
-    moved: usize,
 }
 
 impl EventLoop {
@@ -109,35 +46,7 @@ impl EventLoop {
         let _ = self.tasks.send(Order::Run(Box::pin(task)));
     }
 
-    /// Connections placed here.
-    pub fn connections(&self) -> usize {
-        self.connections.load(Ordering::Relaxed)
-    }
-
-    /// How busy the loop was until the last look, at least [`BUSY_WINDOW`] after the one before.
-    fn share(&self) -> Share {
-        let mut load = self.load.lock();
-        let now = machine_now();
-        let elapsed = now.duration_since(load.at);
-        if elapsed >= BUSY_WINDOW {
-            let busy = self.busy();
-            let share = busy.saturating_sub(load.busy).as_secs_f64() / elapsed.as_secs_f64();
-            *load = Load { at: now, busy, share: load.share.next(share), moved: 0 };
-        }
-        load.share
-    }
-
-    /// A connection moves from or to this loop. With so many of them, what was seen before says nothing any more about who
-    /// else should.
-    fn moves_one(&self, at_most: usize) {
-        let mut load = self.load.lock();
-        load.moved += 1;
-        if load.moved >= at_most {
-            let share = Share { looks: 0, ..load.share };
-            *load = Load { at: machine_now(), busy: self.busy(), share, moved: 0 };
-        }
-    }
-
+    /// The time for which the loop has been busy, without that in which it looked for more.
     fn busy(&self) -> Duration {
         let looked = self.mailbox.idle_poll().looked();
         self.runtime.metrics().worker_total_busy_duration(0).saturating_sub(looked)
@@ -149,15 +58,29 @@ pub struct EventLoops {
     first: Arc<EventLoop>,
     /// Where connections are authenticated, if any have to be.
     door: Option<Arc<EventLoop>>,
-    loops: RwLock<Loops>,
+    loops: Mutex<Loops>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 struct Loops {
     all: Vec<Arc<EventLoop>>,
-    /// So many of them take connections. The others serve those that they have, until these are gone.
-    in_use: usize,
+    /// Knows each of them by its index.
+    balance: Balance,
     stopped: bool,
+}
+
+impl Loops {
+    /// Places a new connection, and returns the index of its loop.
+    fn place(&mut self) -> usize {
+        let Loops { all, balance, .. } = self;
+        balance.place(machine_now(), |number| all[number].busy())
+    }
+
+    /// Moves a connection of a loop to another one, if that is due.
+    fn relieve(&mut self, from: usize, reads: bool) -> Option<usize> {
+        let Loops { all, balance, .. } = self;
+        balance.relieve(from, reads, machine_now(), |number| all[number].busy())
+    }
 }
 
 impl EventLoops {
@@ -177,9 +100,9 @@ impl EventLoops {
             threads.push(thread);
             door = Some(event_loop);
         }
-        let loops = Loops { all: vec![first.clone()], in_use: 1, stopped: false };
-        let threads = Mutex::new(threads);
-        let loops = Arc::new(EventLoops { first, door, loops: RwLock::new(loops), threads });
+        let loops = Loops { all: vec![first.clone()], balance: Balance::new(machine_now()), stopped: false };
+        let (loops, threads) = (Mutex::new(loops), Mutex::new(threads));
+        let loops = Arc::new(EventLoops { first, door, loops, threads });
         loops.resize(count)?;
         Ok(loops)
     }
@@ -190,15 +113,15 @@ impl EventLoops {
     /// # Errors
     /// As [`EventLoops::start`].
     pub fn resize(&self, count: usize) -> io::Result<()> {
-        let mut loops = self.loops.write();
-        let count = count.max(1);
+        let mut loops = self.loops.lock();
         while loops.all.len() < count && !loops.stopped {
             let idle_poll = self.first.mailbox.idle_poll().sibling();
             let (event_loop, thread) = start_loop(format!("loop-{}", loops.all.len()), 0, idle_poll)?;
             loops.all.push(event_loop);
+            loops.balance.add(machine_now());
             self.threads.lock().push(thread);
         }
-        loops.in_use = count.min(loops.all.len());
+        loops.balance.set_in_use(count);
         Ok(())
     }
 
@@ -209,7 +132,7 @@ impl EventLoops {
 
     /// Has every loop end after what it is doing; what its tasks own is dropped.
     pub fn stop(&self) {
-        let mut loops = self.loops.write();
+        let mut loops = self.loops.lock();
         loops.stopped = true;
         for event_loop in loops.all.iter().chain(&self.door) {
             let _ = event_loop.tasks.send(Order::Stop);
@@ -229,74 +152,61 @@ impl EventLoops {
         &self.first
     }
 
-    /// The loop for a new connection: the first that is not busy, or the least busy one.
-    pub fn place(&self) -> Placement {
-        let loops = self.loops.read();
-        let mut least = (&self.first, f64::MAX);
-        for event_loop in loops.in_use() {
-            let busy = event_loop.share().busy;
-            if busy < least.1 {
-                least = (event_loop, busy);
-            }
-            if busy < BUSY_SHARE {
-                break;
-            }
-        }
-        Placement::new(least.0)
+    /// Connections of each loop that takes some, without those that are not authenticated yet.
+    pub fn connections(&self) -> Vec<usize> {
+        self.loops.lock().balance.connections().collect()
     }
 
-    /// The loop for a new connection that has to be authenticated first.
-    pub fn place_at_door(&self) -> Placement {
-        self.door.as_ref().map_or_else(|| self.place(), Placement::new)
+    /// Places a new connection (`Balance::place`).
+    pub fn place(self: &Arc<Self>) -> Placement {
+        let mut loops = self.loops.lock();
+        let number = loops.place();
+        Placement { loops: self.clone(), event_loop: loops.all[number].clone(), number: Some(number) }
     }
 
-    /// A loop to which a connection should move: that of a busy loop if there is a free one, that of a loop that is not
-    /// wanted any more in any case. `reads`: it has asked for records last.
-    pub fn relief(&self, from: &Placement, reads: bool) -> Option<Placement> {
-        let loops = self.loops.read();
-        if !loops.in_use().iter().any(|event_loop| Arc::ptr_eq(event_loop, &from.event_loop)) {
-            drop(loops);
-            return Some(self.place());
+    /// Places a new connection that has to be authenticated first.
+    pub fn place_unauthenticated(self: &Arc<Self>) -> Placement {
+        match &self.door {
+            Some(own) => Placement { loops: self.clone(), event_loop: own.clone(), number: None },
+            None => self.place(),
         }
-        if loops.in_use < 2 || from.event_loop.connections() < 2 {
-            return None;
-        }
-        let relief = if reads { READERS } else { OTHERS };
-        let share = from.event_loop.share();
-        let free = loops.in_use().iter().find(|other| relief.is_due(share, other.share()))?;
-        let at_most = (from.event_loop.connections() / CONNECTIONS_PER_MOVE).max(1);
-        from.event_loop.moves_one(at_most);
-        free.moves_one(at_most);
-        Some(Placement::new(free))
     }
 }
 
-impl Loops {
-    fn in_use(&self) -> &[Arc<EventLoop>] {
-        &self.all[..self.in_use]
-    }
-}
-
-/// A connection's seat on a loop, counted while it lives.
+/// The place of a connection on a loop, counted while it lives.
 pub struct Placement {
+    loops: Arc<EventLoops>,
     event_loop: Arc<EventLoop>,
+    /// The index of the loop. That of connections which are not authenticated yet has none.
+    number: Option<usize>,
 }
 
 impl Placement {
-    fn new(event_loop: &Arc<EventLoop>) -> Self {
-        event_loop.connections.fetch_add(1, Ordering::Relaxed);
-        Placement { event_loop: event_loop.clone() }
-    }
-
     /// The loop that has the connection.
     pub fn event_loop(&self) -> &Arc<EventLoop> {
         &self.event_loop
+    }
+
+    /// Becomes a place on another loop, if the connection should move there (`Balance::relieve`), and in any case from the loop of
+    /// connections which are not authenticated yet. Returns true if so. `reads`: the connection has asked for records last.
+    pub fn relieve(&mut self, reads: bool) -> bool {
+        let mut loops = self.loops.loops.lock();
+        let to = match self.number {
+            Some(from) => loops.relieve(from, reads),
+            None => Some(loops.place()),
+        };
+        let Some(to) = to else { return false };
+        self.number = Some(to);
+        self.event_loop = loops.all[to].clone();
+        true
     }
 }
 
 impl Drop for Placement {
     fn drop(&mut self) {
-        self.event_loop.connections.fetch_sub(1, Ordering::Relaxed);
+        if let Some(number) = self.number {
+            self.loops.loops.lock().balance.leave(number);
+        }
     }
 }
 
@@ -311,13 +221,10 @@ fn start_loop(
         .max_blocking_threads(BACKGROUND_THREADS_MAX)
         .build()?;
     let (tasks, mut incoming) = mpsc::unbounded_channel();
-    let load =
-        Mutex::new(Load { at: machine_now(), busy: Duration::ZERO, share: Share::default(), moved: 0 });
     let handle = runtime.handle().clone();
     let mailbox = Arc::new(Mailbox::new(idle_poll));
     let own = mailbox.clone();
-    let event_loop =
-        Arc::new(EventLoop { tasks, runtime: handle, connections: AtomicUsize::new(0), load, mailbox });
+    let event_loop = Arc::new(EventLoop { tasks, runtime: handle, mailbox });
     let thread = std::thread::Builder::new().name(name).spawn(move || {
         lower_priority(niceness);
         let _guard = AbortOnPanic("its connections would never be served again");
@@ -348,83 +255,58 @@ pub fn lower_priority(niceness: i32) {
 mod tests {
     use super::*;
 
-    fn names(loops: &EventLoops) -> Vec<usize> {
-        loops.loops.read().in_use().iter().map(|event_loop| event_loop.connections()).collect()
-    }
-
-    #[test]
-    fn readers_leave_a_busy_loop_and_others_an_overloaded_one() {
-        for (from, to, readers, others) in [
-            (0.4, 0.0, false, false),
-            (0.5, 0.0, true, false),
-            (0.5, 0.3, false, false),
-            (0.9, 0.0, true, true),
-            (0.9, 0.45, true, true),
-            (0.9, 0.62, true, false),
-            (0.9, 0.7, false, false),
-        ] {
-            let share = |busy| Share { busy, looks: 4 };
-            assert_eq!(READERS.is_due(share(from), share(to)), readers, "{from} to {to}");
-            assert_eq!(OTHERS.is_due(share(from), share(to)), others, "{from} to {to}");
-            let comes_back = READERS.is_due(share(to), share(from)) || OTHERS.is_due(share(to), share(from));
-            assert!(!comes_back, "from {to} to {from}");
-        }
-    }
-
-    #[test]
-    fn after_a_move_there_is_a_look_before_the_next_and_writers_wait_for_readers() {
-        let overloaded = |looks| (0..looks).fold(Share::default(), |share, _| share.next(0.9));
-        let free = Share { busy: 0.1, looks: 1 };
-        assert!(!READERS.is_due(overloaded(0), free), "nothing is known of it");
-        assert!(!READERS.is_due(overloaded(1), Share { looks: 0, ..free }), "nothing is known of the other");
-        assert!(READERS.is_due(overloaded(1), free));
-        assert!(!OTHERS.is_due(overloaded(3), free), "readers come first");
-        assert!(OTHERS.is_due(overloaded(4), free));
-        let (rested, again) = (overloaded(9).next(0.8), overloaded(9).next(0.8).next(0.9));
-        assert_eq!((rested.looks, again.looks), (1, 1), "the count begins anew with each change");
-    }
-
-    #[test]
-    fn a_part_of_the_connections_moves_before_the_next_look() {
-        for (connections, expected) in [(2, 1), (6, 1), (64, 4)] {
-            let loops = EventLoops::start(2, Duration::ZERO, false).expect("threads can be made");
-            for (event_loop, busy) in loops.loops.read().all.iter().zip([0.9, 0.1]) {
-                let mut load = event_loop.load.lock();
-                // No loop looks before that.
-                load.at = Instant::now() + Duration::from_secs(3600);
-                load.share = Share { busy, looks: 4 };
-            }
-            let placed: Vec<Placement> = (0..connections).map(|_| Placement::new(loops.first())).collect();
-            let moved = placed.iter().filter_map(|placement| loops.relief(placement, false)).count();
-            assert_eq!(moved, expected, "of {connections}");
-            loops.stop();
-            loops.join();
-        }
+    /// A connection on the last loop, since all others are busy.
+    fn at_last(loops: &Arc<EventLoops>) -> Placement {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let mut locked = loops.loops.lock();
+        let last = locked.all.len() - 1;
+        // No loop is looked at before that.
+        let later = machine_now() + HOUR;
+        let number = locked.balance.place(later, |number| if number < last { HOUR } else { Duration::ZERO });
+        assert_eq!(number, last);
+        Placement { loops: loops.clone(), event_loop: locked.all[number].clone(), number: Some(number) }
     }
 
     #[test]
     fn loops_come_and_give_their_connections_away() {
         let loops = EventLoops::start(1, Duration::ZERO, false).expect("a thread can be made");
-        let stays = loops.place();
-        assert_eq!(names(&loops), [1]);
+        let mut stays = loops.place();
+        assert_eq!(loops.connections(), [1]);
         loops.resize(3).expect("threads can be made");
-        assert_eq!(names(&loops), [1, 0, 0]);
-        assert!(loops.relief(&stays, true).is_none(), "its loop is not overloaded");
-        let leaves = Placement::new(&loops.loops.read().all[2]);
+        assert_eq!(loops.connections(), [1, 0, 0]);
+        assert!(!stays.relieve(true), "its loop is not overloaded");
+        let mut leaves = at_last(&loops);
+        assert_eq!(loops.connections(), [1, 0, 1]);
         loops.resize(2).expect("nothing is made");
-        assert_eq!(names(&loops), [1, 0]);
-        let moved = loops.relief(&leaves, true).expect("its loop is not wanted any more");
-        assert!(Arc::ptr_eq(moved.event_loop(), loops.first()), "to the first that is not busy");
-        drop(leaves);
-        assert_eq!(names(&loops), [2, 0]);
+        assert_eq!(loops.connections(), [1, 0]);
+        assert!(leaves.relieve(true), "its loop is not wanted any more");
+        assert!(Arc::ptr_eq(leaves.event_loop(), loops.first()), "to one that is");
+        assert_eq!(loops.connections(), [2, 0]);
         // A loop that was given up is taken again before another is started.
         loops.resize(3).expect("nothing is made");
         assert_eq!(loops.threads.lock().len(), 3);
         loops.resize(0).expect("there is always one");
-        assert_eq!(names(&loops), [2]);
+        assert_eq!(loops.connections(), [2]);
         loops.stop();
         loops.resize(4).expect("nothing is made any more");
         loops.join();
-        assert_eq!(loops.loops.read().all.len(), 3);
+        assert_eq!(loops.loops.lock().all.len(), 3);
+        assert_eq!(loops.connections(), [2, 0, 0], "all that there are");
+        drop((stays, leaves));
+        assert_eq!(loops.connections(), [0, 0, 0]);
+    }
+
+    #[test]
+    fn a_connection_that_is_authenticated_moves_whatever_the_loops_do() {
+        let loops = EventLoops::start(2, Duration::ZERO, true).expect("threads can be made");
+        let mut placement = loops.place_unauthenticated();
+        assert!(!Arc::ptr_eq(placement.event_loop(), loops.first()), "it has a loop of its own");
+        assert_eq!(loops.connections(), [0, 0]);
+        assert!(placement.relieve(false));
+        assert!(Arc::ptr_eq(placement.event_loop(), loops.first()));
+        assert_eq!(loops.connections(), [1, 0]);
+        assert!(!placement.relieve(false), "it is on a loop for data");
+        loops.stop();
+        loops.join();
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod answers;
 pub mod authentication;
+mod balance;
 pub mod buffers;
 pub mod cold_reads;
 pub mod connection;

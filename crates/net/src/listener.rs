@@ -377,7 +377,7 @@ fn place(
             let yielding = yielding(net, &context);
             let placement = match gate {
                 Gate::Open => net.event_loops.place(),
-                Gate::Tls(_) | Gate::Sasl(_) => net.event_loops.place_at_door(),
+                Gate::Tls(_) | Gate::Sasl(_) => net.event_loops.place_unauthenticated(),
             };
             let sealed = match begin() {
                 Ok(sealed) => sealed,
