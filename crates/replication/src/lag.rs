@@ -3,7 +3,7 @@
 //! even where nothing is appended. Time in which the leader itself stood still does not count: answers may wait to be read.
 
 use crate::store::Store;
-use raft::{RawNode, StateRole};
+use raft::{Raft, StateRole};
 use std::collections::BTreeMap;
 
 /// A leader takes note every 500 ms at least. Time beyond this between two notes is time in which it stood still.
@@ -28,18 +28,18 @@ pub(crate) struct Lag {
 
 impl Lag {
     /// Takes note of the leader's own view. All count as in sync when a leader begins.
-    pub(crate) fn note(&mut self, now_ms: u64, node: &RawNode<Store>) {
-        if node.raft.state != StateRole::Leader {
+    pub(crate) fn note(&mut self, now_ms: u64, raft: &Raft<Store>) {
+        if raft.state != StateRole::Leader {
             self.targets.clear();
             return;
         }
-        if self.term != node.raft.term {
+        if self.term != raft.term {
             self.targets.clear();
-            self.term = node.raft.term;
+            self.term = raft.term;
         }
         self.leave_out_standstill(now_ms);
-        let last = node.raft.raft_log.last_index();
-        for (id, progress) in node.raft.prs().iter() {
+        let last = raft.raft_log.last_index();
+        for (id, progress) in raft.prs().iter() {
             let begin = Target { index: last, at_ms: now_ms, caught_up_ms: now_ms };
             let target = self.targets.entry(*id).or_insert(begin);
             // The leader forgets this at each election time-out, and learns it anew from the next answer.
@@ -53,7 +53,7 @@ impl Lag {
                 target.caught_up_ms = now_ms;
             }
         }
-        self.targets.retain(|id, _| node.raft.prs().get(*id).is_some());
+        self.targets.retain(|id, _| raft.prs().get(*id).is_some());
     }
 
     fn leave_out_standstill(&mut self, now_ms: u64) {

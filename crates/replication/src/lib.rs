@@ -36,7 +36,12 @@ pub use group::{Configuration, GroupId, ReplicaId};
 pub use index::{EntryIndex, Position, RECENT_MAX, RECENT_MIN};
 pub use raft::eraftpb;
 pub use replica::{
-    Effects, Lost, Outgoing, Replica, ReplicaOptions, Role, RoleState, StepError, TICK_MS, found,
+    Replica, ReplicaOptions, StepError,
+    effects::{Effects, Outgoing},
+    group_journal::found,
+    losses::Lost,
+    role::{Role, RoleState},
+    ticks::TICK_MS,
 };
 pub use setback::Setback;
 pub use standing::{Repeat, RepeatAnswer, Repeated, Standing};

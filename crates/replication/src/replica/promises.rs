@@ -5,124 +5,20 @@
 //! who leads has all that was acknowledged, and sends it again; when that is durable here, the replica is one as any other. An operator
 //! who knows that no one has it any more says so by an empty file `accept-loss` in the partition's directory.
 
-use super::losses::Lost;
-use super::{ELECTION_TICKS, Replica};
 use crate::error::ReplicaError;
-use crate::group::{GroupId, ReplicaId};
 use crate::index::EntryIndex;
-use crate::journal::{Frame, GroupState, Journal, Promised, Start, Vote};
-use mainstem_log::Log;
+use crate::journal::{Promise, Promised, Start};
 use mainstem_log::dir::LastStop;
-use mainstem_log::storage::StorageFault;
-use parking_lot::Mutex;
+use mainstem_log::{Ends, Log};
 use raft::eraftpb::{Message, MessageType};
 
 /// The part of its promise that a replica lacks.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lacking {
+struct Lacking {
     /// All that it had: no one with less may lead by its vote.
     promised: Promised,
     /// All is here once this entry is durable.
     regained_at: Option<u64>,
-}
-
-/// The findings of a start.
-#[derive(Debug, Default)]
-pub(super) struct Comparison {
-    /// The part that the replica lacks, and others may have.
-    pub(super) lacking: Option<Lacking>,
-    /// The records that are gone for good, of a replica that is alone in its group.
-    pub(super) lost: Option<Lost>,
-}
-
-/// Makes up for votes that the journal has lost: for whom they were is not known, so no other one is given in their terms. Blocks on
-/// the disk.
-pub(super) fn make_up_for_votes(
-    journal: &Mutex<Journal>,
-    group: GroupId,
-    own: ReplicaId,
-    state: &mut GroupState,
-    promised: Option<Promised>,
-) -> Result<(), ReplicaError> {
-    let Some(term) = promised.map(|promised| promised.vote_term).filter(|term| *term > state.vote.term)
-    else {
-        return Ok(());
-    };
-    tracing::error!(
-        partition = group.partition,
-        noted = state.vote.term,
-        term,
-        "the journal of groups has lost votes that it had: the replica gives none up to term {term}"
-    );
-    state.vote = Vote { term, candidate: Some(own) };
-    journal.lock().append(group, &[Frame::Vote(state.vote)])?;
-    Ok(Journal::sync_beside_others(journal)?)
-}
-
-/// The promise of a replica. A log that ends before its entries begin has lost files, whatever was noted: a note may be older than the
-/// start, where a power cut came after a deletion, or an earlier release ran meanwhile. Nothing of the terms that there were is enough then.
-pub(super) fn allow_for_deletions(
-    log: &Log,
-    state: &GroupState,
-    promised: Option<Promised>,
-) -> Option<Promised> {
-    let start = state.start;
-    let older = promised.filter(|promised| promised.is_kept_by(start.term, start.index));
-    match older {
-        Some(older) if log.ends().log_end < start.offset => {
-            let term = older.term.max(state.vote.term).max(start.term);
-            Some(Promised { term, index: u64::MAX, offset: start.offset, ..older })
-        }
-        _ => promised,
-    }
-}
-
-/// Compares the entries of a log that was just opened with what its replica had promised.
-pub(super) fn compare(
-    log: &Log,
-    index: &EntryIndex,
-    state: &GroupState,
-    promised: Option<Promised>,
-) -> Result<Comparison, ReplicaError> {
-    let last = index.last();
-    let is_kept = |promised: &Promised| promised.is_kept_by(index.term(last).unwrap_or(0), last);
-    let Some(promised) = promised.filter(|promised| !is_kept(promised)) else {
-        return Ok(Comparison::default());
-    };
-    let (partition, end, had) = (log.partition(), log.ends().log_end, promised.offset);
-    let records = (had - end).max(0);
-    if state.configuration.voters.len() == 1 {
-        tracing::error!(
-            %partition,
-            offset = end,
-            records,
-            "{records} records from {end} on are lost: files are gone, cut or damaged, and there is no other replica"
-        );
-        return Ok(Comparison {
-            lost: (records > 0).then_some(Lost { offset: end, records }),
-            ..Comparison::default()
-        });
-    }
-    if log.takes_accepted_loss()? {
-        tracing::warn!(
-            %partition,
-            offset = end,
-            records,
-            "the replica takes part without the {records} records from {end} on that it had, as accept-loss said"
-        );
-        return Ok(Comparison::default());
-    }
-    tracing::error!(
-        %partition,
-        offset = end,
-        records,
-        "this replica has lost what it had acknowledged, {records} records from {end} on: files are gone, cut or damaged. Until it has \
-         them again from a leader it does not lead, and votes for none that lacks them. Start the other replicas; where \
-         none has them any more, an empty file accept-loss in {}, on a majority of the replicas, and another start have them take \
-         part without",
-        log.path().display()
-    );
-    Ok(Comparison { lacking: Some(Lacking { promised, regained_at: None }), lost: None })
 }
 
 impl Lacking {
@@ -134,16 +30,45 @@ impl Lacking {
     }
 }
 
-impl Replica {
-    /// Returns true if its log came back with less than it had promised, and a leader has not sent it all again. It does not lead, and votes for
-    /// none that has less than it had.
-    pub fn lacks_promised(&self) -> bool {
-        self.losses.lacking.is_some()
+/// The state of a replica for which it answers.
+pub(super) struct Answered<'a> {
+    /// Index of the last entry that counts as persisted.
+    pub(super) persisted: u64,
+    pub(super) term: u64,
+    /// A term or a vote is not durable yet.
+    pub(super) has_unsynced_vote: bool,
+    /// Batches count as persisted that are not durable.
+    pub(super) is_cached: bool,
+    pub(super) entries: &'a EntryIndex,
+    pub(super) ends: Ends,
+}
+
+/// The promise of a replica, and what it lacks of it.
+#[derive(Debug)]
+pub(super) struct Promises {
+    /// `None`: the disk had no space for one.
+    slot: Option<Promise>,
+    /// The part that its log has lost with files.
+    lacking: Option<Lacking>,
+    /// That is here again, and was not noted yet.
+    is_regained: bool,
+}
+
+impl Promises {
+    /// The promise that is in a slot, of a replica that lacks something or not.
+    pub(super) fn new(slot: Option<Promise>, lacking: Option<Promised>) -> Promises {
+        let lacking = lacking.map(|promised| Lacking { promised, regained_at: None });
+        Promises { slot, lacking, is_regained: false }
+    }
+
+    /// Returns true if the replica lacks a part of what it had promised.
+    pub(super) fn are_lacking(&self) -> bool {
+        self.lacking.is_some()
     }
 
     /// Returns true if a message asks for what a replica does not do that lacks something: to lead, or to vote for one that lacks it too.
-    pub(super) fn is_for_one_with_all(&self, message: &Message) -> bool {
-        let Some(lacking) = &self.losses.lacking else { return false };
+    pub(super) fn refuse(&self, message: &Message) -> bool {
+        let Some(lacking) = &self.lacking else { return false };
         match message.get_msg_type() {
             MessageType::MsgTimeoutNow => true,
             MessageType::MsgRequestPreVote | MessageType::MsgRequestVote => {
@@ -153,153 +78,210 @@ impl Replica {
         }
     }
 
-    /// It has all that there was, up to its last entry, as soon as that is durable, if that is no less than it had. A leader that does not
-    /// know yet what this replica had acknowledged may call less committed.
-    pub(super) fn note_regained(&mut self) {
-        let (last, term) = (self.node.raft.raft_log.last_index(), self.node.raft.raft_log.last_term());
-        if let Some(lacking) = &mut self.losses.lacking
-            && (lacking.promised.index == u64::MAX || lacking.promised.is_kept_by(term, last))
+    /// Notes what is lacking from the start on. Returns true if nothing is, or there is no slot: what is here is noted then as always.
+    pub(super) fn begin(&mut self, log: &Log, term: u64) -> Result<bool, ReplicaError> {
+        let (Some(lacking), Some(slot)) = (&mut self.lacking, &mut self.slot) else { return Ok(true) };
+        lacking.allow_for_power_cut(log, term);
+        if lacking.promised != *slot.written() {
+            slot.write_durably(lacking.promised)?;
+        }
+        Ok(false)
+    }
+
+    /// Notes that files are gone, with what was promised. Blocks on the disk.
+    pub(super) fn begin_lacking(&mut self, promised: Promised) -> Result<(), ReplicaError> {
+        // Where it cannot be noted, the next message has it noted.
+        if let Some(slot) = &mut self.slot {
+            slot.write_durably(promised)?;
+        }
+        self.lacking = Some(Lacking { promised, regained_at: None });
+        Ok(())
+    }
+
+    /// Notes that a replica has all that there was up to its last entry, as soon as that is durable, if it is no less than what the replica
+    /// had. A leader that does not know yet what this replica had acknowledged may call less committed.
+    pub(super) fn note_regained(&mut self, last_term: u64, last: u64) {
+        if let Some(lacking) = &mut self.lacking
+            && (lacking.promised.index == u64::MAX || lacking.promised.is_kept_by(last_term, last))
         {
             lacking.regained_at.get_or_insert(last);
         }
     }
 
-    /// Entries from an index on are gone.
+    /// Notes that entries from an index on are gone.
     pub(super) fn forget_regained(&mut self, index: u64) {
-        if let Some(lacking) = &mut self.losses.lacking {
+        if let Some(lacking) = &mut self.lacking {
             lacking.regained_at.take_if(|at| *at >= index);
         }
     }
 
-    fn end_lacking(&mut self) {
-        let Some(lacking) = &self.losses.lacking else { return };
-        if lacking.regained_at.is_some_and(|at| at <= self.node.raft.raft_log.persisted) {
-            let partition = self.log.partition();
-            tracing::info!(%partition, end = self.log.ends().log_end, "the replica has again all that it had acknowledged");
-            self.losses.lacking = None;
-            self.losses.is_regained = true;
+    /// Ends the lack, if all is durable again. Returns true if it is.
+    pub(super) fn end_lacking(&mut self, persisted: u64) -> bool {
+        let regained_at = self.lacking.as_ref().and_then(|lacking| lacking.regained_at);
+        let is_over = regained_at.is_some_and(|at| at <= persisted);
+        if is_over {
+            (self.lacking, self.is_regained) = (None, true);
         }
+        is_over
     }
 
-    /// A leader counts on entries that are not here, and nothing was noted that would have shown it: after a power cut the note is older, and
-    /// directories of earlier releases have none. Blocks on the disk.
-    pub(super) fn note_what_a_leader_counts_on(&mut self, message: &Message) -> Result<(), ReplicaError> {
-        let raft = &self.node.raft;
-        let is_counted_on = message.get_msg_type() == MessageType::MsgHeartbeat
-            && message.term >= raft.term
-            && message.commit > raft.raft_log.last_index();
-        if !is_counted_on || self.losses.may_be_short() {
-            return Ok(());
-        }
-        let (partition, offset) = (self.log.partition(), self.log.ends().log_end);
-        tracing::error!(
-            %partition,
-            offset,
-            "this replica has lost what it had acknowledged, from {offset} on: files are gone, cut or damaged. The leader sends it again"
-        );
-        let promised = Promised { term: message.term, index: u64::MAX, vote_term: raft.term, offset };
-        // Where it cannot be noted, the next message has it noted.
-        if let Some(promise) = &mut self.promise {
-            promise.write_durably(promised)?;
-        }
-        self.losses.begin_lacking(Lacking { promised, regained_at: None });
-        Ok(())
-    }
-
-    /// Notes what is promised from the start on: all that is here, or what is lacking.
-    pub(super) fn begin_promising(&mut self) -> Result<(), ReplicaError> {
-        let (term, log) = (self.node.raft.term, &self.log);
-        let noted = match (&mut self.losses.lacking, &mut self.promise) {
-            (Some(lacking), Some(promise)) => {
-                lacking.allow_for_power_cut(log, term);
-                match lacking.promised == *promise.written() {
-                    true => Ok(()),
-                    false => promise.write_durably(lacking.promised).map_err(ReplicaError::from),
-                }
-            }
-            _ => self.note_promise(),
-        };
-        // Where there is no room it is noted with what is durable next.
-        noted.or_else(|error| match error.fault() {
-            Some(fault) if fault.is_temporary() => Ok(()),
-            _ => Err(error),
-        })
+    /// Returns true if nothing new has to be noted of a replica in a term.
+    pub(super) fn are_noted(&self, persisted: u64, term: u64) -> bool {
+        let is_noted = |slot: &Promise| (slot.written().index, slot.written().vote_term) == (persisted, term);
+        self.lacking.is_some() || self.slot.as_ref().is_none_or(is_noted)
     }
 
     /// Notes what is durable, before anything leaves that answers for it.
-    pub(super) fn note_promise(&mut self) -> Result<(), ReplicaError> {
-        self.end_lacking();
-        let raft = &self.node.raft;
-        let (index, term) = (raft.raft_log.persisted, raft.term);
-        let Some(promise) = self.promise.as_mut().filter(|_| self.losses.lacking.is_none()) else {
-            return Ok(());
-        };
-        let written = *promise.written();
-        if (written.index, written.vote_term) == (index, term) {
+    pub(super) fn note(&mut self, answered: &Answered<'_>) -> Result<(), ReplicaError> {
+        if self.are_noted(answered.persisted, answered.term) {
             return Ok(());
         }
-        let mut promised = written;
-        if !self.unsynced.has_vote() {
-            promised.vote_term = term.max(written.vote_term);
-        }
-        let entries = &self.node.store().index;
-        // What counts as persisted and is not (write.caching) a power cut may take.
-        let ends = self.log.ends();
-        if index != written.index && (!self.losses.is_cached() || ends.durable_end == ends.log_end) {
-            promised.offset = entries.offset_before(index).unwrap_or(written.offset);
-            (promised.term, promised.index) = (entries.term(index).unwrap_or(0), index);
-        } else if self.losses.is_regained {
-            // What was lacking is here, and no more than that is known.
-            let known = entries.last_known_at(ends.durable_end);
-            (promised.term, promised.index, promised.offset) = (known.term, known.index, known.offset);
-        }
-        self.losses.is_regained = false;
+        let Some(slot) = &mut self.slot else { return Ok(()) };
+        let written = *slot.written();
+        let promised = promised_now(written, self.is_regained, answered);
+        self.is_regained = false;
         if promised == written {
             return Ok(());
         }
         // A power cut must not bring back what is not promised any more: it would be lacking.
         match written.is_kept_by(promised.term, promised.index) {
-            true => promise.write(promised)?,
-            false => promise.write_durably(promised)?,
+            true => slot.write(promised)?,
+            false => slot.write_durably(promised)?,
         }
         Ok(())
     }
 
-    /// Nothing behind an entry is promised any more, durably: the log is about to be cut there. What is lacking stays noted.
-    pub(super) fn lower_promise(&mut self, to: Start) -> Result<(), ReplicaError> {
-        let Some(promise) = self.promise.as_mut().filter(|_| self.losses.lacking.is_none()) else {
-            return Ok(());
-        };
-        let written = *promise.written();
+    /// Promises nothing behind an entry any more, durably: the log is about to be cut there. What is lacking stays noted.
+    pub(super) fn lower(&mut self, to: Start) -> Result<(), ReplicaError> {
+        let Some(slot) = self.slot.as_mut().filter(|_| self.lacking.is_none()) else { return Ok(()) };
+        let written = *slot.written();
         if !written.is_kept_by(to.term, to.index) {
             let lowered = Promised { term: to.term, index: to.index, offset: to.offset, ..written };
-            promise.write_durably(lowered)?;
+            slot.write_durably(lowered)?;
         }
         Ok(())
     }
 
-    /// Durable entries could not be noted: nothing that answers for them leaves.
-    pub(super) fn make_do_without_promise(&mut self, error: ReplicaError) {
-        if !error.fault().is_some_and(StorageFault::is_temporary) {
-            self.fail(error);
-            return;
-        }
-        self.effects.messages.clear();
-        self.note_shortage(&error);
-        self.wait_for_room();
+    /// Asserts what holds between any two calls, of a replica in a term.
+    pub(super) fn check(&self, term: u64) {
+        let voted = self.slot.as_ref().map_or(0, |slot| slot.written().vote_term);
+        assert!(voted <= term, "a promise of votes in term {voted}, and the term is {term}");
+    }
+}
+
+/// The promise of a replica that has written another one before.
+fn promised_now(written: Promised, is_regained: bool, answered: &Answered<'_>) -> Promised {
+    let Answered { persisted, term, entries, ends, .. } = answered;
+    let mut promised = written;
+    if !answered.has_unsynced_vote {
+        promised.vote_term = (*term).max(written.vote_term);
+    }
+    // What counts as persisted and is not (write.caching) a power cut may take.
+    let is_on_disk = !answered.is_cached || ends.durable_end == ends.log_end;
+    if *persisted != written.index && is_on_disk {
+        promised.offset = entries.offset_before(*persisted).unwrap_or(written.offset);
+        (promised.term, promised.index) = (entries.term(*persisted).unwrap_or(0), *persisted);
+    } else if is_regained {
+        // What was lacking is here, and no more than that is known.
+        let known = entries.last_known_at(ends.durable_end);
+        (promised.term, promised.index, promised.offset) = (known.term, known.index, known.offset);
+    }
+    promised
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::GroupId;
+    use crate::journal::{EntryKind, InternalEntry, Journal};
+    use mainstem_log::sim::SimStorage;
+    use mainstem_log::storage::Storage;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    const GROUP: GroupId = GroupId { topic_id: [7; 16], partition: 0 };
+
+    /// A disk with a log directory, and the journal in it.
+    fn journal() -> (SimStorage, Journal) {
+        let storage = SimStorage::new();
+        storage.create_dir(Path::new("/data")).expect("a directory");
+        storage.sync_dir(Path::new("/")).expect("a sync");
+        let journal = open(&storage);
+        (storage, journal)
     }
 
-    /// Lets the time pass for a replica that does not ask for votes, and gives them: a leader that it hears no more has its lease no more.
-    pub(super) fn pass_lease(&mut self, ticks: u64) {
-        let raft = &mut self.node.raft;
-        match std::mem::take(&mut self.is_heard) {
-            true => raft.election_elapsed = 0,
-            false => raft.election_elapsed = raft.election_elapsed.saturating_add(ticks as usize),
+    fn open(storage: &SimStorage) -> Journal {
+        Journal::open(Arc::new(storage.clone()), Path::new("/data")).expect("a journal").0
+    }
+
+    fn noted(storage: &SimStorage) -> Promised {
+        open(storage).promised(GROUP).expect("a read").expect("a promise")
+    }
+
+    /// Entries 1 to `last` of term 3, none of which has records.
+    fn entries(last: u64) -> EntryIndex {
+        let mut index = EntryIndex::begin(Start::default());
+        for entry in 1..=last {
+            let kind = if entry == 1 { EntryKind::NoOp } else { EntryKind::Data };
+            index.push_internal(InternalEntry { index: entry, term: 3, offset: 0, kind, data: vec![] });
         }
-        if raft.leader_id != 0 && raft.election_elapsed >= raft.randomized_election_timeout() {
-            // Nobody is told of a leader that is not heard any more.
-            raft.become_follower(raft.term, 0);
-            raft.election_elapsed = ELECTION_TICKS;
-        }
+        index
+    }
+
+    fn answered(entries: &EntryIndex, persisted: u64, has_unsynced_vote: bool) -> Answered<'_> {
+        let ends = Ends {
+            log_start: 0,
+            local_log_start: 0,
+            log_end: 0,
+            durable_end: 0,
+            high_watermark: 0,
+            last_stable: 0,
+        };
+        Answered { persisted, term: 3, has_unsynced_vote, is_cached: false, entries, ends }
+    }
+
+    fn vote(log_term: u64, index: u64) -> Message {
+        Message { msg_type: MessageType::MsgRequestVote, log_term, index, ..Message::default() }
+    }
+
+    #[test]
+    fn a_promise_is_written_before_it_is_relied_upon_and_a_vote_when_it_is_durable() {
+        let (storage, mut journal) = journal();
+        let mut promises = Promises::new(journal.promise(GROUP).expect("a read"), None);
+        let entries = entries(9);
+        promises.note(&answered(&entries, 5, true)).expect("a write");
+        assert_eq!(noted(&storage), Promised { term: 3, index: 5, vote_term: 0, offset: 0 });
+        assert!(!promises.are_noted(5, 3), "the vote is not durable");
+        promises.note(&answered(&entries, 5, false)).expect("a write");
+        assert_eq!(noted(&storage).vote_term, 3);
+        assert!(promises.are_noted(5, 3) && !promises.are_noted(6, 3));
+        promises.lower(Start { index: 7, term: 3, offset: 0 }).expect("a write");
+        assert_eq!(noted(&storage).index, 5, "a cut behind it takes nothing");
+        promises.lower(Start { index: 4, term: 3, offset: 0 }).expect("a write");
+        assert_eq!(noted(&storage), Promised { term: 3, index: 4, vote_term: 3, offset: 0 });
+        promises.check(3);
+    }
+
+    #[test]
+    fn a_replica_that_lacks_something_votes_for_who_has_it_until_it_has_it_durably() {
+        let (storage, mut journal) = journal();
+        let promised = Promised { term: 3, index: 8, vote_term: 3, offset: 0 };
+        let mut promises = Promises::new(journal.promise(GROUP).expect("a read"), None);
+        assert!(!promises.refuse(&vote(1, 1)));
+        promises.begin_lacking(promised).expect("a write");
+        assert!(
+            promises.refuse(&vote(2, 9)) && promises.refuse(&vote(3, 7)) && !promises.refuse(&vote(3, 8))
+        );
+        assert!(promises.refuse(&Message { msg_type: MessageType::MsgTimeoutNow, ..Message::default() }));
+        promises.note_regained(3, 7);
+        assert!(!promises.end_lacking(7), "that is less than it had");
+        promises.note_regained(3, 9);
+        promises.forget_regained(9);
+        assert!(!promises.end_lacking(9), "that was cut off");
+        promises.note_regained(3, 8);
+        promises.note(&answered(&entries(8), 7, false)).expect("a write");
+        assert_eq!(noted(&storage), promised, "nothing else is noted meanwhile");
+        assert!(!promises.end_lacking(7) && promises.end_lacking(8) && !promises.are_lacking());
+        assert!(!promises.refuse(&vote(1, 1)));
     }
 }

@@ -1,13 +1,21 @@
 //! What disks, peers and the library do that a replica has to survive, each a test of its own: nodes on simulated disks, and
 //! their messages delivered by hand.
 
+use super::effects::Outgoing;
+use super::group_journal::found;
+use super::role::RoleState;
+use super::ticks::TICK_MS;
 use super::*;
+use crate::index::term_of;
+use crate::journal::Frame;
 use crate::link;
+use crate::setback::Setback;
 use mainstem_log::dir::{LogDir, LogDirOptions, NodeIdentity};
 use mainstem_log::partition_dir::SetAside;
 use mainstem_log::sim::{Random, SimStorage};
-use mainstem_log::{LogConfig, LogError, PartitionIdentity, ReadBound};
-use mainstem_records::{Batch, BatchBuilder, BatchOptions};
+use mainstem_log::{LogConfig, LogError, Origin, PartitionIdentity, ReadBound, prepare};
+use mainstem_records::{Batch, BatchBuilder, BatchOptions, Scratch};
+use std::ops::Range;
 use std::path::Path;
 
 mod strangers;
@@ -110,7 +118,7 @@ impl Node {
     /// Syncs all logs and the journal.
     fn sync(&mut self) {
         let Running { replicas, journal, .. } = self.running();
-        replicas.iter_mut().for_each(|replica| replica.log.sync_now().expect("the log is synced"));
+        replicas.iter_mut().for_each(|replica| replica.log_mut().sync_now().expect("the log is synced"));
         journal.lock().sync().expect("the journal is synced");
         replicas.iter_mut().for_each(Replica::persisted);
     }
@@ -382,7 +390,7 @@ fn what_was_applied_before_a_stop_is_not_listed_again() {
     nodes[0].sync();
     nodes[0].kill();
     nodes[0].start();
-    assert_eq!(nodes[0].replica(0).node.raft.raft_log.applied, last);
+    assert_eq!(nodes[0].replica(0).group.applied(), last);
     elect(&mut nodes, 0, 0);
     assert!(nodes[0].applied.is_empty(), "{:?}", nodes[0].applied);
     nodes[0].replica(0).propose(vec![4]).expect("it leads");

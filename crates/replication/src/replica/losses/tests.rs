@@ -1,16 +1,19 @@
 //! Three replicas whose messages are handed over one by one, and logs that come back shorter than they were.
 
-use super::super::{Entry, TICK_MS, found};
-use super::*;
-use crate::error::{LeaderAppendError, MessageError};
-use crate::journal::{Journal, Start};
-use crate::{Configuration, GroupId, ReplicaId, RoleState, StepError};
+use super::super::vote_hold::VOTE_HOLD_MS;
+use super::super::{Replica, ReplicaOptions};
+use super::Lost;
+use crate::error::{LeaderAppendError, MessageError, ReplicaError};
+use crate::journal::{Journal, Start, Tail};
+use crate::{Configuration, GroupId, ReplicaId, RoleState, StepError, TICK_MS, found};
+use mainstem_log::Log;
 use mainstem_log::dir::{LogDir, NodeIdentity};
 use mainstem_log::sim::{Hooked, Random, SimStorage};
 use mainstem_log::storage::Storage;
 use mainstem_log::{LogConfig, Origin, PartitionIdentity, ReadBound, ReadError, prepare};
 use mainstem_records::{Batch, BatchBuilder, BatchOptions, Scratch};
 use parking_lot::Mutex;
+use raft::eraftpb::{Entry, Message, MessageType};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -211,9 +214,9 @@ impl Group {
                     assert!(synced.is_ok() || may_fail, "{synced:?}");
                 }
                 if syncs && self.syncs_logs {
-                    let synced = replica.log.sync_now();
+                    let synced = replica.log_mut().sync_now();
                     assert!(synced.is_ok() || may_fail, "{synced:?}");
-                    if let Some(reason) = replica.log.stopped().map(str::to_owned) {
+                    if let Some(reason) = replica.log().stopped().map(str::to_owned) {
                         replica.stop(reason);
                         continue;
                     }
@@ -357,7 +360,7 @@ fn a_replica_with_less_than_a_leader_counts_on_lacks_something() {
         group.replica(1).step(heartbeat, 0, &[]).expect("a message");
         assert!(group.replica(1).may_lack_acknowledged());
         // With caching a power cut explains it, and the time of the doubt is enough.
-        assert_eq!((group.replica(1).doubts(), group.replica(1).lacks_promised()), (caching, !caching));
+        assert_eq!((group.replica(1).holds_votes(), group.replica(1).lacks_promised()), (caching, !caching));
     }
 }
 
@@ -388,20 +391,20 @@ fn a_replica_in_doubt_gives_no_vote_until_its_time_is_over_or_it_has_caught_up()
         group.append(0, 10);
         group.exchange();
         group.open(1, 6, 10);
-        assert!(group.replica(1).doubts());
+        assert!(group.replica(1).holds_votes());
         if catches_up {
             group.replica(0).report_unreachable(id(1));
             group.pass(1_000);
-            assert!(!group.replica(1).doubts());
+            assert!(!group.replica(1).holds_votes());
             continue;
         }
         // The third one lacks nothing but what the second one has lost: with its vote it would lead.
         group.replicas[0] = None;
         group.open(2, 7, 0);
-        group.replica(2).losses.doubts_until_ms = 0;
-        group.pass(DOUBT_MS - 2 * TICK_MS);
+        group.replica(2).group.vote_hold_mut().end();
+        group.pass(VOTE_HOLD_MS - 2 * TICK_MS);
         assert_ne!(group.replica(2).role().state, RoleState::Leader);
-        group.pass(DOUBT_MS);
+        group.pass(VOTE_HOLD_MS);
         let leads = |group: &mut Group, node: usize| group.replica(node).role().state == RoleState::Leader;
         assert!(leads(&mut group, 1) || leads(&mut group, 2));
     }
@@ -425,7 +428,7 @@ fn a_replica_whose_log_begins_in_the_present_term_is_in_doubt_too() {
     group.exchange();
     group.open(1, 6, 10);
     assert_eq!(group.replica(1).start().term, term);
-    assert!(group.replica(1).doubts());
+    assert!(group.replica(1).holds_votes());
 }
 
 #[test]
@@ -510,7 +513,7 @@ fn a_tail_is_lost_whatever_the_setting_is_at_the_next_start() {
             assert!(group.replica(1).lacks_promised());
             continue;
         }
-        assert!(group.replica(1).doubts());
+        assert!(group.replica(1).holds_votes());
         group.replica(0).report_unreachable(id(1));
         group.pass(1_000);
         assert_eq!((group.end(1), group.replica(1).failed()), (10, None));
@@ -574,13 +577,13 @@ fn a_replica_allows_for_its_loss_until_it_has_caught_up_whatever_the_setting_is(
     group.cut_off = vec![1];
     group.open(1, 6, 0);
     group.syncs_logs = true;
-    group.pass(2 * DOUBT_MS);
-    assert!(!group.replica(1).doubts());
+    group.pass(2 * VOTE_HOLD_MS);
+    assert!(!group.replica(1).holds_votes());
     group.cut_off.clear();
     group.replica(0).report_unreachable(id(1));
     group.pass(3_000);
     assert_eq!((group.end(1), group.replica(1).failed()), (10, None));
-    assert!(!group.replica(1).losses.is_possible, "all is here again");
+    assert!(!group.replica(1).losses.are_possible(), "all is here again");
 }
 
 #[test]
@@ -593,15 +596,15 @@ fn a_doubt_outlives_what_is_no_end_of_it() {
         group.open(1, 6, 10);
         group.pass(1_000);
         group.restart(1, is_clean);
-        assert!(group.replica(1).doubts());
+        assert!(group.replica(1).holds_votes());
         // It begins when the replica takes part, however long its node has opened others.
-        group.now_ms += 2 * DOUBT_MS;
-        group.pass(DOUBT_MS - 2 * TICK_MS);
-        assert!(group.replica(1).doubts());
+        group.now_ms += 2 * VOTE_HOLD_MS;
+        group.pass(VOTE_HOLD_MS - 2 * TICK_MS);
+        assert!(group.replica(1).holds_votes());
         group.pass(3 * TICK_MS);
-        assert!(!group.replica(1).doubts());
+        assert!(!group.replica(1).holds_votes());
         group.restart(1, is_clean);
-        assert!(!group.replica(1).doubts(), "its time is over");
+        assert!(!group.replica(1).holds_votes(), "its time is over");
     }
 }
 
@@ -614,7 +617,7 @@ fn a_replica_cuts_off_what_its_new_leader_has_lost_and_counts_it() {
     // Without what they had noted as committed they do not know that it is gone.
     group.open(1, 6, 0);
     group.open(2, 4, 8);
-    group.pass(3 * DOUBT_MS);
+    group.pass(3 * VOTE_HOLD_MS);
     assert_eq!(group.replica(1).role().state, RoleState::Leader, "it has more than the other one");
     assert_eq!(group.lost, [(2, Lost { offset: 6, records: 2 })]);
     group.append(1, 1);
@@ -634,7 +637,7 @@ impl Group {
         self.cut_off = vec![0];
         self.open(1, keep, 0);
         self.open(2, keep, 0);
-        self.pass(3 * DOUBT_MS);
+        self.pass(3 * VOTE_HOLD_MS);
         for next in leaders {
             let leader = self.leader();
             self.replica(leader).transfer(id(*next));
@@ -675,7 +678,7 @@ fn a_replica_begins_anew_where_its_new_leader_lacks_what_precedes_its_log() {
         // As it is at the next start.
         group.open(0, i64::MAX, 0);
         assert_eq!(group.replica(0).start(), start);
-        group.pass(2 * DOUBT_MS);
+        group.pass(2 * VOTE_HOLD_MS);
         let leader = group.leader();
         let matched = group.replica(leader).matched();
         assert!(matched.iter().all(|(_, index)| *index == matched[0].1), "{matched:?}");
@@ -762,7 +765,7 @@ fn what_is_known_to_be_committed_outlives_another_start() {
     assert_eq!(group.replica(1).high_watermark_to_note(), None);
     group.open(1, 5, 10);
     group.open(2, 4, 0);
-    group.pass(3 * DOUBT_MS);
+    group.pass(3 * VOTE_HOLD_MS);
     assert_eq!(group.replica(1).role().state, RoleState::Leader, "it has more than the other one");
     assert_eq!(group.lost, [(1, Lost { offset: 5, records: 5 })]);
     assert_eq!(group.replica(1).high_watermark_to_note(), Some(5));
@@ -771,7 +774,7 @@ fn what_is_known_to_be_committed_outlives_another_start() {
     group.exchange();
     group.open(1, 12, 12);
     group.cut_off.clear();
-    group.pass(3 * DOUBT_MS);
+    group.pass(3 * VOTE_HOLD_MS);
     assert_eq!(group.lost[1..], [(0, Lost { offset: 5, records: 5 })]);
     assert_eq!((0..3).map(|node| group.end(node)).collect::<Vec<_>>(), [12, 12, 12]);
 }
@@ -796,7 +799,7 @@ fn what_is_committed_while_the_journal_hangs_is_noted() {
         // The leader alone has noted it.
         (0..3).for_each(|node| group.lose_power(node, &mut random, if node == 0 { 8 } else { 4 }));
         group.hanging.clear();
-        group.pass(3 * DOUBT_MS);
+        group.pass(3 * VOTE_HOLD_MS);
         let leader = group.leader();
         group.append(leader, 1);
         group.pass(1_000);
@@ -828,32 +831,6 @@ fn what_is_committed_in_a_term_that_the_journal_lacks_is_not_noted() {
     assert_eq!(noted(&mut group, 1), Some(7));
 }
 
-/// The entry that a term begins with may be in no log any more: others are in the place of the records behind it.
-#[test]
-fn records_are_gone_from_where_their_term_began() {
-    let begin =
-        |index, term, offset| InternalEntry { index, term, offset, kind: EntryKind::NoOp, data: Vec::new() };
-    let gone_from = |before: &[InternalEntry], here: &[InternalEntry], last| {
-        Known::of(100, Start::default(), before).gone_from(here, (1, last))
-    };
-    let before = [begin(1, 1, 0), begin(52, 3, 50), begin(153, 4, 150)];
-    assert_eq!(gone_from(&before, &before[..1], 40), None, "it has less");
-    assert_eq!(gone_from(&before, &before[..2], 90), None);
-    assert_eq!(gone_from(&before, &[before[0].clone(), before[1].clone(), begin(130, 5, 127)], 140), None);
-    assert_eq!(gone_from(&before, &[before[0].clone(), before[1].clone(), begin(92, 5, 90)], 140), Some(90));
-    assert_eq!(gone_from(&before, &[before[0].clone(), begin(32, 5, 30)], 32), Some(30));
-    // The next leader had records of the first term there.
-    assert_eq!(gone_from(&before, &[before[0].clone(), begin(62, 5, 60)], 62), Some(50));
-    assert_eq!(gone_from(&before, &before[..1], 52), Some(50));
-    // What retention has removed is not gone.
-    assert_eq!(Known::of(100, Start::default(), &before).gone_from(&before[1..2], (60, 101)), None);
-    // Nor do terms that came before what was here say anything, where all is sent anew.
-    let start = Start { index: 160, term: 4, offset: 157 };
-    let of_start = |here: &[InternalEntry]| Known::of(190, start, &[]).gone_from(here, (1, 200));
-    assert_eq!(of_start(&before), None);
-    assert_eq!(of_start(&[before[0].clone(), begin(92, 5, 90)]), Some(90));
-}
-
 /// What was known to be committed is here again, under any leader.
 #[test]
 fn what_others_have_is_not_lost() {
@@ -862,10 +839,10 @@ fn what_others_have_is_not_lost() {
     group.exchange();
     group.open(1, 0, 10);
     group.replicas[0] = None;
-    group.pass(3 * DOUBT_MS);
+    group.pass(3 * VOTE_HOLD_MS);
     assert_eq!(group.replica(2).role().state, RoleState::Leader);
     assert_eq!((group.end(1), group.lost.len()), (10, 0));
     group.open(0, 3, 10);
-    group.pass(3 * DOUBT_MS);
+    group.pass(3 * VOTE_HOLD_MS);
     assert_eq!((group.end(0), group.lost.len()), (10, 0));
 }

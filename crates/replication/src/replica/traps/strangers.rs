@@ -3,8 +3,10 @@
 use super::*;
 use crate::link::Frame as LinkFrame;
 use crate::snapshots::SnapshotOffer;
-use crate::store::snapshot_of;
+use crate::store::{is_stub, snapshot_of};
 use bytes::Bytes;
+use raft::StateRole;
+use raft::eraftpb::EntryType;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Seeds of messages, and messages of each.
@@ -97,13 +99,13 @@ fn make_candidate(node: &mut Node) {
         let granted = say(MessageType::MsgRequestPreVoteResponse, voter.node(), term + 1);
         replica.step(granted, 0, &[]).expect("an honest answer");
     }
-    assert_eq!(replica.node.raft.state, StateRole::Candidate);
+    assert_eq!(replica.group.raft().state, StateRole::Candidate);
 }
 
 /// What no message may change that is refused.
 fn state_of(node: &mut Node) -> (Role, (u64, u64, u64), u64) {
     let replica = node.replica(0);
-    (replica.role(), replica.last_and_committed(), replica.node.raft.vote)
+    (replica.role(), replica.last_and_committed(), replica.group.raft().vote)
 }
 
 /// It is refused by name, nothing changes, and nothing is said.
@@ -260,7 +262,7 @@ fn a_vote_that_comes_before_it_was_asked_for_is_refused() {
     exchange(&mut nodes, &[1, 2]);
     let node = &mut nodes[HEARS];
     make_candidate(node);
-    let term = node.replica(0).node.raft.term;
+    let term = node.replica(0).group.term();
     let granted = |from| say(MessageType::MsgRequestVoteResponse, from, term);
     let stepped = node.replica(0).step(granted(2), 0, &[]);
     assert!(matches!(stepped, Err(StepError::Message(MessageError::Impossible(_)))), "{stepped:?}");
@@ -342,7 +344,7 @@ impl Done {
     fn look(&mut self, node: &mut Node) {
         let group = node.replica(0).group();
         let written = node.running().journal.lock().group(group).map(|state| state.vote).unwrap_or_default();
-        let raft = &node.replica(0).node.raft;
+        let raft = node.replica(0).group.raft();
         let (term, vote, log) = (raft.term, raft.vote, &raft.raft_log);
         assert!(term >= self.term, "from term {} to {term}", self.term);
         assert!(log.committed <= log.last_index(), "committed {} of {}", log.committed, log.last_index());
@@ -435,7 +437,7 @@ fn any_offer(random: &mut Random, index: u64, term: u64) -> SnapshotOffer {
 
 /// Any message, of numbers that mean something to the replica more often than not.
 fn any_message(random: &mut Random, replica: &Replica) -> Said {
-    let (raft, index) = (&replica.node.raft, &replica.node.store().index);
+    let (raft, index) = (replica.group.raft(), replica.group.index());
     let (term, last, committed) = (raft.term, index.last(), raft.raft_log.committed);
     let terms = [0, term.saturating_sub(1), term, term, term, term + 1, term + 2];
     let indexes = [0, 1, committed, committed + 1, last.saturating_sub(1), last, last, last + 1, last + 9];
@@ -465,7 +467,7 @@ fn any_message(random: &mut Random, replica: &Replica) -> Said {
     message.priority = if random.chance(5) { one_of(random, &[-1, 1]) } else { 0 };
     let contexts: [&'static [u8]; 5] = [b"", b"", b"", b"CampaignTransfer", &[0; 8]];
     message.context = Bytes::from_static(one_of(random, &contexts));
-    let behind = index.offset_behind(message.index, &replica.log).expect("the log can be read");
+    let behind = index.offset_behind(message.index, replica.log()).expect("the log can be read");
     let offset = behind.filter(|_| random.chance(90)).unwrap_or(one_of(random, &[0, 9, i64::MAX]));
     let mut batches = Vec::new();
     match kind {
@@ -515,12 +517,12 @@ fn no_message_of_a_stranger_has_a_replica_break_its_word() {
                 }
                 _ => {
                     let replica = node.replica(0);
-                    let said = match replica.node.raft.state == StateRole::Candidate && random.chance(50) {
-                        true => any_vote(&mut random, replica.node.raft.term),
+                    let said = match replica.group.raft().state == StateRole::Candidate && random.chance(50) {
+                        true => any_vote(&mut random, replica.group.term()),
                         false => any_message(&mut random, replica),
                     };
                     let Some(said) = said.over_a_link() else { continue };
-                    let raft = &node.replica(0).node.raft;
+                    let raft = node.replica(0).group.raft();
                     let (asks_in, last) = (
                         (raft.state == StateRole::Candidate).then_some(raft.term),
                         raft.raft_log.last_index(),

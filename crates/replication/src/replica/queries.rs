@@ -1,0 +1,89 @@
+//! Questions to a leader about its replicas: how far they are, and which of them are in sync.
+
+use super::Replica;
+use crate::group::ReplicaId;
+
+/// A replica that had all that its leader had, so long ago at most, is there: a second and a half of silence ends a leader's term.
+const SEEN_MS: u64 = 3_000;
+
+impl Replica {
+    /// The offset up to which a record is acknowledged to a producer that waits for all: it is committed, and durable
+    /// on `min_insync` replicas at least (`min.insync.replicas`). Of a leader.
+    pub fn acknowledged_offset(&self, min_insync: usize) -> i64 {
+        let (committed, offset) = self.log.committed();
+        let least = self.group.matched_by(min_insync);
+        if least >= committed {
+            return offset;
+        }
+        // Behind what a majority has: where that is not remembered, the start is a bound.
+        let index = self.group.index();
+        index.recent(least).map_or(index.start().offset, |position| position.next_offset)
+    }
+
+    /// The voters that have caught up within `lag_max_ms` (`replica.lag.time.max.ms`), this one included. Of a leader.
+    pub fn in_sync(&self, now_ms: u64, lag_max_ms: u64) -> Vec<ReplicaId> {
+        let voters = self.group.voters().map(|(id, _)| id);
+        let is_in_sync = |id: &u64| *id == self.own().0 || self.peers.is_in_sync(*id, now_ms, lag_max_ms);
+        let mut in_sync: Vec<_> = voters.filter(is_in_sync).map(ReplicaId).collect();
+        in_sync.sort_unstable();
+        in_sync
+    }
+
+    /// Returns true if another replica is known to have all that is committed. Of a leader.
+    pub fn has_what_is_committed(&self, id: ReplicaId) -> bool {
+        let committed = self.group.committed();
+        self.group.voters().any(|(voter, progress)| voter == id.0 && progress.matched >= committed)
+    }
+
+    /// Returns true if a leader can have what it appends now acknowledged by a majority: by itself, by replicas that have caught up
+    /// within `lag_max_ms` and are not out of sync for another reason (`is_out`), and by those that had everything a moment ago,
+    /// whatever is known of their nodes.
+    pub fn has_majority(&self, now_ms: u64, lag_max_ms: u64, is_out: impl Fn(ReplicaId) -> bool) -> bool {
+        let is_there = |id: u64| {
+            id == self.own().0
+                || self.peers.is_in_sync(id, now_ms, SEEN_MS)
+                || (self.peers.is_in_sync(id, now_ms, lag_max_ms) && !is_out(ReplicaId(id)))
+        };
+        self.group.is_majority(self.group.voters().filter(|(id, _)| is_there(*id)).count())
+    }
+
+    /// Returns true if a replica has fallen out of sync, and the others are enough to go on without it: what it is sent may take its
+    /// time. Of a leader.
+    pub fn is_catching_up(&self, id: ReplicaId, now_ms: u64, lag_max_ms: u64) -> bool {
+        if !self.group.is_leader() || self.peers.is_in_sync(id.0, now_ms, lag_max_ms) {
+            return false;
+        }
+        self.group.is_majority(self.in_sync(now_ms, lag_max_ms).len())
+    }
+
+    /// The index up to which each replica is known to have the log, in the order of ids. Of a leader.
+    pub fn matched(&self) -> Vec<(ReplicaId, u64)> {
+        self.group.matched()
+    }
+
+    /// The offsets of the log that each other voter lacks, of a leader: exactly, or about where that is many. One that has
+    /// said nothing since this replica leads is left out.
+    pub fn lacking(&self) -> impl Iterator<Item = (ReplicaId, i64)> {
+        let index = self.group.index();
+        let others = self.group.other_voters().filter(|(_, progress)| progress.matched > 0);
+        let end = index.end_offset();
+        others.map(move |(id, progress)| (ReplicaId(id), end - index.offset_about(progress.matched)))
+    }
+
+    /// Index and term of the last entry, and the index up to which entries are committed.
+    pub fn last_and_committed(&self) -> (u64, u64, u64) {
+        let index = self.group.index();
+        (index.last(), index.term(index.last()).unwrap_or(0), self.group.committed())
+    }
+
+    /// Of a leader: an offset that every other voter has reached which the log still serves; what is behind that gets a
+    /// snapshot anyway.
+    pub fn slowest_offset(&self) -> Option<i64> {
+        if !self.group.is_leader() {
+            return None;
+        }
+        let index = self.group.index();
+        let others = self.group.other_voters();
+        others.filter_map(|(_, progress)| index.offset_before(progress.matched)).min()
+    }
+}
