@@ -45,10 +45,10 @@ pub trait Group: Send + Sync {
     /// As [`Group::step_unless_it_waits`].
     fn carry_out_disk_step(&self, step: DiskStep, offset: i64, batches: &[u8]) -> Result<(), MessageError>;
 
-    /// A heartbeat of a leader that was just taken ([`Group::step_unless_it_waits`]) stands from now on.
-    fn let_stand(&self, from: ReplicaId, term: u64);
+    /// Has the heartbeats of a leader coalesced from the one on that was just taken ([`Group::step_unless_it_waits`]).
+    fn accept_coalesced(&self, from: ReplicaId, term: u64);
 
-    /// The follower on a node has refused the heartbeat that stands: it gets the next one in full.
+    /// The follower on a node has refused its coalesced heartbeat: it gets the next one in full.
     fn note_refusal(&self, node: i32);
 
     /// A node is known to be gone. Where it leads, another replica is wanted: the first one whose node is alive.
@@ -99,9 +99,9 @@ impl GroupHandle {
         self.group.upgrade()
     }
 
-    /// The heartbeat of a term that stands is repeated. Returns false where none of that term does, or the replica has gone.
-    pub(super) fn hear(&self, term: u64, now_ms: u64) -> bool {
-        self.group.strong_count() > 0 && self.status.hear(term, now_ms)
+    /// Takes the repeated heartbeat of a term. Returns false where none of that term is coalesced, or the replica has gone.
+    pub(super) fn accept_repeat(&self, term: u64, now_ms: u64) -> bool {
+        self.group.strong_count() > 0 && self.status.accept_repeat(term, now_ms)
     }
 
     /// Returns true if it still leads in a term and its clock goes: it had its turn within the time between two ticks of a replica at rest.
@@ -135,10 +135,10 @@ pub struct ReplicaStatus {
     ticked_ms: AtomicU64,
     /// The term in which it leads; 0: it does not.
     leads_in: AtomicU64,
-    /// The term of the heartbeat that stands here; 0: none does.
-    stands_in: AtomicU64,
+    /// The term of the leader whose heartbeats are coalesced; 0: no leader's are.
+    coalesced_term: AtomicU64,
     /// When that was repeated last.
-    heard_ms: AtomicU64,
+    last_contact_ms: AtomicU64,
     /// Nodes that have answered to such a heartbeat since the last tick, by their ranks among the links.
     answered: AtomicU64,
 }
@@ -168,23 +168,23 @@ impl ReplicaStatus {
         self.ticked_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// Sets the term in which it leads, and that of the heartbeat that stands at it. Called under the replica's lock.
-    pub fn set_terms(&self, leads_in: Option<u64>, stands_in: Option<u64>) {
+    /// Sets the term in which it leads, and that of the leader whose heartbeats are coalesced at it. Called under the replica's lock.
+    pub fn set_terms(&self, leads_in: Option<u64>, coalesced_term: Option<u64>) {
         self.leads_in.store(leads_in.unwrap_or(0), Ordering::Relaxed);
-        self.stands_in.store(stands_in.unwrap_or(0), Ordering::Relaxed);
+        self.coalesced_term.store(coalesced_term.unwrap_or(0), Ordering::Relaxed);
     }
 
-    fn hear(&self, term: u64, now_ms: u64) -> bool {
-        let stands = self.stands_in.load(Ordering::Relaxed) == term;
-        if stands {
-            self.heard_ms.store(now_ms, Ordering::Relaxed);
+    fn accept_repeat(&self, term: u64, now_ms: u64) -> bool {
+        let is_coalesced = self.coalesced_term.load(Ordering::Relaxed) == term;
+        if is_coalesced {
+            self.last_contact_ms.store(now_ms, Ordering::Relaxed);
         }
-        stands
+        is_coalesced
     }
 
-    /// When the heartbeat that stands was repeated last.
-    pub fn heard_ms(&self) -> u64 {
-        self.heard_ms.load(Ordering::Relaxed)
+    /// The time at which the coalesced heartbeat was repeated last.
+    pub fn last_contact_ms(&self) -> u64 {
+        self.last_contact_ms.load(Ordering::Relaxed)
     }
 
     fn leads_on(&self, term: u64, now_ms: u64) -> bool {
@@ -192,7 +192,7 @@ impl ReplicaStatus {
         self.leads_in.load(Ordering::Relaxed) == term && now_ms <= ticked_ms + TURN_MAX_MS
     }
 
-    /// The node of a follower, by its rank among the links, has answered to the heartbeat that stands.
+    /// The node of a follower, by its rank among the links, has answered to its coalesced heartbeat.
     pub(super) fn note_answer(&self, rank: usize) {
         self.answered.fetch_or(1 << rank, Ordering::Relaxed);
     }

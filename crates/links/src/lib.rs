@@ -45,7 +45,7 @@ use std::time::Duration;
 
 use mainstem_config::Voter;
 use mainstem_replication::eraftpb::MessageType;
-use mainstem_replication::{GroupId, Outgoing, RepeatAnswer, ReplicaId, Setback, Standing};
+use mainstem_replication::{CoalescedHeartbeats, GroupId, Outgoing, RepeatAnswer, ReplicaId, Setback};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 pub use calls::{CallError, CallHandler, CallKind, CallReply};
@@ -196,8 +196,8 @@ struct PeerLink {
     outbox: Mutex<Outbox>,
     /// The writer waits for something to write, or for its next attempt to dial.
     wake: Condvar,
-    /// Heartbeats that stand at the peer.
-    standing: Mutex<Standing<Lead>>,
+    /// Heartbeats that are coalesced at the peer.
+    coalesced: Mutex<CoalescedHeartbeats<Lead>>,
     incoming: Incoming,
     /// Its requests that this node serves.
     serving: Arc<Serving>,
@@ -207,7 +207,7 @@ struct PeerLink {
     addresses: Mutex<Vec<IpAddr>>,
 }
 
-/// A group that this node leads, by a heartbeat that stands.
+/// A group that this node leads, by a coalesced heartbeat.
 struct Lead {
     handle: Arc<GroupHandle>,
     term: u64,
@@ -352,7 +352,8 @@ impl Links {
         for outgoing in messages {
             // Who counts on it has to hear that it did not go.
             let is_offer = outgoing.message.get_msg_type() == MessageType::MsgSnapshot;
-            let (to, counts) = (outgoing.to, is_append(&outgoing.message) || is_offer || outgoing.stands);
+            let (to, counts) =
+                (outgoing.to, is_append(&outgoing.message) || is_offer || outgoing.begins_coalescing);
             let catches_up = if outgoing.bytes > 0 { catches_up(to) } else { None };
             let taken = self.peer(to.node()).is_some_and(|peer| {
                 let mut outbox = peer.outbox.lock();
@@ -400,17 +401,17 @@ impl Links {
         self.peers.iter().find(|peer| peer.peer.node == node)
     }
 
-    /// Has all heartbeats that stand repeated.
+    /// Has all coalesced heartbeats repeated.
     pub fn repeat(&self, now_ms: u64) {
-        for peer in self.peers.iter().filter(|peer| !peer.standing.lock().is_empty()) {
+        for peer in self.peers.iter().filter(|peer| !peer.coalesced.lock().is_empty()) {
             peer.add(|outbox| outbox.push_repeat(now_ms));
         }
     }
 
-    /// A peer has answered to all heartbeats that stand there.
+    /// A peer has answered to all heartbeats that are coalesced there.
     fn take_answer(&self, peer: &PeerLink, answer: &RepeatAnswer) {
-        let heard = |lead: &Lead| lead.handle.status.note_answer(peer.rank);
-        let refused = peer.standing.lock().answered(answer, heard);
+        let on_accepted = |lead: &Lead| lead.handle.status.note_answer(peer.rank);
+        let refused = peer.coalesced.lock().answered(answer, on_accepted);
         for group in refused.iter().filter_map(|lead| lead.handle.group()) {
             group.note_refusal(peer.peer.node);
         }
@@ -601,7 +602,7 @@ impl PeerLink {
             addresses: Mutex::new(addresses.into_iter().collect()),
             outbox: Mutex::default(),
             wake: Condvar::new(),
-            standing: Mutex::default(),
+            coalesced: Mutex::default(),
             incoming: Incoming::new(silence.alive_max()),
             serving: Arc::default(),
             other_cluster: Mutex::default(),
@@ -630,7 +631,7 @@ impl PeerLink {
 
     /// A link begins, whose connection is ended by this.
     fn begin(&self, control: Option<TcpStream>) {
-        self.standing.lock().begin();
+        self.coalesced.lock().begin();
         self.outbox.lock().open(control);
     }
 

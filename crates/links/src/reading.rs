@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use mainstem_replication::eraftpb::{Message, MessageType};
 use mainstem_replication::link::{self, Alias, Frame, FrameError, Heartbeat};
-use mainstem_replication::{MessageError, Repeat, Repeated};
+use mainstem_replication::{AcceptedHeartbeats, MessageError, Repeat};
 use mainstem_security::KafkaPrincipal;
 
 use super::calls::{Answers, CallKind};
@@ -57,7 +57,7 @@ pub(super) struct Receiver {
     /// By number.
     aliases: Vec<Known>,
     /// Heartbeats that stand.
-    repeated: Repeated,
+    accepted: AcceptedHeartbeats,
     answers: Arc<Answers>,
     leave: Option<Leave>,
     /// A message of this link that another thread took is at fault, and why.
@@ -78,8 +78,8 @@ impl Receiver {
         leave: Option<Leave>,
     ) -> Receiver {
         let from = peer.peer.node;
-        let (aliases, repeated, at_fault) = (Vec::new(), Repeated::default(), Arc::default());
-        Receiver { links, peer, from, aliases, repeated, answers, leave, at_fault }
+        let (aliases, accepted, at_fault) = (Vec::new(), AcceptedHeartbeats::default(), Arc::default());
+        Receiver { links, peer, from, aliases, accepted, answers, leave, at_fault }
     }
 
     fn explained(&self, error: io::Error) -> io::Error {
@@ -141,8 +141,8 @@ impl Receiver {
             Frame::Heartbeats(heartbeats) => {
                 heartbeats.into_iter().try_for_each(|heartbeat| self.take_heartbeat(heartbeat))
             }
-            Frame::Standing(heartbeats) => {
-                heartbeats.into_iter().try_for_each(|heartbeat| self.take_standing(heartbeat))
+            Frame::Coalesced(heartbeats) => {
+                heartbeats.into_iter().try_for_each(|heartbeat| self.take_coalesced(heartbeat))
             }
             Frame::Repeat(repeat) => {
                 self.take_repeat(&repeat);
@@ -175,13 +175,13 @@ impl Receiver {
         self.step(alias, message, 0, &[])
     }
 
-    fn take_standing(&mut self, heartbeat: Heartbeat) -> io::Result<()> {
+    fn take_coalesced(&mut self, heartbeat: Heartbeat) -> io::Result<()> {
         self.take_heartbeat(heartbeat)?;
-        self.repeated.insert(heartbeat.alias, heartbeat.term);
+        self.accepted.insert(heartbeat.alias, heartbeat.term);
         let known =
             self.aliases.get(heartbeat.alias as usize).ok_or_else(|| fault("a group without a number"))?;
         if let Some(group) = known.handle.as_ref().and_then(|handle| handle.group()) {
-            group.let_stand(known.alias.from, heartbeat.term);
+            group.accept_coalesced(known.alias.from, heartbeat.term);
         }
         Ok(())
     }
@@ -189,9 +189,9 @@ impl Receiver {
     /// Heartbeats of all groups at once. Only what is refused is looked at again by the peer.
     fn take_repeat(&mut self, repeat: &Repeat) {
         let (now_ms, aliases) = (self.links.now_ms(), &self.aliases);
-        let answer = self.repeated.take(repeat, |alias, term| {
+        let answer = self.accepted.take(repeat, |alias, term| {
             let handle = aliases.get(alias as usize).and_then(|known| known.handle.as_ref());
-            handle.is_some_and(|handle| handle.hear(term, now_ms))
+            handle.is_some_and(|handle| handle.accept_repeat(term, now_ms))
         });
         self.peer.add(|outbox| outbox.push_answer(answer));
     }

@@ -72,7 +72,7 @@ impl Group for Gone {
         match *self {}
     }
 
-    fn let_stand(&self, _: ReplicaId, _: u64) {
+    fn accept_coalesced(&self, _: ReplicaId, _: u64) {
         match *self {}
     }
 

@@ -117,7 +117,7 @@ impl<S: Write> Writer<S> {
         self.put_heartbeats(peer, batch.heartbeats.into_values());
         if let Some(at_ms) = batch.repeat {
             let leads = |lead: &Lead| lead.handle.leads_on(lead.term, at_ms);
-            let repeat = peer.standing.lock().repeat(leads);
+            let repeat = peer.coalesced.lock().repeat(leads);
             repeat.iter().for_each(|repeat| link::repeat(repeat, &mut self.out));
         }
         batch.answer.iter().for_each(|answer| link::repeat_answer(answer, &mut self.out));
@@ -139,13 +139,13 @@ impl<S: Write> Writer<S> {
     }
 
     fn put_heartbeats(&mut self, peer: &PeerLink, items: impl Iterator<Item = Item>) {
-        let (mut once, mut stand) = (Vec::new(), Vec::new());
+        let (mut once, mut coalesced) = (Vec::new(), Vec::new());
         for item in items {
             let (term, commit) = (item.outgoing.message.term, item.outgoing.message.commit);
             let alias = self.alias(&item);
-            if item.outgoing.stands {
-                peer.standing.lock().insert(alias, Lead { handle: item.handle, term });
-                stand.push(Heartbeat { alias, term, commit });
+            if item.outgoing.begins_coalescing {
+                peer.coalesced.lock().insert(alias, Lead { handle: item.handle, term });
+                coalesced.push(Heartbeat { alias, term, commit });
             } else {
                 once.push(Heartbeat { alias, term, commit });
             }
@@ -153,8 +153,8 @@ impl<S: Write> Writer<S> {
         for heartbeats in once.chunks(HEARTBEATS_MAX) {
             link::heartbeats(heartbeats, &mut self.out);
         }
-        for heartbeats in stand.chunks(HEARTBEATS_MAX) {
-            link::standing_heartbeats(heartbeats, &mut self.out);
+        for heartbeats in coalesced.chunks(HEARTBEATS_MAX) {
+            link::coalesced_heartbeats(heartbeats, &mut self.out);
         }
     }
 

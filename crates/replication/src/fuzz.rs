@@ -29,7 +29,7 @@ pub fn link(data: &[u8]) {
         match &frame {
             Frame::Group(alias) => link::group(alias, &mut again),
             Frame::Heartbeats(heartbeats) => link::heartbeats(heartbeats, &mut again),
-            Frame::Standing(heartbeats) => link::standing_heartbeats(heartbeats, &mut again),
+            Frame::Coalesced(heartbeats) => link::coalesced_heartbeats(heartbeats, &mut again),
             Frame::Repeat(repeat) => link::repeat(repeat, &mut again),
             Frame::RepeatAnswer(answer) => link::repeat_answer(answer, &mut again),
             Frame::Message { alias, message } => assert!(link::message(*alias, message, &mut again)),

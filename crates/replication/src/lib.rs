@@ -15,6 +15,7 @@ pub mod journal;
 pub mod link;
 pub mod snapshots;
 
+mod coalesced;
 mod encoding;
 mod error;
 #[doc(hidden)]
@@ -27,10 +28,10 @@ mod lag;
 mod logger;
 mod replica;
 mod setback;
-mod standing;
 mod store;
 mod unsynced;
 
+pub use coalesced::{AcceptedHeartbeats, CoalescedHeartbeats, Repeat, RepeatAnswer};
 pub use error::{LeaderAppendError, MessageError, ReplicaError};
 pub use group::{Configuration, GroupId, ReplicaId};
 pub use index::{EntryIndex, Position, RECENT_MAX, RECENT_MIN};
@@ -44,5 +45,4 @@ pub use replica::{
     ticks::TICK_MS,
 };
 pub use setback::Setback;
-pub use standing::{Repeat, RepeatAnswer, Repeated, Standing};
 pub use store::MESSAGE_BYTES_MAX;

@@ -8,7 +8,7 @@ mod encode;
 
 pub use decode::{Frame, FrameError, decode, needed};
 pub use encode::{
-    answer, append_head, call, group, heartbeats, message, repeat, repeat_answer, standing_heartbeats,
+    answer, append_head, call, coalesced_heartbeats, group, heartbeats, message, repeat, repeat_answer,
 };
 
 use crate::group::{GroupId, ReplicaId};
@@ -29,7 +29,7 @@ pub(crate) const KIND_MESSAGE: u8 = 3;
 pub(crate) const KIND_APPEND: u8 = 4;
 pub(crate) const KIND_CALL: u8 = 5;
 pub(crate) const KIND_ANSWER: u8 = 6;
-pub(crate) const KIND_STANDING: u8 = 7;
+pub(crate) const KIND_COALESCED: u8 = 7;
 pub(crate) const KIND_REPEAT: u8 = 8;
 pub(crate) const KIND_REPEAT_ANSWER: u8 = 9;
 pub(crate) const KIND_SNAPSHOT: u8 = 10;

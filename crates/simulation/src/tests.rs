@@ -173,7 +173,7 @@ fn messages_in(parcel: &Parcel) -> usize {
     let (mut rest, mut messages) = (&bytes[..], 0);
     while let Some((frame, len)) = link::decode(rest, bytes.len()).expect("frames of ours") {
         messages += match frame {
-            Frame::Heartbeats(heartbeats) | Frame::Standing(heartbeats) => heartbeats.len(),
+            Frame::Heartbeats(heartbeats) | Frame::Coalesced(heartbeats) => heartbeats.len(),
             Frame::Message { .. } | Frame::Append { .. } => 1,
             _ => 0,
         };

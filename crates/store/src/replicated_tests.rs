@@ -485,7 +485,7 @@ fn frames_that_no_replica_sends(term: u64) -> Vec<Vec<u8>> {
     asked.set_entries(vec![Entry { data: vec![1].into(), ..Entry::default() }].into());
     vec![
         framed(&|out| link::heartbeats(&beat, out)),
-        framed(&|out| link::standing_heartbeats(&beat, out)),
+        framed(&|out| link::coalesced_heartbeats(&beat, out)),
         framed(&|out| link::append_head(0, &append, 0, 0, out)),
         message(of(MessageType::MsgTransferLeader, term)),
         message(asked),

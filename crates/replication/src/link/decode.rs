@@ -2,16 +2,16 @@
 //! take more than their bytes, have a bound of their own.
 
 use super::{
-    Alias, ENTRIES_MAX, HEAD_BYTES_MAX, Heartbeat, KIND_ANSWER, KIND_APPEND, KIND_CALL, KIND_GROUP,
-    KIND_HEARTBEATS, KIND_MESSAGE, KIND_REPEAT, KIND_REPEAT_ANSWER, KIND_SNAPSHOT, KIND_STANDING,
-    LENGTH_BYTES, RUN_BATCHES, RUN_INTERNAL, TYPES,
+    Alias, ENTRIES_MAX, HEAD_BYTES_MAX, Heartbeat, KIND_ANSWER, KIND_APPEND, KIND_CALL, KIND_COALESCED,
+    KIND_GROUP, KIND_HEARTBEATS, KIND_MESSAGE, KIND_REPEAT, KIND_REPEAT_ANSWER, KIND_SNAPSHOT, LENGTH_BYTES,
+    RUN_BATCHES, RUN_INTERNAL, TYPES,
 };
+use crate::coalesced::{Repeat, RepeatAnswer};
 use crate::encoding::Fields;
 use crate::group::{Configuration, GroupId, ReplicaId};
 use crate::index::has_epoch;
 use crate::journal::{ENTRY_DATA_BYTES_MAX, Start};
 use crate::snapshots::{SNAPSHOT_BYTES_MAX, SnapshotOffer};
-use crate::standing::{Repeat, RepeatAnswer};
 use crate::store::{snapshot_of, stub};
 use bytes::Bytes;
 use mainstem_records::HEADER_BYTES;
@@ -24,9 +24,9 @@ pub enum Frame<'a> {
     Group(Alias),
     /// Heartbeats of groups; none: a sign of life.
     Heartbeats(Vec<Heartbeat>),
-    /// Heartbeats that stand from now on.
-    Standing(Vec<Heartbeat>),
-    /// All heartbeats that stand, once more.
+    /// Heartbeats that are coalesced from now on.
+    Coalesced(Vec<Heartbeat>),
+    /// A repeat of all heartbeats that are coalesced.
     Repeat(Repeat),
     /// The answer to that.
     RepeatAnswer(RepeatAnswer),
@@ -111,7 +111,7 @@ pub fn decode(bytes: &[u8], batches_max: usize) -> Result<Option<(Frame<'_>, usi
     let frame = match *kind {
         KIND_GROUP => decode_group(&mut fields).ok_or("a group")?,
         KIND_HEARTBEATS => Frame::Heartbeats(decode_heartbeats(&mut fields).ok_or("heartbeats")?),
-        KIND_STANDING => Frame::Standing(decode_heartbeats(&mut fields).ok_or("heartbeats that stand")?),
+        KIND_COALESCED => Frame::Coalesced(decode_heartbeats(&mut fields).ok_or("coalesced heartbeats")?),
         KIND_REPEAT => {
             let (number, withdrawn) = decode_numbers(&mut fields).ok_or("a repeat")?;
             Frame::Repeat(Repeat { number, withdrawn })

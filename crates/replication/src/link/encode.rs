@@ -1,12 +1,12 @@
 //! Writing frames.
 
 use super::{
-    Alias, Heartbeat, KIND_ANSWER, KIND_APPEND, KIND_CALL, KIND_GROUP, KIND_HEARTBEATS, KIND_MESSAGE,
-    KIND_REPEAT, KIND_REPEAT_ANSWER, KIND_SNAPSHOT, KIND_STANDING, LENGTH_BYTES, RUN_BATCHES, RUN_INTERNAL,
+    Alias, Heartbeat, KIND_ANSWER, KIND_APPEND, KIND_CALL, KIND_COALESCED, KIND_GROUP, KIND_HEARTBEATS,
+    KIND_MESSAGE, KIND_REPEAT, KIND_REPEAT_ANSWER, KIND_SNAPSHOT, LENGTH_BYTES, RUN_BATCHES, RUN_INTERNAL,
     TYPES,
 };
+use crate::coalesced::{Repeat, RepeatAnswer};
 use crate::encoding::{put_configuration, put_u64};
-use crate::standing::{Repeat, RepeatAnswer};
 use crate::store::{is_stub, offer_of};
 use raft::eraftpb::{Entry, Message, MessageType};
 
@@ -35,17 +35,17 @@ pub fn heartbeats(heartbeats: &[Heartbeat], out: &mut Vec<u8>) {
     put_heartbeats(KIND_HEARTBEATS, heartbeats, out);
 }
 
-/// Heartbeats that stand from now on ([`crate::Standing`]).
-pub fn standing_heartbeats(heartbeats: &[Heartbeat], out: &mut Vec<u8>) {
-    put_heartbeats(KIND_STANDING, heartbeats, out);
+/// Heartbeats that are coalesced from now on ([`crate::CoalescedHeartbeats`]).
+pub fn coalesced_heartbeats(heartbeats: &[Heartbeat], out: &mut Vec<u8>) {
+    put_heartbeats(KIND_COALESCED, heartbeats, out);
 }
 
-/// All heartbeats that stand, once more.
+/// A repeat of all heartbeats that are coalesced.
 pub fn repeat(repeat: &Repeat, out: &mut Vec<u8>) {
     put_numbers(KIND_REPEAT, repeat.number, &repeat.withdrawn, out);
 }
 
-/// The answer to all heartbeats that stand.
+/// The answer to a repeat.
 pub fn repeat_answer(answer: &RepeatAnswer, out: &mut Vec<u8>) {
     put_numbers(KIND_REPEAT_ANSWER, answer.number, &answer.refused, out);
 }

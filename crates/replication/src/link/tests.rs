@@ -1,8 +1,8 @@
 use super::*;
+use crate::coalesced::{Repeat, RepeatAnswer};
 use crate::group::Configuration;
 use crate::journal::Start;
 use crate::snapshots::{SNAPSHOT_BYTES_MAX, SnapshotOffer};
-use crate::standing::{Repeat, RepeatAnswer};
 use crate::store::{is_stub, offer_of, snapshot_of, stub};
 use mainstem_records::HEADER_BYTES;
 use proptest::prelude::*;
@@ -77,8 +77,8 @@ fn every_frame_is_read_as_it_was_written() {
     heartbeats(&[], &mut out);
     check(&out, Frame::Heartbeats(Vec::new()));
     out.clear();
-    standing_heartbeats(&beats, &mut out);
-    check(&out, Frame::Standing(beats));
+    coalesced_heartbeats(&beats, &mut out);
+    check(&out, Frame::Coalesced(beats));
     let said = Repeat { number: 1 << 40, withdrawn: vec![7, 8] };
     out.clear();
     repeat(&said, &mut out);
@@ -189,7 +189,8 @@ fn a_term_beyond_all_leader_epochs_is_malformed() {
             }
         }
         let beats = [Heartbeat { alias: 1, term: 2, commit: 3 }, Heartbeat { alias: 2, term, commit: 3 }];
-        for bytes in [framed(&|out| heartbeats(&beats, out)), framed(&|out| standing_heartbeats(&beats, out))]
+        for bytes in
+            [framed(&|out| heartbeats(&beats, out)), framed(&|out| coalesced_heartbeats(&beats, out))]
         {
             assert_eq!(is_malformed(&bytes), is_beyond, "heartbeats of term {term}");
         }

@@ -25,16 +25,16 @@ pub struct Outgoing {
     pub bytes: u64,
     /// The message.
     pub message: Message,
-    /// A heartbeat that stands from now on: the sender's node repeats it with those of all other groups, and this replica
-    /// does not ([`crate::Standing`]).
-    pub stands: bool,
+    /// A heartbeat that is coalesced from now on: the sender's node repeats it with those of all other groups, and this replica
+    /// does not ([`crate::CoalescedHeartbeats`]).
+    pub begins_coalescing: bool,
 }
 
 impl Outgoing {
     /// A message without batches.
     pub(super) fn plain(message: Message) -> Outgoing {
         let to = ReplicaId(message.to);
-        Outgoing { to, offset: 0, offsets: 0..0, bytes: 0, message, stands: false }
+        Outgoing { to, offset: 0, offsets: 0..0, bytes: 0, message, begins_coalescing: false }
     }
 
     /// A message with the place of its batches. `None`: the entries are not here any more.

@@ -108,7 +108,7 @@ impl Replica {
 
     fn send(&mut self, messages: Vec<Message>) -> Result<(), ReplicaError> {
         for message in messages {
-            let stands = match message.get_msg_type() {
+            let begins_coalescing = match message.get_msg_type() {
                 MessageType::MsgAppend if self.was_just_asked(&message) => continue,
                 MessageType::MsgHeartbeat if message.context.is_empty() => {
                     let has_everything = self.group.says_all(&message);
@@ -119,7 +119,7 @@ impl Replica {
                 _ => false,
             };
             let outgoing = Outgoing::of(message, self.group.index(), self.log.log())?;
-            self.effects.messages.extend(outgoing.map(|outgoing| Outgoing { stands, ..outgoing }));
+            self.effects.messages.extend(outgoing.map(|outgoing| Outgoing { begins_coalescing, ..outgoing }));
         }
         Ok(())
     }

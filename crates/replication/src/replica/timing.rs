@@ -85,29 +85,29 @@ impl Replica {
         }
     }
 
-    /// A heartbeat of this leader, which was just taken, stands from now on. Returns false where this replica does not
+    /// Has the heartbeats of a leader coalesced from the one on that was just taken. Returns false where this replica does not
     /// follow it, or owes another a term or a vote.
-    pub fn let_stand(&mut self, from: ReplicaId, term: u64) -> bool {
+    pub fn accept_coalesced(&mut self, from: ReplicaId, term: u64) -> bool {
         let may_accept = self.log.unsynced().is_empty() && self.is_taking_part();
         may_accept && self.group.accept_coalesced(from, term, self.now_ms)
     }
 
-    /// The term of the heartbeat that stands here; `None`: none does.
-    pub fn stands_in(&self) -> Option<u64> {
+    /// The term of the leader whose heartbeats are coalesced here; `None`: no leader's are.
+    pub fn coalesced_term(&self) -> Option<u64> {
         self.group.coalesced_term()
     }
 
-    /// The heartbeat that stands was repeated, the last time at `at_ms`. To be followed by [`Replica::tick`].
-    pub fn hear(&mut self, at_ms: u64) {
+    /// Notes that the coalesced heartbeat was repeated, the last time at `at_ms`. To be followed by [`Replica::tick`].
+    pub fn note_contact(&mut self, at_ms: u64) {
         self.group.note_contact(at_ms);
     }
 
-    /// A follower has answered to the heartbeat that stands.
+    /// Notes that a follower has answered to its coalesced heartbeat.
     pub fn note_answer(&mut self, from: ReplicaId) {
         self.group.note_answer(from);
     }
 
-    /// A follower takes no heartbeat for one that stands: it gets the next one in full.
+    /// Notes that a follower has refused its coalesced heartbeat: it gets the next one in full.
     pub fn note_refusal(&mut self, from: ReplicaId) {
         self.peers.end_coalesced(from.0);
     }

@@ -241,11 +241,11 @@ fn exchange(nodes: &mut [Node], syncing: &[usize]) {
 }
 
 fn deliver(nodes: &mut [Node], outgoing: &Outgoing, group: GroupId, batches: &[u8]) {
-    let Outgoing { to, offset, message, stands, .. } = outgoing;
+    let Outgoing { to, offset, message, begins_coalescing, .. } = outgoing;
     if let Some(replica) = replica_of(nodes, *to, group) {
         replica.step(message.clone(), *offset, batches).expect("a message of ours");
     }
-    if *stands && let Some(leader) = replica_of(nodes, ReplicaId(message.from), group) {
+    if *begins_coalescing && let Some(leader) = replica_of(nodes, ReplicaId(message.from), group) {
         // No link repeats it here.
         leader.note_refusal(*to);
     }

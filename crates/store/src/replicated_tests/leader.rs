@@ -157,7 +157,7 @@ fn a_cut_that_hangs_holds_up_no_link() {
         is_begun.recv().expect("the log is cut");
         // The lock of the partition is taken: each of these would wait until the test ends.
         assert!(take(another(MessageType::MsgHeartbeat)).is_none());
-        partition.let_stand(ReplicaId::new(2, 1), TERM + 1);
+        partition.accept_coalesced(ReplicaId::new(2, 1), TERM + 1);
         partition.note_refusal(2);
         partition.report_unreachable(2);
         partition.node_gone(2, &|_| true, leader.clock.mono_ms());

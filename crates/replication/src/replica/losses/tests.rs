@@ -242,7 +242,7 @@ impl Group {
             }
             for (from, outgoing, bytes) in on_their_way {
                 let to = outgoing.to.node() as usize - 1;
-                if let Some(sender) = self.replicas[from].as_mut().filter(|_| outgoing.stands) {
+                if let Some(sender) = self.replicas[from].as_mut().filter(|_| outgoing.begins_coalescing) {
                     // It is not repeated here: it is said in full each time.
                     sender.note_refusal(outgoing.to);
                 }

@@ -26,7 +26,7 @@ impl Member {
     /// Notes what is known without the lock.
     pub(super) fn note_status(&self, status: &ReplicaStatus) {
         let leads_in = self.leads().then(|| self.replica.role().term);
-        status.set_terms(leads_in, self.replica.stands_in());
+        status.set_terms(leads_in, self.replica.coalesced_term());
         // Who waits for something that only time brings has every tick.
         let is_waiting = self.succession.is_some() || !self.commit_waits.is_empty();
         status.set_next_tick_ms(if is_waiting { 0 } else { self.replica.next_tick_ms() });
@@ -66,7 +66,7 @@ impl Group for Partition {
             let answered = replicas.into_iter().filter(|replica| answered.contains(&replica.node()));
             answered.for_each(|replica| member.replica.note_answer(replica));
         }
-        member.replica.hear(status.heard_ms());
+        member.replica.note_contact(status.last_contact_ms());
         member.replica.tick(now_ms);
         status.set_ticked(now_ms);
         if let Some((gone, until_ms)) = member.succession {
@@ -112,12 +112,12 @@ impl Group for Partition {
         stepped
     }
 
-    fn let_stand(&self, from: ReplicaId, term: u64) {
+    fn accept_coalesced(&self, from: ReplicaId, term: u64) {
         let Some(replication) = &self.replication else { return };
         let Some(mut state) = self.lock_without_disk_step() else { return };
         if let Ok(Stored::Replicated(member)) = &mut state.log
             && member.is_running()
-            && member.replica.let_stand(from, term)
+            && member.replica.accept_coalesced(from, term)
         {
             member.note_status(&replication.handle.status);
         }
