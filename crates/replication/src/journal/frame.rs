@@ -83,17 +83,17 @@ pub struct Tail {
     /// were.
     pub is_cached: bool,
     /// A power cut may have taken what was acknowledged: no vote before the replica has caught up with a leader.
-    pub is_doubtful: bool,
+    pub holds_votes: bool,
 }
 
 impl Tail {
-    /// As bits: 1 cached, 2 doubtful.
+    /// As bits: 1 cached, 2 votes held.
     fn bits(self) -> u8 {
-        u8::from(self.is_cached) | u8::from(self.is_doubtful) << 1
+        u8::from(self.is_cached) | u8::from(self.holds_votes) << 1
     }
 
     fn of_bits(bits: u8) -> Option<Tail> {
-        (bits < 4).then_some(Tail { is_cached: bits & 1 != 0, is_doubtful: bits & 2 != 0 })
+        (bits < 4).then_some(Tail { is_cached: bits & 1 != 0, holds_votes: bits & 2 != 0 })
     }
 }
 

@@ -50,7 +50,7 @@ fn frames() -> Vec<Frame> {
         Frame::Mark(Mark { index: 6, offset: 30 }),
         Frame::Entry(data),
         Frame::Commit { committed: 7, applied: 6 },
-        Frame::Tail(Tail { is_cached: true, is_doubtful: true }),
+        Frame::Tail(Tail { is_cached: true, holds_votes: true }),
     ]
 }
 
@@ -177,7 +177,7 @@ fn what_is_written_is_read_after_a_kill() {
     assert_eq!(journal.group(group(2)), None);
     assert_eq!((before.start.index, before.entries.len(), before.marks.len()), (3, 2, 1));
     assert_eq!((before.vote.term, before.committed, before.own), (2, 7, Some(ReplicaId::new(1, 1))));
-    assert!(before.tail.is_cached && before.tail.is_doubtful);
+    assert!(before.tail.is_cached && before.tail.holds_votes);
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn what_a_power_cut_may_take_is_remembered_until_it_is_taken_back() {
     let storage = disk();
     let mut journal = open(&storage);
     for bits in [1, 3, 2, 0, 1] {
-        let tail = Tail { is_cached: bits & 1 != 0, is_doubtful: bits & 2 != 0 };
+        let tail = Tail { is_cached: bits & 1 != 0, holds_votes: bits & 2 != 0 };
         journal.append(group(0), &[vote(bits), Frame::Tail(tail)]).unwrap();
         journal.rewrite().unwrap();
         journal = open(&storage);

@@ -81,7 +81,7 @@ impl Losses {
         if !is_cached {
             return (losses, VoteHold::new(false));
         }
-        let is_cut = log.dir().last_stop() == LastStop::UncleanOtherBoot || state.tail.is_doubtful;
+        let is_cut = log.dir().last_stop() == LastStop::UncleanOtherBoot || state.tail.holds_votes;
         warn_of_cut(log, end, offset, is_cut);
         let has_others = state.configuration.voters.len() > 1;
         let is_held = is_cut && has_others;
@@ -172,7 +172,7 @@ impl Losses {
         self.may_lack &= !leads_settled;
         let is_open = self.has_cached_tail(ends) || self.known.is_some() || self.may_lack || holds_votes;
         let is_cached = self.write_caching || (self.noted.is_cached && is_open);
-        let tail = Tail { is_cached, is_doubtful: holds_votes };
+        let tail = Tail { is_cached, holds_votes };
         (tail != self.noted).then_some(tail)
     }
 

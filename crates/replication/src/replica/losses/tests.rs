@@ -359,7 +359,7 @@ fn a_replica_with_less_than_a_leader_counts_on_lacks_something() {
         heartbeat.commit = last;
         group.replica(1).step(heartbeat, 0, &[]).expect("a message");
         assert!(group.replica(1).may_lack_acknowledged());
-        // With caching a power cut explains it, and the time of the doubt is enough.
+        // With caching a power cut explains it, and the hold on votes is enough.
         assert_eq!((group.replica(1).holds_votes(), group.replica(1).lacks_promised()), (caching, !caching));
     }
 }
@@ -385,7 +385,7 @@ fn a_replica_that_refuses_an_append_for_its_loss_is_caught_up() {
 }
 
 #[test]
-fn a_replica_in_doubt_gives_no_vote_until_its_time_is_over_or_it_has_caught_up() {
+fn a_replica_that_holds_its_votes_gives_none_until_its_time_is_over_or_it_has_caught_up() {
     for catches_up in [false, true] {
         let mut group = Group::led_by_first(true);
         group.append(0, 10);
@@ -412,7 +412,7 @@ fn a_replica_in_doubt_gives_no_vote_until_its_time_is_over_or_it_has_caught_up()
 
 /// Retention moves the start of the log into the present term.
 #[test]
-fn a_replica_whose_log_begins_in_the_present_term_is_in_doubt_too() {
+fn a_replica_whose_log_begins_in_the_present_term_holds_its_votes_too() {
     let mut group = Group::led_by_first(true);
     group.append(0, 4);
     group.exchange();
@@ -478,10 +478,10 @@ fn caching_counts_when_the_next_start_will_know_of_it() {
     let replica = group.replica(1);
     assert_eq!((replica.log().ends().durable_end, replica.persisted_end()), (0, 3));
     let noted = |group: &mut Group| group.replica(1).journal().lock().group(GROUP).expect("it is known").tail;
-    assert_eq!(noted(&mut group), Tail { is_cached: true, is_doubtful: false });
+    assert_eq!(noted(&mut group), Tail { is_cached: true, holds_votes: false });
     group.replica(1).set_write_caching(false);
     assert!(group.replica(1).drive().expect("it works").flush, "what has counted is to be synced");
-    assert_eq!(noted(&mut group), Tail { is_cached: true, is_doubtful: false });
+    assert_eq!(noted(&mut group), Tail { is_cached: true, holds_votes: false });
     group.syncs_logs = true;
     group.exchange();
     assert!(!group.replica(1).drive().expect("it works").flush);
@@ -563,7 +563,7 @@ fn nothing_counts_as_lost_any_more_when_the_setting_is_off_and_all_is_durable() 
     denied(&mut group, 1).expect("it is on again");
 }
 
-/// The time of a doubt is over, and the leader that counts on what was lost has not been heard yet.
+/// The hold on votes is over, and there was no contact yet with the leader that counts on what was lost.
 #[test]
 fn a_replica_allows_for_its_loss_until_it_has_caught_up_whatever_the_setting_is() {
     let mut group = Group::led_by_first(true);
@@ -587,7 +587,7 @@ fn a_replica_allows_for_its_loss_until_it_has_caught_up_whatever_the_setting_is(
 }
 
 #[test]
-fn a_doubt_outlives_what_is_no_end_of_it() {
+fn a_hold_on_votes_outlives_what_is_no_end_of_it() {
     for is_clean in [true, false] {
         let mut group = Group::led_by_first(true);
         group.append(0, 10);
