@@ -75,10 +75,10 @@ fn line(setback: Setback, partitions: &BTreeSet<(Arc<str>, i32)>) -> String {
                 "leadership of {what} is given up: nothing was heard of a majority of the replicas{which}"
             )
         }
-        Setback::MadeWay => format!(
+        Setback::HandedOffLeadership => format!(
             "leadership of {what} is given away: this node has no space, descriptors or memory for an append{which}"
         ),
-        Setback::WaitsForRoom => {
+        Setback::WaitsForSpace => {
             format!("the replicas of {what} wait for space, descriptors or memory{which}")
         }
     }
@@ -99,13 +99,13 @@ mod tests {
             setbacks.note(Setback::LostMajority, partition(index), 1_000);
             setbacks.note(Setback::LostMajority, partition(index), 1_500);
         }
-        setbacks.note(Setback::MadeWay, partition(7), 2_000);
+        setbacks.note(Setback::HandedOffLeadership, partition(7), 2_000);
         assert_eq!(setbacks.due(2_999), [""; 0]);
         let lost = "leadership of 1998 partitions is given up: nothing was heard of a majority of the replicas; first: t-0, t-1, \
                     t-2";
         assert_eq!(setbacks.due(3_000), [lost]);
-        let made_way = "leadership of partition t-7 is given away: this node has no space, descriptors or memory for an append";
-        assert_eq!(setbacks.due(4_000), [made_way]);
+        let handed_off = "leadership of partition t-7 is given away: this node has no space, descriptors or memory for an append";
+        assert_eq!(setbacks.due(4_000), [handed_off]);
         assert_eq!(setbacks.due(100_000), [""; 0], "it is said once");
     }
 
@@ -114,8 +114,8 @@ mod tests {
         let setbacks = Setbacks::default();
         let mut said = 0;
         for now_ms in (0..60_000).step_by(500) {
-            setbacks.note(Setback::WaitsForRoom, partition(0), now_ms);
-            setbacks.note(Setback::WaitsForRoom, partition(1), now_ms);
+            setbacks.note(Setback::WaitsForSpace, partition(0), now_ms);
+            setbacks.note(Setback::WaitsForSpace, partition(1), now_ms);
             said += setbacks.due(now_ms).len();
         }
         assert_eq!(said, 6, "at 2, 12, 22 ... seconds");

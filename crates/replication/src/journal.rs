@@ -9,8 +9,8 @@
 //! promised it. A frame says how much of the file was durable when it was written. So a damaged one that is followed by
 //! a frame that knows it durable is no torn write but lost promises, and the journal is refused.
 //!
-//! Blocks are reserved ahead of the frames, so that votes go on for a while on a disk that is full. A write that finds no
-//! room is taken back, and the journal goes on as it was; any other failure ends its use until the next start.
+//! Blocks are reserved ahead of the frames, so that votes are taken for a while on a disk that is full. A write that finds no
+//! space is taken back, and the journal stays as it was; any other failure ends its use until the next start.
 
 mod frame;
 mod promises;
@@ -131,7 +131,7 @@ pub struct Journal {
     is_rewriting: bool,
     /// The error of the write or sync that failed.
     failed: Option<io::Error>,
-    /// `None`: there was no room for them.
+    /// `None`: the disk had no space for them.
     promises: Option<Promises>,
 }
 
@@ -201,7 +201,7 @@ impl Journal {
         self.promises.as_ref().map_or(Ok(None), |promises| promises.found(group))
     }
 
-    /// The slot for what the replica of a group promises; `None`: there is no room for one.
+    /// The slot for what the replica of a group promises; `None`: the disk has no space for one.
     pub(crate) fn promise(&mut self, group: GroupId) -> Result<Option<Promise>, JournalError> {
         self.promises.as_mut().map_or(Ok(None), |promises| promises.slot(group))
     }
@@ -370,7 +370,7 @@ impl Journal {
         self.len >= self.count_at
     }
 
-    /// Replaces the file by one that has its content alone. Blocks on the disk. Where there is no room, descriptor or memory for it,
+    /// Replaces the file by one that has its content alone. Blocks on the disk. Where there is no space, descriptor or memory for it,
     /// the journal goes on as it was, and asks again later.
     ///
     /// # Errors

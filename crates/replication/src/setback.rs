@@ -6,7 +6,7 @@ pub enum Setback {
     /// A leader has heard nothing of a majority for an election time-out, and leads no more.
     LostMajority,
     /// A leader has no space, descriptors or memory for an append, and gives leadership to another replica.
-    MadeWay,
+    HandedOffLeadership,
     /// A replica takes part in nothing until there are space, descriptors or memory again.
-    WaitsForRoom,
+    WaitsForSpace,
 }

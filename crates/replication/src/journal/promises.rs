@@ -88,7 +88,7 @@ pub(super) struct Promises {
 }
 
 impl Promises {
-    /// Opens the file of a log directory, and creates it, durably, where there is none. `None`: there is no room for that. Blocks
+    /// Opens the file of a log directory, and creates it, durably, where there is none. `None`: the disk is full. Blocks
     /// on the disk.
     pub(super) fn open(storage: &dyn Storage, dir: &Path) -> Result<Option<Promises>, JournalError> {
         let path: Arc<Path> = Arc::from(dir.join(PROMISES));
@@ -98,11 +98,11 @@ impl Promises {
             first[..MAGIC.len()].copy_from_slice(&MAGIC);
             match replace_file(storage, &path, &first) {
                 Err(error) if StorageFault::of(&error) == StorageFault::NoSpace => {
-                    // It only takes room away.
+                    // It only takes space away.
                     let _ = storage.remove_file(&dir.join("mainstem.promises.tmp"));
                     tracing::warn!(
                         path = %path.display(),
-                        "there is no room to note what replicas promise: a start will not notice what their logs may lose until then"
+                        "the disk has no free space to note what replicas promise: until it has, a start does not notice what their logs may lose"
                     );
                     return Ok(None);
                 }
@@ -139,10 +139,10 @@ impl Promises {
         Ok(Some(read.map_or(*at_start, |(_, promised)| promised)))
     }
 
-    /// The slot of a group, the next free one where it has none. `None`: there is no room for more.
+    /// The slot of a group, the next free one where it has none. `None`: there is no space for more.
     ///
     /// # Errors
-    /// The disk refused, for another reason than its room.
+    /// The disk refused, for another reason than want of space.
     pub(super) fn slot(&mut self, group: GroupId) -> Result<Option<Promise>, JournalError> {
         let known = self.found(group)?;
         let position = match self.slots.get(&group) {
@@ -161,7 +161,7 @@ impl Promises {
         Ok(Some(Promise { path, file, is_dirty, group, position, written }))
     }
 
-    /// Makes more slots, where there is room for them.
+    /// Makes more slots, where there is space for them.
     fn add_slots(&mut self) -> Result<(), JournalError> {
         let more = vec![0; (SLOT_BYTES * SLOTS_PER_LOT) as usize];
         if self.len + more.len() as u64 > LEN_MAX {
@@ -286,7 +286,7 @@ mod tests {
     fn open(storage: &SimStorage) -> Promises {
         storage.create_dir(Path::new("/data")).expect("a directory");
         storage.sync_dir(Path::new("/")).expect("a sync");
-        Promises::open(storage, Path::new("/data")).expect("a file").expect("room")
+        Promises::open(storage, Path::new("/data")).expect("a file").expect("space")
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(super) enum Successor {
     Written { since: Vec<u8> },
     /// It has all frames, and gets each that comes.
     Joined(Joined),
-    /// There was no room for a frame in it.
+    /// The disk had no space for a frame in it.
     GivenUp,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Joined {
 }
 
 impl Successor {
-    /// Takes frames that were written to the old file. The journal goes on without it where there is no room and it has no name yet.
+    /// Takes frames that were written to the old file. The journal continues without it where the disk is full and it has no name yet.
     ///
     /// # Errors
     /// The disk refused.
@@ -110,7 +110,7 @@ pub(super) fn rewrite(mut journal: impl Access) -> Result<(), JournalError> {
     let done = task.run(&mut journal);
     let is_renamed = task.content.is_none();
     if !is_renamed {
-        // It only takes room away.
+        // It only takes space away.
         let _ = task.storage.remove_file(&task.temporary());
     }
     journal.with(|journal| journal.end_rewrite(done, is_renamed))

@@ -98,7 +98,7 @@ fn a_founding_configuration_may_be_in_any_order() {
 }
 
 #[test]
-fn a_write_without_room_is_taken_back() {
+fn a_write_without_space_is_taken_back() {
     let storage = disk();
     let mut journal = open(&storage);
     journal.append(group(0), &[vote(2)]).unwrap();
@@ -121,7 +121,7 @@ fn a_write_without_room_is_taken_back() {
 }
 
 #[test]
-fn a_journal_without_room_to_be_written_anew_goes_on() {
+fn a_journal_without_space_for_a_rewrite_continues() {
     let storage = disk();
     let mut journal = open(&storage);
     let mut term = 1;

@@ -244,17 +244,17 @@ fn decode_answer<'a>(fields: &mut Fields<'a>, body_max: usize) -> Option<Frame<'
 /// Reads a run into entries from index `next` on; returns how many batches it has.
 fn decode_run(fields: &mut Fields<'_>, next: u64, entries: &mut Vec<Entry>) -> Option<usize> {
     let (kind, term, count) = (fields.u8()?, decode_term(fields)?, fields.u32()? as usize);
-    let room = ENTRIES_MAX - entries.len();
+    let left = ENTRIES_MAX - entries.len();
     match kind {
         RUN_BATCHES => {
-            if count > room || count.checked_mul(HEADER_BYTES)? > fields.0.len() {
+            if count > left || count.checked_mul(HEADER_BYTES)? > fields.0.len() {
                 return None;
             }
             next.checked_add(count as u64)?;
             entries.extend((next..).take(count).map(|index| stub(index, term)));
             Some(count)
         }
-        RUN_INTERNAL if room > 0 => {
+        RUN_INTERNAL if left > 0 => {
             let entry_type = match fields.u8()? {
                 0 => EntryType::EntryNormal,
                 1 => EntryType::EntryConfChange,

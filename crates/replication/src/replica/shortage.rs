@@ -100,7 +100,7 @@ impl Replica {
         }
         self.peers.end_all_coalesced();
         tracing::debug!(partition = %self.log().partition(), "the replica waits for space, descriptors or memory");
-        self.effects.setbacks.push(Setback::WaitsForRoom);
+        self.effects.setbacks.push(Setback::WaitsForSpace);
     }
 
     /// Takes part again, if there is space.
@@ -126,7 +126,7 @@ impl Replica {
             self.space.note_hand_off(to, self.now_ms);
             let to_node = ReplicaId(to).node();
             tracing::debug!(partition = %self.log().partition(), to_node, "leadership is given away: this node has no space, descriptors or memory for an append");
-            self.effects.setbacks.push(Setback::MadeWay);
+            self.effects.setbacks.push(Setback::HandedOffLeadership);
             self.group.transfer(to);
         }
     }

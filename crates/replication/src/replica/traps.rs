@@ -145,7 +145,7 @@ impl Node {
         batch.append(1, None, Some(&value.to_be_bytes()), &[]).expect("a small record");
         let (bytes, config, mut out) = (batch.build().expect("a batch"), LogConfig::default(), Vec::new());
         let batch = prepare(&bytes, &config, 0, Origin::Client, &mut Scratch::new(), &mut out);
-        self.replica(partition).append(&batch.expect("a sound batch"), 0).expect("it leads, and has room");
+        self.replica(partition).append(&batch.expect("a sound batch"), 0).expect("it leads, and has space");
     }
 
     /// Each batch, and its term.
@@ -174,7 +174,7 @@ impl Node {
         assert!(matches!(refused, Some(LogError::OtherTopic { .. })), "{refused:?}");
         running.dir.set_aside(&[before.topic_partition()], SetAside::Delete, 0).expect("it is set aside");
         if forgets {
-            running.journal.lock().append(group_of(&before), &[Frame::Removed]).expect("there is room");
+            running.journal.lock().append(group_of(&before), &[Frame::Removed]).expect("there is space");
         }
         let log = running.open_log(&identity).expect("a new log");
         running.begin(log, &identity, own, &voters);
@@ -319,9 +319,9 @@ fn a_single_voter_with_an_unsynced_tail_waits_for_its_disk() {
     elect(&mut nodes, 0, 0);
     nodes[0].append(0, 7);
     exchange(&mut nodes, &[]);
-    // Without room for what it proposes it begins anew, as a follower.
+    // Without space for what it proposes it begins again, as a follower.
     nodes[0].storage.set_room(Some(0));
-    assert!(nodes[0].replica(0).propose(vec![1]).is_err(), "there is no room");
+    assert!(nodes[0].replica(0).propose(vec![1]).is_err(), "there is no space");
     nodes[0].storage.set_room(None);
     for _ in 0..5_000 / TICK_MS {
         let running = nodes[0].running();
@@ -333,7 +333,7 @@ fn a_single_voter_with_an_unsynced_tail_waits_for_its_disk() {
         exchange(&mut nodes, &[]);
         assert_eq!(nodes[0].replica(0).role().state, RoleState::Follower { leader: None });
     }
-    assert!(nodes[0].replica(0).is_taking_part(), "it waits for its disk, and not for room");
+    assert!(nodes[0].replica(0).is_taking_part(), "it waits for its disk, and not for space");
     nodes[0].sync();
     pass(&mut nodes, 5_000);
     assert!(nodes[0].replica(0).leads_settled());
@@ -493,8 +493,8 @@ fn a_leader_that_stood_still_keeps_its_followers_in_sync() {
     assert_eq!(leader.role().state, RoleState::Leader);
 }
 
-/// A follower has no room for a batch: that group goes on without it, and it follows in all of them. It catches up when there is
-/// room.
+/// A follower has no space for a batch: that group continues without it, and it follows in all of them. It catches up when there is
+/// space.
 #[test]
 fn a_full_disk_stalls_that_group_alone() {
     const LAG_MAX_MS: u64 = 1_000;
@@ -569,7 +569,7 @@ fn setbacks_of_a_leader_are_told_once_each() {
     running.now_ms += TICK_MS;
     running.replicas[0].tick(running.now_ms);
     let effects = running.replicas[0].drive().expect("it is in service");
-    assert_eq!(effects.setbacks, [Setback::MadeWay]);
+    assert_eq!(effects.setbacks, [Setback::HandedOffLeadership]);
 }
 
 /// What a node has of the topic that is gone says nothing to the groups of the new one, and gets nothing from them. When it

@@ -97,9 +97,9 @@ fn frames_that_come_during_a_rewrite_are_in_the_new_file() {
     assert!(!disk.exists(&Path::new(DIR).join("mainstem.groups.tmp")).unwrap());
 }
 
-/// A vote finds room in the blocks that the old file has.
+/// A vote finds space in the blocks that the old file has.
 #[test]
-fn a_new_file_without_room_for_a_frame_is_given_up() {
+fn a_new_file_without_space_for_a_frame_is_removed() {
     let (disk, hooked, journal) = hooked();
     let (users, own_disk, mut step) = (journal.clone(), disk.clone(), 0);
     ask(&hooked, move |_| {
