@@ -1,4 +1,4 @@
-//! What the journal and the links write alike: big-endian numbers, and who is in a group. docs/format.md has the diagrams.
+//! Encodings of the journal and the links alike: big-endian numbers, and the members of a group. docs/format.md has the diagrams.
 
 use crate::group::{Configuration, ReplicaId};
 use crate::journal::REPLICAS_MAX;
@@ -7,7 +7,7 @@ use crate::journal::REPLICAS_MAX;
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// So many bytes.
+    /// The next bytes, of this length.
     pub(crate) fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
@@ -53,7 +53,7 @@ impl<'a> Fields<'a> {
         self.array().map(i64::from_be_bytes).filter(|offset| *offset >= 0)
     }
 
-    /// Who is in a group, as [`put_configuration`] writes it; `None` also for more than [`REPLICAS_MAX`] replicas. They are
+    /// The members of a group, as [`put_configuration`] writes them; `None` also for more than [`REPLICAS_MAX`] replicas. They are
     /// in any order, as the founder of a group may name them.
     pub(crate) fn configuration(&mut self) -> Option<Configuration> {
         let mut counts = [0; 4];

@@ -1,4 +1,4 @@
-//! What can go wrong with a replica.
+//! Errors of a replica.
 
 use crate::group::ReplicaId;
 use crate::journal::JournalError;
@@ -6,7 +6,7 @@ use mainstem_log::storage::StorageFault;
 use mainstem_log::{AppendError, LogError, ReadError};
 use std::io;
 
-/// Why a replica is out of service. It takes part in nothing any more until it is opened anew.
+/// Why a replica is out of service. It takes part in nothing any more until it is opened again.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplicaError {
     /// The journal refused.
@@ -74,7 +74,7 @@ pub enum LeaderAppendError {
     /// Another replica leads, or none, or leadership is being given away.
     #[error("this replica does not lead")]
     NotLeader {
-        /// Who leads, if that is known.
+        /// The leader, if that is known.
         leader: Option<ReplicaId>,
     },
     /// The log refused.
@@ -110,7 +110,7 @@ pub enum MessageError {
     /// It is in the name of who is no other replica of the group.
     #[error("a message of replica {0}, which is not another one of the group")]
     Sender(ReplicaId),
-    /// What it says no replica says to this one.
+    /// A content that no replica sends to this one.
     #[error("a message that no replica sends: {0}")]
     Impossible(&'static str),
 }
@@ -119,7 +119,7 @@ pub enum MessageError {
 mod tests {
     use super::*;
 
-    /// Replicas are not replaced in this release: nothing says that one could begin anew, and each says what can be done.
+    /// Replicas are not replaced in this release: nothing says that one could begin again, and each says what can be done.
     #[test]
     fn what_is_advised_can_be_done_in_this_release() {
         for said in [MessageError::LostPromise.to_string(), ReplicaError::Unknown.to_string()] {

@@ -21,7 +21,7 @@ pub fn journal(data: &[u8]) {
     }
 }
 
-/// What came over a link: any bytes are frames or a fault, and a frame is written as it was.
+/// Bytes that came over a link: any are frames or a fault, and a frame is written as it was.
 pub fn link(data: &[u8]) {
     let mut rest = data;
     while let Ok(Some((frame, len))) = link::decode(rest, 1 << 20) {

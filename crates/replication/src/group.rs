@@ -29,7 +29,7 @@ impl ReplicaId {
         ((self.0 >> 32) as u32).cast_signed()
     }
 
-    /// How many replicas of the group the node has had, this one included, or another number that only ascends.
+    /// The count of the group's replicas that the node has had, this one included, or another number that only ascends.
     pub fn incarnation(self) -> u32 {
         self.0 as u32
     }
@@ -41,7 +41,7 @@ impl fmt::Display for ReplicaId {
     }
 }
 
-/// Who votes in a group and who only learns, while members change by joint consensus included.
+/// The members of a group: those that vote, and those that only learn, also while members change by joint consensus.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Configuration {
     /// Replicas whose majority decides.
@@ -52,7 +52,7 @@ pub struct Configuration {
     pub voters_outgoing: Vec<ReplicaId>,
     /// Voters that become learners when the change is complete.
     pub learners_next: Vec<ReplicaId>,
-    /// Whether the leader ends the change by itself.
+    /// The leader ends the change by itself.
     pub auto_leave: bool,
 }
 

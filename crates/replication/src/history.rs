@@ -1,8 +1,8 @@
-//! What clients of a cluster have done and seen, and whether durable logs explain it.
+//! A history of what clients of a cluster have done and seen, and a check whether durable logs explain it.
 //!
 //! One format for simulated and for real runs: a line `at_ms process operation outcome partition offset value` for each
 //! event, in the order in which they happened. Values are unique among all appends of a run, and not [`CONTROL`]. What is
-//! in a transaction is told by the order: a process is in the transaction that it has begun until it asks to end it
+//! in a transaction follows from the order: a process is in the transaction that it has begun until it asks to end it
 //! or begins another one.
 
 mod check;
@@ -21,7 +21,7 @@ pub const CONTROL: u64 = 0;
 /// The partition of an event that concerns none.
 pub const NO_PARTITION: i32 = -1;
 
-/// What a process does.
+/// An operation of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     /// A producer appends a value with acks=all.
@@ -32,7 +32,7 @@ pub enum Operation {
     ReadCommitted,
     /// After the run, a replica has the value at an offset; of all offsets that it has, in their order.
     Final,
-    /// A consumer goes on at an offset, for the group that is the value; 0 where it has none.
+    /// A consumer resumes at an offset, for the group that is the value; 0 where it has none.
     Assign,
     /// A consumer has read all that is before the offset, for the group that is the value.
     End,
@@ -55,7 +55,7 @@ pub enum Operation {
     Uncounted,
     /// A client deletes the records before the offset. Of what was done, the value is where the leader's log ended when it was asked.
     Delete,
-    /// A consumer finds its next record deleted, and goes on at the offset, where the log of whom it asks starts.
+    /// A consumer finds its next record deleted, and resumes at the offset, where the log of whom it asks starts.
     Reset,
     /// After the run, the log of a replica starts at the offset.
     LogStart,
@@ -82,7 +82,7 @@ const OPERATIONS: [(Operation, &str); 17] = [
     (Operation::LogStart, "log-start"),
 ];
 
-/// What comes of it.
+/// The outcome of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// It begins.
@@ -106,9 +106,9 @@ pub struct Event {
     pub at_ms: u64,
     /// The client; for [`Operation::Final`] and [`Operation::LogStart`] a replica's node.
     pub process: i32,
-    /// What was done, or tried.
+    /// The operation that was done, or tried.
     pub operation: Operation,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: Outcome,
     /// The partition, numbered over all topics of the run; [`NO_PARTITION`] for transactions.
     pub partition: i32,

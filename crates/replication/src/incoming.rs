@@ -15,7 +15,7 @@ pub(crate) struct Incoming {
 
 impl Incoming {
     /// Checks that the bytes are the batches of a message's entries: as many, whole, each of its entry's term, without a
-    /// gap from `offset` on. A leader whose log was cut and written anew while a message waited has sent others.
+    /// gap from `offset` on. A leader whose log was cut and written again while a message waited has sent others.
     pub(crate) fn of(message: &Message, offset: i64, bytes: &[u8]) -> Result<Incoming, MessageError> {
         let mut incoming = Incoming { bytes: bytes.to_vec(), ranges: Vec::new() };
         let (mut rest, mut next) = (bytes, offset);

@@ -15,15 +15,15 @@ use mainstem_records::LeaderEpoch;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-/// So many of the last entries are remembered, committed or not: 32 bytes each.
+/// The last entries that are remembered, committed or not: 32 bytes each.
 pub const RECENT_MIN: usize = 64;
 /// Entries that are not committed are remembered, up to so many: 128 KiB of a group without a majority.
 pub const RECENT_MAX: usize = 4096;
 
-/// What a batch whose size is not remembered counts for: 64 of them fill a message.
+/// The size for which a batch counts whose size is not remembered: 64 of them fill a message.
 pub(crate) const SIZE_UNKNOWN: u64 = 4 << 10;
 
-/// Where an entry is. An internal entry has no bytes and no offsets.
+/// The place of an entry. An internal entry has no bytes and no offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
     /// Offset of its first record, or of the batch that follows it.
@@ -39,7 +39,7 @@ pub(crate) fn term_of(epoch: LeaderEpoch) -> u64 {
     u64::from(epoch.get().max(0).cast_unsigned())
 }
 
-/// Whether a term can be a leader epoch, which has 31 bits. A replica that took another one for its own could never append
+/// Returns true if a term can be a leader epoch, which has 31 bits. A replica that took another one for its own could never append
 /// again.
 pub(crate) fn has_epoch(term: u64) -> bool {
     i32::try_from(term).is_ok()
@@ -51,13 +51,13 @@ pub struct EntryIndex {
     start: Start,
     internal: Vec<InternalEntry>,
     marks: Vec<Mark>,
-    /// Of the last entries up to `last`, without a gap.
+    /// The places of the last entries up to `last`, without a gap.
     recent: VecDeque<Position>,
     last: u64,
     end_offset: i64,
 }
 
-/// Whether what an empty log has lost may not have been durable.
+/// Returns true if what an empty log has lost may not have been durable.
 fn is_explained_by_power_cut(log: &Log) -> bool {
     let noted = log.dir().checkpoints().recovery_point.get(log.partition());
     log.dir().last_stop() == LastStop::UncleanOtherBoot && noted.unwrap_or(0) < log.ends().log_end
@@ -105,7 +105,7 @@ impl EntryIndex {
         Ok(index)
     }
 
-    /// Those of a group whose log begins anew, with nothing in it.
+    /// The entries of a group whose log begins again, with nothing in it.
     pub fn begin(start: Start) -> EntryIndex {
         EntryIndex {
             start,
@@ -123,7 +123,7 @@ impl EntryIndex {
         self.marks.retain(|mark| mark.offset <= log_end);
     }
 
-    /// Where the first batch is whose term has no beginning.
+    /// The offset of the first batch whose term has no beginning.
     fn first_without_term(&self, log: &Log) -> Option<i64> {
         let epochs = log.leader_epochs().entries().iter();
         let mut behind = epochs.filter(|entry| entry.start_offset >= self.start.offset);
@@ -205,7 +205,8 @@ impl EntryIndex {
     /// Moves the start behind what retention has removed, up to the log start; returns the new one. It is known at marks,
     /// which segments begin with and snapshots end with, and at internal entries.
     ///
-    /// What precedes the log start is committed. Of internal entries at that very offset this is not known: they stay.
+    /// Begins at the log start, since what precedes that is committed. It is not known of internal entries
+    /// at that very offset: they stay.
     pub fn follow_log_start(&mut self, log_start: i64) -> Option<Start> {
         let start = self.last_known_at(log_start);
         if start == self.start {
@@ -262,7 +263,7 @@ impl EntryIndex {
         is_here.then(|| self.recent(index).map_or_else(|| self.anchor(index).offset, |one| one.next_offset))
     }
 
-    /// Where the entries begin.
+    /// The start of the entries.
     pub fn start(&self) -> Start {
         self.start
     }
@@ -302,7 +303,7 @@ impl EntryIndex {
         Some(&self.internal[at])
     }
 
-    /// Where an entry is, if it is one of the last ones.
+    /// The place of an entry, if it is one of the last ones.
     pub fn recent(&self, index: u64) -> Option<Position> {
         let back = self.last.checked_sub(index)?;
         let at = self.recent.len().checked_sub(usize::try_from(back).ok()? + 1)?;
@@ -504,7 +505,7 @@ mod tests {
         InternalEntry { index, term, offset, kind: EntryKind::NoOp, data: Vec::new() }
     }
 
-    /// Of internal entries at an offset it is not known whether they are committed when the offset is: a start behind
+    /// It is not known whether internal entries at an offset are committed when the offset is: a start behind
     /// them would take them for that.
     #[test]
     fn what_precedes_an_offset_is_what_ends_there() {

@@ -3,7 +3,7 @@
 //! An append-only file of frames, each with its group and a checksum. A frame is written at once ([`Journal::append`])
 //! and durable after a sync, which one [`Journal::sync_work`] asks for on behalf of all groups: a thousand votes cost
 //! one. The state of each group is in memory as the frames come to it ([`GroupState`]); when the file has grown to
-//! four times of what that takes, it is written anew ([`Journal::rewrite_beside_others`]).
+//! four times of what that takes, it is rewritten ([`Journal::rewrite_beside_others`]).
 //!
 //! Opening reads frames up to the first that is not whole: a power cut has torn what was not synced, and nobody was
 //! promised it. A frame says how much of the file was durable when it was written. So a damaged one that is followed by
@@ -44,7 +44,7 @@ pub const JOURNAL: &str = "mainstem.groups";
 const MAGIC: [u8; 8] = *b"msgroup1";
 /// A journal has at most so many bytes: a hundred thousand groups with a KiB each, four times.
 const LEN_MAX: u64 = 400 << 20;
-/// A smaller file is not written anew.
+/// A smaller file is not rewritten.
 const REWRITE_BYTES_MIN: u64 = 64 << 10;
 /// Blocks of so many bytes are reserved ahead: those of a few thousand votes.
 const RESERVE_BYTES: u64 = 256 << 10;
@@ -57,11 +57,11 @@ pub enum JournalError {
     /// The disk refused.
     #[error("cannot {action} {path}: {source}")]
     Io {
-        /// What was tried.
+        /// The call that failed.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// It is not a journal, or one of another version.
@@ -75,7 +75,7 @@ pub enum JournalError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where the first damaged frame begins.
+        /// The position of the first damaged frame.
         position: u64,
     },
     /// It is larger than any journal of ours.
@@ -99,9 +99,9 @@ pub enum JournalError {
 /// A sync that is to be made; then [`Journal::synced`].
 #[derive(Debug, Clone)]
 pub struct JournalSync {
-    /// What is to be synced.
+    /// The file to sync.
     pub file: Arc<dyn StorageFile>,
-    /// What the sync covers, for [`Journal::synced`] and to compare with [`Journal::appended`].
+    /// The position that the sync covers, for [`Journal::synced`] and to compare with [`Journal::appended`].
     pub upto: u64,
 }
 
@@ -119,11 +119,11 @@ pub struct Journal {
     /// Bytes that were ever written by this process, rewritten files not counted.
     appended: u64,
     durable: u64,
-    /// Of the content, as of the last time that it was counted.
+    /// Bytes of the content, as of the last time that it was counted.
     content: u64,
     /// Count the content again when the file has so many bytes.
     count_at: u64,
-    /// Blocks are reserved anew when the file has so many bytes.
+    /// Blocks are reserved again when the file has so many bytes.
     reserve_at: u64,
     /// The file that is to take the place of `file`.
     successor: Option<Successor>,
@@ -188,7 +188,7 @@ impl Journal {
         Ok((journal, len - whole))
     }
 
-    /// What is known of a group; `None`: nothing.
+    /// The state of a group; `None`: it is not known.
     pub fn group(&self, group: GroupId) -> Option<&GroupState> {
         self.groups.get(&group)
     }
@@ -293,12 +293,12 @@ impl Journal {
         }
     }
 
-    /// Where the next frame goes, as a position that only ascends.
+    /// The position of the next frame, which only ascends.
     pub fn appended(&self) -> u64 {
         self.appended
     }
 
-    /// What was written before this position is on disk.
+    /// The position before which all that was written is on disk.
     pub fn durable(&self) -> u64 {
         self.durable
     }
@@ -324,7 +324,7 @@ impl Journal {
         self.failed.get_or_insert_with(|| copy_of(error));
     }
 
-    /// Whether it takes nothing until the next start.
+    /// Returns true if it takes nothing until the next start.
     pub fn has_failed(&self) -> bool {
         self.failed.is_some()
     }
@@ -360,7 +360,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether the file has grown to [`REWRITE_FACTOR`] times its content.
+    /// Returns true if the file has grown to [`REWRITE_FACTOR`] times its content.
     pub fn rewrite_due(&mut self) -> bool {
         if self.len < self.count_at || self.failed.is_some() || self.is_rewriting {
             return false;
@@ -371,7 +371,7 @@ impl Journal {
     }
 
     /// Replaces the file by one that has its content alone. Blocks on the disk. Where there is no space, descriptor or memory for it,
-    /// the journal goes on as it was, and asks again later.
+    /// the journal stays as it was, and asks again later.
     ///
     /// # Errors
     /// The disk refused, or the journal has failed.
@@ -457,7 +457,7 @@ pub(crate) fn replay(bytes: &[u8]) -> Result<(BTreeMap<GroupId, GroupState>, u64
     }
 }
 
-/// How much of the file the whole frames behind a damaged one know to be durable. Each 8 bytes may begin one.
+/// The bytes of the file that the whole frames behind a damaged one know to be durable. Each 8 bytes may begin one.
 fn known_durable(bytes: &[u8]) -> u64 {
     let (mut position, mut durable) = (0, 0);
     while position < bytes.len() {

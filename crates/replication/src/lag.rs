@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// A leader takes note every 500 ms at least. Time beyond this between two notes is time in which it stood still.
 const NOTES_APART_MAX_MS: u64 = 1_000;
 
-/// How far a replica has to get to have caught up with a moment.
+/// The place that a replica has to reach to have caught up with a moment.
 #[derive(Debug, Clone, Copy)]
 struct Target {
     index: u64,
@@ -18,7 +18,7 @@ struct Target {
     caught_up_ms: u64,
 }
 
-/// What a leader knows of its followers' lag.
+/// The lag of a leader's followers, as far as it knows.
 #[derive(Debug, Default)]
 pub(crate) struct Lag {
     term: u64,
@@ -42,7 +42,7 @@ impl Lag {
         for (id, progress) in raft.prs().iter() {
             let begin = Target { index: last, at_ms: now_ms, caught_up_ms: now_ms };
             let target = self.targets.entry(*id).or_insert(begin);
-            // The leader forgets this at each election time-out, and learns it anew from the next answer.
+            // The leader forgets this at each election time-out, and learns it again from the next answer.
             if !progress.recent_active {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What goes over a link between two nodes, as frames: the bytes, not the socket.
+//! Frames of a link between two nodes: the bytes, not the socket.
 //!
 //! docs/format.md has the diagrams. The bytes of batches are not part of what is encoded: a link sends them from the
 //! files of the log, right behind the head of their frame.
@@ -40,7 +40,7 @@ pub(crate) const RUN_INTERNAL: u8 = 1;
 /// The name of a group on a link: until the link ends, this number stands for two replicas of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alias {
-    /// What stands for the group in frames.
+    /// The number of the group in frames.
     pub number: u32,
     /// The group that is meant.
     pub group: GroupId,
@@ -57,7 +57,7 @@ pub struct Heartbeat {
     pub alias: u32,
     /// The leader's term.
     pub term: u64,
-    /// What the receiver has of what is committed, as an index.
+    /// The index up to which the receiver has what is committed.
     pub commit: u64,
 }
 

@@ -1,9 +1,9 @@
-//! What the Raft library logs, handed on to `tracing`.
+//! The Raft library's log, handed on to `tracing`.
 
 use slog::{Drain, Logger, Never, OwnedKVList, Record, o};
 use tracing::Level;
 
-/// The library's sentence for each leader that hears nothing of a majority: [`crate::Setback::LostMajority`] says it of all at once.
+/// The library's sentence for each leader that gets nothing from a majority: [`crate::Setback::LostMajority`] says it of all at once.
 const LOST_MAJORITY: &str = "stepped down to follower since quorum is not active";
 
 /// A logger for the Raft library. Its chatter of every election is for debugging alone.

@@ -4,7 +4,7 @@
 //! [`Replica::tick`], [`Replica::persisted`], [`Replica::transfer`]); [`Replica::drive`] carries out what the Raft
 //! library wants written, and returns the work for the driver: messages, and a sync.
 //!
-//! What is durable when: a leader's appends leave at once, beside its own sync, which is off the path of an
+//! Durability: a leader's appends leave at once, beside its own sync, which is off the path of an
 //! acknowledgement. All that promises something (votes, answers to appends) leaves when what it promises is on disk. An
 //! internal entry that is no no-op is synced before a batch follows it: a lost no-op shows at the next start, since its
 //! term has no beginning; another lost entry would not, and all indexes behind it would be wrong.
@@ -74,7 +74,7 @@ pub struct ReplicaOptions {
     pub write_caching: bool,
     /// Spreads elections; equal seeds and equal events give equal replicas.
     pub seed: u64,
-    /// What the partition is known to have committed, from the replication checkpoint; the high watermark begins there.
+    /// The offset up to which the partition is known to be committed, from the replication checkpoint; the high watermark begins there.
     pub high_watermark: i64,
     /// A leader sends what it commits at once, not with its next append or heartbeat: followers act upon it.
     pub broadcast_commit: bool,
@@ -114,7 +114,7 @@ pub enum StepError {
 }
 
 impl Replica {
-    /// Opens the replica of a log that was just recovered. All that is there counts as persisted, so it is synced.
+    /// Opens the replica of a log that was just recovered. All of the log counts as persisted, so it is synced.
     /// Blocks on the disk.
     pub fn open(
         mut log: Log,

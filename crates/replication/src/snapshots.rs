@@ -1,7 +1,7 @@
 //! Snapshots of what a replica has applied, as files beside its log (KIP-630): `<end offset>-<epoch>.checkpoint`.
 //!
-//! What is in them is said in `snapshot_format` of the controller's crate. Here is how they come to be and go: written at once or
-//! received in ranges, always under another name that is given up when the file is whole and on disk. The last two are kept, and the log back to the
+//! Their content is described in `snapshot_format` of the controller's crate. Here is how they come to be and go: written at once or
+//! received in ranges, always under another name until the file is whole and on disk. The last two are kept, and the log back to the
 //! older of them ([`log_kept_from`]): where the newer one cannot be read, a start has another one to begin with.
 //!
 //! A power cut leaves, at any point, the snapshots that there were, and perhaps one more. One that is ahead of the log was
@@ -16,13 +16,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What the names of snapshots end with.
+/// The end of the names of snapshots.
 const SUFFIX: &str = ".checkpoint";
-/// What a snapshot ends with that is not finished.
+/// The end of the name of one that is not finished.
 const UNFINISHED: &str = ".checkpoint.tmp";
-/// What is being received: one snapshot at a time.
+/// The name of the one that is being received: one at a time.
 const RECEIVED: &str = "received.checkpoint.tmp";
-/// So many are kept.
+/// The number of snapshots that are kept.
 const KEPT: usize = 2;
 /// Bytes of a snapshot that go over a link at once.
 pub const SNAPSHOT_RANGE_BYTES: u32 = 256 << 10;
@@ -36,7 +36,7 @@ pub struct SnapshotFile {
     pub end_offset: i64,
     /// The leader epoch of the last entry that it holds.
     pub epoch: i32,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
 }
 
@@ -107,7 +107,7 @@ fn remove(storage: &dyn Storage, dir: &Path, is_old: impl Fn(&SnapshotFile) -> b
 pub struct SnapshotOffer {
     /// The last entry that it holds.
     pub start: Start,
-    /// Who was in the group then.
+    /// The members of the group then.
     pub configuration: Configuration,
     /// Bytes of the file.
     pub len: u64,
@@ -178,7 +178,7 @@ impl Snapshots {
         &self.files
     }
 
-    /// Where they end, in ascending order.
+    /// Their ends, in ascending order.
     pub fn ends(&self) -> Vec<i64> {
         self.files.iter().map(|file| file.end_offset).collect()
     }
@@ -287,20 +287,20 @@ pub enum ReceiveError {
     /// No snapshot is so long.
     #[error("a snapshot of {0} bytes was offered, and none has so many")]
     Length(u64),
-    /// What came is no range that was asked for.
+    /// A range came that was not asked for.
     #[error("{len} bytes came of a snapshot at {position}, which were not asked for")]
     Range {
-        /// Where they were said to be.
+        /// Their position, as it was said.
         position: u64,
-        /// How many.
+        /// Their number.
         len: usize,
     },
     /// The bytes are not those that were offered.
     #[error("a snapshot arrived with the checksum {found:#010x}, and was offered with {offered:#010x}")]
     Checksum {
-        /// Of what arrived.
+        /// The checksum of what arrived.
         found: u32,
-        /// Of the offer.
+        /// The checksum of the offer.
         offered: u32,
     },
 }
@@ -316,7 +316,7 @@ pub struct Receiving {
 }
 
 impl Receiving {
-    /// What was offered.
+    /// The offer.
     pub fn offer(&self) -> &SnapshotOffer {
         &self.offer
     }
@@ -370,7 +370,7 @@ pub struct Received {
 }
 
 impl Received {
-    /// What was offered.
+    /// The offer.
     pub fn offer(&self) -> &SnapshotOffer {
         &self.offer
     }

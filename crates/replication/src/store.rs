@@ -26,7 +26,7 @@ pub(crate) fn stub(index: u64, term: u64) -> Entry {
     Entry { index, term, context: Bytes::from_static(STUB_CONTEXT), ..Entry::default() }
 }
 
-/// Whether an entry stands for a batch.
+/// Returns true if an entry stands for a batch.
 pub(crate) fn is_stub(entry: &Entry) -> bool {
     entry.get_entry_type() == EntryType::EntryNormal && entry.context == STUB_CONTEXT
 }
@@ -81,12 +81,12 @@ pub(crate) fn offer_of(snapshot: &Snapshot) -> Option<SnapshotOffer> {
     is_sound.then_some(SnapshotOffer { start, configuration, len, crc })
 }
 
-/// What the Raft library reads.
+/// The storage that the Raft library reads.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) index: EntryIndex,
     initial: RaftState,
-    /// What replicas get that need entries which are not here any more.
+    /// The snapshot for replicas that need entries which are not here any more.
     pub(crate) offer: Option<SnapshotOffer>,
     /// Replicas that need entries which are not here any more, nor in a snapshot.
     behind: RefCell<BTreeSet<u64>>,
@@ -101,7 +101,7 @@ impl Store {
         std::mem::take(self.behind.get_mut())
     }
 
-    /// Whether there is a snapshot behind which the entries go on.
+    /// Returns true if there is a snapshot behind which the entries follow.
     pub(crate) fn has_offer(&self) -> bool {
         self.offer.as_ref().is_some_and(|offer| offer.start.index >= self.index.start().index)
     }

@@ -1,10 +1,10 @@
-//! What of a replica waits for the disk: the library's Readys in their order, and the messages that must not leave
+//! Writes of a replica that wait for the disk: the library's Readys in their order, and the messages that must not leave
 //! before what they promise is durable.
 
 use raft::eraftpb::{Message, MessageType};
 use std::collections::VecDeque;
 
-/// So many Readys wait each for itself; what comes then joins the last one, so that a leader whose disk hangs does not gather
+/// Readys that wait each for itself; what comes then joins the last one, so that a leader whose disk hangs does not gather
 /// them without end.
 const WAITING_MAX: usize = 1_024;
 
@@ -23,7 +23,7 @@ struct Waiting {
     entry: Option<(u64, u64)>,
 }
 
-/// What is durable, for the library.
+/// The news of what is durable, for the library.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settled {
     /// The number of the last Ready, from the first on, whose writes are durable.
@@ -41,11 +41,11 @@ pub(crate) struct Writes {
     pub(crate) log_upto: i64,
 }
 
-/// How far journal and log are durable.
+/// The positions up to which journal and log are durable.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Durable {
     pub(crate) journal: u64,
-    /// Of a log whose writes count as persisted (`write.caching`): its end.
+    /// The end of a log whose writes count as persisted (`write.caching`).
     pub(crate) log: i64,
 }
 
@@ -60,12 +60,12 @@ impl Unsynced {
         self.waiting.is_empty()
     }
 
-    /// Whether a term or a vote waits, and with it what is said in that term.
+    /// Returns true if a term or a vote waits, and with it what is said in that term.
     pub(crate) fn has_vote(&self) -> bool {
         self.waiting.iter().any(|waiting| waiting.has_vote)
     }
 
-    /// How far the journal has to be durable for all that waits.
+    /// The position up to which the journal has to be durable for all that waits.
     pub(crate) fn journal_upto(&self) -> u64 {
         self.waiting.iter().map(|waiting| waiting.journal_upto).max().unwrap_or(0)
     }
@@ -92,9 +92,9 @@ impl Unsynced {
         self.waiting.push_back(Waiting { number, has_vote, journal_upto, log_upto, messages, entry: None });
     }
 
-    /// What the library begins with anew is not all durable: nothing leaves before it is. `entry` is the last one's index
+    /// Begins again with entries that are not all durable: nothing leaves before they are. `entry` is the last one's index
     /// and term.
-    pub(crate) fn begin_anew(&mut self, durable: Durable, entry: (u64, u64)) {
+    pub(crate) fn restart(&mut self, durable: Durable, entry: (u64, u64)) {
         let Durable { journal: journal_upto, log: log_upto } = durable;
         let entry = Some(entry);
         self.waiting.clear();
@@ -108,7 +108,7 @@ impl Unsynced {
         self.waiting.iter_mut().for_each(|waiting| waiting.log_upto = waiting.log_upto.min(log_end));
     }
 
-    /// What is durable, from the first Ready on; the messages of those may leave.
+    /// Takes the Readys that are durable, from the first one on: their messages may leave.
     pub(crate) fn settle(&mut self, durable: Durable, out: &mut Vec<Message>) -> Settled {
         let mut settled = Settled::default();
         while let Some(first) = self.waiting.front()
@@ -174,9 +174,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leaves_before_what_was_begun_with_anew_is_durable() {
+    fn nothing_leaves_after_a_restart_before_its_entries_are_durable() {
         let (mut unsynced, mut out) = (Unsynced::default(), Vec::new());
-        unsynced.begin_anew(Durable { journal: 8, log: 20 }, (9, 2));
+        unsynced.restart(Durable { journal: 8, log: 20 }, (9, 2));
         let writes = Writes { number: 1, has_vote: false, journal_upto: 0, log_upto: 0 };
         let answers =
             vec![message(MessageType::MsgAppendResponse), message(MessageType::MsgHeartbeatResponse)];

@@ -27,7 +27,7 @@ pub fn check(events: &[Event]) -> Vec<Violation> {
 }
 
 /// The events without what replicas have said to be lost since, or could not say, and is: the fate of such an append is not known, and
-/// who has read such a record goes on anywhere. What is lost otherwise stays.
+/// who has read such a record resumes anywhere. What is lost otherwise stays.
 fn without_what_was_lost(events: &[Event]) -> Cow<'_, [Event]> {
     let reports: Vec<_> = events.iter().enumerate().filter(|(_, event)| is_report(event)).collect();
     if reports.is_empty() {
@@ -68,7 +68,7 @@ fn is_read(event: &&&Event) -> bool {
     is_placed(event) && matches!(event.operation, Operation::Read | Operation::ReadCommitted)
 }
 
-/// How a transaction ended.
+/// The end of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Unknown,
@@ -76,13 +76,13 @@ enum Fate {
     Aborted,
 }
 
-/// What is known of all transactions.
+/// All that is known of transactions.
 #[derive(Debug, Default)]
 struct Transactions {
     fates: BTreeMap<u64, Fate>,
     /// The transaction of each value that was appended in one.
     of_value: BTreeMap<u64, u64>,
-    /// What each has read: (partition, offset, value).
+    /// The reads of each: (partition, offset, value).
     reads: BTreeMap<u64, Vec<(i32, i64, u64)>>,
     /// The transaction of each commit of an offset, by the event's rank.
     of_commit: BTreeMap<usize, u64>,
@@ -110,7 +110,7 @@ impl Transactions {
         all
     }
 
-    /// What those who see committed transactions alone have passed without seeing it was not committed, nor was what no replica has.
+    /// Takes for not committed what those who see committed transactions alone have passed without seeing it, and what no replica has.
     fn settle_unseen(&mut self, events: &[Event]) {
         let passed = passed_by_committed_readers(events);
         let of = |operation| {
@@ -179,7 +179,7 @@ impl Transactions {
         self.fates.get(&transaction).copied().unwrap_or(Fate::Unknown)
     }
 
-    /// Whether a consumer has to see the value; `None`: it may.
+    /// Returns true if a consumer has to see the value; `None`: it may.
     fn is_visible(&self, value: u64, reader: Operation) -> Option<bool> {
         if value == CONTROL {
             return Some(false);
@@ -192,7 +192,7 @@ impl Transactions {
     }
 }
 
-/// What groups that see committed transactions alone have read to an end: partitions, and offsets in them.
+/// The offsets that groups which see committed transactions alone have read to an end, by partition.
 fn passed_by_committed_readers(events: &[Event]) -> Vec<(i32, Range<i64>)> {
     let readers = events.iter().filter(|event| event.operation == Operation::ReadCommitted);
     let readers: BTreeSet<_> = readers.map(|event| (event.process, event.partition)).collect();
@@ -299,7 +299,7 @@ impl Partition<'_> {
         faults.into_iter().for_each(|fault| self.add(fault));
     }
 
-    /// Where the log of each replica starts after the run, of those that were asked.
+    /// The start of the log of each replica after the run, of those that were asked.
     fn starts(&self) -> BTreeMap<i32, i64> {
         let starts = self.events.iter().filter(|event| event.operation == Operation::LogStart);
         starts.map(|event| (event.process, event.offset)).collect()
@@ -332,7 +332,7 @@ impl Partition<'_> {
         faults.into_iter().for_each(|fault| self.add(fault));
     }
 
-    /// What one producer sends is in its order.
+    /// Checks that the records of one producer are in its order.
     fn check_sends(&mut self) {
         let appends = || self.events.iter().filter(|event| event.operation == Operation::Append);
         let acknowledged: BTreeMap<u64, i64> =
@@ -405,7 +405,7 @@ impl Partition<'_> {
         faults.into_iter().for_each(|fault| self.add(fault));
     }
 
-    /// Whether there are markers, which no consumer sees, and no replica was asked where.
+    /// Returns true if there are markers, which no consumer sees, and no replica was asked where.
     fn has_transactions(&self) -> bool {
         let is_in_one = |event: &&Event| self.transactions.of_value.contains_key(&event.value);
         let is_final = |event: &&Event| event.operation == Operation::Final;
@@ -473,7 +473,7 @@ impl Partition<'_> {
         faults.into_iter().for_each(|fault| self.add(fault));
     }
 
-    /// What transactions of a group have read that may be committed; `None` where it commits outside of transactions.
+    /// The offsets that transactions of a group have read and that may be committed; `None`: it commits outside of transactions.
     fn processed_for(&self, group: u64) -> Option<BTreeSet<i64>> {
         let of_group = || self.transactions.groups.iter().filter(|(_, of)| **of == group);
         of_group().next()?;
@@ -506,7 +506,7 @@ impl Partition<'_> {
         faults.into_iter().for_each(|fault| self.add(fault));
     }
 
-    /// What a committed transaction has read, no other one of its group has.
+    /// Checks that no other transaction of a group has read what a committed one has.
     fn check_processed(&mut self) {
         let mut by_offset = BTreeMap::new();
         for (&transaction, reads) in &self.transactions.reads {
@@ -526,7 +526,7 @@ impl Partition<'_> {
     }
 }
 
-/// What is wrong with getting an offset where another one was to come.
+/// The fault of an offset that comes where another one was to come.
 fn jump(process: i32, expected: i64, offset: i64) -> Option<Fault> {
     match offset.cmp(&expected) {
         std::cmp::Ordering::Less => Some(Fault::WentBack { process, offset, expected }),
@@ -619,7 +619,7 @@ fn check_commits(events: &[Event], transactions: &Transactions, violations: &mut
     }
 }
 
-/// Of a group and a partition.
+/// A group and a partition.
 type Key = (u64, i32);
 
 #[derive(Debug, Default)]
@@ -628,9 +628,9 @@ struct Commits {
     invoked: BTreeMap<Key, i64>,
     /// The greatest that was acknowledged.
     acknowledged: BTreeMap<Key, i64>,
-    /// What counts when its transaction is committed.
+    /// The offsets that count when their transaction is committed.
     pending: BTreeMap<u64, Vec<(Key, i64)>>,
-    /// What was acknowledged when a process asked.
+    /// The offset that was acknowledged when a process asked.
     asked: BTreeMap<(i32, Key), i64>,
 }
 

@@ -1,22 +1,22 @@
-//! What durable logs cannot have done.
+//! Faults that durable logs cannot have.
 
 /// A fault, and where it is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {
     /// The partition; [`super::NO_PARTITION`] for what concerns several.
     pub partition: i32,
-    /// What is wrong.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// What durable logs cannot have done.
+/// A fault that durable logs cannot have.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// A replica does not have an acknowledged value.
     Lost {
         /// The replica's node.
         process: i32,
-        /// Where the value was acknowledged.
+        /// The offset at which the value was acknowledged.
         offset: i64,
         /// The value.
         value: u64,
@@ -41,14 +41,14 @@ pub enum Fault {
     },
     /// A value that no process appended.
     Invented {
-        /// Where it is.
+        /// Its offset.
         offset: i64,
         /// The value.
         value: u64,
     },
     /// A value whose append had failed for certain.
     Failed {
-        /// Where it is.
+        /// Its offset.
         offset: i64,
         /// The value.
         value: u64,
@@ -57,7 +57,7 @@ pub enum Fault {
     Unseen {
         /// The group.
         group: u64,
-        /// Where the value is.
+        /// The offset of the value.
         offset: i64,
         /// The value.
         value: u64,
@@ -66,7 +66,7 @@ pub enum Fault {
     Unprocessed {
         /// The group.
         group: u64,
-        /// Where the value is.
+        /// The offset of the value.
         offset: i64,
         /// The value.
         value: u64,
@@ -102,7 +102,7 @@ pub enum Fault {
     AbortedRead {
         /// The consumer.
         process: i32,
-        /// Where the value is.
+        /// The offset of the value.
         offset: i64,
         /// The value.
         value: u64,
@@ -116,7 +116,7 @@ pub enum Fault {
     },
     /// Two committed transactions have processed the same record for the same group.
     ProcessedTwice {
-        /// Where the record is.
+        /// The offset of the record.
         offset: i64,
         /// The one transaction.
         transaction: u64,
@@ -137,16 +137,16 @@ pub enum Fault {
     NotDeleted {
         /// The replica's node, or the consumer.
         process: i32,
-        /// Where the log starts.
+        /// The start of the log.
         offset: i64,
-        /// What was to be deleted precedes this offset.
+        /// The records before this offset were to be deleted.
         asked: i64,
     },
     /// A replica's log starts before what was acknowledged to be deleted.
     DeletionUndone {
         /// The replica's node.
         process: i32,
-        /// Where its log starts.
+        /// The start of its log.
         offset: i64,
         /// The records before this offset were deleted.
         deleted: i64,

@@ -59,7 +59,7 @@ fn a_history_without_a_fault_has_no_violation() {
 fn what_a_replica_does_not_have_is_lost() {
     let lost = Fault::Lost { process: 3, offset: 1, value: 8 };
     assert_eq!(after_two(&[(3, Final, Ok, 0, 0, 7)]), [lost]);
-    // Its place may not be known: a producer that has asked again hears of a duplicate alone.
+    // Its place may not be known: a producer that has asked again gets the answer of a duplicate alone.
     let twice = [(2, Append, Invoke, 0, -1, 9), (2, Append, Ok, 0, -1, 9)];
     let has = [(3, Final, Ok, 0, 0, 7), (3, Final, Ok, 0, 1, 8), (3, Final, Ok, 0, 2, 9)];
     assert_eq!(after_two(&[&twice[..], &has].concat()), []);
@@ -75,7 +75,7 @@ fn what_a_replica_does_not_have_is_lost() {
     assert_eq!(after_two(&lines), [hole]);
 }
 
-/// What a replica has said to be lost may be, and others may be in its place; nothing else.
+/// Records that a replica has said to be lost may be, and others may be in their place; nothing else.
 #[test]
 fn what_was_said_to_be_lost_may_be() {
     let others = [(2, Append, Invoke, 0, -1, 9), (2, Append, Ok, 0, 1, 9)];

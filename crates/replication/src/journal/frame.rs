@@ -26,7 +26,7 @@ pub struct Vote {
     pub candidate: Option<ReplicaId>,
 }
 
-/// What an internal entry is.
+/// The kind of an internal entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     /// The first entry of a leader. Its index is where its term starts.
@@ -48,13 +48,13 @@ pub struct InternalEntry {
     pub term: u64,
     /// The log end when it was appended: the next batch behind it has this offset.
     pub offset: i64,
-    /// Whether it begins a term, changes who is in the group, or is the broker's.
+    /// Its kind: it begins a term, changes the members of the group, or is the broker's.
     pub kind: EntryKind,
     /// Its content; empty for a no-op. At most [`ENTRY_DATA_BYTES_MAX`].
     pub data: Vec<u8>,
 }
 
-/// Where the entries of a group begin: those up to `index` are in a snapshot, and the log's first batch of the group
+/// The start of a group's entries: those up to `index` are in a snapshot, and the log's first batch of the group
 /// has `offset`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Start {
@@ -76,7 +76,7 @@ pub struct Mark {
     pub offset: i64,
 }
 
-/// What a power cut may take of a log, or has taken.
+/// The part of a log that a power cut may take, or has taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tail {
     /// Batches may have been acknowledged that are not durable (`write.caching`), or it is not certain yet that all are here which
@@ -109,20 +109,20 @@ pub enum Frame {
         /// The first that is gone.
         index: u64,
     },
-    /// Who is in the group, from the entry with this index on, and which of them this is.
+    /// The members of the group, from the entry with this index on, and which of them this replica is.
     Configuration {
         /// This replica.
         own: ReplicaId,
         /// Index of the entry that made it so; 0: the founding one.
         index: u64,
-        /// Who is in the group.
+        /// The members of the group.
         configuration: Configuration,
     },
-    /// What precedes is gone, or never was here.
+    /// All that precedes is gone, or never was here.
     Start(Start),
     /// An index beside an offset.
     Mark(Mark),
-    /// What is known to be committed and applied: a lower bound.
+    /// Entries that are known to be committed and applied: a lower bound.
     Commit {
         /// Index of the last entry that was known to be committed.
         committed: u64,
@@ -131,17 +131,17 @@ pub enum Frame {
     },
     /// The group is no longer here.
     Removed,
-    /// A snapshot takes the place of the log, which begins anew. Until a [`Frame::Start`] follows, the log may still be the
+    /// A snapshot takes the place of the log, which begins again. Until a [`Frame::Start`] follows, the log may still be the
     /// old one.
     Restore {
-        /// What the snapshot holds.
+        /// The end of the snapshot.
         start: Start,
         /// This replica.
         own: ReplicaId,
-        /// Who is in the group from there on.
+        /// The members of the group from there on.
         configuration: Configuration,
     },
-    /// What a power cut may take, or has taken.
+    /// The part of the log that a power cut may take, or has taken.
     Tail(Tail),
 }
 
@@ -226,7 +226,7 @@ impl Frame {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Decoded {
     pub(crate) group: GroupId,
-    /// So many bytes of the file were durable when it was written.
+    /// Bytes of the file that were durable when it was written.
     pub(crate) synced: u64,
     pub(crate) frame: Frame,
     /// Bytes it takes.

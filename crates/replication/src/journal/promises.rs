@@ -3,8 +3,8 @@
 //! A log cannot say of itself that its end is gone: one that was cut, or lost a file, is as whole as one that never was longer. So
 //! beside the journal there is a slot for each group with the last entry that was durable when the replica answered for it, and the
 //! last term in which it may have voted. A slot is written before such an answer leaves, over what it had before, and synced only now
-//! and then ([`Journal::promises_to_sync`](super::Journal::promises_to_sync)): the death of the process takes nothing of it, and a power cut
-//! leaves what it had a moment before, which is true as well. It is lowered, durably, before a log is cut.
+//! and then ([`Journal::promises_to_sync`](super::Journal::promises_to_sync)): the death of the process takes nothing of it, and a
+//! power cut leaves what it had a moment before, which is true as well. It is lowered, durably, before a log is cut.
 
 use super::JournalError;
 use crate::group::GroupId;

@@ -1,4 +1,4 @@
-//! Writing a journal anew beside those who use it. Nobody who appends or syncs waits for the disk of that.
+//! Rewriting a journal beside those who use it. Nobody who appends or syncs waits for the disk of that.
 //!
 //! ```text
 //!              content taken          joined            renamed         directory synced
@@ -101,10 +101,10 @@ impl Access for &Mutex<Journal> {
     }
 }
 
-/// Writes a journal anew; does nothing while another one is at it.
+/// Rewrites a journal; does nothing while another thread is at it.
 ///
 /// # Errors
-/// The disk refused. Then the journal goes on as it was, or has failed ([`Journal::has_failed`]).
+/// The disk refused. Then the journal stays as it was, or has failed ([`Journal::has_failed`]).
 pub(super) fn rewrite(mut journal: impl Access) -> Result<(), JournalError> {
     let Some(mut task) = journal.with(Journal::begin_rewrite)? else { return Ok(()) };
     let done = task.run(&mut journal);
@@ -179,7 +179,7 @@ impl Journal {
         Ok(())
     }
 
-    /// The new file is about to get the name, and cannot be given up any more.
+    /// The new file is about to get the name, and cannot be removed any more.
     fn name_successor(&mut self) -> io::Result<()> {
         match &mut self.successor {
             _ if self.failed.is_some() => Err(not_running()),

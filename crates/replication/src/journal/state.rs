@@ -1,4 +1,4 @@
-//! What the frames of a group come to.
+//! The state of a group, as its frames have it.
 
 use super::frame::{Frame, InternalEntry, Mark, Start, Tail, Vote};
 use crate::group::{Configuration, ReplicaId};
@@ -8,15 +8,15 @@ use crate::group::{Configuration, ReplicaId};
 pub struct GroupState {
     /// Term and vote.
     pub vote: Vote,
-    /// Where its entries begin.
+    /// The start of its entries.
     pub start: Start,
-    /// The log is to begin anew there, and may not have: a snapshot takes its place.
+    /// The log is to begin again there, and may not have: a snapshot takes its place.
     pub restoring: bool,
     /// This replica; `None`: the group was never founded here.
     pub own: Option<ReplicaId>,
     /// Index of the entry that made the configuration.
     pub configuration_index: u64,
-    /// Who is in the group.
+    /// The members of the group.
     pub configuration: Configuration,
     /// Internal entries behind the start, by index.
     pub entries: Vec<InternalEntry>,
@@ -26,7 +26,7 @@ pub struct GroupState {
     pub committed: u64,
     /// A lower bound of what is applied.
     pub applied: u64,
-    /// What a power cut may take of the log, or has taken.
+    /// The part of the log that a power cut may take, or has taken.
     pub tail: Tail,
 }
 

@@ -54,7 +54,7 @@ fn frames() -> Vec<Frame> {
     ]
 }
 
-/// That a log is to begin anew, and with whom, is known whole or not at all, until it has.
+/// That a log is to begin again, and with whom, is known whole or not at all, until it has.
 #[test]
 fn a_snapshot_is_to_take_the_place_of_a_log_until_it_has() {
     let start = Start { index: 90, term: 7, offset: 500 };
@@ -275,7 +275,7 @@ fn damage_to_synced_frames_is_no_torn_write() {
     check(8 + 20, false, Some(0));
 }
 
-/// The journal goes on as it was, and is written anew when the shortage is over.
+/// The journal stays as it was, and is rewritten when the shortage is over.
 #[test]
 fn a_rewrite_without_descriptors_or_memory_leaves_the_journal_in_use() {
     const SHORTAGES: [i32; 3] = [24, 23, 12];
@@ -324,7 +324,7 @@ fn a_file_of_another_kind_is_refused() {
 }
 
 #[test]
-fn a_journal_that_has_grown_is_written_anew_with_the_same_content() {
+fn a_journal_that_has_grown_is_rewritten_with_the_same_content() {
     let storage = disk();
     let mut journal = open(&storage);
     let mut rewritten = 0;
@@ -344,7 +344,7 @@ fn a_journal_that_has_grown_is_written_anew_with_the_same_content() {
     assert_eq!(open(&storage).group(group(0)).unwrap().vote.term, 9_999);
 }
 
-/// What comes in the place of committed entries that are gone is not committed for that.
+/// Entries in the place of committed ones that are gone are not committed for that.
 #[test]
 fn a_cut_before_the_commit_takes_that_along() {
     let storage = disk();
@@ -363,7 +363,7 @@ fn a_cut_before_the_commit_takes_that_along() {
     assert_eq!(noted(&open(&storage)), Some((5, 5)));
 }
 
-/// Each of the two is for itself, and outlives a journal that is written anew.
+/// Each of the two is for itself, and outlives a journal that is rewritten.
 #[test]
 fn what_a_power_cut_may_take_is_remembered_until_it_is_taken_back() {
     let storage = disk();

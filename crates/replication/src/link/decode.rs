@@ -34,14 +34,14 @@ pub enum Frame<'a> {
     Message {
         /// The group's number.
         alias: u32,
-        /// What is said; sender and receiver are those of the number.
+        /// The message; sender and receiver are those of the number.
         message: Message,
     },
     /// Entries.
     Append {
         /// The group's number.
         alias: u32,
-        /// What is said, with stubs for the batches.
+        /// The message, with stubs for the batches.
         message: Message,
         /// The offset behind the entry that precedes them.
         offset: i64,
@@ -52,7 +52,7 @@ pub enum Frame<'a> {
     Call {
         /// Its number, for the answer.
         id: u64,
-        /// What is asked.
+        /// The kind of the request.
         kind: u8,
         /// The request.
         body: &'a [u8],
@@ -79,12 +79,12 @@ pub enum FrameError {
         /// The longest one.
         max: usize,
     },
-    /// Of no kind that is known, or not what its kind has.
+    /// A frame of no kind that is known, or not as its kind has it.
     #[error("a frame that makes no sense: {0}")]
     Malformed(&'static str),
 }
 
-/// The bytes that the first frame takes, as far as they can be told from what was received.
+/// The bytes that the first frame takes, as far as they are known from what was received.
 pub fn needed(bytes: &[u8]) -> usize {
     let length = bytes.first_chunk::<LENGTH_BYTES>();
     length.map_or(LENGTH_BYTES, |length| (u32::from_be_bytes(*length) as usize).saturating_add(LENGTH_BYTES))

@@ -17,7 +17,7 @@ use std::ops::Range;
 pub struct Outgoing {
     /// The receiver.
     pub to: ReplicaId,
-    /// Of an append: the offset behind the entry that precedes its own ones.
+    /// The offset behind the entry that precedes the ones of an append.
     pub offset: i64,
     /// Offsets of its batches; empty: it has none.
     pub offsets: Range<i64>,

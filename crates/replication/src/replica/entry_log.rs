@@ -184,7 +184,7 @@ impl EntryLog {
 
     /// Begins with the entries that are in the log, the last of which has this index and term. Nothing of them counts as durable.
     pub(super) fn restart(&mut self, journal_upto: u64, last: (u64, u64)) {
-        self.unsynced.begin_anew(Durable { journal: journal_upto, log: self.log.ends().log_end }, last);
+        self.unsynced.restart(Durable { journal: journal_upto, log: self.log.ends().log_end }, last);
         self.appending.clear();
         self.incoming = Incoming::default();
     }

@@ -1,12 +1,12 @@
 //! The losses of a replica by a power cut, where batches count as persisted when they are written (`write.caching`).
 //!
-//! Such a replica starts with less than it has acknowledged. To the first leader that it hears it says where its log ends; the
+//! Such a replica starts with less than it has acknowledged. It says to the first leader that sends it anything where its log ends; the
 //! leader takes back what it has counted on, and sends the rest again. Until the replica has caught up, or for
-//! [`VOTE_HOLD_MS`](super::vote_hold::VOTE_HOLD_MS), it gives no vote and asks for none: those that have lost nothing elect one of them,
-//! if they are a majority. The journal has that a log has such a tail, and that a replica holds its votes ([`Tail`]): it counts whatever the
-//! setting is at the next start, and how often it starts until then.
+//! [`VOTE_HOLD_MS`](super::vote_hold::VOTE_HOLD_MS), it gives no vote and asks for none: those that have lost nothing elect one of
+//! them, if they are a majority. The journal notes that a log has such a tail, and that a replica holds its votes ([`Tail`]). That
+//! counts whatever the setting is at the next start, and however often the replica starts until then.
 //!
-//! Where too many have lost the same committed records, a leader is elected that does not have them, and others come in their
+//! When too many have lost the same committed records, a leader is elected that does not have them, and others come in their
 //! place. A replica that has them cuts them off; one whose log begins behind them, since what precedes was deleted, begins again where
 //! its log and the leader's were the same. Each that has known them to be committed says so in the log and to its
 //! driver ([`Lost`]) when it takes what is in their place. What was committed after the last checkpoint of the high watermark,
@@ -42,7 +42,7 @@ pub(super) struct Losses {
     is_possible: bool,
     /// The records that were committed, until it is certain that they are here, or gone.
     known: Option<Known>,
-    /// The next leader has to hear where the log ends.
+    /// It has to say to the next leader where the log ends.
     is_to_say_end: bool,
     /// It may lack what it has acknowledged, also where it leaves elections to the others no more.
     may_lack: bool,
@@ -86,7 +86,7 @@ impl Losses {
         let has_others = state.configuration.voters.len() > 1;
         let is_held = is_cut && has_others;
         losses.is_to_say_end |= is_held;
-        // A hold may have ended with its time, before a leader was heard.
+        // A hold may have ended with its time, before a leader has sent anything.
         losses.may_lack = has_others && (is_cut || state.tail.is_cached);
         (losses, VoteHold::new(is_held))
     }
@@ -189,7 +189,7 @@ impl Losses {
     }
 
     /// Lowers the commit index of a heartbeat by a leader that counts on entries which are not here. Returns the answer that it gets, if
-    /// it has to hear where the log ends.
+    /// that has to say where the log ends.
     pub(super) fn allow_for_own(&self, message: &mut Message, last: LastEntry) -> Option<Refusal> {
         let counted_on = message.commit;
         if counted_on > last.index {
@@ -200,7 +200,7 @@ impl Losses {
         has_to_say_end.then_some(Refusal { index, hint: last.index, term: last.term })
     }
 
-    /// Notes that a leader has heard where the log ends.
+    /// Notes that it was said to a leader where the log ends.
     pub(super) fn note_end_said(&mut self) {
         self.is_to_say_end = false;
     }

@@ -20,14 +20,14 @@ impl Replica {
         self.losses.high_watermark_to_note(high_watermark, || self.journal.durable_terms_end())
     }
 
-    /// Returns true if it may lack what it has acknowledged: it was started with a log that has less, or from which a power cut may have taken
-    /// that (`write.caching`), and has not caught up since.
+    /// Returns true if it may lack what it has acknowledged: it was started with a log that has less, or from which a power cut may have
+    /// taken that (`write.caching`), and has not caught up since.
     pub fn may_lack_acknowledged(&self) -> bool {
         self.losses.may_lack() || self.lacks_promised()
     }
 
-    /// Returns true if its log came back with less than it had promised, and a leader has not sent it all again. It does not lead, and votes for
-    /// none that has less than it had.
+    /// Returns true if its log came back with less than it had promised, and a leader has not sent it all again. It does not lead,
+    /// and votes for none that has less than it had.
     pub fn lacks_promised(&self) -> bool {
         self.promises.are_lacking()
     }
@@ -84,7 +84,7 @@ impl Replica {
         }
     }
 
-    /// Has the library hear nothing of entries that this replica has lost, or another one. Returns the answer that the leader then gets, if
+    /// Keeps from the library that this replica has lost entries, or another one has. Returns the answer that the leader then gets, if
     /// it gets one. `offset` is that behind the entry that precedes those of an append.
     pub(super) fn allow_for_losses(
         &mut self,

@@ -41,7 +41,8 @@ pub(super) fn make_up_for_votes(
 }
 
 /// The promise of a replica. A log that ends before its entries begin has lost files, whatever was noted: a note may be older than the
-/// start, where a power cut came after a deletion, or an earlier release ran meanwhile. Nothing of the terms that there were is enough then.
+/// start, where a power cut came after a deletion, or an earlier release ran meanwhile. Nothing of the terms that there were is enough
+/// then.
 pub(super) fn allow_for_deletions(
     log: &Log,
     state: &GroupState,

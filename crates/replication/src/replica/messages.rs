@@ -2,7 +2,7 @@
 //!
 //! The Raft library believes what it is handed. Of messages that no replica sends it ends the process, takes its term back, or
 //! gives its vote twice; and who has passed for a node can send any message. So each is looked at here before the library gets it.
-//! What is refused no replica of this release or an earlier one sends; that another one tells an untruth about its own disk or vote
+//! No replica of this release or an earlier one sends what is refused; that another one tells an untruth about its own disk or vote
 //! cannot be seen.
 //!
 //! | type | who says it to whom, where it is taken |
@@ -32,13 +32,13 @@ const NUMBER_MAX: u64 = 1 << 62;
 pub(super) struct Receiver<'a> {
     /// Which replica it is.
     pub(super) own: ReplicaId,
-    /// Who is in its group.
+    /// The members of its group.
     pub(super) configuration: &'a Configuration,
     /// Its term.
     pub(super) term: u64,
-    /// What it is in that term.
+    /// Its part in that term.
     pub(super) state: StateRole,
-    /// Of a candidate: its own vote is not durable yet, and no one was asked for another one.
+    /// It is a candidate: its own vote is not durable yet, and no one was asked for another one.
     pub(super) is_to_ask: bool,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Receiver<'a> {
 /// an append.
 ///
 /// # Errors
-/// What is wrong with it: the link that it came over is to be ended.
+/// The reason for which it is wrong: the link that it came over is to be ended.
 pub(super) fn check(message: &Message, offset: i64, receiver: &Receiver<'_>) -> Result<(), MessageError> {
     use MessageType::*;
     check_terms(message)?;
@@ -140,7 +140,7 @@ fn is_noop(entry: &Entry) -> bool {
 /// Refuses a snapshot that no leader of the term has: with a later end, or of a group with other members.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason for which it is wrong.
 pub(super) fn check_offer(
     offer: &SnapshotOffer,
     term: u64,

@@ -1,9 +1,9 @@
 //! The flow to each peer of a leader: how far it lags behind, which heartbeats to it are coalesced, for what it was asked, and which
 //! snapshot it fetches.
 //!
-//! A leader whose follower has everything says so once, in a heartbeat that its node repeats from then on ([`crate::CoalescedHeartbeats`]). An append
-//! that a follower leaves without an answer is not sent again at once: the library would with each heartbeat, also to a follower whose disk
-//! is full.
+//! A leader whose follower has everything says so once, in a heartbeat that its node repeats from then on
+//! ([`crate::CoalescedHeartbeats`]). An append that a follower leaves without an answer is not sent again at once: the library would send
+//! it with each heartbeat, also to a follower whose disk is full.
 
 use crate::group::ReplicaId;
 use crate::lag::Lag;

@@ -76,7 +76,7 @@ impl Replica {
         (index.last(), index.term(index.last()).unwrap_or(0), self.group.committed())
     }
 
-    /// Of a leader: an offset that every other voter has reached which the log still serves; what is behind that gets a
+    /// An offset that every other voter of a leader has reached which the log still serves; what is behind that gets a
     /// snapshot anyway.
     pub fn slowest_offset(&self) -> Option<i64> {
         if !self.group.is_leader() {

@@ -54,7 +54,7 @@ impl Replica {
         self.note_lost();
         self.settle();
         if let Some(start) = restored {
-            // The library has just heard that all of it is on disk.
+            // The library knows by now that all of it is on disk.
             self.group.note_applied(start.index);
         }
         Ok(())

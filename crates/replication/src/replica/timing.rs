@@ -75,7 +75,7 @@ impl Replica {
         self.group.vote_hold().is_held(self.now_ms)
     }
 
-    /// Returns true if it has nothing to do by itself for a while: a follower that hears of its leader with all others of that
+    /// Returns true if it has nothing to do by itself for a while: a follower whose leader's heartbeats come with all others of that
     /// node, or a leader whose followers have all that there is and know it.
     fn is_quiescent(&self) -> bool {
         match self.role().state {

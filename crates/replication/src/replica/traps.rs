@@ -1,4 +1,4 @@
-//! What disks, peers and the library do that a replica has to survive, each a test of its own: nodes on simulated disks, and
+//! Traps of disks, peers and the library that a replica has to survive, each a test of its own: nodes on simulated disks, and
 //! their messages delivered by hand.
 
 use super::effects::Outgoing;
@@ -18,7 +18,7 @@ use mainstem_records::{Batch, BatchBuilder, BatchOptions, Scratch};
 use std::ops::Range;
 use std::path::Path;
 
-mod strangers;
+mod forged;
 
 const DIR: &str = "/data";
 /// More than any replica here has.
@@ -42,7 +42,7 @@ struct Running {
     dir: Arc<LogDir>,
     journal: Arc<Mutex<Journal>>,
     replicas: Vec<Replica>,
-    /// Where each log ended before its group looked at it.
+    /// The end of each log before its group looked at it.
     found_ends: Vec<i64>,
     now_ms: u64,
 }
@@ -123,7 +123,7 @@ impl Node {
         replicas.iter_mut().for_each(Replica::persisted);
     }
 
-    /// What its replicas want sent, with the bytes of the batches. Nothing is synced.
+    /// The messages that its replicas want sent, with the bytes of the batches. Nothing is synced.
     fn drive(&mut self) -> Vec<(Outgoing, GroupId, Vec<u8>)> {
         let Node { running, applied, .. } = self;
         let Some(running) = running else { return Vec::new() };
@@ -161,9 +161,9 @@ impl Node {
         content
     }
 
-    /// Hears that the topic was deleted and created anew: its log is set aside, and another one begins. A process that is killed
+    /// Learns that the topic was deleted and created again: its log is set aside, and another one begins. A process that is killed
     /// before the old group is forgotten leaves its frames.
-    fn create_anew(&mut self, forgets: bool) {
+    fn create_again(&mut self, forgets: bool) {
         let (own, voters) = (self.id, self.voters.clone());
         let before = std::mem::replace(&mut self.partitions[0], partition_of(2, 0));
         let identity = self.partitions[0].clone();
@@ -473,7 +473,7 @@ fn the_last_term_is_not_followed_by_another() {
     assert_eq!(nodes[0].running().journal.lock().group(group).map(|state| state.vote.term), Some(term));
 }
 
-/// A leader that gets no turn for a minute, as all of a machine may, has heard nothing meanwhile: that says nothing of its
+/// A leader that gets no turn for a minute, as all of a machine may, has got nothing meanwhile: that says nothing of its
 /// followers.
 #[test]
 fn a_leader_that_stood_still_keeps_its_followers_in_sync() {
@@ -537,12 +537,12 @@ fn a_full_disk_stalls_that_group_alone() {
 /// A leader says once that it has lost its majority, and that it has made way for want of space, and another change of its role is no
 /// setback. Whoever drives it says so of all replicas at once.
 #[test]
-fn setbacks_of_a_leader_are_told_once_each() {
+fn setbacks_of_a_leader_are_reported_once_each() {
     let mut nodes = nodes(3, 1);
     elect(&mut nodes, 0, 0);
     nodes[0].append(0, 0);
     exchange(&mut nodes, &[0, 1, 2]);
-    let told = |nodes: &mut [Node]| {
+    let setbacks = |nodes: &mut [Node]| {
         let mut setbacks = Vec::new();
         for _ in 0..3_000 / TICK_MS {
             let running = nodes[0].running();
@@ -553,7 +553,7 @@ fn setbacks_of_a_leader_are_told_once_each() {
         }
         setbacks
     };
-    assert_eq!(told(&mut nodes), [Setback::LostMajority], "nothing gets to it");
+    assert_eq!(setbacks(&mut nodes), [Setback::LostMajority], "nothing gets to it");
     assert_ne!(nodes[0].replica(0).role().state, RoleState::Leader);
     pass(&mut nodes, 3_000);
     elect(&mut nodes, 0, 0);
@@ -572,10 +572,10 @@ fn setbacks_of_a_leader_are_told_once_each() {
     assert_eq!(effects.setbacks, [Setback::HandedOffLeadership]);
 }
 
-/// What a node has of the topic that is gone says nothing to the groups of the new one, and gets nothing from them. When it
-/// hears of both, its replica begins with nothing: no entry, no vote.
+/// A replica of the topic that is gone says nothing to the groups of the new one, and gets nothing from them. When its node
+/// learns of both, its replica begins with nothing: no entry, no vote.
 #[test]
-fn a_topic_that_was_created_anew_while_a_node_was_away_is_another_group() {
+fn a_topic_that_was_created_again_while_a_node_was_away_is_another_group() {
     let mut nodes = nodes(3, 1);
     elect(&mut nodes, 0, 0);
     (0..5).for_each(|value| nodes[0].append(0, value));
@@ -583,7 +583,7 @@ fn a_topic_that_was_created_anew_while_a_node_was_away_is_another_group() {
     elect(&mut nodes, 1, 0);
     let old = group_of(&partition_of(1, 0));
     nodes[2].kill();
-    nodes[..2].iter_mut().for_each(|node| node.create_anew(true));
+    nodes[..2].iter_mut().for_each(|node| node.create_again(true));
     elect(&mut nodes, 1, 0);
     nodes[1].append(0, 9);
     exchange(&mut nodes, &[0, 1]);
@@ -593,7 +593,7 @@ fn a_topic_that_was_created_anew_while_a_node_was_away_is_another_group() {
     pass(&mut nodes, 5_000);
     assert_eq!([nodes[0].replica(0).role(), nodes[1].replica(0).role()], roles);
     assert_eq!((nodes[2].content(0).len(), nodes[2].replica(0).role().leader(nodes[2].id)), (5, None));
-    nodes[2].create_anew(false);
+    nodes[2].create_again(false);
     assert!(nodes[2].running().journal.lock().group(old).is_some_and(|state| state.vote.term == 2));
     assert_eq!((nodes[2].replica(0).role().term, nodes[2].content(0).len()), (0, 0));
     pass(&mut nodes, 3_000);
@@ -602,7 +602,7 @@ fn a_topic_that_was_created_anew_while_a_node_was_away_is_another_group() {
 }
 
 /// Proposals are dropped while leadership is given away: a batch is refused before it is in the log, and so is an entry without records,
-/// which takes its place in no log. When the other replica does not take over, the leader goes on.
+/// which takes its place in no log. When the other replica does not take over, the leader continues.
 #[test]
 fn what_is_proposed_while_leadership_is_given_away_is_refused() {
     let mut nodes = nodes(3, 1);

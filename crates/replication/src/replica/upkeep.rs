@@ -41,7 +41,7 @@ impl Replica {
         let Some(start) = self.group.index_mut().follow_log_start(log_start) else { return Ok(()) };
         self.journal.append(Frame::Start(start))?;
         if start.index > self.group.applied() {
-            // Retention goes by the high watermark that was noted, which may be further than what this replica has heard to be committed
+            // Retention goes by the high watermark that was noted, which may be further than what this replica knows to be committed
             // since it was opened. The library must not find entries removed that it takes for uncommitted.
             self.begin_again()?;
         }
@@ -104,7 +104,7 @@ impl Replica {
 
     /// The offset up to which the log can be removed behind a snapshot: what precedes is applied, and durable here as well. What is
     /// committed need not be: a majority of others may have it. Without a snapshot to offer nothing more is removed.
-    pub fn given_up_max(&self) -> i64 {
+    pub fn removable_end(&self) -> i64 {
         let ends = self.log.ends();
         if !self.has_offer() {
             return ends.log_start;

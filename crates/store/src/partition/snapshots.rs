@@ -111,7 +111,7 @@ impl Partition {
             let (slowest, bytes) = (replica.slowest_offset(), replica.log().size());
             let before = replica.log().ends().log_start;
             let kept = log_kept_from(ends, slowest, bytes, log_bytes_max).unwrap_or(before);
-            let target = kept.min(replica.given_up_max()).max(before);
+            let target = kept.min(replica.removable_end()).max(before);
             let log = replica.log_mut();
             log.close_segment(clock.mono_ms())?;
             let log_start = log.delete_records_before(target);

@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(gone_from(&before, &before[..1], 52), Some(50));
         // What retention has removed is not gone.
         assert_eq!(Known::of(100, Start::default(), &before).gone_from(&before[1..2], (60, 101)), None);
-        // Nor do terms that came before what was here say anything, where all is sent anew.
+        // Nor do terms that came before what was here say anything, where all is sent again.
         let start = Start { index: 160, term: 4, offset: 157 };
         let of_start = |here: &[InternalEntry]| Known::of(190, start, &[]).gone_from(here, (1, 200));
         assert_eq!(of_start(&before), None);

@@ -24,7 +24,7 @@ mod files;
 const GROUP: GroupId = GroupId { topic_id: [7; 16], partition: 0 };
 
 struct Group {
-    /// What each replica is opened with.
+    /// The setting with which each replica is opened.
     caching: [bool; 3],
     now_ms: u64,
     disks: Vec<SimStorage>,
@@ -32,12 +32,12 @@ struct Group {
     hooked: Vec<Hooked>,
     /// A replica whose disk may refuse anything.
     faulty: Option<usize>,
-    /// How often each machine has started.
+    /// Starts of each machine.
     boots: Vec<u64>,
     replicas: Vec<Option<Replica>>,
-    /// Replicas that get nothing and are not heard.
+    /// Replicas that get nothing, and of which nothing arrives.
     cut_off: Vec<usize>,
-    /// Replicas that get all and are not heard.
+    /// Replicas that get all, and of which nothing arrives.
     mute: Vec<usize>,
     /// Logs are synced whenever messages are exchanged, as journals are.
     syncs_logs: bool,
@@ -246,8 +246,8 @@ impl Group {
                     // It is not repeated here: it is said in full each time.
                     sender.note_refusal(outgoing.to);
                 }
-                let is_heard = !self.cut_off.contains(&from) && !self.mute.contains(&from);
-                let arrives = is_heard && !self.cut_off.contains(&to);
+                let may_send = !self.cut_off.contains(&from) && !self.mute.contains(&from);
+                let arrives = may_send && !self.cut_off.contains(&to);
                 let replica = self.replicas[to].as_mut().filter(|replica| replica.failed().is_none());
                 let Some(replica) = replica.filter(|_| arrives) else { continue };
                 match replica.step(outgoing.message, outgoing.offset, &bytes) {
@@ -364,7 +364,7 @@ fn a_replica_with_less_than_a_leader_counts_on_lacks_something() {
     }
 }
 
-/// The leader hears from the refusal of an append that what it counts on is not there. The replica hears what that is before it is sent
+/// The refusal of an append says to the leader that what it counts on is not there. The replica gets that before it is sent
 /// anything again.
 #[test]
 fn a_replica_that_refuses_an_append_for_its_loss_is_caught_up() {
@@ -488,7 +488,7 @@ fn caching_counts_when_the_next_start_will_know_of_it() {
     assert_eq!(noted(&mut group), Tail::default());
 }
 
-/// What a power cut has taken was acknowledged under the setting of then.
+/// Records that a power cut has taken were acknowledged under the setting of then.
 #[test]
 fn a_tail_is_lost_whatever_the_setting_is_at_the_next_start() {
     for is_synced in [false, true] {
@@ -660,7 +660,7 @@ impl Group {
 
 /// Deleted records, and retention, move the start of a log into what the others lose. What they have in its place has to come from them.
 #[test]
-fn a_replica_begins_anew_where_its_new_leader_lacks_what_precedes_its_log() {
+fn a_replica_begins_again_where_its_new_leader_lacks_what_precedes_its_log() {
     for leaders in [&[][..], &[1], &[2], &[1, 2, 1]] {
         let mut group = Group::led_by_first(true);
         group.append(0, 8);
@@ -685,7 +685,7 @@ fn a_replica_begins_anew_where_its_new_leader_lacks_what_precedes_its_log() {
     }
 }
 
-/// Where the leader has nothing of the term in which the replica's log began, it is not known what precedes: it gets everything.
+/// A leader has nothing of the term in which the replica's log began: it is not known what precedes, and the replica gets everything.
 #[test]
 fn a_replica_begins_without_any_entry_where_its_leader_has_nothing_of_its_term() {
     let mut group = Group::led_by_first(true);
@@ -753,7 +753,7 @@ fn what_a_leader_has_not_is_not_acknowledged_to_it() {
     }
 }
 
-/// What was noted as committed stays noted until it is certain that it is here or gone: it may take more than one start.
+/// Records that were noted as committed stay noted until it is certain that they are here or gone: it may take more than one start.
 #[test]
 fn what_is_known_to_be_committed_outlives_another_start() {
     let mut group = Group::led_by_first(true);
@@ -810,7 +810,7 @@ fn what_is_committed_while_the_journal_hangs_is_noted() {
     }
 }
 
-/// Of a term of which the journal does not know durably, the next start could not say what is lost.
+/// The next start could not say what is lost of a term that the journal does not have durably.
 #[test]
 fn what_is_committed_in_a_term_that_the_journal_lacks_is_not_noted() {
     let mut group = Group::led_by_first(true);
@@ -831,7 +831,7 @@ fn what_is_committed_in_a_term_that_the_journal_lacks_is_not_noted() {
     assert_eq!(noted(&mut group, 1), Some(7));
 }
 
-/// What was known to be committed is here again, under any leader.
+/// Records that were known to be committed are here again, under any leader.
 #[test]
 fn what_others_have_is_not_lost() {
     let mut group = Group::led_by_first(true);

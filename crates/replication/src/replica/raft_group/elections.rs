@@ -9,7 +9,7 @@ use raft::eraftpb::{Message, MessageType};
 use raft::{Raft, StateRole};
 use std::cmp::Reverse;
 
-/// Where a vote is split between candidates, one of them asks again after so many ticks: 200 ms, and not another time-out.
+/// Ticks after which one of the candidates between which a vote was split asks again: 200 ms, and not another time-out.
 const SPLIT_VOTE_TICKS: usize = 4;
 
 /// The randomness of elections, and what a split vote leaves.
@@ -171,7 +171,7 @@ impl RaftGroup {
     }
 
     /// Lets ticks pass for the library; after a contact with the leader, those alone that came since. Returns how many passed, and true
-    /// if a leader has heard nothing of a majority for too long, and leads no more.
+    /// if a leader has got nothing from a majority for too long, and leads no more.
     pub(in crate::replica) fn pass(&mut self, mut ticks: u64, now_ms: u64) -> (u64, bool) {
         if let Some(contact_ms) = self.contact.take_new() {
             self.node.raft.election_elapsed = 0;
@@ -219,7 +219,7 @@ impl RaftGroup {
     }
 
     /// The voter that asks for votes at once where a leader finds, within so many ticks, that no majority answers, and leads no more. Where
-    /// nothing gets to it any more, others still hear its heartbeats, and would begin to wait for their time-outs when those end. It is
+    /// nothing gets to it any more, others still get its heartbeats, and would begin to wait for their time-outs when those end. It is
     /// the one that had most, of those that have not answered: those that have are no majority.
     fn successor(&self, ticks: u64) -> Option<u64> {
         let raft = &self.node.raft;

@@ -146,9 +146,9 @@ impl RaftGroup {
         true
     }
 
-    /// Of a leader: a peer refuses entries behind what it has acknowledged, which it does where it has lost that. It hears what has
-    /// counted, before anything is sent again: where no power cut can have taken that, it stops. It is asked again for what it has. Returns
-    /// the index that counted; `None`: nothing that counted is refused.
+    /// Takes back what a leader counts on where a peer refuses entries behind what it has acknowledged: it has lost them. It is sent what
+    /// has counted, before any entry: where no power cut can have taken that, it stops. It is asked again for what it has. Returns the
+    /// index that counted; `None`: nothing that counted is refused.
     pub(in crate::replica) fn take_back_match(&mut self, refusal: &mut Message) -> Option<u64> {
         let (own, raft) = (self.own.0, &mut self.node.raft);
         let is_refusal = refusal.reject && refusal.request_snapshot == 0;

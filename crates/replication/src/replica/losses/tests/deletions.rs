@@ -1,4 +1,4 @@
-//! What is deleted is no loss, and what is lost is not taken for deleted.
+//! Deletions are no losses, and losses are not taken for deletions.
 
 use super::*;
 
@@ -79,7 +79,7 @@ fn a_log_whose_records_are_all_deleted_stays_as_it_is_at_the_next_start() {
     assert_eq!(group.replica(1).last_and_committed().0, last);
 }
 
-/// How replicas end before they are started again.
+/// The end of replicas before they are started again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Clean,
@@ -87,8 +87,8 @@ enum End {
     PowerCut,
 }
 
-/// Two replicas with all 14 records, in segments of four, of which those before 10 are deleted, and one that was away and has four. Both were
-/// started since.
+/// Two replicas with all 14 records, in segments of four, of which those before 10 are deleted, and one that was away and has four. Both
+/// were started since.
 fn with_one_that_lacks_what_is_deleted(by: End) -> Group {
     let (mut group, mut random) = (Group::led_by_first(false), Random::new(7));
     for count in [4, 4, 4, 2] {
@@ -141,7 +141,7 @@ fn what_is_deleted_and_still_there_is_sent_after_a_start() {
     }
 }
 
-/// The leader has given up what a replica has and was not heard to have: it asks for what precedes its own entries before it takes the
+/// The leader has removed what a replica has, and does not know that it has: it asks for what precedes its own entries before it takes the
 /// replica for one that is too far behind.
 #[test]
 fn what_a_replica_has_it_need_not_be_sent() {
@@ -165,8 +165,8 @@ fn what_a_replica_has_it_need_not_be_sent() {
     assert_eq!(group.replica(0).matched()[2].1, group.replica(0).last_and_committed().0);
 }
 
-/// What maintenance has removed no one can send: the replica stays out, by name, and the group goes on. That what was deleted is committed is
-/// known also where nothing else is.
+/// No one can send what maintenance has removed: the replica stays out, by name, and the group continues. It is known that
+/// what was deleted is committed, also where nothing else is.
 #[test]
 fn what_maintenance_has_removed_is_not_sent() {
     for by in [End::Clean, End::Kill, End::PowerCut] {
@@ -181,10 +181,10 @@ fn what_maintenance_has_removed_is_not_sent() {
     }
 }
 
-/// Retention goes by the high watermark that was noted, which may be further than what the journal has as committed. Known fault: the library
-/// missed what it took for uncommitted, and ended the process.
+/// Retention goes by the high watermark that was noted, which may be further than what the journal has as committed. Known fault: the
+/// library missed what it took for uncommitted, and ended the process.
 #[test]
-fn what_is_given_up_counts_as_committed() {
+fn what_is_deleted_counts_as_committed() {
     let mut group = Group::led_by_first(false);
     for _ in 0..3 {
         group.append(0, 4);

@@ -170,7 +170,7 @@ fn actions() -> Vec<Action> {
                 group.disks[node].power_cut(&mut Random::new(5));
             })
         }),
-        action("write the journal anew", || {
+        action("rewrite the journal", || {
             Faulty::new(
                 1,
                 |_| {},

@@ -1,4 +1,4 @@
-//! Messages that no replica sends, from who has passed for a node: frames that can be read, to a replica in any role.
+//! Forged messages, from an attacker that has passed for a node: frames that can be read, to a replica in any role.
 
 use super::*;
 use crate::link::Frame as LinkFrame;
@@ -12,13 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Seeds of messages, and messages of each.
 const SEEDS: u64 = 400;
 const MESSAGES: usize = 80;
-/// Voters of the groups that hear any messages, and how many of them elect a leader.
+/// Voters of the groups that get forged messages, and those that elect a leader.
 const VOTERS: i32 = 5;
 const MAJORITY: usize = 3;
-/// The replica that hears them, by its place.
-const HEARS: usize = 0;
+/// The replica that gets them, by its place.
+const TARGET: usize = 0;
 
-/// What a replica gets of a link.
+/// The content that a replica gets of a link.
 #[derive(Debug, Clone)]
 struct Said {
     message: Message,
@@ -32,7 +32,7 @@ impl Said {
         Said { message, offset: 0, batches: Vec::new() }
     }
 
-    /// What is left of it when it has been a frame; `None`: it cannot be one, or no one reads it.
+    /// The same after it has been a frame; `None`: it cannot be one, or no one reads it.
     fn over_a_link(self) -> Option<Said> {
         let (mut bytes, from, to) = (Vec::new(), self.message.from, self.message.to);
         let is_append = self.message.get_msg_type() == MessageType::MsgAppend;
@@ -57,14 +57,14 @@ impl Said {
 }
 
 fn say(msg_type: MessageType, from: i32, term: u64) -> Message {
-    let (from, to) = (ReplicaId::new(from, 1).0, ReplicaId::new(HEARS as i32 + 1, 1).0);
+    let (from, to) = (ReplicaId::new(from, 1).0, ReplicaId::new(TARGET as i32 + 1, 1).0);
     Message { msg_type, from, to, term, ..Message::default() }
 }
 
 /// A batch as it is in a log, at an offset and under a term.
 fn batch(offset: i64, term: u64) -> Vec<u8> {
     let mut batch = BatchBuilder::new(BatchOptions::default());
-    batch.append(1, None, Some(b"of a stranger"), &[]).expect("a small record");
+    batch.append(1, None, Some(b"forged"), &[]).expect("a small record");
     let mut bytes = batch.build().expect("a batch");
     bytes[..8].copy_from_slice(&offset.to_be_bytes());
     bytes[12..16].copy_from_slice(&(term as u32).to_be_bytes());
@@ -83,13 +83,13 @@ fn led_by(node: usize) -> Vec<Node> {
 /// A replica that has asked for votes, which have not come; its own is durable.
 fn candidate() -> Vec<Node> {
     let mut nodes = led_by(1);
-    make_candidate(&mut nodes[HEARS]);
-    nodes[HEARS].sync();
-    nodes[HEARS].drive();
+    make_candidate(&mut nodes[TARGET]);
+    nodes[TARGET].sync();
+    nodes[TARGET].drive();
     nodes
 }
 
-/// It has heard that it would get the votes of a majority.
+/// It knows that it would get the votes of a majority.
 fn make_candidate(node: &mut Node) {
     let replica = node.replica(0);
     let (term, voters) = (replica.role().term, replica.configuration().voters.clone());
@@ -102,7 +102,7 @@ fn make_candidate(node: &mut Node) {
     assert_eq!(replica.group.raft().state, StateRole::Candidate);
 }
 
-/// What no message may change that is refused.
+/// The state that no message may change that is refused.
 fn state_of(node: &mut Node) -> (Role, (u64, u64, u64), u64) {
     let replica = node.replica(0);
     (replica.role(), replica.last_and_committed(), replica.group.raft().vote)
@@ -123,13 +123,13 @@ fn refuse(node: &mut Node, said: Said) -> MessageError {
     error
 }
 
-/// Where a term is nothing, the library takes a message for one of its own, and looks at nothing of it.
+/// The library takes a message without a term for one of its own, and looks at nothing of it.
 #[test]
 fn a_message_without_a_term_is_refused_by_every_replica() {
-    let groups: [fn() -> Vec<Node>; 4] = [|| nodes(3, 1), || led_by(1), candidate, || led_by(HEARS)];
+    let groups: [fn() -> Vec<Node>; 4] = [|| nodes(3, 1), || led_by(1), candidate, || led_by(TARGET)];
     for group in groups {
         let mut nodes = group();
-        let node = &mut nodes[HEARS];
+        let node = &mut nodes[TARGET];
         let last = node.replica(0).last_and_committed().0;
         for kind in link::TYPES {
             let mut message = Message { commit: last + 100, index: last + 100, ..say(kind, 2, 0) };
@@ -150,7 +150,7 @@ fn a_message_without_a_term_is_refused_by_every_replica() {
 #[test]
 fn an_append_behind_the_log_without_a_term_is_refused() {
     let mut nodes = led_by(1);
-    let node = &mut nodes[HEARS];
+    let node = &mut nodes[TARGET];
     let (term, last) = (node.replica(0).role().term, node.replica(0).last_and_committed().0);
     let append = |index, log_term| Message {
         index,
@@ -193,9 +193,9 @@ fn an_append_behind_the_log_without_a_term_is_refused() {
 /// A follower would hand it on to its leader, as the library sees it, and the library does not expect a term in it.
 #[test]
 fn what_a_replica_says_to_itself_alone_is_refused() {
-    for group in [led_by(1), candidate(), led_by(HEARS)] {
+    for group in [led_by(1), candidate(), led_by(TARGET)] {
         let mut nodes = group;
-        let node = &mut nodes[HEARS];
+        let node = &mut nodes[TARGET];
         let term = node.replica(0).role().term;
         for term in [term, term + 1] {
             let kind = MessageType::MsgTransferLeader;
@@ -213,9 +213,9 @@ fn what_a_replica_says_to_itself_alone_is_refused() {
 /// It would be followed, get votes, or put the replica out of service by what it counts on.
 #[test]
 fn who_is_not_in_the_group_has_no_say_in_it() {
-    for group in [led_by(1), candidate(), led_by(HEARS)] {
+    for group in [led_by(1), candidate(), led_by(TARGET)] {
         let mut nodes = group;
-        let node = &mut nodes[HEARS];
+        let node = &mut nodes[TARGET];
         let (term, last) = (node.replica(0).role().term, node.replica(0).last_and_committed().0);
         let own = node.id;
         for from in [ReplicaId::new(2, 99), ReplicaId::new(9, 1), own] {
@@ -235,14 +235,14 @@ fn who_is_not_in_the_group_has_no_say_in_it() {
 fn a_candidate_with_a_priority_is_refused() {
     let mut nodes = nodes(3, 1);
     let request = Message { priority: -1, ..say(MessageType::MsgRequestPreVote, 2, 1) };
-    refuse(&mut nodes[HEARS], Said::plain(request));
+    refuse(&mut nodes[TARGET], Said::plain(request));
 }
 
 /// Arithmetic that overflows ends the process, too.
 #[test]
 fn numbers_beyond_all_that_there_can_be_are_refused() {
-    let mut nodes = led_by(HEARS);
-    let node = &mut nodes[HEARS];
+    let mut nodes = led_by(TARGET);
+    let node = &mut nodes[TARGET];
     let (term, last) = (node.replica(0).role().term, node.replica(0).last_and_committed().0);
     node.replica(0).report_unreachable(ReplicaId::new(2, 1));
     let answer = Message { reject: true, index: last, ..say(MessageType::MsgAppendResponse, 2, term) };
@@ -260,7 +260,7 @@ fn a_vote_that_comes_before_it_was_asked_for_is_refused() {
     let mut nodes = led_by(1);
     nodes[1].append(0, 3);
     exchange(&mut nodes, &[1, 2]);
-    let node = &mut nodes[HEARS];
+    let node = &mut nodes[TARGET];
     make_candidate(node);
     let term = node.replica(0).group.term();
     let granted = |from| say(MessageType::MsgRequestVoteResponse, from, term);
@@ -280,12 +280,12 @@ fn a_vote_that_comes_before_it_was_asked_for_is_refused() {
     assert_eq!(node.replica(0).role(), Role { term, state: RoleState::Leader });
 }
 
-/// Of two leaders in a term one is none, and this replica has its votes.
+/// One of two leaders in a term is none, and this replica has its votes.
 #[test]
 fn another_leader_in_the_term_of_a_leader_is_refused() {
     for write_caching in [false, true] {
-        let mut nodes = led_by(HEARS);
-        let node = &mut nodes[HEARS];
+        let mut nodes = led_by(TARGET);
+        let node = &mut nodes[TARGET];
         node.replica(0).set_write_caching(write_caching);
         node.sync();
         node.drive();
@@ -301,7 +301,7 @@ fn another_leader_in_the_term_of_a_leader_is_refused() {
 #[test]
 fn a_snapshot_of_a_group_with_other_members_is_refused() {
     let mut nodes = led_by(1);
-    let node = &mut nodes[HEARS];
+    let node = &mut nodes[TARGET];
     let term = node.replica(0).role().term;
     let offer = |index, start_term, voters: &[ReplicaId]| {
         let start = Start { index, term: start_term, offset: 50 };
@@ -324,7 +324,7 @@ fn node_id(node: i32) -> ReplicaId {
     ReplicaId::new(node, 1)
 }
 
-/// What a replica has done so far that it may not take back.
+/// The acts of a replica that it may not take back.
 #[derive(Default)]
 struct Done {
     term: u64,
@@ -369,13 +369,13 @@ impl Done {
     }
 }
 
-/// A group of which one replica hears what follows, in a role that the seed chooses.
+/// A group of which one replica gets what follows, in a role that the seed chooses.
 fn any_group(seed: u64, done: &mut Done) -> Vec<Node> {
     let mut nodes = nodes(VOTERS, 1);
     let all: Vec<_> = (0..VOTERS as usize).collect();
     let leader = match seed % 4 {
         0 => return nodes,
-        1 => HEARS,
+        1 => TARGET,
         _ => 1,
     };
     elect(&mut nodes, leader, 0);
@@ -383,17 +383,17 @@ fn any_group(seed: u64, done: &mut Done) -> Vec<Node> {
     // With a tail that is not durable, or without.
     exchange(&mut nodes, if seed % 8 < 4 { &all[..] } else { &all[1..] });
     if seed % 4 == 3 {
-        make_candidate(&mut nodes[HEARS]);
+        make_candidate(&mut nodes[TARGET]);
     }
     if seed % 8 == 3 {
         // It has asked for votes.
-        nodes[HEARS].sync();
+        nodes[TARGET].sync();
     }
-    let role = nodes[HEARS].replica(0).role();
+    let role = nodes[TARGET].replica(0).role();
     if role.state == RoleState::Leader {
         done.led.insert(role.term);
     }
-    nodes[HEARS].replica(0).set_write_caching(seed % 16 < 8);
+    nodes[TARGET].replica(0).set_write_caching(seed % 16 < 8);
     nodes
 }
 
@@ -493,13 +493,13 @@ fn any_vote(random: &mut Random, term: u64) -> Said {
 
 /// Whatever a peer says: no panic, no step back, no second vote, no leader without its votes, nothing committed that is not there.
 #[test]
-fn no_message_of_a_stranger_has_a_replica_break_its_word() {
+fn no_forged_message_has_a_replica_break_its_word() {
     let (mut taken, mut refused, mut appended, mut elected) = (0, 0, 0, 0);
     for seed in 0..SEEDS {
         println!("seed {seed}");
         let (mut random, mut done) = (Random::new(seed), Done::default());
         let mut nodes = any_group(seed, &mut done);
-        let node = &mut nodes[HEARS];
+        let node = &mut nodes[TARGET];
         done.look(node);
         let led_before = done.led.len();
         for _ in 0..MESSAGES {
