@@ -340,6 +340,36 @@ fn a_single_voter_with_an_unsynced_tail_waits_for_its_disk() {
     assert_eq!(nodes[0].content(0).len(), 1);
 }
 
+/// Each candidate that gets two votes of three leads: with a second vote a term would have two leaders.
+#[test]
+fn a_replica_that_was_started_again_votes_for_no_other_candidate_of_the_term() {
+    let ends: [fn(&mut Node); 2] = [Node::kill, |node| node.cut_power(7)];
+    for end in ends {
+        let mut nodes = nodes(3, 1);
+        let (second, third) = (nodes[1].id, nodes[2].id);
+        assert!(votes_for(&mut nodes[0], second, 1));
+        end(&mut nodes[0]);
+        nodes[0].start();
+        assert!(!votes_for(&mut nodes[0], third, 1), "it has voted in this term");
+        assert!(votes_for(&mut nodes[0], second, 1), "its vote may not have arrived");
+        assert!(votes_for(&mut nodes[0], third, 2), "another term");
+    }
+}
+
+/// Has a candidate without entries ask a node for its vote in a term. Returns true if it gets it, durably.
+fn votes_for(node: &mut Node, candidate: ReplicaId, term: u64) -> bool {
+    let msg_type = MessageType::MsgRequestVote;
+    let (from, to) = (candidate.0, node.id.0);
+    let request = Message { msg_type, from, to, term, ..Message::default() };
+    node.replica(0).step(request, 0, &[]).expect("a message of ours");
+    let mut sent = node.drive();
+    node.sync();
+    sent.extend(node.drive());
+    let is_vote = |message: &Message| message.get_msg_type() == MessageType::MsgRequestVoteResponse;
+    let mut votes = sent.iter().map(|(outgoing, ..)| &outgoing.message).filter(|message| is_vote(message));
+    !votes.next().expect("an answer").reject
+}
+
 /// No other node has voted: where a power cut takes a term from the journal, the next leader leads in it again. Batches of the first
 /// time that are still in the log are not counted to the second.
 #[test]
