@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 
 /// Faults of `tests/planted` that name this crate. `cargo xtask planted --seeds` plants each, and fails where no test here does.
-const FAULTS: [&str; 17] = [
+const FAULTS: [&str; 18] = [
+    "commit-of-an-earlier-generation",
     "decided-in-one-epoch-written-in-another",
     "early-vote",
     "given-up-for-few-replicas",
