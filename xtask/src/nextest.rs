@@ -148,7 +148,8 @@ impl Nextest {
         let profile = if extent.is_long { format!("{}-long", suite.name()) } else { suite.name().to_owned() };
         let programs = programs_file(suite == Suite::Simulation);
         ensure!(programs.exists(), "the tests are not built: run the stage `tests` first");
-        let report = workspace::target_dir().join("nextest").join(&profile).join("junit.xml");
+        // Beside the sources, wherever programs are compiled: it is the store of nextest's own configuration.
+        let report = workspace::root().join("target").join("nextest").join(&profile).join("junit.xml");
         let _ = fs::remove_file(&report);
         let mut run = self.command("run");
         let end = if extent.is_fail_fast { "--fail-fast" } else { "--no-fail-fast" };
