@@ -37,7 +37,7 @@ const READERS: Relief = Relief { from: 0.45, margin: 0.25, looks: 1 };
 /// Everybody else leaves an overloaded loop, after readers have had the time to.
 const OTHERS: Relief = Relief { from: 0.85, margin: 0.3, looks: 4 };
 
-/// Of this many connections of a loop one may leave it between two looks, and in any case one: if all that see it busy
+/// The number of connections of a loop for each that may leave it between two looks; one may in any case: if all that see it busy
 /// left at once, the other loop would be the busy one.
 const CONNECTIONS_PER_MOVE: usize = 16;
 

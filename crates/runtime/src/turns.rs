@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// So many times in a row there has to be something to do within the time. One request can be several of them: it arrives,
+/// Times in a row that there has to be something to do within the time. One request can be several of them: it arrives,
 /// is answered, and wakes who waits for it.
 pub(crate) const CLOSE_IN_A_ROW: u32 = 32;
 

@@ -35,7 +35,7 @@ impl Seen {
     }
 }
 
-/// So many loops, all of them in use.
+/// A rule for this number of loops, all of them in use.
 fn loops(count: usize, now: Instant) -> Balance {
     let mut balance = Balance::new(now);
     (1..count).for_each(|_| balance.add(now));
@@ -276,7 +276,7 @@ impl World {
         moved
     }
 
-    /// What the rule counts is what there is.
+    /// Asserts that the rule counts the connections that there are.
     fn check(&self) {
         self.balance.check();
         let mut counted = vec![0; self.busy.len()];

@@ -264,7 +264,7 @@ impl RaftGroup {
         is_new.then_some(role)
     }
 
-    /// Leads and follows nobody from now on. Returns its role if that is another one.
+    /// Neither leads nor follows from now on. Returns its role if that is another one.
     pub(super) fn withdraw(&mut self) -> Option<Role> {
         self.contact.end();
         let role = self.role.without_leader();

@@ -25,7 +25,7 @@ pub struct AppendOutcome {
     pub must_sync: bool,
     /// The leader epoch in which it was appended.
     pub epoch: LeaderEpoch,
-    /// A sync is due, whoever waits for it.
+    /// A sync is due, also where nothing waits for it.
     pub(super) sync_due: bool,
 }
 

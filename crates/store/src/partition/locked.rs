@@ -55,7 +55,7 @@ impl Locked<'_> {
             std::mem::forget(log);
         }
         self.partition.offline.store(true, Ordering::Release);
-        // Those who wait are told by another thread: they may need a lock that is held here.
+        // Another thread ends the waits: those who wait may need a lock that is held here.
         self.partition.poisoned.store(true, Ordering::Release);
     }
 }
@@ -83,7 +83,7 @@ impl Partition {
         None
     }
 
-    /// Returns true if there was a panic while the log was in use, and nobody has dealt with it.
+    /// Returns true if there was a panic while the log was in use that was not dealt with yet.
     pub fn is_poisoned(&self) -> bool {
         self.poisoned.load(Ordering::Acquire)
     }

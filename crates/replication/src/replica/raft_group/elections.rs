@@ -198,7 +198,7 @@ impl RaftGroup {
             None => raft.election_elapsed = raft.election_elapsed.saturating_add(ticks as usize),
         }
         if raft.leader_id != 0 && raft.election_elapsed >= raft.randomized_election_timeout() {
-            // It knows of no leader then, and tells nobody.
+            // It knows of no leader then, and says nothing of it.
             raft.become_follower(raft.term, 0);
             raft.election_elapsed = ELECTION_TICKS;
         }

@@ -65,7 +65,7 @@ impl RaftGroup {
     }
 
     /// Returns true if a leader has nothing to do by itself for a while: all others have everything, and know it by a coalesced heartbeat
-    /// (`is_coalesced` says that of a peer and a commit index), and nobody has asked for anything.
+    /// (`is_coalesced` says that of a peer and a commit index), and no question is open.
     pub(in crate::replica) fn is_at_ease(&self, is_coalesced: impl Fn(u64, u64) -> bool) -> bool {
         let raft = &self.node.raft;
         let mut others = raft.prs().iter().filter(|(id, _)| **id != self.own.0);
