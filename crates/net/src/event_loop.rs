@@ -228,7 +228,9 @@ fn start_loop(
     let thread = std::thread::Builder::new().name(name).spawn(move || {
         lower_priority(niceness);
         let _guard = AbortOnPanic("its connections would never be served again");
-        own.enter();
+        let _entered = own.enter();
+        // It drops its tasks, which may wake others of this loop.
+        let runtime = runtime;
         runtime.block_on(async move {
             let delivery = tokio::spawn(vital("the event loop would not be woken any more", attend(own)));
             while let Some(Order::Run(task)) = incoming.recv().await {

@@ -155,7 +155,7 @@ mod tests {
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let looked = runtime.block_on(async {
-            mailbox.enter();
+            let _entered = mailbox.enter();
             let attending = tokio::spawn(attend(mailbox.clone()));
             let woken = tokio::spawn(async move {
                 for _ in 0..10_000 {

@@ -37,17 +37,19 @@ impl Turns {
         }
     }
 
-    /// A connection begins a turn. Returns true if the loop should begin to look for more before it sleeps: turns are dense from now
-    /// on. `window`: the time for which it would look.
-    pub(crate) fn begin(&self, now: Instant, window: impl FnOnce() -> Duration) -> bool {
+    /// A connection begins a turn. Returns true if it should be compared with the one before ([`Turns::compare`]): a loop that looks
+    /// for more already finds out by itself when to stop.
+    #[inline]
+    pub(crate) fn begin(&self) -> bool {
         self.begun.set(self.begun.get() + 1);
         self.look_again.set(None);
-        // A loop that looks already finds out by itself when to stop.
-        !self.is_dense() && self.compare(now, window())
+        !self.is_dense()
     }
 
-    /// Compares the begin of a turn with that of the one before. Returns true if turns are dense now.
-    fn compare(&self, now: Instant, window: Duration) -> bool {
+    /// Compares the begin of a turn with that of the one before. Returns true if the loop should begin to look for more before it
+    /// sleeps: turns are dense from now on. `window`: the time for which it would look.
+    #[inline]
+    pub(crate) fn compare(&self, now: Instant, window: Duration) -> bool {
         if window.is_zero() {
             return false;
         }
@@ -58,8 +60,9 @@ impl Turns {
     }
 
     /// Returns true while turns follow each other so closely that the loop should look for more before it sleeps.
+    #[inline]
     pub(crate) fn is_dense(&self) -> bool {
-        self.close.get() == CLOSE_IN_A_ROW
+        self.close.get() >= CLOSE_IN_A_ROW
     }
 
     /// The loop has looked, and nothing has come for a while.
@@ -73,22 +76,26 @@ impl Turns {
     }
 
     /// Has the connection whose turn it is polled again at an instant, or before.
+    #[inline]
     pub(crate) fn look_again_at(&self, instant: Instant) {
         let first = self.look_again.get().map_or(instant, |asked| asked.min(instant));
         self.look_again.set(Some(first));
     }
 
     /// The first instant at which the connection whose turn it is should be polled again.
+    #[inline]
     pub(crate) fn look_again(&self) -> Option<Instant> {
         self.look_again.get()
     }
 
     /// A task of this loop is woken by another one.
+    #[inline]
     pub(crate) fn wake_neighbour(&self) {
         self.woke_neighbour.set(true);
     }
 
     /// Returns true if a task was woken by another one since this was asked last.
+    #[inline]
     pub(crate) fn woke_neighbour(&self) -> bool {
         self.woke_neighbour.replace(false)
     }
@@ -117,7 +124,7 @@ mod tests {
     fn begin_of_looking(turns: &Turns, now: &mut Instant, count: u32, apart: Duration) -> Vec<u32> {
         let begins = |number: &u32| {
             *now += apart;
-            let begins = turns.begin(*now, || WINDOW);
+            let begins = turns.begin() && turns.compare(*now, WINDOW);
             turns.check();
             assert!(!begins || turns.is_dense(), "turn {number}");
             begins
@@ -150,7 +157,8 @@ mod tests {
     fn a_loop_that_is_not_to_look_never_does() {
         let (turns, now) = (Turns::new(), Instant::now());
         for _ in 0..100 {
-            assert!(!turns.begin(now, || Duration::ZERO));
+            assert!(turns.begin());
+            assert!(!turns.compare(now, Duration::ZERO));
             turns.check();
         }
         assert_eq!(turns.begun(), 100);
@@ -160,13 +168,13 @@ mod tests {
     fn the_first_instant_of_a_turn_counts_for_that_turn() {
         let (turns, now) = (Turns::new(), Instant::now());
         let [soon, later] = [1, 2].map(|seconds| now + Duration::from_secs(seconds));
-        turns.begin(now, || WINDOW);
+        turns.begin();
         assert_eq!(turns.look_again(), None);
         turns.look_again_at(later);
         turns.look_again_at(soon);
         turns.look_again_at(later);
         assert_eq!(turns.look_again(), Some(soon));
-        turns.begin(now, || WINDOW);
+        turns.begin();
         assert_eq!(turns.look_again(), None, "it was another connection's");
     }
 

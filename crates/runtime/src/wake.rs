@@ -4,8 +4,10 @@
 //! one eventfd write each time; it goes to the loop's [`Mailbox`] instead, which writes once however many wakes
 //! arrive until the loop has come round, and not at all while the loop looks there by itself.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,26 +26,49 @@ thread_local! {
 }
 
 /// One event loop, as its own thread sees it.
+///
+/// Nothing is dropped with the thread: each use would have to ask first whether it has been. [`Entered`] takes it out before.
 struct CurrentLoop {
     /// Wakes from other threads. A thread without a loop has none.
-    mailbox: OnceCell<Arc<Mailbox>>,
+    mailbox: ManuallyDrop<RefCell<Option<Arc<Mailbox>>>>,
     /// The task that delivers them, while it waits.
-    deliverer: Cell<Option<Waker>>,
+    deliverer: ManuallyDrop<Cell<Option<Waker>>>,
     turns: Turns,
 }
 
+const _: () = assert!(!std::mem::needs_drop::<CurrentLoop>());
+
 impl CurrentLoop {
     const fn new() -> CurrentLoop {
-        CurrentLoop { mailbox: OnceCell::new(), deliverer: Cell::new(None), turns: Turns::new() }
+        CurrentLoop {
+            mailbox: ManuallyDrop::new(RefCell::new(None)),
+            deliverer: ManuallyDrop::new(Cell::new(None)),
+            turns: Turns::new(),
+        }
     }
 
     fn enter(&self, mailbox: Arc<Mailbox>) {
-        assert!(self.mailbox.set(mailbox).is_ok(), "a thread runs one event loop");
+        let before = self.mailbox.replace(Some(mailbox));
+        assert!(before.is_none(), "a thread runs one event loop");
     }
 
-    /// A connection begins a turn. The task that delivers wakes looks for more once there is reason to.
+    fn leave(&self) {
+        drop((self.mailbox.take(), self.deliverer.take()));
+    }
+
+    /// A connection begins a turn.
+    #[inline]
     fn begin_turn(&self, now: Instant) {
-        if self.turns.begin(now, || self.window())
+        if self.turns.begin() {
+            self.compare_turn(now);
+        }
+    }
+
+    /// Has the task that delivers wakes look for more once there is reason to. Not a part of its caller, which has to do less where
+    /// there is much to do.
+    #[inline(never)]
+    fn compare_turn(&self, now: Instant) {
+        if self.turns.compare(now, self.window())
             && let Some(deliverer) = self.deliverer.take()
         {
             deliverer.wake();
@@ -52,12 +77,12 @@ impl CurrentLoop {
 
     /// The time for which the loop looks for more before it sleeps.
     fn window(&self) -> Duration {
-        self.mailbox.get().map_or(Duration::ZERO, |mailbox| mailbox.idle_poll.window())
+        self.mailbox.borrow().as_ref().map_or(Duration::ZERO, |mailbox| mailbox.idle_poll.window())
     }
 
     /// Returns true if a task is to be woken on this thread and not by its loop's mailbox. It is a neighbour of the one that runs.
     fn wakes_here(&self, mailbox: Option<&Arc<Mailbox>>) -> bool {
-        let is_own = |mailbox| self.mailbox.get().is_some_and(|own| Arc::ptr_eq(own, mailbox));
+        let is_own = |mailbox| self.mailbox.borrow().as_ref().is_some_and(|own| Arc::ptr_eq(own, mailbox));
         let is_here = mailbox.is_none_or(is_own);
         if is_here {
             self.turns.wake_neighbour();
@@ -145,12 +170,13 @@ impl Mailbox {
         Mailbox { idle_poll, ..Mailbox::default() }
     }
 
-    /// Makes this the mailbox of the calling thread, which is about to run an event loop.
+    /// Makes this the mailbox of the calling thread, which is about to run an event loop, for as long as what is returned lives.
     ///
     /// # Panics
     /// If the thread has one already.
-    pub fn enter(self: &Arc<Self>) {
+    pub fn enter(self: &Arc<Self>) -> Entered {
         LOOP.with(|current| current.enter(self.clone()));
+        Entered(PhantomData)
     }
 
     /// For how long its loop looks for more.
@@ -194,6 +220,16 @@ impl Mailbox {
     }
 }
 
+/// A thread runs the event loop of a [`Mailbox`].
+#[must_use]
+pub struct Entered(PhantomData<*const ()>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        LOOP.with(CurrentLoop::leave);
+    }
+}
+
 /// A task's waker together with the mailbox of the loop that it runs on.
 #[derive(Clone)]
 pub struct TaskWaker {
@@ -204,7 +240,7 @@ pub struct TaskWaker {
 impl TaskWaker {
     /// The waker of the task that is being polled now, on this thread.
     pub fn of(context: &Context<'_>) -> Self {
-        let mailbox = LOOP.with(|current| current.mailbox.get().cloned());
+        let mailbox = LOOP.with(|current| current.mailbox.borrow().clone());
         TaskWaker { mailbox, waker: context.waker().clone() }
     }
 
@@ -298,12 +334,19 @@ mod tests {
         assert_eq!((posted(), woke_neighbour()), (1, true));
         let entered = own.clone();
         let enters = move || {
-            entered.enter();
+            let running = entered.enter();
             waker(Some(&entered)).wake();
-            woke_neighbour()
+            let woke_here = woke_neighbour();
+            drop(running);
+            waker(Some(&entered)).wake();
+            woke_here && !woke_neighbour()
         };
         assert!(std::thread::spawn(enters).join().expect("nothing panics"));
-        assert_eq!(posted(), 1);
+        assert_eq!(
+            (posted(), Arc::strong_count(&own)),
+            (2, 1),
+            "posted once more when its thread has left the loop"
+        );
     }
 
     #[test]
