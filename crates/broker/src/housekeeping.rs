@@ -3,10 +3,11 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use mainstem_runtime::sync::Condvar;
+use parking_lot::Mutex;
 
 use crate::broker::Broker;
 use mainstem_runtime::heap::Trimming;
@@ -26,7 +27,7 @@ const TRIM_INTERVAL_MS: u64 = 2_000;
 /// The thread, and the way to end it.
 pub(crate) struct Housekeeping {
     stop: Arc<(Mutex<bool>, Condvar)>,
-    thread: JoinHandle<()>,
+    thread: mainstem_runtime::sync::Thread,
 }
 
 impl Housekeeping {

@@ -14,7 +14,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
-use std::thread::JoinHandle;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use http_body_util::Full;
@@ -38,7 +37,7 @@ use passwords::{Passwords, Turn};
 pub(crate) struct Operator {
     served: Arc<Served>,
     stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<mainstem_runtime::sync::Thread>,
 }
 
 /// What is answered.

@@ -20,6 +20,7 @@ use std::net::IpAddr;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use mainstem_coordination::groups::{CoordinatorRecord, LogEntry, Token};
 use mainstem_log::VerificationGuard;
@@ -27,6 +28,7 @@ use mainstem_records::{BatchOptions, LeaderEpoch};
 use mainstem_runtime::clock::{Clock, Now};
 use mainstem_runtime::stopping::Stopping;
 use mainstem_runtime::supervised::AbortOnPanic;
+use mainstem_runtime::sync;
 use mainstem_store::partition::Partition;
 use mainstem_store::store::Store;
 use mainstem_store::topics::Topics;
@@ -38,6 +40,9 @@ pub use confirmed::{Keys, Overtaken};
 pub use lanes::OnWritten;
 use lanes::{Content, Lane, Write};
 pub use loading::{Load, RunServing};
+
+/// Pause between two looks for a reply in a simulation.
+const POLL_EVERY: Duration = Duration::from_millis(1);
 
 /// No deadline.
 const NEVER: u64 = u64::MAX;
@@ -203,6 +208,17 @@ pub enum Asked<R> {
     Later(oneshot::Receiver<R>),
 }
 
+/// Waits for a reply on a thread whose waits are a simulation's.
+fn poll<R>(mut receiver: oneshot::Receiver<R>) -> Option<R> {
+    loop {
+        match receiver.try_recv() {
+            Ok(reply) => return Some(reply),
+            Err(oneshot::error::TryRecvError::Closed) => return None,
+            Err(oneshot::error::TryRecvError::Empty) => sync::sleep(POLL_EVERY),
+        }
+    }
+}
+
 impl<R> Asked<R> {
     /// The reply, on a thread where waiting is allowed.
     ///
@@ -212,7 +228,8 @@ impl<R> Asked<R> {
         match self {
             Asked::Now(reply) => Ok(reply),
             Asked::Later(receiver) => {
-                receiver.blocking_recv().map_err(|_| ErrorCode::COORDINATOR_NOT_AVAILABLE)
+                let reply = if sync::is_simulated() { poll(receiver) } else { receiver.blocking_recv().ok() };
+                reply.ok_or(ErrorCode::COORDINATOR_NOT_AVAILABLE)
             }
         }
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mainstem_replication::link;
-use parking_lot::{Condvar, Mutex};
+use mainstem_runtime::sync::Condvar;
+use parking_lot::Mutex;
 
 use super::BODY_BYTES_MAX;
 use super::channel::ChannelWriter;

@@ -218,7 +218,7 @@ fn serve(links: &Arc<Links>, peer: &Arc<PeerLink>, channel: Channel) {
         Err(error) => Err(io::Error::new(error.kind(), "no thread can be made")),
     };
     peer.close();
-    let read = answers.map(std::thread::JoinHandle::join);
+    let read = answers.map(mainstem_runtime::sync::Thread::join);
     if !links.is_stopping() {
         let why = match (written, read) {
             (Err(error), _) => error.to_string(),
@@ -243,7 +243,7 @@ fn read_answers(peer: &PeerLink, mut stream: ChannelReader) -> io::Result<()> {
 ///
 /// # Errors
 /// What was read is no answer.
-fn take_answers(peer: &PeerLink, input: &mut Input) -> io::Result<()> {
+pub(crate) fn take_answers(peer: &PeerLink, input: &mut Input) -> io::Result<()> {
     while let Some((frame, len)) = input.frame()? {
         let Frame::Answer { id, status, body } = frame else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it sent what is no answer"));

@@ -4,7 +4,10 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use crate::calls::{AnswerWriter, Answers};
+use parking_lot::Mutex;
+
+use crate::calls::{AnswerWriter, Answers, CALL_BYTES_MAX};
+use crate::dial::take_answers;
 use crate::reading::{Input, Receiver};
 use crate::writing::{Next, Writer};
 use crate::{BODY_BYTES_MAX, LinkIdentity, Links, LinksOptions, NodeGate, Peer, PeerLink};
@@ -16,6 +19,14 @@ impl Links {
         let links = Links::unstarted(identity, peers, options, gate);
         links.disk_steps.by_hand();
         links
+    }
+
+    /// Starts the threads that serve the requests of other nodes; they are those of a schedule.
+    ///
+    /// # Errors
+    /// The system's, when no thread can be made.
+    pub fn start_callers(self: &Arc<Self>) -> io::Result<()> {
+        self.spawn_callers()
     }
 
     /// Takes the messages that wait for a disk.
@@ -39,6 +50,8 @@ pub struct WritingEnd {
     links: Arc<Links>,
     peer: Arc<PeerLink>,
     writer: Writer<Vec<u8>>,
+    /// Answers of the other end, as they have come.
+    answers: Input,
 }
 
 impl WritingEnd {
@@ -50,7 +63,8 @@ impl WritingEnd {
         let peer = links.peer(node).expect("it is a peer").clone();
         peer.begin(None);
         let writer = Writer::new(Vec::new(), links.clone(), links.clock().instant());
-        WritingEnd { links: links.clone(), peer, writer }
+        let answers = Input::new(CALL_BYTES_MAX);
+        WritingEnd { links: links.clone(), peer, writer, answers }
     }
 
     /// The bytes that it writes now; none where there is nothing to write.
@@ -69,6 +83,15 @@ impl WritingEnd {
         }
     }
 
+    /// Takes bytes of the other end: answers to requests.
+    ///
+    /// # Errors
+    /// What is wrong with them, which ends the link.
+    pub fn read_answers(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.answers.add(bytes);
+        take_answers(&self.peer, &mut self.answers)
+    }
+
     /// The link ends, and what was on its way is lost.
     pub fn end(self) {
         self.peer.close();
@@ -80,14 +103,20 @@ impl WritingEnd {
 pub struct ReadingEnd {
     receiver: Receiver,
     input: Input,
+    answers: AnswersOut,
 }
 
-/// Requests between nodes are not carried.
-struct NoAnswers;
+/// Bytes of answers on their way out; `None`: the link has ended.
+#[derive(Clone)]
+struct AnswersOut(Arc<Mutex<Option<Vec<u8>>>>);
 
-impl Write for NoAnswers {
-    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-        Err(io::ErrorKind::Unsupported.into())
+impl Write for AnswersOut {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut *self.0.lock() {
+            Some(out) => out.extend_from_slice(bytes),
+            None => return Err(io::ErrorKind::BrokenPipe.into()),
+        }
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -95,8 +124,10 @@ impl Write for NoAnswers {
     }
 }
 
-impl AnswerWriter for NoAnswers {
-    fn shut_down(&self) {}
+impl AnswerWriter for AnswersOut {
+    fn shut_down(&self) {
+        *self.0.lock() = None;
+    }
 }
 
 impl ReadingEnd {
@@ -106,9 +137,15 @@ impl ReadingEnd {
     /// When the node is none of the peers.
     pub fn begin(links: &Arc<Links>, node: i32) -> ReadingEnd {
         let peer = links.peer(node).expect("it is a peer").clone();
-        let answers = Answers::new(Box::new(NoAnswers), peer.serving.clone());
+        let out = AnswersOut(Arc::new(Mutex::new(Some(Vec::new()))));
+        let answers = Answers::new(Box::new(out.clone()), peer.serving.clone());
         let receiver = Receiver::new((links.clone(), peer), answers, None);
-        ReadingEnd { receiver, input: Input::new(BODY_BYTES_MAX) }
+        ReadingEnd { receiver, input: Input::new(BODY_BYTES_MAX), answers: out }
+    }
+
+    /// The bytes of answers that it writes now.
+    pub fn write_answers(&mut self) -> Vec<u8> {
+        self.answers.0.lock().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Takes bytes that the other end has written.
@@ -119,5 +156,12 @@ impl ReadingEnd {
         self.receiver.heard()?;
         self.input.add(bytes);
         self.receiver.take_all(&mut self.input)
+    }
+}
+
+/// Answers that come later go nowhere.
+impl Drop for ReadingEnd {
+    fn drop(&mut self) {
+        self.answers.shut_down();
     }
 }

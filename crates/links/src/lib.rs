@@ -38,15 +38,14 @@ mod writing;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
+
 use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mainstem_config::Voter;
 use mainstem_replication::eraftpb::MessageType;
 use mainstem_replication::{CoalescedHeartbeats, GroupId, Outgoing, RepeatAnswer, ReplicaId, Setback};
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Mutex, RwLock};
 
 pub use calls::{CallError, CallHandler, CallKind, CallReply};
 pub use gate::{Arrived, GateNode, NodeGate, read_frame};
@@ -60,6 +59,7 @@ use disk_steps::DiskSteps;
 use group::is_append;
 use mainstem_runtime::clock::Clock;
 use mainstem_runtime::supervised;
+use mainstem_runtime::sync::{self, Condvar, RecvTimeoutError, Thread};
 use out_of_sync::OutOfSync;
 use outbox::{Item, Outbox};
 use setbacks::Setbacks;
@@ -168,7 +168,7 @@ pub struct Links {
     throttle: Throttle,
     rates: RwLock<Rates>,
     is_stopping: AtomicBool,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Vec<Thread>>,
 }
 
 /// What happened, for the metrics.
@@ -229,11 +229,17 @@ impl Links {
             let (links, peer) = (links.clone(), peer.clone());
             links.clone().spawn(format!("link-to-{}", peer.peer.node), move || dial::run(&links, &peer))?;
         }
-        for number in 0..CALL_THREADS {
-            let worker = links.clone();
-            links.spawn(format!("calls-{number}"), move || worker.callers.run())?;
-        }
+        links.spawn_callers()?;
         Ok(links)
+    }
+
+    /// Starts the threads that serve the requests of other nodes.
+    fn spawn_callers(self: &Arc<Self>) -> std::io::Result<()> {
+        for number in 0..CALL_THREADS {
+            let worker = self.clone();
+            self.spawn(format!("calls-{number}"), move || worker.callers.run())?;
+        }
+        Ok(())
     }
 
     /// Links that nothing dials yet.
@@ -469,7 +475,7 @@ impl Links {
         time: Duration,
         holds: impl Fn() -> bool,
     ) -> Result<Vec<u8>, CallError> {
-        let (answer, answered) = mpsc::sync_channel(1);
+        let (answer, answered) = sync::channel();
         self.call_then(node, kind, body, Box::new(move |result| _ = answer.send(result)));
         let deadline = self.clock().instant() + time;
         loop {

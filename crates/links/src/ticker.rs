@@ -2,14 +2,14 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mainstem_replication::TICK_MS;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{GroupHandle, Links};
 use mainstem_runtime::supervised;
+use mainstem_runtime::sync::{Condvar, Thread};
 
 /// Between two repeats of the heartbeats that stand: as between two heartbeats of a replica.
 const REPEAT_TICKS: u64 = 3;
@@ -17,7 +17,7 @@ const REPEAT_TICKS: u64 = 3;
 /// The thread, and the way to end it.
 pub struct Ticker {
     stop: Arc<(Mutex<bool>, Condvar)>,
-    thread: JoinHandle<()>,
+    thread: Thread,
 }
 
 impl Ticker {

@@ -1,6 +1,8 @@
 //! A wake-up of a thread that looks whether something has failed.
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
+
+use crate::sync::Condvar;
 
 /// Wakes the thread.
 #[derive(Default)]

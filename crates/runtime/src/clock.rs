@@ -11,11 +11,13 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use parking_lot::{Condvar, MutexGuard};
+use parking_lot::MutexGuard;
 use tokio::time::Sleep;
 
 pub use mainstem_coordination::time::Now;
 pub use manual::ManualClock;
+
+use crate::sync::{self, Condvar};
 
 /// The source of the broker's time. Time-outs count monotonic time, records carry wall time.
 #[derive(Debug, Clone)]
@@ -100,9 +102,12 @@ impl Clock {
         if left.is_zero() {
             return true;
         }
+        if sync::is_simulated() {
+            return condvar.wait_for(guard, left) && deadline <= self.instant();
+        }
         // A notification may come between the end of this wait and the lock, and then no second one does. So the wait is not
         // begun again here, where a manual clock has it end early.
-        condvar.wait_for(guard, self.machine_wait(left)).timed_out() && deadline <= self.instant()
+        condvar.wait_for(guard, self.machine_wait(left)) && deadline <= self.instant()
     }
 
     /// The time of the machine after which a thread looks at this clock again that waits for so much of its time: of a manual

@@ -12,8 +12,11 @@ pub mod current_config;
 pub mod heap;
 pub mod idle_poll;
 pub mod random;
+#[cfg(feature = "sim")]
+pub mod schedule;
 pub mod stopping;
 pub mod supervised;
+pub mod sync;
 mod turns;
 pub mod wake;
 pub mod worker;

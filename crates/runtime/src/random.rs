@@ -6,6 +6,13 @@ use rustix::rand::{GetRandomFlags, getrandom};
 /// Fills an array.
 pub fn bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
+    #[cfg(feature = "sim")]
+    if let Some(group) = crate::schedule::group() {
+        bytes
+            .chunks_mut(8)
+            .for_each(|chunk| chunk.copy_from_slice(&group.draw().to_le_bytes()[..chunk.len()]));
+        return bytes;
+    }
     let mut filled = 0;
     while filled < N {
         // An interrupted call is made again; the kernel has no other reason to refuse a few bytes.

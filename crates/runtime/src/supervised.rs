@@ -14,11 +14,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
-use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
 use crate::alarm::Alarm;
+use crate::sync::Thread;
 
 /// What the node is without a thread.
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +81,11 @@ pub fn spawn(
     name: &str,
     role: Role,
     run: impl FnOnce() + Send + 'static,
-) -> io::Result<JoinHandle<()>> {
+) -> io::Result<Thread> {
+    #[cfg(feature = "sim")]
+    if crate::sync::is_simulated() {
+        return Thread::start(name, run);
+    }
     let (panics, own) = (panics.clone(), name.to_owned());
     let supervised = move || {
         // What is half changed is behind locks that look after themselves, or the process ends.
@@ -89,7 +93,7 @@ pub fn spawn(
             died(&panics, &own, role);
         }
     };
-    std::thread::Builder::new().name(name.into()).spawn(supervised)
+    Thread::start(name, supervised)
 }
 
 /// Starts a thread whose panic ends the process, because of `why`. For those who have no [`Panics`] at hand.
@@ -100,12 +104,12 @@ pub fn spawn_vital<T: Send + 'static>(
     name: &str,
     why: &'static str,
     run: impl FnOnce() -> T + Send + 'static,
-) -> io::Result<JoinHandle<T>> {
+) -> io::Result<Thread<T>> {
     let guarded = move || {
         let _guard = AbortOnPanic(why);
         run()
     };
-    std::thread::Builder::new().name(name.into()).spawn(guarded)
+    Thread::start(name, guarded)
 }
 
 /// Starts a thread that serves one peer, or one question, and whose panic ends nothing else. What has to be given back
@@ -114,13 +118,17 @@ pub fn spawn_vital<T: Send + 'static>(
 /// # Errors
 /// The system's, when no thread can be made.
 pub fn spawn_apart(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    #[cfg(feature = "sim")]
+    if crate::sync::is_simulated() {
+        return Thread::start(name, run).map(drop);
+    }
     let own = name.to_owned();
     let caught = move || {
         if catch_unwind(AssertUnwindSafe(run)).is_err() {
             tracing::error!("the thread {own} has panicked: what it was to answer stays without an answer");
         }
     };
-    std::thread::Builder::new().name(name.into()).spawn(caught).map(drop)
+    Thread::start(name, caught).map(drop)
 }
 
 fn died(panics: &Panics, name: &str, role: Role) {
@@ -138,11 +146,23 @@ fn died(panics: &Panics, name: &str, role: Role) {
     }
 }
 
+/// Ends the process, which says why in its log.
+pub fn end_process(why: &str) -> ! {
+    tracing::error!("the process ends: {why}");
+    #[cfg(feature = "sim")]
+    crate::schedule::end_process(why);
+    std::process::abort()
+}
+
 /// Ends the process when it is dropped by a panic, and says why nothing less will do.
 pub struct AbortOnPanic(pub &'static str);
 
 impl Drop for AbortOnPanic {
     fn drop(&mut self) {
+        #[cfg(feature = "sim")]
+        if crate::schedule::is_killed() {
+            return;
+        }
         if std::thread::panicking() {
             tracing::error!("the process ends after a panic, because {}; start it again", self.0);
             std::process::abort();

@@ -1,11 +1,9 @@
 //! A thread that runs what coordinators ask for and neither a connection nor the flusher may wait for.
 
-use std::sync::mpsc;
-use std::thread::JoinHandle;
-
 use parking_lot::Mutex;
 
 use crate::supervised;
+use crate::sync::{self, Sender, Thread};
 
 /// What is to be done.
 pub type Job = Box<dyn FnOnce() + Send>;
@@ -20,13 +18,13 @@ pub struct Worker {
 
 #[derive(Default)]
 struct State {
-    thread: Option<Thread>,
+    running: Option<Running>,
     is_stopped: bool,
 }
 
-struct Thread {
-    jobs: mpsc::Sender<Job>,
-    handle: JoinHandle<()>,
+struct Running {
+    jobs: Sender<Job>,
+    thread: Thread,
 }
 
 impl Worker {
@@ -41,35 +39,35 @@ impl Worker {
         if state.is_stopped {
             return;
         }
-        if state.thread.is_none() {
-            state.thread = start(self.name);
+        if state.running.is_none() {
+            state.running = start(self.name);
         }
-        if let Some(thread) = &state.thread {
+        if let Some(running) = &state.running {
             // The thread ends only when this sender does.
-            let _ = thread.jobs.send(job);
+            let _ = running.jobs.send(job);
         }
     }
 
     /// Ends the thread behind the jobs that were given.
     pub fn stop(&self) {
-        let thread = {
+        let running = {
             let mut state = self.state.lock();
             state.is_stopped = true;
-            state.thread.take()
+            state.running.take()
         };
-        if let Some(Thread { jobs, handle }) = thread {
+        if let Some(Running { jobs, thread }) = running {
             drop(jobs);
-            let _ = handle.join();
+            let _ = thread.join();
         }
     }
 }
 
-fn start(name: &'static str) -> Option<Thread> {
-    let (jobs, waiting) = mpsc::channel::<Job>();
-    let run = move || waiting.into_iter().for_each(|job| job());
+fn start(name: &'static str) -> Option<Running> {
+    let (jobs, waiting) = sync::channel::<Job>();
+    let run = move || waiting.for_each(|job| job());
     // A start rebuilds the coordinator from its log.
     match supervised::spawn_vital(name, "what a coordinator waits for would never come", run) {
-        Ok(handle) => Some(Thread { jobs, handle }),
+        Ok(thread) => Some(Running { jobs, thread }),
         Err(error) => {
             tracing::error!("the thread {name} cannot be started: {error}; it is tried again");
             None
@@ -84,7 +82,7 @@ mod tests {
     #[test]
     fn jobs_run_in_their_order_and_before_a_stop() {
         let worker = Worker::new("test");
-        let (done, order) = mpsc::channel();
+        let (done, order) = std::sync::mpsc::channel();
         for number in 0..100 {
             let done = done.clone();
             worker.run(Box::new(move || done.send(number).expect("the test listens")));
@@ -92,6 +90,6 @@ mod tests {
         worker.stop();
         assert!(order.try_iter().eq(0..100));
         worker.run(Box::new(|| unreachable!("it is stopped")));
-        assert!(worker.state.lock().thread.is_none(), "no thread begins after a stop");
+        assert!(worker.state.lock().running.is_none(), "no thread begins after a stop");
     }
 }

@@ -17,7 +17,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mainstem_controller::AttachedTopic;
@@ -28,6 +27,7 @@ use mainstem_log::{
 };
 use mainstem_queue::{Appender, Locked, Options, Queue, QueueError, Serving};
 use mainstem_records::LeaderEpoch;
+use mainstem_runtime::sync::Thread;
 use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::{Condvar, Mutex};
 
@@ -170,7 +170,7 @@ struct SyncState {
     /// Who waits for the words of the control file.
     control: Vec<Durable>,
     stopped: bool,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Thread>,
 }
 
 /// Settings with which a queue is attached.

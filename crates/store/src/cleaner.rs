@@ -5,7 +5,6 @@ mod throttle;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{io, iter};
 
@@ -14,7 +13,8 @@ use mainstem_log::Log;
 use mainstem_log::compaction::{
     Candidate, Choice, CleanError, Cleaned, Cleaner, CleanerOptions, LogAccess, Task, choose,
 };
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use mainstem_runtime::sync::{Condvar, Thread};
+use parking_lot::{Mutex, MutexGuard};
 
 use self::throttle::Throttle;
 use crate::partition::Partition;
@@ -93,7 +93,7 @@ impl LogAccess for Partition {
 
 /// The threads.
 pub struct Cleaners {
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<Thread>,
 }
 
 impl Cleaners {

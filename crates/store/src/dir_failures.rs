@@ -4,9 +4,9 @@
 //! A directory notices that it fails wherever it is used, also under a partition's lock; what follows is done on a thread
 //! of its own.
 
+use mainstem_runtime::sync::Thread;
 use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use mainstem_log::dir::LogDir;
 use parking_lot::Mutex;
@@ -56,7 +56,7 @@ impl Fatal {
 /// The thread, and the way to end it.
 pub struct DirFailures {
     store: Arc<Store>,
-    thread: JoinHandle<()>,
+    thread: Thread,
 }
 
 impl DirFailures {

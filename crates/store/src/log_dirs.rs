@@ -11,12 +11,15 @@ use mainstem_log::descriptors::{
     DescriptorCache, descriptor_budget, partitions_within, synced_together, unsynced_within,
 };
 use mainstem_log::dir::{DirFailure, LogDir, LogDirOptions, NodeIdentity, OnOffline, OpenDirError};
+use mainstem_log::flusher::FlushOptions;
 use mainstem_log::meta_properties::MetaProperties;
 use mainstem_log::partition_dir::TopicPartition;
 use mainstem_log::placement::DirectoryId;
 use mainstem_log::storage::{RealStorage, Storage};
 use mainstem_log::{ProducerBudget, RecoveryWatch};
 use mainstem_queue::Directory;
+#[cfg(feature = "sim")]
+use mainstem_runtime::sync;
 
 use crate::machine::Machine;
 
@@ -193,6 +196,7 @@ impl LogDirs {
         let producer_budget = Arc::new(ProducerBudget::new(config.logs.producer_ids_max));
         let open = |path: &Path, identity: &NodeIdentity| {
             let options = LogDirOptions {
+                flush: flush_options(),
                 descriptors: Some(cache.clone()),
                 doomed_due_mono_ms: options.mono_ms,
                 on_offline: Some(options.on_offline.clone()),
@@ -324,6 +328,14 @@ impl LogDirs {
             )
         })
     }
+}
+
+/// Options of the flushers: a simulation begins and ends their rounds.
+fn flush_options() -> FlushOptions {
+    #[cfg(feature = "sim")]
+    return FlushOptions { by_hand: sync::is_simulated(), ..FlushOptions::default() };
+    #[cfg(not(feature = "sim"))]
+    FlushOptions::default()
 }
 
 fn absolute(path: &str) -> Result<PathBuf, LogDirsError> {

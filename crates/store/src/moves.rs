@@ -8,15 +8,15 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mainstem_controller::DirectoryAssignment;
 use mainstem_log::dir::LogDir;
 use mainstem_log::partition_dir::TopicPartition;
 use mainstem_log::{CopyError, FutureLog, Log, ReadError, TakeOverError};
+use mainstem_runtime::sync::{Condvar, Thread};
 use mainstem_wire::{ErrorCode, Uuid};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use crate::partition::{Partition, SHORTAGE_PAUSE, TakeOver};
 use crate::placing::InterruptedMoves;
@@ -39,7 +39,7 @@ const ROUNDS_MAX: usize = 20;
 pub struct Moves {
     state: Mutex<State>,
     changed: Condvar,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<Thread>>,
 }
 
 #[derive(Default)]

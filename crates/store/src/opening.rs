@@ -136,6 +136,10 @@ pub fn open_all(
 
 /// Threads that open logs. They take them as they come, whatever directories these are in.
 fn openers(store: &Store) -> usize {
+    if mainstem_runtime::sync::is_simulated() {
+        // Those of a scope are none of a schedule.
+        return 1;
+    }
     store.config().logs.recovery_threads_per_dir.saturating_mul(store.dirs.online().count())
 }
 

@@ -4,7 +4,6 @@
 //! to know.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -26,6 +25,7 @@ use mainstem_runtime::alarm::Alarm;
 use mainstem_runtime::clock::Clock;
 use mainstem_runtime::current_config::CurrentConfig;
 use mainstem_runtime::supervised::Panics;
+use mainstem_runtime::sync::{self, RecvTimeoutError};
 
 /// Interval between two looks of a stop whether it is to hurry.
 const HURRY_CHECK: Duration = Duration::from_millis(50);
@@ -240,7 +240,7 @@ fn sync_logs(
     hurry: &AtomicBool,
     progress: &mut dyn FnMut(usize, usize),
 ) -> bool {
-    let (told, synced) = mpsc::channel();
+    let (told, synced) = sync::channel();
     let begin = |partition: &Arc<Partition>| {
         let told = told.clone();
         partition.prepare_close(Durable::Call(Box::new(move |_| {

@@ -74,8 +74,10 @@ impl Topics {
         Some(topic)
     }
 
-    /// All topics, in no order.
+    /// All topics, in the order of their ids.
     pub fn all(&self) -> Vec<Arc<Topic>> {
-        self.0.read().by_id.values().cloned().collect()
+        let mut all: Vec<_> = self.0.read().by_id.values().cloned().collect();
+        all.sort_unstable_by_key(|topic| topic.id);
+        all
     }
 }

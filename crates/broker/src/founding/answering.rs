@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
+
 use std::time::Duration;
 
 use mainstem_links::{Arrived, is_hello, read_frame};
@@ -120,7 +120,7 @@ pub(super) struct Refused {
 pub(crate) struct Answering {
     founder: Arc<Founder>,
     address: SocketAddr,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<mainstem_runtime::sync::Thread>,
 }
 
 impl Drop for Answering {

@@ -178,7 +178,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
 
-    use parking_lot::Condvar;
+    use crate::sync::Condvar;
 
     use super::*;
     use crate::clock::{Clock, TimedOut};

@@ -4,11 +4,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mainstem_log::{Origin, prepare};
 use mainstem_queue::{Appender, QueueError};
+use mainstem_runtime::sync::Thread;
 use mainstem_wire::ErrorCode;
 use parking_lot::{Condvar, Mutex};
 
@@ -46,7 +46,7 @@ struct State {
     waiting: VecDeque<Waiting>,
     bytes: usize,
     stopped: bool,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Thread>,
 }
 
 impl Appends {

@@ -1,9 +1,9 @@
 //! The thread that waits on all attached queues for what local processes append: it has the fetches wake that wait.
 
+use mainstem_runtime::sync::Thread;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mainstem_queue::{Serving, WAIT_ANY_MAX, wait_any};
@@ -18,7 +18,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 pub struct Watcher {
     queues: Vec<Arc<Attached>>,
     stopped: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<Thread>,
 }
 
 impl Watcher {
@@ -40,7 +40,7 @@ impl Watcher {
     }
 }
 
-fn spawn(queues: Vec<Arc<Attached>>, stopped: Arc<AtomicBool>) -> io::Result<JoinHandle<()>> {
+fn spawn(queues: Vec<Arc<Attached>>, stopped: Arc<AtomicBool>) -> io::Result<Thread> {
     let why = "readers of attached queues would wait for ever";
     supervised::spawn_vital("attached", why, move || watch(&queues, &stopped))
 }

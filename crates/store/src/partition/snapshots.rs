@@ -1,8 +1,6 @@
 //! What snapshots of what a replica has applied ask of its partition: where one may end, what its group is to know of it, and
 //! which part of the log goes then. What is in a snapshot its owner knows.
 
-use std::sync::mpsc;
-
 use mainstem_log::LogError;
 use mainstem_replication::journal::{Journal, JournalError, Start};
 use mainstem_replication::snapshots::{SnapshotContent, SnapshotOffer, log_kept_from};
@@ -122,7 +120,7 @@ impl Partition {
         let gone = Err(SnapshotStepError::Log(ErrorCode::KAFKA_STORAGE_ERROR));
         let (dir, log_start, has_moved) = begins.unwrap_or(gone)?;
         if has_moved {
-            let (told, durable) = mpsc::sync_channel(1);
+            let (told, durable) = mainstem_runtime::sync::channel();
             // The receiver waits below for as long as it takes.
             let tell = move |result| _ = told.send(result);
             commit_log_start(&dir, Durable::Call(Box::new(tell)));

@@ -1,0 +1,32 @@
+//! Waits of threads: for a condition, a message, a time, the end of another thread. In a broker they are those of the system; on a thread
+//! of a simulation's schedule each gives the turn to another one.
+
+mod channel;
+mod condvar;
+mod thread;
+
+use std::time::Duration;
+
+pub use channel::{Receiver, RecvError, RecvTimeoutError, SendError, Sender, TryRecvError, channel};
+pub use condvar::Condvar;
+pub use thread::Thread;
+
+/// Blocks the thread for so long.
+#[allow(clippy::disallowed_methods, reason = "the one place that sleeps")]
+pub fn sleep(time: Duration) {
+    #[cfg(feature = "sim")]
+    if let Some(turn) = crate::schedule::current() {
+        let until = turn.clock().instant() + time;
+        while !turn.wait(Some(until), drop) {}
+        return;
+    }
+    std::thread::sleep(time);
+}
+
+/// Returns true on a thread whose waits are a simulation's: others would not take their turn from it.
+pub fn is_simulated() -> bool {
+    #[cfg(feature = "sim")]
+    return crate::schedule::group().is_some();
+    #[cfg(not(feature = "sim"))]
+    false
+}
