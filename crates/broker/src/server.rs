@@ -7,14 +7,11 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use mainstem_config::{BrokerConfig, SaslListener};
-use mainstem_controller::NodeView;
-use mainstem_coordination::groups::{GroupConfig, GroupCoordinator};
-use mainstem_coordination::transactions::TransactionCoordinator;
 use mainstem_log::RecoveryWatch;
 use mainstem_log::descriptors::raise_descriptor_limit;
 use mainstem_log::dir::{LastStop, OnOffline, measure_fdatasync};
@@ -41,8 +38,6 @@ use crate::service::Apis;
 use crate::store_events::ToBroker;
 use crate::telemetry::ClientTelemetry;
 use crate::turns::{Classes, OneAtATime};
-use mainstem_coordinators::groups::Groups;
-use mainstem_coordinators::transactions::{self, Transactions};
 use mainstem_links::awaited::Awaited;
 use mainstem_links::ticker::Ticker;
 use mainstem_links::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, NodeGate, Peer, SilenceLimits};
@@ -56,17 +51,14 @@ use mainstem_net::event_loop::EventLoops;
 use mainstem_net::listener::{self, ConnectionCounts};
 use mainstem_net::{Net, Service};
 use mainstem_node::answers::Answers;
-use mainstem_node::cluster::{Cluster, RoleNews};
-use mainstem_node::controller::{Controller, ControllerError, bootstrap_users};
-use mainstem_node::local::{Host, Local};
+use mainstem_node::assembly::{NodeParts, NodePeers};
+use mainstem_node::controller::{ControllerError, bootstrap_users};
+use mainstem_node::local::Host;
 use mainstem_node::node::Node;
-use mainstem_requests::quotas::Quotas;
 use mainstem_runtime::alarm::Alarm;
 use mainstem_runtime::clock::{Clock, ManualClock, machine_now, machine_wall_ms};
-use mainstem_runtime::current_config::CurrentConfig;
 use mainstem_runtime::heap;
 use mainstem_runtime::random;
-use mainstem_runtime::stopping::Stopping;
 use mainstem_runtime::supervised::{self, Panics};
 use mainstem_store::attached::{AttachError, AttachOptions, Attached, Watcher};
 use mainstem_store::cleaner::Cleaners;
@@ -75,8 +67,6 @@ use mainstem_store::log_dirs::{LogDirs, LogDirsError, LogDirsOptions};
 use mainstem_store::machine::Machine;
 use mainstem_store::moves;
 use mainstem_store::opening::OpeningProgress;
-use mainstem_store::replicas::Journals;
-use mainstem_store::store::{Store, StoreParts, StorePeers};
 
 /// Time in which clients are answered and connections closed after a stop was asked for.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
@@ -539,43 +529,36 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         accept_unprotected,
         links,
     } = parts;
-    let founded = match links.zip(config.quorum.clone()) {
+    let peers = match links.zip(config.quorum.clone()) {
         Some((links, quorum)) => {
             let metadata = dirs.metadata();
             let founding = Founding::read(&**metadata.storage(), metadata.path())?;
             let directories = founding.map(|founding| founding.directories()).unwrap_or_default();
-            Some((links, quorum, directories))
+            Some(NodePeers { links, quorum, directories })
         }
         None => None,
     };
-    let journals = Arc::<Journals>::default();
-    let view = NodeView::new(config.clone(), dirs.partitions_max());
-    let (metadata_dir, cluster_id) = (dirs.metadata().clone(), dirs.metadata().cluster_id().to_owned());
-    let network = &config.network;
+    let network = config.network.clone();
+    let (authentication, advertised) = (config.authentication.clone(), bound.advertised(&config));
     let limits = Limits {
         fetch_bytes_max: network.fetch_max_bytes.min(FETCH_BYTES_MAX),
         describe_partitions_max: network.describe_partitions_max,
     };
-    let current = Arc::new(CurrentConfig::new(config.clone()));
-    let (roles, news) = RoleNews::channel();
-    let peers = founded.as_ref().map(|(links, ..)| StorePeers {
-        links: links.clone(),
-        journals: journals.clone(),
-        events: roles.clone(),
-    });
-    let store = Store::new(StoreParts {
-        node: config.node_id,
+    let node = Node::assemble(NodeParts {
+        config,
+        advertised,
         clock: clock.clone(),
-        config: current.clone(),
-        panics: panics.clone(),
         dirs,
-        dir_alarm,
         attached,
-        opening: opening.clone(),
+        dir_alarm,
+        panics: panics.clone(),
+        opening,
+        authorization: security.authorization().cloned(),
+        accept_unprotected,
         peers,
-    });
-    let stopping = Arc::<Stopping>::default();
-    let quotas = Arc::new(Quotas::new(&config.quotas, clock.clone()));
+    })?;
+    let local = node.local.clone();
+    let (store, current, stopping) = (local.store.clone(), local.config.clone(), local.stopping.clone());
     let net = Arc::new(Net {
         clock: clock.clone(),
         config: current.clone(),
@@ -589,56 +572,27 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         event_loops,
         // Connections may take up to half of the descriptors, whatever the configuration says.
         connections: ConnectionCounts::new(usize::try_from(descriptors / 2).unwrap_or(usize::MAX)),
-        door: Door::new(config.authentication.unauthenticated_max),
+        door: Door::new(authentication.unauthenticated_max),
         door_memory: RequestMemory::new(DOOR_BYTES_MAX),
         request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
         answers: AnswerMemory::new(ANSWER_BYTES_MAX, clock.clone()),
         cold_reads: ColdReads::new(store.dirs.all().cloned().collect()),
-        quotas: quotas.clone(),
+        quotas: local.quotas.clone(),
     });
-    let groups = Groups::new(GroupCoordinator::new(group_config(&config)), &store);
-    let transactions = Transactions::new(TransactionCoordinator::new(transactions::config(&config)), &store);
-    let local = Arc::new(Local {
-        id: config.node_id,
-        cluster_id,
-        advertised: bound.advertised(&config),
-        config: current.clone(),
-        clock: clock.clone(),
-        store: store.clone(),
-        groups: groups.clone(),
-        transactions: transactions.clone(),
-        quotas: quotas.clone(),
-        authorization: security.authorization().cloned(),
-        opening,
-        stopping: stopping.clone(),
-        panics: panics.clone(),
-        host: OnceLock::new(),
-    });
-    let (controller, cluster) = match founded {
-        Some((links, quorum, directories)) => {
-            let parts = (&links, &*journals);
-            let controller = Controller::in_cluster(view, &metadata_dir, &quorum, parts, local.clone())?;
-            let of = (local.clone(), controller.clone());
-            (controller, Some(Cluster::new(of, (quorum, directories), links, (roles, news))))
-        }
-        None => (Controller::new(view, &metadata_dir, accept_unprotected, local.clone())?, None),
-    };
     Ok(Arc::new(Broker {
-        node: Node::new(local.clone(), controller.clone(), cluster.clone()),
-        local,
         served: || api::served().collect(),
         limits,
         loggers,
         counters: DataCounters::default(),
-        store: store.clone(),
+        store,
         panics,
-        controller,
-        cluster,
-        groups,
-        transactions,
+        controller: node.controller.clone(),
+        cluster: node.cluster.clone(),
+        groups: local.groups.clone(),
+        transactions: local.transactions.clone(),
         fetch_sessions: Mutex::new(FetchSessions::new(network.fetch_session_slots, random::number)),
         security,
-        quotas,
+        quotas: local.quotas.clone(),
         telemetry: ClientTelemetry::new(network.telemetry_max_bytes, clock.clone()),
         background: Classes::new(),
         pattern_matching: OneAtATime::new(),
@@ -647,6 +601,8 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         health,
         config: current,
         clock,
+        local,
+        node,
     }))
 }
 
@@ -659,23 +615,6 @@ fn attach(config: &BrokerConfig, dirs: &LogDirs, clock: &Clock) -> Result<Vec<Ar
         Attached::open(topic, directory, options)
     };
     config.attach.iter().map(open).collect()
-}
-
-fn group_config(config: &BrokerConfig) -> GroupConfig {
-    GroupConfig {
-        offsets_topic_num_partitions: config.offsets.topic_num_partitions,
-        group_min_session_timeout_ms: config.groups.min_session_timeout_ms,
-        group_max_session_timeout_ms: config.groups.max_session_timeout_ms,
-        group_initial_rebalance_delay_ms: config.groups.initial_rebalance_delay_ms,
-        group_max_size: i32::try_from(config.groups.max_size).unwrap_or(i32::MAX),
-        offset_metadata_max_bytes: config.offsets.metadata_max_bytes,
-        offsets_commit_timeout_ms: config.offsets.commit_timeout_ms,
-        offsets_retention_ms: config.offsets.retention_ms,
-        offsets_retention_check_interval_ms: u64::try_from(config.offsets.retention_check_interval_ms)
-            .unwrap_or(u64::MAX),
-        consumer: config.groups.consumer.clone(),
-        ..GroupConfig::default()
-    }
 }
 
 fn ready(broker: &Broker, bound: &Bound) -> Ready {

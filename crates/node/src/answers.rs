@@ -102,7 +102,7 @@ pub fn write_markers(
     marker: TransactionMarker,
     partitions: Vec<(String, i32)>,
 ) -> Vec<(String, i32, i16)> {
-    let (sender, marked) = std::sync::mpsc::channel();
+    let (sender, marked) = mainstem_runtime::sync::channel();
     let count = partitions.len();
     for (at, (topic, index)) in partitions.iter().enumerate() {
         let sender = sender.clone();

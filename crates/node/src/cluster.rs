@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mainstem_config::Quorum;
@@ -20,6 +19,7 @@ use crate::coordinators;
 use crate::local::Local;
 use mainstem_links::{CallKind, Links, Rates};
 use mainstem_runtime::supervised::{self, Role as ThreadRole};
+use mainstem_runtime::sync;
 use mainstem_runtime::worker::Worker;
 use mainstem_store::partition::Partition;
 use mainstem_store::topics::Topic;
@@ -84,7 +84,7 @@ pub struct Cluster {
     roles: Arc<RoleNews>,
     news: Mutex<Option<RoleReceiver>>,
     unnoted: Unnoted,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Vec<sync::Thread>>,
     /// Loads coordinators, which takes as long as their partitions are.
     loading: Arc<Worker>,
     /// Tells the metadata leader what nothing here waits for.
@@ -241,7 +241,7 @@ impl Cluster {
                 }
             }
             self.unnoted.end_unless(|| self.controller.decides());
-            std::thread::sleep(Duration::from_millis(100));
+            sync::sleep(Duration::from_millis(100));
         }
     }
 
@@ -428,9 +428,10 @@ pub(crate) fn in_own_thread(work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Whether another attempt may bring another answer.
+/// Returns true if another attempt may bring another answer: another node may lead the metadata by then, or the disk of the one that does
+/// may have free space again.
 fn is_transient(error: ErrorCode) -> bool {
-    matches!(error, ErrorCode::NOT_CONTROLLER | ErrorCode::REQUEST_TIMED_OUT)
+    matches!(error, ErrorCode::NOT_CONTROLLER | ErrorCode::REQUEST_TIMED_OUT | ErrorCode::KAFKA_STORAGE_ERROR)
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@
 //! change is answered: a client can use at once what the answer says is there.
 
 use std::collections::HashSet;
-use std::sync::mpsc;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -36,6 +35,7 @@ use mainstem_links::Links;
 use mainstem_runtime::clock::Clock;
 use mainstem_runtime::random;
 use mainstem_runtime::supervised::AbortOnPanic;
+use mainstem_runtime::sync;
 use mainstem_store::error::StoreError;
 use mainstem_store::log_dirs::LogDirs;
 use mainstem_store::opening::{Unopened, open_all};
@@ -657,8 +657,8 @@ impl Controller {
     }
 
     /// What becomes of the log up to an offset.
-    fn when_durable(&self, upto: i64) -> mpsc::Receiver<Result<(), ErrorCode>> {
-        let (told, durable) = mpsc::sync_channel(1);
+    fn when_durable(&self, upto: i64) -> sync::Receiver<Result<(), ErrorCode>> {
+        let (told, durable) = sync::channel();
         let tell = move |result| {
             // Who waits may have gone.
             let _ = told.send(result);

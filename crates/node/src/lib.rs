@@ -11,6 +11,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait in the time of the machine"))]
 
 pub mod answers;
+pub mod assembly;
 pub mod client_view;
 pub mod cluster;
 pub mod controller;

@@ -17,18 +17,22 @@ use crate::work::Workers;
 /// A node, with the others if there are any.
 pub struct Node {
     /// The parts that need no other node.
-    pub(crate) local: Arc<Local>,
+    pub local: Arc<Local>,
     /// The metadata.
-    pub(crate) controller: Arc<Controller>,
+    pub controller: Arc<Controller>,
     /// The other nodes; `None` without.
-    pub(crate) cluster: Option<Arc<Cluster>>,
+    pub cluster: Option<Arc<Cluster>>,
     pub(crate) workers: Workers,
     producer_ids: Mutex<ProducerIds>,
 }
 
 impl Node {
     /// A node whose coordinator of transactions has its work done.
-    pub fn new(local: Arc<Local>, controller: Arc<Controller>, cluster: Option<Arc<Cluster>>) -> Arc<Node> {
+    pub(crate) fn new(
+        local: Arc<Local>,
+        controller: Arc<Controller>,
+        cluster: Option<Arc<Cluster>>,
+    ) -> Arc<Node> {
         let (workers, producer_ids) = (Workers::new(), Mutex::default());
         let node = Arc::new(Node { local, controller, cluster, workers, producer_ids });
         crate::work::begin(&node);

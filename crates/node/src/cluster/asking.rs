@@ -74,7 +74,7 @@ impl Cluster {
                 _ if self.local.stopping.is_stopping() || self.local.clock.instant() >= deadline => {
                     return Err(ErrorCode::NOT_CONTROLLER);
                 }
-                _ => std::thread::sleep(RETRY),
+                _ => mainstem_runtime::sync::sleep(RETRY),
             }
         }
     }
@@ -185,7 +185,7 @@ impl Cluster {
         self.reporting.run(Box::new(move || {
             while !own.local.stopping.is_stopping() {
                 match own.ask_leader(&ask) {
-                    Err(error) if is_transient(error) => std::thread::sleep(RETRY),
+                    Err(error) if is_transient(error) => mainstem_runtime::sync::sleep(RETRY),
                     Err(error) => return tracing::error!("the metadata leader refuses {ask:?}: {error}"),
                     Ok(_) => return,
                 }

@@ -155,7 +155,7 @@ impl Cluster {
             if self.local.clock.instant() >= deadline {
                 return ErrorCode::REQUEST_TIMED_OUT;
             }
-            std::thread::sleep(LOOK_EVERY);
+            mainstem_runtime::sync::sleep(LOOK_EVERY);
         }
     }
 }

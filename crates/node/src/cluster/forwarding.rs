@@ -28,7 +28,7 @@ impl Cluster {
                 let _ = self.controller.wait_for_image(at, left.max(Duration::from_millis(1)));
                 return Some(response.to_vec());
             }
-            std::thread::sleep(RETRY);
+            mainstem_runtime::sync::sleep(RETRY);
         }
         None
     }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mainstem_runtime::clock::machine_now;
 use mainstem_store::partition::Partition;
 
 use super::Cluster;
@@ -20,7 +19,8 @@ impl Cluster {
     /// Has other nodes lead what this one leads, and says that it leaves: before it stops, so that clients wait for no
     /// election (`controlled.shutdown.enable`).
     pub fn hand_over(&self) {
-        let deadline = machine_now() + HAND_OVER_TIME;
+        let clock = &self.local.clock;
+        let deadline = clock.instant() + HAND_OVER_TIME;
         let mut partitions = self.local.store.partitions();
         partitions.retain(|partition| partition.is_replicated());
         self.hand_over_all(partitions, deadline);
@@ -30,7 +30,7 @@ impl Cluster {
             let ask = Ask::Leaving { node: self.own, broker_epoch };
             match leader == self.own {
                 true => self.ask(leader, &ask),
-                false => self.ask_while(leader, &ask, || machine_now() < deadline),
+                false => self.ask_while(leader, &ask, || clock.instant() < deadline),
             };
         }
         self.hand_over_all(vec![self.controller.log().clone()], deadline);
@@ -38,7 +38,7 @@ impl Cluster {
 
     fn hand_over_all(&self, mut partitions: Vec<Arc<Partition>>, deadline: Instant) {
         partitions.retain(|partition| partition.leadership().is_leader);
-        while !partitions.is_empty() && machine_now() < deadline {
+        while !partitions.is_empty() && self.local.clock.instant() < deadline {
             let connected = self.links.connected();
             for partition in partitions.iter().take(HANDED_OVER_MAX) {
                 let heirs = partition.in_sync();
@@ -46,7 +46,7 @@ impl Cluster {
                     partition.transfer(*heir);
                 }
             }
-            std::thread::sleep(HAND_OVER_EVERY);
+            mainstem_runtime::sync::sleep(HAND_OVER_EVERY);
             partitions.retain(|partition| partition.leadership().is_leader);
         }
         if !partitions.is_empty() {

@@ -79,7 +79,7 @@ impl Cluster {
                 tracing::warn!("{reason}");
             }
             self.links.awaited().waits(stage, reason, self.links.now_ms());
-            std::thread::sleep(RETRY);
+            mainstem_runtime::sync::sleep(RETRY);
         }
     }
 

@@ -1,10 +1,9 @@
 //! The roles of this node's replicas: coordinators are loaded and unloaded, leaders made known to the other nodes. One thread,
 //! `cluster-roles`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use mainstem_controller::LeaderNote;
@@ -12,6 +11,7 @@ use mainstem_links::CallError;
 use mainstem_records::LeaderEpoch;
 use mainstem_replication::Role;
 use mainstem_runtime::clock::Clock;
+use mainstem_runtime::sync::{self, RecvTimeoutError};
 use mainstem_store::partition::{Partition, ReplicaEvents, RoleChange};
 use mainstem_wire::Uuid;
 use parking_lot::Mutex;
@@ -35,15 +35,15 @@ enum News {
 }
 
 /// Takes the roles of replicas from the threads that drive them.
-pub struct RoleNews(mpsc::Sender<News>);
+pub struct RoleNews(sync::Sender<News>);
 
 /// The other end of a [`RoleNews`].
-pub struct RoleReceiver(mpsc::Receiver<News>);
+pub struct RoleReceiver(sync::Receiver<News>);
 
 impl RoleNews {
     /// Both ends. The first is a store's receiver of events; a cluster gets both.
     pub fn channel() -> (Arc<RoleNews>, RoleReceiver) {
-        let (sender, receiver) = mpsc::channel();
+        let (sender, receiver) = sync::channel();
         (Arc::new(RoleNews(sender)), RoleReceiver(receiver))
     }
 
@@ -70,7 +70,7 @@ struct Roles {
     /// Partitions that this node leads, and can say where they end.
     led: BTreeMap<PartitionKey, LedHere>,
     /// Those that it leads and cannot yet.
-    unsettled: HashMap<(Arc<str>, i32), Arc<Partition>>,
+    unsettled: BTreeMap<(Arc<str>, i32), Arc<Partition>>,
     /// What the other nodes are to be told.
     news: Vec<Led>,
     /// The nodes that were told everything.
@@ -87,7 +87,7 @@ impl Roles {
     fn new(now: Instant) -> Roles {
         Roles {
             led: BTreeMap::new(),
-            unsettled: HashMap::new(),
+            unsettled: BTreeMap::new(),
             news: Vec::new(),
             told: Arc::default(),
             refreshed: now,
@@ -116,7 +116,7 @@ impl Cluster {
         let mut looked = self.local.clock.instant();
         loop {
             let pause = if state.unsettled.is_empty() { IN_SYNC_EVERY } else { SETTLE_EVERY };
-            let mut changed: HashMap<(Arc<str>, i32), Arc<Partition>> = HashMap::new();
+            let mut changed: BTreeMap<(Arc<str>, i32), Arc<Partition>> = BTreeMap::new();
             match news.recv_timeout(pause) {
                 Ok(News::Role(partition)) => _ = changed.insert(key_of(&partition), partition),
                 Ok(News::End) | Err(RecvTimeoutError::Disconnected) => return,

@@ -13,8 +13,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mainstem_controller::snapshot_format::{QuorumRecords, encode};
@@ -22,13 +21,14 @@ use mainstem_controller::{MetadataChange, MetadataStateMachine};
 use mainstem_log::storage::Storage;
 use mainstem_replication::journal::Start;
 use mainstem_replication::snapshots::{SnapshotContent, SnapshotFile, SnapshotOffer, Snapshots, read_range};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::replicated::{Replicated, end_process};
 use super::snapshot::{SinceSnapshot, load_bytes};
 use super::snapshots::read_bytes;
 use super::{Controller, ControllerError};
 use mainstem_runtime::supervised::{self, Role};
+use mainstem_runtime::sync;
 use mainstem_store::partition::{Durable, Partition, SnapshotStepError};
 
 mod fetch;
@@ -49,7 +49,7 @@ const LOG_KEPT_FACTOR: u64 = 2;
 #[derive(Default)]
 pub(crate) struct Offers {
     state: Mutex<OffersState>,
-    woken: Condvar,
+    woken: sync::Condvar,
 }
 
 #[derive(Default)]
@@ -106,7 +106,7 @@ pub(crate) struct NodeSnapshots {
     files: Mutex<Snapshots>,
     /// Those that other nodes can have, and what they are.
     served: Mutex<Vec<(SnapshotFile, SnapshotContent)>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<sync::Thread>>,
 }
 
 /// Why a snapshot was not written.
@@ -291,7 +291,7 @@ impl Controller {
 
     /// Waits a while for the log to be durable up to an offset.
     fn await_durable(&self, upto: i64) {
-        let (told, durable) = mpsc::sync_channel(1);
+        let (told, durable) = sync::channel();
         // Nothing listens when that takes too long.
         let tell = move |result| _ = told.send(result);
         self.log.when_durable(upto, Durable::Call(Box::new(tell)));

@@ -13,19 +13,19 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mainstem_controller::{ConfigResource, MetadataChange, ResourceKind, TopicImage};
 use mainstem_log::dir::LogDir;
 use mainstem_log::partition_dir::{SetAside, TopicPartition};
 use mainstem_wire::{ErrorCode, Uuid};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::{Controller, without_effect};
 use crate::coordinators;
-use mainstem_runtime::clock::{Clock, machine_now};
+use mainstem_runtime::clock::Clock;
 use mainstem_runtime::supervised::{self, Role};
+use mainstem_runtime::sync;
 use mainstem_store::opening::{Unopened, open_all};
 use mainstem_store::partition::NoLog;
 
@@ -46,10 +46,10 @@ pub(crate) struct Publisher {
     clock: Clock,
     state: Mutex<State>,
     /// Something is queued, or it ends.
-    queued: Condvar,
+    queued: sync::Condvar,
     /// Something was carried out, or it has ended.
-    moved: Condvar,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    moved: sync::Condvar,
+    thread: Mutex<Option<sync::Thread>>,
 }
 
 #[derive(Default)]
@@ -148,14 +148,15 @@ impl Publisher {
     /// Ends after the change that is being carried out. Returns false if that takes too long, or longer than a stop in a
     /// hurry waits: then a log may be opened yet.
     pub(crate) fn end(&self, hurry: &AtomicBool) -> bool {
-        let begun = machine_now();
+        let begun = self.clock.instant();
         let allowed = || if hurry.load(Ordering::Acquire) { HURRIED_END_TIME } else { END_TIME };
         let mut state = self.state.lock();
         state.ends = true;
         self.queued.notify_all();
         self.moved.notify_all();
-        while state.is_running && machine_now().duration_since(begun) < allowed() {
-            self.moved.wait_for(&mut state, HURRY_CHECK);
+        while state.is_running && self.clock.elapsed(begun) < allowed() {
+            let look_at = self.clock.instant() + HURRY_CHECK;
+            self.clock.wait_until(&self.moved, &mut state, look_at);
         }
         let has_ended = !state.is_running;
         drop(state);

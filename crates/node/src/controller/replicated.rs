@@ -14,7 +14,6 @@
 //! A node whose log begins anew behind a snapshot of the leader goes on with what that holds, all at once.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mainstem_controller::{Decision, MetadataChange, MetadataStateMachine};
@@ -23,7 +22,7 @@ use mainstem_records::LeaderEpoch;
 use mainstem_replication::Role;
 use mainstem_replication::snapshots::SnapshotOffer;
 use mainstem_wire::ErrorCode;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::bootstrap::random_secret;
 use super::node_snapshots::{NodeSnapshots, Offers};
@@ -31,6 +30,7 @@ use super::{Controller, RollbackOnPanic, batch_of};
 use mainstem_links::Links;
 use mainstem_runtime::clock::Clock;
 use mainstem_runtime::supervised::{self, Role as ThreadRole};
+use mainstem_runtime::sync;
 use mainstem_store::partition::{Partition, ReplicaEvents};
 use mainstem_store::replay::{Checksums, Entry};
 use mainstem_store::scratch::with_scratch;
@@ -48,7 +48,7 @@ const SETTLE_EVERY: Duration = Duration::from_millis(20);
 #[derive(Default)]
 pub(crate) struct News {
     state: Mutex<NewsState>,
-    woken: Condvar,
+    woken: sync::Condvar,
     pub(crate) offers: Offers,
 }
 
@@ -105,10 +105,10 @@ pub(crate) struct Replicated {
     pub(crate) news: Arc<News>,
     pub(crate) snapshots: NodeSnapshots,
     progress: Mutex<Progress>,
-    moved: Condvar,
+    moved: sync::Condvar,
     /// Held while changes are applied.
     gate: Mutex<()>,
-    applier: Mutex<Option<JoinHandle<()>>>,
+    applier: Mutex<Option<sync::Thread>>,
 }
 
 #[derive(Default)]
@@ -133,7 +133,7 @@ impl Replicated {
             news,
             snapshots,
             progress: Mutex::default(),
-            moved: Condvar::new(),
+            moved: sync::Condvar::new(),
             gate: Mutex::new(()),
             applier: Mutex::new(None),
         }
@@ -448,6 +448,5 @@ impl Controller {
 }
 
 pub(crate) fn end_process(why: &str) -> ! {
-    tracing::error!("the process ends, since it would see other metadata than the other nodes: {why}");
-    std::process::abort()
+    supervised::end_process(&format!("it would see other metadata than the other nodes: {why}"))
 }

@@ -6,7 +6,6 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use mainstem_config::MetadataLogConfig;
@@ -241,7 +240,7 @@ impl Controller {
 
     /// Moves the log start, and waits until a restart will remember it.
     fn give_up_log_before(&self, offset: i64) -> Result<(), ErrorCode> {
-        let (told, durable) = mpsc::sync_channel(1);
+        let (told, durable) = mainstem_runtime::sync::channel();
         let tell = move |result| {
             // The receiver waits below for as long as it takes.
             let _ = told.send(result);

@@ -1,0 +1,156 @@
+//! The making of a node out of what is there before it: its directories, its links, its configuration.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use mainstem_config::{BrokerConfig, Endpoint, Quorum};
+use mainstem_controller::NodeView;
+use mainstem_coordination::groups::{GroupConfig, GroupCoordinator};
+use mainstem_coordination::transactions::TransactionCoordinator;
+use mainstem_coordinators::groups::Groups;
+use mainstem_coordinators::transactions::{self, Transactions};
+use mainstem_links::Links;
+use mainstem_requests::authorization::Authorization;
+use mainstem_requests::quotas::Quotas;
+use mainstem_runtime::alarm::Alarm;
+use mainstem_runtime::clock::Clock;
+use mainstem_runtime::current_config::CurrentConfig;
+use mainstem_runtime::stopping::Stopping;
+use mainstem_runtime::supervised::Panics;
+use mainstem_store::attached::Attached;
+use mainstem_store::log_dirs::LogDirs;
+use mainstem_store::opening::OpeningProgress;
+use mainstem_store::replicas::Journals;
+use mainstem_store::store::{Store, StoreParts, StorePeers};
+use mainstem_wire::Uuid;
+
+use crate::cluster::{Cluster, RoleNews};
+use crate::controller::{Controller, ControllerError};
+use crate::local::Local;
+use crate::node::Node;
+
+/// Parts that a node is made of.
+pub struct NodeParts {
+    /// The configuration that it starts with.
+    pub config: BrokerConfig,
+    /// The addresses that clients of each listener are to connect to.
+    pub advertised: Vec<Endpoint>,
+    /// The source of time.
+    pub clock: Clock,
+    /// The log directories.
+    pub dirs: LogDirs,
+    /// Queues that are topics.
+    pub attached: Vec<Arc<Attached>>,
+    /// Wakes the thread that looks after the log directories.
+    pub dir_alarm: Arc<Alarm>,
+    /// Threads that have died.
+    pub panics: Arc<Panics>,
+    /// Progress of opening logs.
+    pub opening: Arc<OpeningProgress>,
+    /// Access rules; `None` without an authorizer.
+    pub authorization: Option<Arc<Authorization>>,
+    /// Passes over records of the metadata that ask for protection which is not served.
+    pub accept_unprotected: bool,
+    /// The other nodes; `None` without.
+    pub peers: Option<NodePeers>,
+}
+
+/// The other nodes of a cluster.
+pub struct NodePeers {
+    /// The connections to them.
+    pub links: Arc<Links>,
+    /// All nodes, this one included.
+    pub quorum: Quorum,
+    /// The directories of their metadata logs, by node.
+    pub directories: BTreeMap<i32, Uuid>,
+}
+
+impl Node {
+    /// Makes a node, with its store, its coordinators and its metadata. None of its threads runs yet.
+    ///
+    /// # Errors
+    /// As [`Controller::new`] and [`Controller::in_cluster`].
+    pub fn assemble(parts: NodeParts) -> Result<Arc<Node>, ControllerError> {
+        let NodeParts {
+            config,
+            advertised,
+            clock,
+            dirs,
+            attached,
+            dir_alarm,
+            panics,
+            opening,
+            authorization,
+            accept_unprotected,
+            peers,
+        } = parts;
+        let journals = Arc::<Journals>::default();
+        let view = NodeView::new(config.clone(), dirs.partitions_max());
+        let (metadata_dir, cluster_id) = (dirs.metadata().clone(), dirs.metadata().cluster_id().to_owned());
+        let current = Arc::new(CurrentConfig::new(config.clone()));
+        let (roles, news) = RoleNews::channel();
+        let store_peers = peers.as_ref().map(|peers| StorePeers {
+            links: peers.links.clone(),
+            journals: journals.clone(),
+            events: roles.clone(),
+        });
+        let store = Store::new(StoreParts {
+            node: config.node_id,
+            clock: clock.clone(),
+            config: current.clone(),
+            panics: panics.clone(),
+            dirs,
+            dir_alarm,
+            attached,
+            opening: opening.clone(),
+            peers: store_peers,
+        });
+        let groups = Groups::new(GroupCoordinator::new(group_config(&config)), &store);
+        let transactions =
+            Transactions::new(TransactionCoordinator::new(transactions::config(&config)), &store);
+        let local = Arc::new(Local {
+            id: config.node_id,
+            cluster_id,
+            advertised,
+            config: current,
+            clock: clock.clone(),
+            store,
+            groups,
+            transactions,
+            quotas: Arc::new(Quotas::new(&config.quotas, clock)),
+            authorization,
+            opening,
+            stopping: Arc::<Stopping>::default(),
+            panics,
+            host: OnceLock::new(),
+        });
+        let (controller, cluster) = match peers {
+            Some(NodePeers { links, quorum, directories }) => {
+                let of_links = (&links, &*journals);
+                let controller =
+                    Controller::in_cluster(view, &metadata_dir, &quorum, of_links, local.clone())?;
+                let of = (local.clone(), controller.clone());
+                (controller, Some(Cluster::new(of, (quorum, directories), links, (roles, news))))
+            }
+            None => (Controller::new(view, &metadata_dir, accept_unprotected, local.clone())?, None),
+        };
+        Ok(Node::new(local, controller, cluster))
+    }
+}
+
+fn group_config(config: &BrokerConfig) -> GroupConfig {
+    GroupConfig {
+        offsets_topic_num_partitions: config.offsets.topic_num_partitions,
+        group_min_session_timeout_ms: config.groups.min_session_timeout_ms,
+        group_max_session_timeout_ms: config.groups.max_session_timeout_ms,
+        group_initial_rebalance_delay_ms: config.groups.initial_rebalance_delay_ms,
+        group_max_size: i32::try_from(config.groups.max_size).unwrap_or(i32::MAX),
+        offset_metadata_max_bytes: config.offsets.metadata_max_bytes,
+        offsets_commit_timeout_ms: config.offsets.commit_timeout_ms,
+        offsets_retention_ms: config.offsets.retention_ms,
+        offsets_retention_check_interval_ms: u64::try_from(config.offsets.retention_check_interval_ms)
+            .unwrap_or(u64::MAX),
+        consumer: config.groups.consumer.clone(),
+        ..GroupConfig::default()
+    }
+}
