@@ -93,6 +93,10 @@ impl Done {
             *self.0.entry(name).or_default() += count;
         }
     }
+
+    pub(crate) fn into_counts(self) -> BTreeMap<&'static str, usize> {
+        self.0
+    }
 }
 
 /// A world with coordinators and their clients.
@@ -287,7 +291,7 @@ impl Cluster {
             }
         }
         let verdict = self.world.finish(seed, resumed_after_ms);
-        let done = self.done.0.into_iter().chain(verdict.done).collect();
+        let done = self.done.into_counts().into_iter().chain(verdict.done).collect();
         Verdict { done, ..verdict }
     }
 }

@@ -80,6 +80,21 @@ impl Links {
         reading.map_or(Ok(()), |reading| reading.read(bytes))
     }
 
+    /// The bytes of answers to the first node of a pair now.
+    pub(crate) fn write_answers(&mut self, pair: Pair) -> Vec<u8> {
+        let reading = self.0.get_mut(&pair).and_then(|link| link.reading.as_mut());
+        reading.map_or(Vec::new(), ReadingEnd::write_answers)
+    }
+
+    /// Bytes of answers arrive at the first node of a pair.
+    ///
+    /// # Errors
+    /// They are at fault: the link has to end.
+    pub(crate) fn read_answers(&mut self, pair: Pair, bytes: &[u8]) -> io::Result<()> {
+        let writing = self.0.get_mut(&pair).and_then(|link| link.writing.as_mut());
+        writing.map_or(Ok(()), |writing| writing.read_answers(bytes))
+    }
+
     /// The link of a pair ends.
     pub(crate) fn end(&mut self, pair: Pair, now_ms: u64) {
         if let Some(link) = self.0.get_mut(&pair) {

@@ -5,6 +5,7 @@ mod disk;
 mod harm;
 mod looks;
 mod running;
+mod whole;
 
 use crate::applier::{Applier, Asked, Range};
 use crate::world::Stop;
@@ -19,21 +20,31 @@ use mainstem_log::sim::{Random, SimStorage};
 use mainstem_log::{
     Appended, Origin, PartitionIdentity, TransactionMarker, VerificationGuard, VerificationRequest,
 };
+use mainstem_node::controller::Controller;
+use mainstem_node::node::Node as BrokerNode;
 use mainstem_records::{LeaderEpoch, Scratch};
 use mainstem_replication::journal::{Journal, Start};
 use mainstem_replication::{Configuration, GroupId, Lost, Replica, ReplicaId, found};
 use mainstem_runtime::clock::{Clock, ManualClock};
+use mainstem_runtime::schedule::{Group, Schedule};
 use mainstem_store::partition::{AppendOutcome, Durable, Partition, Refused};
 use mainstem_store::topics::Topics;
-use mainstem_wire::ErrorCode;
+use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::Mutex;
 pub(crate) use running::read_records;
 use running::{Opening, Running};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use whole::{Starting, Whole};
 
 const DIR: &str = "/data";
+
+/// Name of the start of a machine.
+fn boot_id(number: u64) -> String {
+    format!("boot-{number}")
+}
 
 /// Where wall clocks begin.
 const WALL_MS: i64 = 1_000_000;
@@ -49,6 +60,8 @@ pub(crate) struct NodeOptions {
     /// Whether its clock is in the records of data.
     pub(crate) log_append_time: bool,
     pub(crate) seed: u64,
+    /// Whose threads take turns with those of a node that has its metadata; `None`: a node of partitions alone.
+    pub(crate) schedule: Option<Schedule>,
 }
 
 pub(crate) struct Node {
@@ -86,6 +99,9 @@ pub(crate) struct Node {
     kept_ends: Vec<i64>,
     /// Files of it were lost: it may lack what it has promised. Nothing else makes it do so.
     has_lost_files: bool,
+    schedule: Option<Schedule>,
+    /// The directories of the metadata logs, by node.
+    directories: BTreeMap<i32, Uuid>,
 }
 
 /// The outcome of a wait, when it has ended. Where the node goes down before it never does.
@@ -122,7 +138,8 @@ pub(crate) struct Accepted {
 impl Node {
     /// A node whose replicas are in their groups, and run.
     pub(crate) fn found(options: NodeOptions, voters: &[ReplicaId]) -> Node {
-        let NodeOptions { id, partitions, write_caching, has_snapshots, log_append_time, seed } = options;
+        let NodeOptions { id, partitions, write_caching, has_snapshots, log_append_time, seed, schedule } =
+            options;
         let manual = ManualClock::new();
         manual.set_wall_ms(WALL_MS);
         let mut node = Node {
@@ -149,8 +166,13 @@ impl Node {
             checkpoint: vec![0; partitions.len()],
             kept_ends: vec![0; partitions.len()],
             has_lost_files: false,
+            schedule,
+            directories: BTreeMap::new(),
             partitions,
         };
+        if node.schedule.is_some() {
+            return node;
+        }
         let dir = node.open_dir();
         let (mut journal, _) = Journal::open(Arc::new(node.storage.clone()), dir.path()).expect("a journal");
         let configuration = Configuration::of_voters(voters);
@@ -158,8 +180,50 @@ impl Node {
             let group = group_of(partition);
             found(&mut journal, group, id, &configuration, Start::default()).expect("a founding");
         }
-        node.start(dir, journal);
+        node.open(dir, journal);
         node
+    }
+
+    /// Makes the directory of a node that has its metadata. Returns its id.
+    pub(crate) fn format(&mut self) -> Uuid {
+        let id = self.starting().expect("it has its metadata").format();
+        self.storage.kill();
+        id
+    }
+
+    /// Starts a node that has its metadata. `directories`: those of all nodes.
+    pub(crate) fn begin(&mut self, directories: &BTreeMap<i32, Uuid>) {
+        self.directories = directories.clone();
+        self.start();
+    }
+
+    /// What a node is started with that has its metadata.
+    fn starting(&mut self) -> Option<Starting<'_>> {
+        let schedule = self.schedule.as_ref()?;
+        self.seed = self.seed.wrapping_add(1);
+        Some(Starting {
+            id: self.id,
+            voters: &self.voters,
+            storage: &self.storage,
+            boot_id: boot_id(self.boot),
+            clock: &self.clock,
+            min_insync: self.min_insync,
+            start: self.starts,
+            directories: &self.directories,
+            schedule,
+            seed: self.seed,
+        })
+    }
+
+    fn start(&mut self) {
+        if self.schedule.is_some() {
+            self.starts += 1;
+            self.running = self.starting().map(Starting::run);
+            return;
+        }
+        let dir = self.open_dir();
+        let (journal, _) = Journal::open(Arc::new(self.storage.clone()), dir.path()).expect("a journal");
+        self.open(dir, journal);
     }
 
     fn open_dir(&self) -> Arc<LogDir> {
@@ -167,11 +231,11 @@ impl Node {
         let storage = Arc::new(self.storage.clone());
         let flush = FlushOptions { by_hand: true, ..FlushOptions::default() };
         let options = LogDirOptions { keep_reserve: true, flush, ..LogDirOptions::default() };
-        let dir = options.open(storage, Path::new(DIR), &identity, &format!("boot-{}", self.boot));
+        let dir = options.open(storage, Path::new(DIR), &identity, &boot_id(self.boot));
         dir.expect("a directory")
     }
 
-    fn start(&mut self, dir: Arc<LogDir>, journal: Journal) {
+    fn open(&mut self, dir: Arc<LogDir>, journal: Journal) {
         self.starts += 1;
         let opening = Opening {
             id: self.id,
@@ -226,7 +290,7 @@ impl Node {
     }
 
     fn put_settings_into_force(&self) {
-        for partition in self.running.iter().flat_map(|running| &running.partitions) {
+        for partition in self.running.iter().flat_map(Running::partitions) {
             let before = partition.settings();
             let settings = running::settings(before.log.clone(), self.caches_now, self.min_insync);
             partition.set_settings(settings);
@@ -236,8 +300,12 @@ impl Node {
     pub(crate) fn stop(&mut self, stop: Stop, until_ms: u64, random: &mut Random) {
         self.back_at_ms = until_ms;
         let Some(running) = self.running.take() else { return };
+        if let Some(whole) = &running.whole {
+            // What has stopped in order has ended all but what waits for others.
+            whole.group.kill();
+        }
         self.end_failing_syncs();
-        if stop == Stop::Clean {
+        if stop == Stop::Clean && running.whole.is_none() {
             self.take_reserve();
             running.close();
         } else {
@@ -257,10 +325,58 @@ impl Node {
     pub(crate) fn come_back(&mut self) {
         if self.running.is_none() {
             self.take_reserve();
-            let dir = self.open_dir();
-            let (journal, _) = Journal::open(Arc::new(self.storage.clone()), dir.path()).expect("a journal");
-            self.start(dir, journal);
+            self.start();
+        } else if self.is_stopping() {
+            self.back_at_ms = 0;
         }
+    }
+
+    /// Begins to stop a node that has its metadata in order. Returns false where there is nothing to be waited for.
+    pub(crate) fn begin_stop(&mut self, until_ms: u64) -> bool {
+        let whole = self.running.as_mut().and_then(|running| running.whole.as_mut());
+        if !whole.is_some_and(Whole::begin_stop) {
+            return false;
+        }
+        self.take_reserve();
+        self.back_at_ms = until_ms;
+        true
+    }
+
+    fn whole(&self) -> Option<&Whole> {
+        self.running.as_ref()?.whole.as_ref()
+    }
+
+    /// Returns true if it is being stopped in order.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.whole().is_some_and(Whole::is_stopping)
+    }
+
+    /// When a node is to come back that has stopped in order and is not down yet.
+    pub(crate) fn stopped_until(&self) -> Option<u64> {
+        self.whole().filter(|whole| whole.has_stopped()).map(|_| self.back_at_ms)
+    }
+
+    /// The node of a broker and its threads, where it serves.
+    pub(crate) fn in_service(&self) -> Option<(&Arc<BrokerNode>, &Group)> {
+        let whole = self.whole().filter(|whole| whole.is_in_service())?;
+        Some((&whole.node, &whole.group))
+    }
+
+    /// Returns true if a partition could not be opened.
+    pub(crate) fn has_offline_partitions(&self) -> bool {
+        self.running.iter().flat_map(Running::partitions).any(|partition| partition.is_offline())
+    }
+
+    /// The metadata, while it runs.
+    pub(crate) fn controller(&self) -> Option<&Arc<Controller>> {
+        Some(&self.whole()?.node.controller)
+    }
+
+    /// Has the flusher's helpers do their work where it is asked for, while threads have their turns.
+    pub(crate) fn set_jobs_inline(&self, is_inline: bool) {
+        let Some(running) = &self.running else { return };
+        running.dir.flusher().run_jobs();
+        running.dir.flusher().set_jobs_inline(is_inline);
     }
 
     /// What comes and goes takes so long, at most.
@@ -314,12 +430,13 @@ impl Node {
         let sync_max_ms = sync_max_ms.max(self.disk.sync_max_ms);
         let done_at_ms = (self.clock.mono_ms() + 1 + random.below(sync_max_ms)).max(self.disk.hangs_until_ms);
         running.begin_round_if_due(done_at_ms);
-        let failures = running.partitions.iter().filter_map(|partition| partition.replica_failure());
-        for why in failures {
+        let partitions = running.partitions();
+        for why in partitions.iter().filter_map(|partition| partition.replica_failure()) {
             assert!(running.has_failing_disk, "{}: {why}", self.id);
         }
         running.check_failures(self.clock.mono_ms());
-        for (number, partition) in running.partitions.iter().enumerate() {
+        for number in 0..self.partitions.len() {
+            let Some(partition) = self.partition(number) else { continue };
             let Ok(ends) = partition.ends() else { continue };
             let kept_end = &mut self.kept_ends[number];
             *kept_end = ends.durable_end.min(ends.high_watermark).max(*kept_end);
@@ -331,7 +448,7 @@ impl Node {
         let may_lack = |partition: &Arc<Partition>| {
             partition.with_replica_by_hand(|replica| replica.may_lack_acknowledged()).unwrap_or(false)
         };
-        self.may_lack &= running.partitions.iter().any(may_lack);
+        self.may_lack &= partitions.iter().any(may_lack);
     }
 
     /// The range of a snapshot that it asks for now, and the node that has it.
@@ -344,13 +461,15 @@ impl Node {
     /// Reads a range of a snapshot for another node; `None`: it does not run.
     pub(crate) fn answer(&mut self, asked: Asked, from: ReplicaId) -> Option<Range> {
         let running = self.running.as_ref()?;
-        Some(running.applier.as_ref()?.answer(asked, from.node(), &running.partitions[0]))
+        Some(running.applier.as_ref()?.answer(asked, from.node(), &running.partitions()[0]))
     }
 
     /// Takes a range that it has asked for.
     pub(crate) fn take(&mut self, range: Range) {
         let now_ms = self.clock.mono_ms();
-        let Some(Running { partitions, applier: Some(applier), .. }) = &mut self.running else { return };
+        let Some(running) = &mut self.running else { return };
+        let partitions = running.partitions();
+        let Some(applier) = &mut running.applier else { return };
         if partitions[0].replica_failure().is_none() {
             applier.take(range, &partitions[0], now_ms);
         }
@@ -369,7 +488,11 @@ impl Node {
 
     /// Has a log directory lost: a broker that has none ends.
     pub(crate) fn has_failed(&self) -> bool {
-        self.running.as_ref().is_some_and(Running::has_failed)
+        let ended = self.whole().and_then(|whole| whole.group.ended());
+        if let (Some(why), Some(running)) = (&ended, &self.running) {
+            assert!(running.has_failing_disk, "{}: the process has ended: {why}", self.id);
+        }
+        ended.is_some() || self.running.as_ref().is_some_and(Running::has_failed)
     }
 
     /// Gives leadership to another replica, where it leads.
@@ -389,7 +512,7 @@ impl Node {
 
     /// Has what was appended synced although no one waits for it, as `flush.ms` does: with caching there may be no sync otherwise.
     pub(crate) fn flush(&mut self) {
-        self.running.iter().flat_map(|running| &running.partitions).for_each(|one| one.request_flush());
+        self.running.iter().flat_map(Running::partitions).for_each(|one| one.request_flush());
     }
 
     /// Removes the segments of a partition that precede its log start.
@@ -413,7 +536,7 @@ impl Node {
     ) -> Result<Accepted, Refused> {
         let partition = self.partition(partition).ok_or(Refused::NotLeader)?;
         let outcome = partition.append_verified(bytes, origin, guard, &self.clock, &mut Scratch::new());
-        outcome.map(|outcome| accepted(partition, outcome))
+        outcome.map(|outcome| accepted(&partition, outcome))
     }
 
     /// Appends the end of a transaction.
@@ -427,7 +550,7 @@ impl Node {
     ) -> Result<Accepted, Refused> {
         let partition = self.partition(partition).ok_or(Refused::NotLeader)?;
         let outcome = partition.append_marker(marker, &self.clock);
-        outcome.map(|outcome| accepted(partition, outcome))
+        outcome.map(|outcome| accepted(&partition, outcome))
     }
 
     /// As [`Partition::begin_verification`]; `None` where the node does not run.
@@ -440,8 +563,9 @@ impl Node {
     }
 
     /// A partition whose replica takes part.
-    pub(crate) fn partition(&self, partition: usize) -> Option<&Arc<Partition>> {
-        let partition = self.running.as_ref()?.partitions.get(partition)?;
+    pub(crate) fn partition(&self, partition: usize) -> Option<Arc<Partition>> {
+        let (running, identity) = (self.running.as_ref()?, self.partitions.get(partition)?);
+        let partition = running.topics.partition(&identity.topic, identity.partition)?;
         partition.replica_failure().is_none().then_some(partition)
     }
 }

@@ -15,6 +15,7 @@ use mainstem_log::PartitionIdentity;
 use mainstem_log::sim::Random;
 use mainstem_replication::history::{Event, Operation, Outcome, Violation, check};
 use mainstem_replication::{Lost, ReplicaId};
+use mainstem_runtime::schedule::Schedule;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -26,6 +27,8 @@ pub(crate) const QUIET_DELAY_MS: u64 = 5;
 pub(crate) const QUIET_SYNC_MS: u64 = 10;
 /// Why a follower ends a link whose batches are not those that were announced.
 const BATCHES: &str = "the batches of an append are not those of its entries";
+/// Percent of the turns of threads behind which all others have to wait until the next turn of the world.
+const LATE_PERCENT: u64 = 1;
 /// After the faults, so long at most until all replicas agree.
 const SETTLE_MS: u64 = 20_000;
 
@@ -102,6 +105,8 @@ pub(crate) struct Packet {
 pub(crate) enum Parcel {
     /// Bytes of a link.
     Bytes(Vec<u8>),
+    /// Bytes of answers, on the way back to the node that has dialled.
+    Answers(Vec<u8>),
     Ask(Asked),
     Range(Range),
 }
@@ -142,6 +147,8 @@ pub(crate) struct World {
     pub(crate) deletions: Option<Deletions>,
     /// What no node knows to be committed any more, of a world with one partition.
     pub(crate) forgotten: Forgotten,
+    /// The threads of nodes that have their metadata.
+    schedule: Option<Schedule>,
 }
 
 /// Runs one seed with one partition.
@@ -199,19 +206,29 @@ impl World {
         partitions: Vec<PartitionIdentity>,
         data_partitions: usize,
     ) -> World {
+        World::with_schedule(seed, options, (partitions, data_partitions), None)
+    }
+
+    /// The same with nodes that have their metadata, where there is a schedule for their threads.
+    pub(crate) fn with_schedule(
+        seed: u64,
+        options: SimulationOptions,
+        (partitions, data_partitions): (Vec<PartitionIdentity>, usize),
+        schedule: Option<Schedule>,
+    ) -> World {
         let mut random = Random::new(seed);
         // Without a sync nothing survives a power cut: only then it is left out.
-        let write_caching = random.chance(15);
+        let write_caching = random.chance(15) && schedule.is_none();
         let ids: Vec<_> = (0..options.nodes).map(|node| ReplicaId::new(node as i32 + 1, 1)).collect();
         let (has_snapshots, count) = (options.snapshots, partitions.len());
         let log_append_time = options.faults.has_clocks();
         let partitions: Arc<[PartitionIdentity]> = partitions.into();
         let found = |id: &ReplicaId| {
-            let (partitions, seed) = (partitions.clone(), random.next_u64());
-            Node::found(
-                NodeOptions { id: *id, partitions, write_caching, has_snapshots, log_append_time, seed },
-                &ids,
-            )
+            let (id, partitions, seed) = (*id, partitions.clone(), random.next_u64());
+            let schedule = schedule.clone();
+            let options =
+                NodeOptions { id, partitions, write_caching, has_snapshots, log_append_time, seed, schedule };
+            Node::found(options, &ids)
         };
         let nodes = ids.iter().map(found).collect();
         let majority = options.nodes / 2 + 1;
@@ -244,10 +261,15 @@ impl World {
             restored: 0,
             deletions: None,
             forgotten: Forgotten::default(),
+            schedule,
             random,
         };
         let min_insync = 1 + world.random.below(majority as u64) as usize;
         world.set_min_insync(min_insync);
+        if world.schedule.is_some() {
+            let directories = world.nodes.iter_mut().map(|node| (node.id().node(), node.format())).collect();
+            world.nodes.iter_mut().for_each(|node| node.begin(&directories));
+        }
         world
     }
 
@@ -274,6 +296,7 @@ impl World {
                 self.post(number, (leader - 1) as usize, Parcel::Ask(asked));
             }
         }
+        self.run_threads();
         self.find_uncounted();
         self.produce();
         self.consume();
@@ -288,7 +311,10 @@ impl World {
     fn deliver(&mut self, packet: Packet) {
         let Packet { from, to, led, parcel } = packet;
         if self.cut.contains(&(from, to)) {
-            self.lose(from, to);
+            match parcel {
+                Parcel::Answers(_) => self.lose(to, from),
+                _ => self.lose(from, to),
+            }
             return;
         }
         match parcel {
@@ -298,6 +324,11 @@ impl World {
                     let leads_on = led == self.led(from);
                     assert!(error.to_string().contains(BATCHES) && !leads_on, "from {from} to {to}: {error}");
                     self.lose(from, to);
+                }
+            }
+            Parcel::Answers(bytes) => {
+                if self.links.read_answers((to, from), &bytes).is_err() {
+                    self.lose(to, from);
                 }
             }
             Parcel::Ask(asked) => {
@@ -311,6 +342,20 @@ impl World {
         self.settle(to);
     }
 
+    /// Lets the threads of nodes have turns that have something to do: nearly all of them.
+    fn run_threads(&mut self) {
+        let Some(schedule) = self.schedule.clone() else { return };
+        self.nodes.iter().for_each(|node| node.set_jobs_inline(true));
+        let random = &mut self.random;
+        schedule.run(|ready| (!random.chance(LATE_PERCENT)).then(|| random.below(ready as u64) as usize));
+        self.nodes.iter().for_each(|node| node.set_jobs_inline(false));
+        for node in 0..self.nodes.len() {
+            if let Some(until_ms) = self.nodes[node].stopped_until() {
+                self.take_down(node, Stop::Clean, until_ms);
+            }
+        }
+    }
+
     /// The terms in which a node leads, by partition.
     fn led(&self, node: usize) -> Vec<Option<u64>> {
         (0..self.partitions).map(|partition| self.nodes[node].leads(partition)).collect()
@@ -318,7 +363,11 @@ impl World {
 
     /// Something was lost, and with it its link: what is on it goes, and the sender hears of it.
     pub(crate) fn lose(&mut self, from: usize, to: usize) {
-        self.packets.retain(|_, packet| (packet.from, packet.to) != (from, to));
+        let is_of_link = |packet: &Packet| match packet.parcel {
+            Parcel::Answers(_) => (packet.to, packet.from) == (from, to),
+            _ => (packet.from, packet.to) == (from, to),
+        };
+        self.packets.retain(|_, packet| !is_of_link(packet));
         self.links.end((from, to), self.now_ms);
     }
 
@@ -348,11 +397,17 @@ impl World {
             match self.links.write((number, to)) {
                 Ok(bytes) if bytes.is_empty() => {}
                 Ok(bytes) => self.post(number, to, Parcel::Bytes(bytes)),
-                // Batches that were to be sent are not in the log any more: it leads no more.
+                // Batches that were to be sent are not in the log any more: it leads no more. Or it stops, or its disk has failed.
                 Err(error) => {
-                    assert!(led != self.last_led[number], "{number} to {to}: {error}");
+                    let node = &self.nodes[number];
+                    let ends = led != self.last_led[number] || node.is_stopping() || node.has_failed();
+                    assert!(ends, "{number} to {to}: {error}");
                     self.lose(number, to);
                 }
+            }
+            let answers = self.links.write_answers((to, number));
+            if !answers.is_empty() {
+                self.post(number, to, Parcel::Answers(answers));
             }
         }
         self.last_led[number] = led;
@@ -405,6 +460,10 @@ impl World {
     }
 
     pub(crate) fn take_down(&mut self, node: usize, stop: Stop, until_ms: u64) {
+        let is_begun = self.nodes[node].stopped_until().is_some();
+        if stop == Stop::Clean && !is_begun && self.nodes[node].begin_stop(until_ms) {
+            return;
+        }
         self.forget_with(node, |world| world.nodes[node].stop(stop, until_ms, &mut world.random));
         self.packets.retain(|_, packet| packet.from != node && packet.to != node);
         self.links.take_down(node, stop == Stop::PowerCut, self.now_ms);
@@ -432,6 +491,15 @@ impl World {
         self.end_failed();
         self.repair();
         self.nodes.iter_mut().for_each(Node::come_back);
+    }
+
+    /// Has nodes stop in order and start again whose disk was full when they opened a partition: it is offline until then.
+    pub(crate) fn restart_with_offline_partitions(&mut self) {
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].has_offline_partitions() {
+                self.take_down(node, Stop::Clean, self.now_ms);
+            }
+        }
     }
 
     /// The node that leads a partition in the newest term.

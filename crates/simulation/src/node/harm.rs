@@ -91,7 +91,7 @@ impl Node {
     pub(crate) fn begin_at_high_watermark(&mut self) -> i64 {
         let running = self.running.as_mut().expect("it runs");
         running.sync_all();
-        let begun = running.partitions[0].with_replica_by_hand(|replica| {
+        let begun = running.partitions()[0].with_replica_by_hand(|replica| {
             let offset = replica.log().ends().high_watermark;
             let at = replica.entry_before(offset).expect("it is one of the last");
             replica.remember(at).expect("a mark");
@@ -113,7 +113,7 @@ impl Node {
 
     /// Log start, log end and index of the last entry, while it runs.
     pub(crate) fn extent(&self) -> Option<(i64, i64, u64)> {
-        self.running.as_ref()?.partitions[0].with_replica_by_hand(|replica| {
+        self.running.as_ref()?.partitions()[0].with_replica_by_hand(|replica| {
             let ends = replica.log().ends();
             (ends.log_start, ends.log_end, replica.last_and_committed().0)
         })

@@ -3,6 +3,7 @@
 use super::disk::DiskFaults;
 use super::group_of;
 use super::looks::records_of;
+use super::whole::Whole;
 use crate::applier::Applier;
 use mainstem_links::ticker::Beat;
 use mainstem_links::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, Peer, SilenceLimits};
@@ -29,8 +30,10 @@ const SEGMENT_BYTES: u32 = 3_000;
 const INTERNAL_SEGMENT_BYTES: u32 = 30_000;
 /// Batches are read in ranges of so many bytes.
 const READ_BYTES: usize = 16 << 10;
+/// The id of the cluster.
+pub(super) const CLUSTER: &str = "cluster";
 /// `replica.lag.time.max.ms`.
-const LAG_MAX_MS: u64 = 1_500;
+pub(super) const LAG_MAX_MS: u64 = 1_500;
 /// Promises of replicas are synced at times that are multiples of this.
 const PROMISES_SYNC_MS: u64 = 100;
 /// A replica that has failed says so within this time.
@@ -58,20 +61,26 @@ pub(super) struct Opening<'a> {
 
 pub(super) struct Running {
     pub(super) dir: Arc<LogDir>,
-    journal: Arc<Mutex<Journal>>,
+    /// `None`: the node looks after it.
+    journal: Option<Arc<Mutex<Journal>>>,
     pub(super) links: Arc<Links>,
     beat: Beat,
     next_beat_ms: u64,
-    pub(super) partitions: Vec<Arc<Partition>>,
+    /// Those that are opened by hand.
+    partitions: Vec<Arc<Partition>>,
     pub(super) topics: Arc<Topics>,
     pub(super) events: Arc<Events>,
     pub(super) round: Option<Round>,
+    /// Number of looks at its partitions.
+    looks: usize,
     /// When a replica was first seen to have failed of which those who wait have not heard.
     silent_since_ms: Option<u64>,
     /// A sync has failed since it was started, or was to.
     pub(super) has_failing_disk: bool,
     /// Of the first partition.
     pub(super) applier: Option<Applier>,
+    /// The node of a broker, with its metadata.
+    pub(super) whole: Option<Whole>,
 }
 
 /// A round of syncs that the disk is busy with.
@@ -119,6 +128,22 @@ pub(super) fn settings(log: Arc<LogConfig>, write_caching: bool, min_insync: usi
     Arc::new(TopicSettings::of_log(log, write_caching, min_insync))
 }
 
+/// Links of a node to the others, for its start of a number.
+pub(super) fn links((id, start): (ReplicaId, u64), voters: &[ReplicaId], clock: &Clock) -> Arc<Links> {
+    let node = id.node();
+    let peer = |id: &ReplicaId| Peer { node: id.node(), host: "127.0.0.1".into(), port: 1 };
+    let peers = voters.iter().filter(|other| **other != id).map(peer).collect();
+    let identity = LinkIdentity { node, generation: start, cluster_id: CLUSTER.into() };
+    let options = LinksOptions {
+        clock: clock.clone(),
+        replica_lag_max_ms: LAG_MAX_MS,
+        catch_up_rate: CATCH_UP_RATE,
+        silence: SilenceLimits::default(),
+        awaited: Arc::default(),
+    };
+    Links::by_hand(identity, peers, options)
+}
+
 /// The partitions by topic; those of one follow each other.
 fn topics_of(identities: &[PartitionIdentity], partitions: &[Arc<Partition>]) -> Arc<Topics> {
     let topics = Arc::<Topics>::default();
@@ -160,22 +185,10 @@ impl Opening<'_> {
         }
         partitions.iter().for_each(|partition| partition.join_group());
         let topics = topics_of(self.partitions, &partitions);
-        let next_beat_ms = now_ms + TICK_MS;
-        let (beat, round) = Default::default();
-        Running {
-            dir,
-            journal,
-            links,
-            beat,
-            next_beat_ms,
-            partitions,
-            topics,
-            events,
-            round,
-            silent_since_ms: None,
-            has_failing_disk: false,
-            applier,
-        }
+        let mut running = Running::new(dir, links, topics, now_ms);
+        (running.journal, running.partitions) = (Some(journal), partitions);
+        (running.events, running.applier) = (events, applier);
+        running
     }
 
     fn open(&self, dir: &Arc<LogDir>, identity: &PartitionIdentity, now_ms: u64) -> (Log, Arc<LogConfig>) {
@@ -195,18 +208,7 @@ impl Opening<'_> {
     }
 
     fn links(&self) -> Arc<Links> {
-        let node = self.id.node();
-        let peer = |id: &ReplicaId| Peer { node: id.node(), host: "127.0.0.1".into(), port: 1 };
-        let peers = self.voters.iter().filter(|id| **id != self.id).map(peer).collect();
-        let identity = LinkIdentity { node, generation: self.generation, cluster_id: "cluster".into() };
-        let options = LinksOptions {
-            clock: self.clock.clone(),
-            replica_lag_max_ms: LAG_MAX_MS,
-            catch_up_rate: CATCH_UP_RATE,
-            silence: SilenceLimits::default(),
-            awaited: Arc::default(),
-        };
-        Links::by_hand(identity, peers, options)
+        links((self.id, self.generation), self.voters, self.clock)
     }
 
     fn replica(&mut self, number: usize, log: Log, journal: Arc<Mutex<Journal>>, now_ms: u64) -> Replica {
@@ -237,6 +239,34 @@ impl Drop for Running {
 }
 
 impl Running {
+    /// A node without partitions.
+    pub(super) fn new(dir: Arc<LogDir>, links: Arc<Links>, topics: Arc<Topics>, now_ms: u64) -> Running {
+        Running {
+            dir,
+            journal: None,
+            links,
+            beat: Beat::default(),
+            next_beat_ms: now_ms + TICK_MS,
+            partitions: Vec::new(),
+            topics,
+            events: Arc::default(),
+            round: None,
+            looks: 0,
+            silent_since_ms: None,
+            has_failing_disk: false,
+            applier: None,
+            whole: None,
+        }
+    }
+
+    /// All partitions that it has now.
+    pub(super) fn partitions(&self) -> Vec<Arc<Partition>> {
+        match &self.whole {
+            None => self.partitions.clone(),
+            Some(whole) => whole.partitions(),
+        }
+    }
+
     /// Does what a broker's threads would do by now.
     pub(super) fn pass_time(&mut self, clock: &Clock, disk: DiskFaults, random: &mut Random) {
         let now_ms = clock.mono_ms();
@@ -260,7 +290,8 @@ impl Running {
         if is_synced
             && now_ms.is_multiple_of(PROMISES_SYNC_MS)
             && !disk.fails
-            && let Some(file) = self.journal.lock().promises_to_sync()
+            && let Some(journal) = &self.journal
+            && let Some(file) = journal.lock().promises_to_sync()
         {
             file.sync_data().expect("a disk that works");
         }
@@ -285,8 +316,13 @@ impl Running {
 
     /// Looks whether those who wait hear soon of a replica that has failed.
     pub(super) fn check_failures(&mut self, now_ms: u64) {
-        self.partitions.iter().for_each(|partition| partition.check());
-        if !self.partitions.iter().any(|partition| partition.has_failed_silently()) {
+        let partitions = self.partitions();
+        // One after another: what does not hold of one mostly does not hold a moment later.
+        self.looks += 1;
+        if let Some(partition) = partitions.get(self.looks % partitions.len().max(1)) {
+            partition.check();
+        }
+        if !partitions.iter().any(|partition| partition.has_failed_silently()) {
             self.silent_since_ms = None;
             return;
         }
@@ -310,7 +346,8 @@ impl Running {
 
     fn end_round(&self, round: Round) {
         self.dir.flusher().end_round(round.synced);
-        let mut journal = self.journal.lock();
+        let Some(journal) = &self.journal else { return };
+        let mut journal = journal.lock();
         if journal.rewrite_due()
             && let Err(error) = journal.rewrite()
         {
@@ -333,7 +370,7 @@ impl Running {
 
     /// Returns true if the log directory cannot be used any more, or a replica in it.
     pub(super) fn has_failed(&self) -> bool {
-        self.dir.failure().is_some() || self.partitions.iter().any(|one| one.replica_failure().is_some())
+        self.dir.failure().is_some() || self.partitions().iter().any(|one| one.replica_failure().is_some())
     }
 
     /// Stops in order, as the stop of a broker does.
@@ -358,7 +395,7 @@ impl Running {
 
     /// The leader of the first partition, if that is another node.
     pub(super) fn leader(&self) -> Option<i32> {
-        let led = self.partitions[0].leadership();
+        let led = self.partitions.first()?.leadership();
         led.leader.filter(|_| !led.is_leader)
     }
 }

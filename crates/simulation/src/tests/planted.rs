@@ -5,14 +5,17 @@ use std::fs;
 use std::path::Path;
 
 /// Faults of `tests/planted` that name this crate. `cargo xtask planted --seeds` plants each, and fails where no test here does.
-const FAULTS: [&str; 18] = [
+const FAULTS: [&str; 21] = [
     "commit-of-an-earlier-generation",
     "decided-in-one-epoch-written-in-another",
+    "deleted-topic-stays",
     "early-vote",
+    "fenced-for-ever",
     "given-up-for-few-replicas",
     "high-watermark-too-high",
     "leader-confirmed-by-itself",
     "lost-acknowledgement",
+    "metadata-applied-before-they-are-committed",
     "records-deleted-before-the-group-knows",
     "session-never-expires",
     "sync-covers-what-came-later",

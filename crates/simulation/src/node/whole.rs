@@ -1,0 +1,215 @@
+//! A node as a broker has it, with its metadata and the other nodes; its threads take turns by seed.
+
+use super::running::{CLUSTER, LAG_MAX_MS, Running, links};
+use mainstem_config::{BrokerConfig, Properties, Sources};
+use mainstem_log::sim::SimStorage;
+use mainstem_node::answers::Answers;
+use mainstem_node::assembly::{NodeParts, NodePeers};
+use mainstem_node::node::Node;
+use mainstem_replication::ReplicaId;
+use mainstem_runtime::clock::Clock;
+use mainstem_runtime::schedule::{Group, Handle, Schedule};
+use mainstem_runtime::sync;
+use mainstem_store::log_dirs::{LogDirs, LogDirsOptions};
+use mainstem_store::machine::Machine;
+use mainstem_store::partition::Partition;
+use mainstem_store::upkeep::Upkeep;
+use mainstem_wire::Uuid;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Open files that a node may have.
+const DESCRIPTORS: u64 = 10_000;
+/// Interval between two looks whether something is to be looked after.
+const UPKEEP_EVERY: Duration = Duration::from_millis(500);
+/// `broker.heartbeat.interval.ms`.
+const HEARTBEAT_MS: u64 = 300;
+/// `broker.session.timeout.ms`.
+pub(crate) const SESSION_MS: u64 = 1_500;
+/// Bytes of metadata after which a snapshot is due.
+const SNAPSHOT_BYTES: u64 = 3_000;
+
+/// What a node of a broker is started with.
+pub(super) struct Starting<'a> {
+    pub(super) id: ReplicaId,
+    pub(super) voters: &'a [ReplicaId],
+    pub(super) storage: &'a SimStorage,
+    pub(super) boot_id: String,
+    pub(super) clock: &'a Clock,
+    pub(super) min_insync: usize,
+    /// Number of this start.
+    pub(super) start: u64,
+    /// The directories of the metadata logs, by node.
+    pub(super) directories: &'a BTreeMap<i32, Uuid>,
+    pub(super) schedule: &'a Schedule,
+    pub(super) seed: u64,
+}
+
+/// A node that runs, with its threads.
+pub(super) struct Whole {
+    pub(super) node: Arc<Node>,
+    pub(super) group: Group,
+    has_started: Arc<AtomicBool>,
+    /// The thread that stops it in order.
+    stopping: Option<Handle<()>>,
+}
+
+impl Starting<'_> {
+    fn config(&self) -> BrokerConfig {
+        let own = self.id.node();
+        let voter = |id: &ReplicaId| format!("{}@127.0.0.1:{}", id.node(), 20_000 + id.node());
+        let voters = self.voters.iter().map(voter).collect::<Vec<_>>().join(",");
+        let lines = format!(
+            "node.id={own}\nprocess.roles=broker,controller\ncontroller.quorum.voters={voters}\n\
+             listeners=PLAINTEXT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller}\n\
+             controller.listener.names=CONTROLLER\nlog.dirs={dir}\nnum.partitions=2\n\
+             default.replication.factor={replicas}\nmin.insync.replicas={min_insync}\n\
+             log.index.interval.bytes=300\nlog.retention.ms=-1\n\
+             replica.lag.time.max.ms={LAG_MAX_MS}\nbroker.heartbeat.interval.ms={HEARTBEAT_MS}\n\
+             broker.session.timeout.ms={SESSION_MS}\n\
+             metadata.log.max.record.bytes.between.snapshots={SNAPSHOT_BYTES}\n",
+            client = 10_000 + own,
+            controller = 20_000 + own,
+            dir = super::DIR,
+            replicas = self.voters.len(),
+            min_insync = self.min_insync,
+        );
+        let file = Properties::parse(lines.as_bytes()).expect("lines of properties");
+        let sources = Sources { file: Some(&file), ..Sources::default() };
+        BrokerConfig::from_sources(sources).expect("a configuration that is valid")
+    }
+
+    fn open(&self, config: &BrokerConfig) -> LogDirs {
+        let machine = Machine { storage: Arc::new(self.storage.clone()), boot_id: self.boot_id.clone() };
+        let options = LogDirsOptions {
+            descriptors: DESCRIPTORS,
+            mono_ms: self.clock.mono_ms(),
+            on_offline: Arc::new(|_| {}),
+            recovery: Arc::default(),
+            expect_cluster: None,
+            machine: Some(machine),
+        };
+        LogDirs::open(config, &options, Some(CLUSTER)).expect("the directory opens")
+    }
+
+    fn group(&self) -> Group {
+        self.schedule.group(self.clock, self.seed)
+    }
+
+    /// Makes the directory, as the founding of a cluster does. Returns its id.
+    pub(super) fn format(&self) -> Uuid {
+        self.group().act(|| Uuid(self.open(&self.config()).metadata().directory_id()))
+    }
+
+    /// Starts the node.
+    pub(super) fn run(self) -> Running {
+        let group = self.group();
+        group.clone().act(|| self.run_in(group))
+    }
+
+    fn run_in(self, group: Group) -> Running {
+        let config = self.config();
+        let quorum = config.quorum.clone().expect("it has other nodes");
+        let dirs = self.open(&config);
+        let dir = dirs.metadata().clone();
+        let links = links((self.id, self.start), self.voters, self.clock);
+        let peers = NodePeers { links: links.clone(), quorum, directories: self.directories.clone() };
+        let advertised = config.listeners.advertised.clone();
+        let parts = NodeParts {
+            config,
+            advertised,
+            clock: self.clock.clone(),
+            dirs,
+            attached: Vec::new(),
+            dir_alarm: Arc::default(),
+            panics: Arc::default(),
+            opening: Arc::default(),
+            authorization: None,
+            accept_unprotected: false,
+            peers: Some(peers),
+        };
+        let node = Node::assemble(parts).expect("a node of what is on its disk");
+        links.start_callers().expect("a thread");
+        let cluster = node.cluster.as_ref().expect("it has other nodes");
+        cluster.start().expect("a thread");
+        links.serve_calls(Answers::new(&node, Box::new(|_, _| None)));
+        let has_started = Arc::<AtomicBool>::default();
+        let (own, started) = (node.clone(), has_started.clone());
+        group.spawn("start-and-upkeep", move || start(&own, &started)).expect("a thread");
+        let topics = node.local.store.topics.clone();
+        let mut running = Running::new(dir, links, topics, self.clock.mono_ms());
+        running.whole = Some(Whole { node, group, has_started, stopping: None });
+        running
+    }
+}
+
+/// Starts a node, and looks after it until it stops.
+fn start(node: &Node, has_started: &AtomicBool) {
+    let (local, store) = (&node.local, &node.local.store);
+    match node.start() {
+        Ok(_) => {}
+        Err(error) if local.stopping.is_stopping() => return tracing::debug!(%error, "broken off"),
+        Err(error) => panic!("node {} does not start: {error}", local.id),
+    }
+    for dir in store.dirs.all().filter(|dir| dir.failure().is_none()) {
+        if let Err(error) = dir.recovered() {
+            dir.fail(&error);
+        }
+    }
+    has_started.store(true, Ordering::Release);
+    let mut upkeep = Upkeep::new(store);
+    while !local.stopping.is_stopping() {
+        sync::sleep(UPKEEP_EVERY);
+        upkeep.run(store, node.controller.log());
+    }
+}
+
+/// Stops a node in order, as a broker does when its clients are gone.
+fn stop(node: &Node) {
+    let (local, hurry) = (&node.local, AtomicBool::new(false));
+    let cluster = node.cluster.as_ref().expect("it has other nodes");
+    cluster.hand_over();
+    local.stopping.raise();
+    node.unload_coordinators();
+    assert!(node.controller.end_publishing(&hurry), "what is published is carried out");
+    cluster.stop();
+    node.controller.end_applying();
+    cluster.links.stop();
+    local.store.close(node.controller.log(), &hurry, &mut |_, _| {});
+    local.store.dirs.all().for_each(|dir| dir.unlock());
+}
+
+impl Whole {
+    /// All partitions of the node now, that of the metadata with them.
+    pub(super) fn partitions(&self) -> Vec<Arc<Partition>> {
+        let mut partitions = self.node.local.store.partitions();
+        partitions.push(self.node.controller.log().clone());
+        partitions
+    }
+
+    /// Begins to stop it in order. Returns false where it has not started yet: nothing waits for it then.
+    pub(super) fn begin_stop(&mut self) -> bool {
+        if self.stopping.is_none() && self.has_started.load(Ordering::Acquire) {
+            let node = self.node.clone();
+            self.stopping = Some(self.group.spawn("stop", move || stop(&node)).expect("a thread"));
+        }
+        self.stopping.is_some()
+    }
+
+    /// Returns true if it is being stopped.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.is_some()
+    }
+
+    /// Returns true if it has stopped in order.
+    pub(super) fn has_stopped(&self) -> bool {
+        self.stopping.as_ref().is_some_and(Handle::is_finished)
+    }
+
+    /// Returns true if it has started, and is not being stopped.
+    pub(super) fn is_in_service(&self) -> bool {
+        self.has_started.load(Ordering::Acquire) && self.stopping.is_none()
+    }
+}
