@@ -495,7 +495,7 @@ impl Links {
         let refused = outbox.push_call(kind, body, on_answer, self.now_ms());
         drop(outbox);
         match refused {
-            None => _ = peer.wake.notify_one(),
+            None => peer.wake.notify_one(),
             Some((on_answer, error)) => on_answer(Err(error)),
         }
     }

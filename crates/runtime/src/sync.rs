@@ -5,7 +5,9 @@ mod channel;
 mod condvar;
 mod thread;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use crate::clock::machine_now;
 
 pub use channel::{Receiver, RecvError, RecvTimeoutError, SendError, Sender, TryRecvError, channel};
 pub use condvar::Condvar;
@@ -21,6 +23,15 @@ pub fn sleep(time: Duration) {
         return;
     }
     std::thread::sleep(time);
+}
+
+/// The time by which this thread waits.
+fn now() -> Instant {
+    #[cfg(feature = "sim")]
+    if let Some(turn) = crate::schedule::current() {
+        return turn.clock().instant();
+    }
+    machine_now()
 }
 
 /// Returns true on a thread whose waits are a simulation's: others would not take their turn from it.

@@ -203,7 +203,6 @@ impl LogDirs {
                 recovery_watch: options.recovery.clone(),
                 keep_reserve: true,
                 producer_budget: producer_budget.clone(),
-                ..Default::default()
             };
             options.open(storage.clone(), path, identity, &boot)
         };

@@ -9,7 +9,6 @@ pub use std::sync::mpsc::{RecvError, RecvTimeoutError, SendError, TryRecvError};
 use parking_lot::Mutex;
 
 use super::Condvar;
-use crate::clock::machine_now;
 
 /// A channel without a bound.
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
@@ -95,7 +94,7 @@ impl<T> Receiver<T> {
     /// When none has come, or as [`Self::recv`].
     pub fn recv_timeout(&self, time: Duration) -> Result<T, RecvTimeoutError> {
         let mut state = self.0.state.lock();
-        let begun = machine_now();
+        let deadline = super::now() + time;
         loop {
             if let Some(value) = state.queue.pop_front() {
                 return Ok(value);
@@ -103,7 +102,7 @@ impl<T> Receiver<T> {
             if state.senders == 0 {
                 return Err(RecvTimeoutError::Disconnected);
             }
-            let left = time.saturating_sub(begun.elapsed());
+            let left = deadline.saturating_duration_since(super::now());
             if left.is_zero() || self.0.changed.wait_for(&mut state, left) {
                 return state.queue.pop_front().ok_or(RecvTimeoutError::Timeout);
             }
