@@ -295,10 +295,10 @@ async fn scenarios_against_a_broker() {
 
 #[test]
 fn the_page_lists_every_scenario() {
-    let mut list = String::new();
+    let mut table = String::from("| guarantee | scenario |\n|---|---|\n");
     for (name, _, sentence) in scenarios() {
-        writeln!(list, "- {sentence} ([{name}](../crates/flow/tests/scenarios/{name}.txt))").unwrap();
+        writeln!(table, "| {sentence} | [{name}](../crates/flow/tests/scenarios/{name}.txt) |").unwrap();
     }
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/handlers.md");
-    mainstem_testkit::document_part(&page, "scenarios", &list);
+    mainstem_testkit::document_part(&page, "scenarios", &table);
 }
