@@ -1,4 +1,4 @@
-//! `cargo xtask readme`: runs the examples of README.md as they stand there, against a broker on port 9092.
+//! `cargo xtask readme`: runs the examples of README.md and of the pages behind it, against a broker on port 9092.
 //!
 //! A fenced block of shell, Python or Rust has a comment on the line before it:
 //!
@@ -25,6 +25,16 @@ use crate::interop::report::{Counts, Report};
 use crate::process::{Process, wait_until};
 use crate::{build, workspace};
 
+/// The pages whose examples are run, one page after the other.
+const PAGES: [&str; 7] = [
+    "README.md",
+    "docs/getting-started.md",
+    "docs/cluster.md",
+    "docs/security.md",
+    "docs/queue.md",
+    "docs/handlers.md",
+    "docs/brokerless.md",
+];
 const RUST: &str = "rust";
 /// The port that the examples name.
 const PORT: u16 = 9092;
@@ -33,19 +43,28 @@ const EXAMPLE_DEADLINE: Duration = Duration::from_secs(120);
 /// The first example may build the broker.
 const BUILD_DEADLINE: Duration = Duration::from_secs(900);
 
-/// The subcommand: `[FILE]`, README.md where none is named.
+/// The subcommand: `[FILE]`, or all pages without one.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let file = match arguments {
-        [] => workspace::root().join("README.md"),
-        [file] if !file.starts_with('-') => PathBuf::from(file),
+        [] => None,
+        [file] if !file.starts_with('-') => Some(Path::new(file)),
         _ => bail!("usage: cargo xtask readme [FILE]"),
     };
     build::product()?;
     build::examples()?;
-    let counts = run_examples(&file)?;
+    let counts = file.map_or_else(run_pages, run_examples)?;
     println!("{counts}");
-    ensure!(counts.failed == 0, "examples of {} fail", file.display());
+    ensure!(counts.failed == 0, "examples of {} fail", file.map_or("a page".into(), Path::to_string_lossy));
     Ok(())
+}
+
+/// Runs the examples of all pages.
+pub(crate) fn run_pages() -> Result<Counts> {
+    let mut counts = Counts::default();
+    for page in PAGES {
+        counts += run_examples(&workspace::root().join(page))?;
+    }
+    Ok(counts)
 }
 
 /// Whether the port can be bound. Children of an example that was ended hold it until they are gone as well.
@@ -54,7 +73,7 @@ fn is_free() -> bool {
 }
 
 /// Runs all examples of a page.
-pub(crate) fn run_examples(file: &Path) -> Result<Counts> {
+fn run_examples(file: &Path) -> Result<Counts> {
     let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
     let examples = parse(&text).with_context(|| format!("{}", file.display()))?;
     let report = Report::default();
@@ -290,6 +309,8 @@ fn check_output(example: &Example, output: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -313,9 +334,11 @@ mod tests {
     }
 
     #[test]
-    fn rust_of_the_readme_is_the_text_of_files_that_are_compiled() {
-        let page = fs::read_to_string(workspace::root().join("README.md")).unwrap();
-        let examples = parse(&page).unwrap();
+    fn rust_of_the_pages_is_the_text_of_files_that_are_compiled() {
+        let mut examples = Vec::new();
+        for page in PAGES {
+            examples.extend(parse(&fs::read_to_string(workspace::root().join(page)).unwrap()).unwrap());
+        }
         let files: Vec<(&Example, &String)> =
             examples.iter().filter_map(|example| Some((example, example.file.as_ref()?))).collect();
         files.iter().for_each(|(example, file)| ensure_is_shown(example, file).unwrap());
@@ -323,6 +346,14 @@ mod tests {
         assert_eq!(files.len(), 7);
         let other = Example { code: files[0].0.code.replace("letters", "words"), ..Example::default() };
         ensure_is_shown(&other, files[0].1).unwrap_err();
+    }
+
+    #[test]
+    fn an_example_has_a_name_of_its_own() {
+        let pages = PAGES.map(|page| fs::read_to_string(workspace::root().join(page)).unwrap());
+        let examples: Vec<Example> = pages.iter().flat_map(|page| parse(page).unwrap()).collect();
+        let names: HashSet<&String> = examples.iter().map(|example| &example.name).collect();
+        assert_eq!(names.len(), examples.len());
     }
 
     #[test]

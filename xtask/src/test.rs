@@ -397,14 +397,10 @@ fn depth(options: &Options, variable: &str) -> Result<Option<u64>> {
     set.map(|(name, times)| times.parse().context(*name)).transpose()
 }
 
-/// The examples of README.md, and of the pages that are run as well.
+/// The examples of README.md, and of the pages behind it.
 fn run_readme() -> Result<Counts> {
     build::product()?;
-    let mut counts = Counts::default();
-    for page in ["README.md", "docs/security.md"] {
-        counts += readme::run_examples(&workspace::root().join(page))?;
-    }
-    Ok(counts)
+    readme::run_pages()
 }
 
 #[cfg(test)]

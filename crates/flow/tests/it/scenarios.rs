@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -293,194 +293,12 @@ async fn scenarios_against_a_broker() {
     assert!(played >= 6, "{played}");
 }
 
-const BEHIND_THE_LIST: &str = r#"
-## How much a kill repeats
-
-A commit of what is finished begins every second (`App::commit_every`; 100 ms for streams of publishers), unless the last one is still under
-way. A process that is killed, or loses its power, repeats what it finished since the last commit that the brokers took began, and what was
-running: about a second of work. While the brokers do not answer it is all since then. What is finished behind an unfinished message is
-committed with its position, in up to 3 KiB of the commit's metadata (some 1,000 ranges of offsets; the longest are kept), and is not
-repeated. Where the log was cut behind the position by an election, the messages that were written there afterwards are told from those that
-were finished by their leader epoch, and handled. A stop, and a partition that is given up, repeat nothing: their last commit is waited for.
-
-## Keys, slices and what waits
-
-The keys of a partition fall into 1,024 slices, by a hash of their bytes (`mainstem_flow::slice_of`). One message of a slice runs at
-a time, by offset. So while a message waits for its next attempt, those behind it wait that have its key, **and those of
-all other keys of its slice**: about one key in 1,024. With 10,000 keys in a partition a failing key holds up some ten others;
-all that are in other slices go on. A message without a key is in the slice of its offset modulo 1,024, and has no order.
-
-How long a slice can wait: a message that fails by its own fault becomes a dead letter after its attempts (5 unless the route says
-otherwise), and the slice goes on. What fails for other reasons (`Fault::transient`, an outage of what handlers need) is tried until it
-succeeds, so that its slice waits all that time. The rest of the partition then goes on until 1,024 messages or 8 MiB are
-unfinished, or the first of them is 262,144 offsets behind: from there on the partition waits, as what is finished ahead of a
-position has to be kept with it. What waits so is copied, so that it keeps nothing else in memory; a message that is being handled keeps
-the broker's answer that it came in ([memory.md](memory.md)).
-
-## What becomes of a failure
-
-| class | from | what happens |
-|---|---|---|
-| failed | any error that says nothing else, `Fault::failed`, a panic, a time limit | tried again after a growing wait. After its attempts (5) it becomes a dead letter if it failed alone: others of its route succeeded beside it. If too few others were tried to tell, after 15 minutes. If others fail too it is an outage, and waits |
-| transient | `Fault::transient`; an error of the client that may pass; an `io::Error` of a lost or refused connection; either of them as a cause of another error | tried again for as long as it takes, never a dead letter |
-| poison | what cannot be decoded, `Fault::poison`, a filter that panics over it | a dead letter at once |
-| stop | `Fault::stop`; an error of the client after which it cannot go on (closed, fenced, not authenticated); either as a cause | the application ends with an error; the message stays unfinished |
-
-A batch that fails runs again message by message, without those that were marked. All messages of a partition are one slice of a route of
-batches: one that fails holds up its whole partition until it becomes a dead letter, and none is tried beside it that would show that
-it fails alone, but in other partitions of the route. Where there are no others that takes 15 minutes (`Retry::give_up_after_ms`
-says otherwise); a handler that returns `Fault::poison` for what can never succeed sets it aside at once. Being given up, or stopped, is no failure. A
-panic in what is no handler's, decoder's or filter's call (the destructor of a handler that is dropped at its time limit, a fault of
-this crate) ends the application: its partition would stand still without a word.
-
-## Before the handler
-
-In this order: `expire_after` leaves out messages that are too old, `minimum_age` waits until they are old enough (and holds up those
-behind them), `filter` leaves out what it says; each in the order in which the route names them. Then `throttle` waits. What is left out
-is counted as `filtered`.
-
-## Dead letters
-
-A letter goes to `dlq.APPLICATION.TOPIC` (or `Route::dead_letters`), into the partition of the source's number modulo its count. The topic
-is created as wide as the source if it is not there, and takes messages that are as large with 16 KiB beside them
-(`max.message.bytes`). Key, value and headers are those of the message, its time is that of setting
-aside, and behind its own headers it has these, as text. The first six are those of Kafka's share groups (KIP-1191).
-
-| header | |
-|---|---|
-| `__dlq.errors.topic`, `.partition`, `.offset` | where the message is |
-| `__dlq.errors.group` | the application |
-| `__dlq.errors.delivery.count` | how often it was given to the handler |
-| `__dlq.errors.message` | the first line of the cause |
-| `__mainstem.errors.stage` | `filter`, `decode`, `handle` or `send` |
-| `__mainstem.errors.class` | `failed` or `poison` |
-| `__mainstem.errors.cause` | the error and its causes, a line each, 4 KiB at most |
-| `__mainstem.errors.first.ms` | when its first attempt failed, in ms since 1970 |
-| `__mainstem.errors.timestamp` | when the message was first written, in ms since 1970 |
-| `__mainstem.errors.rounds` | how often it was replayed before |
-| `__mainstem.errors.left.out` | what a letter lacks that is too large for its topic: `value`, `headers`, `key`, with commas; else it is not there |
-
-Letters are deleted as any other records: after the brokers' usual retention (7 days with Kafka's), unless the topic is created with
-another one before the first letter (`retention.ms`).
-
-A message is finished when its letter is acknowledged. A letter that its topic does not take for its size is written with the first 256
-bytes of the cause; if that is too large, without the value; if that is, with the reason alone and a key of at most 256 bytes. What it
-lacks is in `__mainstem.errors.left.out`, and the message stays at its topic, partition and offset for as long as the topic keeps it.
-The log says so, with the setting that is in the way (`max.message.bytes` of the letters' topic, or `request_bytes_max` of the producer,
-`App::producer`; 32 MiB), and `mainstem_flow_dead_letters_cut_total` counts them. A letter that cannot be written at all, as
-the topic takes not even the reason (some 600 bytes) or is away, holds the position and is tried again until it can be. After an error
-of the client after which it cannot go on the application ends.
-
-What a handler sends goes with the `traceparent` of its message, and without it where only that makes it too large for its topic.
-A letter whose message just fits its topic is replayed without the headers of the replay; one that lacks a part of its message is not replayed.
-
-`mainstem dead-letters list|show|replay|purge` looks after them. `replay` and `purge` show what they would do, and do it by `--execute`
-alone. `purge` reads all that it would delete. If one of the records is no letter it deletes nothing: the first three headers make a
-letter, and not the name of the topic. What is replayed has the time of the replay, so that neither
-`expire_after` nor the topic's retention takes it for old, and says in `__mainstem.errors.timestamp` when it was first written. With
-`--keep-time` it has that time: a route that lets messages expire then leaves it out, and retention may delete it at once.
-
-`replay` writes with the rights of whoever calls it, and a letter says itself where it comes from. So it goes only to a topic that its
-group reads: one that the group has committed positions of, or that its members have. The group is the one that both the letter and the
-name of its topic (`dlq.GROUP.`) say; `--group` names it where the topic has another name, and `--to TOPIC` writes anywhere. Topics and
-partitions that letters go to are listed first. A letter that does not go, or cannot be written, is named with the reason and stays, the
-others are written, and the exit code is 1. `--class`, `--cause`, `--key`, `--since` and `--until` (when it was set aside) choose letters, for
-`show` as for `replay`.
-
-A letter that was replayed is deleted if all others of its topic, or of `--partition`, were. Otherwise it stays, and `replay` writes a
-note behind it: a record without key and value whose header `__mainstem.errors.replayed` has the offsets of such letters of the
-partition. The next replay leaves them out, unless `--offset` names one. A replay that is ended before its notes writes them again.
-
-## Giving up partitions, stopping
-
-When a partition is given up, or the application stops, nothing more of it starts. Handlers see `Cx::revoked`, and have `revoke_grace`
-(10 s) or `stop_within` (30 s); then they are dropped, at an await. What the producer has by then is waited for when a partition is given
-up, at most as long as its delivery may take (3 minutes), so that nothing comes behind what the next owner writes; a stop closes the
-producer instead, which gives up what is not written within a second. What is finished is committed, and only then the group goes
-on. The last commit of a stop has what handlers have left of `stop_within`, or 5 s. Other partitions go on meanwhile. A process that is killed, or that the group has not heard of for too long, cannot promise that: what
-its producer had sent by then may come late.
-
-A topic that is deleted and created anew while the application reads it is read from its beginning, by its id (Kafka 2.8 and later) or because
-it is shorter. While no process runs only the second is noticed: reset the group's offsets after such a change. Positions are committed
-with the id of their topic (OffsetCommit 10), so that those in the old topic are never taken for positions in the new one. Brokers
-without that version take names: the id is looked at right before each commit, and a topic that is created anew within these
-milliseconds loses what it has before the old position. Positions in a deleted topic are left out, with a warning, and hold up no others.
-
-`Cx::seek` goes on elsewhere in the partition when its attempt has succeeded. In a stream of a publisher that is a reset of the consumer
-([brokerless.md](brokerless.md)).
-
-## Logs
-
-What there is to say (a topic that is missing, brokers that are away, letters that cannot be written, SIGUSR1) goes to `tracing`: without
-a subscriber nothing is seen. `tracing_subscriber::fmt().init()` at the beginning of `main` prints it.
-
-## Records of transactions
-
-Handlers get records as they were written, those of aborted transactions too. An application that is to get what was committed alone says
-so by `App::consumer(|config| ConsumerConfig { isolation: Isolation::ReadCommitted, ..config })`; fetch sizes and what is read ahead
-are set there as well.
-
-## Signals
-
-| signal | |
-|---|---|
-| SIGTERM, SIGINT | stops: what runs has its time, is committed, and the group is left; again: ends at once with 2 |
-| SIGTSTP, SIGCONT | starts nothing more, and keeps its partitions; goes on |
-| SIGUSR1 | logs where each partition is, and how much is unfinished and runs |
-
-`App::start` instead of `App::run` leaves signals alone.
-
-## Addresses
-
-`App::http("127.0.0.1:8080")` serves `/live`, `/ready` and `/metrics`. The first two answer 200, or 503 with the reason as text.
-
-- `/live` fails when the first unfinished message of a partition has been running, or ready to run, for longer than `stuck_after`
-  (5 min): a restart may help. What waits for its next attempt, for the end of a pause, or for a letter or an output to be written, is
-  not stuck, and during an outage nothing is: `mainstem_flow_frontier_age_seconds` tells of those. A handler that blocks its thread is named in
-  the log within two seconds, while it does and when it comes back.
-- `/ready` fails until the process is in its group, when it stops, and when no broker has answered for longer than `unready_after` (15 s):
-  they are asked every second. `/live` does not, as a restart would not help. The log names the address after 5 s without an answer, again
-  every minute, and says when one answers again. A member of a group that has more of them than partitions is ready.
-
-| metric | labels | |
-|---|---|---|
-| `mainstem_flow_messages_total` | `route`, `outcome`: `handled`, `failed`, `filtered` | messages that were handled or left out, and attempts that failed |
-| `mainstem_flow_retries_total` | `route` | attempts after the first one |
-| `mainstem_flow_dead_letters_total` | `route` | messages that were set aside |
-| `mainstem_flow_dead_letters_cut_total` | `route` | dead letters that have less than their message, as they are too large for their topic |
-| `mainstem_flow_brokers_away_seconds` | | for how long no broker has answered; 0 while they do |
-| `mainstem_flow_handler_seconds` | `route` | histogram of how long attempts take |
-| `mainstem_flow_unfinished` | `topic`, `partition` | messages that have arrived and are not finished |
-| `mainstem_flow_frontier_age_seconds` | `topic`, `partition` | for how long the first of them has been the first |
-| `mainstem_flow_lag` | `topic`, `partition` | offsets from that one to the log's end; of a stream, as its publisher said within the last 5 s |
-| `mainstem_flow_rebalances_total` | | changes of the partitions of this process |
-| `mainstem_flow_state` | `state`: `starting`, `running`, `quiet`, `stopping`, `stopped` | 1 for the present one |
-
-## Commands of a service
-
-`mainstem_flow::main` (feature `command`) gives a service its commands: `run`, `topics plan`, `topics apply [--add-partitions]`,
-`routes`, `lag`, each with `--url` and `--json`. A script sees by the exit code what has happened
-([command.rs](../crates/flow/tests/it/command.rs)):
-
-| exit code | |
-|---|---|
-| 0 | All went well; for `topics plan`: the brokers have what is declared. |
-| 1 | It failed, and standard error says why; also for words that are no command. |
-| 2 | `topics plan`: the brokers differ from what is declared. `topics apply`: they still do, such as by partitions that it does not add unasked. `run`: a second SIGTERM has ended it at once. |
-"#;
-
 #[test]
 fn the_page_lists_every_scenario() {
-    let mut page = String::from(
-        "# Handlers\n\nWhat `mainstem-flow` promises, and the scenario that shows it: each is played in memory and in virtual \
-         time, and\nagainst a broker where it needs no crash. Written by `UPDATE_EXPECT=1 cargo test -p mainstem-flow --test \
-         it scenarios`.\n\nBesides, three processes are killed, stopped and replaced while they count \
-         ([promises.rs](../crates/flow/tests/it/promises.rs)),\nwith our broker and with Apache Kafka 4.3.0 under them: nothing is \
-         lost, a key's messages run in order, and a kill repeats\nonly what was not committed.\n\n",
-    );
+    let mut table = String::from("| guarantee | scenario |\n|---|---|\n");
     for (name, _, sentence) in scenarios() {
-        writeln!(page, "- {sentence} ([{name}](../crates/flow/tests/scenarios/{name}.txt))").unwrap();
+        writeln!(table, "| {sentence} | [{name}](../crates/flow/tests/scenarios/{name}.txt) |").unwrap();
     }
-    page.push_str(BEHIND_THE_LIST);
-    expect_test::expect_file!["../../../../docs/handlers.md"].assert_eq(&page);
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/handlers.md");
+    mainstem_testkit::document_part(&page, "scenarios", &table);
 }
