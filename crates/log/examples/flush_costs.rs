@@ -1,5 +1,5 @@
-//! What it costs here to make appends to many files durable, by each method: the source of the flusher's thresholds
-//! (docs/format.md, "Flushing").
+//! Measures, for each method, the time to make appends to many files durable on this machine. The flusher's thresholds
+//! come from here (docs/format.md, "Flushing").
 //!
 //! `cargo run --release -p mainstem-log --example flush_costs -- DIR`; files are created under DIR and removed.
 

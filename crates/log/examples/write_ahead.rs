@@ -1,4 +1,4 @@
-//! What a durable append costs when the segment grows, has reserved blocks, or was written ahead with zeros.
+//! Measures a durable append to a segment that grows, that has reserved blocks, or that was filled with zeros.
 //!
 //! `cargo run --release -p mainstem-log --example write_ahead -- DIR`
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const APPENDS: u64 = 1500;
 const RUNS: usize = 5;
 
-/// How a segment is prepared.
+/// The preparation of a segment.
 #[derive(Debug, Clone, Copy)]
 enum Layout {
     /// It grows.

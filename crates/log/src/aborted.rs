@@ -26,14 +26,14 @@ pub(crate) struct RecentAborted {
 }
 
 impl Default for RecentAborted {
-    /// Of a log in which nothing was aborted.
+    /// Returns the recent aborted transactions of a log that has none.
     fn default() -> RecentAborted {
         RecentAborted { entries: VecDeque::new(), complete_from: i64::MIN }
     }
 }
 
 impl RecentAborted {
-    /// Of a log of whose aborted transactions those with markers before an offset are in the indexes alone.
+    /// Returns an empty list for a log whose indexes alone have the aborted transactions with markers before `offset`.
     pub(crate) fn known_from(offset: i64) -> RecentAborted {
         RecentAborted { complete_from: offset, ..RecentAborted::default() }
     }
@@ -68,16 +68,16 @@ impl RecentAborted {
     }
 }
 
-/// How the aborted transactions of a read are found.
+/// The aborted transactions of a read, or the way to find them.
 #[derive(Debug)]
 pub(crate) enum AbortedPlan {
-    /// These.
+    /// They are known already.
     Known(Vec<AbortedTransaction>),
-    /// By a search, once it is known where the read ends.
+    /// A search through the indexes, once it is known where the read ends.
     Search(Box<AbortedSearch>),
 }
 
-/// A search through transaction indexes. It holds what the log was when it was asked for: nothing is locked.
+/// A search through transaction indexes. It holds the log as it was when the read began, and locks nothing.
 #[derive(Debug)]
 pub(crate) struct AbortedSearch {
     files: PartitionFiles,
@@ -147,7 +147,7 @@ impl Log {
         })
     }
 
-    /// How the aborted transactions are found of a read of segment `number` from an offset on, before `bound`.
+    /// Returns the aborted transactions of a read that begins at `from` in segment `number` and ends before `bound`.
     pub(crate) fn aborted_plan(&self, number: usize, from: i64, bound: i64) -> AbortedPlan {
         let next = self.segments.get(number + 1).map_or(bound, |next| next.base_offset);
         let upper = bound.min(next);

@@ -61,7 +61,7 @@ impl<'a> Prepared<'a> {
         self.batch.size()
     }
 
-    /// How many offsets it takes.
+    /// The number of offsets that it takes.
     pub fn offsets(&self) -> i64 {
         i64::from(self.producer.last_offset_delta) + 1
     }
@@ -185,7 +185,7 @@ fn prepared<'a>(batch: Batch<'a>, rewrite: Rewrite, max_timestamp: i64, origin: 
     }
 }
 
-/// Where a batch is in the log.
+/// The place of an appended batch in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appended {
     /// Offset of its first record.
@@ -196,11 +196,11 @@ pub struct Appended {
     pub log_append_time: Option<i64>,
     /// The log start offset.
     pub log_start_offset: i64,
-    /// It was there before: a producer has sent it twice. `acks=all` waits for its durability all the same.
+    /// The batch is a duplicate: its producer has sent it before. `acks=all` waits for its durability all the same.
     pub duplicate: bool,
 }
 
-/// Where and under which epoch a batch is going to be written.
+/// The offsets and the leader epoch under which a batch is going to be written.
 #[derive(Clone, Copy)]
 struct Placement {
     base_offset: i64,
@@ -466,7 +466,7 @@ impl Log {
         Ok(())
     }
 
-    /// What a failure to roll means for the append.
+    /// Turns a failure to roll into the error of the append, and notes a full or a failed disk.
     fn refuse(&mut self, error: LogError) -> AppendError {
         let LogError::Io { source, .. } = error else { return AppendError::Stopped(error.to_string()) };
         match StorageFault::of(&source) {

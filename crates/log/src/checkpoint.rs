@@ -127,10 +127,10 @@ pub struct OffsetCheckpoint {
 #[derive(Default)]
 struct State {
     offsets: Offsets,
-    /// Whether the file may differ from the offsets.
+    /// True if the file may differ from the offsets.
     changed: bool,
     waiting: Vec<OnDurable>,
-    /// Whether a caller replaces the file and will look for waiting ones afterwards.
+    /// True while a caller replaces the file. It looks for waiting callers afterwards.
     writing: bool,
 }
 

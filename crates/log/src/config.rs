@@ -1,4 +1,4 @@
-//! What a topic's configuration asks of a log, typed. The defaults are Kafka 4.3's.
+//! The topic configuration of a log, typed. The defaults are Kafka 4.3's.
 
 use mainstem_records::{Compression, TimestampType};
 use std::time::Duration;
@@ -98,8 +98,8 @@ impl Default for LogConfig {
 }
 
 impl LogConfig {
-    /// How old the first record of the active segment may become: a compacted log is rolled in time for
-    /// `max.compaction.lag.ms`, since only closed segments are compacted.
+    /// The largest age in ms of the active segment's first record. A compacted log is rolled in time for
+    /// `max.compaction.lag.ms`, because only closed segments are compacted.
     pub(crate) fn segment_ms_max(&self) -> i64 {
         match self.compact && self.max_compaction_lag_ms > 0 {
             true => self.segment_ms.min(self.max_compaction_lag_ms),
@@ -107,8 +107,8 @@ impl LogConfig {
         }
     }
 
-    /// How long before `segment.ms` a segment that starts at `base_offset` is rolled: the same number at each call,
-    /// spread over partitions and segments.
+    /// The time in ms by which a segment that starts at `base_offset` is rolled before `segment.ms`. It is the same at each
+    /// call, and differs between partitions and segments.
     pub(crate) fn jitter_ms(&self, partition_seed: u64, base_offset: i64) -> i64 {
         let bound = self.segment_jitter_ms.min(self.segment_ms_max());
         if bound <= 0 {

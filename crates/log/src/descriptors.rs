@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Most handles that a cache keeps.
 const BUDGET_MAX: u64 = 16_384;
 
-/// What some systems (macOS) accept as the soft limit where the hard one is unlimited.
+/// The highest soft limit that some systems (macOS) accept if the hard limit is unlimited.
 const LIMIT_PORTABLE_MAX: u64 = 10_240;
 
 /// Raises the soft limit of open descriptors to the hard one, and returns the soft limit that then holds
@@ -45,19 +45,19 @@ const DESCRIPTORS_PER_PARTITION: u64 = 3;
 /// the snapshot of its producers, and one in use.
 const DESCRIPTORS_UNTIL_SYNCED: u64 = 5;
 
-/// How many partitions a process may have under a limit: a start can open them after whatever stop, beside the cache of
-/// a process that has [`descriptor_budget`] of a quarter of the limit, and 64 for listeners and the like.
+/// The number of partitions that a process may have under a limit. A start can open that many after any kind of stop. It
+/// leaves [`descriptor_budget`] of a quarter of the limit to the cache, and 64 to listeners and the like.
 pub fn partitions_within(limit: u64) -> usize {
     share_of(limit, DESCRIPTORS_PER_PARTITION)
 }
 
-/// Up to how many partitions may all wait for their next sync together, after a start or at a stop. With more than that,
-/// each is synced before others follow: see [`synced_together`].
+/// The number of partitions that may all wait for their next sync together, after a start or at a stop. With more than
+/// that, each is synced before others follow: see [`synced_together`].
 pub fn unsynced_within(limit: u64) -> usize {
     share_of(limit, DESCRIPTORS_UNTIL_SYNCED)
 }
 
-/// How many partitions may wait for their sync at a time where not all of them can, at least one.
+/// The number of partitions that may wait for their sync together if not all of them can; at least one.
 pub fn synced_together(limit: u64) -> usize {
     usize::try_from(limit / 16).unwrap_or(usize::MAX).max(1)
 }

@@ -48,7 +48,7 @@ const PROBE_TIME: Duration = Duration::from_micros(1_200);
 /// The topic of the metadata, whose records hold what proves passwords.
 const CLUSTER_METADATA: &str = "__cluster_metadata";
 
-/// How a directory was left by the process that had it last: what has to be checked before it is used.
+/// The way in which the last process left a directory. It decides what has to be checked before the directory is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastStop {
     /// It is new, or was never written to.
@@ -149,7 +149,7 @@ struct Doomed {
     due_mono_ms: u64,
 }
 
-/// What is known to be wrong with a directory. Apart from it, so that the flusher can report.
+/// Known defects of a directory. Kept apart from it, so that the flusher can report them.
 struct Health {
     path: PathBuf,
     boot_record: BootRecord,
@@ -159,8 +159,7 @@ struct Health {
     sync_failed: AtomicBool,
 }
 
-/// Told once that a directory went offline. Called wherever that was noticed, also under a partition's lock: it must not
-/// wait.
+/// Called once when a directory goes offline, wherever that was noticed, also under a partition's lock. It must not wait.
 pub type OnOffline = Arc<dyn Fn(&DirFailure) + Send + Sync>;
 
 impl fmt::Debug for Health {
@@ -249,7 +248,7 @@ impl LogDir {
         self.storage.sync_dir(&self.path)
     }
 
-    /// How the directory was stopped the last time.
+    /// The way in which the last process left the directory.
     pub fn last_stop(&self) -> LastStop {
         self.last_stop
     }
@@ -259,7 +258,7 @@ impl LogDir {
         &self.flusher
     }
 
-    /// How many producers the logs of all directories remember.
+    /// The limit on producers that the logs of all directories remember.
     pub fn producer_budget(&self) -> &Arc<ProducerBudget> {
         &self.producer_budget
     }
@@ -470,12 +469,12 @@ impl LogDir {
         self.health.failure.get()
     }
 
-    /// Whether a sync has failed since the start: the partitions that it was for are stopped.
+    /// Returns true if a sync has failed since the start. The partitions of that sync are stopped.
     pub fn has_failed_sync(&self) -> bool {
         self.health.sync_failed.load(Ordering::Acquire)
     }
 
-    /// Notes the epoch under which the broker has registered: Kafka tells by it whether the broker stopped in order.
+    /// Notes the epoch of the broker's registration. From it Kafka sees whether the broker stopped in order.
     pub fn set_broker_epoch(&self, epoch: i64) {
         self.broker_epoch.store(epoch, Ordering::Release);
     }
@@ -504,8 +503,8 @@ impl LogDir {
     }
 }
 
-/// What one `fdatasync` after an append of 4 KiB costs in a directory: the median of a few, in at most about 2 ms
-/// (at least one is done). For the ready line.
+/// Measures an `fdatasync` after an append of 4 KiB in a directory: the median of at least one, in about 2 ms. For the ready
+/// line.
 pub fn measure_fdatasync(storage: &dyn Storage, dir: &Path) -> io::Result<Duration> {
     let path = dir.join(PROBE);
     let measured = measure_appends(storage, &path, PROBE_TIME);
@@ -535,7 +534,7 @@ fn remove(storage: &dyn Storage, path: &Path) {
     }
 }
 
-/// What the flusher calls on a failed sync.
+/// Returns the function that the flusher calls after a failed sync.
 fn on_failure(storage: &Arc<dyn Storage>, health: &Arc<Health>) -> OnFailure {
     let (storage, health) = (storage.clone(), health.clone());
     Arc::new(move |error| {

@@ -51,7 +51,7 @@ impl EpochCheckpoint {
         self.changes += u64::from(changed);
     }
 
-    /// What there is to write, if anything.
+    /// The epochs to write, if the file does not have them.
     pub(crate) fn to_write(&self, epochs: &LeaderEpochs) -> Option<EpochsToWrite> {
         let behind = self.file.written.load(Ordering::Acquire) < self.changes;
         behind.then(|| EpochsToWrite {

@@ -1,4 +1,4 @@
-//! What can go wrong with a log, one enum per operation. The broker maps each variant to Kafka's error code.
+//! Errors of a log, one enum per operation. The broker maps each variant to Kafka's error code.
 
 use crate::storage::StorageFault;
 use mainstem_records::{CoordinatorEpoch, InvalidBatch, ProducerEpoch, ProducerId};
@@ -12,9 +12,9 @@ pub enum LogError {
     /// The file system refused.
     #[error("cannot {action} {}: {source}", .path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// The action that failed, as a verb.
         action: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
         /// The refusal.
         source: io::Error,
@@ -24,9 +24,9 @@ pub enum LogError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// The byte position in the file.
         position: u64,
-        /// What is wrong there.
+        /// The defect.
         reason: &'static str,
     },
     /// Segments that were there at the last orderly stop are gone or shorter.
@@ -34,7 +34,7 @@ pub enum LogError {
     Missing {
         /// The partition's directory.
         path: PathBuf,
-        /// Which segments.
+        /// The segments.
         what: String,
     },
     /// The directory belongs to a topic with another id, which had the same name.
@@ -138,7 +138,7 @@ pub enum AppendError {
     TooManyProducers {
         /// The new producer.
         producer_id: ProducerId,
-        /// How many a partition remembers at most.
+        /// The most producers that a partition remembers.
         max: usize,
     },
     /// POLICY_VIOLATION: so many transactions are open in the partition.
@@ -146,7 +146,7 @@ pub enum AppendError {
     TooManyTransactions {
         /// The producer.
         producer_id: ProducerId,
-        /// How many may be open.
+        /// The most transactions that may be open.
         max: usize,
     },
     /// TRANSACTION_COORDINATOR_FENCED: a newer coordinator has ended a transaction of the producer before.

@@ -33,12 +33,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How long a directory waits for which there was no handle.
+/// The time before a directory is tried again for which there was no handle.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// How often such a directory is tried again after [`FlusherStop::Drain`].
+/// The number of such retries after [`FlusherStop::Drain`].
 const DRAIN_RETRIES: usize = 50;
 
-/// What has to be synced so that a target is durable up to a point.
+/// The files and directories whose sync makes a target durable up to an offset.
 ///
 /// A file must be open since before its unsynced bytes were written, and be this very handle: the kernel reports
 /// a failed write-back once to each handle that was open when it happened, and to none that is opened later.
@@ -70,7 +70,7 @@ pub trait FlushTarget: Send + Sync {
     fn end_flush(&self, upto: i64, result: io::Result<()>);
 }
 
-/// Whether a target waits in the flusher's queue.
+/// The place of a target in the flusher's queue, so that it waits there once.
 #[derive(Debug, Default)]
 pub struct FlushTicket {
     queued: AtomicBool,
@@ -88,7 +88,7 @@ impl FlushTicket {
     }
 }
 
-/// What a flusher did since it started; for the metrics.
+/// The work of a flusher since it started, for the metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FlushStats {
     /// Rounds done.
@@ -97,7 +97,7 @@ pub struct FlushStats {
     pub targets: u64,
     /// Rounds done by `syncfs`.
     pub rounds_sync_fs: u64,
-    /// Targets that were told an error.
+    /// Targets that were notified of an error.
     pub failures: u64,
 }
 
@@ -109,23 +109,23 @@ pub(crate) struct Counters {
     failures: AtomicU64,
 }
 
-/// How [`Flusher::stop`] treats what still waits.
+/// The treatment of waiting targets by [`Flusher::stop`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlusherStop {
-    /// It is synced.
+    /// Waiting targets are synced.
     Drain,
-    /// It is answered with [`io::ErrorKind::Interrupted`], at the latest after the round in progress.
+    /// They are answered with [`io::ErrorKind::Interrupted`], at the latest after the round in progress.
     Abandon,
 }
 
-/// What a flusher works with.
+/// The parts of a flusher.
 pub struct FlusherParts {
     /// The file system of the targets.
     pub storage: Arc<dyn Storage>,
     /// Any file of that file system, opened before the first write that is flushed here: `syncfs` reports errors
     /// since its handle was opened.
     pub anchor: Arc<dyn StorageFile>,
-    /// Goes into the names of the threads.
+    /// Part of the names of the threads.
     pub name: String,
     /// Thresholds.
     pub options: FlushOptions,

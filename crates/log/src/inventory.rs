@@ -1,4 +1,4 @@
-//! What is found in a partition's directory, after leftovers of interrupted work were put away.
+//! The files of a partition's directory, after leftovers of interrupted work were removed.
 
 use crate::error::LogError;
 use crate::files::{FileKind, FileState, PartitionFiles, SegmentFileName};
@@ -28,7 +28,7 @@ pub(crate) struct FoundSegment {
 }
 
 impl FoundSegment {
-    /// Whether both indexes are there, with whole entries.
+    /// Returns true if both indexes exist, with whole entries.
     pub(crate) fn indexes_fit(&self) -> bool {
         let fits = |bytes: Option<u64>, entry: usize| bytes.is_some_and(|bytes| bytes % entry as u64 == 0);
         fits(self.index_bytes, OffsetEntry::BYTES)

@@ -25,7 +25,7 @@ pub struct EpochEntry {
 pub struct EpochEnd {
     /// The largest epoch known that is not above the one asked for; [`LeaderEpoch::NONE`]: unknown.
     pub epoch: LeaderEpoch,
-    /// Where it ends; -1: unknown.
+    /// The end offset of that epoch; -1: unknown.
     pub end_offset: i64,
 }
 
@@ -70,8 +70,8 @@ impl LeaderEpochs {
         true
     }
 
-    /// Where an epoch ends, as OffsetForLeaderEpoch answers it: the start of the first larger epoch, or the log end
-    /// for the latest one.
+    /// The end offset of an epoch, as OffsetForLeaderEpoch answers it: the start of the first larger epoch, or the log end for
+    /// the latest one.
     pub(crate) fn end_offset_for(&self, epoch: LeaderEpoch, log_end: i64) -> EpochEnd {
         if !epoch.is_known() {
             return EpochEnd::UNKNOWN;

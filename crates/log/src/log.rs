@@ -48,7 +48,7 @@ impl PartitionIdentity {
     }
 }
 
-/// Where a log starts and ends. `log_start <= high_watermark <= log_end`, `durable_end <= log_end`.
+/// The offsets at which a log starts and ends. `log_start <= high_watermark <= log_end`, `durable_end <= log_end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
     /// First offset that may be read.
@@ -59,11 +59,10 @@ pub struct Ends {
     pub log_end: i64,
     /// Everything before it is on disk.
     pub durable_end: i64,
-    /// Consumers may read what is before it.
+    /// Consumers may read the records before it.
     pub high_watermark: i64,
-    /// Consumers with `read_committed` may read what is before it: neither open transactions nor what is behind them.
-    /// It moves with appends, markers, the high watermark and the log start, and may be compared before and after
-    /// each.
+    /// Consumers with `read_committed` may read the records before it. From here on transactions may be open.
+    /// It moves with appends, markers, the high watermark and the log start. Callers may compare it before and after each.
     pub last_stable: i64,
 }
 
@@ -183,7 +182,7 @@ impl Log {
         self.config = config;
     }
 
-    /// Where the log starts and ends.
+    /// The offsets at which the log starts and ends.
     pub fn ends(&self) -> Ends {
         Ends {
             log_start: self.log_start,
@@ -200,15 +199,15 @@ impl Log {
         self.producers.first_unstable().max(self.log_start).min(self.high_watermark)
     }
 
-    /// Raises the high watermark, at most to the log end. A lower one than the present one is old news that was delayed
-    /// on its way, and is ignored. Returns whether it moved.
+    /// Raises the high watermark, at most to the log end. A lower offset than the present one was delayed on its way, and is
+    /// ignored. Returns true if the high watermark moved.
     pub fn set_high_watermark(&mut self, offset: i64) -> bool {
         let raised = offset.min(self.log_end).max(self.high_watermark);
         self.producers.settle_before(raised);
         std::mem::replace(&mut self.high_watermark, raised) != raised
     }
 
-    /// Whether the high watermark follows the log end by itself, as with one replica. Holds after opening.
+    /// Sets whether the high watermark follows the log end by itself, as with one replica. After opening it does.
     pub fn follow_log_end(&mut self, follow: bool) {
         self.follow_log_end = follow;
         if follow {
@@ -234,7 +233,7 @@ impl Log {
         self.segments.iter().map(|segment| u64::from(segment.len)).sum()
     }
 
-    /// How many segments there are, the active one included.
+    /// The number of segments, the active one included.
     pub fn segment_count(&self) -> usize {
         self.segments.len()
     }
@@ -244,12 +243,12 @@ impl Log {
         &self.epochs
     }
 
-    /// Where an epoch ends: OffsetForLeaderEpoch.
+    /// The end offset of a leader epoch, for OffsetForLeaderEpoch.
     pub fn end_offset_for_epoch(&self, epoch: LeaderEpoch) -> EpochEnd {
         self.epochs.end_offset_for(epoch, self.log_end)
     }
 
-    /// What is remembered of producers. State above the high watermark is provisional: truncation undoes it.
+    /// The state of the producers. State above the high watermark is provisional: truncation undoes it.
     pub fn producer_state(&self) -> &ProducerState {
         &self.producers
     }
@@ -444,12 +443,12 @@ impl Log {
         self.dir.checkpoints().log_start.set(&self.partition, noted);
     }
 
-    /// Where the first segment begins. What is before the log start is there from here on, for other replicas.
+    /// The base offset of the first segment. Other replicas may read from here on, also records before the log start.
     pub fn first_base_offset(&self) -> i64 {
         self.segments[0].base_offset
     }
 
-    /// Whether the next start begins where this log does, however the process ends: its first segment begins there, or the
+    /// Returns true if the next start finds this log start, however the process ends: the first segment begins there, or the
     /// directory's checkpoint has it durably.
     pub fn is_log_start_durable(&self) -> bool {
         let written = || self.dir.checkpoints().log_start.written(&self.partition);
@@ -457,8 +456,7 @@ impl Log {
             || written().is_some_and(|written| written >= self.log_start)
     }
 
-    /// The log start, or what precedes it up to which the log is durable: wherever a power cut leaves the log end, it is not
-    /// before this offset.
+    /// The log start, or an earlier offset up to which the log is durable. A power cut never leaves the log end before it.
     pub fn lasting_log_start(&self) -> i64 {
         self.lasting_start(self.segments[0].base_offset)
     }

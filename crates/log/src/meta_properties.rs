@@ -45,9 +45,9 @@ pub enum MetaPropertiesError {
     /// The file is of a newer release.
     #[error("{key}={found} is newer than {supported}, the newest that this release knows")]
     Newer {
-        /// Which of the versions.
+        /// The version's key.
         key: &'static str,
-        /// What the file says.
+        /// The version in the file.
         found: u32,
         /// The newest supported.
         supported: u32,

@@ -58,12 +58,12 @@ impl SetAside {
     }
 }
 
-/// What the name of a directory in a log directory says.
+/// The kind of a directory in a log directory, by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DirName {
     Partition(TopicPartition),
     SetAside(SetAside),
-    /// A copy on its way into this directory. The topic may be cut short.
+    /// A copy that is being made in this log directory. The topic's name may be cut short.
     Future(TopicPartition),
     Unknown,
 }

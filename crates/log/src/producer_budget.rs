@@ -1,7 +1,7 @@
-//! How many producers the logs of a process remember together.
+//! The limit on the producers that the logs of a process remember together.
 //!
 //! A producer that is forgotten before `producer.id.expiration.ms` has its retries appended a second time. So none is
-//! forgotten to make room: a new one is refused instead.
+//! forgotten to free a place: a new one is refused instead.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,13 +31,13 @@ impl ProducerBudget {
         ProducerBudget { max, held: AtomicUsize::new(0) }
     }
 
-    /// How many are remembered.
+    /// The number of producers that are remembered.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
 }
 
-/// What one log takes of the budget.
+/// The part of the budget that one log takes.
 #[derive(Debug)]
 pub(crate) struct ProducerShare {
     budget: Arc<ProducerBudget>,
@@ -49,7 +49,7 @@ impl ProducerShare {
         ProducerShare { budget, held: 0 }
     }
 
-    /// How many producers one log may come to remember.
+    /// The most producers that one log may remember.
     pub(crate) fn partition_max(&self) -> usize {
         (self.budget.max / PARTITION_PART).max(1)
     }

@@ -1,5 +1,5 @@
-//! Producers of a partition whose batches something else than a [`Log`](crate::Log) keeps: an embedded queue that a broker
-//! serves. They are judged as those of a log, except that none has transactions.
+//! Producers of a partition whose batches are not in a [`Log`](crate::Log), but in an embedded queue that a broker serves.
+//! Their batches are checked as those of a log, except that none has transactions.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::producer_budget::{ProducerBudget, ProducerShare};
 use crate::producer_snapshot;
 use crate::producer_state::{ProducerBatch, ProducerFault, ProducerState, Terms, Verdict};
 
-/// What is remembered of the producers.
+/// The producers of one such partition.
 #[derive(Debug)]
 pub struct ProducerLedger {
     producers: ProducerState,
@@ -24,7 +24,7 @@ impl ProducerLedger {
         ProducerLedger { producers: ProducerState::default(), share: ProducerShare::new(budget) }
     }
 
-    /// How many producers are remembered.
+    /// The number of producers that are remembered.
     pub fn len(&self) -> usize {
         self.producers.len()
     }

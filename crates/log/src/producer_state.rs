@@ -1,5 +1,5 @@
-//! What a partition remembers of the producers that write to it with sequence numbers (KIP-98), so that a batch
-//! sent twice is stored once; and which of their transactions are open.
+//! The state of a partition's producers. With it a batch that is sent twice, with the same sequence numbers, is stored
+//! once (KIP-98). It also knows the open transactions.
 //!
 //! Pure: batches and the monotonic time go in, verdicts come out. Sequence numbers run to `i32::MAX` and wrap to 0.
 //! An unknown producer may begin with any sequence number, as in Kafka: its state may have expired.
@@ -46,7 +46,7 @@ impl BatchMetadata {
     }
 }
 
-/// What is remembered of one producer.
+/// The state of one producer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProducerEntry {
     /// Its newest epoch.
@@ -103,7 +103,7 @@ impl ProducerEntry {
         }
     }
 
-    /// Whether its transaction is open in an epoch: in a later one it has ended, or will without what is written.
+    /// Returns true if its transaction is open in this epoch. In a later epoch it has ended, or will without this batch.
     pub(crate) fn is_open_in(&self, epoch: ProducerEpoch) -> bool {
         self.transaction_first_offset.is_some() && self.epoch == epoch
     }
@@ -133,7 +133,7 @@ pub(crate) struct ProducerBatch {
     pub(crate) max_timestamp: i64,
     pub(crate) is_transactional: bool,
     pub(crate) is_control: bool,
-    /// What a control batch says; `None` when its record is gone, with the whole transaction, or is of another kind.
+    /// The marker in a control batch; `None`: its record is gone, with the whole transaction, or is of another kind.
     pub(crate) marker: Option<EndTransactionMarker>,
 }
 
@@ -160,22 +160,22 @@ impl ProducerBatch {
     }
 }
 
-/// How a batch comes to the log, as far as its producer's state has to do with it.
+/// The conditions under which a producer's batch is appended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms<'a> {
     /// A client's batch: it has sequence numbers. Those of coordinators have none, so only their epoch counts.
     pub(crate) check_sequence: bool,
     /// Its producer may begin a transaction with it.
     pub(crate) may_begin: bool,
-    /// What is known of the verification of its producer.
+    /// The verification of its producer, if one has begun.
     pub(crate) verification: Option<&'a Verification>,
     /// One more producer may be remembered.
     pub(crate) has_room: bool,
-    /// Of a marker: `transaction.version` of the transaction that it ends.
+    /// For a marker: the `transaction.version` of the transaction that it ends.
     pub(crate) transaction_version: i16,
 }
 
-/// What is to become of a batch.
+/// The decision about a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It is new.
@@ -184,7 +184,7 @@ pub(crate) enum Verdict {
     Duplicate(BatchMetadata),
 }
 
-/// Why a batch is refused.
+/// The reason for which a batch is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum ProducerFault {
     #[error("out of order sequence number, the last one is {last_sequence}")]
@@ -211,17 +211,17 @@ pub struct ProducerState {
 }
 
 impl ProducerState {
-    /// How many producers are remembered.
+    /// The number of producers that are remembered.
     pub fn len(&self) -> usize {
         self.producers.len()
     }
 
-    /// Whether none is.
+    /// Returns true if none is remembered.
     pub fn is_empty(&self) -> bool {
         self.producers.is_empty()
     }
 
-    /// What is remembered of a producer.
+    /// The state of a producer.
     pub fn get(&self, producer_id: ProducerId) -> Option<&ProducerEntry> {
         self.producers.get(&producer_id)
     }
@@ -381,9 +381,9 @@ fn seen<'p>(
     entry
 }
 
-/// Of a producer of which nothing is known. Its state may have expired: it may begin with any sequence number, unless
-/// its epoch grows with every transaction, so that it begins with 0 wherever it comes to.
-/// A marker is taken even where there is no room: what it ends would stay open elsewhere.
+/// Checks a batch of an unknown producer. Its state may have expired, so it may begin with any sequence number. A producer
+/// whose epoch grows with every transaction has to begin with 0. A marker is accepted even if no further producer may be
+/// remembered: otherwise its transaction would stay open in other partitions.
 fn check_unknown(batch: &ProducerBatch, terms: Terms<'_>) -> Result<(), ProducerFault> {
     if !terms.has_room && !batch.is_control {
         return Err(ProducerFault::NoRoom);

@@ -13,7 +13,7 @@ use crate::transaction_index::AbortedTransaction;
 use std::io;
 use std::sync::Arc;
 
-/// Up to where a reader may look.
+/// The end of the range that a reader may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadBound {
     /// Consumers.
@@ -24,7 +24,7 @@ pub enum ReadBound {
     LogEnd,
 }
 
-/// Where the bytes of an answer are.
+/// The result of a read: the place of the bytes, or the work that finds it.
 #[derive(Debug)]
 pub enum ReadPlan {
     /// There is nothing up to the bound, or nothing that fits.
@@ -41,7 +41,7 @@ pub enum ReadPlan {
 pub struct FileRange {
     /// The file; its bytes stay readable while this is held, even when the segment is deleted.
     pub file: Arc<dyn StorageFile>,
-    /// Where the range begins.
+    /// The position at which the range begins.
     pub position: u64,
     /// Its length in bytes, not 0.
     pub len: usize,
@@ -49,8 +49,8 @@ pub struct FileRange {
     pub directory: Option<DirectoryId>,
     /// It begins with one of the last batches written: the page cache has it.
     pub recent: bool,
-    /// Of a read with [`ReadBound::LastStable`]: the transactions that were aborted and may have records in the
-    /// range, in the order of their markers. Of any other read: none.
+    /// For a read with [`ReadBound::LastStable`]: the aborted transactions that may have records in the range, in the order
+    /// of their markers. Empty for any other read.
     pub aborted: Vec<AbortedTransaction>,
 }
 
@@ -64,7 +64,7 @@ enum Pending {
     Elsewhere(ElsewhereRead),
 }
 
-/// A read of what no [`Log`] keeps.
+/// A read of records that are in no [`Log`].
 struct ElsewhereRead(Box<dyn FnOnce() -> Result<ReadPlan, ReadError> + Send + Sync>);
 
 impl std::fmt::Debug for ElsewhereRead {
@@ -77,31 +77,31 @@ impl std::fmt::Debug for ElsewhereRead {
 struct PendingLogRead {
     dir: Arc<LogDir>,
     step: Step,
-    /// Of a read with [`ReadBound::LastStable`].
+    /// The aborted transactions, for a read with [`ReadBound::LastStable`].
     aborted: Option<AbortedPlan>,
 }
 
-/// What is not known yet of a read.
+/// The unknown part of a read.
 #[derive(Debug)]
 enum Step {
-    /// Its range,
+    /// Its range.
     Range(Box<Lookup>, Request),
-    /// or only what was aborted in this one.
+    /// Only the aborted transactions of this range.
     Aborted(FileRange),
 }
 
-/// What is read, and how much of it.
+/// The bounds of a read.
 #[derive(Debug, Clone, Copy)]
 struct Request {
     directory: DirectoryId,
     from: i64,
-    /// Nothing at or behind it is given.
+    /// The read returns nothing at or behind this offset.
     bound: i64,
-    /// The bound is not in this segment: all of it may be given.
+    /// The bound is not in this segment: the read may return all of it.
     whole_segment: bool,
     max_bytes: usize,
     at_least_one: bool,
-    /// What was aborted has to be told.
+    /// The answer has to name the aborted transactions.
     committed: bool,
 }
 
@@ -346,7 +346,7 @@ fn find_range(
     }))
 }
 
-/// Where the batch begins that holds the bound or follows it. The bound is not before the first batch.
+/// The position of the batch that holds the bound or follows it. The bound is not before the first batch.
 fn bound_position(
     lookup: &Lookup,
     first: &ScannedBatch,

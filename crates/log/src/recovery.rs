@@ -42,10 +42,10 @@ use std::sync::Arc;
 
 mod deleted;
 
-/// What opening a log has found and done.
+/// The findings and the work of an opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovery {
-    /// How the directory was left.
+    /// The way in which the last process left the directory.
     pub last_stop: LastStop,
     /// Segments whose batches were walked.
     pub segments_walked: usize,
@@ -55,10 +55,10 @@ pub struct Recovery {
     pub bytes_cut: u64,
     /// Segments behind a cut, or without content where there must be some.
     pub segments_dropped: usize,
-    /// Index files that had to be made anew, beside those of walked segments.
+    /// Index files that were rebuilt, beside those of walked segments.
     pub indexes_rebuilt: usize,
-    /// The log was left unclean and had records, or proves to be another than was left in order: readers may be ahead of
-    /// it, so its leader epoch has to be raised (KIP-320).
+    /// The log was left unclean and had records, or turns out to be another one than was left in order. Readers may be ahead
+    /// of it, so its leader epoch has to be raised (KIP-320).
     pub raise_leader_epoch: bool,
     /// There was no directory. Where the partition had one before, `raise_leader_epoch` counts as well.
     pub created: bool,
@@ -79,20 +79,20 @@ impl Recovery {
     }
 }
 
-/// How a partition's directory was left.
+/// The state in which a partition's directory was left.
 pub(crate) struct Left {
     pub(crate) last_stop: LastStop,
     pub(crate) recovery_point: i64,
     pub(crate) noted_start: i64,
     /// Segments before the log start stay, since other replicas may lack them.
     pub(crate) keeps_deleted: bool,
-    /// What has to be part of the first flush.
+    /// Names that the first flush has to sync.
     pub(crate) names: FlushWork,
 }
 
 impl Log {
-    /// Opens a partition's log, and creates it when it is not there. Without another opinion the high watermark is
-    /// the log end and follows it.
+    /// Opens a partition's log, and creates it if it does not exist. The high watermark is the log end and follows it,
+    /// until [`Log::hold_high_watermark`].
     ///
     /// # Errors
     /// When the files cannot be used. The directory then does not count as left in order at its next stop, unless the
@@ -252,14 +252,14 @@ impl Log {
 /// The directory of a partition.
 struct PartitionDirectory {
     path: PathBuf,
-    /// What is to be synced with the first flush.
+    /// Names that the first flush has to sync.
     names: FlushWork,
-    /// It was not there.
+    /// The directory did not exist.
     created: bool,
 }
 
 impl PartitionDirectory {
-    /// Opens it, and creates it when it is not there.
+    /// Opens the directory, and creates it if it does not exist.
     fn open(dir: &Arc<LogDir>, identity: &PartitionIdentity) -> Result<PartitionDirectory, LogError> {
         let partition = identity.topic_partition();
         let path = dir.partition_path(&partition);
@@ -318,7 +318,7 @@ struct Opening<'a> {
     report: Recovery,
 }
 
-/// What came of it.
+/// The result of an opening.
 struct Opened {
     segments: Vec<Segment>,
     active: Active,
@@ -439,8 +439,8 @@ impl Opening<'_> {
         Ok(segments)
     }
 
-    /// Whether what the transaction index has of the records before the producers' snapshot can be believed. A segment
-    /// whose other indexes are missing has taken the place of others, whose transaction indexes went with them.
+    /// Returns true if the transaction index can be trusted for records before the producer snapshot. A segment whose other
+    /// indexes are missing has replaced others, whose transaction indexes were removed with them.
     fn transaction_index_fits(&self, found: &FoundSegment, next: Option<i64>) -> Result<bool, LogError> {
         if !found.indexes_fit() {
             return Ok(false);
@@ -478,7 +478,7 @@ impl Opening<'_> {
         }
     }
 
-    /// Whether records are missing between two segments of which no sync has told.
+    /// Returns true if records are missing between two segments, and no sync had covered them.
     fn is_gap(&self, end: i64, next: Option<i64>) -> bool {
         self.last_stop == LastStop::UncleanOtherBoot
             && next.is_some_and(|next| next > end && next > self.recovery_point)

@@ -1,10 +1,10 @@
-//! What is derived from the batches of a log at its start, and after its end was cut off: the producers' state as of
-//! the log end, from the newest snapshot that is sound and the batches behind it; and what the transaction indexes
-//! have to say of the same batches.
+//! State that is derived from the batches of a log at its start, and after a truncation. It is the producers' state as of
+//! the log end, and the transaction indexes of the same batches. The producers' state comes from the newest sound snapshot
+//! and the batches behind it.
 //!
-//! Sometimes batches before that snapshot count, too: where a transaction index is missing, and where transactions
-//! ended behind a high watermark that is further back. They are gone through from an older snapshot then, in a second
-//! state that is given up afterwards.
+//! Batches before that snapshot count too if a transaction index is missing, or if transactions ended behind a high
+//! watermark that is further back. A walk from an older snapshot then reads them into a second state, which is dropped
+//! afterwards.
 
 use crate::aborted::RecentAborted;
 use crate::error::LogError;
@@ -203,7 +203,7 @@ struct IndexRebuild {
     recent: RecentAborted,
 }
 
-/// What has become of them.
+/// The result of a rebuild.
 struct Rebuilt {
     first: usize,
     counts: Vec<u32>,
@@ -288,7 +288,7 @@ impl IndexRebuild {
         Ok(())
     }
 
-    /// Where the entries of one of these segments are written.
+    /// The path to which the entries of one of these segments are written.
     fn path_of(&self, number: usize) -> PathBuf {
         let path = self.files.path(self.base_offsets[number], FileKind::TransactionIndex);
         if number < self.anew { path } else { path.with_extension("txnindex.tmp") }

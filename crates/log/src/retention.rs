@@ -65,7 +65,7 @@ impl Log {
         raised
     }
 
-    /// What [`Log::begin_maintenance`] would have to read from the disk to judge the age of segments.
+    /// Returns the disk reads that [`Log::begin_maintenance`] would need to judge the age of segments.
     pub fn retention_survey(&self, wall_ms: i64) -> RetentionSurvey {
         let retention_ms = self.config.retention_ms.filter(|_| self.config.delete);
         let kept_from_ms = retention_ms.map_or(i64::MIN, |ms| wall_ms.saturating_sub(ms));

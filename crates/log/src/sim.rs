@@ -24,14 +24,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a sync that is held looks whether it still is.
+/// The interval in which a held sync checks that it is still held.
 const HELD_SYNC_CHECK: Duration = Duration::from_millis(1);
 
-/// A simulated file system. Clones are the same one.
+/// A simulated file system. Clones share it.
 #[derive(Clone, Default)]
 pub struct SimStorage {
     disk: Arc<Mutex<Disk>>,
-    /// The process that it is of; those of all if it is of none.
+    /// The process that this handle belongs to; `None`: every process.
     process: Option<u64>,
 }
 
@@ -102,17 +102,17 @@ impl SimStorage {
         self.disk.lock().changes_left = changes;
     }
 
-    /// Whether reads that must not wait find nothing in the page cache.
+    /// Sets whether reads that must not wait find nothing in the page cache.
     pub fn set_cold(&self, cold: bool) {
         self.disk.lock().cold = cold;
     }
 
-    /// Whether every read fails with an error of the medium.
+    /// Sets whether every read fails with an error of the medium.
     pub fn set_unreadable(&self, unreadable: bool) {
         self.disk.lock().unreadable = unreadable;
     }
 
-    /// What is in the page cache and what is on disk, a line a file: to find the cause of a loss.
+    /// Lists the contents of the page cache and of the disk, a line per file, to find the cause of a loss.
     pub fn describe(&self) -> String {
         let (disk, mut lines) = (self.disk.lock(), Vec::new());
         disk.describe(disk::ROOT, Path::new("/"), &mut lines);

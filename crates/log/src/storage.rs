@@ -20,7 +20,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How a file is opened. None of them truncates.
+/// The access with which a file is opened. None of them truncates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenMode {
     /// For reading; it must exist.
@@ -36,20 +36,20 @@ pub enum OpenMode {
 pub struct DirEntry {
     /// The name without its directory. A name that is not UTF-8 is left out of a listing: none of ours is.
     pub name: String,
-    /// Whether it is a directory.
+    /// True for a directory.
     pub is_dir: bool,
     /// Bytes, for a file; 0 for a directory.
     pub len: u64,
 }
 
-/// What the kernel may expect of a range of a file.
+/// A hint to the kernel about a range of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
     /// It is read soon: read it ahead.
     WillNeed,
     /// It is not read soon: its pages may go.
     DontNeed,
-    /// The reader says how much: the kernel reads nothing ahead of it by itself. Of the whole file.
+    /// The reader asks for ranges itself: the kernel reads nothing ahead. Applies to the whole file.
     Random,
 }
 
@@ -64,7 +64,7 @@ pub trait Storage: Send + Sync + fmt::Debug + 'static {
     /// The names in a directory, in no particular order.
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
 
-    /// Whether a file or a directory of this name exists.
+    /// Returns true if a file or a directory of this name exists.
     fn exists(&self, path: &Path) -> io::Result<bool>;
 
     /// Renames a file or a directory; replaces a file that has the new name. Durable after [`Storage::sync_dir`]
@@ -118,7 +118,7 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     /// Length in bytes.
     fn len(&self) -> io::Result<u64>;
 
-    /// Whether the file has no bytes.
+    /// Returns true if the file has no bytes.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
@@ -139,7 +139,7 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     /// A hint; failures are of no consequence and not reported.
     fn advise(&self, advice: Advice, position: u64, len: u64);
 
-    /// Whether the whole range is in the page cache; `None` where this cannot be told.
+    /// Returns true if the whole range is in the page cache; `None`: this is not known.
     fn resident(&self, position: u64, len: u64) -> Option<bool>;
 
     /// The descriptor, for `sendfile`. `None` for a simulated file.

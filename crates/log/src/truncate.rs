@@ -143,7 +143,7 @@ impl Log {
         Ok(())
     }
 
-    /// What is behind it will be other data, which no sync has covered.
+    /// Lowers the durable end and the recovery point: the bytes behind `to` will be other data, which no sync has covered.
     pub(crate) fn lower_recovery_point(&mut self, to: i64) -> Result<(), LogError> {
         self.durable_end = self.durable_end.min(to);
         let checkpoint = &self.dir.checkpoints().recovery_point;

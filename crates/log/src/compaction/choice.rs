@@ -7,13 +7,13 @@ use super::range::Dirty;
 pub struct Candidate<L> {
     /// Which log.
     pub log: L,
-    /// What a compaction would do.
+    /// The part of the log that a compaction would read.
     pub dirty: Dirty,
     /// Below it, unless `max.compaction.lag.ms` presses, the log is left alone.
     pub ratio_min: f64,
 }
 
-/// What the choice was made of: for the metrics.
+/// The inputs of a choice, for the metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Choice {
     /// The largest dirty ratio of any log that has closed segments.

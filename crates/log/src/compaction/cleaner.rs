@@ -21,17 +21,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How a cleaner reaches a log that others use at the same time.
+/// Access of a cleaner to a log that others use at the same time.
 pub trait LogAccess {
     /// Runs a function on the log, under its lock; `None`: there is no log any more.
     fn with_log<T>(&self, act: impl FnOnce(&mut Log) -> T) -> Option<T>;
 }
 
-/// Called for every so many bytes that were read or written: waits where they come too fast, and breaks off where the
+/// Called with the number of bytes that were just read or written. It waits if they come too fast, and breaks off if the
 /// process stops.
 pub type Pace<'p> = dyn FnMut(u64) -> ControlFlow<()> + 'p;
 
-/// What a cleaner may use.
+/// Resources and limits of a cleaner.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CleanerOptions {
     /// `log.cleaner.dedupe.buffer.size`, this cleaner's share: bytes for the offsets of keys.
@@ -58,20 +58,20 @@ pub struct Task {
     pub mono_ms: u64,
 }
 
-/// What a compaction has done.
+/// The result of a compaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Cleaned {
     /// The log is clean up to this offset.
     pub end: i64,
-    /// How often the log was gone through because the keys did not fit the map.
+    /// Passes over the log; more than one if the keys did not fit the map.
     pub rounds: u32,
-    /// Bytes of the segments that were written anew, before.
+    /// Bytes of the rewritten segments, before.
     pub bytes_before: u64,
-    /// And after.
+    /// Bytes of the rewritten segments, after.
     pub bytes_after: u64,
     /// Bytes that were read for the map of keys.
     pub bytes_mapped: u64,
-    /// Records read, of the segments that were written anew.
+    /// Records read of the rewritten segments.
     pub records_before: u64,
     /// Records that stayed.
     pub records_after: u64,
@@ -96,9 +96,9 @@ pub enum CleanError {
     Batch {
         /// The segment.
         path: PathBuf,
-        /// Where in it.
+        /// The batch's byte position in the segment.
         position: u64,
-        /// What is wrong.
+        /// The defect of the batch.
         error: InvalidBatch,
     },
     /// More transactions were aborted than are looked at.
@@ -110,7 +110,7 @@ pub enum CleanError {
 }
 
 impl CleanError {
-    /// Whether another attempt would fail in the same way: an operator has to look at the log.
+    /// Returns true if another attempt would fail in the same way: an operator has to look at the log.
     pub fn is_lasting(&self) -> bool {
         match self {
             CleanError::BrokenOff | CleanError::Changed => false,

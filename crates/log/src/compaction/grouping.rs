@@ -14,7 +14,7 @@ pub(crate) struct Member {
     pub(crate) time_index_bytes: u64,
 }
 
-/// How large a segment may be.
+/// Size limits of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// `segment.bytes`.

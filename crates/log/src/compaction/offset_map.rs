@@ -19,7 +19,7 @@ pub(crate) struct OffsetMap {
     latest_offset: i64,
 }
 
-/// How large a map may be.
+/// The size of an offset map.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct MapSize {
     /// Bytes that it may take.

@@ -177,12 +177,12 @@ impl Space {
 }
 
 impl LogDir {
-    /// Whether its disk is full, so that clients' appends are refused.
+    /// Returns true if the disk is full. Appends of clients are then refused.
     pub fn is_full(&self) -> bool {
         self.space.as_ref().is_some_and(|space| space.full.load(Ordering::Relaxed))
     }
 
-    /// A write found no room. Logged once until there is some.
+    /// Notes that a write found the disk full. It is logged once until there is free space.
     pub fn note_full(&self) {
         if let Some(space) = &self.space {
             space.note_full();

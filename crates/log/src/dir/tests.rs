@@ -155,7 +155,7 @@ fn what_is_not_ours_is_refused_and_left_as_it_was() {
     );
 }
 
-/// What happens to a directory between two starts.
+/// An event in the life of a directory between two starts.
 #[derive(Clone, Copy)]
 enum Life {
     /// Opened and killed before all logs were recovered.
@@ -408,7 +408,7 @@ impl FlushTarget for Target {
     }
 }
 
-/// What the flusher says of a directory, which something happens to after it was given out to be synced.
+/// Returns the flusher's result for a directory. `meanwhile` runs after the directory was handed out to be synced.
 fn flush_of(
     dir: &Arc<LogDir>,
     directory: &Path,

@@ -118,7 +118,7 @@ impl Round {
         }
     }
 
-    /// Whether the member has to wait for this directory, which it does once.
+    /// Adds a directory. Returns true if the member has to wait for it, which it does once.
     fn add_directory(
         &mut self,
         known: &mut HashMap<Arc<Path>, usize>,
@@ -196,7 +196,7 @@ impl Round {
     }
 }
 
-/// What became of an item.
+/// The result for an item.
 enum Outcome<'r> {
     Synced(io::Result<()>),
     /// There was no handle to sync this directory by, which says nothing about what is in it.
@@ -242,7 +242,7 @@ fn copy_error(error: &io::Error) -> io::Error {
     }
 }
 
-/// What a flusher syncs with.
+/// The parts of a flusher that its rounds use.
 #[derive(Clone)]
 pub(super) struct SyncContext {
     pub(super) storage: Arc<dyn Storage>,
@@ -251,22 +251,22 @@ pub(super) struct SyncContext {
     pub(super) on_failure: OnFailure,
     pub(super) counters: Arc<Counters>,
     pub(super) pool: Arc<Pool>,
-    /// What the last round has left for the next one.
+    /// Work that the last round has left for the next one.
     pub(super) unfinished: Arc<Mutex<Vec<Unfinished>>>,
 }
 
 impl SyncContext {
-    /// Takes what the last round has left.
+    /// Takes the work that the last round has left.
     pub(super) fn take_unfinished(&self) -> Vec<Unfinished> {
         std::mem::take(&mut *self.unfinished.lock())
     }
 
-    /// Whether the last round has left something.
+    /// Returns true if the last round has left work.
     pub(super) fn has_unfinished(&self) -> bool {
         !self.unfinished.lock().is_empty()
     }
 
-    /// Syncs a round and tells every target.
+    /// Syncs a round and notifies every target.
     pub(super) fn sync(&mut self, round: Round) {
         self.counters.rounds.fetch_add(1, Ordering::Relaxed);
         self.counters.targets.fetch_add(round.members.len() as u64, Ordering::Relaxed);

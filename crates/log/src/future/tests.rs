@@ -26,7 +26,7 @@ struct Two {
     boot: u64,
     dirs: [Arc<LogDir>; 2],
     log: Option<Log>,
-    /// Where the metadata says that it is.
+    /// The index of the directory that the metadata names.
     assigned: usize,
 }
 
@@ -254,7 +254,7 @@ impl Run {
         appended.is_ok()
     }
 
-    /// What was written in the meantime by the broker that serves the partition. `false`: the machine has stopped.
+    /// Acts as the broker that serves the partition in the meantime. `false`: the machine has stopped.
     fn serve(&mut self) -> bool {
         self.write() && self.flush() && self.delete() && self.keep_deletion()
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with files and disks, one test each.
+//! Faults of files and disks, one test each.
 
 use super::testing::{Bench, TestBatch, WALL_MS, flush, read_from, resolve, small_segments};
 use crate::dir::LastStop;

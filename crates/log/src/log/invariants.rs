@@ -1,4 +1,4 @@
-//! What holds of a log between any two calls: [`Log::check`].
+//! Invariants of a log between any two calls: [`Log::check`].
 
 use super::Log;
 use crate::leader_epochs::EpochEntry;

@@ -21,7 +21,7 @@ struct ModelRecord {
     batch: Option<(i64, i32, i64)>,
 }
 
-/// What must be true.
+/// The state that the log must have.
 #[derive(Debug, Default)]
 struct Model {
     /// By offset, from 0. Records below the log start stay, because a crash may bring them back.
@@ -204,7 +204,7 @@ impl Simulation {
         }
     }
 
-    /// What others do with the log while maintenance waits for the disk.
+    /// Does what others may do to the log while maintenance waits for the disk.
     fn meanwhile(&mut self) {
         match self.random.below(10) {
             0 | 1 => drop(self.append()),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(crate) const WALL_MS: i64 = 1_700_000_000_000;
 pub(crate) const TOPIC_ID: [u8; 16] = [7; 16];
 
-/// What is appended as one batch.
+/// The records of one batch.
 #[derive(Debug, Clone)]
 pub(crate) struct TestBatch {
     pub(crate) values: Vec<Vec<u8>>,
@@ -49,7 +49,7 @@ impl TestBatch {
     }
 }
 
-/// Where logs are opened.
+/// A directory in which a test opens logs.
 pub(crate) struct Bench {
     _temporary: Option<tempfile::TempDir>,
     pub(crate) storage: Arc<dyn Storage>,

@@ -60,7 +60,7 @@ fn produce(bench: &Bench, log: &mut Log, word: &str) {
     }
 }
 
-/// What there is to see: the last stable offset, what a consumer is given, what was aborted, what is open.
+/// Describes the visible state: the last stable offset, the records a consumer gets, aborted and open transactions.
 fn look(log: &Log) -> String {
     let ends = log.ends();
     let seen = read_committed(log, ends.log_start).into_iter();
@@ -74,7 +74,7 @@ fn look(log: &Log) -> String {
     format!("<{} {} | {} | {}", ends.last_stable, seen.join(" "), aborted.join(" "), open.join(" "))
 }
 
-/// What a script leaves is the same after every way to go down and up again.
+/// Runs a script, and checks that every way to stop and start again leaves the same state.
 fn check(script: &str, expect: &str) {
     let storage = SimStorage::new();
     let bench = Bench::with_storage(Arc::new(storage.clone()), LogConfig::default());
@@ -236,7 +236,7 @@ fn a_high_watermark_that_is_set_back_makes_transactions_undecided() {
     assert_eq!(log.ends().last_stable, 5);
 }
 
-/// Of a producer's epoch that is too old: it, and the newest one.
+/// The epochs in an [`AppendError::InvalidProducerEpoch`]: the batch's, and the newest known one.
 fn epochs(error: &AppendError) -> Option<(i16, i16)> {
     match error {
         AppendError::InvalidProducerEpoch { epoch, current, .. } => Some((epoch.get(), current.get())),

@@ -63,14 +63,14 @@ enum NameChange {
     Rename { from: String, to: String, inode: InodeId },
 }
 
-/// How much of what was not synced survives.
+/// The part of the unsynced changes that survives.
 #[derive(Clone, Copy)]
 enum Survival {
     Nothing,
     Everything,
-    /// The first so many changes.
+    /// The first changes, up to this number.
     First(usize),
-    /// Each change for itself.
+    /// Each change by chance.
     Any,
 }
 

@@ -20,7 +20,7 @@ const STEPS: usize = 120;
 const PRODUCERS: u64 = 4;
 const KEYS: u64 = 6;
 
-/// What may happen in a run.
+/// The events that may happen in a run.
 #[derive(Debug, Clone, Copy, Default)]
 struct Kind {
     /// The process dies, the power goes.
@@ -41,10 +41,10 @@ struct Simulation {
     log: Option<Log>,
     /// Everything that was appended and not cut off.
     all: Vec<Kept>,
-    /// What the coordinator has decided, by producer and first offset: after a power cut it says so again.
+    /// The coordinator's decisions, by producer and first offset. It repeats them after a power cut.
     decisions: BTreeMap<(i64, i64), bool>,
     high_watermark: i64,
-    /// What was synced is there after a power cut.
+    /// The durable end: a power cut does not lose records before it.
     durable: i64,
     wall_ms: i64,
 }
@@ -374,7 +374,7 @@ impl Simulation {
         self.storage.set_cold(false);
     }
 
-    /// Where the beginning of a transaction was deleted, a crash may have forgotten it: the rest begins later.
+    /// Checks what is left of transactions. A crash may have forgotten a deleted beginning, so that the rest begins later.
     fn check_what_is_left(&self, log: &Log, outcome: &Outcome, stable: i64) {
         let ends = log.ends();
         assert!(ends.last_stable >= stable, "{ends:?}, stable is what is before {stable}");
@@ -447,8 +447,8 @@ impl Simulation {
     }
 }
 
-/// Whether a key has a record behind an offset. A power cut may take the marker of a transaction before it: consumers do
-/// not see it then until the coordinator has sent the marker again.
+/// Returns true if a key has a record behind an offset. A power cut may take the marker of a transaction before it.
+/// Consumers do not see its records then until the coordinator has sent the marker again.
 fn has_younger(log: &Log, key: &[u8], offset: i64) -> bool {
     let all = everything(log);
     let records = all.iter().flat_map(|kept| kept.records.iter().map(|(key, _)| (kept.last_offset, key)));

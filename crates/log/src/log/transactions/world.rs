@@ -11,7 +11,7 @@ use mainstem_records::{
 };
 use std::collections::HashSet;
 
-/// What is appended as one batch.
+/// The records of one batch, and its producer.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sending {
     /// Id and epoch; the sequence number is the next one.
@@ -88,8 +88,8 @@ pub(super) fn end(
     log.append_marker(&marker, LeaderEpoch::ZERO, WALL_MS, bench.mono_ms)
 }
 
-/// What a consumer with `read_committed` is given from an offset on, in pieces: each is judged by what came with it
-/// alone, as by Kafka's consumers.
+/// Reads as a consumer with `read_committed` does, from an offset on, in pieces. Each piece is filtered by the aborted
+/// transactions of its own answer alone, as Kafka's consumers do.
 pub(super) fn read_committed(log: &Log, from: i64) -> Vec<(i64, Vec<u8>)> {
     let (mut next, mut seen) = (from, Vec::new());
     while next < log.ends().last_stable {
@@ -142,10 +142,10 @@ fn take_records(batch: &Batch<'_>, from: i64, seen: &mut Vec<(i64, Vec<u8>)>) {
 pub(super) struct Kept {
     pub(super) base_offset: i64,
     pub(super) last_offset: i64,
-    /// Of a producer.
+    /// The producer's id, if it has one.
     pub(super) producer_id: Option<i64>,
     pub(super) transactional: bool,
-    /// Of a marker: whether it commits.
+    /// For a marker: true if it commits.
     pub(super) marker: Option<bool>,
     /// Keys and values.
     pub(super) records: Vec<(Vec<u8>, Vec<u8>)>,
@@ -259,7 +259,7 @@ impl Outcome {
         firsts.min().unwrap_or(i64::MAX).max(log_start).min(high_watermark)
     }
 
-    /// Whether the records of a batch are those of a committed transaction, or of none.
+    /// Returns true if the batch belongs to a committed transaction, or to none.
     pub(super) fn is_committed(&self, batch: &Kept) -> bool {
         let within = |ended: &&Ended| {
             Some(ended.producer_id) == batch.producer_id
@@ -268,7 +268,7 @@ impl Outcome {
         !batch.transactional || self.ended.iter().find(within).is_some_and(|ended| ended.committed)
     }
 
-    /// What has to be told of a range of offsets, in the order of the markers.
+    /// The aborted transactions that an answer for a range of offsets must name, in the order of the markers.
     pub(super) fn aborted(&self, from: i64, upper: i64) -> Vec<(i64, i64, i64)> {
         let aborted = self
             .ended
