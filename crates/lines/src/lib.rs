@@ -26,20 +26,20 @@ struct Second {
     left_out: u64,
 }
 
-/// What to do with a line.
+/// The decision about a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line {
-    /// Write it, after saying how many were left out before, if any.
+    /// Write the line, after a note of how many were left out before, if any.
     Write {
         /// Lines that were left out in the seconds before.
         left_out: u64,
     },
-    /// It is counted.
+    /// Leave it out. It is counted.
     LeaveOut,
 }
 
 impl LineBudget {
-    /// A budget of so many lines in each second.
+    /// Creates a budget of this many lines in each second.
     pub fn new(per_second: u32) -> LineBudget {
         LineBudget { per_second, second: Mutex::default() }
     }

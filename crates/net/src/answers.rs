@@ -45,7 +45,7 @@ impl AnswerMemory {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Whether answers were refused of late.
+    /// Returns true if answers were refused lately.
     pub fn is_contended(&self) -> bool {
         let refused_ms = self.refused_ms.load(Ordering::Relaxed);
         refused_ms > 0 && self.clock.mono_ms() < refused_ms + CONTENDED.as_millis() as u64

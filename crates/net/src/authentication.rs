@@ -25,13 +25,13 @@ use mainstem_runtime::random;
 /// The largest frame that counts while a handshake goes on, when there is none.
 const FIRST_FRAME_BYTES_MAX: usize = 512 * 1024;
 
-/// What a connection has to pass before its requests are served.
+/// The authentication that a connection has to pass before its requests are served.
 pub enum Gate {
-    /// The listener asks for nothing, or for nothing more.
+    /// The listener requires none, or the connection has passed it.
     Open,
-    /// The handshake of TLS, where that is all.
+    /// The handshake of TLS alone.
     Tls(Box<TlsGate>),
-    /// SASL, behind TLS where the listener has that.
+    /// SASL, over TLS if the listener has that.
     Sasl(Box<SaslGate>),
 }
 
@@ -65,13 +65,13 @@ enum State {
     Refused(Option<Seat>),
 }
 
-/// Where a frame came from, and where its answer goes.
+/// A frame with its connection, and the buffer for its answer.
 pub struct Frame<'a> {
     /// Its bytes without the length.
     pub bytes: &'a [u8],
     /// The connection, which changes when it is authenticated.
     pub context: &'a mut Arc<ConnectionContext>,
-    /// What it remembers between requests.
+    /// The state of the client between requests.
     pub client: &'a mut ClientState,
     /// Takes the answer.
     pub response: &'a mut ResponseBuffer,

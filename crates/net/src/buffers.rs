@@ -121,7 +121,7 @@ pub struct Reservation {
     /// None for what does not wait for a peer to deliver.
     peer: Option<Peer>,
     bytes: u64,
-    /// What came since is beside the budget.
+    /// True if further bytes do not count against the budget.
     is_overdraft: bool,
 }
 

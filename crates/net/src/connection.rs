@@ -57,7 +57,7 @@ const STALLED_SENDER: Duration = Duration::from_secs(1);
 const SLOW_SENDER_GRACE: Duration = Duration::from_secs(10);
 const SLOW_SENDER_BYTES_PER_SECOND: usize = 1 << 20;
 
-/// How often a large request's progress is looked at.
+/// The interval in which the progress of a large request is checked.
 const SLOW_SENDER_CHECK: Duration = Duration::from_millis(500);
 
 const _: () =
@@ -68,16 +68,16 @@ const STALLED_READER: Duration = Duration::from_secs(1);
 
 /// After a last answer, what a client still sends is dropped for so long, and up to so many bytes.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
-/// Of that, how long the end of the connection is kept from a client that has got its last answer: most close it themselves
-/// then, and one that finds both at once may take it for a connection that was lost, and try again (kafka-python).
+/// The part of that time for which the end of the connection is held back after the last answer. Most clients close it
+/// themselves then. A client that sees both at once may take it for a lost connection and retry (kafka-python).
 const ANSWER_ALONE_TIME: Duration = Duration::from_millis(500);
 const LINGER_BYTES_MAX: usize = 64 * 1024;
 
-/// What a client that begins a session of TLS is answered by a listener without: a fatal alert, `unexpected_message` (RFC 8446,
-/// 6.2). At the end of the stream alone many clients would try again.
+/// The answer of a listener without TLS to a client that begins a TLS session: a fatal alert, `unexpected_message` (RFC 8446,
+/// 6.2). Many clients would retry after the end of the stream alone.
 const NO_TLS_HERE: [u8; 7] = [21, 3, 3, 0, 2, 2, 10];
 
-/// Why a connection ended.
+/// The reason for which a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub enum CloseReason {
     /// The peer closed it, between requests.
@@ -143,12 +143,12 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    /// Whether the client has to read what was sent last, or it would try again for ever.
+    /// Returns true if the client has to read the last answer: otherwise it would retry for ever.
     fn has_last_words(&self) -> bool {
         matches!(self, Self::NotAuthenticated(_) | Self::Tls(_) | Self::SpeaksTls)
     }
 
-    /// Whether who is not authenticated causes it, as often as it connects.
+    /// Returns true if an unauthenticated peer causes this, as often as it connects.
     fn is_of_a_stranger(&self) -> bool {
         matches!(
             self,
@@ -160,7 +160,7 @@ impl CloseReason {
         )
     }
 
-    /// Whether an operator should read about it: it is neither ordinary nor the broker's own doing.
+    /// Returns true if an operator should read about it: it is neither ordinary nor the broker's own doing.
     fn is_noteworthy(&self) -> bool {
         !matches!(
             self,
@@ -180,7 +180,7 @@ pub struct Connection {
     in_flight: VecDeque<InFlight>,
     /// Bytes of the finished ones among them.
     finished_bytes: usize,
-    /// What large answers take of the memory for all connections.
+    /// The share of large answers in the memory for all connections.
     answers: AnswerShare,
     /// The last request in flight has to finish before the next one is served.
     blocked: bool,
@@ -193,11 +193,11 @@ pub struct Connection {
     timer: Timer,
     client: ClientState,
     gate: Gate,
-    /// Whether it is not authenticated yet.
+    /// True until the connection is authenticated.
     is_at_door: bool,
-    /// Whether it ends with an answer.
+    /// True if it ends with an answer.
     has_last_answer: bool,
-    /// Whether the handshake of its session was not over when it was looked at last.
+    /// True if the handshake of its session was not over when that was checked last.
     is_handshaking: bool,
     served: u32,
     placement: Placement,
@@ -213,7 +213,7 @@ pub struct Moving {
     pub context: Arc<ConnectionContext>,
     /// The state of its authentication.
     pub gate: Gate,
-    /// Where it goes.
+    /// The loop to which it moves.
     pub placement: Placement,
 }
 
@@ -227,7 +227,7 @@ struct Waiting {
     response: Later,
     api: Option<ApiKey>,
     since: Instant,
-    /// What the loop did for it before it waited.
+    /// Time that the loop spent on it before it waited.
     local: Duration,
 }
 
@@ -304,7 +304,7 @@ impl Connection {
         }
     }
 
-    /// Says why it ends, unless so much was said already: who comes, and is refused, very often does not fill the log.
+    /// Logs the end of the connection, unless the limit on such lines is reached: peers may connect, and be refused, very often.
     fn log_end(&self, reason: &CloseReason) {
         let peer = self.context.peer;
         let (door, now) = (&self.net.door, self.net.clock.instant());
@@ -318,7 +318,7 @@ impl Connection {
         tracing::warn!(%peer, connection = self.context.id, "connection closed: {reason}");
     }
 
-    /// What goes on on another loop, if the connection did not end but moves.
+    /// Returns the connection for another loop, if it did not end but moves.
     pub fn into_moving(self) -> Option<Moving> {
         let Connection { transport, context, gate, placement, moves, .. } = self;
         moves.then_some(Moving { transport, context, gate, placement })
@@ -641,7 +641,7 @@ impl Connection {
         CloseReason::Tls(of_session.clone())
     }
 
-    /// Whether its place at the door was given to another connection.
+    /// Returns true if its permit was revoked in favour of another connection.
     fn has_lost_seat(&mut self, context: &mut Context<'_>) -> bool {
         self.gate.seat().is_some_and(|seat| Pin::new(seat.given_up()).poll(context).is_ready())
     }
@@ -785,7 +785,7 @@ async fn drop_rest(transport: &mut Transport, left: &mut usize) {
     }
 }
 
-/// Where the memory for large requests comes from. Those who are not authenticated have their own.
+/// The memory for large requests. Unauthenticated connections have their own.
 fn memory(net: &Net, is_at_door: bool) -> &Arc<RequestMemory> {
     if is_at_door { &net.door_memory } else { &net.request_memory }
 }

@@ -56,7 +56,7 @@ impl EventLoop {
 /// All loops of a broker.
 pub struct EventLoops {
     first: Arc<EventLoop>,
-    /// Where connections are authenticated, if any have to be.
+    /// The loop that authenticates connections, if any listener requires that.
     door: Option<Arc<EventLoop>>,
     loops: Mutex<Loops>,
     threads: Mutex<Vec<JoinHandle<()>>>,

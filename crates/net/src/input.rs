@@ -1,4 +1,4 @@
-//! What a connection has received and not yet served.
+//! The bytes that a connection has received and not yet served.
 //!
 //! Requests that fit a pooled buffer are read many at a time. A larger one moves into an allocation of its own when it
 //! has filled a pooled buffer, and grows with what arrives, within the budget of all connections.
@@ -51,7 +51,7 @@ struct LargeRequest {
     progress: Progress,
 }
 
-/// How far a large request has come, for who has to judge its sender.
+/// The progress of a large request, by which its sender is judged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Progress {
     /// Bytes that it has announced.
@@ -180,12 +180,12 @@ impl Input {
         }
     }
 
-    /// Whether nothing is held: the connection is between requests.
+    /// Returns true if no bytes are held: the connection is between requests.
     pub(crate) fn is_empty(&self) -> bool {
         self.buffer.len() == self.consumed
     }
 
-    /// How far a request has come that is larger than a pooled buffer.
+    /// The progress of a request that is larger than a pooled buffer.
     pub(crate) fn large_progress(&self) -> Option<Progress> {
         self.large.as_ref().map(|large| large.progress)
     }

@@ -1,8 +1,7 @@
-//! How large requests are and where their time goes, by API: counts in buckets, from which quantiles of the last minutes
-//! are read.
+//! Sizes and times of requests, by API: counts in buckets, from which quantiles of the last minutes are read.
 //!
-//! A request that is answered by the turn that reads it costs one count of its size and one of its time, all of which
-//! is local. The other parts are counted only of requests that have them; those without follow from the totals.
+//! A request that is answered by the turn that reads it costs one count of its size and one of its time, which is all
+//! local. The other parts are counted only for requests that have them. The others follow from the totals.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -55,19 +54,19 @@ impl Histogram {
     }
 }
 
-/// What is counted of the requests of one API.
+/// Counts of the requests of one API.
 #[derive(Default)]
 struct Requests {
     bytes: Histogram,
-    /// From the last byte to the answer, where the turn that read the request has answered it.
+    /// Time from the last byte to the answer, if the turn that read the request answered it.
     at_once: Histogram,
-    /// The same where the answer came later.
+    /// The same if the answer came later.
     later: Histogram,
-    /// Of those: what threads did for the request.
+    /// For requests that are answered later: time that threads worked on them.
     later_local: Histogram,
-    /// Of those: the rest, in which the request waited for something.
+    /// For requests that are answered later: the rest of the time, in which they waited.
     later_remote: Histogram,
-    /// How long clients were held back that were.
+    /// Time for which clients were throttled.
     throttled: Histogram,
 }
 
@@ -90,7 +89,7 @@ impl Part {
     /// All of them.
     pub const ALL: [Part; 5] = [Part::Bytes, Part::Total, Part::Local, Part::Remote, Part::Throttle];
 
-    /// Of a request's time, in milliseconds where buckets have microseconds.
+    /// The divisor for values in buckets: they have times in microseconds, and summaries in milliseconds.
     fn unit(self) -> f64 {
         if self == Part::Bytes { 1.0 } else { 1000.0 }
     }
@@ -128,7 +127,7 @@ pub struct Latencies {
     looks: Mutex<Looks>,
 }
 
-/// What was counted at the last look.
+/// The counts at the last look.
 struct Looks {
     at: Instant,
     last: HashMap<(u16, Part), Box<Counts>>,
@@ -181,7 +180,7 @@ impl Latencies {
         self.by_api[api as usize].throttled.record_time(time);
     }
 
-    /// Of every API that was asked for.
+    /// Summarizes each of the APIs that has had requests.
     pub fn summaries(&self, part: Part, apis: impl Iterator<Item = ApiKey>) -> Vec<Summary> {
         let mut looks = self.looks.lock();
         let now = machine_now();

@@ -34,7 +34,7 @@ const UNLIMITED: usize = i32::MAX as usize;
 
 /// Connections by address, and the limits on them.
 pub struct ConnectionCounts {
-    /// What the descriptors allow, whatever the configuration says.
+    /// The limit by the descriptors of the process, whatever the configuration says.
     most: usize,
     /// `max.connections.per.ip.overrides`.
     overrides: Arc<RwLock<HashMap<IpAddr, usize>>>,
@@ -231,7 +231,7 @@ pub fn bind(address: SocketAddr, network: &NetworkConfig) -> io::Result<std::net
 /// Begins the session of a connection that was accepted; `None` where its bytes travel as they are.
 pub type BeginSession = dyn Fn() -> Result<Option<Box<Sealed>>, SecurityError> + Send + Sync;
 
-/// What a listener seals connections with, by its configuration.
+/// Returns the function that begins sessions on a listener, by its configuration.
 pub fn sessions(service: &dyn Service, listener: usize) -> Box<BeginSession> {
     match service.tls(listener) {
         Some(tls) => Box::new(move || Ok(Some(Sealed::begin(tls.session()?)))),
@@ -305,7 +305,7 @@ impl<'a> Limited<'a> {
     }
 }
 
-/// Whether `max.connections` keeps no client out of a listener.
+/// Returns true if `max.connections` keeps no client out of a listener.
 fn is_protected(config: &BrokerConfig, listener: usize) -> bool {
     let listeners = &config.listeners;
     listeners.open.len() > 1 && listeners.open[listener].listener == listeners.inter_broker
@@ -403,7 +403,7 @@ fn place(
     }
 }
 
-/// What a connection has to pass first.
+/// Returns the authentication that a connection has to pass first.
 fn gate((net, service): (&Net, &dyn Service), context: &ConnectionContext) -> Gate {
     let (tls, sasl) = (service.tls(context.listener), service.sasl(context.listener));
     if tls.is_none() && sasl.is_none() {
@@ -419,7 +419,7 @@ fn gate((net, service): (&Net, &dyn Service), context: &ConnectionContext) -> Ga
     }
 }
 
-/// How a connection learns that it has to go for one of the inter-broker listener; none if it never has to.
+/// Returns the signal for a connection to make way for one of the inter-broker listener; none if it never has to.
 fn yielding(net: &Arc<Net>, context: &ConnectionContext) -> Option<Yielding> {
     let config = net.config();
     let count = config.listeners.open.len();

@@ -32,17 +32,18 @@ pub struct ResponseBuffer {
     /// File ranges by the index in `bytes` before which they go, ascending.
     files: VecDeque<(usize, FileRange)>,
     sent: usize,
-    /// What is being read of the front range, and how many bytes.
+    /// The running read of the front range, and its number of bytes.
     cold: Option<(ColdRead, usize)>,
     /// Bytes of the front range that were just read.
     warm: usize,
-    /// How long the connection is not read after these responses (throttling).
+    /// The time for which the connection is not read after these responses (throttling).
     pub mute: Option<Duration>,
     /// Why one of these responses could not be encoded: the connection has to end, as no later response may overtake it.
     pub unencodable: Option<String>,
-    /// How long threads in the background were at a request that is answered later.
+    /// Time that background threads worked on a request that is answered later.
     pub in_background: Duration,
-    /// What a large response takes of the memory for all of them, from before it is put together until its connection counts it.
+    /// The share of a large response in the memory for all of them. It begins before the response is built, and ends when its
+    /// connection counts it.
     pub share: Option<AnswerShare>,
 }
 
@@ -66,7 +67,7 @@ impl ResponseBuffer {
         self.files.push_back((index, range));
     }
 
-    /// Whether everything is sent.
+    /// Returns true if everything is sent.
     pub fn is_empty(&self) -> bool {
         self.sent == self.bytes.len() && self.files.is_empty()
     }
@@ -276,7 +277,7 @@ impl ResponseBuffer {
         Ok(())
     }
 
-    /// So many bytes of the front range are sent.
+    /// Marks bytes of the front range as sent.
     fn advance_file(&mut self, sent: usize) {
         self.warm = self.warm.saturating_sub(sent);
         let (_, front) = self.files.front_mut().expect("the caller has sent from it");
@@ -287,8 +288,8 @@ impl ResponseBuffer {
         }
     }
 
-    /// How many of the next bytes of the front range, at most a turn's, come from memory, at least one; what does not is read
-    /// by a helper first, since a read from the disk would hold up the whole loop.
+    /// Returns how many of the range's next bytes are in memory, at least one and at most a turn's. A helper reads the others
+    /// first, because a read from the disk would block the whole loop.
     fn poll_resident(
         &mut self,
         cold_reads: &ColdReads,

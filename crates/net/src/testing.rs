@@ -30,7 +30,7 @@ pub(crate) fn together(pieces: usize) -> Arc<Together> {
 }
 
 impl Together {
-    /// What has begun can be read from now on.
+    /// Lets every read that has begun end.
     pub(crate) fn release(&self) {
         let _begun = self.begun.lock();
         self.pieces.store(1, Ordering::Relaxed);

@@ -41,7 +41,7 @@ impl<'b> Encoder<'b> {
         self.buffer
     }
 
-    /// Where bytes are missing, by rising place.
+    /// The places of missing bytes, in ascending order.
     pub fn holes(&self) -> &[Hole] {
         &self.holes
     }

@@ -1,4 +1,4 @@
-//! What the encoder does with values that other messages do not show: tags, holes, refusals, lengths.
+//! Values that the encoder handles and other messages do not show: tags, holes, refusals, lengths.
 
 use std::borrow::Cow;
 
