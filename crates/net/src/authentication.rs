@@ -13,16 +13,16 @@ use mainstem_wire::{ApiKey, frame};
 
 use crate::connection::CloseReason;
 use crate::counters::ListenerAuthentications;
-use crate::door::Seat;
 use crate::handled::{ClientState, Handled};
 use crate::output::ResponseBuffer;
+use crate::unauthenticated::Permit;
 use crate::{Net, Service};
 use mainstem_listener_security::{SaslSettings, TlsSettings};
 use mainstem_requests::context::ConnectionContext;
 use mainstem_runtime::clock::Clock;
 use mainstem_runtime::random;
 
-/// The largest frame that counts while a handshake goes on, when there is none.
+/// The largest frame during a handshake, if the gate has no other limit.
 const FIRST_FRAME_BYTES_MAX: usize = 512 * 1024;
 
 /// The authentication that a connection has to pass before its requests are served.
@@ -38,14 +38,14 @@ pub enum Gate {
 /// A connection of a listener without SASL whose session is not begun yet.
 pub struct TlsGate {
     settings: Arc<TlsSettings>,
-    seat: Seat,
+    permit: Permit,
     deadline: Instant,
 }
 
 impl TlsGate {
     /// Waits for the handshake of a connection that has just been accepted.
-    pub fn new(settings: Arc<TlsSettings>, seat: Seat, deadline: Instant) -> TlsGate {
-        TlsGate { settings, seat, deadline }
+    pub fn new(settings: Arc<TlsSettings>, permit: Permit, deadline: Instant) -> TlsGate {
+        TlsGate { settings, permit, deadline }
     }
 }
 
@@ -57,12 +57,12 @@ pub struct SaslGate {
 }
 
 enum State {
-    /// The principal is not known yet. The seat and the time are bounded.
-    Unauthenticated { authenticator: Authenticator, seat: Seat, deadline: Instant },
+    /// The principal is not known yet. The permit and the time are bounded.
+    Unauthenticated { authenticator: Authenticator, permit: Permit, deadline: Instant },
     /// The session's principal, who may be renewing it.
     Session { session: Session, renewal: Option<Authenticator> },
-    /// It has failed; nothing more is read. Until the connection has ended, it has the seat that it had.
-    Refused(Option<Seat>),
+    /// It has failed; nothing more is read. The connection keeps its permit until it has ended.
+    Refused(Option<Permit>),
 }
 
 /// A frame with its connection, and the buffer for its answer.
@@ -118,14 +118,14 @@ impl Gate {
         }
     }
 
-    /// The seat among those that are not authenticated.
-    pub fn seat(&mut self) -> Option<&mut Seat> {
+    /// The permit of a connection that is not authenticated.
+    pub fn permit(&mut self) -> Option<&mut Permit> {
         match self {
             Gate::Sasl(gate) => match &mut gate.state {
-                State::Unauthenticated { seat, .. } | State::Refused(Some(seat)) => Some(seat),
+                State::Unauthenticated { permit, .. } | State::Refused(Some(permit)) => Some(permit),
                 State::Session { .. } | State::Refused(None) => None,
             },
-            Gate::Tls(gate) => Some(&mut gate.seat),
+            Gate::Tls(gate) => Some(&mut gate.permit),
             Gate::Open => None,
         }
     }
@@ -141,8 +141,8 @@ impl Gate {
         match self {
             Gate::Open => return Ok(()),
             Gate::Sasl(_) => {
-                let seat = self.seat();
-                seat.into_iter().for_each(|seat| seat.progressed(now(net).monotonic_ms));
+                let permit = self.permit();
+                permit.into_iter().for_each(|permit| permit.progressed(now(net).monotonic_ms));
                 return Ok(());
             }
             Gate::Tls(gate) => {
@@ -168,9 +168,9 @@ impl Gate {
 
 impl SaslGate {
     /// Waits for the first frame of a connection that has just been accepted.
-    pub fn new(settings: Arc<SaslSettings>, seat: Seat, deadline: Instant) -> SaslGate {
+    pub fn new(settings: Arc<SaslSettings>, permit: Permit, deadline: Instant) -> SaslGate {
         let authenticator = Authenticator::new(settings.rules.clone());
-        SaslGate { settings, state: State::Unauthenticated { authenticator, seat, deadline } }
+        SaslGate { settings, state: State::Unauthenticated { authenticator, permit, deadline } }
     }
 
     /// As [`Gate::handle`]. A session that lasts costs a request nothing.
@@ -183,8 +183,8 @@ impl SaslGate {
         let now = now(net);
         let step = match &mut self.state {
             State::Refused(_) => return Handled::Silent,
-            State::Unauthenticated { authenticator, seat, .. } => {
-                seat.progressed(now.monotonic_ms);
+            State::Unauthenticated { authenticator, permit, .. } => {
+                permit.progressed(now.monotonic_ms);
                 step(authenticator, service, &self.settings, &frame, now)
             }
             State::Session { renewal: Some(authenticator), .. } => {
@@ -250,16 +250,16 @@ impl SaslGate {
     /// The connection ends. The answer to credentials that were refused is held back for a while, which slows
     /// down guessing.
     fn refused(&mut self, net: &Net, context: &ConnectionContext, failure: Failure) -> Handled {
-        let seat = match std::mem::replace(&mut self.state, State::Refused(None)) {
-            State::Unauthenticated { seat, .. } => Some(seat),
+        let permit = match std::mem::replace(&mut self.state, State::Refused(None)) {
+            State::Unauthenticated { permit, .. } => Some(permit),
             // The connection was authenticated before.
             _ => None,
         };
-        let again = seat.is_none();
-        if let Some(seat) = &seat {
-            seat.refused();
+        let again = permit.is_none();
+        if let Some(permit) = &permit {
+            permit.refused();
         }
-        self.state = State::Refused(seat);
+        self.state = State::Refused(permit);
         let reason = CloseReason::NotAuthenticated(OneLine(&failure.detail).to_string());
         if !failure.is_refusal {
             return Handled::Close(reason);

@@ -48,7 +48,7 @@ pub fn give(mut buffer: Vec<u8>) {
 
 /// The budget of `queued.max.request.bytes` for requests larger than a pooled buffer.
 ///
-/// A request reserves room for what arrives, step by step, never what it announces. Requests from one peer may have
+/// A request reserves memory for the bytes that arrive, step by step, never for its announced length. Requests from one peer may have
 /// half of the budget. Beyond either bound one request at a time may go on beside the budget, so that requests which
 /// hold a part of it and need more never wait for each other for ever.
 pub struct RequestMemory {
@@ -62,7 +62,7 @@ struct State {
     used: u64,
     /// Those of `used` that were reserved for requests from a peer.
     by_peer: HashMap<Peer, u64>,
-    /// Some request goes on beside the budget.
+    /// Some request exceeds the budget.
     is_overdrawn: bool,
     waiting: VecDeque<TaskWaker>,
 }
@@ -126,7 +126,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Reserves `more` bytes, or has the task woken when there may be room.
+    /// Reserves `more` bytes, or has the task woken when they may be free.
     pub fn poll_grow(&mut self, more: usize, context: &Context<'_>) -> Poll<()> {
         if self.is_overdraft {
             return Poll::Ready(());

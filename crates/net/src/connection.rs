@@ -21,12 +21,12 @@ use tokio::io::AsyncReadExt;
 use crate::answers::{AnswerShare, LARGE_ANSWER_BYTES};
 use crate::authentication::{Frame, Gate, authentications};
 use crate::buffers::RequestMemory;
-use crate::door::Seat;
 use crate::event_loop::Placement;
 use crate::handled::{ClientState, Handled, Later};
-use crate::input::{Input, Room};
+use crate::input::{FillContext, Input};
 use crate::output::ResponseBuffer;
 use crate::transport::{self, Transport};
+use crate::unauthenticated::Permit;
 use crate::{Net, Service};
 use mainstem_requests::context::ConnectionContext;
 use mainstem_runtime::clock::{Timer, machine_timeout};
@@ -49,7 +49,7 @@ const TURN_TIME_MAX: Duration = Duration::from_millis(1);
 /// Requests after which a connection asks whether its loop is overloaded.
 const RELIEF_INTERVAL: u32 = 1024;
 
-/// While others wait for memory, the sender of a large request may pause for so long.
+/// The longest pause of a large request's sender while others wait for memory.
 const STALLED_SENDER: Duration = Duration::from_secs(1);
 
 /// While others wait for memory, a large request has to arrive in this time, plus one second per
@@ -63,10 +63,10 @@ const SLOW_SENDER_CHECK: Duration = Duration::from_millis(500);
 const _: () =
     assert!(LARGE_ANSWER_BYTES == 2 * BACKLOG_BYTES_MAX, "an answer may come behind what waits already");
 
-/// While large answers are refused for want of room, the reader of one may pause for so long.
+/// The longest pause of a large answer's reader while other large answers are refused for lack of memory.
 const STALLED_READER: Duration = Duration::from_secs(1);
 
-/// After a last answer, what a client still sends is dropped for so long, and up to so many bytes.
+/// The time for which the bytes that a client sends after a last answer are dropped, up to [`LINGER_BYTES_MAX`].
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 /// The part of that time for which the end of the connection is held back after the last answer. Most clients close it
 /// themselves then. A client that sees both at once may take it for a lost connection and retry (kafka-python).
@@ -101,9 +101,9 @@ pub enum CloseReason {
     /// A large request arrived too slowly while others waited for memory.
     #[error("a request of {0} bytes arrived too slowly while others waited for queued.max.request.bytes")]
     SlowSender(usize),
-    /// There is no room for a large answer.
+    /// There is no memory for a large answer.
     #[error("an answer of {0} bytes does not fit beside what other connections have not read")]
-    NoRoomForAnswer(usize),
+    NoMemoryForAnswer(usize),
     /// A large answer is not read while others are refused theirs.
     #[error("an answer of {0} bytes was not read while others had no room for theirs")]
     SlowReader(u64),
@@ -122,12 +122,12 @@ pub enum CloseReason {
     /// The client did not authenticate in time.
     #[error("it was not authenticated within {0:?} (mainstem.authentication.timeout.ms)")]
     AuthenticatesTooSlowly(Duration),
-    /// Another connection wanted its place among those that are not authenticated.
+    /// Its permit as an unauthenticated connection was given to another one.
     #[error(
         "it was not authenticated, and others came since (mainstem.unauthenticated.connections.max, a tenth for each \
          address)"
     )]
-    NoSeat,
+    NoPermit,
     /// The session was over, and the client did not renew it.
     #[error("its session is over and was not renewed (connections.max.reauth.ms)")]
     SessionExpired,
@@ -149,14 +149,14 @@ impl CloseReason {
     }
 
     /// Returns true if an unauthenticated peer causes this, as often as it connects.
-    fn is_of_a_stranger(&self) -> bool {
+    fn is_of_unauthenticated_peer(&self) -> bool {
         matches!(
             self,
             Self::NotAuthenticated(_)
                 | Self::Tls(_)
                 | Self::SpeaksTls
                 | Self::AuthenticatesTooSlowly(_)
-                | Self::NoSeat
+                | Self::NoPermit
         )
     }
 
@@ -194,7 +194,7 @@ pub struct Connection {
     client: ClientState,
     gate: Gate,
     /// True until the connection is authenticated.
-    is_at_door: bool,
+    is_unauthenticated: bool,
     /// True if it ends with an answer.
     has_last_answer: bool,
     /// True if the handshake of its session was not over when that was checked last.
@@ -270,7 +270,7 @@ impl Connection {
             active_at: now,
             timer: net.clock.timer(first_look),
             client: ClientState::default(),
-            is_at_door: gate.frame_bytes_max().is_some(),
+            is_unauthenticated: gate.frame_bytes_max().is_some(),
             has_last_answer: false,
             gate,
             served: 0,
@@ -307,10 +307,10 @@ impl Connection {
     /// Logs the end of the connection, unless the limit on such lines is reached: peers may connect, and be refused, very often.
     fn log_end(&self, reason: &CloseReason) {
         let peer = self.context.peer;
-        let (door, now) = (&self.net.door, self.net.clock.instant());
-        let is_shown = match reason.is_of_a_stranger() {
-            true => door.may_log_refusal(now),
-            false => door.may_log_closing(now),
+        let (limiter, now) = (&self.net.unauthenticated, self.net.clock.instant());
+        let is_shown = match reason.is_of_unauthenticated_peer() {
+            true => limiter.may_log_refusal(now),
+            false => limiter.may_log_closing(now),
         };
         if !is_shown {
             return;
@@ -334,15 +334,15 @@ impl Connection {
             _ => return self.transport.say_goodbye(),
         }
         let alone = if self.has_last_answer { ANSWER_ALONE_TIME } else { Duration::ZERO };
-        // On the heap, or every connection would keep room for what few of them come to.
-        Box::pin(end_in_time(&mut self.transport, self.gate.seat(), alone)).await;
+        // On the heap, or every connection would hold memory that few of them need.
+        Box::pin(end_in_time(&mut self.transport, self.gate.permit(), alone)).await;
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<CloseReason> {
         self.now = self.net.clock.instant();
         wake::begin_turn(self.now);
-        if self.has_lost_seat(context) {
-            return Poll::Ready(CloseReason::NoSeat);
+        if self.has_lost_permit(context) {
+            return Poll::Ready(CloseReason::NoPermit);
         }
         match self.poll_turn(context) {
             Poll::Ready(Err(reason)) => Poll::Ready(reason),
@@ -354,8 +354,8 @@ impl Connection {
         }
     }
 
-    /// Does what can be done without waiting; Ready when one turn's share of bytes or time is used up, or when there
-    /// is more to do and others were woken meanwhile. The peer is answered before they send: it goes on while they do.
+    /// Does all work that needs no waiting. Ready when a turn's share of bytes or time is used up, or when there is more to do
+    /// and others were woken meanwhile. The peer is answered before they send, so that it works while they do.
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
         let mut turn = self.transport.turn_bytes_max();
         let mut others_wait = false;
@@ -440,7 +440,7 @@ impl Connection {
         let held = self.output.backlog() + self.finished_bytes;
         let large = if held > LARGE_ANSWER_BYTES { held } else { 0 };
         if large as u64 != self.answers.bytes() && !self.answers.set(large) {
-            return Err(CloseReason::NoRoomForAnswer(large));
+            return Err(CloseReason::NoMemoryForAnswer(large));
         }
         Ok(())
     }
@@ -505,8 +505,8 @@ impl Connection {
                 }
             };
             self.served = self.served.wrapping_add(1);
-            if self.is_at_door {
-                self.leave_door();
+            if self.is_unauthenticated {
+                self.leave_authentication();
             }
             let before = std::mem::replace(&mut self.now, self.net.clock.instant());
             self.note(handled, before);
@@ -551,9 +551,9 @@ impl Connection {
         if self.input.large_progress().is_none() {
             ready!(self.transport.poll_readable(context))?;
         }
-        let memory = memory(&self.net, self.is_at_door);
-        let room = Room { memory, peer: self.context.peer.ip(), now: self.now };
-        self.input.poll_fill(&mut self.transport, room, context)
+        let memory = memory(&self.net, self.is_unauthenticated);
+        let fill = FillContext { memory, peer: self.context.peer.ip(), now: self.now };
+        self.input.poll_fill(&mut self.transport, fill, context)
     }
 
     /// While a request holds back the next one, reads ahead at most one buffer, to learn when the peer goes away.
@@ -609,10 +609,10 @@ impl Connection {
         }
     }
 
-    /// Once it is authenticated, it may send what others may, and moves to a loop for data at the next pause.
-    fn leave_door(&mut self) {
+    /// Lifts the limits of an unauthenticated connection once it is authenticated. It moves to a loop for data at the next pause.
+    fn leave_authentication(&mut self) {
         if self.gate.frame_bytes_max().is_none() {
-            self.is_at_door = false;
+            self.is_unauthenticated = false;
             heap::freed(heap::LOGIN_BYTES);
             self.input.set_frame_bytes_max(self.net.limits.request_bytes_max);
             self.served = RELIEF_INTERVAL;
@@ -626,7 +626,7 @@ impl Connection {
             self.transport.count_session(tls.handshakes());
         }
         self.gate.encrypted(&self.net, &mut self.context, self.transport.tls())?;
-        self.leave_door();
+        self.leave_authentication();
         Ok(())
     }
 
@@ -642,8 +642,8 @@ impl Connection {
     }
 
     /// Returns true if its permit was revoked in favour of another connection.
-    fn has_lost_seat(&mut self, context: &mut Context<'_>) -> bool {
-        self.gate.seat().is_some_and(|seat| Pin::new(seat.given_up()).poll(context).is_ready())
+    fn has_lost_permit(&mut self, context: &mut Context<'_>) -> bool {
+        self.gate.permit().is_some_and(|permit| Pin::new(permit.revoked()).poll(context).is_ready())
     }
 
     /// Between requests, a connection of a busy loop moves to a free one.
@@ -716,7 +716,10 @@ impl Connection {
             let may_send = !progress.waits_for_memory && self.muted_until.is_none();
             let is_stalled = progress.starved_since.is_some_and(|since| since + STALLED_SENDER <= now);
             let is_slow = progress.since + allowed <= now;
-            if may_send && (is_stalled || is_slow) && memory(&self.net, self.is_at_door).is_contended() {
+            if may_send
+                && (is_stalled || is_slow)
+                && memory(&self.net, self.is_unauthenticated).is_contended()
+            {
                 return Err(CloseReason::SlowSender(bytes));
             }
             next = next.min(now + SLOW_SENDER_CHECK);
@@ -744,20 +747,21 @@ fn no_frame(error: FrameError) -> CloseReason {
     }
 }
 
-/// Ends a connection that was refused: behind what was sent last if it is read in time, at once if its seat is given to another one.
-async fn end_in_time(transport: &mut Transport, seat: Option<&mut Seat>, alone: Duration) {
+/// Ends a connection that was refused: after the client has read the last bytes, or immediately if its permit is given to
+/// another connection.
+async fn end_in_time(transport: &mut Transport, permit: Option<&mut Permit>, alone: Duration) {
     // What the client does with its end of the connection takes the machine's time.
     let end = machine_timeout(LINGER_TIME_MAX, end(transport, alone));
-    let Some(seat) = seat else {
+    let Some(permit) = permit else {
         // However it ends, the connection does.
         let _ = end.await;
         return;
     };
     heap::freed(heap::LOGIN_BYTES);
-    seat.refused();
+    permit.refused();
     tokio::select! {
         _ = end => {}
-        _ = seat.given_up() => {}
+        _ = permit.revoked() => {}
     }
 }
 
@@ -786,6 +790,6 @@ async fn drop_rest(transport: &mut Transport, left: &mut usize) {
 }
 
 /// The memory for large requests. Unauthenticated connections have their own.
-fn memory(net: &Net, is_at_door: bool) -> &Arc<RequestMemory> {
-    if is_at_door { &net.door_memory } else { &net.request_memory }
+fn memory(net: &Net, is_unauthenticated: bool) -> &Arc<RequestMemory> {
+    if is_unauthenticated { &net.unauthenticated_memory } else { &net.request_memory }
 }

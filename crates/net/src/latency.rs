@@ -58,8 +58,8 @@ impl Histogram {
 #[derive(Default)]
 struct Requests {
     bytes: Histogram,
-    /// Time from the last byte to the answer, if the turn that read the request answered it.
-    at_once: Histogram,
+    /// Time from the last byte to the answer, if the turn that read the request also answered it.
+    inline: Histogram,
     /// The same if the answer came later.
     later: Histogram,
     /// For requests that are answered later: time that threads worked on them.
@@ -99,12 +99,12 @@ impl Requests {
     fn counts(&self, part: Part) -> Counts {
         match part {
             Part::Bytes => self.bytes.counts(),
-            Part::Total => sum(self.at_once.counts(), self.later.counts()),
-            Part::Local => sum(self.at_once.counts(), self.later_local.counts()),
-            Part::Remote => with_zeros(self.later_remote.counts(), self.at_once.total()),
+            Part::Total => sum(self.inline.counts(), self.later.counts()),
+            Part::Local => sum(self.inline.counts(), self.later_local.counts()),
+            Part::Remote => with_zeros(self.later_remote.counts(), self.inline.total()),
             Part::Throttle => {
                 let throttled = self.throttled.counts();
-                let answered = self.at_once.total() + self.later.total();
+                let answered = self.inline.total() + self.later.total();
                 with_zeros(throttled, answered.saturating_sub(throttled.iter().sum()))
             }
         }
@@ -164,7 +164,7 @@ impl Latencies {
 
     /// A request was answered by the turn that read it, after so long.
     pub fn answered_at_once(&self, api: ApiKey, took: Duration) {
-        self.by_api[api as usize].at_once.record_time(took);
+        self.by_api[api as usize].inline.record_time(took);
     }
 
     /// A request was answered after so long, of which threads were at it for `local`.

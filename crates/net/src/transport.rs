@@ -33,7 +33,7 @@ pub trait Seal: Send {
     /// Returns true while nothing can be sealed yet.
     fn is_handshaking(&self) -> bool;
 
-    /// Takes what was received while the handshake goes on, which may be any part of it, and may have data behind it.
+    /// Takes bytes that were received during the handshake. They may be any part of it, and data may follow.
     ///
     /// # Errors
     /// When the peer cannot be understood, or is refused.
@@ -316,8 +316,8 @@ impl Sealed {
         while !self.hand_over(into) && !self.is_peer_closed {
             let mut received = buffers::take();
             // No more than the reader takes, or what is opened would have to be kept.
-            let room = into.remaining().clamp(1, BUFFER_BYTES);
-            let filled = pin!(stream.read_buf(&mut (&mut received).limit(room))).poll(context);
+            let free = into.remaining().clamp(1, BUFFER_BYTES);
+            let filled = pin!(stream.read_buf(&mut (&mut received).limit(free))).poll(context);
             let result = match filled {
                 Poll::Ready(Ok(1..)) => self.receive(&mut received),
                 Poll::Ready(Ok(0)) => {
