@@ -1,5 +1,5 @@
-//! Which transactions were aborted that have records in a range of offsets: what a consumer with `read_committed` has
-//! to be told, so that it leaves their records out.
+//! Aborted transactions with records in a range of offsets. An answer to a consumer with `read_committed` names them, so that
+//! the consumer leaves their records out.
 //!
 //! The last of them are kept in memory: a consumer that keeps up costs no file operation, and where nothing was ever
 //! aborted none does. For the others the transaction indexes are searched, from the segment of the read on, until an
@@ -47,7 +47,7 @@ impl RecentAborted {
         self.entries.push_back(aborted);
     }
 
-    /// Those with markers before an offset are to be looked up: compaction may have changed what has to be told.
+    /// Forgets transactions with markers before an offset, so that they are looked up: compaction may have changed them.
     pub(crate) fn forget_before(&mut self, offset: i64) {
         if self.complete_from < offset && !self.entries.is_empty() {
             let count = self.entries.partition_point(|entry| entry.last_offset < offset);

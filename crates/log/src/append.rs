@@ -138,7 +138,7 @@ fn target_compression(batch: &Batch<'_>, config: &LogConfig, origin: Origin) -> 
 }
 
 impl<'a> Prepared<'a> {
-    /// A batch of another copy of the log, which goes on as it is: it was checked when it came.
+    /// A batch of another copy of the log. It is appended unchanged: it was checked when it arrived.
     pub(crate) fn copy_of(batch: Batch<'a>) -> Prepared<'a> {
         prepared(batch, Rewrite::None, batch.max_timestamp(), Origin::Replication)
     }
@@ -213,7 +213,7 @@ impl Log {
     /// Appends a batch at the log end, under `leader_epoch`; a replicated batch keeps its own offset and epoch. When
     /// this returns the bytes are in the page cache.
     ///
-    /// Nothing of a refused batch is in the log. After [`AppendError::OutOfSpace`] the log goes on; after
+    /// Nothing of a refused batch is in the log. After [`AppendError::OutOfSpace`] the log accepts further appends. After
     /// [`AppendError::Storage`] it is stopped, except after a shortage ([`StorageFault::is_temporary`]).
     pub fn append(
         &mut self,
@@ -286,7 +286,7 @@ impl Log {
             check_sequence: batch.origin == Origin::Client,
             may_begin: !producer.is_transactional || !self.config.transaction_verification || is_verified(),
             verification,
-            has_room: self.producer_share.has_room(),
+            has_capacity: self.producer_share.has_capacity(),
             transaction_version: batch.transaction_version,
         };
         match self.producers.check(producer, terms) {
@@ -309,7 +309,7 @@ impl Log {
             Err(ProducerFault::InvalidTransactionState) => {
                 Err(AppendError::InvalidTransactionState { producer_id })
             }
-            Err(ProducerFault::NoRoom) => {
+            Err(ProducerFault::TooManyProducers) => {
                 let max = self.producer_share.partition_max();
                 Err(self.report_refused(AppendError::TooManyProducers { producer_id, max }))
             }
@@ -326,7 +326,7 @@ impl Log {
         }
     }
 
-    /// Logs the first producer that is refused for want of room since there was some last.
+    /// Logs the first refusal since producers expired last.
     fn report_refused(&mut self, error: AppendError) -> AppendError {
         if !std::mem::replace(&mut self.refused_producers, true) {
             tracing::warn!(partition = %self.partition, %error, "new producers are refused");
@@ -397,7 +397,7 @@ impl Log {
         Ok(file)
     }
 
-    /// An empty segment must not stay behind where the log goes on in an older one.
+    /// Removes the files of an empty segment: it must not stay while the log is appended to in an older one.
     fn remove_files_of(&self, base_offset: i64) {
         for kind in [FileKind::Log, FileKind::Index, FileKind::TimeIndex] {
             if let Err(error) = self.files.remove(base_offset, kind) {

@@ -59,8 +59,8 @@ pub enum LastStop {
     /// batches can be torn.
     UncleanSameBoot,
     /// Not in order, and under another boot: everything since the last sync (the recovery point) may be lost in part.
-    /// Also after a failed sync, and when it cannot be told. The page cache may then hold what is not on disk: it has
-    /// to be dropped ([`crate::storage::Advice::DontNeed`]) before the range is read.
+    /// Also after a failed sync, and if the boot is not known. The page cache may then differ from the disk. It has to be
+    /// dropped ([`crate::storage::Advice::DontNeed`]) before the range is read.
     UncleanOtherBoot,
 }
 
@@ -179,8 +179,8 @@ impl Health {
                  broker started again"
             );
             self.distrust_page_cache();
-            if let (Some(told), Some(failure)) = (&self.on_offline, self.failure.get()) {
-                told(failure);
+            if let (Some(on_offline), Some(failure)) = (&self.on_offline, self.failure.get()) {
+                on_offline(failure);
             }
         }
     }
@@ -412,8 +412,8 @@ impl LogDir {
         &self.recovery_watch
     }
 
-    /// A partition's log was given up in the midst of a change: nothing of what it says is to be believed. The
-    /// directory does not count as left in order at its next stop, so that the next start checks.
+    /// Notes that a panic interrupted a change of a partition's log, so that its state cannot be trusted. The directory
+    /// then does not count as left in order at its next stop, so that the next start checks it.
     pub fn distrust(&self, partition: &TopicPartition) {
         self.note_opened(partition, false);
     }

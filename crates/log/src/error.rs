@@ -47,7 +47,7 @@ pub enum LogError {
     #[error("the partition is stopped: {0}")]
     Stopped(String),
     /// [`RecoveryWatch::break_off`](crate::RecoveryWatch::break_off) was called while the log was recovered.
-    #[error("its recovery was broken off; the next start begins it anew")]
+    #[error("its recovery was broken off; the next start begins it again")]
     BrokenOff,
 }
 
@@ -169,7 +169,7 @@ pub enum AppendError {
         /// The log's.
         log_end: i64,
     },
-    /// KAFKA_STORAGE_ERROR, retriable: the disk is full. Reads go on, and appends as soon as there is room. A power cut
+    /// KAFKA_STORAGE_ERROR, retriable: the disk is full. Reads continue, and appends as soon as there is free space. A power cut
     /// before the next sync may yet bring the batch back, as if it had been appended without a sync.
     #[error("no space left: {0}")]
     OutOfSpace(io::Error),

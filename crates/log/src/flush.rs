@@ -43,7 +43,7 @@ impl FlushState {
         directories.iter().for_each(|directory| self.add_directory(directory));
     }
 
-    /// The work that is under way, and the lowest log end since it was handed out, are put aside for one that is done at once.
+    /// Takes the work in progress and the lowest log end since it was handed out, so that another sync can run first.
     pub(crate) fn suspend(&mut self) -> (Option<i64>, Option<i64>) {
         (self.in_flight.take(), self.cut.take())
     }

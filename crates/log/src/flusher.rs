@@ -133,7 +133,7 @@ pub struct FlusherParts {
     pub on_failure: OnFailure,
 }
 
-/// Told that a sync failed, or that a directory to be synced has no such name (any more).
+/// Called when a sync failed, or when a directory to be synced does not exist (any more).
 pub type OnFailure = Arc<dyn Fn(&io::Error) + Send + Sync>;
 
 /// The flusher of one log directory. It owns a thread, and up to [`FlushOptions::helpers`] more from the first

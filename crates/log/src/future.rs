@@ -89,7 +89,7 @@ pub enum CopyError {
 /// The reason why a copy did not take the original's place.
 #[derive(Debug, thiserror::Error)]
 pub enum TakeOverError {
-    /// Nothing has changed: the original goes on. The copy is to be removed.
+    /// Nothing has changed: the original is still in use. The copy has to be removed.
     #[error("{0}")]
     Aborted(CopyError),
     /// Which of the two has the partition's name is not known: neither may be used until a start has looked, and the
@@ -180,7 +180,7 @@ impl FutureLog {
         if let ReadPlan::Later(pending) = plan {
             plan = pending.resolve()?;
         }
-        // Compaction took the last records of the segment: planning anew finds the next one.
+        // Compaction took the last records of the segment: a new read finds the next one.
         let ReadPlan::Range(range) = plan else { return Ok(0) };
         let bytes = range.to_vec().map_err(ReadError::Storage)?;
         self.append(&bytes, mono_ms)?;

@@ -1,7 +1,7 @@
 //! An index file: entries of fixed size in ascending order, of which the newest may still be in memory.
 //!
 //! Nothing is mapped: mapped pages would count as the broker's memory, and a fault on one would stall a loop. The
-//! active segment collects entries and writes them in bulk; recovery makes those anew that a crash took.
+//! active segment collects entries and writes them in bulk. Recovery rebuilds entries that a crash took.
 
 use crate::read_mode::{ReadMode, ReadStop};
 use crate::storage::{StorageFile, write_all_at};

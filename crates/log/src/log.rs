@@ -121,7 +121,7 @@ pub struct Log {
     pub(crate) epoch_checkpoint: EpochCheckpoint,
     pub(crate) producers: ProducerState,
     pub(crate) producer_share: ProducerShare,
-    /// A producer was refused for want of room, and the log says so.
+    /// A refusal of a producer was logged. Further ones are not, until producers expire.
     pub(crate) refused_producers: bool,
     pub(crate) verifications: Verifications,
     /// The newest snapshot of the producers is of this offset.
@@ -316,7 +316,7 @@ impl Log {
         self.epochs_to_write().map_or(Ok(()), |epochs| epochs.write())
     }
 
-    /// Writes the producers' state as of the log end, unless that is there already.
+    /// Writes the producers' state as of the log end, unless that snapshot exists already.
     pub(crate) fn write_snapshot(&mut self) -> Result<(), LogError> {
         if self.snapshot_offset == Some(self.log_end) {
             return Ok(());
@@ -432,9 +432,9 @@ impl Log {
         }
     }
 
-    /// Notes the log start in the directory's checkpoint, where segments are kept from `first` on. That of a replica is noted as
-    /// far as the log is durable: after a power cut it would begin anew behind that, at an offset of which its group has no
-    /// entry. The group moves it on once more.
+    /// Notes the log start in the directory's checkpoint. Segments are kept from `first` on. The log start of a replica is noted
+    /// only as far as the log is durable. Otherwise, after a power cut, the log would begin again behind its durable end, at an
+    /// offset for which its group has no entry. The group raises the log start again.
     pub(crate) fn note_log_start(&self, first: i64) {
         let noted = match self.follow_log_end {
             true => self.log_start,

@@ -145,9 +145,9 @@ pub(crate) fn fuzz(data: &[u8]) {
     if let DirName::Partition(partition) = DirName::parse(name) {
         assert_eq!(partition.to_string(), name);
         for why in [SetAside::Delete, SetAside::Stray] {
-            let aside = set_aside_name(&partition, why, &[7; 16]);
-            assert!(aside.len() <= NAME_LEN_MAX, "{aside}");
-            assert_eq!(DirName::parse(&aside), DirName::SetAside(why), "{aside}");
+            let renamed = set_aside_name(&partition, why, &[7; 16]);
+            assert!(renamed.len() <= NAME_LEN_MAX, "{renamed}");
+            assert_eq!(DirName::parse(&renamed), DirName::SetAside(why), "{renamed}");
         }
         let future = future_name(&partition, &[7; 16]);
         assert!(future.len() <= NAME_LEN_MAX, "{future}");

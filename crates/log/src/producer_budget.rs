@@ -55,11 +55,11 @@ impl ProducerShare {
     }
 
     /// Returns true if the log may remember one more.
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn has_capacity(&self) -> bool {
         self.held < self.partition_max() && self.budget.held() < self.budget.max
     }
 
-    /// The log remembers this many.
+    /// Sets the number of producers that the log remembers.
     pub(crate) fn set(&mut self, count: usize) {
         let before = std::mem::replace(&mut self.held, count);
         if count > before {
@@ -85,14 +85,14 @@ mod tests {
         let budget = Arc::new(ProducerBudget::new(8));
         let mut shares: Vec<_> = (0..5).map(|_| ProducerShare::new(budget.clone())).collect();
         shares[0].set(1);
-        assert!(shares[0].has_room());
+        assert!(shares[0].has_capacity());
         shares[0].set(2);
-        assert!(!shares[0].has_room() && shares[1].has_room(), "a quarter is one log's most");
+        assert!(!shares[0].has_capacity() && shares[1].has_capacity(), "a quarter is one log's most");
         shares[1..4].iter_mut().for_each(|share| share.set(2));
         assert_eq!(budget.held(), 8);
-        assert!(!shares[4].has_room());
+        assert!(!shares[4].has_capacity());
         drop(shares.remove(0));
-        assert!(budget.held() == 6 && shares.last().is_some_and(ProducerShare::has_room));
+        assert!(budget.held() == 6 && shares.last().is_some_and(ProducerShare::has_capacity));
         shares.clear();
         assert_eq!(budget.held(), 0);
     }

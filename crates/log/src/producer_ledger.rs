@@ -52,7 +52,7 @@ impl ProducerLedger {
             check_sequence: true,
             may_begin: false,
             verification: None,
-            has_room: self.share.has_room(),
+            has_capacity: self.share.has_capacity(),
             transaction_version: 0,
         };
         let producer_id = batch.producer_id;
@@ -76,7 +76,7 @@ impl ProducerLedger {
                 let epoch = batch.producer_epoch;
                 Err(AppendError::InvalidProducerEpoch { producer_id, epoch, current })
             }
-            Err(ProducerFault::NoRoom) => {
+            Err(ProducerFault::TooManyProducers) => {
                 Err(AppendError::TooManyProducers { producer_id, max: self.share.partition_max() })
             }
             Err(
@@ -93,7 +93,7 @@ impl ProducerLedger {
         self.note(prepared.producer(), last_offset, mono_ms);
     }
 
-    /// Notes a batch that is there already, in the order of offsets. What belongs to transactions is passed over.
+    /// Notes an existing batch, in the order of offsets. Batches of transactions are passed over.
     pub fn replay(&mut self, header: &BatchHeader, mono_ms: u64) {
         if header.attributes.is_control() || header.attributes.is_transactional() {
             return;

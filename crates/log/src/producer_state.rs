@@ -170,7 +170,7 @@ pub(crate) struct Terms<'a> {
     /// The verification of its producer, if one has begun.
     pub(crate) verification: Option<&'a Verification>,
     /// One more producer may be remembered.
-    pub(crate) has_room: bool,
+    pub(crate) has_capacity: bool,
     /// For a marker: the `transaction.version` of the transaction that it ends.
     pub(crate) transaction_version: i16,
 }
@@ -196,7 +196,7 @@ pub(crate) enum ProducerFault {
     #[error("a transaction that the coordinator has not confirmed")]
     NotVerified,
     #[error("there is no room for one more producer")]
-    NoRoom,
+    TooManyProducers,
     #[error("there is no room for one more open transaction")]
     TooManyTransactions,
     #[error("coordinator epoch older than {current}")]
@@ -385,8 +385,8 @@ fn seen<'p>(
 /// whose epoch grows with every transaction has to begin with 0. A marker is accepted even if no further producer may be
 /// remembered: otherwise its transaction would stay open in other partitions.
 fn check_unknown(batch: &ProducerBatch, terms: Terms<'_>) -> Result<(), ProducerFault> {
-    if !terms.has_room && !batch.is_control {
-        return Err(ProducerFault::NoRoom);
+    if !terms.has_capacity && !batch.is_control {
+        return Err(ProducerFault::TooManyProducers);
     }
     if batch.is_transactional && !batch.is_control && !terms.may_begin {
         return Err(ProducerFault::NotVerified);
@@ -433,7 +433,7 @@ fn check_verified_sequence(
 fn check_sequence_follows(entry: &ProducerEntry, batch: &ProducerBatch) -> Result<(), ProducerFault> {
     let fault = ProducerFault::OutOfOrderSequence { last_sequence: entry.last_sequence() };
     if batch.producer_epoch != entry.epoch {
-        // KIP-360: a bumped epoch starts its sequence anew.
+        // KIP-360: a bumped epoch restarts the sequence at 0.
         let fits = batch.base_sequence == 0 || entry.epoch == ProducerEpoch::NONE;
         return if fits { Ok(()) } else { Err(fault) };
     }

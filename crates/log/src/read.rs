@@ -122,8 +122,8 @@ impl PendingRead {
     }
 
     /// Waits for the disk. A segment that ends before the offset (compaction has taken its last records) gives
-    /// [`ReadPlan::Empty`] here; planning anew from its end finds the next one. So does one whose transaction index
-    /// went with it in the meantime. A medium that cannot be read takes its log directory offline.
+    /// [`ReadPlan::Empty`] here; a new read from its end finds the next one. So does one whose transaction index was
+    /// removed with it in the meantime. A medium that cannot be read takes its log directory offline.
     pub fn resolve(self) -> Result<ReadPlan, ReadError> {
         match self.0 {
             Pending::Log(read) => read.resolve(),
@@ -138,14 +138,14 @@ impl PendingLogRead {
             Step::Range(lookup, request) => find_range(&lookup, &request, ReadMode::Blocking),
             Step::Aborted(range) => Ok(Some(range)),
         };
-        let told = range.and_then(|range| match (range, self.aborted) {
+        let with_aborted = range.and_then(|range| match (range, self.aborted) {
             (Some(mut range), Some(aborted)) => {
                 range.aborted = aborted.run(&range, ReadMode::Blocking)?;
                 Ok(Some(range))
             }
             (range, _) => Ok(range),
         });
-        match told {
+        match with_aborted {
             Ok(range) => Ok(range.map_or(ReadPlan::Empty, ReadPlan::Range)),
             Err(ReadStop::Failed(error)) if error.kind() == io::ErrorKind::NotFound => Ok(ReadPlan::Empty),
             Err(ReadStop::Failed(error)) => {

@@ -1,4 +1,4 @@
-//! Opening a log: what is checked, repaired and made anew depends on how the directory was left.
+//! Opening of a log. The state in which the directory was left decides what is checked, repaired and rebuilt.
 //!
 //! - in order: files are trusted, but their sizes must make sense and the last segment must end with a batch;
 //! - killed, same boot: what was written is there. The last segment's headers are walked, checksums verified behind
@@ -6,8 +6,8 @@
 //! - other boot: every segment that reaches behind the recovery point is read and its checksums verified behind that
 //!   point; the first batch that is not whole ends the log.
 //!
-//! Indexes, epochs and producer state of what was walked are derived anew. What is deleted goes, or stays for other replicas
-//! ([`Log::open_replica`]).
+//! Indexes, epochs and producer state of walked segments are derived again. Deleted segments are removed, or stay for other
+//! replicas ([`Log::open_replica`]).
 
 use crate::aborted::RecentAborted;
 use crate::append::create_segment_files;
@@ -154,7 +154,7 @@ impl Log {
         Ok((log, Recovery { created, ..report }))
     }
 
-    /// Opens the log in a directory that is there, whatever its name.
+    /// Opens the log in an existing directory, whatever its name.
     pub(crate) fn open_in(
         dir: &Arc<LogDir>,
         path: PathBuf,
@@ -312,7 +312,7 @@ struct Opening<'a> {
     epochs: LeaderEpochs,
     /// There is no checkpoint of them: every segment is walked.
     epochs_lost: bool,
-    /// Transaction indexes of segments from this offset on are made anew, whatever the producers' state begins with.
+    /// Transaction indexes of segments from this offset on are rebuilt, whatever snapshot the producers' state begins with.
     rebuild_from: i64,
     flush: FlushState,
     report: Recovery,
@@ -362,7 +362,7 @@ impl Opening<'_> {
             // They may be of records that were cut off since, and the names came back.
             self.remove_snapshots(found, self.recovery_point)?;
         }
-        let Some(last) = segments.last_mut() else { return self.start_anew(found, self.recovery_point) };
+        let Some(last) = segments.last_mut() else { return self.start_empty(found, self.recovery_point) };
         let file = self.files.open(last.base_offset, FileKind::Log)?;
         let (active, log_end) = reopen_active(self.files, last, file, self.mono_ms)?;
         if log_end < self.noted_start {
@@ -371,7 +371,7 @@ impl Opening<'_> {
                 remove_segment_files(self.files, segment.base_offset)?;
             }
             self.files.sync_dir()?;
-            return self.start_anew(found, self.noted_start);
+            return self.start_empty(found, self.noted_start);
         }
         let durable_end = match self.last_stop {
             LastStop::New | LastStop::Clean => log_end,
@@ -391,8 +391,8 @@ impl Opening<'_> {
         Ok(Opened { segments, active, log_start, log_end, durable_end })
     }
 
-    /// A log without records. Offsets that were given to records before are not given again.
-    fn start_anew(&mut self, found: &Inventory, offset: i64) -> Result<Opened, LogError> {
+    /// Creates a log without records. Offsets that were used before are not used again.
+    fn start_empty(&mut self, found: &Inventory, offset: i64) -> Result<Opened, LogError> {
         let offset = offset.max(self.noted_start);
         self.remove_snapshots(found, -1)?;
         let file = create_segment_files(self.files, offset)?;

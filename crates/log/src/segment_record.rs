@@ -28,7 +28,7 @@ pub(crate) const SEGMENT_RECORD: &str = ".mainstem-segments";
 /// Name of the file in a partition's directory by which an operator accepts that segments are missing or shorter.
 pub const ACCEPT_LOSS: &str = "accept-loss";
 
-/// Room for 4 million segments.
+/// The largest record that is read: enough for 4 million segments.
 const LEN_MAX: usize = 128 << 20;
 
 /// Base offset and length in bytes of each segment of a partition.

@@ -2,7 +2,7 @@
 //!
 //! [`SimStorage::power_cut`] keeps what was synced and, of the rest, a random part: whole writes, single sectors of
 //! them, or nothing; names in the same way. Handles from before do not work any more. [`SimStorage::kill`] is the death
-//! of the process alone: everything written stays. Syncs fail and room runs out on demand. Everything random comes from
+//! of the process alone: everything written stays. Syncs fail and the disk fills up on demand. Everything random comes from
 //! a seed.
 
 mod disk;
@@ -42,7 +42,7 @@ impl fmt::Debug for SimStorage {
 }
 
 impl SimStorage {
-    /// An empty file system with room without end.
+    /// An empty file system with unlimited free space.
     pub fn new() -> SimStorage {
         SimStorage::default()
     }
@@ -91,13 +91,13 @@ impl SimStorage {
         self.disk.lock().syncs_held
     }
 
-    /// Sets how many bytes may still be written beyond the present ends of files; `None`: any number.
-    pub fn set_room(&self, bytes: Option<u64>) {
-        self.disk.lock().room = bytes;
+    /// Sets the number of bytes that may still be written beyond the present ends of files; `None`: any number.
+    pub fn set_free_space(&self, bytes: Option<u64>) {
+        self.disk.lock().free_space = bytes;
     }
 
-    /// Lets so many more changes (writes, syncs, names) happen; then everything that would change something fails, as
-    /// if the machine had stopped in the middle of it. `None`: it goes on.
+    /// Lets `changes` more changes (writes, syncs, names) happen. Then every change fails, as if the machine had stopped
+    /// in the middle of it. `None`: no change fails.
     pub fn stop_after(&self, changes: Option<u64>) {
         self.disk.lock().changes_left = changes;
     }
@@ -195,7 +195,7 @@ impl Storage for SimStorage {
     }
 
     fn free_space(&self, _: &Path) -> io::Result<u64> {
-        Ok(self.alive()?.room.unwrap_or(u64::MAX))
+        Ok(self.alive()?.free_space.unwrap_or(u64::MAX))
     }
 
     fn total_space(&self, _: &Path) -> io::Result<u64> {

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_goes_on_over_many_pages() {
+    fn a_search_reads_many_pages() {
         let entries: Vec<_> =
             (0..1000).map(|number| (number * 10, number * 10 + 9, number * 10 + 10)).collect();
         let all = |range: std::ops::Range<i64>| {

@@ -76,7 +76,7 @@ impl Log {
         self.flush.note_cut(end.max(0));
         let done = self.settle_compaction().and_then(|()| match cut {
             Cut::Suffix(to) if to >= self.segments[0].base_offset => self.cut_suffix(to, mono_ms),
-            Cut::Suffix(offset) | Cut::Everything(offset) => self.start_anew(offset.max(0), mono_ms),
+            Cut::Suffix(offset) | Cut::Everything(offset) => self.start_empty(offset.max(0), mono_ms),
         });
         done.map_err(|error| {
             self.cut = Some(cut);
@@ -108,7 +108,7 @@ impl Log {
         self.sync_cut()
     }
 
-    fn start_anew(&mut self, offset: i64, mono_ms: u64) -> Result<(), LogError> {
+    fn start_empty(&mut self, offset: i64, mono_ms: u64) -> Result<(), LogError> {
         self.lower_recovery_point(offset)?;
         while !self.segments.is_empty() {
             self.remove_last_segment()?;

@@ -68,7 +68,7 @@ impl Verifications {
         max: usize,
     ) -> VerificationGuard {
         if self.by_producer.len() >= max && !self.by_producer.contains_key(&request.producer_id) {
-            self.make_room(max);
+            self.remove_oldest(max);
         }
         let begun = self.by_producer.entry(request.producer_id).or_insert_with(|| Verification {
             guard: VerificationGuard::next(),
@@ -108,7 +108,7 @@ impl Verifications {
         }
     }
 
-    fn make_room(&mut self, max: usize) {
+    fn remove_oldest(&mut self, max: usize) {
         let ages = self.by_producer.iter().map(|(id, begun)| (begun.begun_ms, *id)).collect();
         for id in longest_idle(ages, 1 + max / 16) {
             self.by_producer.remove(&id);

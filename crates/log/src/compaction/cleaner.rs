@@ -1,5 +1,5 @@
-//! Compacts one log: reads the dirty part for the last offset of each key, then writes every group of segments anew
-//! without what is superseded, and swaps it in. Appends and fetches go on meanwhile.
+//! Compacts one log: reads the dirty part for the last offset of each key, then rewrites every group of segments without
+//! the superseded records, and swaps it in. Appends and fetches continue meanwhile.
 
 use super::copy::{Copy, control_type};
 use super::grouping::{Limits, group};
@@ -297,7 +297,7 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Writes one group anew and swaps it in.
+    /// Rewrites one group and swaps it in.
     fn write_group<A: LogAccess>(
         &mut self,
         round: &mut Round<'_, A>,

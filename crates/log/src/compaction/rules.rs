@@ -84,8 +84,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Without the batch it would not be known, after the snapshots are gone, with which sequence number or epoch a
-    /// producer goes on.
+    /// Returns true if only this batch shows the producer's last sequence number or epoch once the snapshots are gone.
     fn is_last_of_producer(&self, batch: &BatchHeader) -> bool {
         let producer_id = ProducerId::new(batch.producer_id);
         if producer_id == ProducerId::NONE {
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_producer_goes_on_from_stays() {
+    fn the_last_batch_of_a_producer_stays() {
         let check = |last: LastOfProducer, batch: BatchHeader, expected| {
             let map = map(&[], 0);
             let found = Circumstances { can_go: false, is_last: false };

@@ -55,8 +55,8 @@ impl Log {
     pub(crate) fn install_output(&mut self, input: &[Segment], output: Segment) -> bool {
         let Some(at) = self.place_of(input) else { return false };
         self.segments.splice(at..at + input.len(), [output]);
-        // Transactions of which nothing is left are not told of any more: without their markers readers would take
-        // what follows for theirs.
+        // Transactions without any records left are not reported any more: without their markers readers would take
+        // the records that follow for theirs.
         self.aborted.forget_before(self.segments[at + 1].base_offset);
         true
     }

@@ -55,10 +55,10 @@ impl Transactions {
         }
     }
 
-    /// A control batch; `kind` is `None` when its record was left out before.
+    /// Takes a control batch; `kind` is `None` if its record was left out before.
     ///
-    /// An abort marker of which the indexes say nothing stays as long as a batch of its producer does: without it the
-    /// records would count as committed when the indexes are made anew.
+    /// An abort marker that is not in the indexes stays as long as a batch of its producer does. Without it the records would
+    /// count as committed when the indexes are rebuilt.
     pub(crate) fn on_marker(
         &mut self,
         producer_id: ProducerId,

@@ -55,7 +55,7 @@ pub struct LogDirOptions {
     pub on_offline: Option<OnOffline>,
     /// Watches the recoveries of the logs in it.
     pub recovery_watch: Arc<RecoveryWatch>,
-    /// Keeps some room in reserve for stops and starts on a full disk; clients' appends are refused on one.
+    /// Keeps a reserve of free space for stops and starts on a full disk. Appends of clients are refused while it is full.
     pub keep_reserve: bool,
     /// Shared by the logs of all directories.
     pub producer_budget: Arc<ProducerBudget>,
@@ -129,7 +129,7 @@ impl LogDirOptions {
         opening.create()?;
         let lock = opening.lock()?;
         let space = self.keep_reserve.then(|| Space::open(&opening.storage, path)).transpose();
-        let space = opening.failed("looking for room", space)?;
+        let space = opening.failed("looking for free space", space)?;
         let scan = opening.scan()?;
         let before = opening.read_meta_properties()?;
         let last_stop = opening.last_stop(before.is_some(), &scan)?;

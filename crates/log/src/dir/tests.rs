@@ -309,7 +309,7 @@ fn count_deleted(path: &Path) -> usize {
 }
 
 #[test]
-fn a_deletion_goes_on_after_a_restart() {
+fn a_deletion_resumes_after_a_restart() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = open(temporary.path());
     for partition in [t(0), t(1)] {
@@ -385,7 +385,7 @@ fn a_commit_is_reported_when_it_is_durable() {
     }
 }
 
-/// Told the outcome of its one piece of work, which it gives out when `begun` is done.
+/// A target with one piece of work, which it hands out after `begun` has run. It sends the result to `ended`.
 struct Target {
     ticket: FlushTicket,
     directory: Arc<Path>,

@@ -79,7 +79,7 @@ fn verify(medium: &Medium, boot: &str, known: &Known, context: &str) -> LastStop
     dir.last_stop()
 }
 
-/// Lives on a new medium until the step is reached; each life is under its own boot if told so.
+/// Runs lives on a new medium until the step is reached, each under the boot id that `boots` returns.
 fn lives(steps_max: usize, boots: fn(u64) -> String) -> (Medium, Known, Option<u64>, usize) {
     let medium = Medium::new();
     medium.create_dir(Path::new("/mnt")).unwrap();
@@ -132,7 +132,7 @@ fn a_power_cut_at_any_step_leaves_the_truth() {
             let trusted = matches!(found, LastStop::New | LastStop::Clean);
             let again = if trusted { LastStop::UncleanSameBoot } else { LastStop::UncleanOtherBoot };
             assert_eq!(verify(&medium, "after", &known, &context), again, "{context}");
-            // And the power goes once more.
+            // A second power cut.
             medium.power_cut(&mut Dice(!seed));
             assert_eq!(
                 verify(&medium, "after that", &known, &context),

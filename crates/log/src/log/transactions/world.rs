@@ -39,7 +39,7 @@ impl Sending {
     }
 }
 
-/// The sequence number with which a producer goes on.
+/// The sequence number with which a producer continues.
 fn next_sequence(log: &Log, producer_id: i64, producer_epoch: i16) -> i32 {
     let known = log.producer_state().get(ProducerId::new(producer_id));
     let known = known.filter(|known| known.epoch.get() == producer_epoch);
@@ -104,14 +104,14 @@ pub(super) fn read_committed(log: &Log, from: i64) -> Vec<(i64, Vec<u8>)> {
 
 fn take_committed(range: &FileRange, mut next: i64, seen: &mut Vec<(i64, Vec<u8>)>) -> i64 {
     let bytes = range.to_vec().expect("a read");
-    let mut told = range.aborted.clone();
-    told.sort_by_key(|aborted| std::cmp::Reverse(aborted.first_offset));
+    let mut ahead = range.aborted.clone();
+    ahead.sort_by_key(|aborted| std::cmp::Reverse(aborted.first_offset));
     let mut aborted = HashSet::new();
     let mut rest = &bytes[..];
     while let Ok((batch, behind)) = Batch::split_first(rest) {
         rest = behind;
         let producer_id = batch.producer_id();
-        while let Some(begun) = told.pop_if(|told| told.first_offset <= batch.last_offset()) {
+        while let Some(begun) = ahead.pop_if(|next| next.first_offset <= batch.last_offset()) {
             aborted.insert(begun.producer_id.get());
         }
         let attributes = batch.attributes();
@@ -139,7 +139,7 @@ fn take_records(batch: &Batch<'_>, from: i64, seen: &mut Vec<(i64, Vec<u8>)>) {
 
 /// A batch as a naive look at the whole log knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct ModelBatch {
     pub(super) base_offset: i64,
     pub(super) last_offset: i64,
     /// The producer's id, if it has one.
@@ -151,9 +151,9 @@ pub(super) struct Kept {
     pub(super) records: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Kept {
-    pub(super) fn sent(appended: &Appended, sending: &Sending) -> Kept {
-        Kept {
+impl ModelBatch {
+    pub(super) fn sent(appended: &Appended, sending: &Sending) -> ModelBatch {
+        ModelBatch {
             base_offset: appended.base_offset,
             last_offset: appended.last_offset,
             producer_id: sending.producer.map(|(id, _)| id),
@@ -163,8 +163,8 @@ impl Kept {
         }
     }
 
-    pub(super) fn marker(offset: i64, producer_id: i64, committed: bool) -> Kept {
-        Kept {
+    pub(super) fn marker(offset: i64, producer_id: i64, committed: bool) -> ModelBatch {
+        ModelBatch {
             base_offset: offset,
             last_offset: offset,
             producer_id: Some(producer_id),
@@ -181,7 +181,7 @@ impl Kept {
 }
 
 /// Everything that is in a log, from its first segment on.
-pub(super) fn everything(log: &Log) -> Vec<Kept> {
+pub(super) fn everything(log: &Log) -> Vec<ModelBatch> {
     let (mut next, mut all) = (log.ends().log_start, Vec::new());
     while next < log.ends().log_end {
         let plan = log.read(next, ReadBound::LogEnd, 1000, true).expect("a readable offset");
@@ -198,7 +198,7 @@ pub(super) fn everything(log: &Log) -> Vec<Kept> {
     all
 }
 
-fn kept(batch: &Batch<'_>) -> Kept {
+fn kept(batch: &Batch<'_>) -> ModelBatch {
     let mut buffer = Vec::new();
     let records = batch.records(&mut buffer, 1 << 20, &mut Scratch::new()).expect("records");
     let records = records.map(|record| {
@@ -206,7 +206,7 @@ fn kept(batch: &Batch<'_>) -> Kept {
         (record.key.unwrap_or_default().to_vec(), record.value.unwrap_or_default().to_vec())
     });
     let marker = EndTransactionMarker::of_batch(batch).map(|marker| marker.committed);
-    Kept {
+    ModelBatch {
         base_offset: batch.base_offset(),
         last_offset: batch.last_offset(),
         producer_id: Some(batch.producer_id()).filter(|id| *id != NO_PRODUCER_ID),
@@ -234,7 +234,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    pub(super) fn of(all: &[Kept]) -> Outcome {
+    pub(super) fn of(all: &[ModelBatch]) -> Outcome {
         let mut outcome = Outcome::default();
         for batch in all.iter().filter(|batch| batch.transactional) {
             let producer_id = batch.producer_id.expect("who has transactions has an id");
@@ -260,7 +260,7 @@ impl Outcome {
     }
 
     /// Returns true if the batch belongs to a committed transaction, or to none.
-    pub(super) fn is_committed(&self, batch: &Kept) -> bool {
+    pub(super) fn is_committed(&self, batch: &ModelBatch) -> bool {
         let within = |ended: &&Ended| {
             Some(ended.producer_id) == batch.producer_id
                 && (ended.first_offset..ended.marker_offset).contains(&batch.base_offset)
@@ -279,5 +279,5 @@ impl Outcome {
 }
 
 pub(super) fn fields(aborted: &[AbortedTransaction]) -> Vec<(i64, i64, i64)> {
-    aborted.iter().map(|told| (told.producer_id.get(), told.first_offset, told.last_offset)).collect()
+    aborted.iter().map(|entry| (entry.producer_id.get(), entry.first_offset, entry.last_offset)).collect()
 }
