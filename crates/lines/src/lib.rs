@@ -1,5 +1,5 @@
-//! Lines of the log that peers cause, who do so as often as they like and by names that they choose: so many a second are written,
-//! of the others there is a number; what peers have named goes through [`OneLine`], or [`Sentence`].
+//! Lines of the log that peers cause, as often as they like and with names that they choose. A limited number of lines a second
+//! is written, and the others are counted. Names of peers go through [`OneLine`], or [`Sentence`].
 //!
 //! Architecture invariant: no I/O, no clock.
 

@@ -25,7 +25,7 @@ pub fn is_hidden(letter: char) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct OneLine<'a>(pub &'a str);
 
-/// The same of a sentence, which may have 4,096 characters: the words of another process, or an error that has names in it.
+/// The same for a sentence of up to 4,096 characters: the words of another process, or an error with names in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sentence<'a>(pub &'a str);
 

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const APPEND: [u8; 1024] = [0x5a; 1024];
 const ROUNDS: usize = 25;
 
-/// A file with a length, and those who wait for it.
+/// A file with a length, and the appends that wait for its sync.
 struct Appended {
     file: Arc<dyn StorageFile>,
     len: AtomicU64,

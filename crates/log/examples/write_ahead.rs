@@ -14,11 +14,11 @@ const RUNS: usize = 5;
 /// The preparation of a segment.
 #[derive(Debug, Clone, Copy)]
 enum Layout {
-    /// It grows.
+    /// The file grows with each append.
     Growing,
     /// Its blocks are reserved, its length is not (`fallocate` with `KEEP_SIZE`).
     Reserved,
-    /// It was filled with zeros and synced: appends overwrite.
+    /// The file was filled with zeros and synced: appends overwrite.
     WrittenAhead,
 }
 

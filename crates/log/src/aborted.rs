@@ -14,14 +14,14 @@ use crate::segment::{Segment, blocking};
 use crate::transaction_index::{AbortedTransaction, Search};
 use std::collections::VecDeque;
 
-/// Aborted transactions that are remembered: 4 KiB in a partition that has so many.
+/// Aborted transactions that are remembered: at most 4 KiB in a partition.
 const RECENT_MAX: usize = 128;
 
 /// The last aborted transactions of a log, in the order of their markers.
 #[derive(Debug)]
 pub(crate) struct RecentAborted {
     entries: VecDeque<AbortedTransaction>,
-    /// All that have their marker here or behind it are in `entries`.
+    /// `entries` has all transactions with markers at or behind this offset.
     complete_from: i64,
 }
 

@@ -27,7 +27,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct Prepared<'a> {
     batch: Batch<'a>,
-    /// As it will be written, except for the stamp.
+    /// The batch as it will be written, except for the stamp.
     header: [u8; HEADER_BYTES],
     origin: Origin,
     producer: ProducerBatch,
@@ -334,8 +334,8 @@ impl Log {
         error
     }
 
-    /// As Kafka decides it: the segment would grow too large or spans too much time, an index is full, or an offset
-    /// does not fit the index. An empty segment is never rolled.
+    /// Returns true if a roll is due, by Kafka's rules: the segment would become too large or span too much time, an index is full,
+    /// or an offset does not fit the index. An empty segment is never rolled.
     fn roll_is_due(&self, batch: &Prepared<'_>, placement: &Placement, mono_ms: u64) -> bool {
         let (segment, config) = (self.active_segment(), &self.config);
         if segment.len == 0 {

@@ -1,4 +1,4 @@
-//! Which boot of the machine this is, and what a directory remembers of it.
+//! The running boot of the machine, and the record of it in a log directory.
 //!
 //! What was written under the running boot is in the page cache even when it was never synced; what was written
 //! under another one may be lost in part. The directory's record of the boot ([`BootRecord`]) tells the two apart.
@@ -31,8 +31,8 @@ fn is_boot_id(id: &str) -> bool {
 /// The file that says under which boot everything in the directory was last known to be in the page cache or on
 /// disk. Two lines: the version (0) and the boot id.
 ///
-/// It is never synced, and need not be: it only counts when it names the running boot, under which the page cache
-/// is still there, and a boot id comes once. A file torn by a power cut names no boot.
+/// It is never synced, and need not be. It counts only if it names the running boot, whose page cache still exists, and a boot
+/// id occurs once. A file torn by a power cut names no boot.
 #[derive(Debug)]
 pub(crate) struct BootRecord {
     storage: Arc<dyn Storage>,

@@ -173,7 +173,7 @@ impl CachedFile {
         Ok(file)
     }
 
-    /// Renames the file. An open handle stays good, and who opens the file from here on finds it under the new name.
+    /// Renames the file. An open handle stays valid, and later opens find the file under the new name.
     pub fn rename(&self, to: PathBuf) -> io::Result<()> {
         let mut path = self.path.write();
         self.cache.storage.rename(&path, &to)?;

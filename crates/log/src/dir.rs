@@ -55,8 +55,7 @@ pub enum LastStop {
     New,
     /// In order: everything is on disk, nothing has to be checked.
     Clean,
-    /// Not in order, but the machine ran on: what was written is in the page cache or on disk. Only the last
-    /// batches can be torn.
+    /// Not in order, but the machine kept running: all writes are in the page cache or on disk. Only the last batches can be torn.
     UncleanSameBoot,
     /// Not in order, and under another boot: everything since the last sync (the recovery point) may be lost in part.
     /// Also after a failed sync, and if the boot is not known. The page cache may then differ from the disk. It has to be
@@ -64,7 +63,7 @@ pub enum LastStop {
     UncleanOtherBoot,
 }
 
-/// Why a directory went offline.
+/// The reason for which a directory went offline.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("log directory {} is offline: {reason}", path.display())]
 pub struct DirFailure {
@@ -133,7 +132,7 @@ pub struct LogDir {
     /// Partitions whose logs could not be opened: what was to be checked of them still is.
     unopened: Mutex<BTreeSet<TopicPartition>>,
     segments: Mutex<ClosedSegments>,
-    /// None where nothing is kept in reserve.
+    /// None if no reserve is kept.
     space: Option<Space>,
     recovery_watch: Arc<RecoveryWatch>,
     producer_budget: Arc<ProducerBudget>,
@@ -232,7 +231,7 @@ impl LogDir {
         self.directory_id
     }
 
-    /// Has `meta.properties` say at least this version of the format, durably: to be called before the first file is written
+    /// Makes `meta.properties` name at least this version of the format, durably. To be called before the first file is written
     /// that older releases do not know. Blocks on the disk.
     ///
     /// # Errors
@@ -321,8 +320,8 @@ impl LogDir {
         self.lock.lock().take();
     }
 
-    /// Asks that a checkpoint as it is now becomes durable, without blocking: one replacement of the file, on a
-    /// helper thread, serves everybody who asks meanwhile. After [`Self::stop_clean`] it is done on this thread.
+    /// Requests that a checkpoint becomes durable in its present state, without blocking. One replacement of the file, on a helper
+    /// thread, serves all callers meanwhile. After [`Self::stop_clean`] it is done on this thread.
     pub fn commit(&self, checkpoint: &Arc<OffsetCheckpoint>, on_durable: OnDurable) {
         let health = self.health.clone();
         let on_durable: OnDurable = Box::new(move |result| {
@@ -386,7 +385,7 @@ impl LogDir {
         Ok(())
     }
 
-    /// Has the checkpoints forget partitions that are not in this directory any more, durably.
+    /// Removes partitions that are not in this directory any more from the checkpoints, durably.
     pub fn forget(&self, partitions: &[TopicPartition]) -> io::Result<()> {
         let gone: BTreeSet<_> = partitions.iter().collect();
         self.unopened.lock().retain(|partition| !gone.contains(partition));
@@ -394,7 +393,7 @@ impl LogDir {
         self.checkpoints.retain(|partition| !gone.contains(partition))
     }
 
-    /// Has the directories removed whose time has come, on a helper thread; returns how many there are.
+    /// Removes the directories whose time has come, on a helper thread. Returns their number.
     pub fn remove_doomed(&self, mono_ms: u64) -> usize {
         let due: Vec<_> = self.doomed.lock().extract_if(.., |doomed| doomed.due_mono_ms <= mono_ms).collect();
         let count = due.len();
@@ -428,8 +427,8 @@ impl LogDir {
         }
     }
 
-    /// All logs were recovered: from here on a kill under this boot is one whose writes are in the page cache. Where a
-    /// log could not be opened, the next start has to check no less than this one.
+    /// Notes that all logs were recovered. After a kill under this boot all writes are in the page cache from here on. If a log
+    /// could not be opened, the next start has to check no less than this one.
     pub fn recovered(&self) -> io::Result<()> {
         if self.health.sync_failed.load(Ordering::Acquire) || !self.unopened.lock().is_empty() {
             return Ok(());
@@ -464,7 +463,7 @@ impl LogDir {
         self.health.note_failed_sync(error);
     }
 
-    /// Why the directory is offline; `None` while it is online.
+    /// The reason for which the directory is offline; `None` while it is online.
     pub fn failure(&self) -> Option<&DirFailure> {
         self.health.failure.get()
     }
@@ -490,7 +489,7 @@ impl LogDir {
         for checkpoint in self.checkpoints.all() {
             checkpoint.commit()?;
         }
-        // Names which no caller had to wait for, such as those of deleted segments' directories.
+        // Names for which no caller had to wait, such as those of deleted segments' directories.
         let segments_crc = self.write_segments()?;
         self.storage.sync_dir(&self.path)?;
         if !self.unopened.lock().is_empty() {
@@ -538,8 +537,8 @@ fn remove(storage: &dyn Storage, path: &Path) {
 fn on_failure(storage: &Arc<dyn Storage>, health: &Arc<Health>) -> OnFailure {
     let (storage, health) = (storage.clone(), health.clone());
     Arc::new(move |error| {
-        // No sync was tried: a partition's directory was set aside between the flusher's question what there is to do
-        // and its doing it. Those that still use the partition are notified by the flusher.
+        // No sync was tried: a partition's directory was set aside after the flusher had asked for its work. The flusher
+        // notifies the targets that still use the partition.
         if error.kind() == io::ErrorKind::NotFound && storage.sync_dir(&health.path).is_ok() {
             return;
         }

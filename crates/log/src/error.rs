@@ -66,7 +66,7 @@ impl LogError {
     }
 }
 
-/// Why a batch was not appended. Nothing of it is in the log.
+/// The reason for which a batch was not appended. Nothing of it is in the log.
 #[derive(Debug, Error)]
 pub enum AppendError {
     /// The batch breaks the format or the topic's rules: [`InvalidBatch::kafka_error`] has the code.
@@ -141,7 +141,7 @@ pub enum AppendError {
         /// The most producers that a partition remembers.
         max: usize,
     },
-    /// POLICY_VIOLATION: so many transactions are open in the partition.
+    /// POLICY_VIOLATION: the partition has as many open transactions as it may have.
     #[error("no room for a transaction of producer {producer_id}: at most {max} may be open in a partition")]
     TooManyTransactions {
         /// The producer.
@@ -181,7 +181,7 @@ pub enum AppendError {
     Stopped(String),
 }
 
-/// Why nothing can be read.
+/// The reason for which nothing can be read.
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// OFFSET_OUT_OF_RANGE.

@@ -141,8 +141,8 @@ impl Log {
         self.fail_medium(error);
     }
 
-    /// Returns true if so many records are unsynced that `flush.messages` asks for a sync. Kafka answers the produce that
-    /// brought the last of them only after that sync, whatever its `acks`.
+    /// Returns true if `flush.messages` records or more are unsynced. Kafka answers the produce that brought the last of them only
+    /// after a sync, whatever its `acks`.
     pub fn flush_messages_due(&self) -> bool {
         let covered = self.flush.in_flight.unwrap_or(self.durable_end).max(self.durable_end);
         self.log_end - covered >= self.config.flush_messages

@@ -92,8 +92,8 @@ pub enum TakeOverError {
     /// Nothing has changed: the original is still in use. The copy has to be removed.
     #[error("{0}")]
     Aborted(CopyError),
-    /// Which of the two has the partition's name is not known: neither may be used until a start has looked, and the
-    /// copy has to stay.
+    /// It is not known which of the two has the partition's name. Neither may be used until a start has looked, and the copy has
+    /// to stay.
     #[error("the directories could not be renamed: {0}; the next start decides which one counts")]
     Broken(LogError),
 }
@@ -305,7 +305,7 @@ impl FutureLog {
         Ok(TakenOver { original: std::mem::replace(original, self.log) })
     }
 
-    /// All of a take-over, at once. The original comes back.
+    /// Does a whole take-over in one call. The original comes back.
     #[cfg(test)]
     pub(crate) fn take_over_at_once(
         mut self,

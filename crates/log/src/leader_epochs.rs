@@ -1,4 +1,4 @@
-//! Which leader epoch begins at which offset (KIP-101, KIP-320), and the checkpoint that keeps it.
+//! The leader epochs of a partition with their start offsets (KIP-101, KIP-320), and the checkpoint that keeps them.
 //!
 //! `leader-epoch-checkpoint` is text, as in Kafka: a line `0` (version), a line with the count, then a line
 //! `epoch start_offset` for each epoch.
@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 /// Name of the checkpoint in the partition's directory.
 pub(crate) const LEADER_EPOCH_CHECKPOINT: &str = "leader-epoch-checkpoint";
-/// A checkpoint may have so many bytes: about 40,000 epochs.
+/// The most bytes of a checkpoint: about 40,000 epochs.
 pub(crate) const CHECKPOINT_BYTES_MAX: usize = 1 << 20;
 
 /// An epoch and the offset of its first record.
@@ -41,7 +41,7 @@ pub struct LeaderEpochs {
 }
 
 impl LeaderEpochs {
-    /// All epochs, oldest first.
+    /// Returns all epochs, oldest first.
     pub fn entries(&self) -> &[EpochEntry] {
         &self.entries
     }

@@ -30,7 +30,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Which partition a log is of.
+/// The partition of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionIdentity {
     /// The topic's name.
@@ -73,7 +73,7 @@ pub(crate) struct Active {
     pub(crate) bytes_since_index: u32,
     /// Timestamp of the first batch; `None` while the segment is empty.
     pub(crate) first_timestamp: Option<i64>,
-    /// When the first batch was appended, or the segment was opened.
+    /// The time at which the first batch was appended, or the segment was opened.
     pub(crate) started_mono_ms: u64,
     /// Timestamp of the last entry in the time index; -1: none.
     pub(crate) last_time_entry: i64,
@@ -148,7 +148,7 @@ impl fmt::Debug for Log {
 }
 
 impl Log {
-    /// Which partition this is.
+    /// The partition.
     pub fn partition(&self) -> &TopicPartition {
         &self.partition
     }
@@ -216,9 +216,9 @@ impl Log {
         }
     }
 
-    /// From now on the high watermark moves only by [`Log::set_high_watermark`], and begins at `offset`: that of the
-    /// replication checkpoint, or the log start when nothing is known. What is behind it is read once more where
-    /// producers are known: their transactions may have ended there.
+    /// Lets the high watermark move only by [`Log::set_high_watermark`]. It begins at `offset`: that of the replication
+    /// checkpoint, or the log start if nothing is known. If producers are known, the records behind it are read once more,
+    /// because transactions may have ended there.
     ///
     /// # Errors
     /// Records or snapshots that cannot be read. It has to be done again before the log is used.
@@ -253,7 +253,7 @@ impl Log {
         &self.producers
     }
 
-    /// Why the partition is stopped: a sync or a write failed for another reason than a full disk. For good.
+    /// The reason for which the partition is stopped: a sync or a write failed for another reason than a full disk. For good.
     pub fn stopped(&self) -> Option<&str> {
         self.stopped.as_deref()
     }

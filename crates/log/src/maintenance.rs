@@ -74,10 +74,10 @@ pub struct Maintenance {
 }
 
 impl Log {
-    /// All parts of maintenance, one after another. Blocks on the disk.
+    /// Runs all parts of maintenance, one after another. Blocks on the disk.
     ///
     /// # Errors
-    /// When a part fails; the next maintenance does what was not done.
+    /// When a part fails. The next maintenance does the rest.
     pub fn maintain(&mut self, wall_ms: i64, mono_ms: u64) -> Result<Maintained, LogError> {
         self.retention_survey(wall_ms).run();
         let mut work = self.begin_maintenance(wall_ms, mono_ms)?;
@@ -231,7 +231,7 @@ impl Log {
         Ok(())
     }
 
-    /// Has a file removed when `file.delete.delay.ms` have passed.
+    /// Removes a file when `file.delete.delay.ms` have passed.
     pub(crate) fn remove_later(&mut self, path: PathBuf, mono_ms: u64) {
         self.deletions.waiting.push((path, mono_ms.saturating_add(self.config.file_delete_delay_ms)));
     }

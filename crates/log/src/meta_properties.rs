@@ -39,7 +39,7 @@ pub struct MetaProperties {
     pub format_version: Option<u32>,
 }
 
-/// Why a `meta.properties` cannot be used.
+/// The reason for which a `meta.properties` cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetaPropertiesError {
     /// The file is of a newer release.

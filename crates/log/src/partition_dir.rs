@@ -33,14 +33,14 @@ impl TopicPartition {
     }
 }
 
-/// As the directory is called: `topic-partition`.
+/// The directory's name: `topic-partition`.
 impl fmt::Display for TopicPartition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.topic, self.partition)
     }
 }
 
-/// Why a partition's directory is renamed out of the way.
+/// The reason for which a partition's directory is renamed out of the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetAside {
     /// Its topic was deleted; it is removed after a delay.

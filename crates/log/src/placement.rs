@@ -20,7 +20,7 @@ pub struct Sightings {
 /// The log directories, as far as a placement depends on them.
 #[derive(Debug, Clone, Copy)]
 pub struct Directories<'a> {
-    /// Those that could be opened.
+    /// Directories that could be opened.
     pub online: &'a [DirectoryId],
     /// True if some directories could not be opened. Their ids need not be known.
     pub any_offline: bool,
@@ -29,7 +29,7 @@ pub struct Directories<'a> {
 /// The directory from which a partition is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
-    /// It is here.
+    /// The partition is here.
     Here(DirectoryId),
     /// A whole copy of it is here and gets its name.
     Promote(DirectoryId),

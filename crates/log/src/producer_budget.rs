@@ -26,7 +26,7 @@ impl Default for ProducerBudget {
 }
 
 impl ProducerBudget {
-    /// A budget for so many producers, of about 250 bytes each.
+    /// Creates a budget of this many producers, of about 250 bytes each.
     pub fn new(max: usize) -> ProducerBudget {
         ProducerBudget { max, held: AtomicUsize::new(0) }
     }

@@ -128,8 +128,7 @@ impl ProducerLedger {
         producer_snapshot::encode(&self.producers)
     }
 
-    /// Takes the producers of such a file in place of those that are known; returns false, and changes nothing, if its bytes
-    /// are damaged.
+    /// Replaces the known producers by those of such a file. Returns false, and changes nothing, if its bytes are damaged.
     pub fn load(&mut self, bytes: &[u8]) -> bool {
         let Ok(producers) = producer_snapshot::decode(bytes) else { return false };
         self.producers = producers;

@@ -178,9 +178,9 @@ pub(crate) struct Terms<'a> {
 /// The decision about a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is new.
+    /// The batch is new.
     Append,
-    /// It is in the log already, here.
+    /// The batch is in the log already, here.
     Duplicate(BatchMetadata),
 }
 

@@ -106,7 +106,7 @@ struct Request {
 }
 
 impl PendingRead {
-    /// A read of records that something else than a log keeps, such as an embedded queue.
+    /// A read of records that are not in a log but, for example, in an embedded queue.
     pub fn elsewhere(
         read: impl FnOnce() -> Result<ReadPlan, ReadError> + Send + Sync + 'static,
     ) -> PendingRead {
@@ -175,8 +175,8 @@ impl Log {
         self.noted(self.plan(from, bound, max_bytes, at_least_one, ReadMode::NonBlocking))
     }
 
-    /// As [`Log::read`], but waits for the disk instead of putting off what needs it, so that `None` means that nothing
-    /// is there, however many segments have lost their last records to compaction. For who reads a whole log.
+    /// As [`Log::read`], but waits for the disk. `None` means that there are no records, however many segments have lost their last
+    /// records to compaction. For callers that read a whole log.
     pub fn read_waiting(
         &self,
         from: i64,

@@ -16,7 +16,7 @@ pub(crate) enum ReadMode {
 /// The reason for which a lookup has no answer.
 #[derive(Debug)]
 pub(crate) enum ReadStop {
-    /// It would have to wait for the disk.
+    /// The read would have to wait for the disk.
     WouldBlock,
     /// The disk refused.
     Failed(io::Error),

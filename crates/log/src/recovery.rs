@@ -60,7 +60,7 @@ pub struct Recovery {
     /// The log was left unclean and had records, or turns out to be another one than was left in order. Readers may be ahead
     /// of it, so its leader epoch has to be raised (KIP-320).
     pub raise_leader_epoch: bool,
-    /// There was no directory. Where the partition had one before, `raise_leader_epoch` counts as well.
+    /// There was no directory. If the partition had one before, `raise_leader_epoch` counts as well.
     pub created: bool,
 }
 
@@ -106,8 +106,8 @@ impl Log {
         Log::open_with(dir, identity, config, mono_ms, false)
     }
 
-    /// As [`Log::open`], of the log of a replica. Segments before the log start are there until maintenance removes them, as where the
-    /// process runs on: other replicas may lack what is in them.
+    /// As [`Log::open`], for the log of a replica. Segments before the log start stay until maintenance removes them, as in a
+    /// process that runs, because other replicas may lack their records.
     ///
     /// # Errors
     /// As [`Log::open`].
@@ -310,7 +310,7 @@ struct Opening<'a> {
     keeps_deleted: bool,
     mono_ms: u64,
     epochs: LeaderEpochs,
-    /// There is no checkpoint of them: every segment is walked.
+    /// The checkpoint of the epochs is missing: every segment is walked.
     epochs_lost: bool,
     /// Transaction indexes of segments from this offset on are rebuilt, whatever snapshot the producers' state begins with.
     rebuild_from: i64,
@@ -552,7 +552,7 @@ impl Opening<'_> {
         behind_it.try_for_each(|offset| self.files.remove(*offset, FileKind::Snapshot))
     }
 
-    /// Has everything behind the recovery point synced with the next flush, and what is cut off at it.
+    /// Adds everything behind the recovery point to the next flush, and what is cut off at it.
     fn note_unsynced(&mut self, segments: &[Segment]) -> Result<(), LogError> {
         for pair in segments.windows(2) {
             if pair[1].base_offset >= self.recovery_point {

@@ -13,7 +13,7 @@ pub struct RecoveryWatch {
 }
 
 impl RecoveryWatch {
-    /// Has every recovery end as soon as it notices; logs that are opened later are not recovered.
+    /// Ends every recovery as soon as it notices. Logs that are opened later are not recovered.
     pub fn break_off(&self) {
         self.broken_off.store(true, Ordering::Release);
     }

@@ -72,7 +72,7 @@ impl Segment {
         }
     }
 
-    /// A segment with `len` bytes, whose index files hold so many entries.
+    /// A segment with `len` bytes and with this many entries in its index files.
     pub(crate) fn on_disk(base_offset: i64, len: u32, offset_entries: u32, time_entries: u32) -> Segment {
         Segment {
             len,

@@ -267,7 +267,7 @@ impl SimFile {
 }
 
 impl SimFile {
-    /// Has all that was not synced be lost with the next power cut, whatever later syncs say.
+    /// Makes everything unsynced be lost with the next power cut, whatever later syncs say.
     fn lose_unsynced(&self) {
         self.disk.lock().lose_unsynced(self.inode);
     }

@@ -77,8 +77,7 @@ pub trait Storage: Send + Sync + fmt::Debug + 'static {
     /// Creates a directory and its missing parents. An existing directory is fine.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// The same for a directory that holds secrets: what is created is for the process's own user alone. An existing
-    /// directory keeps its mode.
+    /// Creates a directory that holds secrets: a new one is for the process's own user alone. An existing directory keeps its mode.
     fn create_private_dir(&self, path: &Path) -> io::Result<()> {
         self.create_dir(path)
     }
@@ -179,7 +178,7 @@ pub fn read_exact_at(file: &dyn StorageFile, buf: &mut [u8], position: u64) -> i
     Ok(())
 }
 
-/// All bytes of a small file, at most `len_max` of them: a longer file is [`io::ErrorKind::InvalidData`].
+/// Reads all bytes of a small file, at most `len_max`. A longer file is [`io::ErrorKind::InvalidData`].
 pub fn read_small_file(storage: &dyn Storage, path: &Path, len_max: usize) -> io::Result<Vec<u8>> {
     let file = storage.open(path, OpenMode::Read)?;
     let len = file.len()?;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// A truncation that is in the midst of its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// All at or behind an offset goes.
+    /// Removes all records at or behind an offset.
     Suffix(i64),
     /// Everything goes, and the log starts at an offset.
     Everything(i64),

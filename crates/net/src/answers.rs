@@ -16,7 +16,7 @@ pub const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// Answers above this size count against the memory for those of all connections.
 pub const LARGE_ANSWER_BYTES: usize = 512 << 10;
 
-/// For so long after a refusal those who do not read have to go.
+/// The time after a refusal during which connections that do not read are closed.
 const CONTENDED: Duration = Duration::from_secs(5);
 
 /// The budget.
@@ -29,7 +29,7 @@ pub struct AnswerMemory {
 }
 
 impl AnswerMemory {
-    /// A budget of so many bytes.
+    /// Creates a budget of this many bytes.
     pub fn new(limit: u64, clock: Clock) -> Arc<Self> {
         let (used, refused_ms) = (AtomicU64::new(0), AtomicU64::new(0));
         Arc::new(AnswerMemory { limit, used, clock, refused_ms })

@@ -51,7 +51,7 @@ impl TlsGate {
 
 /// The authentication of a connection by SASL, and the session that it gave.
 pub struct SaslGate {
-    /// Those of the listener when the authentication began: that of the connection, or of the session's renewal.
+    /// The listener's settings when the authentication began: the connection's, or the session renewal's.
     settings: Arc<SaslSettings>,
     state: State,
 }
@@ -59,7 +59,7 @@ pub struct SaslGate {
 enum State {
     /// The principal is not known yet. The permit and the time are bounded.
     Unauthenticated { authenticator: Authenticator, permit: Permit, deadline: Instant },
-    /// The session's principal, who may be renewing it.
+    /// The session's principal, with a renewal that may be running.
     Session { session: Session, renewal: Option<Authenticator> },
     /// It has failed; nothing more is read. The connection keeps its permit until it has ended.
     Refused(Option<Permit>),
@@ -94,7 +94,7 @@ impl Gate {
         }
     }
 
-    /// When the connection has to be authenticated; none if it is, or need not be.
+    /// The deadline for the authentication; none if the connection is authenticated, or need not be.
     pub fn deadline(&self) -> Option<Instant> {
         match self {
             Gate::Sasl(gate) => match &gate.state {
@@ -130,8 +130,8 @@ impl Gate {
         }
     }
 
-    /// The handshake of the connection's session is over. Where that is all, the connection is that of who its certificate
-    /// says, or anonymous. `session` is that of TLS, if it is one.
+    /// Notes that the handshake of the connection's session is over. If the gate asks for nothing else, the principal is that of the
+    /// client's certificate, or anonymous. `session` is the TLS session, if it is one.
     pub fn encrypted(
         &mut self,
         net: &Net,
@@ -146,7 +146,7 @@ impl Gate {
                 return Ok(());
             }
             Gate::Tls(gate) => {
-                // Another session shows no certificate: nothing says who it is, and its time will be up.
+                // Another session shows no certificate, so the client is not known, and the deadline ends the connection.
                 let Some(session) = session else { return Ok(()) };
                 let principal = session.principal(&gate.settings.mapping()).map_err(|error| {
                     authentications(net, context).failed(false);
@@ -197,7 +197,7 @@ impl SaslGate {
                     return Handled::Close(CloseReason::SessionExpired);
                 }
                 Admission::Renew => {
-                    // Who was a user at the last time may be none now.
+                    // A user of the last authentication may not exist any more.
                     if let Some(settings) = service.sasl(frame.context.listener) {
                         self.settings = settings;
                     }
@@ -308,7 +308,7 @@ fn now(net: &Net) -> Now {
     Now { monotonic_ms: now.mono_ms, wall_ms: now.wall_ms }
 }
 
-/// The counts of those who authenticate at the listener of a connection.
+/// The counts of authentications at the listener of a connection.
 pub(crate) fn authentications(net: &Net, context: &ConnectionContext) -> Arc<ListenerAuthentications> {
     let endpoint = &net.config().listeners.open[context.listener];
     net.counters.authentications.of(&endpoint.listener)

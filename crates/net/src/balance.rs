@@ -30,8 +30,8 @@ struct Relief {
     looks: u32,
 }
 
-/// Readers leave first: apart from those who write, neither waits for the other, and both of their CPUs have something to
-/// do without a pause, which a CPU pays for by far more than a wake from one loop to the other costs.
+/// Readers leave first. On a loop apart from the writers, neither waits for the other, and both CPUs work without a pause. A pause
+/// costs a CPU far more than a wake from one loop to the other.
 const READERS: Relief = Relief { from: 0.45, margin: 0.25, looks: 1 };
 
 /// Everybody else leaves an overloaded loop, after readers have had the time to.
@@ -100,8 +100,8 @@ impl Load {
         self.share
     }
 
-    /// Notes that a connection moves from or to the loop. With so many of them, what was seen before says nothing any more about who
-    /// else should.
+    /// Notes that a connection moves from or to the loop. With a new number of connections, earlier measurements do not show any
+    /// more which others should move.
     fn note_move(&mut self, at_most: usize, now: Instant, busy: impl FnOnce() -> Duration) {
         self.moved += 1;
         if self.moved >= at_most {
@@ -121,7 +121,7 @@ impl Load {
 #[derive(Debug, Clone)]
 pub(crate) struct Balance {
     loops: Vec<Load>,
-    /// The first so many take connections. The others serve those that they have, until these have left.
+    /// The number of loops that take connections. The others serve their connections until these have left.
     in_use: usize,
 }
 
@@ -136,7 +136,7 @@ impl Balance {
         self.loops.push(Load::new(now));
     }
 
-    /// From now on the first so many loops take connections: at least one, and at most all.
+    /// Sets the number of loops that take connections: at least one, and at most all.
     pub(crate) fn set_in_use(&mut self, count: usize) {
         self.in_use = count.clamp(1, self.loops.len());
         self.check();

@@ -60,7 +60,7 @@ pub struct RequestMemory {
 struct State {
     /// Bytes within the budget.
     used: u64,
-    /// Those of `used` that were reserved for requests from a peer.
+    /// The part of `used` that was reserved for requests of each peer.
     by_peer: HashMap<Peer, u64>,
     /// Some request exceeds the budget.
     is_overdrawn: bool,
@@ -68,7 +68,7 @@ struct State {
 }
 
 impl RequestMemory {
-    /// Memory of at most so many bytes.
+    /// Creates a memory of at most this many bytes.
     pub fn new(limit: u64) -> Arc<Self> {
         let state = State { used: 0, by_peer: HashMap::new(), is_overdrawn: false, waiting: VecDeque::new() };
         Arc::new(RequestMemory { limit, state: Mutex::new(state), contended: AtomicBool::new(false) })
@@ -118,7 +118,7 @@ impl RequestMemory {
 /// A part of the budget, given back when dropped.
 pub struct Reservation {
     memory: Arc<RequestMemory>,
-    /// None for what does not wait for a peer to deliver.
+    /// None if the bytes do not depend on a peer to deliver.
     peer: Option<Peer>,
     bytes: u64,
     /// True if further bytes do not count against the budget.

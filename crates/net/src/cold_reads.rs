@@ -27,7 +27,7 @@ const HELPERS: usize = 4;
 /// The helper threads, which are started as they are needed.
 pub struct ColdReads {
     dirs: Vec<Arc<LogDir>>,
-    /// By log directory; what is in none has helpers, too.
+    /// By log directory. Files in no log directory have helpers, too.
     pools: Mutex<BTreeMap<Option<DirectoryId>, Arc<Pool>>>,
 }
 

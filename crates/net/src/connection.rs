@@ -39,8 +39,8 @@ const IN_FLIGHT_MAX: usize = 128;
 /// Response bytes that may wait for a slow reader before its next request is served.
 const BACKLOG_BYTES_MAX: usize = 256 * 1024;
 
-/// A received byte counts as so many sent ones: it is copied and checked, where those from a file are only referred to.
-/// Readers of what two producers write as fast as they can keep up with them then.
+/// The cost of a received byte in sent ones: it is copied and checked, while bytes from a file are only referred to. So readers
+/// of the records of two fast producers can keep up.
 const RECEIVED_COST: usize = 4;
 
 /// Time for which a connection serves requests before others on its loop get their turn; one request may take longer.
@@ -630,7 +630,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Why the connection ends when nothing can be received.
+    /// Returns the reason for which the connection ends when nothing can be received.
     fn receive_failed(&self, error: std::io::Error) -> CloseReason {
         let Some(of_session) = transport::tls_error(&error) else { return error.into() };
         if self.is_handshaking {
@@ -686,14 +686,14 @@ impl Connection {
         Poll::Pending
     }
 
-    /// Has the timer end at an instant at the latest. One that ends earlier is left: it costs less to look in vain now and then.
+    /// Makes the timer end at an instant at the latest. An earlier one stays: a useless look now and then costs less.
     fn look_by(&mut self, instant: Instant) {
         if self.timer.deadline() > instant {
             self.timer.reset(instant);
         }
     }
 
-    /// When to look again, or why the connection ends now.
+    /// Returns the time of the next look, or the reason for which the connection ends now.
     fn overdue(&self, now: Instant) -> Result<Instant, CloseReason> {
         let idle = self.net.limits.connection_idle;
         let deadline = self.gate.deadline();
@@ -737,7 +737,7 @@ impl Connection {
     }
 }
 
-/// Why there is no frame. The length that the beginning of a TLS session is taken for is beyond any bound.
+/// Returns the reason for which there is no frame. The beginning of a TLS session looks like a length beyond any bound.
 fn no_frame(error: FrameError) -> CloseReason {
     match error {
         FrameError::Length { len, .. } if is_client_hello(&(len as u32).to_be_bytes()[..3]) => {

@@ -109,8 +109,8 @@ impl EventLoops {
         Ok(loops)
     }
 
-    /// From now on so many loops (at least one) take connections. A loop that is not wanted any more keeps its thread
-    /// and gives its connections away as they go on working.
+    /// Sets the number of loops that take connections, at least one. A loop beyond it keeps its thread, and its connections
+    /// move away as they work.
     ///
     /// # Errors
     /// As [`EventLoops::start`].
@@ -127,12 +127,12 @@ impl EventLoops {
         Ok(())
     }
 
-    /// From now on loops look for so long for more before they sleep.
+    /// Sets the time for which loops look for more work before they sleep.
     pub fn set_idle_poll(&self, window: Duration) {
         self.first.mailbox.idle_poll().set_window(window);
     }
 
-    /// Has every loop end after what it is doing; what its tasks own is dropped.
+    /// Ends every loop after its current work. What its tasks own is dropped.
     pub fn stop(&self) {
         let mut loops = self.loops.lock();
         loops.stopped = true;

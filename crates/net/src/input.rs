@@ -56,7 +56,7 @@ struct LargeRequest {
 pub(crate) struct Progress {
     /// Bytes that it has announced.
     pub(crate) frame_bytes: usize,
-    /// When it began to reserve memory.
+    /// The time at which it began to reserve memory.
     pub(crate) since: Instant,
     /// The time since which its sender could send and has sent nothing, as attempts to read have found.
     pub(crate) starved_since: Option<Instant>,
@@ -70,7 +70,7 @@ impl Input {
         Input { buffer: Vec::new(), consumed: 0, large: None, frame_bytes_max }
     }
 
-    /// From now on takes frames of up to so many bytes.
+    /// Sets the largest frame, in bytes, from now on.
     pub(crate) fn set_frame_bytes_max(&mut self, frame_bytes_max: usize) {
         self.frame_bytes_max = frame_bytes_max;
     }
@@ -203,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    fn fill(memory: &Arc<RequestMemory>) -> FillContext<'_> {
+    fn fill_context(memory: &Arc<RequestMemory>) -> FillContext<'_> {
         FillContext { memory, peer: Ipv4Addr::LOCALHOST.into(), now: Instant::now() }
     }
 
@@ -211,7 +211,7 @@ mod tests {
         let memory = RequestMemory::new(1 << 20);
         let mut context = Context::from_waker(std::task::Waker::noop());
         while !bytes.is_empty() {
-            let filled = input.poll_fill(&mut bytes, fill(&memory), &mut context);
+            let filled = input.poll_fill(&mut bytes, fill_context(&memory), &mut context);
             assert!(matches!(filled, Poll::Ready(Ok(1..))));
         }
     }
@@ -256,7 +256,7 @@ mod tests {
         let mut context = Context::from_waker(std::task::Waker::noop());
         let mut fill = |input: &mut Input, mut bytes: &[u8]| {
             while !bytes.is_empty() {
-                let filled = input.poll_fill(&mut bytes, fill(&memory), &mut context);
+                let filled = input.poll_fill(&mut bytes, fill_context(&memory), &mut context);
                 assert!(matches!(filled, Poll::Ready(Ok(1..))));
             }
         };

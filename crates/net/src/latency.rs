@@ -22,7 +22,7 @@ const BUCKETS: usize = 124;
 /// Quantiles are those since a look that is between once and twice this old: Prometheus looks more often.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// As the common configuration of the JMX exporter has them.
+/// The quantiles of the JMX exporter's common configuration.
 const QUANTILES: [(&str, f64); 6] =
     [("0.50", 0.5), ("0.75", 0.75), ("0.95", 0.95), ("0.98", 0.98), ("0.99", 0.99), ("0.999", 0.999)];
 
@@ -115,7 +115,7 @@ fn sum(a: Counts, b: Counts) -> Counts {
     std::array::from_fn(|bucket| a[bucket] + b[bucket])
 }
 
-/// Counts with so many more of nothing.
+/// Adds this many requests without time to the counts.
 fn with_zeros(mut counts: Counts, zeros: u64) -> Counts {
     counts[0] += zeros;
     counts
@@ -152,7 +152,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// A request of so many bytes is there.
+    /// Counts a request of this many bytes.
     pub fn received(&self, api: ApiKey, bytes: usize) {
         self.by_api[api as usize].bytes.record(bytes as u64);
     }
@@ -162,12 +162,12 @@ impl Latencies {
         self.by_api[api as usize].bytes.total()
     }
 
-    /// A request was answered by the turn that read it, after so long.
+    /// Counts a request that was answered after `took` by the turn that read it.
     pub fn answered_at_once(&self, api: ApiKey, took: Duration) {
         self.by_api[api as usize].inline.record_time(took);
     }
 
-    /// A request was answered after so long, of which threads were at it for `local`.
+    /// Counts a request that was answered after `took`, of which threads worked on it for `local`.
     pub fn answered_later(&self, api: ApiKey, took: Duration, local: Duration) {
         let requests = &self.by_api[api as usize];
         requests.later.record_time(took);
@@ -175,7 +175,7 @@ impl Latencies {
         requests.later_remote.record_time(took.saturating_sub(local));
     }
 
-    /// A request's client is held back for so long.
+    /// Counts the time for which a request's client is throttled.
     pub fn throttled(&self, api: ApiKey, time: Duration) {
         self.by_api[api as usize].throttled.record_time(time);
     }

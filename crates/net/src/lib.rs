@@ -79,7 +79,7 @@ pub struct Net {
 pub struct Limits {
     /// `socket.request.max.bytes`: a larger request ends its connection.
     pub request_bytes_max: usize,
-    /// `connections.max.idle.ms`: a connection that asks nothing for so long is closed.
+    /// `connections.max.idle.ms`: a connection without requests for this time is closed.
     pub connection_idle: Duration,
 }
 

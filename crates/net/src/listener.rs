@@ -38,7 +38,7 @@ pub struct ConnectionCounts {
     most: usize,
     /// `max.connections.per.ip.overrides`.
     overrides: Arc<RwLock<HashMap<IpAddr, usize>>>,
-    /// Those that the overrides name.
+    /// Hosts that the overrides name.
     hosts: Arc<HostNames>,
     counts: Mutex<Counts>,
     /// Connections that go if one of the inter-broker listener needs their place, by id, with the way to say so.
@@ -65,7 +65,7 @@ struct Counted {
 #[derive(Debug, Clone, Copy)]
 struct Place {
     listener: usize,
-    /// It is one of its peer's share of all.
+    /// True if it counts in its peer's share of all connections.
     is_of_share: bool,
 }
 
@@ -228,7 +228,7 @@ pub fn bind(address: SocketAddr, network: &NetworkConfig) -> io::Result<std::net
     network.receive_buffer_bytes.map_or(Ok(()), |bytes| socket.set_recv_buffer_size(bytes))?;
     network.send_buffer_bytes.map_or(Ok(()), |bytes| socket.set_send_buffer_size(bytes))?;
     socket.bind(&address.into())?;
-    // The kernel completes so many connections ahead of the node.
+    // The kernel completes this many connections ahead of the node.
     socket.listen(network.listen_backlog)?;
     Ok(socket.into())
 }
@@ -289,7 +289,7 @@ struct Limited<'a> {
     name: &'a str,
     network: &'a NetworkConfig,
     max_connections: Option<u32>,
-    /// It is the inter-broker listener, and there are others.
+    /// True if it is the inter-broker listener, and there are others.
     is_protected: bool,
     rates: ConnectionRates,
 }

@@ -38,7 +38,8 @@ pub struct ResponseBuffer {
     warm: usize,
     /// The time for which the connection is not read after these responses (throttling).
     pub mute: Option<Duration>,
-    /// Why one of these responses could not be encoded: the connection has to end, as no later response may overtake it.
+    /// The reason for which one of these responses could not be encoded. The connection has to end, as no later response may
+    /// overtake it.
     pub unencodable: Option<String>,
     /// Time that background threads worked on a request that is answered later.
     pub in_background: Duration,
@@ -55,7 +56,7 @@ impl ResponseBuffer {
         response
     }
 
-    /// The same after so much work in the background.
+    /// Adds time of work in the background.
     pub fn worked_for(mut self, time: Duration) -> Self {
         self.in_background += time;
         self

@@ -158,7 +158,7 @@ impl DetachedTransport {
         DetachedTransport { stream, sealed }
     }
 
-    /// Has the loop that calls it watch the socket.
+    /// Registers the socket with the loop that calls it.
     ///
     /// # Errors
     /// The system's, when the socket cannot be watched.

@@ -75,7 +75,7 @@ impl<'a> Decoder<'a> {
         Decoder { rest: bytes, total: bytes.len(), budget }
     }
 
-    /// The same decoder, whose vectors may take `budget` bytes of memory at most.
+    /// Limits the memory of the decoder's vectors to `budget` bytes.
     #[must_use]
     pub fn held_to(&self, budget: usize) -> Self {
         Decoder { budget: self.budget.min(budget), ..self.clone() }
@@ -309,7 +309,7 @@ impl<'a> Decoder<'a> {
         self.charge_if(present, size, field)
     }
 
-    /// The same within a tagged field, where Kafka writes a variable-length number: zero is null.
+    /// Reads the same within a tagged field, where Kafka writes a variable-length number: zero is null.
     pub(crate) fn tagged_presence(&mut self, size: usize, field: &'static str) -> Result<bool, DecodeError> {
         let present = self.unsigned_varint(field)? > 0;
         self.charge_if(present, size, field)

@@ -36,8 +36,8 @@ pub enum FrameError {
     Malformed(#[from] DecodeError),
 }
 
-/// Takes one frame from the front of `buffer`: its body, and how many bytes of the buffer it took with its length.
-/// None if the frame is not complete. `max` bounds the body, in bytes, and is checked before the body has arrived.
+/// Takes one frame from the front of `buffer`. Returns its body, and the bytes that it took with its length; None if the frame
+/// is not complete. `max` bounds the body, in bytes, and is checked before the body has arrived.
 pub fn split_frame(buffer: &[u8], max: usize) -> Result<Option<(&[u8], usize)>, FrameError> {
     let Some(len) = frame_len(buffer, max)? else { return Ok(None) };
     let end = LENGTH_BYTES + len;

@@ -1,11 +1,11 @@
-//! Which log is compacted next: the dirtiest of those that are due.
+//! The choice of the log that is compacted next: the dirtiest of the logs that are due.
 
 use super::range::Dirty;
 
 /// A log with its state and its `min.cleanable.dirty.ratio`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Candidate<L> {
-    /// Which log.
+    /// The log.
     pub log: L,
     /// The part of the log that a compaction would read.
     pub dirty: Dirty,

@@ -79,7 +79,7 @@ pub struct Cleaned {
     pub map_utilization: f64,
 }
 
-/// Why a compaction has not come to its end. The log is whole, and as far as it was compacted it stays so.
+/// The reason for which a compaction stopped early. The log is whole, and what was compacted stays so.
 #[derive(Debug, thiserror::Error)]
 pub enum CleanError {
     /// The caller broke it off.
@@ -101,7 +101,7 @@ pub enum CleanError {
         /// The defect of the batch.
         error: InvalidBatch,
     },
-    /// More transactions were aborted than are looked at.
+    /// The log has more aborted transactions than a compaction looks at.
     #[error("{}: the transaction indexes have more than {TRANSACTION_INDEX_BYTES_MAX} bytes", path.display())]
     TooManyAborted {
         /// The partition's directory.

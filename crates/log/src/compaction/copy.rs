@@ -95,7 +95,7 @@ impl Copy<'_, '_> {
     }
 }
 
-/// Why a batch is not copied.
+/// The reason for which a batch is not copied.
 enum CopyError {
     Log(LogError),
     Batch(InvalidBatch),

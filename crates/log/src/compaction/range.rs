@@ -1,4 +1,4 @@
-//! Which part of a log a compaction may touch, and how much it is worth: Kafka's rules (LogCleanerManager).
+//! The part of a log that a compaction may touch, and the gain from it. The rules are Kafka's (LogCleanerManager).
 
 /// A closed segment, as far as the choice needs it. Times in ms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub struct Dirty {
     pub clean_bytes: u64,
     /// Bytes that were not, and may be now.
     pub cleanable_bytes: u64,
-    /// For how many ms `max.compaction.lag.ms` is exceeded; 0: it is not.
+    /// Time in ms by which `max.compaction.lag.ms` is exceeded; 0: it is not.
     pub delay_ms: i64,
     /// The checkpoint was of offsets that the log does not have.
     pub reset: bool,
@@ -111,7 +111,7 @@ fn young_from(facts: &Facts<'_>, lag: Lag, first_dirty: i64, now_ms: i64) -> i64
     dirty_segments(facts, first_dirty).find(young).map_or(i64::MAX, |segment| segment.base_offset)
 }
 
-/// For how long the oldest dirty segment is older than `max.compaction.lag.ms`.
+/// Time in ms by which the oldest dirty segment exceeds `max.compaction.lag.ms`.
 fn delay(facts: &Facts<'_>, lag: Lag, first_dirty: i64, now_ms: i64) -> i64 {
     let timestamps = dirty_segments(facts, first_dirty).filter_map(|segment| segment.first_timestamp);
     let earliest = timestamps.filter(|timestamp| *timestamp > 0).min().unwrap_or(i64::MAX);

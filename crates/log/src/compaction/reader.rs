@@ -76,7 +76,7 @@ impl<'b> BatchReader<'b> {
         usize::try_from(self.left.end - self.left.start).unwrap_or(usize::MAX)
     }
 
-    /// Sees to it that so many bytes of the next batch are in the buffer; there are as many in the file.
+    /// Reads until this many bytes of the next batch are in the buffer. The file has as many.
     fn fill(&mut self, needed: usize) -> Result<(), CleanError> {
         if self.ready.len() >= needed {
             return Ok(());

@@ -18,14 +18,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The transaction indexes of one log may have so many bytes: 120,000 aborted transactions.
+/// The most bytes of transaction indexes of one log: 120,000 aborted transactions.
 pub(super) const TRANSACTION_INDEX_BYTES_MAX: u64 = 4 << 20;
 
 /// One round over one log.
 pub(super) struct Round<'a, A> {
     pub(super) access: &'a A,
     pub(super) task: &'a Task,
-    /// When the task began.
+    /// The time at which the task began.
     begin: Instant,
     pub(super) files: PartitionFiles,
     pub(super) config: Arc<LogConfig>,

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 pub(crate) struct LastOfProducer {
     /// Offset of its last record; `None`: only a marker is known.
     pub(crate) data_offset: Option<i64>,
-    /// The same of what is on disk: a power cut may make it the last one.
+    /// The last of them that is on disk: a power cut may make it the last one.
     pub(crate) durable_offset: Option<i64>,
     /// Its epoch.
     pub(crate) epoch: ProducerEpoch,
@@ -45,9 +45,9 @@ pub(crate) struct Rules<'a> {
 /// Facts about a batch that are not in its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Circumstances {
-    /// It is data of an aborted transaction, or the marker of a transaction of which nothing is left.
+    /// It is data of an aborted transaction, or the marker of a transaction without any data left.
     pub(crate) can_go: bool,
-    /// It is the last one of the segment that is being written: its last offset says where that segment ends.
+    /// It is the last batch of the segment that is being written: its last offset shows where that segment ends.
     pub(crate) is_last: bool,
 }
 
@@ -63,10 +63,10 @@ pub(crate) enum WhenEmpty {
 /// The decision about a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// None of its records stays, whatever they are.
+    /// None of its records stays.
     pub(crate) discard_records: bool,
     pub(crate) when_empty: WhenEmpty,
-    /// It is the marker of a transaction of which nothing is left: it gets a delete horizon.
+    /// It is the marker of a transaction without any data left: it gets a delete horizon.
     pub(crate) outlived: bool,
 }
 

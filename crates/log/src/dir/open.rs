@@ -48,7 +48,7 @@ pub struct LogDirOptions {
     pub flush: FlushOptions,
     /// Handles shared with other directories; a small cache of its own where there is none.
     pub descriptors: Option<Arc<DescriptorCache>>,
-    /// When directories of deleted partitions that are found may be removed: monotonic milliseconds, as of
+    /// The time from which directories of deleted partitions may be removed that the opening finds: monotonic ms, as of
     /// [`LogDir::remove_doomed`].
     pub doomed_due_mono_ms: u64,
     /// Called when the directory goes offline.
@@ -61,7 +61,7 @@ pub struct LogDirOptions {
     pub producer_budget: Arc<ProducerBudget>,
 }
 
-/// Why a log directory cannot be opened.
+/// The reason for which a log directory cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenDirError {
     /// Another process has it.

@@ -10,9 +10,9 @@ use std::sync::Arc;
 pub enum Method {
     /// One after another on the flusher's thread.
     Sequential,
-    /// By the flusher's thread and the helpers: concurrent calls share a commit of the file system's journal.
+    /// On the flusher's thread and the helpers: concurrent calls share a commit of the file system's journal.
     Parallel,
-    /// By one `syncfs`, which also writes whatever else is dirty.
+    /// One `syncfs`, which also writes whatever else is dirty.
     SyncFs,
 }
 

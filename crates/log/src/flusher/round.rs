@@ -1,4 +1,4 @@
-//! One round of the flusher: what a group of targets wants synced, and who is notified of what came of it.
+//! One round of the flusher: the files and directories that a group of targets needs synced, and the results for each.
 
 use super::{Counters, FlushOptions, FlushTarget, FlushWork, Method, OnFailure};
 use crate::pool::Pool;

@@ -18,7 +18,7 @@ fn append_under(bench: &Bench, log: &mut Log, epoch: i32) {
     bench.append_under(log, &TestBatch::of(&[VALUE]), epoch).unwrap();
 }
 
-/// Known fault: they waited for syncs, and everybody who appended waited with them.
+/// Known fault: they waited for syncs, and all appends waited with them.
 #[test]
 fn the_parts_of_maintenance_that_have_the_log_do_not_sync() {
     let (storage, mut bench) = simulated(small_segments());

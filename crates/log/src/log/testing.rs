@@ -128,7 +128,7 @@ impl Bench {
         }
     }
 
-    /// All records of the log from its start, checked for gaps.
+    /// Reads all records of the log from its start, and checks them for gaps.
     pub(crate) fn read_all(&self, log: &Log) -> Vec<(i64, Vec<u8>)> {
         read_from(log, log.ends().log_start)
     }

@@ -302,8 +302,8 @@ impl Disk {
         file.now.resize(len, 0);
     }
 
-    /// As a kernel does after a failed sync: the pages count as clean from now on, and are not on the disk. A length that was set is
-    /// in memory, with the inode, and goes to the disk with the next sync.
+    /// Acts as a kernel does after a failed sync: the pages count as clean, and are not on the disk. A new length is in memory,
+    /// with the inode, and goes to the disk with the next sync.
     pub(super) fn lose_unsynced(&mut self, inode: InodeId) {
         self.file(inode).unsynced.retain(|change| matches!(change, FileChange::SetLen(_)));
     }

@@ -57,7 +57,7 @@ fn a_short_header_is_malformed() {
     }
 }
 
-/// A group whose id has so many bytes.
+/// A group whose id has this many bytes.
 fn group(id_bytes: usize) -> DescribedGroup<'static> {
     DescribedGroup { group_id: "g".repeat(id_bytes).into(), ..Default::default() }
 }
