@@ -183,8 +183,8 @@ fn beside_dirty_pages(dir: &Path) -> io::Result<()> {
     bench.remove()
 }
 
-/// One producer that waits for each record: what the way through the flusher's thread adds to the `fdatasync`, when
-/// the next request comes at once, and when it comes after a pause as long as a round trip.
+/// Measures one producer that waits for each record: the time that the flusher's thread adds to the `fdatasync`. The next
+/// request comes either immediately or after a pause as long as a round trip.
 fn overhead(dir: &Path) -> io::Result<()> {
     println!("\none file, one waiter      p50  p99   (us)");
     let bench = Bench::new(dir.join("overhead"), 1)?;

@@ -1,9 +1,9 @@
 //! Aborted transactions with records in a range of offsets. An answer to a consumer with `read_committed` names them, so that
 //! the consumer leaves their records out.
 //!
-//! The last of them are kept in memory: a consumer that keeps up costs no file operation, and where nothing was ever
-//! aborted none does. For the others the transaction indexes are searched, from the segment of the read on, until an
-//! entry says that nothing before the end of the read was undecided any more.
+//! The last of them are kept in memory, so that a consumer that keeps up costs no file operation. A log without aborted
+//! transactions never costs one. For the others the transaction indexes are searched, from the segment of the read on. The
+//! search ends at an entry after which no transaction before the end of the read was open.
 
 use crate::error::ReadError;
 use crate::files::PartitionFiles;

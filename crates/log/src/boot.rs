@@ -16,8 +16,8 @@ pub(crate) const BOOT_RECORD: &str = "mainstem.boot";
 /// Longer ones are not from a kernel; also bounds what is read from the file.
 const BOOT_ID_LEN_MAX: usize = 128;
 
-/// The kernel's id of the running boot. Where there is none (other systems than Linux) a new random id for each
-/// call: every unclean stop then looks like one before a reboot, which is slower to recover and never wrong.
+/// Returns the kernel's id of the running boot. On systems without one (all but Linux) each call returns a new random id.
+/// Every unclean stop then looks like one before a reboot: slower to recover, and never wrong.
 pub fn boot_id() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let id = id.trim();

@@ -31,8 +31,8 @@ pub fn raise_descriptor_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Handles that a cache may keep under a limit, when `reserved` descriptors are needed otherwise (connections,
-/// listeners, segments that are written): what remains, but at least a sixteenth of the limit and at most 16,384.
+/// Handles that a cache may keep under a limit. `reserved` descriptors are left for connections, listeners and active
+/// segments. The cache gets at least a sixteenth of the limit, and at most 16,384.
 pub fn descriptor_budget(limit: u64, reserved: u64) -> usize {
     let least = (limit / 16).max(1);
     limit.saturating_sub(reserved).max(least).min(BUDGET_MAX) as usize
@@ -41,8 +41,8 @@ pub fn descriptor_budget(limit: u64, reserved: u64) -> usize {
 /// Descriptors for a partition: its log, a second one until the first sync of what is new, and one for a connection.
 const DESCRIPTORS_PER_PARTITION: u64 = 3;
 
-/// Descriptors that a partition has at a start after a kill, and at a stop, until its next sync: the log, both indexes,
-/// the snapshot of its producers, and one in use.
+/// Descriptors that a partition has at a start after a kill, and at a stop, until its next sync. They are the log, both
+/// indexes, the snapshot of its producers, and one in use.
 const DESCRIPTORS_UNTIL_SYNCED: u64 = 5;
 
 /// The number of partitions that a process may have under a limit. A start can open that many after any kind of stop. It
@@ -125,8 +125,8 @@ impl Inner {
         Some(open.file.clone())
     }
 
-    /// Takes out the least recently used handles that are not in use: a sixteenth of the budget at once, so that the
-    /// search through all of them is paid for by as many opens.
+    /// Removes the least recently used handles that are not in use, a sixteenth of the budget per call. So the cost of the
+    /// search is spread over as many opens.
     fn evict(&mut self, budget: usize) -> Vec<OpenFile> {
         let mut unused: Vec<_> = self
             .open

@@ -295,9 +295,9 @@ impl LogDir {
         Ok(found)
     }
 
-    /// Creates the directory of a new partition and writes its topic id. What comes back has to be part of the first
-    /// [`FlushWork`] of the partition: with many new partitions in a round the log directory itself is synced once,
-    /// and all of them by one `syncfs`.
+    /// Creates the directory of a new partition and writes its topic id. The returned work has to be part of the first
+    /// [`FlushWork`] of the partition. With many new partitions in a round the log directory itself is synced once, and all
+    /// of them by one `syncfs`.
     pub(crate) fn create_partition(
         &self,
         partition: &TopicPartition,
@@ -457,8 +457,8 @@ impl LogDir {
         }
     }
 
-    /// A sync has failed that the flusher knows nothing of: what is in the page cache may not be what will be on the disk, so that the
-    /// next start checks everything since the last sync.
+    /// Notes a failed sync that the flusher does not know of. The page cache may differ from the disk, so that the next start
+    /// checks everything since the last sync.
     pub fn note_failed_sync(&self, error: &io::Error) {
         self.health.note_failed_sync(error);
     }

@@ -4,9 +4,9 @@
 //! takes everything that waits, asks each target what has to be synced ([`FlushWork`]) and syncs it; what is
 //! requested meanwhile is the next round. How a round is synced depends on how much it is: see [`Method`].
 //!
-//! A failed sync is reported to every target that it affects and is never tried again: the kernel may have dropped
-//! the pages that it could not write, so that a second call would report a success that is none. A directory that
-//! cannot be opened because no handle is left was not synced at all: its targets wait, and it is tried again.
+//! A failed sync is reported to every target that it affects and is never tried again. The kernel may have dropped the
+//! pages that it could not write, so that a second call would wrongly report a success. A directory that cannot be opened
+//! because no handle is left was not synced at all: its targets wait, and it is tried again.
 //! [`docs/format.md`](../../../docs/format.md) has the measurements behind the thresholds.
 
 #[cfg(any(test, feature = "sim"))]
@@ -40,8 +40,8 @@ const DRAIN_RETRIES: usize = 50;
 
 /// The files and directories whose sync makes a target durable up to an offset.
 ///
-/// A file must be open since before its unsynced bytes were written, and be this very handle: the kernel reports
-/// a failed write-back once to each handle that was open when it happened, and to none that is opened later.
+/// A file must be open since before its unsynced bytes were written, and this must be the same handle. The kernel reports
+/// a failed write-back once to each handle that was open when it happened, and to no handle that is opened later.
 #[derive(Debug, Default)]
 pub struct FlushWork {
     /// Files whose bytes are to become durable.
@@ -64,9 +64,9 @@ pub trait FlushTarget: Send + Sync {
     /// appended before the [`Flusher::request`] that led here must be in it. The target may lock itself.
     fn begin_flush(&self) -> FlushWork;
 
-    /// Called on one of the flusher's threads when the work is done, once per [`Self::begin_flush`] and before the
-    /// next one: a target has one piece of work in progress at most. After an
-    /// error nothing is known about the bytes since the last success, and the target must not serve on.
+    /// Called on one of the flusher's threads when the work is done, once per [`Self::begin_flush`] and before the next one.
+    /// So a target has at most one piece of work in progress. After an error nothing is known about the bytes since the last
+    /// success, and the target has to stop.
     fn end_flush(&self, upto: i64, result: io::Result<()>);
 }
 

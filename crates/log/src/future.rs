@@ -212,8 +212,8 @@ impl FutureLog {
         Ok(())
     }
 
-    /// An empty segment keeps its base offset where its index can hold the batch: that of the first segment is the log
-    /// start, whatever compaction has taken of what followed it.
+    /// Moves an empty active segment to the batch's offset if its index could not hold the batch. Otherwise the segment keeps
+    /// its base offset: that of the first segment is the log start, even if compaction has removed the records behind it.
     fn begin_segment_at(&mut self, batch: &Batch<'_>, mono_ms: u64) -> Result<(), LogError> {
         let segment = self.log.active_segment();
         let last_offset = batch.base_offset().saturating_add(i64::from(batch.last_offset_delta()));

@@ -397,8 +397,8 @@ fn check_unknown(batch: &ProducerBatch, terms: Terms<'_>) -> Result<(), Producer
     Ok(())
 }
 
-/// A marker of a transaction of version 2 has an epoch that no batch of it has had: with an equal one it is late, or
-/// comes twice, which is of no consequence once the transaction has ended (KIP-890).
+/// Checks a marker. In a transaction of version 2 it has an epoch that no batch of the transaction has had. A marker with an
+/// equal epoch is late or a duplicate, which does no harm once the transaction has ended (KIP-890).
 fn check_marker(
     entry: &ProducerEntry,
     batch: &ProducerBatch,

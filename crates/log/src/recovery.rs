@@ -470,8 +470,8 @@ impl Opening<'_> {
                 found.iter().rposition(|segment| segment.log_bytes > 0).unwrap_or_default()
             }
             LastStop::UncleanOtherBoot => {
-                // One that ends at the recovery point may have been written to behind it: a batch that a full disk has
-                // refused was cut off again, and no sync was due to make the cut durable.
+                // A segment that ends at the recovery point may have been written to behind it. A batch that a full disk refused was
+                // cut off again, and no sync was due to make the cut durable.
                 let ends = found.iter().skip(1).map(|next| next.base_offset);
                 ends.take_while(|end| *end < self.recovery_point).count()
             }

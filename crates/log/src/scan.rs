@@ -196,8 +196,8 @@ impl<'f> BatchScan<'f> {
     }
 }
 
-/// A view of a batch of which only the header is there: its length is made that of a header alone, so that the
-/// records crate reads the fields and nothing else. `size_of_first` has accepted it before.
+/// Returns a view of a batch from its header alone. Its length is set to that of a header, so that the records crate reads
+/// only the fields. `size_of_first` has accepted it before.
 fn header_view(header: &mut [u8; HEADER_BYTES]) -> Batch<'_> {
     const LENGTH: std::ops::Range<usize> = LOG_OVERHEAD_BYTES - 4..LOG_OVERHEAD_BYTES;
     const _: () = assert!(LENGTH.end + 4 == STAMP_BYTES);

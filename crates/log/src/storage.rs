@@ -1,6 +1,6 @@
-//! The seam between a log and its medium: every file operation of this crate goes through [`Storage`] and
-//! [`StorageFile`], so that a test can stand in for the disk (module `sim`) and drop, tear or refuse what was
-//! not synced. [`RealStorage`] is the operating system's own.
+//! The seam between a log and its medium. Every file operation of this crate goes through [`Storage`] and [`StorageFile`].
+//! So a test can replace the disk (module `sim`), and drop, tear or refuse unsynced writes. [`RealStorage`] is the operating
+//! system's own.
 //!
 //! Assumptions about the medium: a completed [`StorageFile::sync_data`] makes the file's bytes and length durable;
 //! a completed [`Storage::sync_dir`] makes the names in that directory durable; nothing else is. A write that was

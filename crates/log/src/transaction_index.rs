@@ -299,8 +299,8 @@ mod tests {
         check(&[], &[], 12, 0);
     }
 
-    /// Transactions by their first offset, marker and last stable offset; what a search for a range gives, by the
-    /// first offsets, with `+` when it would go on in the next index.
+    /// Searches transactions, given by their first offset, marker and last stable offset. Expects the first offsets of the result,
+    /// with `+` if the search would continue in the next index.
     fn check(entries: &[(i64, i64, i64)], from: i64, upper: i64, expect: &str) {
         let entries: Vec<_> = entries
             .iter()

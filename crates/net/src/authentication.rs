@@ -1,7 +1,7 @@
-//! The gate of a connection: what is decided about a frame before it is served.
+//! The gate of a connection, which decides about a frame before it is served.
 //!
-//! On a listener without SASL there is none. On one with SASL, frames go to the authenticator until it knows the
-//! principal, and again while the session is renewed (KIP-368); in between they are served until the session is over.
+//! A listener without SASL or TLS has none. On a listener with SASL, frames go to the authenticator until the principal is
+//! known, and again while the session is renewed (KIP-368). In between they are served until the session is over.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

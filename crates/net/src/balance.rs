@@ -37,8 +37,8 @@ const READERS: Relief = Relief { from: 0.45, margin: 0.25, looks: 1 };
 /// Everybody else leaves an overloaded loop, after readers have had the time to.
 const OTHERS: Relief = Relief { from: 0.85, margin: 0.3, looks: 4 };
 
-/// The number of connections of a loop for each that may leave it between two looks; one may in any case: if all that see it busy
-/// left at once, the other loop would be the busy one.
+/// The number of connections of a loop for each one that may leave it between two looks; one may in any case. If all connections
+/// that see the loop busy left together, the other loop would be the busy one.
 const CONNECTIONS_PER_MOVE: usize = 16;
 
 const _: () = assert!(READERS.margin > 0.0 && OTHERS.margin > 0.0, "a loop gives no connection to itself");
@@ -164,8 +164,8 @@ impl Balance {
         least.0
     }
 
-    /// Moves a connection of a loop to another, and returns that one: the first that is less busy by enough, or, if its own is not in
-    /// use, the one for a new connection. `None`: it stays. `reads`: it has asked for records last.
+    /// Moves a connection of a loop to another, and returns that one: the first that is less busy by enough. If its own loop is not
+    /// in use, it is the loop for a new connection. `None`: it stays. `reads`: its last request asked for records.
     pub(crate) fn relieve(
         &mut self,
         from: usize,

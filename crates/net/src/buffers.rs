@@ -48,9 +48,9 @@ pub fn give(mut buffer: Vec<u8>) {
 
 /// The budget of `queued.max.request.bytes` for requests larger than a pooled buffer.
 ///
-/// A request reserves memory for the bytes that arrive, step by step, never for its announced length. Requests from one peer may have
-/// half of the budget. Beyond either bound one request at a time may go on beside the budget, so that requests which
-/// hold a part of it and need more never wait for each other for ever.
+/// A request reserves memory for the bytes that arrive, step by step, never for its announced length. Requests from one peer may
+/// have half of the budget. Beyond either bound, one request at a time may exceed the budget. Otherwise requests that hold a
+/// part of it and need more could wait for each other for ever.
 pub struct RequestMemory {
     limit: u64,
     state: Mutex<State>,

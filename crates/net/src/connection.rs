@@ -1,9 +1,8 @@
 //! One connection: read requests, serve them in order, write responses in order.
 //!
-//! A request passes two stages. *Ordered*: it is decoded and acts (a produce appends) before the next one is looked
-//! at. *Finished*: its response is encoded, perhaps later, and leaves after those of the requests before it. A produce
-//! that waits for the disk does not hold back the next request; any other request that waits (a long poll, a join)
-//! does, as in Kafka.
+//! A request passes two stages. *Ordered*: it is decoded and acts (a produce appends) before the next one is looked at.
+//! *Finished*: its response is encoded, perhaps later, and leaves after those of the requests before it. A produce that waits
+//! for the disk does not hold back the next request. Any other request that waits (a long poll, a join) does, as in Kafka.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -324,8 +323,8 @@ impl Connection {
         moves.then_some(Moving { transport, context, gate, placement })
     }
 
-    /// Lets the last answer arrive: on a socket that is closed with bytes unread the system sends a reset, on which the
-    /// client may drop what it has not read yet, and try again for ever.
+    /// Waits until the last answer has arrived. If a socket is closed with bytes unread, the system sends a reset. On a reset the
+    /// client may drop bytes that it has not read yet, and retry for ever.
     async fn linger(&mut self, reason: &CloseReason) {
         match reason {
             CloseReason::Moves => return,

@@ -17,8 +17,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::buffers::{self, BUFFER_BYTES, RequestMemory, Reservation};
 
-/// Bytes of an incomplete request up to which they are kept in an allocation of their own size, so that many slow
-/// connections do not hold a whole pooled buffer each.
+/// The largest incomplete request that is kept in an allocation of its own size. So many slow connections do not hold a whole
+/// pooled buffer each.
 const SMALL_REST_MAX: usize = 4 * 1024;
 
 /// Received bytes, the first of which begins a request frame.

@@ -125,10 +125,10 @@ impl ConnectionCounts {
     }
 
     /// Counts a connection, if no limit keeps it out. As in Kafka, `max.connections` keeps none out of the inter-broker
-    /// listener where there is another one: a connection of another listener goes in its place.
+    /// listener if there is another one: a connection of another listener is closed in its place.
     ///
-    /// Kafka's limits of an address count that address. Where the configuration sets none for it, its peer may have half of all
-    /// connections of clients; what is on this host may have all, and so may what comes to the protected inter-broker listener.
+    /// Kafka's limits of an address count that address. If the configuration sets none for it, its peer may have half of all
+    /// connections of clients. Clients on this host may have all, and so may connections to the protected inter-broker listener.
     fn admit(
         &self,
         address: IpAddr,

@@ -224,8 +224,8 @@ impl ResponseBuffer {
         Poll::Ready(Ok(sent))
     }
 
-    /// Sends encoded bytes and what is between them from files as one piece: it is copied in any case where it is sealed, and
-    /// a record and a system call for each part would cost more than the copy.
+    /// Sends encoded bytes and the file ranges between them as one piece. A sealed connection copies them in any case, and a
+    /// record and a system call for each part would cost more than the copy.
     fn poll_send_gathered(
         &mut self,
         transport: &mut Transport,

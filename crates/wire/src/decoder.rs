@@ -45,8 +45,8 @@ pub const fn request_memory_budget(len: usize) -> usize {
 
 /// Reads values from the front of a slice, borrowing from it.
 ///
-/// No count sizes an allocation before it was checked against the bytes that remain, and all vectors of a message
-/// together are held to a budget, of memory and so of elements. The `field` of each method is what an error names.
+/// A count sizes an allocation only after it was checked against the bytes that remain. All vectors of a message together have
+/// a budget of memory, and so of elements. An error names the `field` of the method.
 #[derive(Debug, Clone)]
 pub struct Decoder<'a> {
     rest: &'a [u8],

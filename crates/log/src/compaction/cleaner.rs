@@ -344,9 +344,9 @@ impl Cleaner {
     }
 }
 
-/// Notes, durably, what is durable. After a power cut a start takes the producers from a snapshot that is not behind
-/// the recovery point: in one from before what is compacted now a transaction might be open of which nothing is left,
-/// its marker included, and it would be for ever.
+/// Notes the recovery point, durably. After a power cut a start takes the producers from a snapshot that is not behind the
+/// recovery point. A snapshot from before this compaction might have an open transaction whose records and marker are now
+/// removed. It would stay open for ever.
 fn note_durable<A: LogAccess>(access: &A) -> Result<(), CleanError> {
     let taken = access.with_log(|log| {
         let known = !log.producers.is_empty();
@@ -368,8 +368,8 @@ fn note_durable<A: LogAccess>(access: &A) -> Result<(), CleanError> {
     written.map_err(|error| CleanError::Log(LogError::io("write the recovery point in", dir.path())(error)))
 }
 
-/// Notes in the directory's checkpoint that a log is clean up to an offset, if it is still in this partition
-/// directory: a copy in another one may be of an earlier time.
+/// Notes in the directory's checkpoint that a log is clean up to an offset. It does so only if the log is still in this
+/// partition directory: a copy in another one may be from an earlier time.
 fn note_clean<A: LogAccess>(access: &A, dir: &Arc<Path>, end: i64) -> Result<(), CleanError> {
     let noted = access.with_log(|log| {
         let end = end.min(log.log_end);

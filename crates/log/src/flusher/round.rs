@@ -284,9 +284,9 @@ impl SyncContext {
         }
     }
 
-    /// An error of `syncfs` names no file, and may be about a file that is none of ours. So each item is then synced
-    /// by its own handle, which tells what became of that file; for a file whose pages were lost this is the first
-    /// report that its handle gets, not a second try.
+    /// Syncs a round by `syncfs`. An error of `syncfs` names no file, and may concern a file of another program. So each item is
+    /// then synced by its own handle, whose result is that of its file. This is no second try: if pages of a file were lost,
+    /// it is the first report that its handle gets.
     fn sync_fs(&mut self, round: Round) {
         match self.anchor.sync_fs() {
             Ok(()) => {

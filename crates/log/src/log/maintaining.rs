@@ -144,8 +144,8 @@ fn a_producer_is_known_when_all_of_its_records_are_deleted() {
     }
 }
 
-/// Known fault: a batch that holds the offset of a truncation goes as a whole, and the recovery point stayed at the offset:
-/// what was appended there was believed after a power cut.
+/// Known fault: a truncation removed the whole batch that held its offset, and the recovery point stayed at the offset. Bytes
+/// appended there were then trusted after a power cut.
 #[test]
 fn an_interrupted_truncation_leaves_no_recovery_point_behind_the_log_end() {
     for seed in 0..300 {
@@ -227,8 +227,8 @@ fn refused_at_the_end_of_a_segment(storage: &SimStorage, bench: &Bench) -> Log {
     log
 }
 
-/// Known fault: a segment that ends at the recovery point was believed as a whole, and the cut of a refused batch behind its
-/// end was not durable: the log did not open.
+/// Known fault: a segment that ends at the recovery point was trusted as a whole, and the cut of a refused batch behind its
+/// end was not durable. The log did not open.
 #[test]
 fn a_refused_batch_at_the_end_of_a_closed_segment_is_no_damage() {
     for seed in 0..300 {
@@ -243,8 +243,8 @@ fn a_refused_batch_at_the_end_of_a_closed_segment_is_no_damage() {
     }
 }
 
-/// Known fault: a start after a kill did not have the cut of a refused batch synced with what it made durable next, and a
-/// start after a power cut dropped what followed it.
+/// Known fault: a start after a kill did not sync the cut of a refused batch with its next sync. A start after a power cut
+/// then dropped the records that followed it.
 #[test]
 fn what_is_acknowledged_after_a_kill_survives_a_refused_batch_in_the_segment_before() {
     for seed in 0..300 {
