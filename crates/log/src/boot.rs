@@ -1,7 +1,7 @@
 //! The running boot of the machine, and the record of it in a log directory.
 //!
-//! What was written under the running boot is in the page cache even when it was never synced; what was written
-//! under another one may be lost in part. The directory's record of the boot ([`BootRecord`]) tells the two apart.
+//! Bytes that were written under the running boot are in the page cache even if they were never synced. Bytes that were
+//! written under another one may be lost in part. The directory's record of the boot ([`BootRecord`]) tells the two apart.
 
 use crate::storage::{OpenMode, Storage, read_small_file, write_all_at};
 use crate::uuid;
