@@ -314,8 +314,8 @@ impl LogDir {
         Ok((path, FlushWork { files: vec![metadata], directories, ..FlushWork::default() }))
     }
 
-    /// Gives the directory back before this is dropped: nothing is written to it any more. For a stop in a process that goes
-    /// on, where something may still refer to it.
+    /// Releases the directory before this is dropped: nothing is written to it any more. For a stop in a process that continues,
+    /// in which something may still refer to the directory.
     pub fn unlock(&self) {
         self.lock.lock().take();
     }
