@@ -412,8 +412,12 @@ fn bare_tokens_follow_the_first_version_of_the_handshake() {
 /// A seat is left a moment after its connection was closed.
 fn assert_no_seat_is_taken(broker: &EmbeddedBroker) {
     let deadline = Instant::now() + PATIENCE;
-    while broker.broker().net.door.taken() > 0 {
-        assert!(Instant::now() < deadline, "{} seats are taken", broker.broker().net.door.taken());
+    while broker.broker().net.unauthenticated.taken() > 0 {
+        assert!(
+            Instant::now() < deadline,
+            "{} permits are taken",
+            broker.broker().net.unauthenticated.taken()
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -483,7 +487,7 @@ fn who_was_refused_keeps_the_seat_and_is_the_first_to_lose_it() {
         peer
     };
     let mut refused = [refuse(0), refuse(1)];
-    assert_eq!(broker.broker().net.door.taken(), 3, "their connections are open");
+    assert_eq!(broker.broker().net.unauthenticated.taken(), 3, "their connections are open");
     let mut strangers = Vec::new();
     for peer in &mut refused {
         strangers.push(Peer::connect(&broker));
@@ -510,7 +514,7 @@ fn ten_thousand_silent_strangers_keep_no_one_out() {
             strangers.pop_front();
         }
         if number % 1_000 == 0 {
-            let taken = broker.broker().net.door.taken();
+            let taken = broker.broker().net.unauthenticated.taken();
             assert!(taken <= 100, "{taken} seats of the 100 for an address");
             assert_eq!(Peer::connect(&broker).log_in(Mechanism::Plain, "alice", "a-secret"), Ok(0));
             assert!(inside.is_served());

@@ -33,7 +33,7 @@ use answering::{Refused, framed, set_times};
 pub use error::FoundingError;
 use mainstem_links::awaited::Awaited;
 use mainstem_links::{Links, NodeGate, read_frame};
-use mainstem_net::door::Seats;
+use mainstem_net::unauthenticated::Permits;
 use mainstem_runtime::random;
 use own_address::OwnAddress;
 pub(crate) use record::{Founding, check_alone};
@@ -72,7 +72,7 @@ pub(crate) struct Founder {
     is_over: AtomicBool,
     /// Connections whose first frame is waited for. For a newcomer beyond their number goes the one that has waited for
     /// the longest time: of its address, or of all.
-    answering: Mutex<Seats<TcpStream>>,
+    answering: Mutex<Permits<TcpStream>>,
     next_id: AtomicU64,
     /// The proof that is asked of connections.
     gate: Arc<NodeGate>,
@@ -96,7 +96,7 @@ impl Founder {
         let voters = quorum.ids().collect();
         let own = Mutex::new(Statement { node, start, voters, stage: Stage::Empty });
         let quorum = quorum.clone();
-        let answering = Mutex::new(Seats::new(ANSWERED_MAX));
+        let answering = Mutex::new(Permits::new(ANSWERED_MAX));
         let (is_over, next_id, links, said) = Default::default();
         Arc::new(Founder { quorum, own, is_over, answering, next_id, gate, said, awaited, links })
     }

@@ -307,7 +307,7 @@ impl Served {
             return Ok(user);
         }
         counts.failed(false);
-        if broker.net.door.may_log_refusal(broker.clock.instant()) {
+        if broker.net.unauthenticated.may_log_refusal(broker.clock.instant()) {
             tracing::warn!(peer = %address, "a request for metrics was refused: it has no user's password");
         }
         Self::hold_back(broker, turn).await;

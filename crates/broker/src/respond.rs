@@ -128,12 +128,12 @@ fn encode_in_elements<'a, M: Message<'a> + Throttled, E: ListElement>(
     let mut encoded = Vec::new();
     for element in elements {
         frame.write(&mut encoded, &element).map_err(unencodable)?;
-        match out.make_room(encoded.len()) {
+        match out.reserve(encoded.len()) {
             true => drop(element),
             false => {
                 encoded.clear();
                 frame.rewrite(&mut encoded, &element.without_room()).map_err(unencodable)?;
-                out.make_room_for_refusal(encoded.len())?;
+                out.reserve_for_refusal(encoded.len())?;
             }
         }
         out.bytes.extend_from_slice(&encoded);

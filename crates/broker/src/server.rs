@@ -46,9 +46,9 @@ use mainstem_net::answers::{ANSWER_BYTES_MAX, AnswerMemory};
 use mainstem_net::buffers::RequestMemory;
 use mainstem_net::cold_reads::ColdReads;
 use mainstem_net::counters::Counters;
-use mainstem_net::door::Door;
 use mainstem_net::event_loop::EventLoops;
 use mainstem_net::listener::{self, ConnectionCounts};
+use mainstem_net::unauthenticated::UnauthenticatedLimiter;
 use mainstem_net::{Net, Service};
 use mainstem_node::answers::Answers;
 use mainstem_node::assembly::{NodeParts, NodePeers};
@@ -572,8 +572,8 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         event_loops,
         // Connections may take up to half of the descriptors, whatever the configuration says.
         connections: ConnectionCounts::new(usize::try_from(descriptors / 2).unwrap_or(usize::MAX)),
-        door: Door::new(authentication.unauthenticated_max),
-        door_memory: RequestMemory::new(DOOR_BYTES_MAX),
+        unauthenticated: UnauthenticatedLimiter::new(authentication.unauthenticated_max),
+        unauthenticated_memory: RequestMemory::new(DOOR_BYTES_MAX),
         request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
         answers: AnswerMemory::new(ANSWER_BYTES_MAX, clock.clone()),
         cold_reads: ColdReads::new(store.dirs.all().cloned().collect()),

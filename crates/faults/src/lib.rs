@@ -21,7 +21,7 @@ pub enum StorageFault {
     /// The device fails or is gone, or its file system is damaged or was made read-only. Nothing else on it is to be
     /// trusted, either.
     Medium,
-    /// All else is of this one file: it is missing, of another kind or of other permissions, or what is in it is wrong.
+    /// Any other error concerns this one file: it is missing, of another kind, without permission, or has wrong contents.
     File,
 }
 

@@ -1,4 +1,4 @@
-//! Files that a configuration or a program names, which may be anything: a device without an end, a pipe that nobody writes to.
+//! Files that a configuration or a program names. They may be anything: a device without an end, a pipe without a writer.
 //!
 //! Architecture invariant: it knows nothing of what it reads, and says of what it refuses what to do.
 
@@ -15,7 +15,7 @@ pub const FILE_BYTES_MAX: u64 = 16 << 20;
 /// # Errors
 /// If it cannot be read, is no regular file, or has more than [`FILE_BYTES_MAX`].
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
-    // A pipe opens at once like this, whoever writes to it.
+    // A pipe opens immediately like this, with or without a writer.
     let nonblocking =
         i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).expect("flags of open(2) are an int");
     let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;

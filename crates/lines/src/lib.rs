@@ -1,5 +1,5 @@
-//! Lines of the log that peers cause, who do so as often as they like and by names that they choose: so many a second are written,
-//! of the others there is a number; what peers have named goes through [`OneLine`], or [`Sentence`].
+//! Lines of the log that peers cause, as often as they like and with names that they choose. A limited number of lines a second
+//! is written, and the others are counted. Names of peers go through [`OneLine`], or [`Sentence`].
 //!
 //! Architecture invariant: no I/O, no clock.
 
@@ -26,20 +26,20 @@ struct Second {
     left_out: u64,
 }
 
-/// What to do with a line.
+/// The decision about a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line {
-    /// Write it, after saying how many were left out before, if any.
+    /// Write the line, after a note of how many were left out before, if any.
     Write {
         /// Lines that were left out in the seconds before.
         left_out: u64,
     },
-    /// It is counted.
+    /// Leave it out. It is counted.
     LeaveOut,
 }
 
 impl LineBudget {
-    /// A budget of so many lines in each second.
+    /// Creates a budget of this many lines in each second.
     pub fn new(per_second: u32) -> LineBudget {
         LineBudget { per_second, second: Mutex::default() }
     }

@@ -7,8 +7,8 @@ const NAME_CHARACTERS_MAX: usize = 512;
 /// Characters of a sentence, which has names in it.
 const SENTENCE_CHARACTERS_MAX: usize = 4_096;
 
-/// Returns true for a character that does more than to be seen: it controls the terminal, ends a line, reorders what is around it,
-/// or is not seen at all.
+/// Returns true for a character that is not only visible text: it controls the terminal, ends a line, reorders the text around
+/// it, or is invisible.
 pub fn is_hidden(letter: char) -> bool {
     letter.is_control()
         || matches!(letter,
@@ -19,13 +19,13 @@ pub fn is_hidden(letter: char) -> bool {
             | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}' | '\u{f0000}'..='\u{10ffff}')
 }
 
-/// Shows a name of a peer so that it cannot end the line which it stands in, control a terminal or hide: what [`is_hidden`] is
-/// written as in Rust, `\n` or `\u{2028}`. Other text stays as it is, backslashes too, so that to be shown twice changes nothing.
-/// The rest of more than 512 characters is `...`: a name may be as long as a request. By `{:?}` it is in quotation marks.
+/// Shows a name of a peer so that it cannot end its line, control a terminal or hide. Characters of [`is_hidden`] are written as
+/// in Rust, `\n` or `\u{2028}`. Other text stays as it is, backslashes too, so that showing it twice changes nothing. Of a
+/// name with more than 512 characters the rest is `...`: it may be as long as a request. By `{:?}` it is in quotation marks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct OneLine<'a>(pub &'a str);
 
-/// The same of a sentence, which may have 4,096 characters: the words of another process, or an error that has names in it.
+/// The same for a sentence of up to 4,096 characters: the words of another process, or an error with names in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sentence<'a>(pub &'a str);
 

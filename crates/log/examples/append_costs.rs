@@ -1,4 +1,4 @@
-//! What an append and a read of the tail cost without a network: the share of the log in a produce and a fetch.
+//! Measures an append and a read of the tail without a network: the share of the log in a produce and a fetch.
 //!
 //! `cargo run --release -p mainstem-log --example append_costs -- DIR`
 

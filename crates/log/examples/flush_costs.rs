@@ -1,5 +1,5 @@
-//! What it costs here to make appends to many files durable, by each method: the source of the flusher's thresholds
-//! (docs/format.md, "Flushing").
+//! Measures, for each method, the time to make appends to many files durable on this machine. The flusher's thresholds
+//! come from here (docs/format.md, "Flushing").
 //!
 //! `cargo run --release -p mainstem-log --example flush_costs -- DIR`; files are created under DIR and removed.
 
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const APPEND: [u8; 1024] = [0x5a; 1024];
 const ROUNDS: usize = 25;
 
-/// A file with a length, and those who wait for it.
+/// A file with a length, and the appends that wait for its sync.
 struct Appended {
     file: Arc<dyn StorageFile>,
     len: AtomicU64,
@@ -183,8 +183,8 @@ fn beside_dirty_pages(dir: &Path) -> io::Result<()> {
     bench.remove()
 }
 
-/// One producer that waits for each record: what the way through the flusher's thread adds to the `fdatasync`, when
-/// the next request comes at once, and when it comes after a pause as long as a round trip.
+/// Measures one producer that waits for each record: the time that the flusher's thread adds to the `fdatasync`. The next
+/// request comes either immediately or after a pause as long as a round trip.
 fn overhead(dir: &Path) -> io::Result<()> {
     println!("\none file, one waiter      p50  p99   (us)");
     let bench = Bench::new(dir.join("overhead"), 1)?;

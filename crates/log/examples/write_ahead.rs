@@ -1,4 +1,4 @@
-//! What a durable append costs when the segment grows, has reserved blocks, or was written ahead with zeros.
+//! Measures a durable append to a segment that grows, that has reserved blocks, or that was filled with zeros.
 //!
 //! `cargo run --release -p mainstem-log --example write_ahead -- DIR`
 
@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 const APPENDS: u64 = 1500;
 const RUNS: usize = 5;
 
-/// How a segment is prepared.
+/// The preparation of a segment.
 #[derive(Debug, Clone, Copy)]
 enum Layout {
-    /// It grows.
+    /// The file grows with each append.
     Growing,
     /// Its blocks are reserved, its length is not (`fallocate` with `KEEP_SIZE`).
     Reserved,
-    /// It was filled with zeros and synced: appends overwrite.
+    /// The file was filled with zeros and synced: appends overwrite.
     WrittenAhead,
 }
 

@@ -1,9 +1,9 @@
-//! Which transactions were aborted that have records in a range of offsets: what a consumer with `read_committed` has
-//! to be told, so that it leaves their records out.
+//! Aborted transactions with records in a range of offsets. An answer to a consumer with `read_committed` names them, so that
+//! the consumer leaves their records out.
 //!
-//! The last of them are kept in memory: a consumer that keeps up costs no file operation, and where nothing was ever
-//! aborted none does. For the others the transaction indexes are searched, from the segment of the read on, until an
-//! entry says that nothing before the end of the read was undecided any more.
+//! The last of them are kept in memory, so that a consumer that keeps up costs no file operation. A log without aborted
+//! transactions never costs one. For the others the transaction indexes are searched, from the segment of the read on. The
+//! search ends at an entry after which no transaction before the end of the read was open.
 
 use crate::error::ReadError;
 use crate::files::PartitionFiles;
@@ -14,26 +14,26 @@ use crate::segment::{Segment, blocking};
 use crate::transaction_index::{AbortedTransaction, Search};
 use std::collections::VecDeque;
 
-/// Aborted transactions that are remembered: 4 KiB in a partition that has so many.
+/// Aborted transactions that are remembered: at most 4 KiB in a partition.
 const RECENT_MAX: usize = 128;
 
 /// The last aborted transactions of a log, in the order of their markers.
 #[derive(Debug)]
 pub(crate) struct RecentAborted {
     entries: VecDeque<AbortedTransaction>,
-    /// All that have their marker here or behind it are in `entries`.
+    /// `entries` has all transactions with markers at or behind this offset.
     complete_from: i64,
 }
 
 impl Default for RecentAborted {
-    /// Of a log in which nothing was aborted.
+    /// Returns the recent aborted transactions of a log that has none.
     fn default() -> RecentAborted {
         RecentAborted { entries: VecDeque::new(), complete_from: i64::MIN }
     }
 }
 
 impl RecentAborted {
-    /// Of a log of whose aborted transactions those with markers before an offset are in the indexes alone.
+    /// Returns an empty list for a log whose indexes alone have the aborted transactions with markers before `offset`.
     pub(crate) fn known_from(offset: i64) -> RecentAborted {
         RecentAborted { complete_from: offset, ..RecentAborted::default() }
     }
@@ -47,7 +47,7 @@ impl RecentAborted {
         self.entries.push_back(aborted);
     }
 
-    /// Those with markers before an offset are to be looked up: compaction may have changed what has to be told.
+    /// Forgets transactions with markers before an offset, so that they are looked up: compaction may have changed them.
     pub(crate) fn forget_before(&mut self, offset: i64) {
         if self.complete_from < offset && !self.entries.is_empty() {
             let count = self.entries.partition_point(|entry| entry.last_offset < offset);
@@ -68,16 +68,16 @@ impl RecentAborted {
     }
 }
 
-/// How the aborted transactions of a read are found.
+/// The aborted transactions of a read, or the way to find them.
 #[derive(Debug)]
 pub(crate) enum AbortedPlan {
-    /// These.
+    /// They are known already.
     Known(Vec<AbortedTransaction>),
-    /// By a search, once it is known where the read ends.
+    /// A search through the indexes, once it is known where the read ends.
     Search(Box<AbortedSearch>),
 }
 
-/// A search through transaction indexes. It holds what the log was when it was asked for: nothing is locked.
+/// A search through transaction indexes. It holds the log as it was when the read began, and locks nothing.
 #[derive(Debug)]
 pub(crate) struct AbortedSearch {
     files: PartitionFiles,
@@ -147,7 +147,7 @@ impl Log {
         })
     }
 
-    /// How the aborted transactions are found of a read of segment `number` from an offset on, before `bound`.
+    /// Returns the aborted transactions of a read that begins at `from` in segment `number` and ends before `bound`.
     pub(crate) fn aborted_plan(&self, number: usize, from: i64, bound: i64) -> AbortedPlan {
         let next = self.segments.get(number + 1).map_or(bound, |next| next.base_offset);
         let upper = bound.min(next);

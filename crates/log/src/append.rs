@@ -27,7 +27,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct Prepared<'a> {
     batch: Batch<'a>,
-    /// As it will be written, except for the stamp.
+    /// The batch as it will be written, except for the stamp.
     header: [u8; HEADER_BYTES],
     origin: Origin,
     producer: ProducerBatch,
@@ -61,7 +61,7 @@ impl<'a> Prepared<'a> {
         self.batch.size()
     }
 
-    /// How many offsets it takes.
+    /// The number of offsets that it takes.
     pub fn offsets(&self) -> i64 {
         i64::from(self.producer.last_offset_delta) + 1
     }
@@ -138,7 +138,7 @@ fn target_compression(batch: &Batch<'_>, config: &LogConfig, origin: Origin) -> 
 }
 
 impl<'a> Prepared<'a> {
-    /// A batch of another copy of the log, which goes on as it is: it was checked when it came.
+    /// A batch of another copy of the log. It is appended unchanged: it was checked when it arrived.
     pub(crate) fn copy_of(batch: Batch<'a>) -> Prepared<'a> {
         prepared(batch, Rewrite::None, batch.max_timestamp(), Origin::Replication)
     }
@@ -185,7 +185,7 @@ fn prepared<'a>(batch: Batch<'a>, rewrite: Rewrite, max_timestamp: i64, origin: 
     }
 }
 
-/// Where a batch is in the log.
+/// The place of an appended batch in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appended {
     /// Offset of its first record.
@@ -196,11 +196,11 @@ pub struct Appended {
     pub log_append_time: Option<i64>,
     /// The log start offset.
     pub log_start_offset: i64,
-    /// It was there before: a producer has sent it twice. `acks=all` waits for its durability all the same.
+    /// The batch is a duplicate: its producer has sent it before. `acks=all` waits for its durability all the same.
     pub duplicate: bool,
 }
 
-/// Where and under which epoch a batch is going to be written.
+/// The offsets and the leader epoch under which a batch is going to be written.
 #[derive(Clone, Copy)]
 struct Placement {
     base_offset: i64,
@@ -213,7 +213,7 @@ impl Log {
     /// Appends a batch at the log end, under `leader_epoch`; a replicated batch keeps its own offset and epoch. When
     /// this returns the bytes are in the page cache.
     ///
-    /// Nothing of a refused batch is in the log. After [`AppendError::OutOfSpace`] the log goes on; after
+    /// Nothing of a refused batch is in the log. After [`AppendError::OutOfSpace`] the log accepts further appends. After
     /// [`AppendError::Storage`] it is stopped, except after a shortage ([`StorageFault::is_temporary`]).
     pub fn append(
         &mut self,
@@ -286,7 +286,7 @@ impl Log {
             check_sequence: batch.origin == Origin::Client,
             may_begin: !producer.is_transactional || !self.config.transaction_verification || is_verified(),
             verification,
-            has_room: self.producer_share.has_room(),
+            has_capacity: self.producer_share.has_capacity(),
             transaction_version: batch.transaction_version,
         };
         match self.producers.check(producer, terms) {
@@ -309,7 +309,7 @@ impl Log {
             Err(ProducerFault::InvalidTransactionState) => {
                 Err(AppendError::InvalidTransactionState { producer_id })
             }
-            Err(ProducerFault::NoRoom) => {
+            Err(ProducerFault::TooManyProducers) => {
                 let max = self.producer_share.partition_max();
                 Err(self.report_refused(AppendError::TooManyProducers { producer_id, max }))
             }
@@ -326,7 +326,7 @@ impl Log {
         }
     }
 
-    /// Logs the first producer that is refused for want of room since there was some last.
+    /// Logs the first refusal since producers expired last.
     fn report_refused(&mut self, error: AppendError) -> AppendError {
         if !std::mem::replace(&mut self.refused_producers, true) {
             tracing::warn!(partition = %self.partition, %error, "new producers are refused");
@@ -334,8 +334,8 @@ impl Log {
         error
     }
 
-    /// As Kafka decides it: the segment would grow too large or spans too much time, an index is full, or an offset
-    /// does not fit the index. An empty segment is never rolled.
+    /// Returns true if a roll is due, by Kafka's rules: the segment would become too large or span too much time, an index is full,
+    /// or an offset does not fit the index. An empty segment is never rolled.
     fn roll_is_due(&self, batch: &Prepared<'_>, placement: &Placement, mono_ms: u64) -> bool {
         let (segment, config) = (self.active_segment(), &self.config);
         if segment.len == 0 {
@@ -397,7 +397,7 @@ impl Log {
         Ok(file)
     }
 
-    /// An empty segment must not stay behind where the log goes on in an older one.
+    /// Removes the files of an empty segment: it must not stay while the log is appended to in an older one.
     fn remove_files_of(&self, base_offset: i64) {
         for kind in [FileKind::Log, FileKind::Index, FileKind::TimeIndex] {
             if let Err(error) = self.files.remove(base_offset, kind) {
@@ -466,7 +466,7 @@ impl Log {
         Ok(())
     }
 
-    /// What a failure to roll means for the append.
+    /// Turns a failure to roll into the error of the append, and notes a full or a failed disk.
     fn refuse(&mut self, error: LogError) -> AppendError {
         let LogError::Io { source, .. } = error else { return AppendError::Stopped(error.to_string()) };
         match StorageFault::of(&source) {

@@ -9,7 +9,7 @@ use mainstem_records::LeaderEpoch;
 use std::io;
 use std::ops::ControlFlow;
 
-/// What the header of a stored batch says.
+/// Fields of a stored batch's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredBatch {
     /// Offset of its first record.

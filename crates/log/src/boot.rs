@@ -1,7 +1,7 @@
-//! Which boot of the machine this is, and what a directory remembers of it.
+//! The running boot of the machine, and the record of it in a log directory.
 //!
-//! What was written under the running boot is in the page cache even when it was never synced; what was written
-//! under another one may be lost in part. The directory's record of the boot ([`BootRecord`]) tells the two apart.
+//! Bytes that were written under the running boot are in the page cache even if they were never synced. Bytes that were
+//! written under another one may be lost in part. The directory's record of the boot ([`BootRecord`]) tells the two apart.
 
 use crate::storage::{OpenMode, Storage, read_small_file, write_all_at};
 use crate::uuid;
@@ -16,8 +16,8 @@ pub(crate) const BOOT_RECORD: &str = "mainstem.boot";
 /// Longer ones are not from a kernel; also bounds what is read from the file.
 const BOOT_ID_LEN_MAX: usize = 128;
 
-/// The kernel's id of the running boot. Where there is none (other systems than Linux) a new random id for each
-/// call: every unclean stop then looks like one before a reboot, which is slower to recover and never wrong.
+/// Returns the kernel's id of the running boot. On systems without one (all but Linux) each call returns a new random id.
+/// Every unclean stop then looks like one before a reboot: slower to recover, and never wrong.
 pub fn boot_id() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let id = id.trim();
@@ -31,8 +31,8 @@ fn is_boot_id(id: &str) -> bool {
 /// The file that says under which boot everything in the directory was last known to be in the page cache or on
 /// disk. Two lines: the version (0) and the boot id.
 ///
-/// It is never synced, and need not be: it only counts when it names the running boot, under which the page cache
-/// is still there, and a boot id comes once. A file torn by a power cut names no boot.
+/// It is never synced, and need not be. It counts only if it names the running boot, whose page cache still exists, and a boot
+/// id occurs once. A file torn by a power cut names no boot.
 #[derive(Debug)]
 pub(crate) struct BootRecord {
     storage: Arc<dyn Storage>,

@@ -39,7 +39,7 @@ const LEN_MAX: usize = 64 << 20;
 /// The offsets of a checkpoint.
 pub type Offsets = BTreeMap<TopicPartition, i64>;
 
-/// Why a checkpoint file makes no sense.
+/// The reason for which a checkpoint file makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedCheckpoint {
     /// Not version 0.
@@ -127,10 +127,10 @@ pub struct OffsetCheckpoint {
 #[derive(Default)]
 struct State {
     offsets: Offsets,
-    /// Whether the file may differ from the offsets.
+    /// True if the file may differ from the offsets.
     changed: bool,
     waiting: Vec<OnDurable>,
-    /// Whether a caller replaces the file and will look for waiting ones afterwards.
+    /// True while a caller replaces the file. It looks for waiting callers afterwards.
     writing: bool,
 }
 
@@ -217,9 +217,9 @@ impl OffsetCheckpoint {
             .inspect_err(|_| self.state.lock().changed = true)
     }
 
-    /// Asks that the offsets as they are now become durable; `on_durable` is called when they are. The next
-    /// replacement of the file serves all who wait. `true`: the caller has to have [`Self::write_for_waiting`] run,
-    /// on a thread that may block; no other thread does.
+    /// Requests that the offsets become durable in their present state, and calls `on_durable` when they are. The next
+    /// replacement of the file serves all waiting callers. `true`: the caller has to run [`Self::write_for_waiting`] on a thread
+    /// that may block; no other thread does.
     #[must_use]
     pub(crate) fn enqueue(&self, on_durable: OnDurable) -> bool {
         let mut state = self.state.lock();
@@ -244,7 +244,7 @@ impl OffsetCheckpoint {
         state.writing.then_some(waiting)
     }
 
-    /// Has a caller of [`Self::commit`] write for those before it: no other thread does.
+    /// Makes a caller of [`Self::commit`] write for the callers before it: no other thread does.
     #[cfg(any(test, feature = "sim"))]
     pub(crate) fn set_by_hand(&self) {
         self.is_by_hand.store(true, Ordering::Relaxed);

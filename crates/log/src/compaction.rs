@@ -1,9 +1,9 @@
-//! Compaction: of each key the last record stays, tombstones stay for a while.
+//! Compaction: the last record of each key stays, and tombstones stay for a while.
 //!
-//! The decisions are pure: [`offset_map`] (bounded; many rounds when the keys do not fit), [`rules`] and [`transactions`]
+//! The decisions are pure: [`offset_map`] (bounded; many rounds if the keys do not fit), [`rules`] and [`transactions`]
 //! (what stays), [`range`], [`grouping`] and [`choice`] (what is compacted, into what, and when). The driver reads closed
-//! segments and writes new ones ([`cleaner`]) without the log's lock, and swaps them in ([`swap`]) in steps of which
-//! each may be the last: the next start finds the old segments or the new ones, never a mixture.
+//! segments and writes new ones ([`cleaner`]) without the log's lock, and swaps them in ([`swap`]) in steps. A crash may
+//! follow each step: the next start finds the old segments or the new ones, never a mixture.
 
 mod choice;
 mod cleaner;

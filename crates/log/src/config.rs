@@ -1,4 +1,4 @@
-//! What a topic's configuration asks of a log, typed. The defaults are Kafka 4.3's.
+//! The topic configuration of a log, typed. The defaults are Kafka 4.3's.
 
 use mainstem_records::{Compression, TimestampType};
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub struct LogConfig {
     /// `compression.type` and the level of that codec (`None`: its default); `None`: `producer`, the batch stays as
     /// it was sent.
     pub compression: Option<(Compression, Option<i32>)>,
-    /// `flush.messages`: a sync is due after so many records; `i64::MAX` leaves it to `acks=all` and the system.
+    /// `flush.messages`: a sync is due after this many records; `i64::MAX` leaves it to `acks=all` and the system.
     pub flush_messages: i64,
     /// `flush.ms`: a sync is due when the oldest unsynced record is so old; `i64::MAX`: never.
     pub flush_ms: i64,
@@ -47,15 +47,15 @@ pub struct LogConfig {
     pub delete: bool,
     /// `cleanup.policy` contains `compact`: every record needs a key.
     pub compact: bool,
-    /// `min.cleanable.dirty.ratio`: a log is compacted when so much of it was not, from 0 to 1.
+    /// `min.cleanable.dirty.ratio`: a log is compacted when this part of it is dirty, from 0 to 1.
     pub min_cleanable_dirty_ratio: f64,
-    /// `min.compaction.lag.ms`: a record is left alone for so long.
+    /// `min.compaction.lag.ms`: a record is not compacted before this age.
     pub min_compaction_lag_ms: i64,
     /// `max.compaction.lag.ms`: a record is compacted when it is so old, whatever the dirty ratio says.
     pub max_compaction_lag_ms: i64,
-    /// `delete.retention.ms`: a tombstone stays for so long after the compaction that first met it.
+    /// `delete.retention.ms`: a tombstone stays for this time after the compaction that first met it.
     pub delete_retention_ms: i64,
-    /// `producer.id.expiration.ms` (the broker's): an idle producer's state is kept so long.
+    /// `producer.id.expiration.ms` (the broker's): the state of an idle producer is kept for this time.
     pub producer_id_expiration_ms: u64,
     /// `transaction.partition.verification.enable` (the broker's): a transaction begins only with the coordinator's
     /// confirmation.
@@ -98,8 +98,8 @@ impl Default for LogConfig {
 }
 
 impl LogConfig {
-    /// How old the first record of the active segment may become: a compacted log is rolled in time for
-    /// `max.compaction.lag.ms`, since only closed segments are compacted.
+    /// The largest age in ms of the active segment's first record. A compacted log is rolled in time for
+    /// `max.compaction.lag.ms`, because only closed segments are compacted.
     pub(crate) fn segment_ms_max(&self) -> i64 {
         match self.compact && self.max_compaction_lag_ms > 0 {
             true => self.segment_ms.min(self.max_compaction_lag_ms),
@@ -107,8 +107,8 @@ impl LogConfig {
         }
     }
 
-    /// How long before `segment.ms` a segment that starts at `base_offset` is rolled: the same number at each call,
-    /// spread over partitions and segments.
+    /// The time in ms by which a segment that starts at `base_offset` is rolled before `segment.ms`. It is the same at each
+    /// call, and differs between partitions and segments.
     pub(crate) fn jitter_ms(&self, partition_seed: u64, base_offset: i64) -> i64 {
         let bound = self.segment_jitter_ms.min(self.segment_ms_max());
         if bound <= 0 {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Most handles that a cache keeps.
 const BUDGET_MAX: u64 = 16_384;
 
-/// What some systems (macOS) accept as the soft limit where the hard one is unlimited.
+/// The highest soft limit that some systems (macOS) accept if the hard limit is unlimited.
 const LIMIT_PORTABLE_MAX: u64 = 10_240;
 
 /// Raises the soft limit of open descriptors to the hard one, and returns the soft limit that then holds
@@ -31,8 +31,8 @@ pub fn raise_descriptor_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Handles that a cache may keep under a limit, when `reserved` descriptors are needed otherwise (connections,
-/// listeners, segments that are written): what remains, but at least a sixteenth of the limit and at most 16,384.
+/// Handles that a cache may keep under a limit. `reserved` descriptors are left for connections, listeners and active
+/// segments. The cache gets at least a sixteenth of the limit, and at most 16,384.
 pub fn descriptor_budget(limit: u64, reserved: u64) -> usize {
     let least = (limit / 16).max(1);
     limit.saturating_sub(reserved).max(least).min(BUDGET_MAX) as usize
@@ -41,23 +41,23 @@ pub fn descriptor_budget(limit: u64, reserved: u64) -> usize {
 /// Descriptors for a partition: its log, a second one until the first sync of what is new, and one for a connection.
 const DESCRIPTORS_PER_PARTITION: u64 = 3;
 
-/// Descriptors that a partition has at a start after a kill, and at a stop, until its next sync: the log, both indexes,
-/// the snapshot of its producers, and one in use.
+/// Descriptors that a partition has at a start after a kill, and at a stop, until its next sync. They are the log, both
+/// indexes, the snapshot of its producers, and one in use.
 const DESCRIPTORS_UNTIL_SYNCED: u64 = 5;
 
-/// How many partitions a process may have under a limit: a start can open them after whatever stop, beside the cache of
-/// a process that has [`descriptor_budget`] of a quarter of the limit, and 64 for listeners and the like.
+/// The number of partitions that a process may have under a limit. A start can open that many after any kind of stop. It
+/// leaves [`descriptor_budget`] of a quarter of the limit to the cache, and 64 to listeners and the like.
 pub fn partitions_within(limit: u64) -> usize {
     share_of(limit, DESCRIPTORS_PER_PARTITION)
 }
 
-/// Up to how many partitions may all wait for their next sync together, after a start or at a stop. With more than that,
-/// each is synced before others follow: see [`synced_together`].
+/// The number of partitions that may all wait for their next sync together, after a start or at a stop. With more than
+/// that, each is synced before others follow: see [`synced_together`].
 pub fn unsynced_within(limit: u64) -> usize {
     share_of(limit, DESCRIPTORS_UNTIL_SYNCED)
 }
 
-/// How many partitions may wait for their sync at a time where not all of them can, at least one.
+/// The number of partitions that may wait for their sync together if not all of them can; at least one.
 pub fn synced_together(limit: u64) -> usize {
     usize::try_from(limit / 16).unwrap_or(usize::MAX).max(1)
 }
@@ -125,8 +125,8 @@ impl Inner {
         Some(open.file.clone())
     }
 
-    /// Takes out the least recently used handles that are not in use: a sixteenth of the budget at once, so that the
-    /// search through all of them is paid for by as many opens.
+    /// Removes the least recently used handles that are not in use, a sixteenth of the budget per call. So the cost of the
+    /// search is spread over as many opens.
     fn evict(&mut self, budget: usize) -> Vec<OpenFile> {
         let mut unused: Vec<_> = self
             .open
@@ -173,7 +173,7 @@ impl CachedFile {
         Ok(file)
     }
 
-    /// Renames the file. An open handle stays good, and who opens the file from here on finds it under the new name.
+    /// Renames the file. An open handle stays valid, and later opens find the file under the new name.
     pub fn rename(&self, to: PathBuf) -> io::Result<()> {
         let mut path = self.path.write();
         self.cache.storage.rename(&path, &to)?;

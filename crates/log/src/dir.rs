@@ -48,23 +48,22 @@ const PROBE_TIME: Duration = Duration::from_micros(1_200);
 /// The topic of the metadata, whose records hold what proves passwords.
 const CLUSTER_METADATA: &str = "__cluster_metadata";
 
-/// How a directory was left by the process that had it last: what has to be checked before it is used.
+/// The way in which the last process left a directory. It decides what has to be checked before the directory is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastStop {
     /// It is new, or was never written to.
     New,
     /// In order: everything is on disk, nothing has to be checked.
     Clean,
-    /// Not in order, but the machine ran on: what was written is in the page cache or on disk. Only the last
-    /// batches can be torn.
+    /// Not in order, but the machine kept running: all writes are in the page cache or on disk. Only the last batches can be torn.
     UncleanSameBoot,
     /// Not in order, and under another boot: everything since the last sync (the recovery point) may be lost in part.
-    /// Also after a failed sync, and when it cannot be told. The page cache may then hold what is not on disk: it has
-    /// to be dropped ([`crate::storage::Advice::DontNeed`]) before the range is read.
+    /// Also after a failed sync, and if the boot is not known. The page cache may then differ from the disk. It has to be
+    /// dropped ([`crate::storage::Advice::DontNeed`]) before the range is read.
     UncleanOtherBoot,
 }
 
-/// Why a directory went offline.
+/// The reason for which a directory went offline.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("log directory {} is offline: {reason}", path.display())]
 pub struct DirFailure {
@@ -133,7 +132,7 @@ pub struct LogDir {
     /// Partitions whose logs could not be opened: what was to be checked of them still is.
     unopened: Mutex<BTreeSet<TopicPartition>>,
     segments: Mutex<ClosedSegments>,
-    /// None where nothing is kept in reserve.
+    /// None if no reserve is kept.
     space: Option<Space>,
     recovery_watch: Arc<RecoveryWatch>,
     producer_budget: Arc<ProducerBudget>,
@@ -149,7 +148,7 @@ struct Doomed {
     due_mono_ms: u64,
 }
 
-/// What is known to be wrong with a directory. Apart from it, so that the flusher can report.
+/// Known defects of a directory. Kept apart from it, so that the flusher can report them.
 struct Health {
     path: PathBuf,
     boot_record: BootRecord,
@@ -159,8 +158,7 @@ struct Health {
     sync_failed: AtomicBool,
 }
 
-/// Told once that a directory went offline. Called wherever that was noticed, also under a partition's lock: it must not
-/// wait.
+/// Called once when a directory goes offline, wherever that was noticed, also under a partition's lock. It must not wait.
 pub type OnOffline = Arc<dyn Fn(&DirFailure) + Send + Sync>;
 
 impl fmt::Debug for Health {
@@ -180,8 +178,8 @@ impl Health {
                  broker started again"
             );
             self.distrust_page_cache();
-            if let (Some(told), Some(failure)) = (&self.on_offline, self.failure.get()) {
-                told(failure);
+            if let (Some(on_offline), Some(failure)) = (&self.on_offline, self.failure.get()) {
+                on_offline(failure);
             }
         }
     }
@@ -233,7 +231,7 @@ impl LogDir {
         self.directory_id
     }
 
-    /// Has `meta.properties` say at least this version of the format, durably: to be called before the first file is written
+    /// Makes `meta.properties` name at least this version of the format, durably. To be called before the first file is written
     /// that older releases do not know. Blocks on the disk.
     ///
     /// # Errors
@@ -249,7 +247,7 @@ impl LogDir {
         self.storage.sync_dir(&self.path)
     }
 
-    /// How the directory was stopped the last time.
+    /// The way in which the last process left the directory.
     pub fn last_stop(&self) -> LastStop {
         self.last_stop
     }
@@ -259,7 +257,7 @@ impl LogDir {
         &self.flusher
     }
 
-    /// How many producers the logs of all directories remember.
+    /// The limit on producers that the logs of all directories remember.
     pub fn producer_budget(&self) -> &Arc<ProducerBudget> {
         &self.producer_budget
     }
@@ -297,9 +295,9 @@ impl LogDir {
         Ok(found)
     }
 
-    /// Creates the directory of a new partition and writes its topic id. What comes back has to be part of the first
-    /// [`FlushWork`] of the partition: with many new partitions in a round the log directory itself is synced once,
-    /// and all of them by one `syncfs`.
+    /// Creates the directory of a new partition and writes its topic id. The returned work has to be part of the first
+    /// [`FlushWork`] of the partition. With many new partitions in a round the log directory itself is synced once, and all
+    /// of them by one `syncfs`.
     pub(crate) fn create_partition(
         &self,
         partition: &TopicPartition,
@@ -316,14 +314,14 @@ impl LogDir {
         Ok((path, FlushWork { files: vec![metadata], directories, ..FlushWork::default() }))
     }
 
-    /// Gives the directory back before this is dropped: nothing is written to it any more. For a stop in a process that goes
-    /// on, where something may still refer to it.
+    /// Releases the directory before this is dropped: nothing is written to it any more. For a stop in a process that continues,
+    /// in which something may still refer to the directory.
     pub fn unlock(&self) {
         self.lock.lock().take();
     }
 
-    /// Asks that a checkpoint as it is now becomes durable, without blocking: one replacement of the file, on a
-    /// helper thread, serves everybody who asks meanwhile. After [`Self::stop_clean`] it is done on this thread.
+    /// Requests that a checkpoint becomes durable in its present state, without blocking. One replacement of the file, on a helper
+    /// thread, serves all callers meanwhile. After [`Self::stop_clean`] it is done on this thread.
     pub fn commit(&self, checkpoint: &Arc<OffsetCheckpoint>, on_durable: OnDurable) {
         let health = self.health.clone();
         let on_durable: OnDurable = Box::new(move |result| {
@@ -387,7 +385,7 @@ impl LogDir {
         Ok(())
     }
 
-    /// Has the checkpoints forget partitions that are not in this directory any more, durably.
+    /// Removes partitions that are not in this directory any more from the checkpoints, durably.
     pub fn forget(&self, partitions: &[TopicPartition]) -> io::Result<()> {
         let gone: BTreeSet<_> = partitions.iter().collect();
         self.unopened.lock().retain(|partition| !gone.contains(partition));
@@ -395,7 +393,7 @@ impl LogDir {
         self.checkpoints.retain(|partition| !gone.contains(partition))
     }
 
-    /// Has the directories removed whose time has come, on a helper thread; returns how many there are.
+    /// Removes the directories whose time has come, on a helper thread. Returns their number.
     pub fn remove_doomed(&self, mono_ms: u64) -> usize {
         let due: Vec<_> = self.doomed.lock().extract_if(.., |doomed| doomed.due_mono_ms <= mono_ms).collect();
         let count = due.len();
@@ -413,8 +411,8 @@ impl LogDir {
         &self.recovery_watch
     }
 
-    /// A partition's log was given up in the midst of a change: nothing of what it says is to be believed. The
-    /// directory does not count as left in order at its next stop, so that the next start checks.
+    /// Notes that a panic interrupted a change of a partition's log, so that its state cannot be trusted. The directory
+    /// then does not count as left in order at its next stop, so that the next start checks it.
     pub fn distrust(&self, partition: &TopicPartition) {
         self.note_opened(partition, false);
     }
@@ -429,8 +427,8 @@ impl LogDir {
         }
     }
 
-    /// All logs were recovered: from here on a kill under this boot is one whose writes are in the page cache. Where a
-    /// log could not be opened, the next start has to check no less than this one.
+    /// Notes that all logs were recovered. After a kill under this boot all writes are in the page cache from here on. If a log
+    /// could not be opened, the next start has to check no less than this one.
     pub fn recovered(&self) -> io::Result<()> {
         if self.health.sync_failed.load(Ordering::Acquire) || !self.unopened.lock().is_empty() {
             return Ok(());
@@ -459,23 +457,23 @@ impl LogDir {
         }
     }
 
-    /// A sync has failed that the flusher knows nothing of: what is in the page cache may not be what will be on the disk, so that the
-    /// next start checks everything since the last sync.
+    /// Notes a failed sync that the flusher does not know of. The page cache may differ from the disk, so that the next start
+    /// checks everything since the last sync.
     pub fn note_failed_sync(&self, error: &io::Error) {
         self.health.note_failed_sync(error);
     }
 
-    /// Why the directory is offline; `None` while it is online.
+    /// The reason for which the directory is offline; `None` while it is online.
     pub fn failure(&self) -> Option<&DirFailure> {
         self.health.failure.get()
     }
 
-    /// Whether a sync has failed since the start: the partitions that it was for are stopped.
+    /// Returns true if a sync has failed since the start. The partitions of that sync are stopped.
     pub fn has_failed_sync(&self) -> bool {
         self.health.sync_failed.load(Ordering::Acquire)
     }
 
-    /// Notes the epoch under which the broker has registered: Kafka tells by it whether the broker stopped in order.
+    /// Notes the epoch of the broker's registration. From it Kafka sees whether the broker stopped in order.
     pub fn set_broker_epoch(&self, epoch: i64) {
         self.broker_epoch.store(epoch, Ordering::Release);
     }
@@ -491,7 +489,7 @@ impl LogDir {
         for checkpoint in self.checkpoints.all() {
             checkpoint.commit()?;
         }
-        // Names which no caller had to wait for, such as those of deleted segments' directories.
+        // Names for which no caller had to wait, such as those of deleted segments' directories.
         let segments_crc = self.write_segments()?;
         self.storage.sync_dir(&self.path)?;
         if !self.unopened.lock().is_empty() {
@@ -504,8 +502,8 @@ impl LogDir {
     }
 }
 
-/// What one `fdatasync` after an append of 4 KiB costs in a directory: the median of a few, in at most about 2 ms
-/// (at least one is done). For the ready line.
+/// Measures an `fdatasync` after an append of 4 KiB in a directory: the median of at least one, in about 2 ms. For the ready
+/// line.
 pub fn measure_fdatasync(storage: &dyn Storage, dir: &Path) -> io::Result<Duration> {
     let path = dir.join(PROBE);
     let measured = measure_appends(storage, &path, PROBE_TIME);
@@ -535,12 +533,12 @@ fn remove(storage: &dyn Storage, path: &Path) {
     }
 }
 
-/// What the flusher calls on a failed sync.
+/// Returns the function that the flusher calls after a failed sync.
 fn on_failure(storage: &Arc<dyn Storage>, health: &Arc<Health>) -> OnFailure {
     let (storage, health) = (storage.clone(), health.clone());
     Arc::new(move |error| {
-        // No sync was tried: a partition's directory was set aside between the flusher's question what there is to do
-        // and its doing it. Those that still use the partition are notified by the flusher.
+        // No sync was tried: a partition's directory was set aside after the flusher had asked for its work. The flusher
+        // notifies the targets that still use the partition.
         if error.kind() == io::ErrorKind::NotFound && storage.sync_dir(&health.path).is_ok() {
             return;
         }

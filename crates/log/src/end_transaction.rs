@@ -17,8 +17,8 @@ use mainstem_records::{
 };
 use std::io;
 
-/// How much longer than `transaction.max.timeout.ms` a transaction may be open before it counts as late, in ms: the
-/// coordinator looks for those that timed out now and then only.
+/// The time in ms beyond `transaction.max.timeout.ms` after which an open transaction counts as late. The coordinator looks
+/// only now and then for transactions that timed out.
 pub const LATE_TRANSACTION_BUFFER_MS: i64 = 5 * 60 * 1000;
 
 /// The end of a producer's transaction in one partition, as a coordinator decides it (WriteTxnMarkers).
@@ -59,13 +59,12 @@ impl Log {
         self.append(&prepared, leader_epoch, mono_ms)
     }
 
-    /// What has to happen before the first batch of a transaction (KIP-890): `None`: the producer's transaction is
-    /// open here, and the coordinator knows of it; otherwise the coordinator has to confirm the partition, and the
-    /// batch comes with the guard ([`Prepared::verified_by`]). Until then a producer has one guard, however often
-    /// this is asked.
+    /// Begins the verification of a transaction's first batch (KIP-890). `None`: the producer's transaction is open here, and
+    /// the coordinator knows of it. Otherwise the coordinator has to confirm the partition, and the batch must carry the
+    /// guard ([`Prepared::verified_by`]). Until then each call returns the same guard for the producer.
     ///
     /// # Errors
-    /// [`AppendError::InvalidProducerEpoch`] where a newer epoch of the producer was seen.
+    /// [`AppendError::InvalidProducerEpoch`] if the log has seen a newer epoch of the producer.
     pub fn begin_verification(
         &mut self,
         request: &VerificationRequest,
@@ -89,7 +88,7 @@ impl Log {
         self.verifications.of(producer_id).is_some_and(|verification| verification.guard == guard)
     }
 
-    /// Whether the oldest open transaction has had no batch for longer than any may be open: its coordinator has
+    /// Returns true if the oldest open transaction has had no batch for longer than any may be open. Its coordinator has
     /// probably lost it. Wall time; `transaction_timeout_max_ms` is the broker's `transaction.max.timeout.ms`.
     pub fn has_late_transaction(&self, wall_ms: i64, transaction_timeout_max_ms: i64) -> bool {
         let oldest = self.producers.open_transactions().next();

@@ -1,8 +1,7 @@
 //! The checkpoint file of the leader epochs, and whether it has what is in memory.
 //!
-//! It is replaced as a whole and durably, mostly by maintenance and without the log. A roll, a truncation and a stop
-//! cannot go on before it is written and do it themselves if they come first; what maintenance has of an earlier moment
-//! is then not written any more.
+//! It is replaced as a whole and durably, mostly by maintenance and without the log. A roll, a truncation and a stop need it
+//! written, and do that themselves if they come first. Maintenance then does not write its older state any more.
 
 use crate::error::LogError;
 use crate::files::PartitionFiles;
@@ -22,7 +21,7 @@ pub(crate) struct EpochCheckpoint {
 #[derive(Debug)]
 struct EpochFile {
     files: PartitionFiles,
-    /// The file has so many changes, durably; [`CLOSED`] when it may not be written any more.
+    /// The number of changes that the file has, durably; [`CLOSED`]: it may not be written any more.
     written: AtomicU64,
     /// Held while the file is replaced.
     turn: Mutex<()>,
@@ -51,7 +50,7 @@ impl EpochCheckpoint {
         self.changes += u64::from(changed);
     }
 
-    /// What there is to write, if anything.
+    /// The epochs to write, if the file does not have them.
     pub(crate) fn to_write(&self, epochs: &LeaderEpochs) -> Option<EpochsToWrite> {
         let behind = self.file.written.load(Ordering::Acquire) < self.changes;
         behind.then(|| EpochsToWrite {

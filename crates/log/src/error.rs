@@ -1,4 +1,4 @@
-//! What can go wrong with a log, one enum per operation. The broker maps each variant to Kafka's error code.
+//! Errors of a log, one enum per operation. The broker maps each variant to Kafka's error code.
 
 use crate::storage::StorageFault;
 use mainstem_records::{CoordinatorEpoch, InvalidBatch, ProducerEpoch, ProducerId};
@@ -12,9 +12,9 @@ pub enum LogError {
     /// The file system refused.
     #[error("cannot {action} {}: {source}", .path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// The action that failed, as a verb.
         action: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
         /// The refusal.
         source: io::Error,
@@ -24,9 +24,9 @@ pub enum LogError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// The byte position in the file.
         position: u64,
-        /// What is wrong there.
+        /// The defect.
         reason: &'static str,
     },
     /// Segments that were there at the last orderly stop are gone or shorter.
@@ -34,7 +34,7 @@ pub enum LogError {
     Missing {
         /// The partition's directory.
         path: PathBuf,
-        /// Which segments.
+        /// The segments.
         what: String,
     },
     /// The directory belongs to a topic with another id, which had the same name.
@@ -47,7 +47,7 @@ pub enum LogError {
     #[error("the partition is stopped: {0}")]
     Stopped(String),
     /// [`RecoveryWatch::break_off`](crate::RecoveryWatch::break_off) was called while the log was recovered.
-    #[error("its recovery was broken off; the next start begins it anew")]
+    #[error("its recovery was broken off; the next start begins it again")]
     BrokenOff,
 }
 
@@ -66,7 +66,7 @@ impl LogError {
     }
 }
 
-/// Why a batch was not appended. Nothing of it is in the log.
+/// The reason for which a batch was not appended. Nothing of it is in the log.
 #[derive(Debug, Error)]
 pub enum AppendError {
     /// The batch breaks the format or the topic's rules: [`InvalidBatch::kafka_error`] has the code.
@@ -138,15 +138,15 @@ pub enum AppendError {
     TooManyProducers {
         /// The new producer.
         producer_id: ProducerId,
-        /// How many a partition remembers at most.
+        /// The most producers that a partition remembers.
         max: usize,
     },
-    /// POLICY_VIOLATION: so many transactions are open in the partition.
+    /// POLICY_VIOLATION: the partition has as many open transactions as it may have.
     #[error("no room for a transaction of producer {producer_id}: at most {max} may be open in a partition")]
     TooManyTransactions {
         /// The producer.
         producer_id: ProducerId,
-        /// How many may be open.
+        /// The most transactions that may be open.
         max: usize,
     },
     /// TRANSACTION_COORDINATOR_FENCED: a newer coordinator has ended a transaction of the producer before.
@@ -169,7 +169,7 @@ pub enum AppendError {
         /// The log's.
         log_end: i64,
     },
-    /// KAFKA_STORAGE_ERROR, retriable: the disk is full. Reads go on, and appends as soon as there is room. A power cut
+    /// KAFKA_STORAGE_ERROR, retriable: the disk is full. Reads continue, and appends as soon as there is free space. A power cut
     /// before the next sync may yet bring the batch back, as if it had been appended without a sync.
     #[error("no space left: {0}")]
     OutOfSpace(io::Error),
@@ -181,7 +181,7 @@ pub enum AppendError {
     Stopped(String),
 }
 
-/// Why nothing can be read.
+/// The reason for which nothing can be read.
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// OFFSET_OUT_OF_RANGE.

@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a file of a segment holds.
+/// The kind of a segment's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FileKind {
     /// Record batches.
@@ -40,7 +40,7 @@ impl FileKind {
     }
 }
 
-/// What a name beside its base offset and kind says about a file.
+/// The state of a file, by the suffix of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileState {
     /// In use.

@@ -1,4 +1,4 @@
-//! What of a log is not on disk yet, and who has to know when it is.
+//! The unsynced part of a log, and the callers that wait until it is on disk.
 //!
 //! Syncs run outside of the log: [`Log::flush_work`] hands out the files, [`Log::flushed`] takes the result. One at a
 //! time per log. What is appended, rolled or cut in between is accounted for here.
@@ -10,7 +10,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What is to be synced beside the active segment's data.
+/// Files and names to sync beside the active segment's data.
 #[derive(Debug, Default)]
 pub(crate) struct FlushState {
     files: Vec<Arc<dyn StorageFile>>,
@@ -18,13 +18,13 @@ pub(crate) struct FlushState {
     /// A sync is due whether or not a caller waits for it: a segment was closed, the log was not left in order, or
     /// maintenance found what is unsynced.
     due: bool,
-    /// Where the sync in progress will bring the durable end.
+    /// The durable end after the sync in progress.
     in_flight: Option<i64>,
-    /// The log was cut to here since the work in progress was handed out: what follows is other data.
+    /// The log was cut to this offset after the work in progress was handed out: what follows is other data.
     cut: Option<i64>,
-    /// When the oldest record was appended that no sync covers or will cover.
+    /// The append time of the oldest record that no finished or running sync covers.
     since_mono_ms: Option<u64>,
-    /// A sync failed: no later one proves anything.
+    /// A sync failed. No later one proves anything.
     failed: bool,
 }
 
@@ -43,7 +43,7 @@ impl FlushState {
         directories.iter().for_each(|directory| self.add_directory(directory));
     }
 
-    /// The work that is under way, and the lowest log end since it was handed out, are put aside for one that is done at once.
+    /// Takes the work in progress and the lowest log end since it was handed out, so that another sync can run first.
     pub(crate) fn suspend(&mut self) -> (Option<i64>, Option<i64>) {
         (self.in_flight.take(), self.cut.take())
     }
@@ -53,7 +53,7 @@ impl FlushState {
         (self.in_flight, self.cut) = (in_flight, cut);
     }
 
-    /// Whether files beside the active segment's may not be durable yet.
+    /// Returns true if files beside the active segment's may not be durable yet.
     pub(crate) fn files_are_unsynced(&self) -> bool {
         !self.files.is_empty() || self.in_flight.is_some()
     }
@@ -84,18 +84,18 @@ impl FlushState {
         }
     }
 
-    /// Whether names in the directory may not be durable yet.
+    /// Returns true if names in the directory may not be durable yet.
     pub(crate) fn names_are_unsynced(&self) -> bool {
         !self.directories.is_empty() || self.in_flight.is_some()
     }
 }
 
 impl Log {
-    /// What has to be synced so that everything appended until now is durable. Followed by one [`Log::flushed`] or
-    /// [`Log::failed`] before it is called again.
+    /// Returns the files and directories whose sync makes everything durable that was appended until now. The caller calls
+    /// [`Log::flushed`] or [`Log::failed`] once before it calls this again.
     ///
-    /// After a failed sync there is nothing to be done any more, and nothing further becomes durable: a sync that was
-    /// asked for before would succeed without the pages that the kernel has dropped.
+    /// After a failed sync this returns nothing, and nothing further becomes durable. A repeated sync would succeed without
+    /// the pages that the kernel has dropped.
     pub fn flush_work(&mut self) -> FlushWork {
         if self.flush.failed || self.is_cut_short() {
             return FlushWork { upto: self.durable_end, ..FlushWork::default() };
@@ -141,14 +141,15 @@ impl Log {
         self.fail_medium(error);
     }
 
-    /// Whether so many records are unsynced that `flush.messages` asks for a sync: Kafka answers the produce that brought
-    /// the last of them only when that is done, whatever its `acks`.
+    /// Returns true if `flush.messages` records or more are unsynced. Kafka answers the produce that brought the last of them only
+    /// after a sync, whatever its `acks`.
     pub fn flush_messages_due(&self) -> bool {
         let covered = self.flush.in_flight.unwrap_or(self.durable_end).max(self.durable_end);
         self.log_end - covered >= self.config.flush_messages
     }
 
-    /// Whether a sync is due that no caller waits for: by `flush.messages`, by `flush.ms`, or because a segment was closed.
+    /// Returns true if a sync is due that no caller waits for: by `flush.messages`, by `flush.ms`, or because a segment was
+    /// closed.
     pub fn flush_due(&self, mono_ms: u64) -> bool {
         let age = self.flush.since_mono_ms.map(|since| mono_ms.saturating_sub(since));
         self.flush.due

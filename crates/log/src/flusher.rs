@@ -4,9 +4,9 @@
 //! takes everything that waits, asks each target what has to be synced ([`FlushWork`]) and syncs it; what is
 //! requested meanwhile is the next round. How a round is synced depends on how much it is: see [`Method`].
 //!
-//! A failed sync is reported to every target that it affects and is never tried again: the kernel may have dropped
-//! the pages that it could not write, so that a second call would report a success that is none. A directory that
-//! cannot be opened because no handle is left was not synced at all: its targets wait, and it is tried again.
+//! A failed sync is reported to every target that it affects and is never tried again. The kernel may have dropped the
+//! pages that it could not write, so that a second call would wrongly report a success. A directory that cannot be opened
+//! because no handle is left was not synced at all: its targets wait, and it is tried again.
 //! [`docs/format.md`](../../../docs/format.md) has the measurements behind the thresholds.
 
 #[cfg(any(test, feature = "sim"))]
@@ -33,15 +33,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How long a directory waits for which there was no handle.
+/// The time before a directory is tried again for which there was no handle.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// How often such a directory is tried again after [`FlusherStop::Drain`].
+/// The number of such retries after [`FlusherStop::Drain`].
 const DRAIN_RETRIES: usize = 50;
 
-/// What has to be synced so that a target is durable up to a point.
+/// The files and directories whose sync makes a target durable up to an offset.
 ///
-/// A file must be open since before its unsynced bytes were written, and be this very handle: the kernel reports
-/// a failed write-back once to each handle that was open when it happened, and to none that is opened later.
+/// A file must be open since before its unsynced bytes were written, and this must be the same handle. The kernel reports
+/// a failed write-back once to each handle that was open when it happened, and to no handle that is opened later.
 #[derive(Debug, Default)]
 pub struct FlushWork {
     /// Files whose bytes are to become durable.
@@ -64,13 +64,13 @@ pub trait FlushTarget: Send + Sync {
     /// appended before the [`Flusher::request`] that led here must be in it. The target may lock itself.
     fn begin_flush(&self) -> FlushWork;
 
-    /// Called on one of the flusher's threads when the work is done, once per [`Self::begin_flush`] and before the
-    /// next one: a target has one piece of work in progress at most. After an
-    /// error nothing is known about the bytes since the last success, and the target must not serve on.
+    /// Called on one of the flusher's threads when the work is done, once per [`Self::begin_flush`] and before the next one.
+    /// So a target has at most one piece of work in progress. After an error nothing is known about the bytes since the last
+    /// success, and the target has to stop.
     fn end_flush(&self, upto: i64, result: io::Result<()>);
 }
 
-/// Whether a target waits in the flusher's queue.
+/// The place of a target in the flusher's queue, so that it waits there once.
 #[derive(Debug, Default)]
 pub struct FlushTicket {
     queued: AtomicBool,
@@ -88,7 +88,7 @@ impl FlushTicket {
     }
 }
 
-/// What a flusher did since it started; for the metrics.
+/// The work of a flusher since it started, for the metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FlushStats {
     /// Rounds done.
@@ -97,7 +97,7 @@ pub struct FlushStats {
     pub targets: u64,
     /// Rounds done by `syncfs`.
     pub rounds_sync_fs: u64,
-    /// Targets that were told an error.
+    /// Targets that were notified of an error.
     pub failures: u64,
 }
 
@@ -109,23 +109,23 @@ pub(crate) struct Counters {
     failures: AtomicU64,
 }
 
-/// How [`Flusher::stop`] treats what still waits.
+/// The treatment of waiting targets by [`Flusher::stop`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlusherStop {
-    /// It is synced.
+    /// Waiting targets are synced.
     Drain,
-    /// It is answered with [`io::ErrorKind::Interrupted`], at the latest after the round in progress.
+    /// They are answered with [`io::ErrorKind::Interrupted`], at the latest after the round in progress.
     Abandon,
 }
 
-/// What a flusher works with.
+/// The parts of a flusher.
 pub struct FlusherParts {
     /// The file system of the targets.
     pub storage: Arc<dyn Storage>,
     /// Any file of that file system, opened before the first write that is flushed here: `syncfs` reports errors
     /// since its handle was opened.
     pub anchor: Arc<dyn StorageFile>,
-    /// Goes into the names of the threads.
+    /// Part of the names of the threads.
     pub name: String,
     /// Thresholds.
     pub options: FlushOptions,
@@ -133,7 +133,7 @@ pub struct FlusherParts {
     pub on_failure: OnFailure,
 }
 
-/// Told that a sync failed, or that a directory to be synced has no such name (any more).
+/// Called when a sync failed, or when a directory to be synced does not exist (any more).
 pub type OnFailure = Arc<dyn Fn(&io::Error) + Send + Sync>;
 
 /// The flusher of one log directory. It owns a thread, and up to [`FlushOptions::helpers`] more from the first

@@ -34,7 +34,7 @@ pub struct FutureLog {
     compacted: Option<i64>,
 }
 
-/// What a copy begins with: the original at one moment.
+/// The state of the original at which a copy begins.
 #[derive(Debug, Clone)]
 pub struct CopyStart {
     partition: TopicPartition,
@@ -47,7 +47,7 @@ pub struct CopyStart {
 }
 
 impl Log {
-    /// What a copy of this log begins with.
+    /// Returns the state at which a copy of this log begins.
     pub fn copy_start(&self) -> CopyStart {
         CopyStart {
             partition: self.partition.clone(),
@@ -58,24 +58,24 @@ impl Log {
     }
 }
 
-/// What is to be copied next. Holds the file open: the original may go on, or be cut.
+/// The next step of a copy. It holds the file open: the original may be appended to or cut meanwhile.
 #[derive(Debug)]
 pub struct CopyPlan(Step);
 
 #[derive(Debug)]
 enum Step {
     Batches(ReadPlan),
-    /// There are no records before this offset that the copy has not.
+    /// The original has no records before this offset that are missing in the copy.
     SkipTo(i64),
 }
 
-/// Why a copy does not go on.
+/// The reason why a copy stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
     /// The original cannot be read.
     #[error("the original cannot be read: {0}")]
     Read(#[from] ReadError),
-    /// What was read from the original is not a batch, or not the one that follows.
+    /// The bytes that were read from the original are no batch, or not the one that follows.
     #[error("the original has a damaged batch behind offset {0}")]
     Damaged(i64),
     /// The copy cannot be written.
@@ -86,14 +86,14 @@ pub enum CopyError {
     Log(#[from] LogError),
 }
 
-/// Why a copy did not take the original's place.
+/// The reason why a copy did not take the original's place.
 #[derive(Debug, thiserror::Error)]
 pub enum TakeOverError {
-    /// Nothing has changed: the original goes on. The copy is to be removed.
+    /// Nothing has changed: the original is still in use. The copy has to be removed.
     #[error("{0}")]
     Aborted(CopyError),
-    /// Which of the two has the partition's name is not known: neither may be used until a start has looked, and the
-    /// copy has to stay.
+    /// It is not known which of the two has the partition's name. Neither may be used until a start has looked, and the copy has
+    /// to stay.
     #[error("the directories could not be renamed: {0}; the next start decides which one counts")]
     Broken(LogError),
 }
@@ -148,7 +148,7 @@ impl FutureLog {
         self.log.size()
     }
 
-    /// What comes next; `None`: the copy has all that the original has at this moment. Never waits.
+    /// Returns the next step; `None`: the copy has all that the original has at this moment. Never waits.
     ///
     /// # Errors
     /// When the original cannot be read.
@@ -180,7 +180,7 @@ impl FutureLog {
         if let ReadPlan::Later(pending) = plan {
             plan = pending.resolve()?;
         }
-        // Compaction took the last records of the segment: planning anew finds the next one.
+        // Compaction took the last records of the segment: a new read finds the next one.
         let ReadPlan::Range(range) = plan else { return Ok(0) };
         let bytes = range.to_vec().map_err(ReadError::Storage)?;
         self.append(&bytes, mono_ms)?;
@@ -212,8 +212,8 @@ impl FutureLog {
         Ok(())
     }
 
-    /// An empty segment keeps its base offset where its index can hold the batch: that of the first segment is the log
-    /// start, whatever compaction has taken of what followed it.
+    /// Moves an empty active segment to the batch's offset if its index could not hold the batch. Otherwise the segment keeps
+    /// its base offset: that of the first segment is the log start, even if compaction has removed the records behind it.
     fn begin_segment_at(&mut self, batch: &Batch<'_>, mono_ms: u64) -> Result<(), LogError> {
         let segment = self.log.active_segment();
         let last_offset = batch.base_offset().saturating_add(i64::from(batch.last_offset_delta()));
@@ -271,8 +271,8 @@ impl FutureLog {
         Ok(())
     }
 
-    /// Whether what [`make_durable`](Self::make_durable) wrote beside records holds for the original as it is now: records
-    /// alone may have followed.
+    /// Returns true if the leader epochs and the log start that [`make_durable`](Self::make_durable) wrote are still those of
+    /// the original. Only records may have followed.
     pub fn is_current(&self, original: &Log) -> bool {
         self.log.log_start == original.log_start && self.log.epochs == original.epochs
     }
@@ -305,7 +305,7 @@ impl FutureLog {
         Ok(TakenOver { original: std::mem::replace(original, self.log) })
     }
 
-    /// All of a take-over, at once. The original comes back.
+    /// Does a whole take-over in one call. The original comes back.
     #[cfg(test)]
     pub(crate) fn take_over_at_once(
         mut self,

@@ -66,7 +66,7 @@ pub fn segment(data: &[u8]) {
     assert!(ends[2] <= ends[0]);
 }
 
-/// Where a walk over the bytes of a segment ends.
+/// Returns the position at which a walk over the bytes of a segment ends.
 fn walk(data: &[u8], check_crc: bool, chunk_bytes: usize) -> u64 {
     let file = Bytes(data.to_vec());
     let range = 0..data.len() as u64;

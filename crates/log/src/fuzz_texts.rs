@@ -1,5 +1,5 @@
-//! Fuzz bodies of the text files and names of a log directory: any bytes are read without a panic, and what is read
-//! is read again from what would be written.
+//! Fuzz bodies of the text files and names of a log directory. Any bytes are read without a panic, and a parsed value is
+//! the same after it was written and read again.
 
 /// `meta.properties`.
 pub fn meta_properties(data: &[u8]) {

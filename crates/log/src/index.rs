@@ -1,7 +1,7 @@
 //! An index file: entries of fixed size in ascending order, of which the newest may still be in memory.
 //!
 //! Nothing is mapped: mapped pages would count as the broker's memory, and a fault on one would stall a loop. The
-//! active segment collects entries and writes them in bulk; recovery makes those anew that a crash took.
+//! active segment collects entries and writes them in bulk. Recovery rebuilds entries that a crash took.
 
 use crate::read_mode::{ReadMode, ReadStop};
 use crate::storage::{StorageFile, write_all_at};
@@ -56,7 +56,7 @@ impl<E: Entry> Index<E> {
         &self.pending
     }
 
-    /// Whether so many entries are in memory that they should be written.
+    /// Returns true if so many entries are in memory that they should be written.
     pub(crate) fn wants_write(&self) -> bool {
         self.pending.len() >= PENDING_MAX && self.pending.len().is_multiple_of(PENDING_MAX)
     }
@@ -147,7 +147,7 @@ fn entry_in_file<E: Entry>(file: &dyn StorageFile, number: u32, read_mode: ReadM
     Ok(E::decode(bytes))
 }
 
-/// How many of the first `count` entries of a file `holds` is true for.
+/// Counts the entries for which `holds` is true, among the first `count` entries of a file.
 fn partition_in_file<E: Entry>(
     file: &dyn StorageFile,
     count: u32,

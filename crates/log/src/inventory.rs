@@ -1,4 +1,4 @@
-//! What is found in a partition's directory, after leftovers of interrupted work were put away.
+//! The files of a partition's directory, after leftovers of interrupted work were removed.
 
 use crate::error::LogError;
 use crate::files::{FileKind, FileState, PartitionFiles, SegmentFileName};
@@ -28,7 +28,7 @@ pub(crate) struct FoundSegment {
 }
 
 impl FoundSegment {
-    /// Whether both indexes are there, with whole entries.
+    /// Returns true if both indexes exist, with whole entries.
     pub(crate) fn indexes_fit(&self) -> bool {
         let fits = |bytes: Option<u64>, entry: usize| bytes.is_some_and(|bytes| bytes % entry as u64 == 0);
         fits(self.index_bytes, OffsetEntry::BYTES)
@@ -138,7 +138,7 @@ pub(crate) fn list_snapshots(files: &PartitionFiles) -> Result<Vec<i64>, LogErro
     Ok(offsets)
 }
 
-/// Puts the output of a compaction in the place of the segments that it was made from; its indexes are made anew.
+/// Puts the output of a compaction in the place of the segments that it was made from. Its indexes are rebuilt.
 /// Where later output was not finished (`cleaned`), the input is still whole and the output goes.
 fn finish_swap(
     files: &PartitionFiles,
@@ -173,8 +173,8 @@ fn finish_swap(
     Ok(())
 }
 
-/// Leaves a transaction index that is none, durably: it is made anew, also when this start breaks off and the next one
-/// finds the other indexes made. Returns its length.
+/// Leaves an invalid transaction index, durably, so that it is rebuilt. That holds even if this start breaks off and the
+/// next one finds the other indexes complete. Returns its length.
 fn leave_unfit_index(files: &PartitionFiles, base_offset: i64) -> Result<u64, LogError> {
     let file = files.open(base_offset, FileKind::TransactionIndex)?;
     let written =

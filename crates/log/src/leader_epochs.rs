@@ -1,4 +1,4 @@
-//! Which leader epoch begins at which offset (KIP-101, KIP-320), and the checkpoint that keeps it.
+//! The leader epochs of a partition with their start offsets (KIP-101, KIP-320), and the checkpoint that keeps them.
 //!
 //! `leader-epoch-checkpoint` is text, as in Kafka: a line `0` (version), a line with the count, then a line
 //! `epoch start_offset` for each epoch.
@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 /// Name of the checkpoint in the partition's directory.
 pub(crate) const LEADER_EPOCH_CHECKPOINT: &str = "leader-epoch-checkpoint";
-/// A checkpoint may have so many bytes: about 40,000 epochs.
+/// The most bytes of a checkpoint: about 40,000 epochs.
 pub(crate) const CHECKPOINT_BYTES_MAX: usize = 1 << 20;
 
 /// An epoch and the offset of its first record.
@@ -25,7 +25,7 @@ pub struct EpochEntry {
 pub struct EpochEnd {
     /// The largest epoch known that is not above the one asked for; [`LeaderEpoch::NONE`]: unknown.
     pub epoch: LeaderEpoch,
-    /// Where it ends; -1: unknown.
+    /// The end offset of that epoch; -1: unknown.
     pub end_offset: i64,
 }
 
@@ -41,7 +41,7 @@ pub struct LeaderEpochs {
 }
 
 impl LeaderEpochs {
-    /// All epochs, oldest first.
+    /// Returns all epochs, oldest first.
     pub fn entries(&self) -> &[EpochEntry] {
         &self.entries
     }
@@ -70,8 +70,8 @@ impl LeaderEpochs {
         true
     }
 
-    /// Where an epoch ends, as OffsetForLeaderEpoch answers it: the start of the first larger epoch, or the log end
-    /// for the latest one.
+    /// The end offset of an epoch, as OffsetForLeaderEpoch answers it: the start of the first larger epoch, or the log end for
+    /// the latest one.
     pub(crate) fn end_offset_for(&self, epoch: LeaderEpoch, log_end: i64) -> EpochEnd {
         if !epoch.is_known() {
             return EpochEnd::UNKNOWN;

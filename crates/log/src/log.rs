@@ -30,7 +30,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Which partition a log is of.
+/// The partition of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionIdentity {
     /// The topic's name.
@@ -48,7 +48,7 @@ impl PartitionIdentity {
     }
 }
 
-/// Where a log starts and ends. `log_start <= high_watermark <= log_end`, `durable_end <= log_end`.
+/// The offsets at which a log starts and ends. `log_start <= high_watermark <= log_end`, `durable_end <= log_end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
     /// First offset that may be read.
@@ -59,11 +59,10 @@ pub struct Ends {
     pub log_end: i64,
     /// Everything before it is on disk.
     pub durable_end: i64,
-    /// Consumers may read what is before it.
+    /// Consumers may read the records before it.
     pub high_watermark: i64,
-    /// Consumers with `read_committed` may read what is before it: neither open transactions nor what is behind them.
-    /// It moves with appends, markers, the high watermark and the log start, and may be compared before and after
-    /// each.
+    /// Consumers with `read_committed` may read the records before it. From here on transactions may be open.
+    /// It moves with appends, markers, the high watermark and the log start. Callers may compare it before and after each.
     pub last_stable: i64,
 }
 
@@ -74,7 +73,7 @@ pub(crate) struct Active {
     pub(crate) bytes_since_index: u32,
     /// Timestamp of the first batch; `None` while the segment is empty.
     pub(crate) first_timestamp: Option<i64>,
-    /// When the first batch was appended, or the segment was opened.
+    /// The time at which the first batch was appended, or the segment was opened.
     pub(crate) started_mono_ms: u64,
     /// Timestamp of the last entry in the time index; -1: none.
     pub(crate) last_time_entry: i64,
@@ -122,7 +121,7 @@ pub struct Log {
     pub(crate) epoch_checkpoint: EpochCheckpoint,
     pub(crate) producers: ProducerState,
     pub(crate) producer_share: ProducerShare,
-    /// A producer was refused for want of room, and the log says so.
+    /// A refusal of a producer was logged. Further ones are not, until producers expire.
     pub(crate) refused_producers: bool,
     pub(crate) verifications: Verifications,
     /// The newest snapshot of the producers is of this offset.
@@ -149,7 +148,7 @@ impl fmt::Debug for Log {
 }
 
 impl Log {
-    /// Which partition this is.
+    /// The partition.
     pub fn partition(&self) -> &TopicPartition {
         &self.partition
     }
@@ -183,7 +182,7 @@ impl Log {
         self.config = config;
     }
 
-    /// Where the log starts and ends.
+    /// The offsets at which the log starts and ends.
     pub fn ends(&self) -> Ends {
         Ends {
             log_start: self.log_start,
@@ -200,15 +199,15 @@ impl Log {
         self.producers.first_unstable().max(self.log_start).min(self.high_watermark)
     }
 
-    /// Raises the high watermark, at most to the log end. A lower one than the present one is old news that was delayed
-    /// on its way, and is ignored. Returns whether it moved.
+    /// Raises the high watermark, at most to the log end. A lower offset than the present one was delayed on its way, and is
+    /// ignored. Returns true if the high watermark moved.
     pub fn set_high_watermark(&mut self, offset: i64) -> bool {
         let raised = offset.min(self.log_end).max(self.high_watermark);
         self.producers.settle_before(raised);
         std::mem::replace(&mut self.high_watermark, raised) != raised
     }
 
-    /// Whether the high watermark follows the log end by itself, as with one replica. Holds after opening.
+    /// Sets whether the high watermark follows the log end by itself, as with one replica. After opening it does.
     pub fn follow_log_end(&mut self, follow: bool) {
         self.follow_log_end = follow;
         if follow {
@@ -217,9 +216,9 @@ impl Log {
         }
     }
 
-    /// From now on the high watermark moves only by [`Log::set_high_watermark`], and begins at `offset`: that of the
-    /// replication checkpoint, or the log start when nothing is known. What is behind it is read once more where
-    /// producers are known: their transactions may have ended there.
+    /// Lets the high watermark move only by [`Log::set_high_watermark`]. It begins at `offset`: that of the replication
+    /// checkpoint, or the log start if nothing is known. If producers are known, the records behind it are read once more,
+    /// because transactions may have ended there.
     ///
     /// # Errors
     /// Records or snapshots that cannot be read. It has to be done again before the log is used.
@@ -234,7 +233,7 @@ impl Log {
         self.segments.iter().map(|segment| u64::from(segment.len)).sum()
     }
 
-    /// How many segments there are, the active one included.
+    /// The number of segments, the active one included.
     pub fn segment_count(&self) -> usize {
         self.segments.len()
     }
@@ -244,17 +243,17 @@ impl Log {
         &self.epochs
     }
 
-    /// Where an epoch ends: OffsetForLeaderEpoch.
+    /// The end offset of a leader epoch, for OffsetForLeaderEpoch.
     pub fn end_offset_for_epoch(&self, epoch: LeaderEpoch) -> EpochEnd {
         self.epochs.end_offset_for(epoch, self.log_end)
     }
 
-    /// What is remembered of producers. State above the high watermark is provisional: truncation undoes it.
+    /// The state of the producers. State above the high watermark is provisional: truncation undoes it.
     pub fn producer_state(&self) -> &ProducerState {
         &self.producers
     }
 
-    /// Why the partition is stopped: a sync or a write failed for another reason than a full disk. For good.
+    /// The reason for which the partition is stopped: a sync or a write failed for another reason than a full disk. For good.
     pub fn stopped(&self) -> Option<&str> {
         self.stopped.as_deref()
     }
@@ -317,7 +316,7 @@ impl Log {
         self.epochs_to_write().map_or(Ok(()), |epochs| epochs.write())
     }
 
-    /// Writes the producers' state as of the log end, unless that is there already.
+    /// Writes the producers' state as of the log end, unless that snapshot exists already.
     pub(crate) fn write_snapshot(&mut self) -> Result<(), LogError> {
         if self.snapshot_offset == Some(self.log_end) {
             return Ok(());
@@ -433,9 +432,9 @@ impl Log {
         }
     }
 
-    /// Notes the log start in the directory's checkpoint, where segments are kept from `first` on. That of a replica is noted as
-    /// far as the log is durable: after a power cut it would begin anew behind that, at an offset of which its group has no
-    /// entry. The group moves it on once more.
+    /// Notes the log start in the directory's checkpoint. Segments are kept from `first` on. The log start of a replica is noted
+    /// only as far as the log is durable. Otherwise, after a power cut, the log would begin again behind its durable end, at an
+    /// offset for which its group has no entry. The group raises the log start again.
     pub(crate) fn note_log_start(&self, first: i64) {
         let noted = match self.follow_log_end {
             true => self.log_start,
@@ -444,12 +443,12 @@ impl Log {
         self.dir.checkpoints().log_start.set(&self.partition, noted);
     }
 
-    /// Where the first segment begins. What is before the log start is there from here on, for other replicas.
+    /// The base offset of the first segment. Other replicas may read from here on, also records before the log start.
     pub fn first_base_offset(&self) -> i64 {
         self.segments[0].base_offset
     }
 
-    /// Whether the next start begins where this log does, however the process ends: its first segment begins there, or the
+    /// Returns true if the next start finds this log start, however the process ends: the first segment begins there, or the
     /// directory's checkpoint has it durably.
     pub fn is_log_start_durable(&self) -> bool {
         let written = || self.dir.checkpoints().log_start.written(&self.partition);
@@ -457,8 +456,7 @@ impl Log {
             || written().is_some_and(|written| written >= self.log_start)
     }
 
-    /// The log start, or what precedes it up to which the log is durable: wherever a power cut leaves the log end, it is not
-    /// before this offset.
+    /// The log start, or an earlier offset up to which the log is durable. A power cut never leaves the log end before it.
     pub fn lasting_log_start(&self) -> i64 {
         self.lasting_start(self.segments[0].base_offset)
     }

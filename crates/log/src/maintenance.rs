@@ -1,17 +1,16 @@
-//! What has to be done to a log now and then, in parts: no appender or reader waits while maintenance waits for the
-//! disk.
+//! Maintenance of a log, in parts, so that no appender or reader waits while maintenance waits for the disk.
 //!
 //! | part | has the log | does |
 //! |---|---|---|
-//! | [`Log::retention_survey`] | yes | copies what is to be looked up |
+//! | [`Log::retention_survey`] | yes | copies the segments to look up |
 //! | [`RetentionSurvey::run`](crate::RetentionSurvey::run) | no | reads the largest timestamps of old segments |
 //! | [`Log::begin_maintenance`] | yes | rolls, raises the log start; decides the rest |
 //! | [`Maintenance::run`] | no | makes epochs, names and log start durable, removes files |
 //! | [`Log::end_maintenance`] | yes | takes segments before the log start away, notes the recovery point |
 //!
-//! Any part may be the last: of a log start that is not durable nothing is taken, and segments before a durable one are
-//! removed by the next start, or maintenance of a replica. Appends, flushes and rolls may come in between. A truncation makes what was decided void
-//! ([`Generation`]): the next maintenance decides again.
+//! Any part may be the last. A log start that is not durable removes nothing. Segments before a durable one are removed by
+//! the next start, or by the maintenance of a replica. Appends, flushes and rolls may come in between. A truncation voids
+//! the decisions ([`Generation`]): the next maintenance decides again.
 
 use crate::dir::LogDir;
 use crate::epoch_checkpoint::EpochsToWrite;
@@ -22,7 +21,7 @@ use crate::storage::StorageFault;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What maintenance did.
+/// The result of maintenance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Maintained {
     /// The active segment was closed because of its age, or because none of its records is kept.
@@ -37,12 +36,12 @@ pub struct Maintained {
     pub log_start_moved: bool,
 }
 
-/// How often the end of a log was cut off. Who has decided something and carries it out later compares.
+/// The number of truncations of a log. A decision that is carried out later compares it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Generation(u64);
 
 impl Generation {
-    /// What was decided before is void.
+    /// Voids earlier decisions.
     pub(crate) fn advance(&mut self) {
         self.0 += 1;
     }
@@ -75,10 +74,10 @@ pub struct Maintenance {
 }
 
 impl Log {
-    /// All parts of maintenance, one after another. Blocks on the disk.
+    /// Runs all parts of maintenance, one after another. Blocks on the disk.
     ///
     /// # Errors
-    /// When a part fails; the next maintenance does what was not done.
+    /// When a part fails. The next maintenance does the rest.
     pub fn maintain(&mut self, wall_ms: i64, mono_ms: u64) -> Result<Maintained, LogError> {
         self.retention_survey(wall_ms).run();
         let mut work = self.begin_maintenance(wall_ms, mono_ms)?;
@@ -232,7 +231,7 @@ impl Log {
         Ok(())
     }
 
-    /// Has a file removed when `file.delete.delay.ms` have passed.
+    /// Removes a file when `file.delete.delay.ms` have passed.
     pub(crate) fn remove_later(&mut self, path: PathBuf, mono_ms: u64) {
         self.deletions.waiting.push((path, mono_ms.saturating_add(self.config.file_delete_delay_ms)));
     }
@@ -259,10 +258,10 @@ impl Maintenance {
         Ok(())
     }
 
-    /// What has to be on disk before segments go. A power cut must not keep the deletion and forget the segment that
-    /// comes after, or offsets would start anew. And it may undo the deletion of some and not of others: the log start
-    /// tells the next start that a gap below it is none. Without any record left, the recovery point says that the
-    /// snapshot of the producers can be believed.
+    /// Makes durable what a deletion of segments relies on. A power cut must not keep the deletion and lose the name of the
+    /// segment behind it, or offsets would begin again. It may also undo the deletion of some segments and not of others:
+    /// from the log start the next start knows that a gap below it is none. If no record is left, the recovery point shows that
+    /// the producer snapshot can be trusted.
     fn make_deletion_safe(&self) -> Result<(), LogError> {
         if self.names_unsynced {
             self.files.sync_dir()?;

@@ -19,7 +19,7 @@ const LEN_MAX: usize = 4096;
 /// Kafka's value for an epoch that is not known.
 pub(crate) const BROKER_EPOCH_UNKNOWN: i64 = -1;
 
-/// What a marker says.
+/// The contents of a clean-shutdown marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CleanShutdown {
     /// Epoch of the broker's registration when it stopped (KIP-966); -1 when not known.

@@ -39,15 +39,15 @@ pub struct MetaProperties {
     pub format_version: Option<u32>,
 }
 
-/// Why a `meta.properties` cannot be used.
+/// The reason for which a `meta.properties` cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetaPropertiesError {
     /// The file is of a newer release.
     #[error("{key}={found} is newer than {supported}, the newest that this release knows")]
     Newer {
-        /// Which of the versions.
+        /// The version's key.
         key: &'static str,
-        /// What the file says.
+        /// The version in the file.
         found: u32,
         /// The newest supported.
         supported: u32,

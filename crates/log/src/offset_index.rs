@@ -15,7 +15,7 @@ use crate::index::{Entry, Index};
 pub(crate) struct OffsetEntry {
     /// Last offset of the batch, relative to the segment's base offset.
     pub(crate) relative_offset: i32,
-    /// Where the batch starts.
+    /// The position of the batch in the segment.
     pub(crate) position: u32,
 }
 
@@ -27,8 +27,8 @@ pub(crate) type OffsetIndex = Index<OffsetEntry>;
 const WRITTEN_PART_BYTES: u32 = 1 << 20;
 
 impl Index<OffsetEntry> {
-    /// Whether the newest entry lies in another part of the segment than the one before it, both in memory. True once
-    /// per part, so that a write that failed is not tried with each entry.
+    /// Returns true if the newest entry lies in another part of the segment than the one before it, both in memory. True once
+    /// per part, so that a failed write is not tried with each entry.
     pub(crate) fn enters_next_part(&self) -> bool {
         let part = |entry: &OffsetEntry| entry.position / WRITTEN_PART_BYTES;
         matches!(self.pending(), [.., before, newest] if part(before) != part(newest))

@@ -33,14 +33,14 @@ impl TopicPartition {
     }
 }
 
-/// As the directory is called: `topic-partition`.
+/// The directory's name: `topic-partition`.
 impl fmt::Display for TopicPartition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.topic, self.partition)
     }
 }
 
-/// Why a partition's directory is renamed out of the way.
+/// The reason for which a partition's directory is renamed out of the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetAside {
     /// Its topic was deleted; it is removed after a delay.
@@ -58,12 +58,12 @@ impl SetAside {
     }
 }
 
-/// What the name of a directory in a log directory says.
+/// The kind of a directory in a log directory, by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DirName {
     Partition(TopicPartition),
     SetAside(SetAside),
-    /// A copy on its way into this directory. The topic may be cut short.
+    /// A copy that is being made in this log directory. The topic's name may be cut short.
     Future(TopicPartition),
     Unknown,
 }
@@ -145,9 +145,9 @@ pub(crate) fn fuzz(data: &[u8]) {
     if let DirName::Partition(partition) = DirName::parse(name) {
         assert_eq!(partition.to_string(), name);
         for why in [SetAside::Delete, SetAside::Stray] {
-            let aside = set_aside_name(&partition, why, &[7; 16]);
-            assert!(aside.len() <= NAME_LEN_MAX, "{aside}");
-            assert_eq!(DirName::parse(&aside), DirName::SetAside(why), "{aside}");
+            let renamed = set_aside_name(&partition, why, &[7; 16]);
+            assert!(renamed.len() <= NAME_LEN_MAX, "{renamed}");
+            assert_eq!(DirName::parse(&renamed), DirName::SetAside(why), "{renamed}");
         }
         let future = future_name(&partition, &[7; 16]);
         assert!(future.len() <= NAME_LEN_MAX, "{future}");

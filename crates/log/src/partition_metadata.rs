@@ -12,8 +12,8 @@ pub const PARTITION_METADATA: &str = "partition.metadata";
 /// Kafka writes 46 bytes.
 const LEN_MAX: usize = 1024;
 
-/// The topic id of a partition directory. `None` when there is no file, or none that makes sense: it is written
-/// before anything that is acknowledged, so after a power cut it may be empty while the log is empty too.
+/// Reads the topic id of a partition directory; `None`: there is no file, or it is malformed. It is written before any record
+/// is acknowledged, so that after a power cut it is empty only if the log is empty too.
 pub fn read_topic_id(storage: &dyn Storage, partition_dir: &Path) -> io::Result<Option<[u8; 16]>> {
     match read_small_file(storage, &partition_dir.join(PARTITION_METADATA), LEN_MAX) {
         Ok(bytes) => Ok(parse(&bytes)),

@@ -1,35 +1,35 @@
-//! Which directory a partition is served from after a start, when there are several.
+//! The choice of the directory from which a partition is served after a start, when there are several.
 //!
-//! A move ends in this order: nothing that is appended counts as durable any more; the copy is synced as far as anything
-//! does, and whole; the original is renamed to `-delete`, durably; the copy gets the partition's name, durably; what is
-//! appended counts again; the metadata learns of it. So wherever a kill or a power cut hits, one of two things is found: the
-//! original, and the copy counts for nothing; or no original, and the copy has whatever was durable.
+//! A move has these steps: appended records stop counting as durable; the copy is synced, and is complete; the original is
+//! renamed to `-delete`, durably; the copy gets the partition's name, durably; appended records count again; the metadata
+//! learns of it. So after a kill or a power cut a start finds one of two things. Either the original is there, and the copy
+//! counts for nothing. Or the copy alone is there, and has all that was durable.
 
 /// The id of a log directory.
 pub type DirectoryId = [u8; 16];
 
-/// What is found of one partition in the directories that could be opened.
+/// The directories, of those that could be opened, in which a partition was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sightings {
-    /// Where it is by name.
+    /// Directories with the partition under its own name.
     pub originals: Vec<DirectoryId>,
-    /// Where a copy of it is.
+    /// Directories with a copy of it.
     pub copies: Vec<DirectoryId>,
 }
 
-/// All log directories, as far as they matter here.
+/// The log directories, as far as a placement depends on them.
 #[derive(Debug, Clone, Copy)]
 pub struct Directories<'a> {
-    /// Those that could be opened.
+    /// Directories that could be opened.
     pub online: &'a [DirectoryId],
-    /// Whether there are others, which could not be opened: their ids need not be known.
+    /// True if some directories could not be opened. Their ids need not be known.
     pub any_offline: bool,
 }
 
-/// Where a partition is served from.
+/// The directory from which a partition is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
-    /// It is here.
+    /// The partition is here.
     Here(DirectoryId),
     /// A whole copy of it is here and gets its name.
     Promote(DirectoryId),

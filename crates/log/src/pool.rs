@@ -31,7 +31,7 @@ struct PoolState {
 }
 
 impl Pool {
-    /// At most so many threads, which are named after the pool. None is started yet.
+    /// Creates a pool of at most `threads_max` threads, which have its name. None is started yet.
     ///
     /// # Panics
     /// If there may be none.

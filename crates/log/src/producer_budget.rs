@@ -1,7 +1,7 @@
-//! How many producers the logs of a process remember together.
+//! The limit on the producers that the logs of a process remember together.
 //!
 //! A producer that is forgotten before `producer.id.expiration.ms` has its retries appended a second time. So none is
-//! forgotten to make room: a new one is refused instead.
+//! forgotten to free a place: a new one is refused instead.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,18 +26,18 @@ impl Default for ProducerBudget {
 }
 
 impl ProducerBudget {
-    /// A budget for so many producers, of about 250 bytes each.
+    /// Creates a budget of this many producers, of about 250 bytes each.
     pub fn new(max: usize) -> ProducerBudget {
         ProducerBudget { max, held: AtomicUsize::new(0) }
     }
 
-    /// How many are remembered.
+    /// The number of producers that are remembered.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
 }
 
-/// What one log takes of the budget.
+/// The part of the budget that one log takes.
 #[derive(Debug)]
 pub(crate) struct ProducerShare {
     budget: Arc<ProducerBudget>,
@@ -49,17 +49,17 @@ impl ProducerShare {
         ProducerShare { budget, held: 0 }
     }
 
-    /// How many producers one log may come to remember.
+    /// The most producers that one log may remember.
     pub(crate) fn partition_max(&self) -> usize {
         (self.budget.max / PARTITION_PART).max(1)
     }
 
     /// Returns true if the log may remember one more.
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn has_capacity(&self) -> bool {
         self.held < self.partition_max() && self.budget.held() < self.budget.max
     }
 
-    /// The log remembers this many.
+    /// Sets the number of producers that the log remembers.
     pub(crate) fn set(&mut self, count: usize) {
         let before = std::mem::replace(&mut self.held, count);
         if count > before {
@@ -85,14 +85,14 @@ mod tests {
         let budget = Arc::new(ProducerBudget::new(8));
         let mut shares: Vec<_> = (0..5).map(|_| ProducerShare::new(budget.clone())).collect();
         shares[0].set(1);
-        assert!(shares[0].has_room());
+        assert!(shares[0].has_capacity());
         shares[0].set(2);
-        assert!(!shares[0].has_room() && shares[1].has_room(), "a quarter is one log's most");
+        assert!(!shares[0].has_capacity() && shares[1].has_capacity(), "a quarter is one log's most");
         shares[1..4].iter_mut().for_each(|share| share.set(2));
         assert_eq!(budget.held(), 8);
-        assert!(!shares[4].has_room());
+        assert!(!shares[4].has_capacity());
         drop(shares.remove(0));
-        assert!(budget.held() == 6 && shares.last().is_some_and(ProducerShare::has_room));
+        assert!(budget.held() == 6 && shares.last().is_some_and(ProducerShare::has_capacity));
         shares.clear();
         assert_eq!(budget.held(), 0);
     }

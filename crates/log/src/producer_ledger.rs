@@ -1,5 +1,5 @@
-//! Producers of a partition whose batches something else than a [`Log`](crate::Log) keeps: an embedded queue that a broker
-//! serves. They are judged as those of a log, except that none has transactions.
+//! Producers of a partition whose batches are not in a [`Log`](crate::Log), but in an embedded queue that a broker serves.
+//! Their batches are checked as those of a log, except that none has transactions.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::producer_budget::{ProducerBudget, ProducerShare};
 use crate::producer_snapshot;
 use crate::producer_state::{ProducerBatch, ProducerFault, ProducerState, Terms, Verdict};
 
-/// What is remembered of the producers.
+/// The producers of one such partition.
 #[derive(Debug)]
 pub struct ProducerLedger {
     producers: ProducerState,
@@ -24,7 +24,7 @@ impl ProducerLedger {
         ProducerLedger { producers: ProducerState::default(), share: ProducerShare::new(budget) }
     }
 
-    /// How many producers are remembered.
+    /// The number of producers that are remembered.
     pub fn len(&self) -> usize {
         self.producers.len()
     }
@@ -52,7 +52,7 @@ impl ProducerLedger {
             check_sequence: true,
             may_begin: false,
             verification: None,
-            has_room: self.share.has_room(),
+            has_capacity: self.share.has_capacity(),
             transaction_version: 0,
         };
         let producer_id = batch.producer_id;
@@ -76,7 +76,7 @@ impl ProducerLedger {
                 let epoch = batch.producer_epoch;
                 Err(AppendError::InvalidProducerEpoch { producer_id, epoch, current })
             }
-            Err(ProducerFault::NoRoom) => {
+            Err(ProducerFault::TooManyProducers) => {
                 Err(AppendError::TooManyProducers { producer_id, max: self.share.partition_max() })
             }
             Err(
@@ -93,7 +93,7 @@ impl ProducerLedger {
         self.note(prepared.producer(), last_offset, mono_ms);
     }
 
-    /// Notes a batch that is there already, in the order of offsets. What belongs to transactions is passed over.
+    /// Notes an existing batch, in the order of offsets. Batches of transactions are passed over.
     pub fn replay(&mut self, header: &BatchHeader, mono_ms: u64) {
         if header.attributes.is_control() || header.attributes.is_transactional() {
             return;
@@ -128,8 +128,7 @@ impl ProducerLedger {
         producer_snapshot::encode(&self.producers)
     }
 
-    /// Takes the producers of such a file in place of those that are known; returns false, and changes nothing, if its bytes
-    /// are damaged.
+    /// Replaces the known producers by those of such a file. Returns false, and changes nothing, if its bytes are damaged.
     pub fn load(&mut self, bytes: &[u8]) -> bool {
         let Ok(producers) = producer_snapshot::decode(bytes) else { return false };
         self.producers = producers;

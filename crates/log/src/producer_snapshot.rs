@@ -26,7 +26,7 @@ const ENTRY_BYTES: usize = 46;
 /// The largest snapshot that is read: more than any bound of producers that makes sense.
 pub(crate) const SNAPSHOT_BYTES_MAX: usize = 512 << 20;
 
-/// Why a snapshot cannot be used. The state is then taken from an older one and the log.
+/// The reason for which a snapshot cannot be used. The state is then taken from an older one and the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum SnapshotFault {
     /// Shorter or longer than it says.

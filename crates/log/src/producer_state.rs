@@ -1,5 +1,5 @@
-//! What a partition remembers of the producers that write to it with sequence numbers (KIP-98), so that a batch
-//! sent twice is stored once; and which of their transactions are open.
+//! The state of a partition's producers. With it a batch that is sent twice, with the same sequence numbers, is stored
+//! once (KIP-98). It also knows the open transactions.
 //!
 //! Pure: batches and the monotonic time go in, verdicts come out. Sequence numbers run to `i32::MAX` and wrap to 0.
 //! An unknown producer may begin with any sequence number, as in Kafka: its state may have expired.
@@ -46,7 +46,7 @@ impl BatchMetadata {
     }
 }
 
-/// What is remembered of one producer.
+/// The state of one producer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProducerEntry {
     /// Its newest epoch.
@@ -103,7 +103,7 @@ impl ProducerEntry {
         }
     }
 
-    /// Whether its transaction is open in an epoch: in a later one it has ended, or will without what is written.
+    /// Returns true if its transaction is open in this epoch. In a later epoch it has ended, or will without this batch.
     pub(crate) fn is_open_in(&self, epoch: ProducerEpoch) -> bool {
         self.transaction_first_offset.is_some() && self.epoch == epoch
     }
@@ -133,7 +133,7 @@ pub(crate) struct ProducerBatch {
     pub(crate) max_timestamp: i64,
     pub(crate) is_transactional: bool,
     pub(crate) is_control: bool,
-    /// What a control batch says; `None` when its record is gone, with the whole transaction, or is of another kind.
+    /// The marker in a control batch; `None`: its record is gone, with the whole transaction, or is of another kind.
     pub(crate) marker: Option<EndTransactionMarker>,
 }
 
@@ -160,31 +160,31 @@ impl ProducerBatch {
     }
 }
 
-/// How a batch comes to the log, as far as its producer's state has to do with it.
+/// The conditions under which a producer's batch is appended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms<'a> {
     /// A client's batch: it has sequence numbers. Those of coordinators have none, so only their epoch counts.
     pub(crate) check_sequence: bool,
     /// Its producer may begin a transaction with it.
     pub(crate) may_begin: bool,
-    /// What is known of the verification of its producer.
+    /// The verification of its producer, if one has begun.
     pub(crate) verification: Option<&'a Verification>,
     /// One more producer may be remembered.
-    pub(crate) has_room: bool,
-    /// Of a marker: `transaction.version` of the transaction that it ends.
+    pub(crate) has_capacity: bool,
+    /// For a marker: the `transaction.version` of the transaction that it ends.
     pub(crate) transaction_version: i16,
 }
 
-/// What is to become of a batch.
+/// The decision about a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is new.
+    /// The batch is new.
     Append,
-    /// It is in the log already, here.
+    /// The batch is in the log already, here.
     Duplicate(BatchMetadata),
 }
 
-/// Why a batch is refused.
+/// The reason for which a batch is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum ProducerFault {
     #[error("out of order sequence number, the last one is {last_sequence}")]
@@ -196,7 +196,7 @@ pub(crate) enum ProducerFault {
     #[error("a transaction that the coordinator has not confirmed")]
     NotVerified,
     #[error("there is no room for one more producer")]
-    NoRoom,
+    TooManyProducers,
     #[error("there is no room for one more open transaction")]
     TooManyTransactions,
     #[error("coordinator epoch older than {current}")]
@@ -211,17 +211,17 @@ pub struct ProducerState {
 }
 
 impl ProducerState {
-    /// How many producers are remembered.
+    /// The number of producers that are remembered.
     pub fn len(&self) -> usize {
         self.producers.len()
     }
 
-    /// Whether none is.
+    /// Returns true if none is remembered.
     pub fn is_empty(&self) -> bool {
         self.producers.is_empty()
     }
 
-    /// What is remembered of a producer.
+    /// The state of a producer.
     pub fn get(&self, producer_id: ProducerId) -> Option<&ProducerEntry> {
         self.producers.get(&producer_id)
     }
@@ -381,12 +381,12 @@ fn seen<'p>(
     entry
 }
 
-/// Of a producer of which nothing is known. Its state may have expired: it may begin with any sequence number, unless
-/// its epoch grows with every transaction, so that it begins with 0 wherever it comes to.
-/// A marker is taken even where there is no room: what it ends would stay open elsewhere.
+/// Checks a batch of an unknown producer. Its state may have expired, so it may begin with any sequence number. A producer
+/// whose epoch grows with every transaction has to begin with 0. A marker is accepted even if no further producer may be
+/// remembered: otherwise its transaction would stay open in other partitions.
 fn check_unknown(batch: &ProducerBatch, terms: Terms<'_>) -> Result<(), ProducerFault> {
-    if !terms.has_room && !batch.is_control {
-        return Err(ProducerFault::NoRoom);
+    if !terms.has_capacity && !batch.is_control {
+        return Err(ProducerFault::TooManyProducers);
     }
     if batch.is_transactional && !batch.is_control && !terms.may_begin {
         return Err(ProducerFault::NotVerified);
@@ -397,8 +397,8 @@ fn check_unknown(batch: &ProducerBatch, terms: Terms<'_>) -> Result<(), Producer
     Ok(())
 }
 
-/// A marker of a transaction of version 2 has an epoch that no batch of it has had: with an equal one it is late, or
-/// comes twice, which is of no consequence once the transaction has ended (KIP-890).
+/// Checks a marker. In a transaction of version 2 it has an epoch that no batch of the transaction has had. A marker with an
+/// equal epoch is late or a duplicate, which does no harm once the transaction has ended (KIP-890).
 fn check_marker(
     entry: &ProducerEntry,
     batch: &ProducerBatch,
@@ -433,7 +433,7 @@ fn check_verified_sequence(
 fn check_sequence_follows(entry: &ProducerEntry, batch: &ProducerBatch) -> Result<(), ProducerFault> {
     let fault = ProducerFault::OutOfOrderSequence { last_sequence: entry.last_sequence() };
     if batch.producer_epoch != entry.epoch {
-        // KIP-360: a bumped epoch starts its sequence anew.
+        // KIP-360: a bumped epoch restarts the sequence at 0.
         let fits = batch.base_sequence == 0 || entry.epoch == ProducerEpoch::NONE;
         return if fits { Ok(()) } else { Err(fault) };
     }

@@ -13,7 +13,7 @@ use crate::transaction_index::AbortedTransaction;
 use std::io;
 use std::sync::Arc;
 
-/// Up to where a reader may look.
+/// The end of the range that a reader may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadBound {
     /// Consumers.
@@ -24,7 +24,7 @@ pub enum ReadBound {
     LogEnd,
 }
 
-/// Where the bytes of an answer are.
+/// The result of a read: the place of the bytes, or the work that finds it.
 #[derive(Debug)]
 pub enum ReadPlan {
     /// There is nothing up to the bound, or nothing that fits.
@@ -41,7 +41,7 @@ pub enum ReadPlan {
 pub struct FileRange {
     /// The file; its bytes stay readable while this is held, even when the segment is deleted.
     pub file: Arc<dyn StorageFile>,
-    /// Where the range begins.
+    /// The position at which the range begins.
     pub position: u64,
     /// Its length in bytes, not 0.
     pub len: usize,
@@ -49,8 +49,8 @@ pub struct FileRange {
     pub directory: Option<DirectoryId>,
     /// It begins with one of the last batches written: the page cache has it.
     pub recent: bool,
-    /// Of a read with [`ReadBound::LastStable`]: the transactions that were aborted and may have records in the
-    /// range, in the order of their markers. Of any other read: none.
+    /// For a read with [`ReadBound::LastStable`]: the aborted transactions that may have records in the range, in the order
+    /// of their markers. Empty for any other read.
     pub aborted: Vec<AbortedTransaction>,
 }
 
@@ -64,7 +64,7 @@ enum Pending {
     Elsewhere(ElsewhereRead),
 }
 
-/// A read of what no [`Log`] keeps.
+/// A read of records that are in no [`Log`].
 struct ElsewhereRead(Box<dyn FnOnce() -> Result<ReadPlan, ReadError> + Send + Sync>);
 
 impl std::fmt::Debug for ElsewhereRead {
@@ -77,36 +77,36 @@ impl std::fmt::Debug for ElsewhereRead {
 struct PendingLogRead {
     dir: Arc<LogDir>,
     step: Step,
-    /// Of a read with [`ReadBound::LastStable`].
+    /// The aborted transactions, for a read with [`ReadBound::LastStable`].
     aborted: Option<AbortedPlan>,
 }
 
-/// What is not known yet of a read.
+/// The unknown part of a read.
 #[derive(Debug)]
 enum Step {
-    /// Its range,
+    /// Its range.
     Range(Box<Lookup>, Request),
-    /// or only what was aborted in this one.
+    /// Only the aborted transactions of this range.
     Aborted(FileRange),
 }
 
-/// What is read, and how much of it.
+/// The bounds of a read.
 #[derive(Debug, Clone, Copy)]
 struct Request {
     directory: DirectoryId,
     from: i64,
-    /// Nothing at or behind it is given.
+    /// The read returns nothing at or behind this offset.
     bound: i64,
-    /// The bound is not in this segment: all of it may be given.
+    /// The bound is not in this segment: the read may return all of it.
     whole_segment: bool,
     max_bytes: usize,
     at_least_one: bool,
-    /// What was aborted has to be told.
+    /// The answer has to name the aborted transactions.
     committed: bool,
 }
 
 impl PendingRead {
-    /// A read of records that something else than a log keeps, such as an embedded queue.
+    /// A read of records that are not in a log but, for example, in an embedded queue.
     pub fn elsewhere(
         read: impl FnOnce() -> Result<ReadPlan, ReadError> + Send + Sync + 'static,
     ) -> PendingRead {
@@ -122,8 +122,8 @@ impl PendingRead {
     }
 
     /// Waits for the disk. A segment that ends before the offset (compaction has taken its last records) gives
-    /// [`ReadPlan::Empty`] here; planning anew from its end finds the next one. So does one whose transaction index
-    /// went with it in the meantime. A medium that cannot be read takes its log directory offline.
+    /// [`ReadPlan::Empty`] here; a new read from its end finds the next one. So does one whose transaction index was
+    /// removed with it in the meantime. A medium that cannot be read takes its log directory offline.
     pub fn resolve(self) -> Result<ReadPlan, ReadError> {
         match self.0 {
             Pending::Log(read) => read.resolve(),
@@ -138,14 +138,14 @@ impl PendingLogRead {
             Step::Range(lookup, request) => find_range(&lookup, &request, ReadMode::Blocking),
             Step::Aborted(range) => Ok(Some(range)),
         };
-        let told = range.and_then(|range| match (range, self.aborted) {
+        let with_aborted = range.and_then(|range| match (range, self.aborted) {
             (Some(mut range), Some(aborted)) => {
                 range.aborted = aborted.run(&range, ReadMode::Blocking)?;
                 Ok(Some(range))
             }
             (range, _) => Ok(range),
         });
-        match told {
+        match with_aborted {
             Ok(range) => Ok(range.map_or(ReadPlan::Empty, ReadPlan::Range)),
             Err(ReadStop::Failed(error)) if error.kind() == io::ErrorKind::NotFound => Ok(ReadPlan::Empty),
             Err(ReadStop::Failed(error)) => {
@@ -175,8 +175,8 @@ impl Log {
         self.noted(self.plan(from, bound, max_bytes, at_least_one, ReadMode::NonBlocking))
     }
 
-    /// As [`Log::read`], but waits for the disk instead of putting off what needs it, so that `None` means that nothing
-    /// is there, however many segments have lost their last records to compaction. For who reads a whole log.
+    /// As [`Log::read`], but waits for the disk. `None` means that there are no records, however many segments have lost their last
+    /// records to compaction. For callers that read a whole log.
     pub fn read_waiting(
         &self,
         from: i64,
@@ -346,7 +346,7 @@ fn find_range(
     }))
 }
 
-/// Where the batch begins that holds the bound or follows it. The bound is not before the first batch.
+/// The position of the batch that holds the bound or follows it. The bound is not before the first batch.
 fn bound_position(
     lookup: &Lookup,
     first: &ScannedBatch,

@@ -4,19 +4,19 @@
 use crate::storage::{StorageFile, read_full_at};
 use std::io;
 
-/// Whether a read may wait for the disk.
+/// Permission of a read to wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadMode {
-    /// It may.
+    /// The read may wait.
     Blocking,
-    /// Only what is in the page cache is read.
+    /// Only bytes in the page cache are read.
     NonBlocking,
 }
 
-/// Why a lookup has no answer.
+/// The reason for which a lookup has no answer.
 #[derive(Debug)]
 pub(crate) enum ReadStop {
-    /// It would have to wait for the disk.
+    /// The read would have to wait for the disk.
     WouldBlock,
     /// The disk refused.
     Failed(io::Error),

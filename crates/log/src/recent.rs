@@ -1,4 +1,4 @@
-//! Where the last few batches of the active segment are, so that a reader at the tail costs no lookup.
+//! Positions of the last few batches of the active segment, so that a reader at the tail needs no lookup.
 
 use std::collections::VecDeque;
 

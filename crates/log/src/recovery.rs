@@ -1,4 +1,4 @@
-//! Opening a log: what is checked, repaired and made anew depends on how the directory was left.
+//! Opening of a log. The state in which the directory was left decides what is checked, repaired and rebuilt.
 //!
 //! - in order: files are trusted, but their sizes must make sense and the last segment must end with a batch;
 //! - killed, same boot: what was written is there. The last segment's headers are walked, checksums verified behind
@@ -6,8 +6,8 @@
 //! - other boot: every segment that reaches behind the recovery point is read and its checksums verified behind that
 //!   point; the first batch that is not whole ends the log.
 //!
-//! Indexes, epochs and producer state of what was walked are derived anew. What is deleted goes, or stays for other replicas
-//! ([`Log::open_replica`]).
+//! Indexes, epochs and producer state of walked segments are derived again. Deleted segments are removed, or stay for other
+//! replicas ([`Log::open_replica`]).
 
 use crate::aborted::RecentAborted;
 use crate::append::create_segment_files;
@@ -42,10 +42,10 @@ use std::sync::Arc;
 
 mod deleted;
 
-/// What opening a log has found and done.
+/// The findings and the work of an opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovery {
-    /// How the directory was left.
+    /// The way in which the last process left the directory.
     pub last_stop: LastStop,
     /// Segments whose batches were walked.
     pub segments_walked: usize,
@@ -55,12 +55,12 @@ pub struct Recovery {
     pub bytes_cut: u64,
     /// Segments behind a cut, or without content where there must be some.
     pub segments_dropped: usize,
-    /// Index files that had to be made anew, beside those of walked segments.
+    /// Index files that were rebuilt, beside those of walked segments.
     pub indexes_rebuilt: usize,
-    /// The log was left unclean and had records, or proves to be another than was left in order: readers may be ahead of
-    /// it, so its leader epoch has to be raised (KIP-320).
+    /// The log was left unclean and had records, or turns out to be another one than was left in order. Readers may be ahead
+    /// of it, so its leader epoch has to be raised (KIP-320).
     pub raise_leader_epoch: bool,
-    /// There was no directory. Where the partition had one before, `raise_leader_epoch` counts as well.
+    /// There was no directory. If the partition had one before, `raise_leader_epoch` counts as well.
     pub created: bool,
 }
 
@@ -79,20 +79,20 @@ impl Recovery {
     }
 }
 
-/// How a partition's directory was left.
+/// The state in which a partition's directory was left.
 pub(crate) struct Left {
     pub(crate) last_stop: LastStop,
     pub(crate) recovery_point: i64,
     pub(crate) noted_start: i64,
     /// Segments before the log start stay, since other replicas may lack them.
     pub(crate) keeps_deleted: bool,
-    /// What has to be part of the first flush.
+    /// Names that the first flush has to sync.
     pub(crate) names: FlushWork,
 }
 
 impl Log {
-    /// Opens a partition's log, and creates it when it is not there. Without another opinion the high watermark is
-    /// the log end and follows it.
+    /// Opens a partition's log, and creates it if it does not exist. The high watermark is the log end and follows it,
+    /// until [`Log::hold_high_watermark`].
     ///
     /// # Errors
     /// When the files cannot be used. The directory then does not count as left in order at its next stop, unless the
@@ -106,8 +106,8 @@ impl Log {
         Log::open_with(dir, identity, config, mono_ms, false)
     }
 
-    /// As [`Log::open`], of the log of a replica. Segments before the log start are there until maintenance removes them, as where the
-    /// process runs on: other replicas may lack what is in them.
+    /// As [`Log::open`], for the log of a replica. Segments before the log start stay until maintenance removes them, as in a
+    /// process that runs, because other replicas may lack their records.
     ///
     /// # Errors
     /// As [`Log::open`].
@@ -154,7 +154,7 @@ impl Log {
         Ok((log, Recovery { created, ..report }))
     }
 
-    /// Opens the log in a directory that is there, whatever its name.
+    /// Opens the log in an existing directory, whatever its name.
     pub(crate) fn open_in(
         dir: &Arc<LogDir>,
         path: PathBuf,
@@ -252,14 +252,14 @@ impl Log {
 /// The directory of a partition.
 struct PartitionDirectory {
     path: PathBuf,
-    /// What is to be synced with the first flush.
+    /// Names that the first flush has to sync.
     names: FlushWork,
-    /// It was not there.
+    /// The directory did not exist.
     created: bool,
 }
 
 impl PartitionDirectory {
-    /// Opens it, and creates it when it is not there.
+    /// Opens the directory, and creates it if it does not exist.
     fn open(dir: &Arc<LogDir>, identity: &PartitionIdentity) -> Result<PartitionDirectory, LogError> {
         let partition = identity.topic_partition();
         let path = dir.partition_path(&partition);
@@ -310,15 +310,15 @@ struct Opening<'a> {
     keeps_deleted: bool,
     mono_ms: u64,
     epochs: LeaderEpochs,
-    /// There is no checkpoint of them: every segment is walked.
+    /// The checkpoint of the epochs is missing: every segment is walked.
     epochs_lost: bool,
-    /// Transaction indexes of segments from this offset on are made anew, whatever the producers' state begins with.
+    /// Transaction indexes of segments from this offset on are rebuilt, whatever snapshot the producers' state begins with.
     rebuild_from: i64,
     flush: FlushState,
     report: Recovery,
 }
 
-/// What came of it.
+/// The result of an opening.
 struct Opened {
     segments: Vec<Segment>,
     active: Active,
@@ -362,7 +362,7 @@ impl Opening<'_> {
             // They may be of records that were cut off since, and the names came back.
             self.remove_snapshots(found, self.recovery_point)?;
         }
-        let Some(last) = segments.last_mut() else { return self.start_anew(found, self.recovery_point) };
+        let Some(last) = segments.last_mut() else { return self.start_empty(found, self.recovery_point) };
         let file = self.files.open(last.base_offset, FileKind::Log)?;
         let (active, log_end) = reopen_active(self.files, last, file, self.mono_ms)?;
         if log_end < self.noted_start {
@@ -371,7 +371,7 @@ impl Opening<'_> {
                 remove_segment_files(self.files, segment.base_offset)?;
             }
             self.files.sync_dir()?;
-            return self.start_anew(found, self.noted_start);
+            return self.start_empty(found, self.noted_start);
         }
         let durable_end = match self.last_stop {
             LastStop::New | LastStop::Clean => log_end,
@@ -391,8 +391,8 @@ impl Opening<'_> {
         Ok(Opened { segments, active, log_start, log_end, durable_end })
     }
 
-    /// A log without records. Offsets that were given to records before are not given again.
-    fn start_anew(&mut self, found: &Inventory, offset: i64) -> Result<Opened, LogError> {
+    /// Creates a log without records. Offsets that were used before are not used again.
+    fn start_empty(&mut self, found: &Inventory, offset: i64) -> Result<Opened, LogError> {
         let offset = offset.max(self.noted_start);
         self.remove_snapshots(found, -1)?;
         let file = create_segment_files(self.files, offset)?;
@@ -439,8 +439,8 @@ impl Opening<'_> {
         Ok(segments)
     }
 
-    /// Whether what the transaction index has of the records before the producers' snapshot can be believed. A segment
-    /// whose other indexes are missing has taken the place of others, whose transaction indexes went with them.
+    /// Returns true if the transaction index can be trusted for records before the producer snapshot. A segment whose other
+    /// indexes are missing has replaced others, whose transaction indexes were removed with them.
     fn transaction_index_fits(&self, found: &FoundSegment, next: Option<i64>) -> Result<bool, LogError> {
         if !found.indexes_fit() {
             return Ok(false);
@@ -470,15 +470,15 @@ impl Opening<'_> {
                 found.iter().rposition(|segment| segment.log_bytes > 0).unwrap_or_default()
             }
             LastStop::UncleanOtherBoot => {
-                // One that ends at the recovery point may have been written to behind it: a batch that a full disk has
-                // refused was cut off again, and no sync was due to make the cut durable.
+                // A segment that ends at the recovery point may have been written to behind it. A batch that a full disk refused was
+                // cut off again, and no sync was due to make the cut durable.
                 let ends = found.iter().skip(1).map(|next| next.base_offset);
                 ends.take_while(|end| *end < self.recovery_point).count()
             }
         }
     }
 
-    /// Whether records are missing between two segments of which no sync has told.
+    /// Returns true if records are missing between two segments, and no sync had covered them.
     fn is_gap(&self, end: i64, next: Option<i64>) -> bool {
         self.last_stop == LastStop::UncleanOtherBoot
             && next.is_some_and(|next| next > end && next > self.recovery_point)
@@ -552,7 +552,7 @@ impl Opening<'_> {
         behind_it.try_for_each(|offset| self.files.remove(*offset, FileKind::Snapshot))
     }
 
-    /// Has everything behind the recovery point synced with the next flush, and what is cut off at it.
+    /// Adds everything behind the recovery point to the next flush, and what is cut off at it.
     fn note_unsynced(&mut self, segments: &[Segment]) -> Result<(), LogError> {
         for pair in segments.windows(2) {
             if pair[1].base_offset >= self.recovery_point {

@@ -1,11 +1,11 @@
-//! How far a recovery is, and the way to break it off.
+//! Progress of recoveries, and the way to break them off.
 
 use crate::error::LogError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What the recoveries of a node's logs have read, for who waits for them; and their end, if that cannot be waited for.
+/// Progress of the recoveries of a node's logs, for callers that wait for them or break them off.
 ///
-/// Breaking off leaves what a kill at that moment would: the next start begins anew.
+/// Breaking off leaves the same as a kill at that moment: the next start begins again.
 #[derive(Debug, Default)]
 pub struct RecoveryWatch {
     bytes: AtomicU64,
@@ -13,12 +13,12 @@ pub struct RecoveryWatch {
 }
 
 impl RecoveryWatch {
-    /// Has every recovery end as soon as it notices; logs that are opened later are not recovered.
+    /// Ends every recovery as soon as it notices. Logs that are opened later are not recovered.
     pub fn break_off(&self) {
         self.broken_off.store(true, Ordering::Release);
     }
 
-    /// Whether recoveries are to end.
+    /// Returns true if recoveries have to end.
     pub fn is_broken_off(&self) -> bool {
         self.broken_off.load(Ordering::Acquire)
     }
@@ -28,10 +28,10 @@ impl RecoveryWatch {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// A recovery has walked over so many bytes.
+    /// Counts bytes that a recovery has walked over.
     ///
     /// # Errors
-    /// It is to end.
+    /// If recoveries have to end.
     pub(crate) fn walked(&self, bytes: u64) -> Result<(), LogError> {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         if self.is_broken_off() { Err(LogError::BrokenOff) } else { Ok(()) }

@@ -1,10 +1,10 @@
-//! What is derived from the batches of a log at its start, and after its end was cut off: the producers' state as of
-//! the log end, from the newest snapshot that is sound and the batches behind it; and what the transaction indexes
-//! have to say of the same batches.
+//! State that is derived from the batches of a log at its start, and after a truncation. It is the producers' state as of
+//! the log end, and the transaction indexes of the same batches. The producers' state comes from the newest sound snapshot
+//! and the batches behind it.
 //!
-//! Sometimes batches before that snapshot count, too: where a transaction index is missing, and where transactions
-//! ended behind a high watermark that is further back. They are gone through from an older snapshot then, in a second
-//! state that is given up afterwards.
+//! Batches before that snapshot count too if a transaction index is missing, or if transactions ended behind a high
+//! watermark that is further back. A walk from an older snapshot then reads them into a second state, which is dropped
+//! afterwards.
 
 use crate::aborted::RecentAborted;
 use crate::error::LogError;
@@ -26,10 +26,11 @@ use std::sync::Arc;
 const INDEX_CHUNK_BYTES: usize = 64 << 10;
 
 impl Log {
-    /// Takes the producers' state from the newest snapshot and the log, and brings the transaction indexes in line
-    /// with what is behind it; those of segments from `rebuild_from` on are made anew. Snapshots are removed that are
-    /// behind the log end, or before the first segment (what came between is unknown), or damaged, or neither the
-    /// newest nor of a segment's base.
+    /// Takes the producers' state from the newest snapshot and the log, and makes the transaction indexes agree with the
+    /// batches behind it. Transaction indexes of segments from `rebuild_from` on are rebuilt.
+    ///
+    /// Removes snapshots behind the log end, before the first segment (the batches between are unknown), and damaged ones.
+    /// Of the others it keeps the newest, and those at the base of a segment.
     pub(crate) fn reload_producers(&mut self, rebuild_from: i64, mono_ms: u64) -> Result<(), LogError> {
         let (snapshot, older) = self.take_newest_snapshot()?;
         let from = snapshot.as_ref().map_or(0, |snapshot| snapshot.offset);
@@ -193,8 +194,8 @@ struct IndexRebuild {
     base_offsets: Vec<i64>,
     /// Entries in the file of each.
     counts: Vec<u32>,
-    /// From this one of them on the files are replaced as a whole.
-    anew: usize,
+    /// The first of these segments whose file is replaced as a whole.
+    first_replaced: usize,
     /// The files that were changed.
     changed: Vec<Arc<dyn StorageFile>>,
     /// The segment of the entries in the buffer, counted from the first of these.
@@ -203,7 +204,7 @@ struct IndexRebuild {
     recent: RecentAborted,
 }
 
-/// What has become of them.
+/// The result of a rebuild.
 struct Rebuilt {
     first: usize,
     counts: Vec<u32>,
@@ -225,14 +226,14 @@ impl IndexRebuild {
             first,
             base_offsets: segments.iter().map(|segment| segment.base_offset).collect(),
             counts: Vec::with_capacity(segments.len()),
-            anew: segments.partition_point(|segment| segment.base_offset < rebuild_from),
+            first_replaced: segments.partition_point(|segment| segment.base_offset < rebuild_from),
             changed: Vec::new(),
             current: 0,
             buffer: Vec::new(),
             recent: RecentAborted::default(),
         };
         for (number, segment) in segments.iter().enumerate() {
-            let is_cut = number < this.anew && segment.aborted > 0;
+            let is_cut = number < this.first_replaced && segment.aborted > 0;
             let count = if is_cut { this.cut(segment, from)? } else { 0 };
             this.counts.push(count);
         }
@@ -288,13 +289,13 @@ impl IndexRebuild {
         Ok(())
     }
 
-    /// Where the entries of one of these segments are written.
+    /// The path to which the entries of one of these segments are written.
     fn path_of(&self, number: usize) -> PathBuf {
         let path = self.files.path(self.base_offsets[number], FileKind::TransactionIndex);
-        if number < self.anew { path } else { path.with_extension("txnindex.tmp") }
+        if number < self.first_replaced { path } else { path.with_extension("txnindex.tmp") }
     }
 
-    /// Puts a file in its place that was written anew.
+    /// Puts a rewritten file in its place.
     fn replace(&self, number: usize) -> Result<(), LogError> {
         let (base_offset, kind) = (self.base_offsets[number], FileKind::TransactionIndex);
         if self.counts[number] == 0 {
@@ -309,9 +310,9 @@ impl IndexRebuild {
 
     fn finish(mut self) -> Result<Rebuilt, LogError> {
         self.write()?;
-        (self.anew..self.counts.len()).try_for_each(|number| self.replace(number))?;
-        let IndexRebuild { first, counts, changed: files, recent, anew, .. } = self;
-        let names = anew < counts.len();
+        (self.first_replaced..self.counts.len()).try_for_each(|number| self.replace(number))?;
+        let IndexRebuild { first, counts, changed: files, recent, first_replaced, .. } = self;
+        let names = first_replaced < counts.len();
         Ok(Rebuilt { first, counts, files, names, recent })
     }
 }

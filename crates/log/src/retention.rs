@@ -1,7 +1,7 @@
-//! Which records may go: by time, by size, by a DeleteRecords request. Maintenance carries it out.
+//! Retention: by time, by size, by a DeleteRecords request. It decides which records may go, and maintenance removes them.
 //!
-//! The log of a replica removes only what is before its log start, which its group moves: each replica has a clock of its own, and what
-//! is there may not depend on who leads. The leader asks [`Log::unwanted_before`] and proposes that.
+//! The log of a replica removes only records before its log start, which its group moves. Each replica has a clock of its own,
+//! and the contents may not depend on the leader. The leader asks [`Log::unwanted_before`] and proposes that offset.
 
 use crate::error::LogError;
 use crate::files::{FileKind, PartitionFiles};
@@ -17,7 +17,7 @@ pub struct RetentionSurvey {
     kept_from_ms: i64,
 }
 
-/// Why records cannot be deleted.
+/// The reason for which records cannot be deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum DeleteRecordsError {
     /// OFFSET_OUT_OF_RANGE.
@@ -65,7 +65,7 @@ impl Log {
         raised
     }
 
-    /// What [`Log::begin_maintenance`] would have to read from the disk to judge the age of segments.
+    /// Returns the disk reads that [`Log::begin_maintenance`] would need to judge the age of segments.
     pub fn retention_survey(&self, wall_ms: i64) -> RetentionSurvey {
         let retention_ms = self.config.retention_ms.filter(|_| self.config.delete);
         let kept_from_ms = retention_ms.map_or(i64::MIN, |ms| wall_ms.saturating_sub(ms));
@@ -91,8 +91,8 @@ impl Log {
         expired
     }
 
-    /// The offset before which retention keeps nothing, by this clock: for the leader of a group, which has the log start moved there.
-    /// None where it is moved already, or all is kept.
+    /// The offset before which retention keeps nothing, by this clock. The leader of a group has the log start moved there. None
+    /// if the log start is there already, or if all records are kept.
     ///
     /// # Errors
     /// If the age of a segment cannot be read.
@@ -126,7 +126,7 @@ impl Log {
             if !last && end == self.log_end && self.flush.files_are_unsynced() {
                 break;
             }
-            // The last one of a replica goes as well: retention wanted it to, or who asked for a deletion of all there is.
+            // The last segment of a replica goes as well: retention or a client asked for the deletion of all its records.
             let below_start = (!last || !self.follow_log_end) && end <= self.log_start;
             let too_much = excess >= len && excess > 0;
             let may_go = below_start || too_much || (retention_counts && self.is_expired(count, wall_ms)?);

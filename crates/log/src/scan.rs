@@ -14,7 +14,7 @@ pub(crate) const RECOVERY_CHUNK_BYTES: usize = 256 << 10;
 /// A longer batch is no marker, of which ours has 78 bytes.
 const MARKER_BATCH_BYTES_MAX: u64 = 4 << 10;
 
-/// What the header of a batch in a file says.
+/// Fields of a batch's header in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ScannedBatch {
     pub(crate) position: u64,
@@ -51,7 +51,7 @@ impl ScannedBatch {
     }
 }
 
-/// What comes next in a file.
+/// The next item in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scanned {
     /// A batch.
@@ -154,7 +154,7 @@ impl<'f> BatchScan<'f> {
         self.next_offset
     }
 
-    /// Where the next batch begins.
+    /// The position of the next batch.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
@@ -196,8 +196,8 @@ impl<'f> BatchScan<'f> {
     }
 }
 
-/// A view of a batch of which only the header is there: its length is made that of a header alone, so that the
-/// records crate reads the fields and nothing else. `size_of_first` has accepted it before.
+/// Returns a view of a batch from its header alone. Its length is set to that of a header, so that the records crate reads
+/// only the fields. `size_of_first` has accepted it before.
 fn header_view(header: &mut [u8; HEADER_BYTES]) -> Batch<'_> {
     const LENGTH: std::ops::Range<usize> = LOG_OVERHEAD_BYTES - 4..LOG_OVERHEAD_BYTES;
     const _: () = assert!(LENGTH.end + 4 == STAMP_BYTES);

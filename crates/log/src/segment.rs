@@ -32,7 +32,7 @@ pub(crate) struct Segment {
     shared: Arc<Shared>,
 }
 
-/// What a segment and its copies have in common.
+/// State that all copies of a segment share.
 #[derive(Debug, Default)]
 struct Shared {
     cached: OnceLock<Box<CachedFiles>>,
@@ -72,7 +72,7 @@ impl Segment {
         }
     }
 
-    /// A segment with `len` bytes, whose index files hold so many entries.
+    /// A segment with `len` bytes and with this many entries in its index files.
     pub(crate) fn on_disk(base_offset: i64, len: u32, offset_entries: u32, time_entries: u32) -> Segment {
         Segment {
             len,
@@ -90,7 +90,7 @@ impl Segment {
         segment
     }
 
-    /// Whether the files have the names of a swap.
+    /// Returns true if the files have the names of a swap.
     pub(crate) fn is_in_swap(&self) -> bool {
         self.shared.in_swap.load(Ordering::Acquire)
     }
@@ -100,7 +100,7 @@ impl Segment {
         self.shared.in_swap.store(false, Ordering::Release);
     }
 
-    /// Whether both are copies of one segment.
+    /// Returns true if both are copies of one segment.
     pub(crate) fn is_same(&self, other: &Segment) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
@@ -117,7 +117,7 @@ impl Segment {
         })
     }
 
-    /// Where a file of the segment is.
+    /// The path of a file of the segment.
     fn path(&self, files: &PartitionFiles, kind: FileKind) -> PathBuf {
         let state = if self.is_in_swap() { FileState::Swap } else { FileState::Live };
         path_in(files, self.base_offset, kind, state)
@@ -180,7 +180,7 @@ impl Segment {
         Ok(entry.map(|entry| self.base_offset.saturating_add(i64::from(entry.relative_offset))))
     }
 
-    /// How an offset is found in this segment without holding on to it.
+    /// Returns a search for an offset. It works without access to the segment.
     pub(crate) fn lookup(&self, offset: i64, files: LookupFiles) -> Lookup {
         let holds = offset_holds(self.base_offset, offset);
         let count = self.offsets.pending().partition_point(holds);
@@ -208,7 +208,7 @@ impl Segment {
         Ok(*self.shared.largest.get_or_init(|| largest))
     }
 
-    /// What the time index says last before a timestamp.
+    /// The last entry of the time index before a timestamp.
     pub(crate) fn time_before(
         &self,
         files: &PartitionFiles,
@@ -331,6 +331,6 @@ impl Lookup {
 enum Found {
     Batch(ScannedBatch),
     End,
-    /// What is there is not what was looked for: the position, or the file, is wrong.
+    /// Other bytes than were looked for: the position or the file is wrong.
     Astray,
 }

@@ -28,13 +28,13 @@ pub(crate) const SEGMENT_RECORD: &str = ".mainstem-segments";
 /// Name of the file in a partition's directory by which an operator accepts that segments are missing or shorter.
 pub const ACCEPT_LOSS: &str = "accept-loss";
 
-/// Room for 4 million segments.
+/// The largest record that is read: enough for 4 million segments.
 const LEN_MAX: usize = 128 << 20;
 
 /// Base offset and length in bytes of each segment of a partition.
 pub type SegmentLengths = Vec<(i64, u64)>;
 
-/// What a record says.
+/// The contents of a record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SegmentRecord {
     /// Partitions that were closed in order.
@@ -44,8 +44,8 @@ pub struct SegmentRecord {
 }
 
 impl SegmentRecord {
-    /// What counts of the record in a directory: all of it with the marker that goes with it, else what was refused. A
-    /// record that makes no sense says nothing.
+    /// Reads the valid part of a directory's record: all of it if the marker fits it, otherwise the refused partitions alone.
+    /// A malformed record counts as empty.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -149,7 +149,7 @@ pub(crate) fn segments_in(storage: &dyn Storage, path: &Path) -> io::Result<Segm
     Ok(storage.list(path)?.into_iter().filter_map(segment).collect())
 }
 
-/// What is missing of the segments that were left, in words; `None`: nothing. Segments may be longer, or more.
+/// Describes segments of `expected` that are missing or shorter; `None`: nothing is. Segments may be longer, or more.
 pub(crate) fn missing(expected: &[(i64, u64)], found: &[(i64, u64)]) -> Option<String> {
     let found: BTreeMap<_, _> = found.iter().copied().collect();
     let mut faults = expected.iter().filter_map(|(base_offset, len)| match found.get(base_offset) {

@@ -2,7 +2,7 @@
 //!
 //! [`SimStorage::power_cut`] keeps what was synced and, of the rest, a random part: whole writes, single sectors of
 //! them, or nothing; names in the same way. Handles from before do not work any more. [`SimStorage::kill`] is the death
-//! of the process alone: everything written stays. Syncs fail and room runs out on demand. Everything random comes from
+//! of the process alone: everything written stays. Syncs fail and the disk fills up on demand. Everything random comes from
 //! a seed.
 
 mod disk;
@@ -24,14 +24,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a sync that is held looks whether it still is.
+/// The interval in which a held sync checks that it is still held.
 const HELD_SYNC_CHECK: Duration = Duration::from_millis(1);
 
-/// A simulated file system. Clones are the same one.
+/// A simulated file system. Clones share it.
 #[derive(Clone, Default)]
 pub struct SimStorage {
     disk: Arc<Mutex<Disk>>,
-    /// The process that it is of; those of all if it is of none.
+    /// The process that this handle belongs to; `None`: every process.
     process: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Debug for SimStorage {
 }
 
 impl SimStorage {
-    /// An empty file system with room without end.
+    /// An empty file system with unlimited free space.
     pub fn new() -> SimStorage {
         SimStorage::default()
     }
@@ -91,28 +91,28 @@ impl SimStorage {
         self.disk.lock().syncs_held
     }
 
-    /// Sets how many bytes may still be written beyond the present ends of files; `None`: any number.
-    pub fn set_room(&self, bytes: Option<u64>) {
-        self.disk.lock().room = bytes;
+    /// Sets the number of bytes that may still be written beyond the present ends of files; `None`: any number.
+    pub fn set_free_space(&self, bytes: Option<u64>) {
+        self.disk.lock().free_space = bytes;
     }
 
-    /// Lets so many more changes (writes, syncs, names) happen; then everything that would change something fails, as
-    /// if the machine had stopped in the middle of it. `None`: it goes on.
+    /// Lets `changes` more changes (writes, syncs, names) happen. Then every change fails, as if the machine had stopped
+    /// in the middle of it. `None`: no change fails.
     pub fn stop_after(&self, changes: Option<u64>) {
         self.disk.lock().changes_left = changes;
     }
 
-    /// Whether reads that must not wait find nothing in the page cache.
+    /// Sets whether reads that must not wait find nothing in the page cache.
     pub fn set_cold(&self, cold: bool) {
         self.disk.lock().cold = cold;
     }
 
-    /// Whether every read fails with an error of the medium.
+    /// Sets whether every read fails with an error of the medium.
     pub fn set_unreadable(&self, unreadable: bool) {
         self.disk.lock().unreadable = unreadable;
     }
 
-    /// What is in the page cache and what is on disk, a line a file: to find the cause of a loss.
+    /// Lists the contents of the page cache and of the disk, a line per file, to find the cause of a loss.
     pub fn describe(&self) -> String {
         let (disk, mut lines) = (self.disk.lock(), Vec::new());
         disk.describe(disk::ROOT, Path::new("/"), &mut lines);
@@ -195,7 +195,7 @@ impl Storage for SimStorage {
     }
 
     fn free_space(&self, _: &Path) -> io::Result<u64> {
-        Ok(self.alive()?.room.unwrap_or(u64::MAX))
+        Ok(self.alive()?.free_space.unwrap_or(u64::MAX))
     }
 
     fn total_space(&self, _: &Path) -> io::Result<u64> {
@@ -267,7 +267,7 @@ impl SimFile {
 }
 
 impl SimFile {
-    /// Has all that was not synced be lost with the next power cut, whatever later syncs say.
+    /// Makes everything unsynced be lost with the next power cut, whatever later syncs say.
     fn lose_unsynced(&self) {
         self.disk.lock().lose_unsynced(self.inode);
     }

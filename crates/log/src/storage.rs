@@ -1,6 +1,6 @@
-//! The seam between a log and its medium: every file operation of this crate goes through [`Storage`] and
-//! [`StorageFile`], so that a test can stand in for the disk (module `sim`) and drop, tear or refuse what was
-//! not synced. [`RealStorage`] is the operating system's own.
+//! The seam between a log and its medium. Every file operation of this crate goes through [`Storage`] and [`StorageFile`].
+//! So a test can replace the disk (module `sim`), and drop, tear or refuse unsynced writes. [`RealStorage`] is the operating
+//! system's own.
 //!
 //! Assumptions about the medium: a completed [`StorageFile::sync_data`] makes the file's bytes and length durable;
 //! a completed [`Storage::sync_dir`] makes the names in that directory durable; nothing else is. A write that was
@@ -20,7 +20,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How a file is opened. None of them truncates.
+/// The access with which a file is opened. None of them truncates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenMode {
     /// For reading; it must exist.
@@ -36,20 +36,20 @@ pub enum OpenMode {
 pub struct DirEntry {
     /// The name without its directory. A name that is not UTF-8 is left out of a listing: none of ours is.
     pub name: String,
-    /// Whether it is a directory.
+    /// True for a directory.
     pub is_dir: bool,
     /// Bytes, for a file; 0 for a directory.
     pub len: u64,
 }
 
-/// What the kernel may expect of a range of a file.
+/// A hint to the kernel about a range of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
     /// It is read soon: read it ahead.
     WillNeed,
     /// It is not read soon: its pages may go.
     DontNeed,
-    /// The reader says how much: the kernel reads nothing ahead of it by itself. Of the whole file.
+    /// The reader asks for ranges itself: the kernel reads nothing ahead. Applies to the whole file.
     Random,
 }
 
@@ -64,7 +64,7 @@ pub trait Storage: Send + Sync + fmt::Debug + 'static {
     /// The names in a directory, in no particular order.
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
 
-    /// Whether a file or a directory of this name exists.
+    /// Returns true if a file or a directory of this name exists.
     fn exists(&self, path: &Path) -> io::Result<bool>;
 
     /// Renames a file or a directory; replaces a file that has the new name. Durable after [`Storage::sync_dir`]
@@ -77,8 +77,7 @@ pub trait Storage: Send + Sync + fmt::Debug + 'static {
     /// Creates a directory and its missing parents. An existing directory is fine.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// The same for a directory that holds secrets: what is created is for the process's own user alone. An existing
-    /// directory keeps its mode.
+    /// Creates a directory that holds secrets: a new one is for the process's own user alone. An existing directory keeps its mode.
     fn create_private_dir(&self, path: &Path) -> io::Result<()> {
         self.create_dir(path)
     }
@@ -118,7 +117,7 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     /// Length in bytes.
     fn len(&self) -> io::Result<u64>;
 
-    /// Whether the file has no bytes.
+    /// Returns true if the file has no bytes.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
@@ -139,7 +138,7 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     /// A hint; failures are of no consequence and not reported.
     fn advise(&self, advice: Advice, position: u64, len: u64);
 
-    /// Whether the whole range is in the page cache; `None` where this cannot be told.
+    /// Returns true if the whole range is in the page cache; `None`: this is not known.
     fn resident(&self, position: u64, len: u64) -> Option<bool>;
 
     /// The descriptor, for `sendfile`. `None` for a simulated file.
@@ -179,7 +178,7 @@ pub fn read_exact_at(file: &dyn StorageFile, buf: &mut [u8], position: u64) -> i
     Ok(())
 }
 
-/// All bytes of a small file, at most `len_max` of them: a longer file is [`io::ErrorKind::InvalidData`].
+/// Reads all bytes of a small file, at most `len_max`. A longer file is [`io::ErrorKind::InvalidData`].
 pub fn read_small_file(storage: &dyn Storage, path: &Path, len_max: usize) -> io::Result<Vec<u8>> {
     let file = storage.open(path, OpenMode::Read)?;
     let len = file.len()?;

@@ -67,8 +67,8 @@ pub(crate) fn extent(storage: &dyn Storage, dir: &Path) -> io::Result<StrayExten
     Ok(extent)
 }
 
-/// Deletes a stray partition for good. It gets the name of a deleted one first, durably: where the deletion is cut short, what is
-/// left is no stray any more, and the next start of a broker removes it.
+/// Deletes a stray partition for good. It is first renamed as a deleted one, durably. If the deletion is cut short, the rest
+/// is no stray any more, and the next start of a broker removes it.
 ///
 /// # Errors
 /// When the directory cannot be renamed or removed, or its log directory cannot be synced.

@@ -24,8 +24,7 @@ pub struct FoundOffset {
     pub leader_epoch: LeaderEpoch,
 }
 
-/// A search by time. It holds what the log was when it was asked for, and needs the log no more: it may take as long as
-/// the disk does, and locks nothing.
+/// A search by time. It holds the log as it was when the search began, and locks nothing: it may wait for the disk.
 #[derive(Debug)]
 pub struct TimestampSearch {
     dir: Arc<LogDir>,
@@ -37,8 +36,7 @@ pub struct TimestampSearch {
 }
 
 impl Log {
-    /// What a search by time needs, up to the log end: nothing is found beyond the high watermark by the caller's own
-    /// comparison. Never blocks.
+    /// Returns a search by time, up to the log end. The caller leaves out what is beyond the high watermark. Never blocks.
     pub fn timestamp_search(&self) -> Result<TimestampSearch, ReadError> {
         if let Some(reason) = self.refusal() {
             return Err(ReadError::Stopped(reason.to_owned()));

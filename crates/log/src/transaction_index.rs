@@ -1,4 +1,4 @@
-//! The transaction index of a segment: which transactions were aborted whose marker is in it (KIP-98).
+//! The transaction index of a segment: the aborted transactions whose markers are in it (KIP-98).
 //!
 //! ```text
 //! +--------------+------------------+-------------------+------------------+-------------------------+
@@ -15,7 +15,7 @@ use std::io;
 /// Bytes of one entry.
 pub(crate) const ENTRY_BYTES: usize = 34;
 
-/// The only version there is.
+/// The only version.
 const VERSION: i16 = 0;
 
 /// Entries that a search reads at once: a page of them.
@@ -24,7 +24,7 @@ const ENTRIES_AT_ONCE: u32 = 120;
 /// A transaction that was aborted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AbortedTransaction {
-    /// Whose it was.
+    /// The producer.
     pub producer_id: ProducerId,
     /// Offset of its first record.
     pub first_offset: i64,
@@ -54,8 +54,8 @@ impl AbortedTransaction {
         })
     }
 
-    /// Whether the entry can be of a segment that begins at `base_offset` and ends before `end`. One of zeros cannot:
-    /// a marker comes behind what it ends.
+    /// Returns true if the entry can belong to a segment that begins at `base_offset` and ends before `end`. An entry of zeros
+    /// cannot: a marker comes behind the records of its transaction.
     fn is_of(&self, base_offset: i64, end: i64) -> bool {
         let in_order = 0 <= self.first_offset && self.first_offset < self.last_offset;
         in_order
@@ -70,22 +70,22 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Vec<AbortedTransaction>> {
     rest.is_empty().then(|| entries.iter().map(AbortedTransaction::decode).collect())?
 }
 
-/// Where entry `number` is in a file.
+/// The position of entry `number` in a file.
 pub(crate) fn position_of(number: u32) -> u64 {
     u64::from(number) * ENTRY_BYTES as u64
 }
 
-/// How many entries a file of so many bytes has begun: the last one may not be whole.
+/// The number of entries that a file of this size has begun. The last one may not be whole.
 pub(crate) fn entries_in(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(ENTRY_BYTES as u64)).unwrap_or(u32::MAX)
 }
 
-/// What is asked of transaction indexes, and what was found so far.
+/// A search in transaction indexes, with its results so far.
 #[derive(Debug)]
 pub(crate) struct Search {
-    /// Transactions whose marker is before it are of no interest.
+    /// Transactions with a marker before this offset are left out.
     from: i64,
-    /// And those that begin at or behind it.
+    /// Transactions that begin at or behind this offset are left out.
     upper: i64,
     found: Vec<AbortedTransaction>,
 }
@@ -105,7 +105,7 @@ impl Search {
         entry.last_stable_offset >= self.upper
     }
 
-    /// What was found, in the order of the markers.
+    /// The transactions that were found, in the order of the markers.
     pub(crate) fn found(self) -> Vec<AbortedTransaction> {
         self.found
     }
@@ -134,7 +134,7 @@ impl Search {
     }
 }
 
-/// How many of the first `count` entries of a file have their marker before an offset.
+/// Counts those of the first `count` entries of a file whose marker is before an offset.
 pub(crate) fn count_before(
     file: &dyn StorageFile,
     count: u32,
@@ -152,8 +152,8 @@ pub(crate) fn count_before(
     Ok(low)
 }
 
-/// As [`count_before`], of a file in which there may be anything behind the entries that are asked for: a power cut may
-/// have kept some of what was written later. May wait for the disk.
+/// As [`count_before`], for a file with anything behind the sound entries: a power cut may have kept parts of later
+/// writes. May wait for the disk.
 pub(crate) fn count_sound_before(
     file: &dyn StorageFile,
     count: u32,
@@ -179,7 +179,7 @@ pub(crate) fn count_sound_before(
     Ok(sound)
 }
 
-/// Whether a file of so many bytes can be the index of a segment that begins at `base_offset` and ends before `end`:
+/// Returns true if a file of this size can be the index of a segment that begins at `base_offset` and ends before `end`:
 /// its entries are whole, and the first and the last one make sense. May wait for the disk.
 pub(crate) fn makes_sense(
     file: &dyn StorageFile,
@@ -276,7 +276,7 @@ mod tests {
         check(&encoded(&[AbortedTransaction { last_stable_offset: 14, ..of(10) }]), 0, 100, false);
     }
 
-    /// What a power cut leaves: sound entries, and zeros or later ones behind them.
+    /// The files are as a power cut leaves them: sound entries, and zeros or later entries behind them.
     #[test]
     fn sound_entries_are_counted_whatever_follows() {
         let check = |entries: &[i64], zeros: &[usize], offset, expected| {
@@ -299,8 +299,8 @@ mod tests {
         check(&[], &[], 12, 0);
     }
 
-    /// Transactions by their first offset, marker and last stable offset; what a search for a range gives, by the
-    /// first offsets, with `+` when it would go on in the next index.
+    /// Searches transactions, given by their first offset, marker and last stable offset. Expects the first offsets of the result,
+    /// with `+` if the search would continue in the next index.
     fn check(entries: &[(i64, i64, i64)], from: i64, upper: i64, expect: &str) {
         let entries: Vec<_> = entries
             .iter()
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_goes_on_over_many_pages() {
+    fn a_search_reads_many_pages() {
         let entries: Vec<_> =
             (0..1000).map(|number| (number * 10, number * 10 + 9, number * 10 + 10)).collect();
         let all = |range: std::ops::Range<i64>| {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// A truncation that is in the midst of its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// All at or behind an offset goes.
+    /// Removes all records at or behind an offset.
     Suffix(i64),
     /// Everything goes, and the log starts at an offset.
     Everything(i64),
@@ -76,7 +76,7 @@ impl Log {
         self.flush.note_cut(end.max(0));
         let done = self.settle_compaction().and_then(|()| match cut {
             Cut::Suffix(to) if to >= self.segments[0].base_offset => self.cut_suffix(to, mono_ms),
-            Cut::Suffix(offset) | Cut::Everything(offset) => self.start_anew(offset.max(0), mono_ms),
+            Cut::Suffix(offset) | Cut::Everything(offset) => self.start_empty(offset.max(0), mono_ms),
         });
         done.map_err(|error| {
             self.cut = Some(cut);
@@ -108,7 +108,7 @@ impl Log {
         self.sync_cut()
     }
 
-    fn start_anew(&mut self, offset: i64, mono_ms: u64) -> Result<(), LogError> {
+    fn start_empty(&mut self, offset: i64, mono_ms: u64) -> Result<(), LogError> {
         self.lower_recovery_point(offset)?;
         while !self.segments.is_empty() {
             self.remove_last_segment()?;
@@ -143,7 +143,7 @@ impl Log {
         Ok(())
     }
 
-    /// What is behind it will be other data, which no sync has covered.
+    /// Lowers the durable end and the recovery point: the bytes behind `to` will be other data, which no sync has covered.
     pub(crate) fn lower_recovery_point(&mut self, to: i64) -> Result<(), LogError> {
         self.durable_end = self.durable_end.min(to);
         let checkpoint = &self.dir.checkpoints().recovery_point;

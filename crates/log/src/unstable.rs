@@ -1,5 +1,5 @@
-//! Which transactions keep offsets from being stable: those that are open, and those whose marker consumers do not see
-//! yet, since a marker behind the high watermark may be cut off again.
+//! Transactions that keep offsets from being stable. These are open transactions, and those with a marker behind the high
+//! watermark: the marker may still be cut off.
 
 use mainstem_records::ProducerId;
 use std::collections::BTreeSet;
@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 /// No offset is unstable.
 pub(crate) const ALL_STABLE: i64 = i64::MAX;
 
-/// The transactions of one log that are not decided for good.
+/// The open and the recently ended transactions of one log.
 #[derive(Debug, Clone)]
 pub(crate) struct Unstable {
     /// First offset and producer of each open transaction.
     ongoing: BTreeSet<(i64, ProducerId)>,
-    /// First offset and offset of the marker of each that ended behind the high watermark.
+    /// First offset, and offset of the marker, of each transaction that ended behind the high watermark.
     unreplicated: BTreeSet<(i64, i64)>,
-    /// The lowest of their first offsets: an append and a read look at nothing else.
+    /// The lowest of their first offsets. Appends and reads look at nothing else.
     first: i64,
 }
 
@@ -35,7 +35,7 @@ impl Unstable {
         self.ongoing.iter().copied()
     }
 
-    /// How many transactions are open.
+    /// The number of open transactions.
     pub(crate) fn ongoing_count(&self) -> usize {
         self.ongoing.len()
     }

@@ -1,15 +1,15 @@
-//! Whether a producer's transaction is known to the coordinator before its first batch is written (KIP-890): what
-//! keeps a late batch from opening a transaction that would never end.
+//! Verification by the coordinator before a producer's first batch of a transaction is written (KIP-890). It keeps a late
+//! batch from opening a transaction that would never end.
 //!
-//! Who writes the first batch of a transaction asks for a guard, has the coordinator confirm the partition, and
-//! appends with the guard. A marker that comes in between voids it, and so does the first batch: an answer of the
-//! coordinator that was long on its way opens nothing. Nothing of it is on disk.
+//! The writer of the first batch asks for a guard, has the coordinator confirm the partition, and appends with the guard.
+//! A marker that comes in between voids the guard, and so does the first batch. So a late answer of the coordinator opens
+//! nothing. Nothing of this is on disk.
 
 use mainstem_records::{ProducerEpoch, ProducerId};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What allows one producer to begin a transaction in one log; no two that were given out in a process are the same.
+/// Permission for one producer to begin a transaction in one log. Each one in a process is different.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct VerificationGuard(u64);
 
@@ -23,17 +23,17 @@ impl VerificationGuard {
     }
 }
 
-/// What the first batch of a transaction says of its producer.
+/// The producer's fields in the first batch of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VerificationRequest {
     /// The producer.
     pub producer_id: ProducerId,
     /// Its epoch.
     pub producer_epoch: ProducerEpoch,
-    /// First sequence number of the batch; `NO_SEQUENCE` of one that a coordinator writes.
+    /// First sequence number of the batch; `NO_SEQUENCE` for a batch that a coordinator writes.
     pub base_sequence: i32,
-    /// The producer's epoch grows with every transaction (`transaction.version` 2): where nothing is known of it, it
-    /// has to begin with sequence number 0.
+    /// The producer's epoch grows with every transaction (`transaction.version` 2). An unknown producer then has to begin with
+    /// sequence number 0.
     pub supports_epoch_bump: bool,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Verification {
     begun_ms: u64,
 }
 
-/// Verifications that a log remembers. One that has to go is begun anew by its producer's retry.
+/// Verifications that a log remembers. If one is removed early, its producer's retry begins it again.
 pub(crate) const VERIFICATIONS_MAX: usize = 10_000;
 
 /// The verifications of one log that have begun and not ended.
@@ -59,8 +59,8 @@ pub(crate) struct Verifications {
 }
 
 impl Verifications {
-    /// The guard for a producer, the one that it has already if there is one. At most `max` of them are kept: beyond
-    /// that those go that were begun first.
+    /// Returns the guard for a producer: the one it has, or a new one. The log keeps at most `max` guards, and removes the oldest
+    /// beyond that.
     pub(crate) fn begin(
         &mut self,
         request: &VerificationRequest,
@@ -68,7 +68,7 @@ impl Verifications {
         max: usize,
     ) -> VerificationGuard {
         if self.by_producer.len() >= max && !self.by_producer.contains_key(&request.producer_id) {
-            self.make_room(max);
+            self.remove_oldest(max);
         }
         let begun = self.by_producer.entry(request.producer_id).or_insert_with(|| Verification {
             guard: VerificationGuard::next(),
@@ -85,7 +85,7 @@ impl Verifications {
         begun.guard
     }
 
-    /// What is known of a producer.
+    /// The verification of a producer, if one has begun.
     pub(crate) fn of(&self, producer_id: ProducerId) -> Option<&Verification> {
         match self.by_producer.is_empty() {
             true => None,
@@ -108,7 +108,7 @@ impl Verifications {
         }
     }
 
-    fn make_room(&mut self, max: usize) {
+    fn remove_oldest(&mut self, max: usize) {
         let ages = self.by_producer.iter().map(|(id, begun)| (begun.begun_ms, *id)).collect();
         for id in longest_idle(ages, 1 + max / 16) {
             self.by_producer.remove(&id);
@@ -116,7 +116,7 @@ impl Verifications {
     }
 }
 
-/// Of producers by the time at which something began, those with the `count` earliest.
+/// Returns the `count` producers whose times are the earliest.
 fn longest_idle(mut ages: Vec<(u64, ProducerId)>, count: usize) -> impl Iterator<Item = ProducerId> {
     if count > 0 && count < ages.len() {
         ages.select_nth_unstable(count - 1);

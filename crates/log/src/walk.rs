@@ -1,4 +1,4 @@
-//! Walks a whole segment after a crash: finds where it ends, makes its indexes anew, learns its epochs.
+//! Walks a whole segment after a crash: finds its end, rebuilds its indexes, learns its epochs.
 
 use crate::error::LogError;
 use crate::files::{FileKind, PartitionFiles};
@@ -14,29 +14,29 @@ use crate::storage::{StorageFile, read_full_at, write_all_at};
 use crate::time_index::TimeEntry;
 use std::io;
 
-/// What of a segment is believed.
+/// The part of a segment that is trusted without a check.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Trust {
-    /// Checksums are verified from this position on,
+    /// Checksums are verified from this position on, but not before `check_from_offset`.
     check_from_position: u64,
-    /// and from this offset on.
+    /// Checksums are verified from this offset on, but not before `check_from_position`.
     check_from_offset: i64,
-    /// Whether a torn tail may be cut, from the same offset on.
+    /// True if a torn tail may be cut, from the same offset on.
     may_cut: bool,
 }
 
 impl Trust {
-    /// All of it: only its indexes are missing.
+    /// Trusts the whole segment: only its indexes are missing.
     pub(crate) fn whole() -> Trust {
         Trust { check_from_position: u64::MAX, check_from_offset: i64::MAX, may_cut: false }
     }
 
-    /// What precedes a position.
+    /// Trusts the bytes before a position.
     pub(crate) fn until_position(position: u64) -> Trust {
         Trust { check_from_position: position, check_from_offset: 0, may_cut: true }
     }
 
-    /// What precedes an offset.
+    /// Trusts the batches before an offset.
     pub(crate) fn until_offset(offset: i64) -> Trust {
         Trust { check_from_position: 0, check_from_offset: offset, may_cut: true }
     }
@@ -51,7 +51,7 @@ pub(crate) struct SegmentWalk<'a> {
     pub(crate) watch: &'a RecoveryWatch,
 }
 
-/// What a walk has found.
+/// The result of a walk.
 pub(crate) struct Walked {
     pub(crate) segment: Segment,
     /// The offset behind the last batch.

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-/// Of a log of 10 GiB: more than the map holds at once.
+/// The rate of a log of 10 GiB with more keys than the map holds at once.
 const KEYS_PER_MIB: u64 = 250;
 const ABOVE_BASE_MAX: u64 = 32 << 20;
 

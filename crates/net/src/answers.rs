@@ -16,7 +16,7 @@ pub const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// Answers above this size count against the memory for those of all connections.
 pub const LARGE_ANSWER_BYTES: usize = 512 << 10;
 
-/// For so long after a refusal those who do not read have to go.
+/// The time after a refusal during which connections that do not read are closed.
 const CONTENDED: Duration = Duration::from_secs(5);
 
 /// The budget.
@@ -29,7 +29,7 @@ pub struct AnswerMemory {
 }
 
 impl AnswerMemory {
-    /// A budget of so many bytes.
+    /// Creates a budget of this many bytes.
     pub fn new(limit: u64, clock: Clock) -> Arc<Self> {
         let (used, refused_ms) = (AtomicU64::new(0), AtomicU64::new(0));
         Arc::new(AnswerMemory { limit, used, clock, refused_ms })
@@ -45,7 +45,7 @@ impl AnswerMemory {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Whether answers were refused of late.
+    /// Returns true if answers were refused lately.
     pub fn is_contended(&self) -> bool {
         let refused_ms = self.refused_ms.load(Ordering::Relaxed);
         refused_ms > 0 && self.clock.mono_ms() < refused_ms + CONTENDED.as_millis() as u64
@@ -55,11 +55,11 @@ impl AnswerMemory {
         self.try_add_some(more, more).is_some()
     }
 
-    /// Adds what there is room for of `wanted` bytes, if it is no less than `least`.
+    /// Adds up to `wanted` bytes, as far as the limit allows, or none if that is less than `least`.
     fn try_add_some(&self, least: u64, wanted: u64) -> Option<u64> {
         let granted =
-            |used: u64| Some(wanted.min(self.limit.saturating_sub(used))).filter(|room| *room >= least);
-        let add = |used: u64| granted(used).map(|room| used + room);
+            |used: u64| Some(wanted.min(self.limit.saturating_sub(used))).filter(|granted| *granted >= least);
+        let add = |used: u64| granted(used).map(|granted| used + granted);
         let before = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
         if before.is_err() {
             self.refused_ms.store(self.clock.mono_ms() + 1, Ordering::Relaxed);
@@ -82,8 +82,8 @@ impl AnswerShare {
         taken
     }
 
-    /// Holds at least `least` bytes from now on, and up to `wanted` as far as there is room. Returns how many bytes are held, or
-    /// nothing, and takes none, if `least` does not fit.
+    /// Grows to at least `least` bytes, and up to `wanted` if they fit. Returns the number of bytes that are held; `None`: `least`
+    /// does not fit, and nothing is taken.
     pub fn grow(&mut self, least: usize, wanted: usize) -> Option<usize> {
         let more = |bytes: usize| (bytes as u64).saturating_sub(self.bytes);
         if more(least) > 0 {
@@ -92,12 +92,12 @@ impl AnswerShare {
         Some(self.bytes as usize)
     }
 
-    /// Takes over what another share holds, if there is one.
+    /// Takes over the bytes of another share, if there is one.
     pub fn absorb(&mut self, other: Option<AnswerShare>) {
         self.bytes += other.map_or(0, |mut other| std::mem::take(&mut other.bytes));
     }
 
-    /// Holds this many bytes from now on. What others hold decides: an answer that is there, alone, may be of any size.
+    /// Holds this many bytes from now on. An answer may be of any size while no other share holds bytes.
     /// Returns false, and changes nothing, if it does not fit.
     pub fn set(&mut self, bytes: usize) -> bool {
         let bytes = bytes as u64;
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_refused_and_what_is_read_makes_room() {
+    fn what_does_not_fit_is_refused_and_what_is_read_frees_memory() {
         let memory = AnswerMemory::new(100, Clock::start());
         let (mut one, mut other) = (memory.begin(), memory.begin());
         assert!(one.take(60) && !memory.is_contended());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_grows_by_what_there_is_room_for() {
+    fn a_share_grows_by_the_free_memory() {
         let memory = AnswerMemory::new(100, Clock::start());
         let (mut one, mut other) = (memory.begin(), memory.begin());
         assert_eq!(one.grow(30, 60), Some(60));

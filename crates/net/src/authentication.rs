@@ -1,7 +1,7 @@
-//! The gate of a connection: what is decided about a frame before it is served.
+//! The gate of a connection, which decides about a frame before it is served.
 //!
-//! On a listener without SASL there is none. On one with SASL, frames go to the authenticator until it knows the
-//! principal, and again while the session is renewed (KIP-368); in between they are served until the session is over.
+//! A listener without SASL or TLS has none. On a listener with SASL, frames go to the authenticator until the principal is
+//! known, and again while the session is renewed (KIP-368). In between they are served until the session is over.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,65 +13,65 @@ use mainstem_wire::{ApiKey, frame};
 
 use crate::connection::CloseReason;
 use crate::counters::ListenerAuthentications;
-use crate::door::Seat;
 use crate::handled::{ClientState, Handled};
 use crate::output::ResponseBuffer;
+use crate::unauthenticated::Permit;
 use crate::{Net, Service};
 use mainstem_listener_security::{SaslSettings, TlsSettings};
 use mainstem_requests::context::ConnectionContext;
 use mainstem_runtime::clock::Clock;
 use mainstem_runtime::random;
 
-/// The largest frame that counts while a handshake goes on, when there is none.
+/// The largest frame during a handshake, if the gate has no other limit.
 const FIRST_FRAME_BYTES_MAX: usize = 512 * 1024;
 
-/// What a connection has to pass before its requests are served.
+/// The authentication that a connection has to pass before its requests are served.
 pub enum Gate {
-    /// The listener asks for nothing, or for nothing more.
+    /// The listener requires none, or the connection has passed it.
     Open,
-    /// The handshake of TLS, where that is all.
+    /// The handshake of TLS alone.
     Tls(Box<TlsGate>),
-    /// SASL, behind TLS where the listener has that.
+    /// SASL, over TLS if the listener has that.
     Sasl(Box<SaslGate>),
 }
 
 /// A connection of a listener without SASL whose session is not begun yet.
 pub struct TlsGate {
     settings: Arc<TlsSettings>,
-    seat: Seat,
+    permit: Permit,
     deadline: Instant,
 }
 
 impl TlsGate {
     /// Waits for the handshake of a connection that has just been accepted.
-    pub fn new(settings: Arc<TlsSettings>, seat: Seat, deadline: Instant) -> TlsGate {
-        TlsGate { settings, seat, deadline }
+    pub fn new(settings: Arc<TlsSettings>, permit: Permit, deadline: Instant) -> TlsGate {
+        TlsGate { settings, permit, deadline }
     }
 }
 
 /// The authentication of a connection by SASL, and the session that it gave.
 pub struct SaslGate {
-    /// Those of the listener when the authentication began: that of the connection, or of the session's renewal.
+    /// The listener's settings when the authentication began: the connection's, or the session renewal's.
     settings: Arc<SaslSettings>,
     state: State,
 }
 
 enum State {
-    /// The principal is not known yet. The seat and the time are bounded.
-    Unauthenticated { authenticator: Authenticator, seat: Seat, deadline: Instant },
-    /// The session's principal, who may be renewing it.
+    /// The principal is not known yet. The permit and the time are bounded.
+    Unauthenticated { authenticator: Authenticator, permit: Permit, deadline: Instant },
+    /// The session's principal, with a renewal that may be running.
     Session { session: Session, renewal: Option<Authenticator> },
-    /// It has failed; nothing more is read. Until the connection has ended, it has the seat that it had.
-    Refused(Option<Seat>),
+    /// It has failed; nothing more is read. The connection keeps its permit until it has ended.
+    Refused(Option<Permit>),
 }
 
-/// Where a frame came from, and where its answer goes.
+/// A frame with its connection, and the buffer for its answer.
 pub struct Frame<'a> {
     /// Its bytes without the length.
     pub bytes: &'a [u8],
     /// The connection, which changes when it is authenticated.
     pub context: &'a mut Arc<ConnectionContext>,
-    /// What it remembers between requests.
+    /// The state of the client between requests.
     pub client: &'a mut ClientState,
     /// Takes the answer.
     pub response: &'a mut ResponseBuffer,
@@ -94,7 +94,7 @@ impl Gate {
         }
     }
 
-    /// When the connection has to be authenticated; none if it is, or need not be.
+    /// The deadline for the authentication; none if the connection is authenticated, or need not be.
     pub fn deadline(&self) -> Option<Instant> {
         match self {
             Gate::Sasl(gate) => match &gate.state {
@@ -118,20 +118,20 @@ impl Gate {
         }
     }
 
-    /// The seat among those that are not authenticated.
-    pub fn seat(&mut self) -> Option<&mut Seat> {
+    /// The permit of a connection that is not authenticated.
+    pub fn permit(&mut self) -> Option<&mut Permit> {
         match self {
             Gate::Sasl(gate) => match &mut gate.state {
-                State::Unauthenticated { seat, .. } | State::Refused(Some(seat)) => Some(seat),
+                State::Unauthenticated { permit, .. } | State::Refused(Some(permit)) => Some(permit),
                 State::Session { .. } | State::Refused(None) => None,
             },
-            Gate::Tls(gate) => Some(&mut gate.seat),
+            Gate::Tls(gate) => Some(&mut gate.permit),
             Gate::Open => None,
         }
     }
 
-    /// The handshake of the connection's session is over. Where that is all, the connection is that of who its certificate
-    /// says, or anonymous. `session` is that of TLS, if it is one.
+    /// Notes that the handshake of the connection's session is over. If the gate asks for nothing else, the principal is that of the
+    /// client's certificate, or anonymous. `session` is the TLS session, if it is one.
     pub fn encrypted(
         &mut self,
         net: &Net,
@@ -141,12 +141,12 @@ impl Gate {
         match self {
             Gate::Open => return Ok(()),
             Gate::Sasl(_) => {
-                let seat = self.seat();
-                seat.into_iter().for_each(|seat| seat.progressed(now(net).monotonic_ms));
+                let permit = self.permit();
+                permit.into_iter().for_each(|permit| permit.progressed(now(net).monotonic_ms));
                 return Ok(());
             }
             Gate::Tls(gate) => {
-                // Another session shows no certificate: nothing says who it is, and its time will be up.
+                // Another session shows no certificate, so the client is not known, and the deadline ends the connection.
                 let Some(session) = session else { return Ok(()) };
                 let principal = session.principal(&gate.settings.mapping()).map_err(|error| {
                     authentications(net, context).failed(false);
@@ -168,9 +168,9 @@ impl Gate {
 
 impl SaslGate {
     /// Waits for the first frame of a connection that has just been accepted.
-    pub fn new(settings: Arc<SaslSettings>, seat: Seat, deadline: Instant) -> SaslGate {
+    pub fn new(settings: Arc<SaslSettings>, permit: Permit, deadline: Instant) -> SaslGate {
         let authenticator = Authenticator::new(settings.rules.clone());
-        SaslGate { settings, state: State::Unauthenticated { authenticator, seat, deadline } }
+        SaslGate { settings, state: State::Unauthenticated { authenticator, permit, deadline } }
     }
 
     /// As [`Gate::handle`]. A session that lasts costs a request nothing.
@@ -183,8 +183,8 @@ impl SaslGate {
         let now = now(net);
         let step = match &mut self.state {
             State::Refused(_) => return Handled::Silent,
-            State::Unauthenticated { authenticator, seat, .. } => {
-                seat.progressed(now.monotonic_ms);
+            State::Unauthenticated { authenticator, permit, .. } => {
+                permit.progressed(now.monotonic_ms);
                 step(authenticator, service, &self.settings, &frame, now)
             }
             State::Session { renewal: Some(authenticator), .. } => {
@@ -197,7 +197,7 @@ impl SaslGate {
                     return Handled::Close(CloseReason::SessionExpired);
                 }
                 Admission::Renew => {
-                    // Who was a user at the last time may be none now.
+                    // A user of the last authentication may not exist any more.
                     if let Some(settings) = service.sasl(frame.context.listener) {
                         self.settings = settings;
                     }
@@ -250,16 +250,16 @@ impl SaslGate {
     /// The connection ends. The answer to credentials that were refused is held back for a while, which slows
     /// down guessing.
     fn refused(&mut self, net: &Net, context: &ConnectionContext, failure: Failure) -> Handled {
-        let seat = match std::mem::replace(&mut self.state, State::Refused(None)) {
-            State::Unauthenticated { seat, .. } => Some(seat),
+        let permit = match std::mem::replace(&mut self.state, State::Refused(None)) {
+            State::Unauthenticated { permit, .. } => Some(permit),
             // The connection was authenticated before.
             _ => None,
         };
-        let again = seat.is_none();
-        if let Some(seat) = &seat {
-            seat.refused();
+        let again = permit.is_none();
+        if let Some(permit) = &permit {
+            permit.refused();
         }
-        self.state = State::Refused(seat);
+        self.state = State::Refused(permit);
         let reason = CloseReason::NotAuthenticated(OneLine(&failure.detail).to_string());
         if !failure.is_refusal {
             return Handled::Close(reason);
@@ -308,7 +308,7 @@ fn now(net: &Net) -> Now {
     Now { monotonic_ms: now.mono_ms, wall_ms: now.wall_ms }
 }
 
-/// The counts of those who authenticate at the listener of a connection.
+/// The counts of authentications at the listener of a connection.
 pub(crate) fn authentications(net: &Net, context: &ConnectionContext) -> Arc<ListenerAuthentications> {
     let endpoint = &net.config().listeners.open[context.listener];
     net.counters.authentications.of(&endpoint.listener)

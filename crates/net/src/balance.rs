@@ -30,15 +30,15 @@ struct Relief {
     looks: u32,
 }
 
-/// Readers leave first: apart from those who write, neither waits for the other, and both of their CPUs have something to
-/// do without a pause, which a CPU pays for by far more than a wake from one loop to the other costs.
+/// Readers leave first. On a loop apart from the writers, neither waits for the other, and both CPUs work without a pause. A pause
+/// costs a CPU far more than a wake from one loop to the other.
 const READERS: Relief = Relief { from: 0.45, margin: 0.25, looks: 1 };
 
 /// Everybody else leaves an overloaded loop, after readers have had the time to.
 const OTHERS: Relief = Relief { from: 0.85, margin: 0.3, looks: 4 };
 
-/// The number of connections of a loop for each that may leave it between two looks; one may in any case: if all that see it busy
-/// left at once, the other loop would be the busy one.
+/// The number of connections of a loop for each one that may leave it between two looks; one may in any case. If all connections
+/// that see the loop busy left together, the other loop would be the busy one.
 const CONNECTIONS_PER_MOVE: usize = 16;
 
 const _: () = assert!(READERS.margin > 0.0 && OTHERS.margin > 0.0, "a loop gives no connection to itself");
@@ -100,8 +100,8 @@ impl Load {
         self.share
     }
 
-    /// Notes that a connection moves from or to the loop. With so many of them, what was seen before says nothing any more about who
-    /// else should.
+    /// Notes that a connection moves from or to the loop. With a new number of connections, earlier measurements do not show any
+    /// more which others should move.
     fn note_move(&mut self, at_most: usize, now: Instant, busy: impl FnOnce() -> Duration) {
         self.moved += 1;
         if self.moved >= at_most {
@@ -121,7 +121,7 @@ impl Load {
 #[derive(Debug, Clone)]
 pub(crate) struct Balance {
     loops: Vec<Load>,
-    /// The first so many take connections. The others serve those that they have, until these have left.
+    /// The number of loops that take connections. The others serve their connections until these have left.
     in_use: usize,
 }
 
@@ -136,7 +136,7 @@ impl Balance {
         self.loops.push(Load::new(now));
     }
 
-    /// From now on the first so many loops take connections: at least one, and at most all.
+    /// Sets the number of loops that take connections: at least one, and at most all.
     pub(crate) fn set_in_use(&mut self, count: usize) {
         self.in_use = count.clamp(1, self.loops.len());
         self.check();
@@ -164,8 +164,8 @@ impl Balance {
         least.0
     }
 
-    /// Moves a connection of a loop to another, and returns that one: the first that is less busy by enough, or, if its own is not in
-    /// use, the one for a new connection. `None`: it stays. `reads`: it has asked for records last.
+    /// Moves a connection of a loop to another, and returns that one: the first that is less busy by enough. If its own loop is not
+    /// in use, it is the loop for a new connection. `None`: it stays. `reads`: its last request asked for records.
     pub(crate) fn relieve(
         &mut self,
         from: usize,

@@ -48,9 +48,9 @@ pub fn give(mut buffer: Vec<u8>) {
 
 /// The budget of `queued.max.request.bytes` for requests larger than a pooled buffer.
 ///
-/// A request reserves room for what arrives, step by step, never what it announces. Requests from one peer may have
-/// half of the budget. Beyond either bound one request at a time may go on beside the budget, so that requests which
-/// hold a part of it and need more never wait for each other for ever.
+/// A request reserves memory for the bytes that arrive, step by step, never for its announced length. Requests from one peer may
+/// have half of the budget. Beyond either bound, one request at a time may exceed the budget. Otherwise requests that hold a
+/// part of it and need more could wait for each other for ever.
 pub struct RequestMemory {
     limit: u64,
     state: Mutex<State>,
@@ -60,15 +60,15 @@ pub struct RequestMemory {
 struct State {
     /// Bytes within the budget.
     used: u64,
-    /// Those of `used` that were reserved for requests from a peer.
+    /// The part of `used` that was reserved for requests of each peer.
     by_peer: HashMap<Peer, u64>,
-    /// Some request goes on beside the budget.
+    /// Some request exceeds the budget.
     is_overdrawn: bool,
     waiting: VecDeque<TaskWaker>,
 }
 
 impl RequestMemory {
-    /// Memory of at most so many bytes.
+    /// Creates a memory of at most this many bytes.
     pub fn new(limit: u64) -> Arc<Self> {
         let state = State { used: 0, by_peer: HashMap::new(), is_overdrawn: false, waiting: VecDeque::new() };
         Arc::new(RequestMemory { limit, state: Mutex::new(state), contended: AtomicBool::new(false) })
@@ -118,15 +118,15 @@ impl RequestMemory {
 /// A part of the budget, given back when dropped.
 pub struct Reservation {
     memory: Arc<RequestMemory>,
-    /// None for what does not wait for a peer to deliver.
+    /// None if the bytes do not depend on a peer to deliver.
     peer: Option<Peer>,
     bytes: u64,
-    /// What came since is beside the budget.
+    /// True if further bytes do not count against the budget.
     is_overdraft: bool,
 }
 
 impl Reservation {
-    /// Reserves `more` bytes, or has the task woken when there may be room.
+    /// Reserves `more` bytes, or has the task woken when they may be free.
     pub fn poll_grow(&mut self, more: usize, context: &Context<'_>) -> Poll<()> {
         if self.is_overdraft {
             return Poll::Ready(());

@@ -27,7 +27,7 @@ const HELPERS: usize = 4;
 /// The helper threads, which are started as they are needed.
 pub struct ColdReads {
     dirs: Vec<Arc<LogDir>>,
-    /// By log directory; what is in none has helpers, too.
+    /// By log directory. Files in no log directory have helpers, too.
     pools: Mutex<BTreeMap<Option<DirectoryId>, Arc<Pool>>>,
 }
 
@@ -111,8 +111,8 @@ fn serve(order: &Arc<Order>) {
     }
 }
 
-/// Reads a range, so that it is in the page cache. The kernel is advised to read nothing ahead of it: its read-ahead would
-/// go on in the loop that sends the range, and have that loop wait for pages that are on their way.
+/// Reads a range, so that it is in the page cache. The kernel is advised to read nothing ahead. Its read-ahead would run in the
+/// loop that sends the range, and the loop would wait for pages that are not read yet.
 fn read_through(range: &FileRange) -> io::Result<()> {
     let mut piece = vec![0; PIECE_BYTES];
     range.file.advise(Advice::Random, 0, 0);

@@ -1,9 +1,8 @@
 //! One connection: read requests, serve them in order, write responses in order.
 //!
-//! A request passes two stages. *Ordered*: it is decoded and acts (a produce appends) before the next one is looked
-//! at. *Finished*: its response is encoded, perhaps later, and leaves after those of the requests before it. A produce
-//! that waits for the disk does not hold back the next request; any other request that waits (a long poll, a join)
-//! does, as in Kafka.
+//! A request passes two stages. *Ordered*: it is decoded and acts (a produce appends) before the next one is looked at.
+//! *Finished*: its response is encoded, perhaps later, and leaves after those of the requests before it. A produce that waits
+//! for the disk does not hold back the next request. Any other request that waits (a long poll, a join) does, as in Kafka.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -21,12 +20,12 @@ use tokio::io::AsyncReadExt;
 use crate::answers::{AnswerShare, LARGE_ANSWER_BYTES};
 use crate::authentication::{Frame, Gate, authentications};
 use crate::buffers::RequestMemory;
-use crate::door::Seat;
 use crate::event_loop::Placement;
 use crate::handled::{ClientState, Handled, Later};
-use crate::input::{Input, Room};
+use crate::input::{FillContext, Input};
 use crate::output::ResponseBuffer;
 use crate::transport::{self, Transport};
+use crate::unauthenticated::Permit;
 use crate::{Net, Service};
 use mainstem_requests::context::ConnectionContext;
 use mainstem_runtime::clock::{Timer, machine_timeout};
@@ -39,8 +38,8 @@ const IN_FLIGHT_MAX: usize = 128;
 /// Response bytes that may wait for a slow reader before its next request is served.
 const BACKLOG_BYTES_MAX: usize = 256 * 1024;
 
-/// A received byte counts as so many sent ones: it is copied and checked, where those from a file are only referred to.
-/// Readers of what two producers write as fast as they can keep up with them then.
+/// The cost of a received byte in sent ones: it is copied and checked, while bytes from a file are only referred to. So readers
+/// of the records of two fast producers can keep up.
 const RECEIVED_COST: usize = 4;
 
 /// Time for which a connection serves requests before others on its loop get their turn; one request may take longer.
@@ -49,7 +48,7 @@ const TURN_TIME_MAX: Duration = Duration::from_millis(1);
 /// Requests after which a connection asks whether its loop is overloaded.
 const RELIEF_INTERVAL: u32 = 1024;
 
-/// While others wait for memory, the sender of a large request may pause for so long.
+/// The longest pause of a large request's sender while others wait for memory.
 const STALLED_SENDER: Duration = Duration::from_secs(1);
 
 /// While others wait for memory, a large request has to arrive in this time, plus one second per
@@ -57,27 +56,27 @@ const STALLED_SENDER: Duration = Duration::from_secs(1);
 const SLOW_SENDER_GRACE: Duration = Duration::from_secs(10);
 const SLOW_SENDER_BYTES_PER_SECOND: usize = 1 << 20;
 
-/// How often a large request's progress is looked at.
+/// The interval in which the progress of a large request is checked.
 const SLOW_SENDER_CHECK: Duration = Duration::from_millis(500);
 
 const _: () =
     assert!(LARGE_ANSWER_BYTES == 2 * BACKLOG_BYTES_MAX, "an answer may come behind what waits already");
 
-/// While large answers are refused for want of room, the reader of one may pause for so long.
+/// The longest pause of a large answer's reader while other large answers are refused for lack of memory.
 const STALLED_READER: Duration = Duration::from_secs(1);
 
-/// After a last answer, what a client still sends is dropped for so long, and up to so many bytes.
+/// The time for which the bytes that a client sends after a last answer are dropped, up to [`LINGER_BYTES_MAX`].
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
-/// Of that, how long the end of the connection is kept from a client that has got its last answer: most close it themselves
-/// then, and one that finds both at once may take it for a connection that was lost, and try again (kafka-python).
+/// The part of that time for which the end of the connection is held back after the last answer. Most clients close it
+/// themselves then. A client that sees both at once may take it for a lost connection and retry (kafka-python).
 const ANSWER_ALONE_TIME: Duration = Duration::from_millis(500);
 const LINGER_BYTES_MAX: usize = 64 * 1024;
 
-/// What a client that begins a session of TLS is answered by a listener without: a fatal alert, `unexpected_message` (RFC 8446,
-/// 6.2). At the end of the stream alone many clients would try again.
+/// The answer of a listener without TLS to a client that begins a TLS session: a fatal alert, `unexpected_message` (RFC 8446,
+/// 6.2). Many clients would retry after the end of the stream alone.
 const NO_TLS_HERE: [u8; 7] = [21, 3, 3, 0, 2, 2, 10];
 
-/// Why a connection ended.
+/// The reason for which a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub enum CloseReason {
     /// The peer closed it, between requests.
@@ -101,9 +100,9 @@ pub enum CloseReason {
     /// A large request arrived too slowly while others waited for memory.
     #[error("a request of {0} bytes arrived too slowly while others waited for queued.max.request.bytes")]
     SlowSender(usize),
-    /// There is no room for a large answer.
+    /// There is no memory for a large answer.
     #[error("an answer of {0} bytes does not fit beside what other connections have not read")]
-    NoRoomForAnswer(usize),
+    NoMemoryForAnswer(usize),
     /// A large answer is not read while others are refused theirs.
     #[error("an answer of {0} bytes was not read while others had no room for theirs")]
     SlowReader(u64),
@@ -122,12 +121,12 @@ pub enum CloseReason {
     /// The client did not authenticate in time.
     #[error("it was not authenticated within {0:?} (mainstem.authentication.timeout.ms)")]
     AuthenticatesTooSlowly(Duration),
-    /// Another connection wanted its place among those that are not authenticated.
+    /// Its permit as an unauthenticated connection was given to another one.
     #[error(
         "it was not authenticated, and others came since (mainstem.unauthenticated.connections.max, a tenth for each \
          address)"
     )]
-    NoSeat,
+    NoPermit,
     /// The session was over, and the client did not renew it.
     #[error("its session is over and was not renewed (connections.max.reauth.ms)")]
     SessionExpired,
@@ -143,24 +142,24 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    /// Whether the client has to read what was sent last, or it would try again for ever.
+    /// Returns true if the client has to read the last answer: otherwise it would retry for ever.
     fn has_last_words(&self) -> bool {
         matches!(self, Self::NotAuthenticated(_) | Self::Tls(_) | Self::SpeaksTls)
     }
 
-    /// Whether who is not authenticated causes it, as often as it connects.
-    fn is_of_a_stranger(&self) -> bool {
+    /// Returns true if an unauthenticated peer causes this, as often as it connects.
+    fn is_of_unauthenticated_peer(&self) -> bool {
         matches!(
             self,
             Self::NotAuthenticated(_)
                 | Self::Tls(_)
                 | Self::SpeaksTls
                 | Self::AuthenticatesTooSlowly(_)
-                | Self::NoSeat
+                | Self::NoPermit
         )
     }
 
-    /// Whether an operator should read about it: it is neither ordinary nor the broker's own doing.
+    /// Returns true if an operator should read about it: it is neither ordinary nor the broker's own doing.
     fn is_noteworthy(&self) -> bool {
         !matches!(
             self,
@@ -180,7 +179,7 @@ pub struct Connection {
     in_flight: VecDeque<InFlight>,
     /// Bytes of the finished ones among them.
     finished_bytes: usize,
-    /// What large answers take of the memory for all connections.
+    /// The share of large answers in the memory for all connections.
     answers: AnswerShare,
     /// The last request in flight has to finish before the next one is served.
     blocked: bool,
@@ -193,11 +192,11 @@ pub struct Connection {
     timer: Timer,
     client: ClientState,
     gate: Gate,
-    /// Whether it is not authenticated yet.
-    is_at_door: bool,
-    /// Whether it ends with an answer.
+    /// True until the connection is authenticated.
+    is_unauthenticated: bool,
+    /// True if it ends with an answer.
     has_last_answer: bool,
-    /// Whether the handshake of its session was not over when it was looked at last.
+    /// True if the handshake of its session was not over when that was checked last.
     is_handshaking: bool,
     served: u32,
     placement: Placement,
@@ -213,7 +212,7 @@ pub struct Moving {
     pub context: Arc<ConnectionContext>,
     /// The state of its authentication.
     pub gate: Gate,
-    /// Where it goes.
+    /// The loop to which it moves.
     pub placement: Placement,
 }
 
@@ -227,7 +226,7 @@ struct Waiting {
     response: Later,
     api: Option<ApiKey>,
     since: Instant,
-    /// What the loop did for it before it waited.
+    /// Time that the loop spent on it before it waited.
     local: Duration,
 }
 
@@ -270,7 +269,7 @@ impl Connection {
             active_at: now,
             timer: net.clock.timer(first_look),
             client: ClientState::default(),
-            is_at_door: gate.frame_bytes_max().is_some(),
+            is_unauthenticated: gate.frame_bytes_max().is_some(),
             has_last_answer: false,
             gate,
             served: 0,
@@ -304,13 +303,13 @@ impl Connection {
         }
     }
 
-    /// Says why it ends, unless so much was said already: who comes, and is refused, very often does not fill the log.
+    /// Logs the end of the connection, unless the limit on such lines is reached: peers may connect, and be refused, very often.
     fn log_end(&self, reason: &CloseReason) {
         let peer = self.context.peer;
-        let (door, now) = (&self.net.door, self.net.clock.instant());
-        let is_shown = match reason.is_of_a_stranger() {
-            true => door.may_log_refusal(now),
-            false => door.may_log_closing(now),
+        let (limiter, now) = (&self.net.unauthenticated, self.net.clock.instant());
+        let is_shown = match reason.is_of_unauthenticated_peer() {
+            true => limiter.may_log_refusal(now),
+            false => limiter.may_log_closing(now),
         };
         if !is_shown {
             return;
@@ -318,14 +317,14 @@ impl Connection {
         tracing::warn!(%peer, connection = self.context.id, "connection closed: {reason}");
     }
 
-    /// What goes on on another loop, if the connection did not end but moves.
+    /// Returns the connection for another loop, if it did not end but moves.
     pub fn into_moving(self) -> Option<Moving> {
         let Connection { transport, context, gate, placement, moves, .. } = self;
         moves.then_some(Moving { transport, context, gate, placement })
     }
 
-    /// Lets the last answer arrive: on a socket that is closed with bytes unread the system sends a reset, on which the
-    /// client may drop what it has not read yet, and try again for ever.
+    /// Waits until the last answer has arrived. If a socket is closed with bytes unread, the system sends a reset. On a reset the
+    /// client may drop bytes that it has not read yet, and retry for ever.
     async fn linger(&mut self, reason: &CloseReason) {
         match reason {
             CloseReason::Moves => return,
@@ -334,15 +333,15 @@ impl Connection {
             _ => return self.transport.say_goodbye(),
         }
         let alone = if self.has_last_answer { ANSWER_ALONE_TIME } else { Duration::ZERO };
-        // On the heap, or every connection would keep room for what few of them come to.
-        Box::pin(end_in_time(&mut self.transport, self.gate.seat(), alone)).await;
+        // On the heap, or every connection would hold memory that few of them need.
+        Box::pin(end_in_time(&mut self.transport, self.gate.permit(), alone)).await;
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<CloseReason> {
         self.now = self.net.clock.instant();
         wake::begin_turn(self.now);
-        if self.has_lost_seat(context) {
-            return Poll::Ready(CloseReason::NoSeat);
+        if self.has_lost_permit(context) {
+            return Poll::Ready(CloseReason::NoPermit);
         }
         match self.poll_turn(context) {
             Poll::Ready(Err(reason)) => Poll::Ready(reason),
@@ -354,8 +353,8 @@ impl Connection {
         }
     }
 
-    /// Does what can be done without waiting; Ready when one turn's share of bytes or time is used up, or when there
-    /// is more to do and others were woken meanwhile. The peer is answered before they send: it goes on while they do.
+    /// Does all work that needs no waiting. Ready when a turn's share of bytes or time is used up, or when there is more to do
+    /// and others were woken meanwhile. The peer is answered before they send, so that it works while they do.
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
         let mut turn = self.transport.turn_bytes_max();
         let mut others_wait = false;
@@ -440,7 +439,7 @@ impl Connection {
         let held = self.output.backlog() + self.finished_bytes;
         let large = if held > LARGE_ANSWER_BYTES { held } else { 0 };
         if large as u64 != self.answers.bytes() && !self.answers.set(large) {
-            return Err(CloseReason::NoRoomForAnswer(large));
+            return Err(CloseReason::NoMemoryForAnswer(large));
         }
         Ok(())
     }
@@ -505,8 +504,8 @@ impl Connection {
                 }
             };
             self.served = self.served.wrapping_add(1);
-            if self.is_at_door {
-                self.leave_door();
+            if self.is_unauthenticated {
+                self.leave_authentication();
             }
             let before = std::mem::replace(&mut self.now, self.net.clock.instant());
             self.note(handled, before);
@@ -551,9 +550,9 @@ impl Connection {
         if self.input.large_progress().is_none() {
             ready!(self.transport.poll_readable(context))?;
         }
-        let memory = memory(&self.net, self.is_at_door);
-        let room = Room { memory, peer: self.context.peer.ip(), now: self.now };
-        self.input.poll_fill(&mut self.transport, room, context)
+        let memory = memory(&self.net, self.is_unauthenticated);
+        let fill = FillContext { memory, peer: self.context.peer.ip(), now: self.now };
+        self.input.poll_fill(&mut self.transport, fill, context)
     }
 
     /// While a request holds back the next one, reads ahead at most one buffer, to learn when the peer goes away.
@@ -609,10 +608,10 @@ impl Connection {
         }
     }
 
-    /// Once it is authenticated, it may send what others may, and moves to a loop for data at the next pause.
-    fn leave_door(&mut self) {
+    /// Lifts the limits of an unauthenticated connection once it is authenticated. It moves to a loop for data at the next pause.
+    fn leave_authentication(&mut self) {
         if self.gate.frame_bytes_max().is_none() {
-            self.is_at_door = false;
+            self.is_unauthenticated = false;
             heap::freed(heap::LOGIN_BYTES);
             self.input.set_frame_bytes_max(self.net.limits.request_bytes_max);
             self.served = RELIEF_INTERVAL;
@@ -626,11 +625,11 @@ impl Connection {
             self.transport.count_session(tls.handshakes());
         }
         self.gate.encrypted(&self.net, &mut self.context, self.transport.tls())?;
-        self.leave_door();
+        self.leave_authentication();
         Ok(())
     }
 
-    /// Why the connection ends when nothing can be received.
+    /// Returns the reason for which the connection ends when nothing can be received.
     fn receive_failed(&self, error: std::io::Error) -> CloseReason {
         let Some(of_session) = transport::tls_error(&error) else { return error.into() };
         if self.is_handshaking {
@@ -641,9 +640,9 @@ impl Connection {
         CloseReason::Tls(of_session.clone())
     }
 
-    /// Whether its place at the door was given to another connection.
-    fn has_lost_seat(&mut self, context: &mut Context<'_>) -> bool {
-        self.gate.seat().is_some_and(|seat| Pin::new(seat.given_up()).poll(context).is_ready())
+    /// Returns true if its permit was revoked in favour of another connection.
+    fn has_lost_permit(&mut self, context: &mut Context<'_>) -> bool {
+        self.gate.permit().is_some_and(|permit| Pin::new(permit.revoked()).poll(context).is_ready())
     }
 
     /// Between requests, a connection of a busy loop moves to a free one.
@@ -686,14 +685,14 @@ impl Connection {
         Poll::Pending
     }
 
-    /// Has the timer end at an instant at the latest. One that ends earlier is left: it costs less to look in vain now and then.
+    /// Makes the timer end at an instant at the latest. An earlier one stays: a useless look now and then costs less.
     fn look_by(&mut self, instant: Instant) {
         if self.timer.deadline() > instant {
             self.timer.reset(instant);
         }
     }
 
-    /// When to look again, or why the connection ends now.
+    /// Returns the time of the next look, or the reason for which the connection ends now.
     fn overdue(&self, now: Instant) -> Result<Instant, CloseReason> {
         let idle = self.net.limits.connection_idle;
         let deadline = self.gate.deadline();
@@ -716,7 +715,10 @@ impl Connection {
             let may_send = !progress.waits_for_memory && self.muted_until.is_none();
             let is_stalled = progress.starved_since.is_some_and(|since| since + STALLED_SENDER <= now);
             let is_slow = progress.since + allowed <= now;
-            if may_send && (is_stalled || is_slow) && memory(&self.net, self.is_at_door).is_contended() {
+            if may_send
+                && (is_stalled || is_slow)
+                && memory(&self.net, self.is_unauthenticated).is_contended()
+            {
                 return Err(CloseReason::SlowSender(bytes));
             }
             next = next.min(now + SLOW_SENDER_CHECK);
@@ -734,7 +736,7 @@ impl Connection {
     }
 }
 
-/// Why there is no frame. The length that the beginning of a TLS session is taken for is beyond any bound.
+/// Returns the reason for which there is no frame. The beginning of a TLS session looks like a length beyond any bound.
 fn no_frame(error: FrameError) -> CloseReason {
     match error {
         FrameError::Length { len, .. } if is_client_hello(&(len as u32).to_be_bytes()[..3]) => {
@@ -744,20 +746,21 @@ fn no_frame(error: FrameError) -> CloseReason {
     }
 }
 
-/// Ends a connection that was refused: behind what was sent last if it is read in time, at once if its seat is given to another one.
-async fn end_in_time(transport: &mut Transport, seat: Option<&mut Seat>, alone: Duration) {
+/// Ends a connection that was refused: after the client has read the last bytes, or immediately if its permit is given to
+/// another connection.
+async fn end_in_time(transport: &mut Transport, permit: Option<&mut Permit>, alone: Duration) {
     // What the client does with its end of the connection takes the machine's time.
     let end = machine_timeout(LINGER_TIME_MAX, end(transport, alone));
-    let Some(seat) = seat else {
+    let Some(permit) = permit else {
         // However it ends, the connection does.
         let _ = end.await;
         return;
     };
     heap::freed(heap::LOGIN_BYTES);
-    seat.refused();
+    permit.refused();
     tokio::select! {
         _ = end => {}
-        _ = seat.given_up() => {}
+        _ = permit.revoked() => {}
     }
 }
 
@@ -785,7 +788,7 @@ async fn drop_rest(transport: &mut Transport, left: &mut usize) {
     }
 }
 
-/// Where the memory for large requests comes from. Those who are not authenticated have their own.
-fn memory(net: &Net, is_at_door: bool) -> &Arc<RequestMemory> {
-    if is_at_door { &net.door_memory } else { &net.request_memory }
+/// The memory for large requests. Unauthenticated connections have their own.
+fn memory(net: &Net, is_unauthenticated: bool) -> &Arc<RequestMemory> {
+    if is_unauthenticated { &net.unauthenticated_memory } else { &net.request_memory }
 }

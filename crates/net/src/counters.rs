@@ -31,7 +31,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// A request of so many bytes is there.
+    /// Counts a request of this many bytes.
     pub fn received(&self, api: ApiKey, bytes: usize) {
         self.latencies.received(api, bytes);
         self.request_bytes[api as usize].fetch_add(bytes as u64, Ordering::Relaxed);
@@ -47,7 +47,7 @@ impl Counters {
         self.closed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Connections that were closed for such a reason.
+    /// The number of connections that were closed for such a reason.
     pub fn closed_total(&self) -> u64 {
         self.closed.load(Ordering::Relaxed)
     }

@@ -21,8 +21,9 @@ use mainstem_runtime::wake::Mailbox;
 
 use crate::balance::Balance;
 
-/// By how much the thread of the door gives way to those of data: their tail is not to move when many log in at once.
-pub const DOOR_NICENESS: i32 = 10;
+/// The niceness of the thread that authenticates connections. Many logins at the same time then do not slow down the loops for
+/// data.
+pub const AUTHENTICATION_NICENESS: i32 = 10;
 
 /// Threads of a loop for work in the background. Work that finds none free waits in the order of its arrival.
 pub const BACKGROUND_THREADS_MAX: usize = 12;
@@ -56,8 +57,8 @@ impl EventLoop {
 /// All loops of a broker.
 pub struct EventLoops {
     first: Arc<EventLoop>,
-    /// Where connections are authenticated, if any have to be.
-    door: Option<Arc<EventLoop>>,
+    /// The loop that authenticates connections, if any listener requires that.
+    authentication: Option<Arc<EventLoop>>,
     loops: Mutex<Loops>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -84,31 +85,32 @@ impl Loops {
 }
 
 impl EventLoops {
-    /// Starts `count` loops (at least one), and the door beside them if connections have to be authenticated. `idle_poll`:
-    /// for how long a loop looks for more before it sleeps, while there has been much of late.
+    /// Starts `count` loops (at least one), and one for authentication if connections have to be authenticated. `idle_poll`:
+    /// the time for which a loop looks for more work before it sleeps, while it has had much lately.
     ///
     /// # Errors
     /// The system's, when a thread or an epoll instance cannot be made.
-    pub fn start(count: usize, idle_poll: Duration, with_door: bool) -> io::Result<Arc<Self>> {
+    pub fn start(count: usize, idle_poll: Duration, with_authentication: bool) -> io::Result<Arc<Self>> {
         let own = IdlePoll::default();
         own.set_window(idle_poll);
         let (first, thread) = start_loop("loop-0".to_owned(), 0, own)?;
         let mut threads = vec![thread];
-        let mut door = None;
-        if with_door {
-            let (event_loop, thread) = start_loop("door".to_owned(), DOOR_NICENESS, IdlePoll::default())?;
+        let mut authentication = None;
+        if with_authentication {
+            let (event_loop, thread) =
+                start_loop("authentication".to_owned(), AUTHENTICATION_NICENESS, IdlePoll::default())?;
             threads.push(thread);
-            door = Some(event_loop);
+            authentication = Some(event_loop);
         }
         let loops = Loops { all: vec![first.clone()], balance: Balance::new(machine_now()), stopped: false };
         let (loops, threads) = (Mutex::new(loops), Mutex::new(threads));
-        let loops = Arc::new(EventLoops { first, door, loops, threads });
+        let loops = Arc::new(EventLoops { first, authentication, loops, threads });
         loops.resize(count)?;
         Ok(loops)
     }
 
-    /// From now on so many loops (at least one) take connections. A loop that is not wanted any more keeps its thread
-    /// and gives its connections away as they go on working.
+    /// Sets the number of loops that take connections, at least one. A loop beyond it keeps its thread, and its connections
+    /// move away as they work.
     ///
     /// # Errors
     /// As [`EventLoops::start`].
@@ -125,16 +127,16 @@ impl EventLoops {
         Ok(())
     }
 
-    /// From now on loops look for so long for more before they sleep.
+    /// Sets the time for which loops look for more work before they sleep.
     pub fn set_idle_poll(&self, window: Duration) {
         self.first.mailbox.idle_poll().set_window(window);
     }
 
-    /// Has every loop end after what it is doing; what its tasks own is dropped.
+    /// Ends every loop after its current work. What its tasks own is dropped.
     pub fn stop(&self) {
         let mut loops = self.loops.lock();
         loops.stopped = true;
-        for event_loop in loops.all.iter().chain(&self.door) {
+        for event_loop in loops.all.iter().chain(&self.authentication) {
             let _ = event_loop.tasks.send(Order::Stop);
         }
     }
@@ -166,7 +168,7 @@ impl EventLoops {
 
     /// Places a new connection that has to be authenticated first.
     pub fn place_unauthenticated(self: &Arc<Self>) -> Placement {
-        match &self.door {
+        match &self.authentication {
             Some(own) => Placement { loops: self.clone(), event_loop: own.clone(), number: None },
             None => self.place(),
         }
@@ -284,7 +286,7 @@ mod tests {
         assert!(leaves.relieve(true), "its loop is not wanted any more");
         assert!(Arc::ptr_eq(leaves.event_loop(), loops.first()), "to one that is");
         assert_eq!(loops.connections(), [2, 0]);
-        // A loop that was given up is taken again before another is started.
+        // A loop out of use is taken again before another is started.
         loops.resize(3).expect("nothing is made");
         assert_eq!(loops.threads.lock().len(), 3);
         loops.resize(0).expect("there is always one");

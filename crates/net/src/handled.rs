@@ -33,7 +33,7 @@ pub enum Handled {
     Last {
         /// Resolves to it.
         response: Later,
-        /// Why.
+        /// The reason.
         reason: CloseReason,
     },
 }

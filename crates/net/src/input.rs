@@ -1,4 +1,4 @@
-//! What a connection has received and not yet served.
+//! The bytes that a connection has received and not yet served.
 //!
 //! Requests that fit a pooled buffer are read many at a time. A larger one moves into an allocation of its own when it
 //! has filled a pooled buffer, and grows with what arrives, within the budget of all connections.
@@ -17,8 +17,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::buffers::{self, BUFFER_BYTES, RequestMemory, Reservation};
 
-/// Bytes of an incomplete request up to which they are kept in an allocation of their own size, so that many slow
-/// connections do not hold a whole pooled buffer each.
+/// The largest incomplete request that is kept in an allocation of its own size. So many slow connections do not hold a whole
+/// pooled buffer each.
 const SMALL_REST_MAX: usize = 4 * 1024;
 
 /// Received bytes, the first of which begins a request frame.
@@ -29,8 +29,8 @@ pub(crate) struct Input {
     frame_bytes_max: usize,
 }
 
-/// The needs of a read beside the socket.
-pub(crate) struct Room<'a> {
+/// The inputs of a read beside the socket.
+pub(crate) struct FillContext<'a> {
     /// The memory for a large request.
     pub(crate) memory: &'a Arc<RequestMemory>,
     pub(crate) peer: IpAddr,
@@ -46,19 +46,19 @@ const STEP_BYTES_MAX: usize = 4 << 20;
 struct LargeRequest {
     reservation: Reservation,
     frame_bytes: usize,
-    /// Bytes of the frame that there is room for.
+    /// Bytes of the frame for which memory is reserved.
     granted: usize,
     progress: Progress,
 }
 
-/// How far a large request has come, for who has to judge its sender.
+/// The progress of a large request, by which its sender is judged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Progress {
     /// Bytes that it has announced.
     pub(crate) frame_bytes: usize,
-    /// When it began to reserve memory.
+    /// The time at which it began to reserve memory.
     pub(crate) since: Instant,
-    /// Since when its sender has had room to send into and sent nothing, as attempts to read have found.
+    /// The time since which its sender could send and has sent nothing, as attempts to read have found.
     pub(crate) starved_since: Option<Instant>,
     /// It waits for memory: nothing is read from its sender.
     pub(crate) waits_for_memory: bool,
@@ -70,7 +70,7 @@ impl Input {
         Input { buffer: Vec::new(), consumed: 0, large: None, frame_bytes_max }
     }
 
-    /// From now on takes frames of up to so many bytes.
+    /// Sets the largest frame, in bytes, from now on.
     pub(crate) fn set_frame_bytes_max(&mut self, frame_bytes_max: usize) {
         self.frame_bytes_max = frame_bytes_max;
     }
@@ -94,13 +94,13 @@ impl Input {
     pub(crate) fn poll_fill<S: AsyncRead + Unpin>(
         &mut self,
         socket: &mut S,
-        room: Room<'_>,
+        fill: FillContext<'_>,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_room(&room, context));
-        let now = room.now;
-        let room = self.large.as_ref().map_or(BUFFER_BYTES, |large| large.granted) - self.buffer.len();
-        let mut spare = (&mut self.buffer).limit(room);
+        ready!(self.poll_capacity(&fill, context));
+        let now = fill.now;
+        let free = self.large.as_ref().map_or(BUFFER_BYTES, |large| large.granted) - self.buffer.len();
+        let mut spare = (&mut self.buffer).limit(free);
         let filled = pin!(socket.read_buf(&mut spare)).poll(context);
         if let Some(large) = &mut self.large {
             match filled {
@@ -112,8 +112,8 @@ impl Input {
         filled
     }
 
-    /// Sees to it that at least one more byte fits.
-    fn poll_room(&mut self, room: &Room<'_>, context: &Context<'_>) -> Poll<()> {
+    /// Makes sure that at least one more byte fits.
+    fn poll_capacity(&mut self, fill: &FillContext<'_>, context: &Context<'_>) -> Poll<()> {
         if self.large.is_some() {
             return self.poll_grow(context);
         }
@@ -128,9 +128,9 @@ impl Input {
         }
         // An announced length was checked when next_frame said that the frame is not complete.
         let frame_bytes = LENGTH_BYTES + self.frame_length().ok().flatten().unwrap_or(0);
-        let now = room.now;
+        let now = fill.now;
         self.large = Some(LargeRequest {
-            reservation: room.memory.begin(room.peer),
+            reservation: fill.memory.begin(fill.peer),
             frame_bytes,
             granted: 0,
             progress: Progress { frame_bytes, since: now, starved_since: None, waits_for_memory: false },
@@ -138,7 +138,7 @@ impl Input {
         self.poll_grow(context)
     }
 
-    /// Makes room for the next step of a large request, when what was granted is used up.
+    /// Reserves memory for the next step of a large request when the granted bytes are used up.
     fn poll_grow(&mut self, context: &Context<'_>) -> Poll<()> {
         let large = self.large.as_mut().expect("only a large request grows");
         if self.buffer.len() < large.granted {
@@ -180,12 +180,12 @@ impl Input {
         }
     }
 
-    /// Whether nothing is held: the connection is between requests.
+    /// Returns true if no bytes are held: the connection is between requests.
     pub(crate) fn is_empty(&self) -> bool {
         self.buffer.len() == self.consumed
     }
 
-    /// How far a request has come that is larger than a pooled buffer.
+    /// The progress of a request that is larger than a pooled buffer.
     pub(crate) fn large_progress(&self) -> Option<Progress> {
         self.large.as_ref().map(|large| large.progress)
     }
@@ -203,15 +203,15 @@ mod tests {
 
     use super::*;
 
-    fn room(memory: &Arc<RequestMemory>) -> Room<'_> {
-        Room { memory, peer: Ipv4Addr::LOCALHOST.into(), now: Instant::now() }
+    fn fill_context(memory: &Arc<RequestMemory>) -> FillContext<'_> {
+        FillContext { memory, peer: Ipv4Addr::LOCALHOST.into(), now: Instant::now() }
     }
 
     fn fill(input: &mut Input, mut bytes: &[u8]) {
         let memory = RequestMemory::new(1 << 20);
         let mut context = Context::from_waker(std::task::Waker::noop());
         while !bytes.is_empty() {
-            let filled = input.poll_fill(&mut bytes, room(&memory), &mut context);
+            let filled = input.poll_fill(&mut bytes, fill_context(&memory), &mut context);
             assert!(matches!(filled, Poll::Ready(Ok(1..))));
         }
     }
@@ -256,7 +256,7 @@ mod tests {
         let mut context = Context::from_waker(std::task::Waker::noop());
         let mut fill = |input: &mut Input, mut bytes: &[u8]| {
             while !bytes.is_empty() {
-                let filled = input.poll_fill(&mut bytes, room(&memory), &mut context);
+                let filled = input.poll_fill(&mut bytes, fill_context(&memory), &mut context);
                 assert!(matches!(filled, Poll::Ready(Ok(1..))));
             }
         };

@@ -1,8 +1,7 @@
-//! How large requests are and where their time goes, by API: counts in buckets, from which quantiles of the last minutes
-//! are read.
+//! Sizes and times of requests, by API: counts in buckets, from which quantiles of the last minutes are read.
 //!
-//! A request that is answered by the turn that reads it costs one count of its size and one of its time, all of which
-//! is local. The other parts are counted only of requests that have them; those without follow from the totals.
+//! A request that is answered by the turn that reads it costs one count of its size and one of its time, which is all
+//! local. The other parts are counted only for requests that have them. The others follow from the totals.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -23,7 +22,7 @@ const BUCKETS: usize = 124;
 /// Quantiles are those since a look that is between once and twice this old: Prometheus looks more often.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// As the common configuration of the JMX exporter has them.
+/// The quantiles of the JMX exporter's common configuration.
 const QUANTILES: [(&str, f64); 6] =
     [("0.50", 0.5), ("0.75", 0.75), ("0.95", 0.95), ("0.98", 0.98), ("0.99", 0.99), ("0.999", 0.999)];
 
@@ -55,19 +54,19 @@ impl Histogram {
     }
 }
 
-/// What is counted of the requests of one API.
+/// Counts of the requests of one API.
 #[derive(Default)]
 struct Requests {
     bytes: Histogram,
-    /// From the last byte to the answer, where the turn that read the request has answered it.
-    at_once: Histogram,
-    /// The same where the answer came later.
+    /// Time from the last byte to the answer, if the turn that read the request also answered it.
+    inline: Histogram,
+    /// The same if the answer came later.
     later: Histogram,
-    /// Of those: what threads did for the request.
+    /// For requests that are answered later: time that threads worked on them.
     later_local: Histogram,
-    /// Of those: the rest, in which the request waited for something.
+    /// For requests that are answered later: the rest of the time, in which they waited.
     later_remote: Histogram,
-    /// How long clients were held back that were.
+    /// Time for which clients were throttled.
     throttled: Histogram,
 }
 
@@ -90,7 +89,7 @@ impl Part {
     /// All of them.
     pub const ALL: [Part; 5] = [Part::Bytes, Part::Total, Part::Local, Part::Remote, Part::Throttle];
 
-    /// Of a request's time, in milliseconds where buckets have microseconds.
+    /// The divisor for values in buckets: they have times in microseconds, and summaries in milliseconds.
     fn unit(self) -> f64 {
         if self == Part::Bytes { 1.0 } else { 1000.0 }
     }
@@ -100,12 +99,12 @@ impl Requests {
     fn counts(&self, part: Part) -> Counts {
         match part {
             Part::Bytes => self.bytes.counts(),
-            Part::Total => sum(self.at_once.counts(), self.later.counts()),
-            Part::Local => sum(self.at_once.counts(), self.later_local.counts()),
-            Part::Remote => with_zeros(self.later_remote.counts(), self.at_once.total()),
+            Part::Total => sum(self.inline.counts(), self.later.counts()),
+            Part::Local => sum(self.inline.counts(), self.later_local.counts()),
+            Part::Remote => with_zeros(self.later_remote.counts(), self.inline.total()),
             Part::Throttle => {
                 let throttled = self.throttled.counts();
-                let answered = self.at_once.total() + self.later.total();
+                let answered = self.inline.total() + self.later.total();
                 with_zeros(throttled, answered.saturating_sub(throttled.iter().sum()))
             }
         }
@@ -116,7 +115,7 @@ fn sum(a: Counts, b: Counts) -> Counts {
     std::array::from_fn(|bucket| a[bucket] + b[bucket])
 }
 
-/// Counts with so many more of nothing.
+/// Adds this many requests without time to the counts.
 fn with_zeros(mut counts: Counts, zeros: u64) -> Counts {
     counts[0] += zeros;
     counts
@@ -128,7 +127,7 @@ pub struct Latencies {
     looks: Mutex<Looks>,
 }
 
-/// What was counted at the last look.
+/// The counts at the last look.
 struct Looks {
     at: Instant,
     last: HashMap<(u16, Part), Box<Counts>>,
@@ -153,7 +152,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// A request of so many bytes is there.
+    /// Counts a request of this many bytes.
     pub fn received(&self, api: ApiKey, bytes: usize) {
         self.by_api[api as usize].bytes.record(bytes as u64);
     }
@@ -163,12 +162,12 @@ impl Latencies {
         self.by_api[api as usize].bytes.total()
     }
 
-    /// A request was answered by the turn that read it, after so long.
+    /// Counts a request that was answered after `took` by the turn that read it.
     pub fn answered_at_once(&self, api: ApiKey, took: Duration) {
-        self.by_api[api as usize].at_once.record_time(took);
+        self.by_api[api as usize].inline.record_time(took);
     }
 
-    /// A request was answered after so long, of which threads were at it for `local`.
+    /// Counts a request that was answered after `took`, of which threads worked on it for `local`.
     pub fn answered_later(&self, api: ApiKey, took: Duration, local: Duration) {
         let requests = &self.by_api[api as usize];
         requests.later.record_time(took);
@@ -176,12 +175,12 @@ impl Latencies {
         requests.later_remote.record_time(took.saturating_sub(local));
     }
 
-    /// A request's client is held back for so long.
+    /// Counts the time for which a request's client is throttled.
     pub fn throttled(&self, api: ApiKey, time: Duration) {
         self.by_api[api as usize].throttled.record_time(time);
     }
 
-    /// Of every API that was asked for.
+    /// Summarizes each of the APIs that has had requests.
     pub fn summaries(&self, part: Part, apis: impl Iterator<Item = ApiKey>) -> Vec<Summary> {
         let mut looks = self.looks.lock();
         let now = machine_now();

@@ -11,7 +11,6 @@ pub mod buffers;
 pub mod cold_reads;
 pub mod connection;
 pub mod counters;
-pub mod door;
 pub mod event_loop;
 pub mod handled;
 mod input;
@@ -22,6 +21,7 @@ pub mod service;
 #[cfg(test)]
 mod testing;
 pub mod transport;
+pub mod unauthenticated;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,10 +37,10 @@ use answers::AnswerMemory;
 use buffers::RequestMemory;
 use cold_reads::ColdReads;
 use counters::Counters;
-use door::Door;
 use event_loop::EventLoops;
 use listener::ConnectionCounts;
 pub use service::Service;
+use unauthenticated::UnauthenticatedLimiter;
 
 /// State that all connections of a node share.
 pub struct Net {
@@ -61,9 +61,9 @@ pub struct Net {
     /// Open connections.
     pub connections: ConnectionCounts,
     /// Connections that are not authenticated yet.
-    pub door: Arc<Door>,
+    pub unauthenticated: Arc<UnauthenticatedLimiter>,
     /// Memory for large frames of those.
-    pub door_memory: Arc<RequestMemory>,
+    pub unauthenticated_memory: Arc<RequestMemory>,
     /// Memory for large requests.
     pub request_memory: Arc<RequestMemory>,
     /// Memory for large answers.
@@ -79,7 +79,7 @@ pub struct Net {
 pub struct Limits {
     /// `socket.request.max.bytes`: a larger request ends its connection.
     pub request_bytes_max: usize,
-    /// `connections.max.idle.ms`: a connection that asks nothing for so long is closed.
+    /// `connections.max.idle.ms`: a connection without requests for this time is closed.
     pub connection_idle: Duration,
 }
 

@@ -18,9 +18,9 @@ use tokio::sync::oneshot;
 
 use crate::authentication::{Gate, SaslGate, TlsGate};
 use crate::connection::{Connection, Moving};
-use crate::door::Door;
 use crate::event_loop::Placement;
 use crate::transport::{DetachedTransport, Sealed};
+use crate::unauthenticated::UnauthenticatedLimiter;
 use crate::{Net, Service};
 use mainstem_requests::context::ConnectionContext;
 use mainstem_requests::host_names::{Addresses, HostNames};
@@ -34,11 +34,11 @@ const UNLIMITED: usize = i32::MAX as usize;
 
 /// Connections by address, and the limits on them.
 pub struct ConnectionCounts {
-    /// What the descriptors allow, whatever the configuration says.
+    /// The limit by the descriptors of the process, whatever the configuration says.
     most: usize,
     /// `max.connections.per.ip.overrides`.
     overrides: Arc<RwLock<HashMap<IpAddr, usize>>>,
-    /// Those that the overrides name.
+    /// Hosts that the overrides name.
     hosts: Arc<HostNames>,
     counts: Mutex<Counts>,
     /// Connections that go if one of the inter-broker listener needs their place, by id, with the way to say so.
@@ -65,7 +65,7 @@ struct Counted {
 #[derive(Debug, Clone, Copy)]
 struct Place {
     listener: usize,
-    /// It is one of its peer's share of all.
+    /// True if it counts in its peer's share of all connections.
     is_of_share: bool,
 }
 
@@ -125,11 +125,16 @@ impl ConnectionCounts {
     }
 
     /// Counts a connection, if no limit keeps it out. As in Kafka, `max.connections` keeps none out of the inter-broker
-    /// listener where there is another one: a connection of another listener goes in its place.
+    /// listener if there is another one: a connection of another listener is closed in its place.
     ///
-    /// Kafka's limits of an address count that address. Where the configuration sets none for it, its peer may have half of all
-    /// connections of clients; what is on this host may have all, and so may what comes to the protected inter-broker listener.
-    fn admit(&self, address: IpAddr, listener: &Limited<'_>, door: &Door) -> Result<Place, String> {
+    /// Kafka's limits of an address count that address. If the configuration sets none for it, its peer may have half of all
+    /// connections of clients. Clients on this host may have all, and so may connections to the protected inter-broker listener.
+    fn admit(
+        &self,
+        address: IpAddr,
+        listener: &Limited<'_>,
+        limiter: &UnauthenticatedLimiter,
+    ) -> Result<Place, String> {
         let network = listener.network;
         let own = self.overrides.read().get(&address).copied();
         let is_set = own.is_some() || network.max_connections_per_ip != UNLIMITED;
@@ -155,7 +160,7 @@ impl ConnectionCounts {
             ));
         }
         let is_full = counts.total >= most;
-        if is_full && !(listener.is_protected && (self.make_room(door) || counts.total < self.most)) {
+        if is_full && !(listener.is_protected && (self.free_place(limiter) || counts.total < self.most)) {
             return Err(format!("{most} connections are open (max.connections)"));
         }
         if is_of_share {
@@ -167,16 +172,16 @@ impl ConnectionCounts {
         Ok(Place { listener: listener.index, is_of_share })
     }
 
-    /// Has a connection of another listener go: the one that has been without progress for the longest time among those
-    /// that are not authenticated, or else the newest. Returns false if there is none.
-    fn make_room(&self, door: &Door) -> bool {
+    /// Ends a connection of another listener: the unauthenticated one without progress for the longest time, or else the
+    /// newest one. Returns false if there is none.
+    fn free_place(&self, limiter: &UnauthenticatedLimiter) -> bool {
         let mut yielding = self.yielding.lock();
-        let stranger = door.slowest(|connection| yielding.contains_key(&connection));
-        let Some(connection) = stranger.or_else(|| yielding.keys().next_back().copied()) else {
+        let unauthenticated = limiter.slowest(|connection| yielding.contains_key(&connection));
+        let Some(connection) = unauthenticated.or_else(|| yielding.keys().next_back().copied()) else {
             return false;
         };
         if let Some(want) = yielding.remove(&connection) {
-            // One that is ending does not listen any more.
+            // A connection that is ending does not wait for this any more.
             let _ = want.send(());
         }
         true
@@ -223,7 +228,7 @@ pub fn bind(address: SocketAddr, network: &NetworkConfig) -> io::Result<std::net
     network.receive_buffer_bytes.map_or(Ok(()), |bytes| socket.set_recv_buffer_size(bytes))?;
     network.send_buffer_bytes.map_or(Ok(()), |bytes| socket.set_send_buffer_size(bytes))?;
     socket.bind(&address.into())?;
-    // The kernel completes so many connections ahead of the node.
+    // The kernel completes this many connections ahead of the node.
     socket.listen(network.listen_backlog)?;
     Ok(socket.into())
 }
@@ -231,7 +236,7 @@ pub fn bind(address: SocketAddr, network: &NetworkConfig) -> io::Result<std::net
 /// Begins the session of a connection that was accepted; `None` where its bytes travel as they are.
 pub type BeginSession = dyn Fn() -> Result<Option<Box<Sealed>>, SecurityError> + Send + Sync;
 
-/// What a listener seals connections with, by its configuration.
+/// Returns the function that begins sessions on a listener, by its configuration.
 pub fn sessions(service: &dyn Service, listener: usize) -> Box<BeginSession> {
     match service.tls(listener) {
         Some(tls) => Box::new(move || Ok(Some(Sealed::begin(tls.session()?)))),
@@ -284,7 +289,7 @@ struct Limited<'a> {
     name: &'a str,
     network: &'a NetworkConfig,
     max_connections: Option<u32>,
-    /// It is the inter-broker listener, and there are others.
+    /// True if it is the inter-broker listener, and there are others.
     is_protected: bool,
     rates: ConnectionRates,
 }
@@ -305,7 +310,7 @@ impl<'a> Limited<'a> {
     }
 }
 
-/// Whether `max.connections` keeps no client out of a listener.
+/// Returns true if `max.connections` keeps no client out of a listener.
 fn is_protected(config: &BrokerConfig, listener: usize) -> bool {
     let listeners = &config.listeners;
     listeners.open.len() > 1 && listeners.open[listener].listener == listeners.inter_broker
@@ -329,10 +334,10 @@ fn admit(
     let address = peer.ip().to_canonical();
     let config = net.config();
     let limited = Limited::new(&config, listener);
-    let counted = match net.connections.admit(address, &limited, &net.door) {
+    let counted = match net.connections.admit(address, &limited, &net.unauthenticated) {
         Ok(place) => Counted { net: net.clone(), address, place },
         Err(why) => {
-            if net.door.may_log_closing(net.clock.instant()) {
+            if net.unauthenticated.may_log_closing(net.clock.instant()) {
                 tracing::warn!(%peer, "connection refused: {why}");
             }
             return Duration::ZERO;
@@ -384,7 +389,7 @@ fn place(
                 Err(error) => return tracing::error!(%peer, "connection dropped: {error}"),
             };
             run(
-                Seated {
+                Admitted {
                     net: net.clone(),
                     service: service.clone(),
                     context: Arc::new(context),
@@ -396,30 +401,30 @@ fn place(
                 placement,
             )
         }
-        Err(error) if net.door.may_log_closing(net.clock.instant()) => {
+        Err(error) if net.unauthenticated.may_log_closing(net.clock.instant()) => {
             tracing::warn!(%peer, "connection dropped: {error}");
         }
         Err(_) => {}
     }
 }
 
-/// What a connection has to pass first.
+/// Returns the authentication that a connection has to pass first.
 fn gate((net, service): (&Net, &dyn Service), context: &ConnectionContext) -> Gate {
     let (tls, sasl) = (service.tls(context.listener), service.sasl(context.listener));
     if tls.is_none() && sasl.is_none() {
         return Gate::Open;
     }
     let address = context.peer.ip().to_canonical();
-    let seat = net.door.enter(context.id, address, net.clock.mono_ms());
+    let permit = net.unauthenticated.enter(context.id, address, net.clock.mono_ms());
     let deadline = net.clock.instant() + net.config().authentication.timeout;
     match (sasl, tls) {
-        (Some(sasl), _) => Gate::Sasl(Box::new(SaslGate::new(sasl, seat, deadline))),
-        (None, Some(tls)) => Gate::Tls(Box::new(TlsGate::new(tls, seat, deadline))),
+        (Some(sasl), _) => Gate::Sasl(Box::new(SaslGate::new(sasl, permit, deadline))),
+        (None, Some(tls)) => Gate::Tls(Box::new(TlsGate::new(tls, permit, deadline))),
         (None, None) => Gate::Open,
     }
 }
 
-/// How a connection learns that it has to go for one of the inter-broker listener; none if it never has to.
+/// Returns the signal for a connection to make way for one of the inter-broker listener; none if it never has to.
 fn yielding(net: &Arc<Net>, context: &ConnectionContext) -> Option<Yielding> {
     let config = net.config();
     let count = config.listeners.open.len();
@@ -432,7 +437,7 @@ fn yielding(net: &Arc<Net>, context: &ConnectionContext) -> Option<Yielding> {
 }
 
 /// A connection that counts, beside its socket.
-struct Seated {
+struct Admitted {
     net: Arc<Net>,
     service: Arc<dyn Service>,
     context: Arc<ConnectionContext>,
@@ -442,10 +447,10 @@ struct Seated {
 }
 
 /// Serves a connection on its loop; when it has to move, on the next.
-fn run(seated: Seated, transport: DetachedTransport, placement: Placement) {
+fn run(admitted: Admitted, transport: DetachedTransport, placement: Placement) {
     let event_loop = placement.event_loop().clone();
     event_loop.spawn(async move {
-        let Seated { net, service, context, counted, mut yielding, gate } = seated;
+        let Admitted { net, service, context, counted, mut yielding, gate } = admitted;
         let transport = match transport.attach() {
             Ok(transport) => transport,
             Err(error) => return tracing::warn!(peer = %context.peer, "connection dropped: {error}"),
@@ -453,7 +458,7 @@ fn run(seated: Seated, transport: DetachedTransport, placement: Placement) {
         let serving = (net.clone(), service.clone());
         let mut connection = Connection::new(transport, context.clone(), serving, gate, placement);
         let Some(served) = serve(&mut connection, yielding.as_mut()).await else {
-            if net.door.may_log_closing(net.clock.instant()) {
+            if net.unauthenticated.may_log_closing(net.clock.instant()) {
                 tracing::warn!(
                     peer = %context.peer, connection = context.id,
                     "connection closed: one of the inter-broker listener needs its place (max.connections)"
@@ -476,7 +481,7 @@ fn run(seated: Seated, transport: DetachedTransport, placement: Placement) {
             return drop(counted);
         };
         match transport.detach() {
-            Ok(transport) => run(Seated { net, service, context, counted, yielding, gate }, transport, placement),
+            Ok(transport) => run(Admitted { net, service, context, counted, yielding, gate }, transport, placement),
             Err(error) => tracing::warn!(peer = %context.peer, "connection dropped: {error}"),
         }
     });
@@ -513,11 +518,11 @@ mod tests {
         limited: &Limited<'_>,
         mut next: impl FnMut() -> IpAddr,
     ) -> (Vec<(IpAddr, Place)>, String) {
-        let door = Door::new(1);
+        let limiter = UnauthenticatedLimiter::new(1);
         let mut places = Vec::new();
         loop {
             let address = next();
-            match counts.admit(address, limited, &door) {
+            match counts.admit(address, limited, &limiter) {
                 Ok(place) => places.push((address, place)),
                 Err(why) => return (places, why),
             }
@@ -558,7 +563,7 @@ mod tests {
         let (places, why) = all_of(&counts, &limited, || address("2001:db8::1"));
         assert_eq!((places.len(), why.contains("max.connections.per.ip)")), (8, true), "{why}");
         assert!(
-            counts.admit(address("2001:db8::2"), &limited, &Door::new(1)).is_ok(),
+            counts.admit(address("2001:db8::2"), &limited, &UnauthenticatedLimiter::new(1)).is_ok(),
             "an address, as in Kafka"
         );
         for (address, place) in places {

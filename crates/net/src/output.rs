@@ -18,7 +18,7 @@ use crate::transport::{self, SEALED_AT_ONCE, Transport};
 /// reader takes them.
 const COLD_BYTES_MAX: usize = 256 * 1024;
 
-/// A response that is put together grows by this part of itself, so that few bytes are room that it does not need.
+/// A response that is being built grows by this part of itself, so that it allocates few bytes that it does not need.
 const GROWTH_PART: usize = 8;
 
 /// Sent bytes from which on it pays to move the unsent ones to the front.
@@ -32,17 +32,19 @@ pub struct ResponseBuffer {
     /// File ranges by the index in `bytes` before which they go, ascending.
     files: VecDeque<(usize, FileRange)>,
     sent: usize,
-    /// What is being read of the front range, and how many bytes.
+    /// The running read of the front range, and its number of bytes.
     cold: Option<(ColdRead, usize)>,
     /// Bytes of the front range that were just read.
     warm: usize,
-    /// How long the connection is not read after these responses (throttling).
+    /// The time for which the connection is not read after these responses (throttling).
     pub mute: Option<Duration>,
-    /// Why one of these responses could not be encoded: the connection has to end, as no later response may overtake it.
+    /// The reason for which one of these responses could not be encoded. The connection has to end, as no later response may
+    /// overtake it.
     pub unencodable: Option<String>,
-    /// How long threads in the background were at a request that is answered later.
+    /// Time that background threads worked on a request that is answered later.
     pub in_background: Duration,
-    /// What a large response takes of the memory for all of them, from before it is put together until its connection counts it.
+    /// The share of a large response in the memory for all of them. It begins before the response is built, and ends when its
+    /// connection counts it.
     pub share: Option<AnswerShare>,
 }
 
@@ -54,7 +56,7 @@ impl ResponseBuffer {
         response
     }
 
-    /// The same after so much work in the background.
+    /// Adds time of work in the background.
     pub fn worked_for(mut self, time: Duration) -> Self {
         self.in_background += time;
         self
@@ -66,7 +68,7 @@ impl ResponseBuffer {
         self.files.push_back((index, range));
     }
 
-    /// Whether everything is sent.
+    /// Returns true if everything is sent.
     pub fn is_empty(&self) -> bool {
         self.sent == self.bytes.len() && self.files.is_empty()
     }
@@ -98,9 +100,9 @@ impl ResponseBuffer {
         }
     }
 
-    /// Makes room for `more` bytes, and for some that come behind them, after it was added to the share. Returns false, and makes
-    /// none, if there is no memory for it.
-    pub fn make_room(&mut self, more: usize) -> bool {
+    /// Reserves memory for `more` bytes and some that follow them, after it was added to the share. Returns false, and reserves
+    /// none, if there is no memory.
+    pub fn reserve(&mut self, more: usize) -> bool {
         let needed = self.bytes.len() + more;
         if needed <= self.bytes.capacity() {
             return true;
@@ -117,12 +119,12 @@ impl ResponseBuffer {
         capacity.is_some()
     }
 
-    /// Makes room for bytes without which there is no response: where no other one is held, it may be of any size.
+    /// Reserves memory for bytes without which there is no response. It may be of any size if no other response is held.
     ///
     /// # Errors
-    /// Why the connection has to end, if there is no memory.
-    pub fn make_room_for_refusal(&mut self, more: usize) -> Result<(), String> {
-        if self.make_room(more) {
+    /// The reason for which the connection has to end, if there is no memory.
+    pub fn reserve_for_refusal(&mut self, more: usize) -> Result<(), String> {
+        if self.reserve(more) {
             return Ok(());
         }
         let needed = self.bytes.len() + more;
@@ -131,10 +133,10 @@ impl ResponseBuffer {
             self.bytes.reserve_exact(wanted - self.bytes.len());
             return Ok(());
         }
-        Err(CloseReason::NoRoomForAnswer(needed).to_string())
+        Err(CloseReason::NoMemoryForAnswer(needed).to_string())
     }
 
-    /// Lets go of room that a large response has made and does not need.
+    /// Releases memory that a large response has reserved and does not need.
     pub fn trim(&mut self) {
         if self.bytes.capacity() - self.bytes.len() > BUFFER_BYTES {
             self.bytes.shrink_to_fit();
@@ -144,17 +146,17 @@ impl ResponseBuffer {
         }
     }
 
-    /// Counts what a response takes that was put together in the background, until its connection does.
+    /// Counts the memory of a response that was built in the background, until its connection does.
     ///
     /// # Errors
-    /// Why the connection has to end, if there is no memory: nothing is left of the response then.
+    /// The reason for which the connection has to end, if there is no memory. The response is dropped then.
     pub fn count(&mut self, memory: &Arc<AnswerMemory>) -> Result<(), String> {
         self.trim();
         let bytes = self.backlog();
         let mut share = self.share.take().unwrap_or_else(|| memory.begin());
         if bytes > LARGE_ANSWER_BYTES && !share.set(bytes) {
             self.bytes = Vec::new();
-            return Err(CloseReason::NoRoomForAnswer(bytes).to_string());
+            return Err(CloseReason::NoMemoryForAnswer(bytes).to_string());
         }
         self.share = Some(share).filter(|share| share.bytes() > 0);
         Ok(())
@@ -222,8 +224,8 @@ impl ResponseBuffer {
         Poll::Ready(Ok(sent))
     }
 
-    /// Sends encoded bytes and what is between them from files as one piece: it is copied in any case where it is sealed, and
-    /// a record and a system call for each part would cost more than the copy.
+    /// Sends encoded bytes and the file ranges between them as one piece. A sealed connection copies them in any case, and a
+    /// record and a system call for each part would cost more than the copy.
     fn poll_send_gathered(
         &mut self,
         transport: &mut Transport,
@@ -258,15 +260,15 @@ impl ResponseBuffer {
     ) -> io::Result<()> {
         let most = turn.min(SEALED_AT_ONCE);
         while piece.len() < most && !self.is_empty() {
-            let room = most - piece.len();
+            let left = most - piece.len();
             let until = self.files.front().map_or(self.bytes.len(), |(at, _)| *at);
             if self.sent < until {
-                let end = until.min(self.sent + room);
+                let end = until.min(self.sent + left);
                 piece.extend_from_slice(&self.bytes[self.sent..end]);
                 self.sent = end;
                 continue;
             }
-            let Poll::Ready(resident) = self.poll_resident(cold_reads, room, context) else { break };
+            let Poll::Ready(resident) = self.poll_resident(cold_reads, left, context) else { break };
             let resident = resident?;
             let (_, front) =
                 self.files.front().expect("bytes up to the range are sent, and something is left");
@@ -276,7 +278,7 @@ impl ResponseBuffer {
         Ok(())
     }
 
-    /// So many bytes of the front range are sent.
+    /// Marks bytes of the front range as sent.
     fn advance_file(&mut self, sent: usize) {
         self.warm = self.warm.saturating_sub(sent);
         let (_, front) = self.files.front_mut().expect("the caller has sent from it");
@@ -287,8 +289,8 @@ impl ResponseBuffer {
         }
     }
 
-    /// How many of the next bytes of the front range, at most a turn's, come from memory, at least one; what does not is read
-    /// by a helper first, since a read from the disk would hold up the whole loop.
+    /// Returns how many of the range's next bytes are in memory, at least one and at most a turn's. A helper reads the others
+    /// first, because a read from the disk would block the whole loop.
     fn poll_resident(
         &mut self,
         cold_reads: &ColdReads,
@@ -358,12 +360,12 @@ mod tests {
     }
 
     #[test]
-    fn room_is_counted_before_it_is_made() {
+    fn memory_is_counted_before_it_is_reserved() {
         let memory = AnswerMemory::new(8 << 20, Clock::start());
         let (mut response, mut second) = (ResponseBuffer::default(), ResponseBuffer::default());
         response.share = Some(memory.begin());
         let piece = [7; 100_000];
-        while response.make_room(piece.len()) {
+        while response.reserve(piece.len()) {
             response.bytes.extend_from_slice(&piece);
             let counted = memory.used() as usize;
             let capacity = response.bytes.capacity();
@@ -371,12 +373,12 @@ mod tests {
             assert!(capacity <= response.bytes.len() * 9 / 8 + BUFFER_BYTES + piece.len());
         }
         assert!(response.bytes.len() > 8_200_000 && memory.is_contended());
-        assert!(response.make_room_for_refusal(200_000).is_ok(), "one that is alone may be of any size");
+        assert!(response.reserve_for_refusal(200_000).is_ok(), "one that is alone may be of any size");
         let mut other = memory.begin();
         assert!(!other.take(1));
         second.share = Some(other);
-        assert!(second.make_room_for_refusal(500_000).is_ok(), "small ones do not count");
-        assert!(second.make_room_for_refusal(600_000).is_err());
+        assert!(second.reserve_for_refusal(500_000).is_ok(), "small ones do not count");
+        assert!(second.reserve_for_refusal(600_000).is_err());
         drop(response);
         assert_eq!(memory.used(), 0);
     }

@@ -9,7 +9,7 @@ use mainstem_security::Credentials;
 use crate::handled::{ClientState, Handled};
 use crate::output::ResponseBuffer;
 
-/// Serves the frames of connections, and says who may make some.
+/// Serves the frames of connections, and decides which connections are admitted.
 pub trait Service: Send + Sync + 'static {
     /// Serves one request frame, without its length. Must not block.
     fn serve(

@@ -9,7 +9,7 @@ use std::time::Duration;
 use mainstem_log::storage::{Advice, StorageFile};
 use parking_lot::{Condvar, Mutex};
 
-/// A file that is not in memory, of which so many pieces have to be read at the same time.
+/// A file that is not in memory. Reads end only when `pieces` of them run at the same time.
 #[derive(Debug)]
 pub(crate) struct Together {
     pieces: AtomicUsize,
@@ -18,19 +18,19 @@ pub(crate) struct Together {
     changed: Condvar,
 }
 
-/// Such a file, as long as one wants.
+/// Creates such a file of any length.
 pub(crate) fn cold_file(pieces: usize) -> Arc<dyn StorageFile> {
     together(pieces)
 }
 
-/// The same, to be looked at.
+/// Creates such a file that the test can inspect.
 pub(crate) fn together(pieces: usize) -> Arc<Together> {
     let pieces = AtomicUsize::new(pieces);
     Arc::new(Together { pieces, begun: Mutex::default(), changed: Condvar::new() })
 }
 
 impl Together {
-    /// What has begun can be read from now on.
+    /// Lets every read that has begun end.
     pub(crate) fn release(&self) {
         let _begun = self.begun.lock();
         self.pieces.store(1, Ordering::Relaxed);

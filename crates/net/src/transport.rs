@@ -1,7 +1,7 @@
-//! How the bytes of a connection travel: over a socket as they are, or sealed by a session: TLS, or another [`Seal`].
+//! The transport of a connection: a socket with the bytes as they are, or sealed by a session (TLS, or another [`Seal`]).
 //!
-//! A connection that rests has no buffer here. What was opened goes to the reader at once; what is sealed is at most one
-//! buffer ahead of the socket.
+//! An idle connection has no buffer here. Opened bytes go to the reader immediately. Sealed bytes are at most one buffer
+//! ahead of the socket.
 
 use std::future::Future;
 use std::io;
@@ -30,10 +30,10 @@ pub const SEALED_AT_ONCE: usize = 60 * 1024;
 /// One side of a session that seals what is sent and opens what is received, over buffers that the transport owns. Each
 /// method appends to them, also what has to be sent where it fails.
 pub trait Seal: Send {
-    /// Whether nothing can be sealed yet.
+    /// Returns true while nothing can be sealed yet.
     fn is_handshaking(&self) -> bool;
 
-    /// Takes what was received while the handshake goes on, which may be any part of it, and may have data behind it.
+    /// Takes bytes that were received during the handshake. They may be any part of it, and data may follow.
     ///
     /// # Errors
     /// When the peer cannot be understood, or is refused.
@@ -158,7 +158,7 @@ impl DetachedTransport {
         DetachedTransport { stream, sealed }
     }
 
-    /// Has the loop that calls it watch the socket.
+    /// Registers the socket with the loop that calls it.
     ///
     /// # Errors
     /// The system's, when the socket cannot be watched.
@@ -193,17 +193,17 @@ impl Transport {
         }
     }
 
-    /// Whether the handshake is not over.
+    /// Returns true if the handshake is not over.
     pub fn is_handshaking(&self) -> bool {
         self.sealed.as_ref().is_some_and(|sealed| sealed.session.is_handshaking())
     }
 
-    /// Whether nothing is held: neither something opened that was not read, nor something sealed that was not sent.
+    /// Returns true if nothing is held: neither opened bytes that were not read, nor sealed bytes that were not sent.
     pub fn is_at_rest(&self) -> bool {
         self.sealed.as_ref().is_none_or(|held| held.sealed.is_empty() && held.opened.is_empty())
     }
 
-    /// Whether the peer has everything that was sent, as far as this process can see.
+    /// Returns true if the peer has everything that was sent, as far as this process can see.
     pub fn is_flushed(&self) -> bool {
         self.sealed.as_ref().is_none_or(|held| held.sealed.is_empty())
     }
@@ -236,7 +236,7 @@ impl Transport {
         Poll::Ready(Ok(length))
     }
 
-    /// Whether what is sent is sealed, and so copied in any case.
+    /// Returns true if sent bytes are sealed, and so are copied in any case.
     pub fn is_sealed(&self) -> bool {
         self.sealed.is_some()
     }
@@ -316,8 +316,8 @@ impl Sealed {
         while !self.hand_over(into) && !self.is_peer_closed {
             let mut received = buffers::take();
             // No more than the reader takes, or what is opened would have to be kept.
-            let room = into.remaining().clamp(1, BUFFER_BYTES);
-            let filled = pin!(stream.read_buf(&mut (&mut received).limit(room))).poll(context);
+            let free = into.remaining().clamp(1, BUFFER_BYTES);
+            let filled = pin!(stream.read_buf(&mut (&mut received).limit(free))).poll(context);
             let result = match filled {
                 Poll::Ready(Ok(1..)) => self.receive(&mut received),
                 Poll::Ready(Ok(0)) => {
@@ -407,7 +407,7 @@ fn of_session(error: TlsError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// What a session ended with, if an error is of one.
+/// Returns the error of the session in an I/O error, if it is one.
 pub fn tls_error(error: &io::Error) -> Option<&TlsError> {
     error.get_ref()?.downcast_ref()
 }

@@ -22,7 +22,7 @@ pub enum StoreError {
         source: LogError,
     },
     /// Asked to stop while logs were recovered.
-    #[error("the recovery of the logs was broken off; the next start begins it anew")]
+    #[error("the recovery of the logs was broken off; the next start begins it again")]
     BrokenOff,
     /// The journal of a log directory's groups cannot be used.
     #[error(

@@ -97,7 +97,7 @@ impl Upkeep {
             (self.recovery_checkpoint.is_due(now), self.log_start_checkpoint.is_due(now));
         let strays = self.strays.is_due(now);
         for dir in store.dirs.all().filter(|dir| dir.failure().is_none()) {
-            dir.look_for_room(mono_ms);
+            dir.retry_after_disk_full(mono_ms);
             dir.remove_doomed(mono_ms);
             if strays {
                 dir.recount_strays();

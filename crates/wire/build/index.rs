@@ -1,4 +1,4 @@
-//! What is generated over all messages: the API keys, the metadata records, the catalogue.
+//! Code that is generated over all messages: the API keys, the metadata records, the catalogue.
 
 use std::fmt::Write as _;
 

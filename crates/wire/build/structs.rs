@@ -185,7 +185,7 @@ impl<'m> Context<'m> {
         self.family_impl(code, &type_, messages);
     }
 
-    /// What a request or a coordinator's key is in addition to a message.
+    /// Generates the trait that a request or a coordinator's key has beside `Message`.
     fn family_impl(&self, code: &mut String, type_: &str, messages: &[Message]) {
         let name = &self.message.name;
         let (Some(key), kind) = (self.message.key, self.message.kind) else { return };
@@ -234,7 +234,7 @@ fn describe(field: &Field) -> String {
     text
 }
 
-/// Whether `Default::default()` of the Rust type is the schema's default.
+/// Returns true if `Default::default()` of the Rust type is the schema's default.
 fn default_is_rusts(field: &Field) -> bool {
     let null = field.default.as_deref() == Some("null") || field.type_ == FieldType::Records;
     if field.is_nullable() {
@@ -283,7 +283,7 @@ pub(crate) fn is_not_default(field: &Field, place: &str) -> String {
     }
 }
 
-/// Whether `version` is within `versions`, as an expression; `within` are the versions which can occur there.
+/// Returns an expression that is true if `v` is within `versions`. Only the versions `within` occur there.
 pub(crate) fn condition(versions: Versions, within: Versions) -> String {
     let versions = versions.intersect(within);
     match (versions.low <= within.low, versions.high >= within.high) {

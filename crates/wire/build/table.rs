@@ -55,7 +55,7 @@ impl std::fmt::Display for Versions {
     }
 }
 
-/// What a message is for.
+/// The purpose of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Request,
@@ -145,7 +145,7 @@ pub(crate) struct Field {
     pub(crate) tag: Option<u32>,
     pub(crate) default: Option<String>,
     pub(crate) ignorable: bool,
-    /// Whether the field keeps the classic encoding in flexible versions (the client id of a request header).
+    /// True if the field keeps the classic encoding in flexible versions (the client id of a request header).
     pub(crate) never_flexible: bool,
 }
 
@@ -182,7 +182,7 @@ impl Message {
         self.structs.iter().find(|each| each.name == name).expect("the table names a structure that it holds")
     }
 
-    /// Whether any stable version is flexible (KIP-482).
+    /// Returns true if any stable version is flexible (KIP-482).
     pub(crate) fn has_flexible_versions(&self) -> bool {
         !self.flexible.intersect(self.versions).is_empty()
     }

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 include!(concat!(env!("OUT_DIR"), "/api_key.rs"));
 
-/// What the table says about one API.
+/// The table's entry for one API.
 struct Facts {
     name: &'static str,
     oldest: i16,
@@ -45,7 +45,7 @@ impl ApiKey {
         }
     }
 
-    /// Whether a version is one that can be decoded.
+    /// Returns true if the version can be decoded.
     pub const fn has_version(self, version: i16) -> bool {
         self.facts().oldest <= version && version <= self.facts().newest
     }

@@ -7,7 +7,7 @@ use crate::{DecodeError, Decoder, EncodeError, Encoder, Message, messages};
 
 include!(concat!(env!("OUT_DIR"), "/catalogue.rs"));
 
-/// What a message is for.
+/// The purpose of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum MessageKind {
@@ -28,7 +28,7 @@ pub type Recode = fn(&[u8], i16, i16, &mut Vec<u8>) -> Result<(), CodecError>;
 pub struct MessageInfo {
     /// The name in Kafka's schema.
     pub name: &'static str,
-    /// What it is for.
+    /// Its purpose.
     pub kind: MessageKind,
     /// The API key or record type.
     pub key: Option<i16>,

@@ -7,7 +7,7 @@ use crate::{DecodeError, Decoder, EncodeError, Encoder, Malformed, Message};
 
 /// The key of a record in `__consumer_offsets`, `__transaction_state` or `__share_group_state`.
 pub trait CoordinatorKey<'a>: Message<'a> {
-    /// What the key's prefix says.
+    /// The record type in the key's prefix.
     const RECORD_TYPE: i16;
     /// The schema of the value that belongs to the key.
     type Value<'v>: Message<'v>;

@@ -13,7 +13,7 @@ const BUDGET_BASE: usize = 64 * 1024;
 /// Memory per byte for the first of the message. An empty string takes 24 times its byte, a list of short
 /// configuration entries 13 times, lists of partitions four times.
 const BUDGET_PER_BYTE: usize = 32;
-/// So many bytes have the higher rate; messages beyond that size are lists of partitions, or records, which take none.
+/// The number of bytes with the higher rate. Longer messages are lists of partitions, or records, which take no memory.
 const BUDGET_FULL_RATE_BYTES: usize = 1024 * 1024;
 /// Memory per byte for the rest of the message.
 const BUDGET_PER_FURTHER_BYTE: usize = 8;
@@ -24,7 +24,7 @@ pub const fn memory_budget(len: usize) -> usize {
     BUDGET_BASE + first * BUDGET_PER_BYTE + (len - first).saturating_mul(BUDGET_PER_FURTHER_BYTE)
 }
 
-/// What an element of a vector counts for at least, in bytes: a budget bounds the number of elements too.
+/// The least memory, in bytes, that an element of a vector counts for. So a budget bounds the number of elements too.
 const ELEMENT_BYTES_MIN: usize = 24;
 
 /// The memory that at most `count` elements may take when decoded, in bytes. Elements of several fields take more than one of a
@@ -33,8 +33,8 @@ pub const fn elements_budget(count: usize) -> usize {
     count * ELEMENT_BYTES_MIN
 }
 
-/// How much of a request counts for what it may take: a client that wants more asks in several. 200,000 partitions fit, or as many
-/// names; records take none.
+/// The bytes of a request that count for its budget. 200,000 partitions fit, or as many names; records take no memory. A
+/// client that wants more sends several requests.
 const REQUEST_COUNTED_BYTES_MAX: usize = 512 * 1024;
 
 /// The memory that a request of `len` bytes may take when decoded, in bytes: what [`memory_budget`] gives, but however long
@@ -45,8 +45,8 @@ pub const fn request_memory_budget(len: usize) -> usize {
 
 /// Reads values from the front of a slice, borrowing from it.
 ///
-/// No count sizes an allocation before it was checked against the bytes that remain, and all vectors of a message
-/// together are held to a budget, of memory and so of elements. The `field` of each method is what an error names.
+/// A count sizes an allocation only after it was checked against the bytes that remain. All vectors of a message together have
+/// a budget of memory, and so of elements. An error names the `field` of the method.
 #[derive(Debug, Clone)]
 pub struct Decoder<'a> {
     rest: &'a [u8],
@@ -60,7 +60,7 @@ pub struct Decoder<'a> {
 pub(crate) struct TaggedField {
     pub(crate) tag: u32,
     size: usize,
-    /// What remained of the input before the value.
+    /// Bytes of the input that were left before the value.
     before: usize,
 }
 
@@ -75,7 +75,7 @@ impl<'a> Decoder<'a> {
         Decoder { rest: bytes, total: bytes.len(), budget }
     }
 
-    /// The same decoder, whose vectors may take `budget` bytes of memory at most.
+    /// Limits the memory of the decoder's vectors to `budget` bytes.
     #[must_use]
     pub fn held_to(&self, budget: usize) -> Self {
         Decoder { budget: self.budget.min(budget), ..self.clone() }
@@ -91,7 +91,7 @@ impl<'a> Decoder<'a> {
         self.rest
     }
 
-    /// How many bytes have not been read.
+    /// The number of bytes that have not been read.
     pub fn remaining(&self) -> usize {
         self.rest.len()
     }
@@ -309,7 +309,7 @@ impl<'a> Decoder<'a> {
         self.charge_if(present, size, field)
     }
 
-    /// The same within a tagged field, where Kafka writes a variable-length number: zero is null.
+    /// Reads the same within a tagged field, where Kafka writes a variable-length number: zero is null.
     pub(crate) fn tagged_presence(&mut self, size: usize, field: &'static str) -> Result<bool, DecodeError> {
         let present = self.unsigned_varint(field)? > 0;
         self.charge_if(present, size, field)
@@ -389,7 +389,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// How many tagged fields follow.
+    /// Reads the number of tagged fields that follow.
     #[inline]
     pub(crate) fn tagged_count(&mut self, flexible: bool, field: &'static str) -> Result<u32, DecodeError> {
         if flexible { self.unsigned_varint(field) } else { Ok(0) }

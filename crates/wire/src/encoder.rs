@@ -41,12 +41,12 @@ impl<'b> Encoder<'b> {
         self.buffer
     }
 
-    /// Where bytes are missing, by rising place.
+    /// The places of missing bytes, in ascending order.
     pub fn holes(&self) -> &[Hole] {
         &self.holes
     }
 
-    /// The holes, for the one who fills them.
+    /// Returns the holes, to be filled by the caller.
     pub fn into_holes(self) -> Vec<Hole> {
         self.holes
     }
@@ -262,7 +262,7 @@ impl<'b> Encoder<'b> {
         self.buffer.push(if present { 1 } else { 0xff });
     }
 
-    /// The same within a tagged field, where Kafka writes a variable-length number.
+    /// Writes the same within a tagged field, where Kafka writes a variable-length number.
     pub(crate) fn tagged_presence(&mut self, present: bool) {
         self.buffer.push(u8::from(present));
     }

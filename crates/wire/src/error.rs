@@ -1,4 +1,4 @@
-//! What can be wrong with bytes that are decoded, or with a message that is encoded.
+//! Errors of bytes that are decoded, and of messages that are encoded.
 
 use thiserror::Error;
 
@@ -10,7 +10,7 @@ pub struct DecodeError {
     pub field: &'static str,
     /// Bytes from the start of the decoder's input to the fault.
     pub position: usize,
-    /// What is wrong.
+    /// The fault.
     pub kind: Malformed,
 }
 
@@ -54,7 +54,7 @@ pub enum Malformed {
     Budget {
         /// Bytes that the elements would take.
         needed: usize,
-        /// What is left of the budget.
+        /// Bytes left in the budget.
         left: usize,
     },
     /// A tagged field whose value is shorter or longer than its size says.
@@ -84,7 +84,7 @@ pub struct EncodeError {
     pub field: &'static str,
     /// The version that was asked for; -1 where the field's writer does not know it.
     pub version: i16,
-    /// What is wrong.
+    /// The fault.
     pub kind: Unencodable,
 }
 

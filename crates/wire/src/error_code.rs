@@ -170,7 +170,7 @@ impl ErrorCode {
         self.0
     }
 
-    /// Whether this is no error.
+    /// Returns true if this is no error.
     pub const fn is_none(self) -> bool {
         self.0 == 0
     }
@@ -183,7 +183,7 @@ impl ErrorCode {
         }
     }
 
-    /// What the code means, as part of a sentence.
+    /// The meaning of the code, as part of a sentence.
     pub const fn message(self) -> &'static str {
         match self.facts() {
             Some((_, _, message)) => message,
@@ -191,7 +191,7 @@ impl ErrorCode {
         }
     }
 
-    /// Whether Kafka's own clients try again after it.
+    /// Returns true if Kafka's own clients retry after it.
     pub const fn is_retriable(self) -> bool {
         matches!(self.facts(), Some((_, true, _)))
     }

@@ -36,8 +36,8 @@ pub enum FrameError {
     Malformed(#[from] DecodeError),
 }
 
-/// Takes one frame from the front of `buffer`: its body, and how many bytes of the buffer it took with its length.
-/// None if the frame is not complete. `max` bounds the body, in bytes, and is checked before the body has arrived.
+/// Takes one frame from the front of `buffer`. Returns its body, and the bytes that it took with its length; None if the frame
+/// is not complete. `max` bounds the body, in bytes, and is checked before the body has arrived.
 pub fn split_frame(buffer: &[u8], max: usize) -> Result<Option<(&[u8], usize)>, FrameError> {
     let Some(len) = frame_len(buffer, max)? else { return Ok(None) };
     let end = LENGTH_BYTES + len;
@@ -54,7 +54,7 @@ pub fn frame_len(buffer: &[u8], max: usize) -> Result<Option<usize>, FrameError>
     }
 }
 
-/// Whether the body of a request can be decoded.
+/// The version of a request, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// The body is in this version and is answered in it.
@@ -69,7 +69,7 @@ pub enum Version {
 pub struct OpenRequest<'a> {
     /// The API that is called.
     pub api_key: ApiKey,
-    /// Whether and how the body can be read.
+    /// The version of the body, or why it cannot be read.
     pub version: Version,
     /// The header.
     pub header: RequestHeader<'a>,

@@ -47,7 +47,7 @@ pub use uuid::{ParseUuidError, Uuid};
 /// default to null.
 #[allow(clippy::all, unreachable_pub, reason = "generated code is plain, not pretty")]
 pub mod messages {
-    /// What the generated modules use.
+    /// Imports of the generated modules.
     mod prelude {
         pub use std::borrow::Cow;
         pub use std::ops::RangeInclusive;

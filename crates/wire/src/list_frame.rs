@@ -12,17 +12,17 @@ pub struct ListFrame {
     version: i16,
     correlation_id: i32,
     is_flexible: bool,
-    /// Where the frame begins in its buffer.
+    /// The index in the buffer at which the frame begins.
     start: usize,
-    /// Where its array begins.
+    /// The index at which its array begins.
     array: usize,
-    /// Elements that are to come.
+    /// Elements that still have to follow.
     left: usize,
 }
 
 impl ListFrame {
-    /// Appends what is before the elements to `buffer`; `message` has none, and `count` of them follow. After an error the buffer
-    /// is as it was.
+    /// Appends the part before the elements to `buffer`. `message` has no elements, and `count` of them follow. After an error
+    /// the buffer is unchanged.
     pub fn begin<'a, M: Message<'a>>(
         buffer: &mut Vec<u8>,
         (api_key, version, correlation_id): (ApiKey, i16, i32),

@@ -1,4 +1,4 @@
-//! What every generated message can do.
+//! Traits of the generated messages.
 
 use std::ops::RangeInclusive;
 
@@ -11,7 +11,7 @@ pub trait Message<'a>: Sized + Default {
     /// The stable versions, which are the ones that can be decoded and encoded.
     const VERSIONS: RangeInclusive<i16>;
 
-    /// Whether a version has compact lengths and tagged fields (KIP-482).
+    /// Returns true if a version has compact lengths and tagged fields (KIP-482).
     fn is_flexible(version: i16) -> bool;
 
     /// Reads the fields of a version that is known to exist.
@@ -45,7 +45,7 @@ pub trait Message<'a>: Sized + Default {
 pub trait Request<'a>: Message<'a> {
     /// The API that the request calls.
     const KEY: ApiKey;
-    /// What answers it, in the same version.
+    /// The response, in the same version.
     type Response<'r>: Message<'r>;
 }
 

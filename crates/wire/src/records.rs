@@ -8,7 +8,7 @@ use std::fmt;
 pub enum Records<'a> {
     /// The batches themselves.
     Bytes(Cow<'a, [u8]>),
-    /// So many bytes, which the encoder leaves out: a file range or a shared buffer goes there.
+    /// The number of bytes that the encoder leaves out. A file range or a shared buffer goes there.
     Hole(usize),
 }
 
@@ -21,7 +21,7 @@ impl Records<'_> {
         }
     }
 
-    /// Whether there are no batches.
+    /// Returns true if there are no batches.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -42,11 +42,11 @@ impl fmt::Debug for Records<'_> {
     }
 }
 
-/// Where bytes are missing in an encoder's buffer.
+/// A place of missing bytes in an encoder's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hole {
-    /// Index into the whole buffer: the missing bytes go before the byte that stands there.
+    /// Index into the whole buffer: the missing bytes go before the byte at this index.
     pub at: usize,
-    /// How many bytes are missing.
+    /// The number of missing bytes.
     pub len: usize,
 }

@@ -27,7 +27,7 @@ impl Uuid {
         u128::from_be_bytes(self.0)
     }
 
-    /// Whether this is "no id".
+    /// Returns true if this is the zero id, Kafka's "no id".
     pub fn is_zero(self) -> bool {
         self == Uuid::ZERO
     }

@@ -83,7 +83,7 @@ pub fn write_i64(buffer: &mut Vec<u8>, value: i64) {
     write_u64(buffer, (value << 1) as u64 ^ (value >> 63) as u64);
 }
 
-/// How many bytes an unsigned number takes.
+/// The number of bytes that an unsigned number takes.
 #[inline]
 pub const fn len_u64(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)

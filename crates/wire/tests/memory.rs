@@ -1,4 +1,4 @@
-//! What a peer sends cannot make a decoder take more memory than its budget, measured at the allocator.
+//! No message of a peer makes a decoder take more memory than its budget, measured at the allocator.
 #![allow(unsafe_code, reason = "an allocator that counts is an unsafe trait")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

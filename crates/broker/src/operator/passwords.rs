@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::broker::Broker;
 use crate::users;
-use mainstem_net::event_loop::{DOOR_NICENESS, lower_priority};
+use mainstem_net::event_loop::{AUTHENTICATION_NICENESS, lower_priority};
 use mainstem_runtime::supervised::AbortOnPanic;
 
 /// Passwords of one address that are checked, wait for it, or were refused a moment ago.
@@ -54,7 +54,7 @@ impl Passwords {
         let (asked, incoming) = mpsc::channel();
         let thread = std::thread::Builder::new().name("operator-logins".into()).spawn(move || {
             let _guard = AbortOnPanic("passwords of the HTTP listener would never be checked again");
-            lower_priority(DOOR_NICENESS);
+            lower_priority(AUTHENTICATION_NICENESS);
             incoming.into_iter().for_each(check);
         })?;
         Ok(Passwords {

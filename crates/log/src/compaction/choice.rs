@@ -1,19 +1,19 @@
-//! Which log is compacted next: the dirtiest of those that are due.
+//! The choice of the log that is compacted next: the dirtiest of the logs that are due.
 
 use super::range::Dirty;
 
 /// A log with its state and its `min.cleanable.dirty.ratio`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Candidate<L> {
-    /// Which log.
+    /// The log.
     pub log: L,
-    /// What a compaction would do.
+    /// The part of the log that a compaction would read.
     pub dirty: Dirty,
     /// Below it, unless `max.compaction.lag.ms` presses, the log is left alone.
     pub ratio_min: f64,
 }
 
-/// What the choice was made of: for the metrics.
+/// The inputs of a choice, for the metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Choice {
     /// The largest dirty ratio of any log that has closed segments.

@@ -1,5 +1,5 @@
-//! Compacts one log: reads the dirty part for the last offset of each key, then writes every group of segments anew
-//! without what is superseded, and swaps it in. Appends and fetches go on meanwhile.
+//! Compacts one log: reads the dirty part for the last offset of each key, then rewrites every group of segments without
+//! the superseded records, and swaps it in. Appends and fetches continue meanwhile.
 
 use super::copy::{Copy, control_type};
 use super::grouping::{Limits, group};
@@ -21,17 +21,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How a cleaner reaches a log that others use at the same time.
+/// Access of a cleaner to a log that others use at the same time.
 pub trait LogAccess {
     /// Runs a function on the log, under its lock; `None`: there is no log any more.
     fn with_log<T>(&self, act: impl FnOnce(&mut Log) -> T) -> Option<T>;
 }
 
-/// Called for every so many bytes that were read or written: waits where they come too fast, and breaks off where the
+/// Called with the number of bytes that were just read or written. It waits if they come too fast, and breaks off if the
 /// process stops.
 pub type Pace<'p> = dyn FnMut(u64) -> ControlFlow<()> + 'p;
 
-/// What a cleaner may use.
+/// Resources and limits of a cleaner.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CleanerOptions {
     /// `log.cleaner.dedupe.buffer.size`, this cleaner's share: bytes for the offsets of keys.
@@ -58,20 +58,20 @@ pub struct Task {
     pub mono_ms: u64,
 }
 
-/// What a compaction has done.
+/// The result of a compaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Cleaned {
     /// The log is clean up to this offset.
     pub end: i64,
-    /// How often the log was gone through because the keys did not fit the map.
+    /// Passes over the log; more than one if the keys did not fit the map.
     pub rounds: u32,
-    /// Bytes of the segments that were written anew, before.
+    /// Bytes of the rewritten segments, before.
     pub bytes_before: u64,
-    /// And after.
+    /// Bytes of the rewritten segments, after.
     pub bytes_after: u64,
     /// Bytes that were read for the map of keys.
     pub bytes_mapped: u64,
-    /// Records read, of the segments that were written anew.
+    /// Records read of the rewritten segments.
     pub records_before: u64,
     /// Records that stayed.
     pub records_after: u64,
@@ -79,7 +79,7 @@ pub struct Cleaned {
     pub map_utilization: f64,
 }
 
-/// Why a compaction has not come to its end. The log is whole, and as far as it was compacted it stays so.
+/// The reason for which a compaction stopped early. The log is whole, and what was compacted stays so.
 #[derive(Debug, thiserror::Error)]
 pub enum CleanError {
     /// The caller broke it off.
@@ -96,12 +96,12 @@ pub enum CleanError {
     Batch {
         /// The segment.
         path: PathBuf,
-        /// Where in it.
+        /// The batch's byte position in the segment.
         position: u64,
-        /// What is wrong.
+        /// The defect of the batch.
         error: InvalidBatch,
     },
-    /// More transactions were aborted than are looked at.
+    /// The log has more aborted transactions than a compaction looks at.
     #[error("{}: the transaction indexes have more than {TRANSACTION_INDEX_BYTES_MAX} bytes", path.display())]
     TooManyAborted {
         /// The partition's directory.
@@ -110,7 +110,7 @@ pub enum CleanError {
 }
 
 impl CleanError {
-    /// Whether another attempt would fail in the same way: an operator has to look at the log.
+    /// Returns true if another attempt would fail in the same way: an operator has to look at the log.
     pub fn is_lasting(&self) -> bool {
         match self {
             CleanError::BrokenOff | CleanError::Changed => false,
@@ -297,7 +297,7 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Writes one group anew and swaps it in.
+    /// Rewrites one group and swaps it in.
     fn write_group<A: LogAccess>(
         &mut self,
         round: &mut Round<'_, A>,
@@ -344,9 +344,9 @@ impl Cleaner {
     }
 }
 
-/// Notes, durably, what is durable. After a power cut a start takes the producers from a snapshot that is not behind
-/// the recovery point: in one from before what is compacted now a transaction might be open of which nothing is left,
-/// its marker included, and it would be for ever.
+/// Notes the recovery point, durably. After a power cut a start takes the producers from a snapshot that is not behind the
+/// recovery point. A snapshot from before this compaction might have an open transaction whose records and marker are now
+/// removed. It would stay open for ever.
 fn note_durable<A: LogAccess>(access: &A) -> Result<(), CleanError> {
     let taken = access.with_log(|log| {
         let known = !log.producers.is_empty();
@@ -368,8 +368,8 @@ fn note_durable<A: LogAccess>(access: &A) -> Result<(), CleanError> {
     written.map_err(|error| CleanError::Log(LogError::io("write the recovery point in", dir.path())(error)))
 }
 
-/// Notes in the directory's checkpoint that a log is clean up to an offset, if it is still in this partition
-/// directory: a copy in another one may be of an earlier time.
+/// Notes in the directory's checkpoint that a log is clean up to an offset. It does so only if the log is still in this
+/// partition directory: a copy in another one may be from an earlier time.
 fn note_clean<A: LogAccess>(access: &A, dir: &Arc<Path>, end: i64) -> Result<(), CleanError> {
     let noted = access.with_log(|log| {
         let end = end.min(log.log_end);

@@ -11,7 +11,7 @@ use mainstem_records::{
     empty_batch,
 };
 
-/// What copies the batches of a group to their new segment.
+/// A copy of a group's batches to their new segment.
 pub(super) struct Copy<'c, 'b> {
     pub(super) filter: &'c mut RecordFilter,
     pub(super) rules: &'c Rules<'c>,
@@ -95,7 +95,7 @@ impl Copy<'_, '_> {
     }
 }
 
-/// Why a batch is not copied.
+/// The reason for which a batch is not copied.
 enum CopyError {
     Log(LogError),
     Batch(InvalidBatch),
@@ -122,7 +122,8 @@ impl From<RecompressError> for CopyError {
     }
 }
 
-/// What a control batch says; `None` when its record is gone. One that does not decode is of an unknown kind, and stays.
+/// Returns the type of a control batch; `None` if its record is gone. A record that does not decode counts as unknown, and
+/// stays.
 pub(super) fn control_type(batch: &Batch<'_>) -> Option<ControlRecordType> {
     if batch.record_count() == 0 {
         return None;

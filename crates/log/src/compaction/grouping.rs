@@ -1,5 +1,5 @@
-//! Which segments are compacted into one: as many neighbours as are not larger together than a segment may be, so that
-//! segments do not shrink without end.
+//! Grouping of segments that are compacted into one. A group has as many neighbours as fit into one segment, so that
+//! segments do not become ever smaller.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ pub(crate) struct Member {
     pub(crate) time_index_bytes: u64,
 }
 
-/// How large a segment may be.
+/// Size limits of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// `segment.bytes`.

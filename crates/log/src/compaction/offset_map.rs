@@ -19,7 +19,7 @@ pub(crate) struct OffsetMap {
     latest_offset: i64,
 }
 
-/// How large a map may be.
+/// The size of an offset map.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct MapSize {
     /// Bytes that it may take.
@@ -49,7 +49,7 @@ impl OffsetMap {
     }
 
     /// Notes that a key was written at an offset, which is not before any noted for it. `false`: it is a new key and there
-    /// is no room.
+    /// is no free slot.
     pub(crate) fn put(&mut self, key: &[u8], offset: i64) -> bool {
         let hash = self.hasher.hash(key);
         let at = self.find(hash);
@@ -133,8 +133,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_map(keys in proptest::collection::vec(0..60u16, 1..200), room in 1..80usize) {
-            let (mut map, mut model) = (map(room), HashMap::new());
+        fn it_is_a_map(keys in proptest::collection::vec(0..60u16, 1..200), capacity in 1..80usize) {
+            let (mut map, mut model) = (map(capacity), HashMap::new());
             for (offset, key) in (0..).zip(&keys) {
                 let known = model.contains_key(key);
                 let put = map.put(&key.to_be_bytes(), offset);

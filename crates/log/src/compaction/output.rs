@@ -66,7 +66,7 @@ impl<'b> Output<'b> {
         })
     }
 
-    /// Where a batch is appended, before [`Self::note`] is given it.
+    /// The buffer to which the caller appends a batch before it calls [`Self::note`].
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
         self.buffer
     }

@@ -1,17 +1,17 @@
-//! Which part of a log a compaction may touch, and how much it is worth: Kafka's rules (LogCleanerManager).
+//! The part of a log that a compaction may touch, and the gain from it. The rules are Kafka's (LogCleanerManager).
 
 /// A closed segment, as far as the choice needs it. Times in ms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClosedSegment {
     pub(crate) base_offset: i64,
     pub(crate) bytes: u64,
-    /// Of its first batch; asked for with `max.compaction.lag.ms` only.
+    /// The largest timestamp of its first batch. Read only for `max.compaction.lag.ms`.
     pub(crate) first_timestamp: Option<i64>,
-    /// Asked for with `min.compaction.lag.ms` only.
+    /// Read only for `min.compaction.lag.ms`.
     pub(crate) largest_timestamp: Option<i64>,
 }
 
-/// What is known of a log.
+/// Offsets and closed segments of a log, from which its dirty part follows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Facts<'a> {
     /// In their order.
@@ -20,9 +20,9 @@ pub(crate) struct Facts<'a> {
     pub(crate) active_base_offset: i64,
     pub(crate) log_start: i64,
     pub(crate) log_end: i64,
-    /// Nothing at or behind it is touched: it is not stable, or not on disk.
+    /// Compaction touches nothing at or behind this offset: it is not stable, or not on disk.
     pub(crate) stable_end: i64,
-    /// Where the last compaction ended.
+    /// The end offset of the last compaction.
     pub(crate) checkpoint: Option<i64>,
 }
 
@@ -33,18 +33,18 @@ pub(crate) struct Lag {
     pub(crate) max_ms: i64,
 }
 
-/// What a compaction of a log would do.
+/// The dirty part of a log.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Dirty {
     /// Offset of the first record that no compaction has read.
     pub first_dirty: i64,
-    /// A segment begins there, and nothing from there on is touched.
+    /// The base offset of a segment. Compaction touches nothing from here on.
     pub first_uncleanable: i64,
     /// Bytes that were compacted before.
     pub clean_bytes: u64,
     /// Bytes that were not, and may be now.
     pub cleanable_bytes: u64,
-    /// For how many ms `max.compaction.lag.ms` is exceeded; 0: it is not.
+    /// Time in ms by which `max.compaction.lag.ms` is exceeded; 0: it is not.
     pub delay_ms: i64,
     /// The checkpoint was of offsets that the log does not have.
     pub reset: bool,
@@ -59,7 +59,7 @@ impl Dirty {
         }
     }
 
-    /// Whether a compaction is due, with this `min.cleanable.dirty.ratio`.
+    /// Returns true if a compaction is due under this `min.cleanable.dirty.ratio`.
     pub fn is_due(&self, ratio_min: f64) -> bool {
         (self.delay_ms > 0 && self.cleanable_bytes > 0) || self.ratio() > ratio_min
     }
@@ -102,7 +102,7 @@ fn dirty_segments<'a>(facts: &Facts<'a>, first_dirty: i64) -> impl Iterator<Item
     facts.closed.iter().filter(move |segment| segment.base_offset >= from)
 }
 
-/// Where the first dirty segment begins that `min.compaction.lag.ms` protects.
+/// The base offset of the first dirty segment that `min.compaction.lag.ms` protects; `i64::MAX`: there is none.
 fn young_from(facts: &Facts<'_>, lag: Lag, first_dirty: i64, now_ms: i64) -> i64 {
     let young = |segment: &&ClosedSegment| {
         lag.min_ms > 0
@@ -111,7 +111,7 @@ fn young_from(facts: &Facts<'_>, lag: Lag, first_dirty: i64, now_ms: i64) -> i64
     dirty_segments(facts, first_dirty).find(young).map_or(i64::MAX, |segment| segment.base_offset)
 }
 
-/// For how long the oldest dirty segment is older than `max.compaction.lag.ms`.
+/// Time in ms by which the oldest dirty segment exceeds `max.compaction.lag.ms`.
 fn delay(facts: &Facts<'_>, lag: Lag, first_dirty: i64, now_ms: i64) -> i64 {
     let timestamps = dirty_segments(facts, first_dirty).filter_map(|segment| segment.first_timestamp);
     let earliest = timestamps.filter(|timestamp| *timestamp > 0).min().unwrap_or(i64::MAX);

@@ -12,10 +12,10 @@ use std::sync::Arc;
 pub(crate) struct BatchReader<'b> {
     file: Arc<dyn StorageFile>,
     path: PathBuf,
-    /// Where the next batch begins, and where the last one ends.
+    /// The start of the next batch and the end of the last one.
     left: Range<u64>,
     buffer: &'b mut Vec<u8>,
-    /// What of the buffer was read and not given yet; it begins with the next batch.
+    /// The part of the buffer that was read and not yet returned. It begins with the next batch.
     ready: Range<usize>,
     chunk_bytes: usize,
     /// Bytes read since they were asked for last.
@@ -76,7 +76,7 @@ impl<'b> BatchReader<'b> {
         usize::try_from(self.left.end - self.left.start).unwrap_or(usize::MAX)
     }
 
-    /// Sees to it that so many bytes of the next batch are in the buffer; there are as many in the file.
+    /// Reads until this many bytes of the next batch are in the buffer. The file has as many.
     fn fill(&mut self, needed: usize) -> Result<(), CleanError> {
         if self.ready.len() >= needed {
             return Ok(());

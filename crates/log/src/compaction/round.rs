@@ -18,20 +18,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The transaction indexes of one log may have so many bytes: 120,000 aborted transactions.
+/// The most bytes of transaction indexes of one log: 120,000 aborted transactions.
 pub(super) const TRANSACTION_INDEX_BYTES_MAX: u64 = 4 << 20;
 
 /// One round over one log.
 pub(super) struct Round<'a, A> {
     pub(super) access: &'a A,
     pub(super) task: &'a Task,
-    /// When the task began.
+    /// The time at which the task began.
     begin: Instant,
     pub(super) files: PartitionFiles,
     pub(super) config: Arc<LogConfig>,
     /// The closed segments before the first one that may not be touched.
     pub(super) segments: Vec<Segment>,
-    /// How many of them were swapped for new ones.
+    /// The number of segments that were swapped for new ones.
     pub(super) swapped: usize,
     pub(super) aborted: Vec<AbortedTransaction>,
     pub(super) pace: &'a mut Pace<'a>,
@@ -59,7 +59,7 @@ impl<'a, A: LogAccess> Round<'a, A> {
         Ok(Round { access, task, begin, files, config, segments, swapped: 0, aborted, pace })
     }
 
-    /// Whether everything before an offset is still clean: a truncation may have let other records take its place.
+    /// Checks that everything before `first_dirty` is still clean: after a truncation other records may be there.
     pub(super) fn check_start(&self, first_dirty: i64) -> Result<(), CleanError> {
         let cut = self.access.with_log(|log| {
             let noted = log.dir.checkpoints().cleaner.get(&log.partition);
@@ -74,7 +74,7 @@ impl<'a, A: LogAccess> Round<'a, A> {
         self.task.mono_ms.saturating_add(elapsed)
     }
 
-    /// Whether the segments that were not swapped yet are what they were.
+    /// Returns true if the segments that are not yet swapped are unchanged.
     pub(super) fn is_valid(&self) -> bool {
         let input = &self.segments[self.swapped..];
         input.is_empty() || self.access.with_log(|log| log.has(input)).unwrap_or(false)
@@ -103,7 +103,7 @@ impl<'a, A: LogAccess> Round<'a, A> {
         self.files.path(self.segments[number].base_offset, FileKind::Log)
     }
 
-    /// Where the batch begins that holds an offset or follows it; `None`: the segment ends before.
+    /// The position of the batch that holds `offset` or follows it; `None`: the segment ends before.
     pub(super) fn position_of(&self, number: usize, offset: i64) -> Result<Option<u64>, CleanError> {
         let segment = &self.segments[number];
         if offset <= segment.base_offset {
@@ -136,7 +136,7 @@ impl<'a, A: LogAccess> Round<'a, A> {
         Ok(BatchReader::new(self.open(number)?, self.log_path(number), range, io_bytes, buffer))
     }
 
-    /// So many bytes were read or written.
+    /// Counts bytes that were read or written, and waits as the pace demands.
     pub(super) fn spend(&mut self, bytes: u64) -> Result<(), CleanError> {
         match bytes > 0 && (self.pace)(bytes).is_break() {
             true => Err(CleanError::BrokenOff),

@@ -1,25 +1,25 @@
-//! What a compaction keeps: Kafka's rules (Cleaner, MemoryRecords.RecordFilter), batch by batch and record by record.
+//! Rules for the records and batches that a compaction keeps. They are Kafka's (Cleaner, MemoryRecords.RecordFilter).
 
 use super::offset_map::OffsetMap;
 use crate::producer_state::ProducerState;
 use mainstem_records::{BatchHeader, KeyedRecord, ProducerEpoch, ProducerId};
 use std::collections::HashMap;
 
-/// The last thing that a producer which is still remembered has written.
+/// The last offsets of a producer that is still remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LastOfProducer {
     /// Offset of its last record; `None`: only a marker is known.
     pub(crate) data_offset: Option<i64>,
-    /// The same of what is on disk: a power cut may make it the last one.
+    /// The last of them that is on disk: a power cut may make it the last one.
     pub(crate) durable_offset: Option<i64>,
     /// Its epoch.
     pub(crate) epoch: ProducerEpoch,
 }
 
-/// By producer, what its state is known by.
+/// The last offsets of producers, by producer id.
 pub(crate) type LastOfProducers = HashMap<ProducerId, LastOfProducer>;
 
-/// What the producers of a log have written last, of which what is before `durable_end` is on disk.
+/// Returns the last offsets of a log's producers. Records before `durable_end` are on disk.
 pub(crate) fn last_of_producers(producers: &ProducerState, durable_end: i64) -> LastOfProducers {
     let last = |(id, entry): (ProducerId, &crate::ProducerEntry)| {
         let mut offsets = entry.batches().iter().rev().map(|batch| batch.last_offset);
@@ -30,7 +30,7 @@ pub(crate) fn last_of_producers(producers: &ProducerState, durable_end: i64) -> 
     producers.iter().map(last).collect()
 }
 
-/// What decides about the records of one round.
+/// The rules of one round.
 #[derive(Debug)]
 pub(crate) struct Rules<'a> {
     /// The last offset of each key in the part of the log that was read for it.
@@ -42,16 +42,16 @@ pub(crate) struct Rules<'a> {
     pub(crate) last_of_producers: &'a LastOfProducers,
 }
 
-/// What the walk knows of a batch beside its header.
+/// Facts about a batch that are not in its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Circumstances {
-    /// It is data of an aborted transaction, or the marker of a transaction of which nothing is left.
+    /// It is data of an aborted transaction, or the marker of a transaction without any data left.
     pub(crate) can_go: bool,
-    /// It is the last one of the segment that is being written: its last offset says where that segment ends.
+    /// It is the last batch of the segment that is being written: its last offset shows where that segment ends.
     pub(crate) is_last: bool,
 }
 
-/// What becomes of a batch without records.
+/// The fate of a batch without records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WhenEmpty {
     /// Its header stays.
@@ -60,13 +60,13 @@ pub(crate) enum WhenEmpty {
     Goes,
 }
 
-/// What becomes of a batch.
+/// The decision about a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// None of its records stays, whatever they are.
+    /// None of its records stays.
     pub(crate) discard_records: bool,
     pub(crate) when_empty: WhenEmpty,
-    /// It is the marker of a transaction of which nothing is left: it gets a delete horizon.
+    /// It is the marker of a transaction without any data left: it gets a delete horizon.
     pub(crate) outlived: bool,
 }
 
@@ -84,8 +84,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Without the batch it would not be known, after the snapshots are gone, with which sequence number or epoch a
-    /// producer goes on.
+    /// Returns true if only this batch shows the producer's last sequence number or epoch once the snapshots are gone.
     fn is_last_of_producer(&self, batch: &BatchHeader) -> bool {
         let producer_id = ProducerId::new(batch.producer_id);
         if producer_id == ProducerId::NONE {
@@ -102,7 +101,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Whether a record of a batch that was not discarded stays.
+    /// Returns true if the record stays. Its batch was not discarded.
     pub(crate) fn keeps(&self, batch: &BatchHeader, record: &KeyedRecord<'_>) -> bool {
         if batch.attributes.is_control() || record.offset > self.map.latest_offset() {
             return true;
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_producer_goes_on_from_stays() {
+    fn the_last_batch_of_a_producer_stays() {
         let check = |last: LastOfProducer, batch: BatchHeader, expected| {
             let map = map(&[], 0);
             let found = Circumstances { can_go: false, is_last: false };

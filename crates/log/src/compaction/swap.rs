@@ -34,7 +34,8 @@ pub(crate) fn path_in(files: &PartitionFiles, base_offset: i64, kind: FileKind, 
     files.dir.join(format!("{}{suffix}", file_name(base_offset, kind)))
 }
 
-/// What a segment consists of. The log is the last one: as long as it has its old name, so does the segment.
+/// The files of an output segment, in the order of their renames. The log is the last one: while it has its old name, the
+/// segment counts under the old name.
 const OUTPUT: [FileKind; 4] =
     [FileKind::TransactionIndex, FileKind::Index, FileKind::TimeIndex, FileKind::Log];
 
@@ -54,8 +55,8 @@ impl Log {
     pub(crate) fn install_output(&mut self, input: &[Segment], output: Segment) -> bool {
         let Some(at) = self.place_of(input) else { return false };
         self.segments.splice(at..at + input.len(), [output]);
-        // Transactions of which nothing is left are not told of any more: without their markers readers would take
-        // what follows for theirs.
+        // Transactions without any records left are not reported any more: without their markers readers would take
+        // the records that follow for theirs.
         self.aborted.forget_before(self.segments[at + 1].base_offset);
         true
     }
@@ -100,12 +101,12 @@ impl Log {
         Ok(true)
     }
 
-    /// Whether the input of a compaction is among the segments, all of it as it was.
+    /// Returns true if the input of a compaction is still among the segments, unchanged.
     pub(crate) fn has(&self, input: &[Segment]) -> bool {
         self.place_of(input).is_some()
     }
 
-    /// Where the input is among the segments, all of it as it was.
+    /// Returns the index of the input's first segment if all of the input is among the segments, unchanged.
     fn place_of(&self, input: &[Segment]) -> Option<usize> {
         let first = input.first()?.base_offset;
         let at = self.segments.binary_search_by_key(&first, |segment| segment.base_offset).ok()?;
@@ -238,7 +239,7 @@ pub(crate) fn rename(files: &PartitionFiles, from: &Path, to: &Path) -> Result<b
     renamed(from, files.storage.rename(from, to))
 }
 
-/// What a renaming came to.
+/// Turns the result of a rename into true, or false if there was no file.
 pub(crate) fn renamed(from: &Path, result: io::Result<()>) -> Result<bool, LogError> {
     match result {
         Ok(()) => Ok(true),

@@ -1,5 +1,5 @@
-//! Which batches belong to aborted transactions, and when the marker that ended one may go: what is known of
-//! transactions while a compaction walks over a log from its start.
+//! Transactions as a compaction meets them while it walks over a log from its start. From here it knows which batches
+//! belong to aborted transactions, and when the marker of one may be removed.
 
 use crate::transaction_index::AbortedTransaction;
 use mainstem_records::{ControlRecordType, ProducerId};
@@ -8,15 +8,15 @@ use std::collections::{HashMap, HashSet};
 /// The transactions on the way through a log.
 #[derive(Debug, Default)]
 pub(crate) struct Transactions {
-    /// By first offset, the last one first: those that the walk has not come to.
+    /// By first offset, the last one first: transactions that the walk has not reached.
     ahead: Vec<AbortedTransaction>,
-    /// Producers with a committed transaction of which a batch was met.
+    /// Producers of committed transactions. The walk has met a batch of each.
     committed: HashSet<ProducerId>,
-    /// By producer, with whether a batch of it was met.
+    /// By producer; true: the walk has met a batch of the transaction.
     aborted: HashMap<ProducerId, (AbortedTransaction, bool)>,
 }
 
-/// What a marker means for the compaction.
+/// The meaning of a marker for the compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Marker {
     /// Nothing of its transaction is left, so that it may go when its time has come.
@@ -55,10 +55,10 @@ impl Transactions {
         }
     }
 
-    /// A control batch; `kind` is `None` when its record was left out before.
+    /// Takes a control batch; `kind` is `None` if its record was left out before.
     ///
-    /// An abort marker of which the indexes say nothing stays as long as a batch of its producer does: without it the
-    /// records would count as committed when the indexes are made anew.
+    /// An abort marker that is not in the indexes stays as long as a batch of its producer does. Without it the records would
+    /// count as committed when the indexes are rebuilt.
     pub(crate) fn on_marker(
         &mut self,
         producer_id: ProducerId,

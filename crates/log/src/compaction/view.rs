@@ -1,4 +1,4 @@
-//! What is known of a log when it is decided whether it is compacted. Taken under the log's lock, judged without it.
+//! The state of a log from which its compaction is decided. It is taken under the log's lock, and judged without the lock.
 
 use super::range::{ClosedSegment, Dirty, Facts, Lag, assess};
 use crate::config::LogConfig;
@@ -24,7 +24,7 @@ pub struct CompactionView {
 }
 
 impl Log {
-    /// What a compaction would find; `None`: the log is not compacted, or stopped. Never blocks.
+    /// Returns the state for the decision; `None`: the log is not compacted, or is stopped. Never blocks.
     pub fn compaction_view(&self) -> Option<CompactionView> {
         if !self.config.compact || self.refusal().is_some() {
             return None;
@@ -56,8 +56,8 @@ impl Log {
 }
 
 impl CompactionView {
-    /// What may be compacted and how urgent that is, at wall time `now_ms`. May read from disk, where the lag keys ask
-    /// for timestamps.
+    /// Finds the part that may be compacted, and the urgency, at wall time `now_ms`. Reads timestamps from disk if the lag
+    /// keys need them.
     ///
     /// # Errors
     /// When a segment or its index cannot be read.

@@ -32,7 +32,7 @@ const LOCK: &str = ".lock";
 /// Handles of cold files that a directory keeps open when it is given no cache.
 const DESCRIPTORS_DEFAULT: usize = 256;
 
-/// Who opens a directory.
+/// The cluster and the node that open a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeIdentity {
     /// The cluster's id; `None` takes the directory's, and makes a random one for a new directory.
@@ -41,27 +41,27 @@ pub struct NodeIdentity {
     pub node_id: i32,
 }
 
-/// What a directory is opened with.
+/// Options for the opening of a directory.
 #[derive(Clone, Default)]
 pub struct LogDirOptions {
     /// The flusher's thresholds.
     pub flush: FlushOptions,
     /// Handles shared with other directories; a small cache of its own where there is none.
     pub descriptors: Option<Arc<DescriptorCache>>,
-    /// When directories of deleted partitions that are found may be removed: monotonic milliseconds, as of
+    /// The time from which directories of deleted partitions may be removed that the opening finds: monotonic ms, as of
     /// [`LogDir::remove_doomed`].
     pub doomed_due_mono_ms: u64,
     /// Called when the directory goes offline.
     pub on_offline: Option<OnOffline>,
     /// Watches the recoveries of the logs in it.
     pub recovery_watch: Arc<RecoveryWatch>,
-    /// Keeps some room in reserve for stops and starts on a full disk; clients' appends are refused on one.
+    /// Keeps a reserve of free space for stops and starts on a full disk. Appends of clients are refused while it is full.
     pub keep_reserve: bool,
     /// Shared by the logs of all directories.
     pub producer_budget: Arc<ProducerBudget>,
 }
 
-/// Why a log directory cannot be opened.
+/// The reason for which a log directory cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenDirError {
     /// Another process has it.
@@ -83,7 +83,7 @@ pub enum OpenDirError {
     MetaProperties {
         /// The directory.
         path: PathBuf,
-        /// What is wrong with the file.
+        /// The defect of the file.
         source: MetaPropertiesError,
     },
     /// It is another cluster's or another node's.
@@ -107,7 +107,7 @@ pub enum OpenDirError {
     Io {
         /// The directory.
         path: PathBuf,
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
         /// The file system's answer.
         source: io::Error,
@@ -115,7 +115,7 @@ pub enum OpenDirError {
 }
 
 impl LogDirOptions {
-    /// Opens a directory, which is created when it is not there, and locks it until the [`LogDir`] is dropped.
+    /// Opens a directory, and creates it if it does not exist. It stays locked until the [`LogDir`] is dropped.
     ///
     /// `boot_id` is the running boot's ([`crate::boot::boot_id`]).
     pub fn open(
@@ -129,7 +129,7 @@ impl LogDirOptions {
         opening.create()?;
         let lock = opening.lock()?;
         let space = self.keep_reserve.then(|| Space::open(&opening.storage, path)).transpose();
-        let space = opening.failed("looking for room", space)?;
+        let space = opening.failed("looking for free space", space)?;
         let scan = opening.scan()?;
         let before = opening.read_meta_properties()?;
         let last_stop = opening.last_stop(before.is_some(), &scan)?;
@@ -155,7 +155,7 @@ impl LogDirOptions {
     }
 }
 
-/// What was found in the directory, once it is this process's.
+/// The contents of a directory that this process has locked.
 struct Found {
     lock: Box<dyn StorageLock>,
     deleted: Vec<PathBuf>,
@@ -174,18 +174,18 @@ struct Opening<'a> {
     boot_id: &'a str,
 }
 
-/// What is in the directory.
+/// The names in a directory, by kind.
 #[derive(Default)]
 struct Scan {
     partitions: BTreeSet<TopicPartition>,
-    /// Copies on their way into this directory; topics may be cut short.
+    /// Partitions that are being copied into this directory. Their topics may be cut short.
     futures: Vec<TopicPartition>,
     deleted: Vec<PathBuf>,
     strays: Vec<PathBuf>,
 }
 
 impl Scan {
-    /// Whether checkpoints may have something to say of a partition: also of one that was about to get its name.
+    /// Returns true if checkpoints may have entries of a partition. A copy may have been about to get the partition's name.
     fn knows(&self, partition: &TopicPartition) -> bool {
         let is_of = |future: &TopicPartition| {
             future.partition == partition.partition && partition.topic.starts_with(&*future.topic)

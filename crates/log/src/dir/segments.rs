@@ -1,4 +1,4 @@
-//! What segments a directory's partitions have to have: noted when they are closed, compared when they are opened.
+//! The segments that a directory's partitions must have: noted when a partition is closed, compared when it is opened.
 
 use super::LogDir;
 use crate::error::LogError;
@@ -11,9 +11,9 @@ use std::path::Path;
 /// The segments of partitions that are closed.
 #[derive(Debug, Default)]
 pub(super) struct ClosedSegments {
-    /// What the last stop left, of partitions that were not opened since.
+    /// The record of the last stop, for partitions that were not opened since.
     left: BTreeMap<TopicPartition, SegmentLengths>,
-    /// What the next stop leaves, and what was refused.
+    /// The record that the next stop writes, and the partitions that were refused.
     next: SegmentRecord,
 }
 
@@ -58,7 +58,7 @@ impl LogDir {
         }
     }
 
-    /// Whether an operator has accepted the loss. That counts once: the file is gone for good on return.
+    /// Returns true if an operator has accepted the loss. That counts once: on return the file is durably removed.
     pub(crate) fn takes_acceptance(&self, path: &Path) -> Result<bool, LogError> {
         let accepted = path.join(ACCEPT_LOSS);
         if !self.storage.exists(&accepted).map_err(LogError::io("look for", &*accepted))? {

@@ -14,7 +14,7 @@ pub(super) struct StrayCount {
 }
 
 impl StrayCount {
-    /// Counts directories that were found. One that cannot be listed is counted as empty: it hinders nobody.
+    /// Counts directories that were found. A directory that cannot be listed counts as empty.
     pub(super) fn of(storage: &dyn Storage, paths: &[PathBuf]) -> StrayCount {
         let count = StrayCount::default();
         paths.iter().for_each(|path| count.add(bytes_in(storage, path)));

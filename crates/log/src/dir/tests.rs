@@ -155,7 +155,7 @@ fn what_is_not_ours_is_refused_and_left_as_it_was() {
     );
 }
 
-/// What happens to a directory between two starts.
+/// An event in the life of a directory between two starts.
 #[derive(Clone, Copy)]
 enum Life {
     /// Opened and killed before all logs were recovered.
@@ -309,7 +309,7 @@ fn count_deleted(path: &Path) -> usize {
 }
 
 #[test]
-fn a_deletion_goes_on_after_a_restart() {
+fn a_deletion_resumes_after_a_restart() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = open(temporary.path());
     for partition in [t(0), t(1)] {
@@ -385,7 +385,7 @@ fn a_commit_is_reported_when_it_is_durable() {
     }
 }
 
-/// Told the outcome of its one piece of work, which it gives out when `begun` is done.
+/// A target with one piece of work, which it hands out after `begun` has run. It sends the result to `ended`.
 struct Target {
     ticket: FlushTicket,
     directory: Arc<Path>,
@@ -408,7 +408,7 @@ impl FlushTarget for Target {
     }
 }
 
-/// What the flusher says of a directory, which something happens to after it was given out to be synced.
+/// Returns the flusher's result for a directory. `meanwhile` runs after the directory was handed out to be synced.
 fn flush_of(
     dir: &Arc<LogDir>,
     directory: &Path,

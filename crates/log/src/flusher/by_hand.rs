@@ -107,7 +107,8 @@ impl Flusher {
         drop((targets, jobs));
     }
 
-    /// Has jobs run as soon as they are asked for, or wait again: for who waits for one on the thread that would run it.
+    /// Runs jobs as soon as they are requested, or lets them wait again. For a caller that waits for a job on the thread that
+    /// would run it.
     ///
     /// # Panics
     /// When it has threads.

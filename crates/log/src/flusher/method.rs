@@ -1,18 +1,18 @@
-//! How a round of the flusher is synced.
+//! The method by which a round of the flusher is synced.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// How the files of one round are synced.
+/// The method by which the files of one round are synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// One after another on the flusher's thread.
     Sequential,
-    /// By the flusher's thread and the helpers: concurrent calls share a commit of the file system's journal.
+    /// On the flusher's thread and the helpers: concurrent calls share a commit of the file system's journal.
     Parallel,
-    /// By one `syncfs`, which also writes whatever else is dirty.
+    /// One `syncfs`, which also writes whatever else is dirty.
     SyncFs,
 }
 

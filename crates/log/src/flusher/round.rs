@@ -1,4 +1,4 @@
-//! One round of the flusher: what a group of targets wants synced, and who is notified of what came of it.
+//! One round of the flusher: the files and directories that a group of targets needs synced, and the results for each.
 
 use super::{Counters, FlushOptions, FlushTarget, FlushWork, Method, OnFailure};
 use crate::pool::Pool;
@@ -118,7 +118,7 @@ impl Round {
         }
     }
 
-    /// Whether the member has to wait for this directory, which it does once.
+    /// Adds a directory. Returns true if the member has to wait for it, which it does once.
     fn add_directory(
         &mut self,
         known: &mut HashMap<Arc<Path>, usize>,
@@ -196,7 +196,7 @@ impl Round {
     }
 }
 
-/// What became of an item.
+/// The result for an item.
 enum Outcome<'r> {
     Synced(io::Result<()>),
     /// There was no handle to sync this directory by, which says nothing about what is in it.
@@ -242,7 +242,7 @@ fn copy_error(error: &io::Error) -> io::Error {
     }
 }
 
-/// What a flusher syncs with.
+/// The parts of a flusher that its rounds use.
 #[derive(Clone)]
 pub(super) struct SyncContext {
     pub(super) storage: Arc<dyn Storage>,
@@ -251,22 +251,22 @@ pub(super) struct SyncContext {
     pub(super) on_failure: OnFailure,
     pub(super) counters: Arc<Counters>,
     pub(super) pool: Arc<Pool>,
-    /// What the last round has left for the next one.
+    /// Work that the last round has left for the next one.
     pub(super) unfinished: Arc<Mutex<Vec<Unfinished>>>,
 }
 
 impl SyncContext {
-    /// Takes what the last round has left.
+    /// Takes the work that the last round has left.
     pub(super) fn take_unfinished(&self) -> Vec<Unfinished> {
         std::mem::take(&mut *self.unfinished.lock())
     }
 
-    /// Whether the last round has left something.
+    /// Returns true if the last round has left work.
     pub(super) fn has_unfinished(&self) -> bool {
         !self.unfinished.lock().is_empty()
     }
 
-    /// Syncs a round and tells every target.
+    /// Syncs a round and notifies every target.
     pub(super) fn sync(&mut self, round: Round) {
         self.counters.rounds.fetch_add(1, Ordering::Relaxed);
         self.counters.targets.fetch_add(round.members.len() as u64, Ordering::Relaxed);
@@ -284,9 +284,9 @@ impl SyncContext {
         }
     }
 
-    /// An error of `syncfs` names no file, and may be about a file that is none of ours. So each item is then synced
-    /// by its own handle, which tells what became of that file; for a file whose pages were lost this is the first
-    /// report that its handle gets, not a second try.
+    /// Syncs a round by `syncfs`. An error of `syncfs` names no file, and may concern a file of another program. So each item is
+    /// then synced by its own handle, whose result is that of its file. This is no second try: if pages of a file were lost,
+    /// it is the first report that its handle gets.
     fn sync_fs(&mut self, round: Round) {
         match self.anchor.sync_fs() {
             Ok(()) => {

@@ -46,7 +46,7 @@ struct FakeFile {
     /// There is no handle to sync it by.
     unopened: AtomicBool,
     fs_error: Mutex<Option<io::ErrorKind>>,
-    /// Syncs that have begun; each goes on when `allowed` is at least as high as its number.
+    /// Syncs that have begun. Each ends when `allowed` is at least as high as its number.
     begun: Watched,
     allowed: Watched,
 }
@@ -182,7 +182,7 @@ impl Storage for FakeStorage {
     }
 }
 
-/// A partition with one file and, if told so, the directory.
+/// A partition with one file and, on request, the directory.
 struct Partition {
     file: Arc<FakeFile>,
     directories: Vec<Arc<Path>>,
@@ -386,7 +386,7 @@ fn a_few_files_are_synced_at_the_same_time() {
         partition.file.begun.wait_until("a sync beside the others", |begun| begun == 1);
     }
     group[1].file.release();
-    assert_eq!(group[1].answered(1), [Ok(0)], "told before the others are done");
+    assert_eq!(group[1].answered(1), [Ok(0)], "notified before the others are done");
     group.iter().for_each(|partition| partition.file.release());
     group.iter().for_each(|partition| partition.wait_for_answers(1));
 }

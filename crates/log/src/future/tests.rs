@@ -26,7 +26,7 @@ struct Two {
     boot: u64,
     dirs: [Arc<LogDir>; 2],
     log: Option<Log>,
-    /// Where the metadata says that it is.
+    /// The index of the directory that the metadata names.
     assigned: usize,
 }
 
@@ -154,7 +154,8 @@ fn a_log_moves_with_all_that_is_known_of_it() {
 
     assert_eq!(two.dirs[0].partitions().expect("a list"), []);
     assert_eq!(two.dirs[0].remove_doomed(two.bench.mono_ms), 1, "the old one waits for its removal");
-    let next = two.bench.append_under(two.log.as_mut().expect("open"), &by(10, 8), 5).expect("it goes on");
+    let next =
+        two.bench.append_under(two.log.as_mut().expect("open"), &by(10, 8), 5).expect("it is appended");
     assert_eq!(next.base_offset, ends.log_end);
     // A clean stop and a start in the new place.
     let log = two.log.take().expect("open");
@@ -213,10 +214,10 @@ fn a_full_disk_aborts_and_leaves_the_original() {
     let mut two = Two::new();
     two.bench.append_numbers(two.log.as_mut().expect("open"), 0..40);
     let copy = two.begin_move().expect("a copy");
-    two.storage.set_room(Some(1000));
-    let refused = two.take_over(copy).expect_err("there is no room");
+    two.storage.set_free_space(Some(1000));
+    let refused = two.take_over(copy).expect_err("the disk is full");
     assert!(matches!(refused, TakeOverError::Aborted(_)), "{refused}");
-    two.storage.set_room(None);
+    two.storage.set_free_space(None);
     assert!(two.dirs.iter().all(|dir| dir.failure().is_none()), "a full disk is no failed one");
     two.bench.append_numbers(two.log.as_mut().expect("open"), 40..41);
     assert_eq!((two.place(), values(two.log()).len()), (0, 41));
@@ -254,7 +255,7 @@ impl Run {
         appended.is_ok()
     }
 
-    /// What was written in the meantime by the broker that serves the partition. `false`: the machine has stopped.
+    /// Acts as the broker that serves the partition in the meantime. `false`: the machine has stopped.
     fn serve(&mut self) -> bool {
         self.write() && self.flush() && self.delete() && self.keep_deletion()
     }

@@ -380,7 +380,7 @@ impl Numbers {
 fn commit(dir: &LogDir, checkpoint: &Arc<OffsetCheckpoint>) -> Result<(), String> {
     let (sender, done) = channel();
     dir.commit(checkpoint, Box::new(move |result| drop(sender.send(result))));
-    done.recv().expect("it is told what came of it").map_err(said)
+    done.recv().expect("the callback runs").map_err(said)
 }
 
 const MARKER: &str = "a marker";

@@ -1,4 +1,4 @@
-//! What can be wrong with files and disks, one test each.
+//! Faults of files and disks, one test each.
 
 use super::testing::{Bench, TestBatch, WALL_MS, flush, read_from, resolve, small_segments};
 use crate::dir::LastStop;
@@ -45,7 +45,7 @@ fn check_mended(clean: bool, damage: impl Fn(&Path)) {
 }
 
 #[test]
-fn a_missing_index_is_made_anew() {
+fn a_missing_index_is_rebuilt() {
     for suffix in [".index", ".timeindex"] {
         check_mended(true, |dir| std::fs::remove_file(&files(dir, suffix)[2]).unwrap());
         check_mended(false, |dir| std::fs::remove_file(files(dir, suffix).last().unwrap()).unwrap());
@@ -53,7 +53,7 @@ fn a_missing_index_is_made_anew() {
 }
 
 #[test]
-fn an_index_with_half_an_entry_is_made_anew() {
+fn an_index_with_half_an_entry_is_rebuilt() {
     for suffix in [".index", ".timeindex"] {
         check_mended(true, |dir| {
             let file = std::fs::OpenOptions::new().write(true).open(&files(dir, suffix)[1]).unwrap();
@@ -152,22 +152,22 @@ fn damage_below_the_recovery_point_is_not_cut_away() {
 }
 
 #[test]
-fn a_full_disk_refuses_appends_and_serves_reads_until_there_is_room() {
+fn a_full_disk_refuses_appends_and_serves_reads_until_there_is_free_space() {
     let storage = SimStorage::new();
     let bench = Bench::with_storage(Arc::new(storage.clone()), small_segments());
     let mut log = filled(&bench);
-    for room in 0..200 {
-        storage.set_room(Some(room));
+    for free in 0..200 {
+        storage.set_free_space(Some(free));
         let before = (log.ends(), log.size());
         let value = format!("value {:060}", log.ends().log_end);
         match bench.append(&mut log, &TestBatch::of(&[&value])) {
             Err(AppendError::OutOfSpace(_)) => assert_eq!((log.ends(), log.size()), before),
-            Ok(_) => assert!(room > 100),
+            Ok(_) => assert!(free > 100),
             Err(error) => panic!("{error}"),
         }
         assert_eq!(bench.read_all(&log).len() as i64, log.ends().log_end);
     }
-    storage.set_room(None);
+    storage.set_free_space(None);
     let end = log.ends().log_end;
     bench.append_numbers(&mut log, end..end + 50);
     drop(log);

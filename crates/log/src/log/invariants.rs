@@ -1,13 +1,13 @@
-//! What holds of a log between any two calls: [`Log::check`].
+//! Invariants of a log between any two calls: [`Log::check`].
 
 use super::Log;
 use crate::leader_epochs::EpochEntry;
 use crate::segment::Segment;
 
 impl Log {
-    /// Asserts what holds after every call: the order of the ends, of the segments, and of the leader epochs, and that
-    /// the batches remembered at the tail end where the active segment does. It reads no file. It looks at every
-    /// segment and every epoch, so tests and simulations call it, and no request does.
+    /// Asserts the invariants after a call: the order of the ends, of the segments, and of the leader epochs. The batches that are
+    /// remembered at the tail must end where the active segment does. It reads no file. It looks at every segment and every
+    /// epoch, so tests and simulations call it, and no request does.
     ///
     /// Nothing is asserted of a stopped log: it stays as the failure left it, and neither appends nor becomes durable.
     ///

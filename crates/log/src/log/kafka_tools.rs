@@ -54,9 +54,9 @@ pub(crate) fn assert_no_fault(jars: &KafkaJars, dir: &Path, records: usize) {
     assert!(text.contains("producerId: 5 producerEpoch: 1"), "{text}");
 }
 
-/// The tool counts from -1 in each file, so that any segment but the first "does not follow", and so do records where
-/// compaction has taken some; the count of records shows that none is missing. Its logging library has things to say,
-/// too.
+/// Returns true for lines that report no fault. The tool counts from -1 in each file, so that any segment but the first
+/// "does not follow", and neither do records behind a gap of compaction. The count of records shows that none is missing. Its
+/// logging library writes lines, too.
 fn is_noise(line: &str) -> bool {
     let gap = line.starts_with("Non-consecutive offsets in") || line.contains(" is followed by ");
     gap || line.contains("log4j") || line.contains("SLF4J")

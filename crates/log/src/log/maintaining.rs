@@ -7,7 +7,7 @@ use crate::{AppendError, Log, LogConfig, ReadBound, ReadError};
 use mainstem_records::ProducerId;
 use std::sync::Arc;
 
-const VALUE: &str = "a value that takes some room in its segment";
+const VALUE: &str = "a value that takes some space in its segment";
 
 fn simulated(config: LogConfig) -> (SimStorage, Bench) {
     let storage = SimStorage::new();
@@ -18,7 +18,7 @@ fn append_under(bench: &Bench, log: &mut Log, epoch: i32) {
     bench.append_under(log, &TestBatch::of(&[VALUE]), epoch).unwrap();
 }
 
-/// Known fault: they waited for syncs, and everybody who appended waited with them.
+/// Known fault: they waited for syncs, and all appends waited with them.
 #[test]
 fn the_parts_of_maintenance_that_have_the_log_do_not_sync() {
     let (storage, mut bench) = simulated(small_segments());
@@ -144,8 +144,8 @@ fn a_producer_is_known_when_all_of_its_records_are_deleted() {
     }
 }
 
-/// Known fault: a batch that holds the offset of a truncation goes as a whole, and the recovery point stayed at the offset:
-/// what was appended there was believed after a power cut.
+/// Known fault: a truncation removed the whole batch that held its offset, and the recovery point stayed at the offset. Bytes
+/// appended there were then trusted after a power cut.
 #[test]
 fn an_interrupted_truncation_leaves_no_recovery_point_behind_the_log_end() {
     for seed in 0..300 {
@@ -189,10 +189,10 @@ fn a_power_cut_may_bring_back_a_batch_that_was_refused_by_a_full_disk_and_nothin
         bench.append(&mut log, &TestBatch::of(&["durable"])).unwrap();
         flush(&mut log);
         let refused = TestBatch::of(&["refused"]);
-        storage.set_room(Some(refused.bytes().len() as u64 - 1));
+        storage.set_free_space(Some(refused.bytes().len() as u64 - 1));
         let result = bench.append(&mut log, &refused);
         assert!(matches!(result, Err(AppendError::OutOfSpace(_))), "{result:?}");
-        storage.set_room(None);
+        storage.set_free_space(None);
         bench.append(&mut log, &TestBatch::of(&["unsynced, and longer than the refused one"])).unwrap();
         bench.append(&mut log, &TestBatch::of(&["what makes the file longer than both"])).unwrap();
         drop(log);
@@ -219,16 +219,16 @@ fn refused_at_the_end_of_a_segment(storage: &SimStorage, bench: &Bench) -> Log {
     let (mut log, _) = bench.open("a");
     bench.append(&mut log, &TestBatch::of(&["durable"])).unwrap();
     flush(&mut log);
-    storage.set_room(Some(20));
+    storage.set_free_space(Some(20));
     bench.append(&mut log, &TestBatch::of(&["refused"])).unwrap_err();
-    storage.set_room(None);
+    storage.set_free_space(None);
     assert!(log.maintain(WALL_MS, bench.mono_ms + 1001).unwrap().rolled);
     log.dir().checkpoints().recovery_point.commit().unwrap();
     log
 }
 
-/// Known fault: a segment that ends at the recovery point was believed as a whole, and the cut of a refused batch behind its
-/// end was not durable: the log did not open.
+/// Known fault: a segment that ends at the recovery point was trusted as a whole, and the cut of a refused batch behind its
+/// end was not durable. The log did not open.
 #[test]
 fn a_refused_batch_at_the_end_of_a_closed_segment_is_no_damage() {
     for seed in 0..300 {
@@ -243,8 +243,8 @@ fn a_refused_batch_at_the_end_of_a_closed_segment_is_no_damage() {
     }
 }
 
-/// Known fault: a start after a kill did not have the cut of a refused batch synced with what it made durable next, and a
-/// start after a power cut dropped what followed it.
+/// Known fault: a start after a kill did not sync the cut of a refused batch with its next sync. A start after a power cut
+/// then dropped the records that followed it.
 #[test]
 fn what_is_acknowledged_after_a_kill_survives_a_refused_batch_in_the_segment_before() {
     for seed in 0..300 {
@@ -264,8 +264,8 @@ fn what_is_acknowledged_after_a_kill_survives_a_refused_batch_in_the_segment_bef
     }
 }
 
-/// The group of a replica decides on a log start whether or not what precedes it is durable here. A log that ended before its start would
-/// begin anew, without the records that were not to be deleted, and at an offset of which the group has no entry.
+/// The group of a replica decides on a log start even if the records before it are not durable here. A log that ended before
+/// its start would begin again without the records that were not deleted, at an offset for which the group has no entry.
 #[test]
 fn the_start_of_a_replicas_log_is_noted_when_the_log_is_durable_up_to_it() {
     for seed in 0..100 {
@@ -363,8 +363,8 @@ fn a_start_keeps_what_is_deleted_for_other_replicas_until_maintenance_removes_it
     }
 }
 
-/// A power cut brings some names back and others not. Replicas get what the log goes on from without a gap, and nothing deleted keeps it from
-/// being opened.
+/// A power cut brings some names back and others not. Replicas get the deleted segments that join the log without a gap, and
+/// no deleted segment prevents the log from being opened.
 #[test]
 fn what_is_deleted_and_not_whole_goes_with_all_that_precedes_it() {
     for boot in ["a", "b"] {

@@ -11,17 +11,17 @@ use std::sync::Arc;
 
 #[derive(Debug, Clone)]
 enum Event {
-    /// So many records in one batch, by one of three producers.
+    /// Appends `count` records in one batch, by one of three producers.
     Append { count: usize, producer: i64, large: bool },
-    /// The commit index of so many records ago is decided on, and is on its way.
+    /// Decides on the commit index of `behind` records ago, and sends it.
     Commit { behind: i64 },
-    /// One of the messages on their way arrives: any of them.
+    /// Delivers any one of the messages on their way.
     Deliver { which: usize },
-    /// A sync begins, unless one runs; the next such event ends it.
+    /// Begins a sync, unless one runs. The next such event ends it.
     Sync,
-    /// Another leader: everything behind the high watermark may be cut.
+    /// Changes the leader: everything behind the high watermark may be cut.
     Depose { keep: i64 },
-    /// Kafka's maintenance.
+    /// Runs Kafka's maintenance.
     Maintain,
     /// The process dies and comes back.
     Kill,
@@ -59,7 +59,7 @@ struct Run {
     committed: i64,
     seen: i64,
     epoch: i32,
-    /// What the sync in progress covers, less what was cut since.
+    /// The range of offsets that the sync in progress covers, less what was cut since.
     syncing: Option<(i64, i64)>,
     durable: i64,
     batches: usize,

@@ -21,7 +21,7 @@ struct ModelRecord {
     batch: Option<(i64, i32, i64)>,
 }
 
-/// What must be true.
+/// The state that the log must have.
 #[derive(Debug, Default)]
 struct Model {
     /// By offset, from 0. Records below the log start stay, because a crash may bring them back.
@@ -204,7 +204,7 @@ impl Simulation {
         }
     }
 
-    /// What others do with the log while maintenance waits for the disk.
+    /// Does what others may do to the log while maintenance waits for the disk.
     fn meanwhile(&mut self) {
         match self.random.below(10) {
             0 | 1 => drop(self.append()),
@@ -258,16 +258,16 @@ impl Simulation {
         }
     }
 
-    /// Without room appends are refused, and go on when there is room.
+    /// Without free space appends are refused. They are accepted again when there is some.
     fn fill_disk(&mut self) {
-        self.storage.set_room(Some(self.random.below(400)));
+        self.storage.set_free_space(Some(self.random.below(400)));
         let mut refused = false;
         for _ in 0..5 {
             refused |= !self.append();
         }
         assert!(refused, "400 bytes do not hold five batches");
         self.check();
-        self.storage.set_room(None);
+        self.storage.set_free_space(None);
         if self.log().stopped().is_none() {
             assert!(self.append(), "{:?}", self.log);
         }
@@ -363,7 +363,7 @@ impl Simulation {
         }
     }
 
-    /// A batch that was refused for want of room may have been written except for its last byte, which is a zero. A power
+    /// A batch that was refused on a full disk may have been written except for its last byte, which is a zero. A power
     /// cut that forgets the cut, and what was appended in its place, may bring it back as a whole at the end of the log.
     fn accept_refused(&mut self) {
         let start = self.log().ends().log_start;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(crate) const WALL_MS: i64 = 1_700_000_000_000;
 pub(crate) const TOPIC_ID: [u8; 16] = [7; 16];
 
-/// What is appended as one batch.
+/// The records of one batch.
 #[derive(Debug, Clone)]
 pub(crate) struct TestBatch {
     pub(crate) values: Vec<Vec<u8>>,
@@ -49,7 +49,7 @@ impl TestBatch {
     }
 }
 
-/// Where logs are opened.
+/// A directory in which a test opens logs.
 pub(crate) struct Bench {
     _temporary: Option<tempfile::TempDir>,
     pub(crate) storage: Arc<dyn Storage>,
@@ -128,7 +128,7 @@ impl Bench {
         }
     }
 
-    /// All records of the log from its start, checked for gaps.
+    /// Reads all records of the log from its start, and checks them for gaps.
     pub(crate) fn read_all(&self, log: &Log) -> Vec<(i64, Vec<u8>)> {
         read_from(log, log.ends().log_start)
     }

@@ -164,7 +164,7 @@ fn offsets_are_found_by_time() {
     let bench = Bench::real(small_segments());
     let (mut log, _) = bench.open("a");
     for number in 0..100 {
-        let batch = TestBatch::of(&["some value that takes a little room in its segment"]);
+        let batch = TestBatch::of(&["some value that takes a little space in its segment"]);
         bench.append(&mut log, &batch.at(WALL_MS + number * 10)).unwrap();
     }
     let check = |timestamp: i64, offset: Option<i64>| {
@@ -183,12 +183,12 @@ fn offsets_are_found_by_time() {
 
 /// Known fault: the search held the log, so that appends waited for its reads.
 #[test]
-fn a_search_by_time_goes_on_beside_appends_and_deletions() {
+fn a_search_by_time_continues_beside_appends_and_deletions() {
     let bench = Bench::real(small_segments());
     let (mut log, _) = bench.open("a");
     let append = |log: &mut crate::Log, numbers: std::ops::Range<i64>| {
         for number in numbers {
-            let batch = TestBatch::of(&["some value that takes a little room in its segment"]);
+            let batch = TestBatch::of(&["some value that takes a little space in its segment"]);
             bench.append(log, &batch.at(WALL_MS + number * 10)).unwrap();
         }
     };
@@ -347,7 +347,7 @@ fn a_retry_is_recognised_however_many_producers_came_after_it() {
 }
 
 #[test]
-fn without_room_a_new_producer_is_refused_and_the_known_ones_go_on() {
+fn at_the_limit_a_new_producer_is_refused_and_known_ones_are_not() {
     let bench = Bench::real(LogConfig::default());
     let budget = Arc::new(ProducerBudget::new(40));
     let options = LogDirOptions { producer_budget: budget.clone(), ..Default::default() };

@@ -60,7 +60,7 @@ fn produce(bench: &Bench, log: &mut Log, word: &str) {
     }
 }
 
-/// What there is to see: the last stable offset, what a consumer is given, what was aborted, what is open.
+/// Describes the visible state: the last stable offset, the records a consumer gets, aborted and open transactions.
 fn look(log: &Log) -> String {
     let ends = log.ends();
     let seen = read_committed(log, ends.log_start).into_iter();
@@ -74,7 +74,7 @@ fn look(log: &Log) -> String {
     format!("<{} {} | {} | {}", ends.last_stable, seen.join(" "), aborted.join(" "), open.join(" "))
 }
 
-/// What a script leaves is the same after every way to go down and up again.
+/// Runs a script, and checks that every way to stop and start again leaves the same state.
 fn check(script: &str, expect: &str) {
     let storage = SimStorage::new();
     let bench = Bench::with_storage(Arc::new(storage.clone()), LogConfig::default());
@@ -157,8 +157,8 @@ fn consumers_are_reported_what_matters_to_them() {
     let (outcome, end) = (Outcome::of(&everything(&log)), log.ends().log_end);
     for from in 0..end {
         for upper in [from + 1, from + 10, end] {
-            let told = fields(&log.aborted_transactions(from, upper).unwrap());
-            assert_eq!(told, outcome.aborted(from, upper), "{from}..{upper}");
+            let found = fields(&log.aborted_transactions(from, upper).unwrap());
+            assert_eq!(found, outcome.aborted(from, upper), "{from}..{upper}");
         }
         let ReadPlan::Range(range) = log.read(from, ReadBound::LastStable, 1000, true).unwrap() else {
             panic!("nothing at {from}");
@@ -236,7 +236,7 @@ fn a_high_watermark_that_is_set_back_makes_transactions_undecided() {
     assert_eq!(log.ends().last_stable, 5);
 }
 
-/// Of a producer's epoch that is too old: it, and the newest one.
+/// The epochs in an [`AppendError::InvalidProducerEpoch`]: the batch's, and the newest known one.
 fn epochs(error: &AppendError) -> Option<(i16, i16)> {
     match error {
         AppendError::InvalidProducerEpoch { epoch, current, .. } => Some((epoch.get(), current.get())),
@@ -279,7 +279,7 @@ fn a_transaction_begins_only_with_the_guard_that_was_given_out_for_it() {
     end(&bench, &mut log, (1, 1), true, 2).unwrap();
     let stale = log.begin_verification(&request, 0).unwrap_err();
     assert_eq!(epochs(&stale), Some((0, 1)), "{stale}");
-    // It is given up after a while.
+    // The verification is removed after a while.
     let request = VerificationRequest { producer_epoch: ProducerEpoch::new(1), ..request };
     let third = log.begin_verification(&request, 0).unwrap();
     assert_eq!(log.begin_verification(&request, 5).unwrap(), third);
@@ -407,7 +407,7 @@ fn what_describes_a_transaction_is_known() {
 
 /// The files of a transaction index, damaged in each way, with the log left in order.
 #[test]
-fn a_damaged_transaction_index_is_made_anew() {
+fn a_damaged_transaction_index_is_rebuilt() {
     let damages: [fn(&mut Vec<u8>); 6] = [
         |bytes| bytes.truncate(bytes.len() - 5),
         |bytes| bytes.extend([0; 7]),
@@ -457,7 +457,7 @@ fn a_kill_between_a_marker_and_its_entry_costs_nothing() {
 /// Compaction has put a segment in the place of others, and the process dies before its files have their names: their
 /// indexes are gone.
 #[test]
-fn indexes_that_went_with_a_swap_are_made_anew() {
+fn indexes_that_went_with_a_swap_are_rebuilt() {
     let bench = Bench::real(LogConfig::default());
     let (mut log, _) = bench.open("a");
     run(&bench, &mut log, "1:a 2:b | 1- 3:c | 2- 3- 1:d | 1- e");
@@ -471,21 +471,21 @@ fn indexes_that_went_with_a_swap_are_made_anew() {
     assert_eq!((look(&log), recovery.segments_walked), (before, 1));
 }
 
-/// Without room for the entry there is no marker either, and the transaction stays open.
+/// If the disk has no space for the entry, there is no marker either, and the transaction stays open.
 #[test]
 fn a_full_disk_refuses_the_marker_with_its_entry() {
     let storage = SimStorage::new();
     let bench = Bench::with_storage(Arc::new(storage.clone()), LogConfig::default());
     let (mut log, _) = bench.open("a");
     run(&bench, &mut log, "1:a");
-    for room in [0, 50, 78, 90] {
-        storage.set_room(Some(room));
+    for free in [0, 50, 78, 90] {
+        storage.set_free_space(Some(free));
         let refused = end(&bench, &mut log, (1, 0), false, 1).unwrap_err();
         assert!(matches!(refused, AppendError::OutOfSpace(_)), "{refused}");
-        assert_eq!(look(&log), "<0  |  | 1@0", "{room}");
+        assert_eq!(look(&log), "<0  |  | 1@0", "{free}");
     }
-    storage.set_room(None);
-    end(&bench, &mut log, (1, 0), false, 1).expect("there is room again");
+    storage.set_free_space(None);
+    end(&bench, &mut log, (1, 0), false, 1).expect("there is free space again");
     assert_eq!(look(&log), "<2  | 1@0..1 | ");
     bench.stop_clean(log);
     assert_eq!(look(&bench.open("a").0), "<2  | 1@0..1 | ");
@@ -536,7 +536,7 @@ fn a_copy_in_another_directory_has_the_transactions_too() {
     let guard = log.begin_verification(&request, 0).unwrap();
     drop(copy.take_over_at_once(&mut log, 0).unwrap());
     assert_eq!(look(&log), before);
-    assert_eq!(log.begin_verification(&request, 0).unwrap(), guard, "the one that waits goes on here");
+    assert_eq!(log.begin_verification(&request, 0).unwrap(), guard, "the waiting one continues here");
     run(&bench, &mut log, "1- 3+");
     assert_eq!(look(&log), "<8 3c | 1@0..2 2@1..4 1@5..6 | ");
 }

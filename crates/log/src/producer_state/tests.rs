@@ -20,7 +20,7 @@ const TERMS: Terms<'static> = Terms {
     check_sequence: true,
     may_begin: true,
     verification: None,
-    has_room: true,
+    has_capacity: true,
     transaction_version: 0,
 };
 
@@ -30,7 +30,7 @@ fn fault(fault: ProducerFault) -> String {
         ProducerFault::InvalidEpoch { current } => format!("stale<{current}"),
         ProducerFault::InvalidTransactionState => "txn".into(),
         ProducerFault::NotVerified => "unverified".into(),
-        ProducerFault::NoRoom => "full".into(),
+        ProducerFault::TooManyProducers => "full".into(),
         ProducerFault::TooManyTransactions => "many".into(),
         ProducerFault::CoordinatorFenced { current } => format!("fenced<{current}"),
     }
@@ -113,17 +113,17 @@ fn producers_from_before_the_log_was_opened_expire_by_their_timestamps() {
 }
 
 #[test]
-fn without_room_those_that_are_known_go_on_and_markers_are_taken() {
+fn at_the_limit_known_producers_and_markers_are_accepted() {
     let mut state = ProducerState::default();
     state.record(&ProducerBatch { producer_id: ProducerId::new(1), ..batch(0, 0, 1) }, 0, 0);
-    let full = Terms { has_room: false, ..TERMS };
+    let full = Terms { has_capacity: false, ..TERMS };
     let known = ProducerBatch { producer_id: ProducerId::new(1), ..batch(0, 1, 1) };
     assert_eq!(state.check(&known, full), Ok(Verdict::Append));
     let (first, _) = transactional("p", "2/0:0+1");
-    assert_eq!(state.check(&first, full), Err(ProducerFault::NoRoom));
+    assert_eq!(state.check(&first, full), Err(ProducerFault::TooManyProducers));
     assert_eq!(state.check(&first, TERMS), Ok(Verdict::Append));
     let (marker, terms) = transactional("C", "2/0");
-    assert_eq!(state.check(&marker, Terms { has_room: false, ..terms }), Ok(Verdict::Append));
+    assert_eq!(state.check(&marker, Terms { has_capacity: false, ..terms }), Ok(Verdict::Append));
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn the_number_of_open_transactions_is_bounded() {
     let (next, terms) = transactional("t", "999999/0:0+1");
     assert_eq!(state.check(&next, terms), Err(ProducerFault::TooManyTransactions));
     let (within, terms) = transactional("t", "5/0:1+1");
-    assert_eq!(state.check(&within, terms), Ok(Verdict::Append), "one that is open goes on");
+    assert_eq!(state.check(&within, terms), Ok(Verdict::Append), "its transaction is open already");
     let (marker, terms) = transactional("C", "5/0");
     assert_eq!(state.check(&marker, terms), Ok(Verdict::Append));
     state.record(&marker, max, 0);

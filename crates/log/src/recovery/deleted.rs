@@ -1,9 +1,10 @@
-//! What a start does with segments of which every record is before the log start.
+//! Treatment at a start of segments whose records are all before the log start.
 //!
-//! They were deleted, and there are two reasons why they are still there: maintenance has not removed them yet, or a power cut has brought
-//! the names of some back. A log alone has no use for them, and they go. Of a replica they stay until maintenance removes them, as they do
-//! where the process runs on: another replica may lack what is in them. They stay as far as the log goes on from them without a gap, and
-//! what is not whole goes with all that precedes it: nothing that is deleted keeps a log from being opened, or costs it what follows.
+//! They were deleted, and still exist for one of two reasons: maintenance has not removed them yet, or a power cut has
+//! brought back some of their names. A log without replicas has no use for them, so they are removed here. A replica keeps
+//! them until maintenance removes them, as in a process that runs, because another replica may lack their records. It keeps
+//! them only as far as they join the rest of the log without a gap. A segment that is not whole is removed with all before
+//! it. So no deleted segment prevents a log from being opened, or costs it later records.
 
 use super::Opening;
 use crate::dir::LastStop;
@@ -18,7 +19,7 @@ use crate::truncate::{remove_segment_files, tail_end};
 use std::io;
 
 impl Opening<'_> {
-    /// Removes what is deleted and does not stay; returns the other segments.
+    /// Removes deleted segments that do not stay, and returns the others.
     pub(super) fn drop_deleted<'f>(&self, found: &'f [FoundSegment]) -> Result<&'f [FoundSegment], LogError> {
         let ends = found.iter().skip(1).map(|next| next.base_offset);
         let count = ends.take_while(|end| *end <= self.noted_start).count();
@@ -28,7 +29,7 @@ impl Opening<'_> {
         Ok(kept)
     }
 
-    /// How many of the first segments, of which so many are deleted, are not joined to those that follow.
+    /// Counts the first segments, of which `deleted` are deleted, that are not joined to those that follow.
     fn count_cut_off(&self, found: &[FoundSegment], deleted: usize) -> Result<usize, LogError> {
         for (number, pair) in found.windows(2).enumerate().take(deleted).rev() {
             if !self.is_joined(&pair[0], pair[1].base_offset)? {
@@ -40,7 +41,7 @@ impl Opening<'_> {
         Ok(0)
     }
 
-    /// Whether a segment is whole, and ends where the next one begins.
+    /// Returns true if a segment is whole, and ends where the next one begins.
     fn is_joined(&self, found: &FoundSegment, next: i64) -> Result<bool, LogError> {
         let is_suspect = self.last_stop == LastStop::UncleanOtherBoot && next >= self.recovery_point;
         let end = match is_suspect || !found.indexes_fit() {
@@ -49,14 +50,14 @@ impl Opening<'_> {
         };
         match end {
             Ok(end) => Ok(end == Some(next)),
-            // It went in an attempt before this one, or is none.
+            // An earlier attempt has removed the segment, or it is not one.
             Err(LogError::Damaged { .. }) => Ok(false),
             Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Where a segment ends of which all is read and checked; `None`: not all of it is whole.
+    /// Reads and checks a whole segment, and returns its end offset; `None`: not all of it is whole.
     fn whole_end(&self, found: &FoundSegment) -> Result<Option<i64>, LogError> {
         if found.log_bytes > SEGMENT_BYTES_MAX {
             return Ok(None);
@@ -64,7 +65,7 @@ impl Opening<'_> {
         let path = self.files.path(found.base_offset, FileKind::Log);
         let failed = |action| LogError::io(action, &*path);
         let file = self.files.storage.open(&path, OpenMode::Read).map_err(failed("open"))?;
-        // What is believed has to come from the disk.
+        // The check has to read from the disk, not from the page cache.
         file.advise(Advice::DontNeed, 0, 0);
         let range = 0..found.log_bytes;
         let mut batches =

@@ -21,7 +21,7 @@ pub(super) struct Disk {
     pub(super) process: u64,
     pub(super) locks: BTreeSet<PathBuf>,
     pub(super) syncs_to_fail: usize,
-    pub(super) room: Option<u64>,
+    pub(super) free_space: Option<u64>,
     pub(super) cold: bool,
     pub(super) unreadable: bool,
     pub(super) syncs: usize,
@@ -63,14 +63,14 @@ enum NameChange {
     Rename { from: String, to: String, inode: InodeId },
 }
 
-/// How much of what was not synced survives.
+/// The part of the unsynced changes that survives.
 #[derive(Clone, Copy)]
 enum Survival {
     Nothing,
     Everything,
-    /// The first so many changes.
+    /// The first changes, up to this number.
     First(usize),
-    /// Each change for itself.
+    /// Each change by chance.
     Any,
 }
 
@@ -102,7 +102,7 @@ impl Default for Disk {
             process: 0,
             locks: BTreeSet::new(),
             syncs_to_fail: 0,
-            room: None,
+            free_space: None,
             cold: false,
             unreadable: false,
             syncs: 0,
@@ -259,15 +259,15 @@ impl Disk {
     pub(super) fn write(&mut self, inode: InodeId, position: u64, mut bytes: Vec<u8>) -> io::Result<usize> {
         self.spend()?;
         let len = self.len(inode);
-        if let Some(room) = &mut self.room {
+        if let Some(free) = &mut self.free_space {
             let growth = (position + bytes.len() as u64).saturating_sub(len);
-            if growth > *room {
-                bytes.truncate((bytes.len() as u64).saturating_sub(growth - *room) as usize);
+            if growth > *free {
+                bytes.truncate((bytes.len() as u64).saturating_sub(growth - *free) as usize);
                 if bytes.is_empty() {
                     return Err(io::ErrorKind::StorageFull.into());
                 }
             }
-            *room -= growth.min(*room);
+            *free -= growth.min(*free);
         }
         let count = bytes.len();
         let file = self.file(inode);
@@ -279,8 +279,8 @@ impl Disk {
     pub(super) fn set_len(&mut self, inode: InodeId, len: u64) -> io::Result<()> {
         self.spend()?;
         let was = self.len(inode);
-        if let Some(room) = &mut self.room {
-            *room += was.saturating_sub(len);
+        if let Some(free) = &mut self.free_space {
+            *free += was.saturating_sub(len);
         }
         let file = self.file(inode);
         if was != len {
@@ -302,8 +302,8 @@ impl Disk {
         file.now.resize(len, 0);
     }
 
-    /// As a kernel does after a failed sync: the pages count as clean from now on, and are not on the disk. A length that was set is
-    /// in memory, with the inode, and goes to the disk with the next sync.
+    /// Acts as a kernel does after a failed sync: the pages count as clean, and are not on the disk. A new length is in memory,
+    /// with the inode, and goes to the disk with the next sync.
     pub(super) fn lose_unsynced(&mut self, inode: InodeId) {
         self.file(inode).unsynced.retain(|change| matches!(change, FileChange::SetLen(_)));
     }

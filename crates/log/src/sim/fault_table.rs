@@ -1,5 +1,5 @@
-//! A table of faults: each call that an action makes is refused in each way, and what has become of the action is told in a
-//! table of Markdown.
+//! A table of faults. Each call that an action makes is refused in each way, and a table of Markdown shows the results of the
+//! action.
 
 use super::{Call, Hooked};
 use crate::storage::StorageFault;
@@ -222,13 +222,13 @@ fn refuse(
 
 /// The error of a fault that a call can have; `None`: it has none of this kind.
 fn error_of(fault: StorageFault, call: Call) -> Option<i32> {
-    // The sync of a directory asks for no room.
-    let takes_room =
+    // The sync of a directory asks for no free space.
+    let takes_space =
         !matches!(call, Call::Open | Call::List | Call::Exists | Call::Read | Call::Len | Call::SyncDir);
     let opens =
         matches!(call, Call::Open | Call::Create | Call::List | Call::Lock | Call::SyncDir | Call::RemoveDir);
     match fault {
-        StorageFault::NoSpace => takes_room.then_some(libc::ENOSPC),
+        StorageFault::NoSpace => takes_space.then_some(libc::ENOSPC),
         StorageFault::NoHandles => Some(if opens { libc::EMFILE } else { libc::ENOMEM }),
         StorageFault::Medium => Some(libc::EIO),
         StorageFault::File => Some(libc::EACCES),

@@ -118,8 +118,8 @@ impl Hooked {
         *self.hook.write() = Some(Arc::new(hook));
     }
 
-    /// As [`Self::set_hook`], by a hook that uses the storage itself: calls within it, and those of other threads meanwhile,
-    /// pass unasked.
+    /// As [`Self::set_hook`], for a hook that uses the storage itself. Calls within it, and calls of other threads meanwhile, do
+    /// not reach the hook.
     pub fn set_outer_hook(&self, hook: impl FnMut(Call, &Path) -> io::Result<()> + Send + 'static) {
         let hook = Mutex::new(hook);
         self.set_hook(move |call, path| hook.try_lock().map_or(Ok(()), |mut hook| hook(call, path)));

@@ -93,7 +93,7 @@ fn a_held_sync_waits_for_its_release_or_the_end_of_its_process() {
 fn a_full_disk_takes_what_fits() {
     let storage = storage();
     let file = write(&storage, "file", "1234");
-    storage.set_room(Some(3));
+    storage.set_free_space(Some(3));
     assert!(write_all_at(&*file, b"56789", 4).is_err());
     assert_eq!(read(&storage, "file").as_deref(), Some("1234567"));
     file.set_len(4).unwrap();

@@ -1,4 +1,5 @@
-//! How much of a file is in the page cache: `cachestat`, of Linux 6.5 and later, for which no safe wrapper exists.
+//! The `cachestat` call of Linux 6.5 and later, for which no safe wrapper exists. It counts the pages of a file in the page
+//! cache.
 
 #![allow(unsafe_code, reason = "a system call that rustix does not have")]
 
@@ -30,7 +31,7 @@ struct Stat {
 /// Set when the kernel has said that it does not know the call, so that it is not asked again.
 static UNKNOWN: AtomicBool = AtomicBool::new(false);
 
-/// Whether every page of a range is in the page cache; `None` where the kernel cannot tell.
+/// Returns true if every page of a range is in the page cache; `None`: the kernel cannot tell.
 pub(super) fn resident(file: &File, position: u64, len: u64) -> Option<bool> {
     if len == 0 || UNKNOWN.load(Ordering::Relaxed) {
         return None;

@@ -93,8 +93,8 @@ mod system {
 
 pub(in crate::storage) use system::{advise, allocate, read_at_nowait, sync_fs, write_vectored_at};
 
-/// Whether a range is in the page cache. The kernel counts pages that are still on their way from the disk, so the ends
-/// are tried without waiting. Where there is no call to count them, a short range is tried only: one of at most two
+/// Returns true if a range is in the page cache. The kernel also counts pages that are still being read from the disk, so
+/// this reads both ends without waiting. On a kernel without the call only a short range is tried: a range of at most two
 /// pages has no middle.
 pub(in crate::storage) fn resident(file: &File, position: u64, len: u64) -> Option<bool> {
     const TRIED_LEN_MAX: u64 = 4096;

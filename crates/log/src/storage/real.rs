@@ -22,7 +22,7 @@ impl Storage for RealStorage {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StorageFile>> {
         let mut options = OpenOptions::new();
         options.read(true).write(mode != OpenMode::Read).create(mode == OpenMode::Create);
-        // To open a pipe waits for who writes to it, and a device has no end.
+        // To open a pipe would wait for its writer, and a device has no end.
         let is_strange = |data: fs::Metadata| !data.is_file() && !data.is_dir();
         if fs::metadata(path).is_ok_and(is_strange) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file; move it away"));

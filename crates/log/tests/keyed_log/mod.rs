@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub(crate) const WALL_MS: i64 = 1_700_000_000_000;
 const RECORDS_PER_BATCH: u64 = 16;
 
-/// What a broker has by default.
+/// The default options of a broker.
 pub(crate) const OPTIONS: CleanerOptions =
     CleanerOptions { dedupe_bytes: 24 << 20, load_factor: 0.9, io_bytes: 256 << 10, secret: [5; 16] };
 
@@ -25,7 +25,7 @@ impl LogAccess for Shared {
     }
 }
 
-/// What is written.
+/// The contents of a log that a test writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Content {
     pub(crate) records: u64,

@@ -20,7 +20,7 @@ impl Seen {
         Seen { balance, now }
     }
 
-    /// Has so many connections on a loop.
+    /// Puts this many connections on a loop.
     fn with(mut self, number: usize, connections: usize) -> Seen {
         self.balance.loops[number].connections = connections;
         self
@@ -43,7 +43,7 @@ fn loops(count: usize, now: Instant) -> Balance {
     balance
 }
 
-/// The same share for loops from the first to the last but one, and another one for the last.
+/// Gives the same share to the loops from the first to the last but one, and another share to the last.
 fn all_but_last(count: usize, share: f64, last: f64) -> Vec<f64> {
     let mut shares = vec![share; count];
     shares[count - 1] = last;
@@ -191,7 +191,7 @@ struct Connection {
     been: Vec<usize>,
 }
 
-/// A connection asks each time that it has worked for so long: 1,024 requests.
+/// The time between two checks of a busy connection: 1,024 requests.
 const ASKS_AFTER: Duration = Duration::from_millis(10);
 
 /// Loops under load, in steps from look to look.
@@ -285,7 +285,7 @@ impl World {
         assert_eq!(counts, counted);
     }
 
-    /// Returns true if no loop is so busy, and another one by so much less, that a connection should move.
+    /// Returns true if no loop is so much busier than another one that a connection should move.
     fn is_even(&self, reads: bool) -> bool {
         let relief = if reads { READERS } else { OTHERS };
         let shares = || self.demands().into_iter().map(|demand| demand.min(1.0));

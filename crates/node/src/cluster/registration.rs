@@ -128,7 +128,7 @@ impl Cluster {
             if self.controller.wait_for_image(at, LOOK_FOR_ROOM).is_ok() {
                 return true;
             }
-            local.store.dirs.all().for_each(|dir| dir.look_for_room(local.clock.mono_ms()));
+            local.store.dirs.all().for_each(|dir| dir.retry_after_disk_full(local.clock.mono_ms()));
         }
         false
     }

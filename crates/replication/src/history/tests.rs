@@ -79,10 +79,10 @@ fn what_a_replica_does_not_have_is_lost() {
 #[test]
 fn what_was_said_to_be_lost_may_be() {
     let others = [(2, Append, Invoke, 0, -1, 9), (2, Append, Ok, 0, 1, 9)];
-    let goes_on = [(5, Read, Ok, 0, 2, 10), (2, Append, Invoke, 0, -1, 10)];
+    let continues = [(5, Read, Ok, 0, 2, 10), (2, Append, Invoke, 0, -1, 10)];
     let has = [(3, Final, Ok, 0, 0, 7), (3, Final, Ok, 0, 1, 9), (3, Final, Ok, 0, 2, 10)];
     let reads = [(5, Read, Ok, 0, 0, 7), (5, Read, Ok, 0, 1, 8)];
-    let with = |report: Line| after_two(&[&reads[..], &[report], &others, &goes_on, &has].concat());
+    let with = |report: Line| after_two(&[&reads[..], &[report], &others, &continues, &has].concat());
     assert_eq!(with((3, Lost, Ok, 0, 1, 1)), []);
     assert_eq!(with((0, Uncounted, Ok, 0, 1, 1)), [], "nor what could not be said");
     let inconsistent = Fault::Inconsistent { offset: 1, value: 8, other: 9 };
@@ -385,7 +385,7 @@ fn what_was_deleted_may_be_missing_and_nothing_else() {
 }
 
 #[test]
-fn a_consumer_goes_on_behind_what_was_deleted() {
+fn a_consumer_continues_behind_deleted_records() {
     let asked = (9, Delete, Invoke, 0, 1, 0);
     let begins = (5, Assign, Ok, 0, 0, 4);
     let (reset, read) = ((5, Reset, Ok, 0, 1, 0), (5, Read, Ok, 0, 1, 8));

@@ -30,7 +30,7 @@ pub(super) enum Successor {
     /// It has all frames, and gets each that comes.
     Joined(Joined),
     /// The disk had no space for a frame in it.
-    GivenUp,
+    Abandoned,
 }
 
 /// A new file beside the old one.
@@ -47,18 +47,19 @@ pub(super) struct Joined {
 }
 
 impl Successor {
-    /// Takes frames that were written to the old file. The journal continues without it where the disk is full and it has no name yet.
+    /// Takes frames that were written to the old file. The journal continues without the new one if the disk is full and it has
+    /// no name yet.
     ///
     /// # Errors
     /// The disk refused.
     pub(super) fn write(&mut self, frames: &[u8]) -> io::Result<()> {
         match self {
-            Successor::GivenUp => {}
+            Successor::Abandoned => {}
             Successor::Written { since } => since.extend_from_slice(frames),
             Successor::Joined(joined) => match write_all_at(&*joined.file, frames, joined.len) {
                 Ok(()) => joined.len += frames.len() as u64,
                 Err(error) if !joined.is_named && StorageFault::of(&error) == StorageFault::NoSpace => {
-                    *self = Successor::GivenUp
+                    *self = Successor::Abandoned
                 }
                 Err(error) => return Err(error),
             },

@@ -103,7 +103,7 @@ fn a_write_without_space_is_taken_back() {
     let mut journal = open(&storage);
     journal.append(group(0), &[vote(2)]).unwrap();
     let size = journal.size();
-    storage.set_room(Some(20));
+    storage.set_free_space(Some(20));
     let refused = journal.append(group(0), &[vote(3), entry(1, 3, 0)]);
     assert!(
         matches!(&refused, Err(JournalError::Io { source, .. }) if StorageFault::of(source) == StorageFault::NoSpace),
@@ -111,7 +111,7 @@ fn a_write_without_space_is_taken_back() {
     );
     assert_eq!((journal.size(), journal.has_failed()), (size, false));
     assert_eq!(journal.group(group(0)).unwrap().vote.term, 2);
-    storage.set_room(None);
+    storage.set_free_space(None);
     journal.append(group(0), &[vote(4)]).unwrap();
     journal.sync().unwrap();
     journal.check();
@@ -129,9 +129,9 @@ fn a_journal_without_space_for_a_rewrite_continues() {
         term += 1;
         journal.append(group(0), &[vote(term)]).unwrap();
     }
-    storage.set_room(Some(20));
+    storage.set_free_space(Some(20));
     assert!(journal.rewrite().is_err() && !journal.has_failed() && !journal.rewrite_due());
-    storage.set_room(None);
+    storage.set_free_space(None);
     journal.append(group(0), &[vote(term + 1)]).unwrap();
     journal.rewrite().unwrap();
     storage.kill();

@@ -273,7 +273,7 @@ fn pass(nodes: &mut [Node], ms: u64) {
     for _ in 0..ms / TICK_MS {
         for running in nodes.iter_mut().filter_map(|node| node.running.as_mut()) {
             running.now_ms += TICK_MS;
-            running.dir.look_for_room(running.now_ms);
+            running.dir.retry_after_disk_full(running.now_ms);
             running.replicas.iter_mut().for_each(|replica| replica.tick(running.now_ms));
         }
         exchange(nodes, &all);
@@ -320,13 +320,13 @@ fn a_single_voter_with_an_unsynced_tail_waits_for_its_disk() {
     nodes[0].append(0, 7);
     exchange(&mut nodes, &[]);
     // Without space for what it proposes it begins again, as a follower.
-    nodes[0].storage.set_room(Some(0));
+    nodes[0].storage.set_free_space(Some(0));
     assert!(nodes[0].replica(0).propose(vec![1]).is_err(), "there is no space");
-    nodes[0].storage.set_room(None);
+    nodes[0].storage.set_free_space(None);
     for _ in 0..5_000 / TICK_MS {
         let running = nodes[0].running();
         running.now_ms += TICK_MS;
-        running.dir.look_for_room(running.now_ms);
+        running.dir.retry_after_disk_full(running.now_ms);
         let (replica, now_ms) = (&mut running.replicas[0], running.now_ms);
         replica.tick(now_ms);
         replica.campaign();
@@ -538,7 +538,7 @@ fn a_full_disk_stalls_that_group_alone() {
         nodes.iter_mut().flat_map(of_node).collect()
     };
     let before = roles(&mut nodes);
-    nodes[2].storage.set_room(Some(0));
+    nodes[2].storage.set_free_space(Some(0));
     nodes[0].append(0, 1);
     pass(&mut nodes, 3_000);
     assert_eq!(nodes[0].replica(0).log().ends().high_watermark, 2, "two of three have it");
@@ -554,7 +554,7 @@ fn a_full_disk_stalls_that_group_alone() {
         (2, 3),
         "of the group that has something to write, and of the other"
     );
-    nodes[2].storage.set_room(None);
+    nodes[2].storage.set_free_space(None);
     pass(&mut nodes, 3_000);
     for partition in 0..2 {
         let contents: Vec<_> = nodes.iter_mut().map(|node| node.content(partition)).collect();

@@ -25,14 +25,14 @@ pub(super) struct DiskFaults {
 impl Node {
     /// Its disk has room for so many bytes, until then.
     pub(crate) fn fill_disk(&mut self, room: u64, until_ms: u64) {
-        self.storage.set_room(Some(room));
+        self.storage.set_free_space(Some(room));
         self.disk.full_until_ms = Some(until_ms);
     }
 
     /// A stop and a start on a full disk live on what was kept in reserve.
     pub(super) fn take_reserve(&self) {
         if self.disk.full_until_ms.is_some() {
-            self.storage.set_room(Some(RESERVE_BYTES));
+            self.storage.set_free_space(Some(RESERVE_BYTES));
         }
     }
 
@@ -67,7 +67,7 @@ impl Node {
         let now_ms = self.clock.mono_ms();
         self.disk.sync_max_ms = 0;
         self.end_failing_syncs();
-        self.storage.set_room(None);
+        self.storage.set_free_space(None);
         self.disk.full_until_ms = None;
         self.disk.hangs_until_ms = 0;
         let Some(running) = &mut self.running else { return };
@@ -79,12 +79,12 @@ impl Node {
 
     pub(super) fn look_after_disk(&mut self, now_ms: u64) {
         if self.disk.full_until_ms.is_some_and(|until_ms| until_ms <= now_ms) {
-            self.storage.set_room(None);
+            self.storage.set_free_space(None);
             self.disk.full_until_ms = None;
         }
         if now_ms >= self.disk.room_at_ms {
             self.disk.room_at_ms = now_ms + LOOK_FOR_ROOM_MS;
-            self.running.iter().for_each(|running| running.dir.look_for_room(now_ms));
+            self.running.iter().for_each(|running| running.dir.retry_after_disk_full(now_ms));
         }
     }
 

@@ -1,4 +1,4 @@
-//! What the encoder does with values that other messages do not show: tags, holes, refusals, lengths.
+//! Values that the encoder handles and other messages do not show: tags, holes, refusals, lengths.
 
 use std::borrow::Cow;
 
@@ -34,7 +34,7 @@ fn unknown_tagged_fields_keep_their_place_between_known_ones() {
 
 /// The size of a tagged value takes two bytes from 128 on; the value has moved by then.
 #[test]
-fn long_tagged_values_make_room_for_their_size() {
+fn long_tagged_values_move_behind_their_size() {
     for length in [0, 1, 126, 127, 128, 129, 16_383, 16_384, 20_000] {
         let request = FetchRequest { cluster_id: Some("c".repeat(length).into()), ..Default::default() };
         let bytes = encode(&request, 18).unwrap();

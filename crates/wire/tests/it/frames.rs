@@ -57,12 +57,12 @@ fn a_short_header_is_malformed() {
     }
 }
 
-/// A group whose id has so many bytes.
+/// A group whose id has this many bytes.
 fn group(id_bytes: usize) -> DescribedGroup<'static> {
     DescribedGroup { group_id: "g".repeat(id_bytes).into(), ..Default::default() }
 }
 
-/// What is written element by element is what is written at once, behind what was in the buffer, in every version.
+/// A response that is written element by element, behind other bytes, has the same bytes as a whole one, in every version.
 #[test]
 fn a_list_frame_has_the_bytes_of_the_whole_response() {
     for version in 0..=6 {

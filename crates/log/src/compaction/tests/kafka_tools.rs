@@ -55,7 +55,7 @@ fn dump_log_segments_finds_no_fault_in_what_was_compacted() {
     bench.stop_clean(log);
     assert_no_fault(&jars, &dir, records);
 
-    // Indexes that are made anew from it are right, too.
+    // Rebuilt indexes are right, too.
     for entry in std::fs::read_dir(&dir).expect("the partition's directory") {
         let path = entry.expect("an entry").path();
         if path.extension().is_some_and(|extension| extension == "index" || extension == "timeindex") {

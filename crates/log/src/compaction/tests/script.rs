@@ -179,7 +179,7 @@ fn small_segments_are_merged_and_indexed() {
 }
 
 #[test]
-fn who_has_begun_to_read_goes_on_with_what_was_there() {
+fn a_reader_that_has_begun_keeps_the_old_segments() {
     let (bench, storage) = bench(LogConfig { segment_bytes: 1 << 20, ..compacted() });
     let (mut log, _) = bench.open("a");
     run(&bench, &mut log, "a1 b2 a3 b4 | a5 b6 |");

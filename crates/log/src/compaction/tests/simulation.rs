@@ -15,7 +15,7 @@ use std::sync::Arc;
 const STEPS: usize = 60;
 const KEYS: u64 = 12;
 
-/// What must be true.
+/// The state that the log must have.
 #[derive(Debug, Default)]
 struct Model {
     /// By offset.
@@ -246,8 +246,8 @@ impl Simulation {
     }
 }
 
-/// What there is was appended as it is, and of each key the last record is there. A last record that is a tombstone may
-/// have gone, and then nothing that it has deleted is there.
+/// Checks that each record is the one that was appended, and that the last record of each key is in the log. If the last
+/// record is a tombstone, it may be gone, and then the records that it deleted are gone too.
 fn check_records(log: &Log, model: &Model) {
     let end = log.ends().log_end;
     let seen: BTreeMap<i64, Keyed> =

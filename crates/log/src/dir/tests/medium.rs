@@ -130,7 +130,7 @@ impl Medium {
     }
 }
 
-/// What is left of a file: the old bytes, the new ones, or a mixture of blocks with either length.
+/// Returns a file after a power cut: the old bytes, the new ones, or a mixture of blocks with either length.
 fn torn(content: &Content, dice: &mut Dice) -> Vec<u8> {
     let (new, old) = (&content.bytes, &content.durable);
     match dice.roll(3) {

@@ -10,20 +10,20 @@ const DATA: &str = "/mnt/data";
 const LIVES: u64 = 3;
 const SEEDS: u64 = 12;
 
-/// What the process and its clients know, whatever becomes of the medium.
+/// The knowledge of the process and its clients, which a power cut does not change.
 #[derive(Debug, Default)]
 struct Known {
     /// Bytes that were written to the partition's file.
     written: Vec<u8>,
-    /// How many of them are synced.
+    /// The number of written bytes that are synced.
     synced: usize,
     /// The log start offset that was acknowledged.
     log_start_acknowledged: i64,
-    /// A start that succeeded told these.
+    /// The ids that the last successful start returned.
     ids: Option<(String, [u8; 16])>,
 }
 
-/// One life: appends that are not waited for, a DeleteRecords that is, an append that is synced, an orderly stop.
+/// One life: appends without a sync, a DeleteRecords that is made durable, an append that is synced, an orderly stop.
 fn live(storage: Arc<dyn Storage>, boot: &str, life: u64, known: &mut Known) -> io::Result<()> {
     let dir = LogDir::open(storage.clone(), Path::new(DATA), &identity(), boot).map_err(io::Error::other)?;
     known.ids = Some((dir.cluster_id().to_owned(), dir.directory_id()));
@@ -56,7 +56,7 @@ fn append(file: &dyn crate::storage::StorageFile, bytes: &[u8], known: &mut Know
     Ok(())
 }
 
-/// What the next start finds is true.
+/// Checks that the next start finds what the clients know.
 fn verify(medium: &Medium, boot: &str, known: &Known, context: &str) -> LastStop {
     let storage = Arc::new(medium.clone());
     let dir = LogDir::open(storage, Path::new(DATA), &identity(), boot).unwrap();
@@ -79,7 +79,7 @@ fn verify(medium: &Medium, boot: &str, known: &Known, context: &str) -> LastStop
     dir.last_stop()
 }
 
-/// Lives on a new medium until the step is reached; each life is under its own boot if told so.
+/// Runs lives on a new medium until the step is reached, each under the boot id that `boots` returns.
 fn lives(steps_max: usize, boots: fn(u64) -> String) -> (Medium, Known, Option<u64>, usize) {
     let medium = Medium::new();
     medium.create_dir(Path::new("/mnt")).unwrap();
@@ -132,7 +132,7 @@ fn a_power_cut_at_any_step_leaves_the_truth() {
             let trusted = matches!(found, LastStop::New | LastStop::Clean);
             let again = if trusted { LastStop::UncleanSameBoot } else { LastStop::UncleanOtherBoot };
             assert_eq!(verify(&medium, "after", &known, &context), again, "{context}");
-            // And the power goes once more.
+            // A second power cut.
             medium.power_cut(&mut Dice(!seed));
             assert_eq!(
                 verify(&medium, "after that", &known, &context),

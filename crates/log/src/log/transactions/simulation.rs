@@ -4,7 +4,7 @@
 //! `MAINSTEM_SIM_SEED` repeats one run, `MAINSTEM_SIM_RUNS` sets how many there are of each kind (default 60, of 120
 //! steps each).
 
-use super::world::{Kept, Outcome, Sending, end, everything, fields, read_committed, send};
+use super::world::{ModelBatch, Outcome, Sending, end, everything, fields, read_committed, send};
 use crate::compaction::{CleanError, Cleaner, CleanerOptions, LogAccess, Task};
 use crate::log::testing::{Bench, WALL_MS, flush, seeds, small_segments};
 use crate::sim::{Random, SimStorage};
@@ -20,7 +20,7 @@ const STEPS: usize = 120;
 const PRODUCERS: u64 = 4;
 const KEYS: u64 = 6;
 
-/// What may happen in a run.
+/// The events that may happen in a run.
 #[derive(Debug, Clone, Copy, Default)]
 struct Kind {
     /// The process dies, the power goes.
@@ -40,11 +40,11 @@ struct Simulation {
     boot: u64,
     log: Option<Log>,
     /// Everything that was appended and not cut off.
-    all: Vec<Kept>,
-    /// What the coordinator has decided, by producer and first offset: after a power cut it says so again.
+    all: Vec<ModelBatch>,
+    /// The coordinator's decisions, by producer and first offset. It repeats them after a power cut.
     decisions: BTreeMap<(i64, i64), bool>,
     high_watermark: i64,
-    /// What was synced is there after a power cut.
+    /// The durable end: a power cut does not lose records before it.
     durable: i64,
     wall_ms: i64,
 }
@@ -148,7 +148,7 @@ impl Simulation {
         let sending =
             Sending { producer: (producer_id > 0).then_some((producer_id, epoch)), transactional, records };
         let appended = send(&self.bench, self.log.as_mut().expect("open"), &sending).expect("an append");
-        self.note(Kept::sent(&appended, &sending));
+        self.note(ModelBatch::sent(&appended, &sending));
     }
 
     fn end_transaction(&mut self) {
@@ -162,10 +162,10 @@ impl Simulation {
         let version = if bumped { 2 } else { 1 };
         let log = self.log.as_mut().expect("open");
         let appended = end(&self.bench, log, producer, committed, version).expect("a marker");
-        self.note(Kept::marker(appended.base_offset, producer_id, committed));
+        self.note(ModelBatch::marker(appended.base_offset, producer_id, committed));
     }
 
-    fn note(&mut self, kept: Kept) {
+    fn note(&mut self, kept: ModelBatch) {
         self.all.push(kept);
         if !self.kind.held {
             self.high_watermark = self.log().ends().log_end;
@@ -223,7 +223,7 @@ impl Simulation {
     }
 
     fn cut(&mut self, log_end: i64) {
-        // A log that begins anew at its noted start may have lost a part of a batch alone.
+        // A log that begins again at its noted start may have lost only a part of a batch.
         self.all.retain(|kept| kept.last_offset < log_end);
         self.durable = self.durable.min(log_end);
         self.high_watermark = if self.kind.held { self.high_watermark.min(log_end) } else { log_end };
@@ -369,12 +369,12 @@ impl Simulation {
         }
         self.check_seen(log, &outcome);
         if !self.kind.compacts {
-            self.check_told(log, &outcome, &probes);
+            self.check_aborted(log, &outcome, &probes);
         }
         self.storage.set_cold(false);
     }
 
-    /// Where the beginning of a transaction was deleted, a crash may have forgotten it: the rest begins later.
+    /// Checks what is left of transactions. A crash may have forgotten a deleted beginning, so that the rest begins later.
     fn check_what_is_left(&self, log: &Log, outcome: &Outcome, stable: i64) {
         let ends = log.ends();
         assert!(ends.last_stable >= stable, "{ends:?}, stable is what is before {stable}");
@@ -427,28 +427,32 @@ impl Simulation {
     }
 
     /// For any range of offsets exactly those transactions are named that were aborted there.
-    fn check_told(&self, log: &Log, outcome: &Outcome, probes: &[(u64, u64)]) {
+    fn check_aborted(&self, log: &Log, outcome: &Outcome, probes: &[(u64, u64)]) {
         let ends = log.ends();
         for probe in probes {
             let span = (ends.log_end - ends.log_start + 1) as u64;
             let from = ends.log_start + (probe.0 % span) as i64;
             let upper = from + 1 + (probe.1 % span) as i64;
-            let told = fields(&log.aborted_transactions(from, upper).expect("the indexes"));
+            let found = fields(&log.aborted_transactions(from, upper).expect("the indexes"));
             let expected = outcome.aborted(from, upper);
             if self.kind.deletes && self.kind.crashes {
-                let markers =
-                    |told: &[(i64, i64, i64)]| told.iter().map(|(id, _, at)| (*id, *at)).collect::<Vec<_>>();
+                let markers = |aborted: &[(i64, i64, i64)]| {
+                    aborted.iter().map(|(id, _, at)| (*id, *at)).collect::<Vec<_>>()
+                };
                 let known = markers(&expected);
-                assert!(markers(&told).iter().all(|told| known.contains(told)), "{told:?} {expected:?}");
+                assert!(
+                    markers(&found).iter().all(|marker| known.contains(marker)),
+                    "{found:?} {expected:?}"
+                );
             } else {
-                assert_eq!(told, expected, "{from}..{upper}, {ends:?}");
+                assert_eq!(found, expected, "{from}..{upper}, {ends:?}");
             }
         }
     }
 }
 
-/// Whether a key has a record behind an offset. A power cut may take the marker of a transaction before it: consumers do
-/// not see it then until the coordinator has sent the marker again.
+/// Returns true if a key has a record behind an offset. A power cut may take the marker of a transaction before it.
+/// Consumers do not see its records then until the coordinator has sent the marker again.
 fn has_younger(log: &Log, key: &[u8], offset: i64) -> bool {
     let all = everything(log);
     let records = all.iter().flat_map(|kept| kept.records.iter().map(|(key, _)| (kept.last_offset, key)));

@@ -11,7 +11,7 @@ use mainstem_records::{
 };
 use std::collections::HashSet;
 
-/// What is appended as one batch.
+/// The records of one batch, and its producer.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sending {
     /// Id and epoch; the sequence number is the next one.
@@ -39,7 +39,7 @@ impl Sending {
     }
 }
 
-/// The sequence number with which a producer goes on.
+/// The sequence number with which a producer continues.
 fn next_sequence(log: &Log, producer_id: i64, producer_epoch: i16) -> i32 {
     let known = log.producer_state().get(ProducerId::new(producer_id));
     let known = known.filter(|known| known.epoch.get() == producer_epoch);
@@ -88,8 +88,8 @@ pub(super) fn end(
     log.append_marker(&marker, LeaderEpoch::ZERO, WALL_MS, bench.mono_ms)
 }
 
-/// What a consumer with `read_committed` is given from an offset on, in pieces: each is judged by what came with it
-/// alone, as by Kafka's consumers.
+/// Reads as a consumer with `read_committed` does, from an offset on, in pieces. Each piece is filtered by the aborted
+/// transactions of its own answer alone, as Kafka's consumers do.
 pub(super) fn read_committed(log: &Log, from: i64) -> Vec<(i64, Vec<u8>)> {
     let (mut next, mut seen) = (from, Vec::new());
     while next < log.ends().last_stable {
@@ -104,14 +104,14 @@ pub(super) fn read_committed(log: &Log, from: i64) -> Vec<(i64, Vec<u8>)> {
 
 fn take_committed(range: &FileRange, mut next: i64, seen: &mut Vec<(i64, Vec<u8>)>) -> i64 {
     let bytes = range.to_vec().expect("a read");
-    let mut told = range.aborted.clone();
-    told.sort_by_key(|aborted| std::cmp::Reverse(aborted.first_offset));
+    let mut ahead = range.aborted.clone();
+    ahead.sort_by_key(|aborted| std::cmp::Reverse(aborted.first_offset));
     let mut aborted = HashSet::new();
     let mut rest = &bytes[..];
     while let Ok((batch, behind)) = Batch::split_first(rest) {
         rest = behind;
         let producer_id = batch.producer_id();
-        while let Some(begun) = told.pop_if(|told| told.first_offset <= batch.last_offset()) {
+        while let Some(begun) = ahead.pop_if(|next| next.first_offset <= batch.last_offset()) {
             aborted.insert(begun.producer_id.get());
         }
         let attributes = batch.attributes();
@@ -139,21 +139,21 @@ fn take_records(batch: &Batch<'_>, from: i64, seen: &mut Vec<(i64, Vec<u8>)>) {
 
 /// A batch as a naive look at the whole log knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct ModelBatch {
     pub(super) base_offset: i64,
     pub(super) last_offset: i64,
-    /// Of a producer.
+    /// The producer's id, if it has one.
     pub(super) producer_id: Option<i64>,
     pub(super) transactional: bool,
-    /// Of a marker: whether it commits.
+    /// For a marker: true if it commits.
     pub(super) marker: Option<bool>,
     /// Keys and values.
     pub(super) records: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Kept {
-    pub(super) fn sent(appended: &Appended, sending: &Sending) -> Kept {
-        Kept {
+impl ModelBatch {
+    pub(super) fn sent(appended: &Appended, sending: &Sending) -> ModelBatch {
+        ModelBatch {
             base_offset: appended.base_offset,
             last_offset: appended.last_offset,
             producer_id: sending.producer.map(|(id, _)| id),
@@ -163,8 +163,8 @@ impl Kept {
         }
     }
 
-    pub(super) fn marker(offset: i64, producer_id: i64, committed: bool) -> Kept {
-        Kept {
+    pub(super) fn marker(offset: i64, producer_id: i64, committed: bool) -> ModelBatch {
+        ModelBatch {
             base_offset: offset,
             last_offset: offset,
             producer_id: Some(producer_id),
@@ -181,7 +181,7 @@ impl Kept {
 }
 
 /// Everything that is in a log, from its first segment on.
-pub(super) fn everything(log: &Log) -> Vec<Kept> {
+pub(super) fn everything(log: &Log) -> Vec<ModelBatch> {
     let (mut next, mut all) = (log.ends().log_start, Vec::new());
     while next < log.ends().log_end {
         let plan = log.read(next, ReadBound::LogEnd, 1000, true).expect("a readable offset");
@@ -198,7 +198,7 @@ pub(super) fn everything(log: &Log) -> Vec<Kept> {
     all
 }
 
-fn kept(batch: &Batch<'_>) -> Kept {
+fn kept(batch: &Batch<'_>) -> ModelBatch {
     let mut buffer = Vec::new();
     let records = batch.records(&mut buffer, 1 << 20, &mut Scratch::new()).expect("records");
     let records = records.map(|record| {
@@ -206,7 +206,7 @@ fn kept(batch: &Batch<'_>) -> Kept {
         (record.key.unwrap_or_default().to_vec(), record.value.unwrap_or_default().to_vec())
     });
     let marker = EndTransactionMarker::of_batch(batch).map(|marker| marker.committed);
-    Kept {
+    ModelBatch {
         base_offset: batch.base_offset(),
         last_offset: batch.last_offset(),
         producer_id: Some(batch.producer_id()).filter(|id| *id != NO_PRODUCER_ID),
@@ -234,7 +234,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    pub(super) fn of(all: &[Kept]) -> Outcome {
+    pub(super) fn of(all: &[ModelBatch]) -> Outcome {
         let mut outcome = Outcome::default();
         for batch in all.iter().filter(|batch| batch.transactional) {
             let producer_id = batch.producer_id.expect("who has transactions has an id");
@@ -259,8 +259,8 @@ impl Outcome {
         firsts.min().unwrap_or(i64::MAX).max(log_start).min(high_watermark)
     }
 
-    /// Whether the records of a batch are those of a committed transaction, or of none.
-    pub(super) fn is_committed(&self, batch: &Kept) -> bool {
+    /// Returns true if the batch belongs to a committed transaction, or to none.
+    pub(super) fn is_committed(&self, batch: &ModelBatch) -> bool {
         let within = |ended: &&Ended| {
             Some(ended.producer_id) == batch.producer_id
                 && (ended.first_offset..ended.marker_offset).contains(&batch.base_offset)
@@ -268,7 +268,7 @@ impl Outcome {
         !batch.transactional || self.ended.iter().find(within).is_some_and(|ended| ended.committed)
     }
 
-    /// What has to be told of a range of offsets, in the order of the markers.
+    /// The aborted transactions that an answer for a range of offsets must name, in the order of the markers.
     pub(super) fn aborted(&self, from: i64, upper: i64) -> Vec<(i64, i64, i64)> {
         let aborted = self
             .ended
@@ -279,5 +279,5 @@ impl Outcome {
 }
 
 pub(super) fn fields(aborted: &[AbortedTransaction]) -> Vec<(i64, i64, i64)> {
-    aborted.iter().map(|told| (told.producer_id.get(), told.first_offset, told.last_offset)).collect()
+    aborted.iter().map(|entry| (entry.producer_id.get(), entry.first_offset, entry.last_offset)).collect()
 }

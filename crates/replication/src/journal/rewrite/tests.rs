@@ -106,14 +106,14 @@ fn a_new_file_without_space_for_a_frame_is_removed() {
         step += 1;
         if step == 3 {
             // For one of the two files.
-            own_disk.set_room(Some(56));
+            own_disk.set_free_space(Some(56));
             users.lock().append(group(0), &[vote(9)]).unwrap();
         }
         Ok(())
     });
     assert!(Journal::rewrite_beside_others(&journal).is_err());
     hooked.clear_hook();
-    disk.set_room(None);
+    disk.set_free_space(None);
     assert!(!journal.lock().has_failed());
     journal.lock().sync().unwrap();
     Journal::rewrite_beside_others(&journal).unwrap();
