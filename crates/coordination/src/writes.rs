@@ -33,8 +33,8 @@ pub fn batch_of(
     builder.build()
 }
 
-/// What a coordinator goes by of a log's answer to a wait for commit: what is committed stays, on however many replicas it is.
-/// `min.insync.replicas` is about what producers of data are answered.
+/// Returns the outcome of a wait for commit, as coordinators understand it: a committed record stays, on however many replicas it is.
+/// `min.insync.replicas` applies to answers to producers of data only.
 ///
 /// # Errors
 /// That of the log, if it is not known to be committed.
@@ -45,19 +45,20 @@ pub fn without_min_insync(committed: Result<(), ErrorCode>) -> Result<(), ErrorC
     }
 }
 
-/// What a driver does when the fate of an append is known.
+/// The driver's action when the fate of an append is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consequence {
     /// It is committed: the coordinator is notified.
     Report,
     /// It is not known whether it will be there after a restart: the partition is given up, and rebuilt from its log.
     GiveUp,
-    /// The same, of a partition that was taken over anew since, with what the log has: nothing.
+    /// Nothing: the partition was loaded again since, from what the log has.
     Nothing,
 }
 
 impl Consequence {
-    /// Of what became of an append that was made when the partition was taken over in an epoch, which is `taken_over` now.
+    /// Decides on the outcome of an append. `made_in` is the epoch in which the partition was loaded when the append was made, `taken_over`
+    /// that of today.
     pub fn of<E: PartialEq>(
         committed: Result<(), ErrorCode>,
         made_in: Option<E>,

@@ -1,5 +1,5 @@
-//! What is asked about a group keeps the coordinator, and so all other groups, no longer for a large one than for a small
-//! one: measured by what is allocated while the coordinator serves the request, which is to show members and offsets.
+//! Requests about a large group hold the coordinator, and so all other groups, no longer than those about a small one. Measured is what is
+//! allocated while the coordinator serves the request, which is to show members and offsets.
 #![allow(unsafe_code, reason = "an allocator that counts is an unsafe trait")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

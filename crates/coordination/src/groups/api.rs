@@ -1,4 +1,4 @@
-//! What goes into the coordinator and what comes out of it.
+//! Inputs and outputs of the coordinator: requests, effects and replies.
 
 pub use mainstem_records::{Producer, TransactionEnd};
 use mainstem_wire::ErrorCode;
@@ -56,7 +56,7 @@ pub enum LogEntry<'r> {
     End(TransactionEnd),
 }
 
-/// Where a request came from, as far as groups care.
+/// The origin of a request, as far as groups need it.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestContext<'a> {
     /// The version that the client sent the request in.
@@ -65,7 +65,7 @@ pub struct RequestContext<'a> {
     pub client_id: &'a str,
     /// The peer as Kafka shows it in DescribeGroups: a slash and the address.
     pub client_host: &'a str,
-    /// What patterns of topics may match.
+    /// The topics that patterns of the request may match.
     pub visible: VisibleTopics<'a>,
 }
 
@@ -127,7 +127,7 @@ pub enum Request<'a> {
     ListGroups {
         /// Which groups are listed.
         filter: ListFilter,
-        /// Where the part before it ended.
+        /// The end of the previous part of the list; none for the first part.
         after: Option<ListPosition>,
     },
     /// DescribeGroups (15), v0-6. Authorised operations are left to the driver.
@@ -142,8 +142,8 @@ pub enum Request<'a> {
         request: ConsumerGroupHeartbeatRequest<'a>,
         /// 16 random bytes that the driver drew: the member's id, should it bring none (v0).
         random: [u8; 16],
-        /// What was matched of [`patterns_due`](super::GroupCoordinator::patterns_due). None: the request matches them
-        /// itself, which takes up to about 10 ms.
+        /// The matches of the patterns that were due ([`patterns_due`](super::GroupCoordinator::patterns_due)). With None the request
+        /// matches them itself, which takes up to about 10 ms.
         patterns: Option<MatchedPatterns>,
     },
     /// ConsumerGroupDescribe (69), v0-1. Authorised operations are left to the driver.
@@ -191,7 +191,7 @@ pub struct CoordinatorRecord {
     pub value: Option<Vec<u8>>,
 }
 
-/// What the driver has to do. Effects come in the order in which they were decided.
+/// Work for the driver. Effects come in the order in which they were decided.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Append these records as one batch to partition `ticket.partition` of `__consumer_offsets`, durable as

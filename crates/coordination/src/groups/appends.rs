@@ -36,7 +36,7 @@ pub(crate) struct Replacement {
     pub(crate) old_leader: Option<MemberId>,
 }
 
-/// What an append was for. Every change that is only a record's to make is made when its outcome is there.
+/// The purpose of an append. A change that needs a record takes effect when the outcome of its append is known.
 #[derive(Debug)]
 pub(crate) enum Completion {
     /// Offsets become readable, or, with a producer id, those of its open transaction; their commit is answered.
@@ -90,7 +90,7 @@ impl Completion {
         }
     }
 
-    /// Whether a request waits for it that time may answer.
+    /// Returns true if a request waits for this append and may still be answered by a time-out.
     fn is_awaited(&self) -> bool {
         match self {
             Completion::Commit { held, .. }

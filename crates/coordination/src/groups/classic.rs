@@ -46,13 +46,13 @@ impl State {
     }
 }
 
-/// How the phase in which members join ends.
+/// The two ways in which the phase of joining ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JoinPhase {
     /// An empty group's first rebalance: it is held open by `group.initial.rebalance.delay.ms` at a time while new
     /// members come, up to the rebalance time-out.
     Initial { delay_ms: i32, remaining_ms: i32 },
-    /// As soon as all have rejoined, or at the rebalance time-out.
+    /// It ends as soon as all members have rejoined, or at the rebalance time-out.
     Rebalance,
 }
 
@@ -87,13 +87,13 @@ pub(crate) struct ClassicGroup {
     pub(crate) pending_writes: usize,
     /// The group's own record is durable.
     pub(crate) stored: bool,
-    /// How many members offer a protocol.
+    /// The number of members that offer a protocol, by its name.
     offered: HashMap<Box<str>, usize>,
-    /// What members, and those that have been given their id, count for.
+    /// Accounted bytes of members and of pending joins.
     member_bytes: usize,
-    /// What `subscribed_topics` count for.
+    /// Accounted bytes of `subscribed_topics`.
     topic_bytes: usize,
-    /// What the group counted for when it was last counted.
+    /// Accounted bytes of the group when it was last added to the totals.
     pub(crate) counted: usize,
 }
 
@@ -132,7 +132,7 @@ impl ClassicGroup {
         *self = Self { counted: self.counted, ..Self::new(self.id.clone(), wall_ms) };
     }
 
-    /// What the group counts for, see [`memory`].
+    /// Returns the accounted bytes of the group, see [`memory`].
     pub(crate) fn bytes(&self) -> usize {
         let protocol_type = self.protocol_type.as_deref().map_or(0, str::len);
         memory::GROUP + self.id.len() + protocol_type + self.topic_bytes + self.member_bytes
@@ -178,7 +178,7 @@ impl ClassicGroup {
         self.leader.as_deref() == Some(member)
     }
 
-    /// Whether a rebalance may begin.
+    /// Returns true if a rebalance may begin in this state.
     pub(crate) fn can_rebalance(&self) -> bool {
         matches!(self.state, State::Empty | State::CompletingRebalance | State::Stable)
     }
@@ -201,7 +201,7 @@ impl ClassicGroup {
         self.protocol_type.as_deref() == Some(CONSUMER)
     }
 
-    /// Whether members may be reading this topic; unknown subscriptions of consumers count as all topics.
+    /// Returns true if members may be reading this topic; unknown subscriptions of consumers count as all topics.
     pub(crate) fn is_subscribed_to(&self, topic: &str) -> bool {
         match &self.subscribed_topics {
             Some(topics) => topics.contains(topic),
@@ -209,7 +209,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Whether a member with these protocols fits in: it shares at least one with all the others.
+    /// Returns true if a member with these protocols fits in: it shares at least one with all the others.
     pub(crate) fn supports(&self, protocol_type: &str, protocols: &[Protocol]) -> bool {
         if self.state == State::Empty {
             return !protocol_type.is_empty() && !protocols.is_empty();

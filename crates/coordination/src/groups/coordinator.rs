@@ -60,12 +60,12 @@ pub struct GroupCoordinator {
     mono_ms: u64,
 }
 
-/// How much the coordinator holds, for metrics.
+/// The sizes of the coordinator's state, for metrics.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Stats {
     /// Groups of all served partitions.
     pub groups: usize,
-    /// Members, and those that have been given their id and have not come back.
+    /// Members, and pending joins: clients that have been given a member id and have not rejoined.
     pub members: usize,
     /// Committed offsets.
     pub offsets: usize,
@@ -73,7 +73,7 @@ pub struct Stats {
     pub pending_offsets: usize,
     /// Appends (and reads that wait for them) in flight.
     pub pending_appends: usize,
-    /// What all of it counts for against [`memory_bytes_max`](GroupConfig::memory_bytes_max).
+    /// Bytes of all of it, as counted against [`memory_bytes_max`](GroupConfig::memory_bytes_max).
     pub bytes: usize,
 }
 
@@ -93,7 +93,7 @@ impl GroupCoordinator {
         }
     }
 
-    /// What the driver has to do, oldest first; drained.
+    /// Drains the work for the driver, oldest first.
     pub fn effects(&mut self) -> impl Iterator<Item = Effect> {
         self.effects.drain(..)
     }
@@ -103,7 +103,7 @@ impl GroupCoordinator {
         self.deadlines.next_ms()
     }
 
-    /// How much the coordinator holds.
+    /// Returns the sizes of the coordinator's state.
     pub fn stats(&self) -> Stats {
         let Usage { groups, members, offsets, pending_offsets, bytes, in_flight_bytes } = self.usage;
         let bytes = bytes + self.topics.bytes() + in_flight_bytes;

@@ -11,11 +11,11 @@ use std::sync::Arc;
 pub(crate) struct Timer {
     /// When it fires, monotonic milliseconds.
     due_ms: u64,
-    /// Where its entry stands in the set; never later than `due_ms`.
+    /// The time of its entry in the set; never later than `due_ms`.
     queued_ms: u64,
 }
 
-/// What a time-out is about, in the words needed to find its slot again.
+/// The subject of a time-out: the keys by which its slot is found.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     /// A member's session, or the time by which a member that has been given its id must come back.
@@ -50,7 +50,7 @@ impl Key {
     }
 }
 
-/// What became of a slot whose entry has come up.
+/// The state of a slot whose entry has come up.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fired {
     /// The time-out is over; the slot is empty now.

@@ -20,7 +20,7 @@ const GROUP_ID_NOT_FOUND_SINCE: i16 = 6;
 const CLASSIC: &str = "classic";
 /// The type of consumer groups.
 const CONSUMER: &str = "consumer";
-/// What consumer groups have for a protocol type.
+/// The protocol type that consumer groups are shown with.
 const CONSUMER_PROTOCOL_TYPE: &str = "consumer";
 
 /// The states that a group of either type may be in.
@@ -53,7 +53,7 @@ fn passing(filter: &[Cow<'_, str>], all: &[&'static str]) -> Vec<&'static str> {
     all.iter().copied().filter(passes).collect()
 }
 
-/// How far a list has come: the partition of `__consumer_offsets`, and the last of its groups that was looked at.
+/// A position in a list: the partition of `__consumer_offsets`, and the last of its groups that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListPosition {
     pub(crate) partition: i32,
@@ -67,7 +67,7 @@ pub struct ListPart {
     pub response: ListGroupsResponse<'static>,
     /// Groups that were looked at, at most [`LISTED_AT_ONCE`].
     pub looked_at: usize,
-    /// Where to go on; none: these were the last ones.
+    /// The position of the next part; none after the last part.
     pub next: Option<ListPosition>,
 }
 
@@ -121,7 +121,7 @@ enum Description {
         protocol_name: Option<Box<str>>,
         members: Members<Member>,
     },
-    /// What is answered where there is no such group to show.
+    /// The answer if no classic group can be shown.
     Other(DescribedGroup<'static>),
 }
 

@@ -9,7 +9,7 @@ use crate::time::Now;
 const PARTITION: i32 = 0;
 /// Two days: longer than any time-out that a record can set.
 const LONG_MS: u64 = 2 * 86_400_000;
-/// How many producers have transactions.
+/// The number of producers that have transactions.
 const PRODUCERS: i64 = 4;
 
 /// Loads any records, some of them of transactions that end or stay open. The coordinator must come up, survive all

@@ -1,4 +1,4 @@
-//! What a handler may touch beside the group that it works on: effects, time-outs, pending appends.
+//! The interface of a handler to all but its own group: effects, time-outs, pending appends.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -155,7 +155,7 @@ impl Io<'_> {
         self.deadlines.cancel(&mut self.appends.timer, || Key::Append { partition });
     }
 
-    /// Whether another request may wait in the queue of appends.
+    /// Returns true if another request may wait in the queue of appends.
     pub(crate) fn may_wait(&self) -> bool {
         may_wait(self.appends, self.config, self.usage)
     }
@@ -165,19 +165,19 @@ impl Io<'_> {
         self.usage.in_flight_bytes -= memory::completion(completion);
     }
 
-    /// Bytes that may still be kept. What is in flight has its place already: most of it is kept later.
+    /// Bytes that may still be kept. Requests in flight are counted as used: most of their bytes are kept later.
     pub(crate) fn room(&self) -> usize {
         let used = self.usage.bytes + self.topics.bytes() + self.usage.in_flight_bytes;
         self.config.memory_bytes_max.saturating_sub(used)
     }
 
-    /// Whether so many bytes more may be kept. What does not grow is never refused, so that those who were there
-    /// before the room was used up can go on.
+    /// Returns true if so many bytes more may be kept. A request without growth is never refused, so that existing members can continue
+    /// when memory is used up.
     pub(crate) fn has_room(&self, growth: usize) -> bool {
         growth == 0 || growth <= self.room()
     }
 
-    /// Whether so many bytes more may be kept for offsets: these leave some room to groups and members.
+    /// Returns true if so many bytes more may be kept for offsets, which leave a reserve to groups and members.
     pub(crate) fn has_room_for_offsets(&self, growth: usize) -> bool {
         growth == 0 || growth.saturating_add(self.config.memory_bytes_for_members) <= self.room()
     }
@@ -291,7 +291,7 @@ impl Io<'_> {
     }
 }
 
-/// Whether something more may wait in a partition's queue of appends.
+/// Returns true if another entry may wait in a partition's queue of appends.
 pub(crate) fn may_wait(appends: &Appends, config: &GroupConfig, usage: &Usage) -> bool {
     appends.len() < config.pending_appends_max && usage.in_flight_bytes < config.memory_bytes_max
 }

@@ -63,7 +63,7 @@ pub(crate) fn refused(member_id: &str, error: ErrorCode) -> Reply {
     Reply::JoinGroup(JoinGroupResponse { member_id, error_code: error.0, ..Default::default() })
 }
 
-/// What a request must be before its group is looked at.
+/// Checks a request as far as that is possible without its group.
 pub(crate) fn validate(join: &Join<'_>, config: &GroupConfig) -> Result<(), ErrorCode> {
     let request = join.request;
     let names =

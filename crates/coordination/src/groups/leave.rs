@@ -49,7 +49,7 @@ pub(crate) fn refused(error: ErrorCode) -> Reply {
     Reply::LeaveGroup(LeaveGroupResponse { error_code: error.0, ..Default::default() })
 }
 
-/// Who is to go, in the form that v3 and later have.
+/// Returns the members that leave, in the form of versions 3 and later.
 pub(crate) fn identities<'a>(
     request: &'a LeaveGroupRequest<'a>,
     api_version: i16,

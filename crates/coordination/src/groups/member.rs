@@ -60,17 +60,17 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Whether the member's session may not end now: it waits in a request, so it is the coordinator's turn.
+    /// Returns true if the member's session may not end now: it waits in a request, so it is the coordinator's turn.
     pub(crate) fn is_excused(&self) -> bool {
         !self.is_new && (self.awaiting_join.is_some() || self.awaiting_sync.is_some())
     }
 
-    /// Whether a JoinGroup of the member waits.
+    /// Returns true if this JoinGroup of the member waits.
     pub(crate) fn awaits_join(&self, token: Token) -> bool {
         self.awaiting_join.is_some_and(|waiter| waiter.token == token)
     }
 
-    /// Whether the member offers exactly these protocols, in this order.
+    /// Returns true if the member offers exactly these protocols, in this order.
     pub(crate) fn offers(&self, protocols: &[Protocol]) -> bool {
         self.protocols == protocols
     }

@@ -1,9 +1,8 @@
-//! What the things that clients make the coordinator keep count for, in bytes, against
+//! Memory accounting: bytes of the state that clients make the coordinator keep, against
 //! [`memory_bytes_max`](super::GroupConfig::memory_bytes_max).
 //!
-//! A thing counts for its strings and buffers and for a fixed amount that stands for its place in the maps that know
-//! it. The heap's own overhead is not counted. What a thing counts for depends on nothing but the thing itself, so
-//! that it is given back as it was taken.
+//! Each item is charged with its strings and buffers, and with a fixed amount for its entries in maps. The heap's own overhead is not
+//! counted. The charge depends on nothing but the item itself, so the same amount is added and subtracted.
 
 use super::api::Reply;
 use super::appends::{Completion, PendingOffset};
@@ -41,7 +40,7 @@ pub(crate) fn told(id: &str) -> usize {
     TOLD + id.len()
 }
 
-/// What a member offers. A name counts three times: the group counts offers by name, and may choose this one.
+/// Bytes of the protocols that a member offers. A name is charged three times: the group counts offers by name, and may choose this one.
 pub(crate) fn protocols(protocols: &[Protocol]) -> usize {
     protocols.iter().map(|protocol| PROTOCOL + 3 * protocol.name.len() + protocol.metadata.len()).sum()
 }
@@ -67,7 +66,7 @@ pub(crate) fn open_offset(offset: &CommittedOffset) -> usize {
     OPEN_OFFSET + offset.metadata().len()
 }
 
-/// What waits in the queue of appends.
+/// Bytes of an entry in the queue of appends.
 pub(crate) fn completion(completion: &Completion) -> usize {
     let own = match completion {
         Completion::Commit { group, producer_id, offsets, held } => {

@@ -70,8 +70,7 @@ pub(crate) fn write(groups: &Groups, io: &mut Io<'_>, commit: Commit<'_>) {
     io.append_for(producer, records, Completion::Commit { group: group.into(), producer_id, offsets, held });
 }
 
-/// Whether what the offsets add to those of their group may be kept. Those of a transaction are kept beside what is
-/// committed, until it ends.
+/// Returns true if the offsets of a commit fit into the limits. Offsets of a transaction are kept beside the committed ones until it ends.
 fn have_room(group: Option<&Group>, io: &Io<'_>, commit: &Commit<'_>) -> bool {
     let (mut added, mut growth) = (0, 0);
     if group.is_none() {
@@ -90,8 +89,8 @@ fn have_room(group: Option<&Group>, io: &Io<'_>, commit: &Commit<'_>) -> bool {
     (added == 0 || offsets <= io.config.offsets_max) && io.has_room_for_offsets(growth)
 }
 
-/// Who may commit: a member of the current generation, or, to a group without members, anybody who claims to be none
-/// (an administrator, or a consumer that assigns its partitions itself). A commit keeps a member's session alive.
+/// Checks who commits: a member of the current generation, or, in a group without members, a client that claims no membership (an
+/// administrator, or a consumer that assigns its partitions itself). A commit keeps a member's session alive.
 fn validate(
     groups: &mut Groups,
     io: &mut Io<'_>,
@@ -193,7 +192,7 @@ fn checked_offsets(
     (response, offsets)
 }
 
-/// Of an offset in a request, what may be wrong with it.
+/// The fields of an offset in a request that are validated.
 pub(crate) struct Given<'r> {
     pub(crate) topic: &'r str,
     pub(crate) partition: i32,

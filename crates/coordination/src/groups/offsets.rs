@@ -19,7 +19,7 @@ pub(crate) struct CommittedOffset {
     pub(crate) leader_epoch: i32,
     /// The topic's id at the commit, zero if not given.
     pub(crate) topic_id: Uuid,
-    /// What few offsets have.
+    /// Fields that few offsets have.
     extra: Option<Arc<Extra>>,
 }
 
@@ -74,15 +74,15 @@ impl PartialEq for Reading {
 #[derive(Debug, Default)]
 pub(crate) struct TopicNames {
     names: HashSet<Arc<str>>,
-    /// What they count for, see [`memory`].
+    /// Accounted bytes of the names, see [`memory`].
     bytes: usize,
-    /// Names that were given up under readers: those of readers that were there first, and those of readers that came later.
-    /// So names are freed however many readers there always are.
+    /// Names that were released while there were readers: first those of earlier readers, then those of later ones. Two sets, so that names
+    /// are freed although there are always readers.
     late: [Late; 2],
 }
 
-/// Readers, and the names of which uses were given up while they may have had them: whether a use was the last one is seen when
-/// they are gone.
+/// Readers, and the names of which a use was released while they may have held them. After the readers have ended it is known whether that
+/// was the last use.
 #[derive(Debug, Default)]
 struct Late {
     reading: Reading,
@@ -90,14 +90,14 @@ struct Late {
 }
 
 impl Late {
-    /// Whether a reader is left: what uses of a name are counted is more than what groups hold then.
+    /// Returns true if a reader is left. Until then a name may have more uses than groups have.
     fn is_read(&mut self) -> bool {
         // Unlike a look at the count, this sees all that a reader did before it ended.
         Arc::get_mut(&mut self.reading.0).is_none()
     }
 }
 
-/// Of the names that were given up under readers, how many are looked at whenever the coordinator does something.
+/// The number of names released under readers that are looked at whenever the coordinator does something.
 const LATE_AT_ONCE: usize = 4;
 
 impl TopicNames {
@@ -156,7 +156,7 @@ impl TopicNames {
         while self.release_late() {}
     }
 
-    /// What all names count for, see [`memory`].
+    /// Returns the accounted bytes of all names, see [`memory`].
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -202,7 +202,7 @@ impl Offsets {
         self.topics.get(topic)?.get(&partition)
     }
 
-    /// What all offsets count for, see [`memory`].
+    /// Returns the accounted bytes of all offsets, see [`memory`].
     pub(crate) fn bytes(&self) -> usize {
         self.topics.values().flat_map(SharedMap::values).map(memory::offset).sum()
     }

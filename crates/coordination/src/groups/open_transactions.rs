@@ -41,7 +41,7 @@ impl OpenOffsets {
         self.topics.is_empty()
     }
 
-    /// Whether an open transaction may change the offset of a partition.
+    /// Returns true if an open transaction may change the offset of a partition.
     pub(crate) fn contains(&self, topic: &str, partition: i32) -> bool {
         !self.of(topic, partition).is_empty()
     }
@@ -68,7 +68,7 @@ impl OpenOffsets {
         self.topics.values().flat_map(SharedMap::values).flatten()
     }
 
-    /// What all of them count for, see [`memory`].
+    /// Returns the accounted bytes of all of them, see [`memory`].
     pub(crate) fn bytes(&self) -> usize {
         self.iter().map(|open| memory::open_offset(&open.offset)).sum()
     }
@@ -134,11 +134,11 @@ impl OpenOffsets {
 #[derive(Debug, Default)]
 pub(crate) struct OpenTransactions {
     producers: BTreeMap<ProducerId, BTreeSet<Place>>,
-    /// Of the last offset that came.
+    /// The number of the last offset that was added.
     number: u64,
 }
 
-/// Where an offset of an open transaction is.
+/// The place of an offset of an open transaction.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     group: Arc<str>,

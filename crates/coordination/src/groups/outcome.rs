@@ -102,7 +102,7 @@ impl Completion {
         Some((token, with_error(reply, error)))
     }
 
-    /// What time does to a classic group whose members wait for the outcome. It is done once.
+    /// Returns the classic group whose members have waited too long for this outcome, and the reason. Later calls return nothing.
     pub(crate) fn take_overdue(&mut self) -> Option<Overdue> {
         let (group, what) = match self {
             Completion::Created { group, waiting } => (group, Late::Group(waiting.take()?)),
@@ -144,10 +144,10 @@ pub(crate) struct Overdue {
     what: Late,
 }
 
-/// What the record is for.
+/// The purpose of the late record.
 enum Late {
     Group(Token),
-    /// Of a generation.
+    /// The assignment of a generation.
     Assignment(i32),
     Replacement(Replacement),
 }

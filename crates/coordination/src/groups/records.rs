@@ -36,7 +36,7 @@ pub(crate) enum Record<'a> {
     Group { key: GroupMetadataKey<'a>, value: Option<GroupMetadataValue<'a>> },
     /// Something of a consumer group.
     Consumer { group: String, change: Change },
-    /// Of another feature, or of a later version than this one.
+    /// A record of another feature, or of a later version than this one.
     Other,
 }
 
@@ -169,11 +169,11 @@ fn encode(bytes: Result<Vec<u8>, EncodeError>) -> Vec<u8> {
     bytes.expect("no request or replay brings names that are longer than `fits` says")
 }
 
-/// Whether a name can be written: lengths in the versions that are not flexible have 16 bits, and a member id adds
-/// a hyphen and a UUID to the name that it begins with.
+/// Returns true if a name can be written. In versions that are not flexible lengths have 16 bits, and a member id adds a hyphen and a UUID
+/// to its name.
 pub(crate) fn fits(name: &str) -> bool {
     name.len() <= NAME_BYTES_MAX
 }
 
-/// What a name may have in bytes; see [`fits`].
+/// The length of the longest name in bytes; see [`fits`].
 const NAME_BYTES_MAX: usize = i16::MAX as usize - "-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx".len();

@@ -21,7 +21,7 @@ use super::offsets::{CommittedOffset, TopicPartition};
 use super::rebalance::{self, Held};
 use super::{memory, open_transactions, records};
 
-/// What is to go, of one group.
+/// The offsets and tombstones to write for one group.
 struct Removal {
     group: Arc<str>,
     offsets: Vec<TopicPartition>,
@@ -42,7 +42,8 @@ pub(crate) fn expire(groups: &mut Groups, io: &mut Io<'_>) {
     }
 }
 
-/// What of a group has expired now, by the wall clock. What an open transaction may still change stays, as in Kafka.
+/// Returns the offsets of a group that have expired now, by the wall clock. As in Kafka, an offset stays while an open transaction may
+/// change it.
 fn expired(group: &mut Group, io: &Io<'_>) -> Option<Removal> {
     let mut offsets = Vec::new();
     for (topic, partitions) in group.offsets.iter() {
@@ -72,7 +73,7 @@ fn mark_dead(group: &mut Group) -> Vec<CoordinatorRecord> {
     }
 }
 
-/// Whether a group has no member, and none is about to come.
+/// Returns true if a group has no member, and none is joining.
 fn is_idle(protocol: &Protocol) -> bool {
     match protocol {
         Protocol::Classic(group) => {

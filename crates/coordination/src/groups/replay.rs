@@ -18,7 +18,7 @@ use super::offsets::TopicPartition;
 use super::records::{self, Record};
 use super::{offset_commit, open_transactions, rebalance, removal};
 
-/// What a replay has done.
+/// The result of a replay, in numbers of records.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Replayed {
     /// Records, and ends of transactions, that were understood.

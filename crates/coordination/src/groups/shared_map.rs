@@ -267,7 +267,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
     }
 }
 
-/// Where a key is in a leaf, or would be.
+/// Returns the index of a key in a leaf, or the index at which it belongs.
 fn search<K: Borrow<Q>, V, Q: Ord + ?Sized>(entries: &[(K, V)], key: &Q) -> Result<usize, usize> {
     entries.binary_search_by(|(at, _)| at.borrow().cmp(key))
 }
@@ -310,7 +310,7 @@ fn join<K: Ord + Clone, V: Clone>(children: &mut Vec<Arc<Node<K, V>>>, at: usize
 
 /// The entries of a [`SharedMap`].
 pub(crate) struct Iter<'m, K, V> {
-    /// Of each level the children that are still to come.
+    /// The remaining children of each level.
     branches: Vec<slice::Iter<'m, Arc<Node<K, V>>>>,
     leaf: slice::Iter<'m, (K, V)>,
 }
@@ -539,7 +539,7 @@ mod tests {
         }
     }
 
-    /// What comes downwards behind a full leaf has no leaf for each.
+    /// Inserts descending keys behind a full leaf: they share leaves.
     #[test]
     fn leaves_are_filled_in_whatever_order_entries_come() {
         let mut map = SharedMap::default();

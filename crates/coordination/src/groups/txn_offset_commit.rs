@@ -50,8 +50,8 @@ pub(crate) fn commit(
     offset_commit::write(groups, io, commit);
 }
 
-/// Who may commit: a member of the current generation, a client that says nothing of a member, and to a group without members
-/// anybody who claims to be none. Producers do not keep a member's session alive.
+/// Checks who commits: a member of the current generation, a client that names no member, or, in a group without members, a client that
+/// claims no membership. Producers do not keep a member's session alive.
 fn validate(groups: &Groups, io: &Io<'_>, request: &TxnOffsetCommitRequest<'_>) -> Result<(), ErrorCode> {
     if !records::fits(&request.group_id) {
         return Err(ErrorCode::INVALID_GROUP_ID);

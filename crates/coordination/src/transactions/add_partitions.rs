@@ -91,7 +91,7 @@ enum Api {
 }
 
 impl Adding {
-    /// What an AddPartitionsToTxn brings.
+    /// From an AddPartitionsToTxn.
     pub(crate) fn of_partitions(
         token: Token,
         api_version: i16,
@@ -107,8 +107,7 @@ impl Adding {
         }
     }
 
-    /// What an AddOffsetsToTxn brings: the partition of its group. Clients whose transactions have version 2 do not send
-    /// it.
+    /// From an AddOffsetsToTxn: it adds the partition of its group. Clients whose transactions have version 2 do not send it.
     pub(crate) fn of_offsets(
         token: Token,
         offsets_partitions: i32,
@@ -148,7 +147,7 @@ pub(crate) fn serve(transactions: &mut Transactions, io: &mut Io<'_>, id: &str, 
     io.reply(token, reply);
 }
 
-/// What becomes of a request.
+/// The next step for a request.
 enum Decision {
     Answer(ErrorCode),
     Wait,
@@ -196,7 +195,7 @@ fn decide(transaction: &Transaction, io: &Io<'_>, adding: &Adding) -> Decision {
     }
 }
 
-/// Whether a request that comes while a transaction is ending would be served afterwards, and none waits yet.
+/// Returns true if a request that comes while a transaction is ending would be served afterwards, and none waits yet.
 fn may_wait(transaction: &Transaction, adding: &Adding) -> bool {
     let image = &transaction.image;
     let identity = (adding.producer_id, adding.producer_epoch);

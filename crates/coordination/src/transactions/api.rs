@@ -1,4 +1,4 @@
-//! What goes into the coordinator and what comes out of it.
+//! Inputs and outputs of the coordinator: requests, effects and replies.
 
 use std::sync::Arc;
 
@@ -113,20 +113,20 @@ pub struct MarkerTopic {
     pub partitions: Vec<i32>,
 }
 
-/// What became of the marker of one partition.
+/// The outcome of the marker of one partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MarkerOutcome {
     /// It is in the log, as durable as acks=all.
     Written,
-    /// The partition was deleted: there is nothing left to end.
+    /// The partition was deleted: it has no transaction to end.
     Gone,
     /// The partition refused it, or its leader could not be reached.
     Failed(ErrorCode),
 }
 
 impl MarkerOutcome {
-    /// Of the marker in a partition of `__consumer_offsets`, as the coordinator of groups answers for it: codes that mean that it
-    /// is not there are those of any partition that is not, as in Kafka.
+    /// From the answer of the coordinator of groups about the marker in a partition of `__consumer_offsets`. Codes for a coordinator that
+    /// is not available become the code of any partition that is not, as in Kafka.
     pub fn of_groups(written: Result<(), ErrorCode>) -> MarkerOutcome {
         match written {
             Ok(()) => MarkerOutcome::Written,
@@ -140,7 +140,7 @@ impl MarkerOutcome {
     }
 }
 
-/// What the driver has to do. Effects come in the order in which they were decided.
+/// Work for the driver. Effects come in the order in which they were decided.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Append these records as one batch to partition `ticket.partition` of `__transaction_state`, durable as acks=all,

@@ -1,4 +1,4 @@
-//! What the operator sets of the transaction coordinator, and the limits that bound its memory.
+//! Settings of the transaction coordinator, and the limits that bound its memory.
 
 /// The settings of [`TransactionCoordinator`](super::TransactionCoordinator). Kafka's keys keep Kafka's names and
 /// defaults; the others are ours.
@@ -7,7 +7,7 @@ pub struct TransactionConfig {
     /// `transaction.state.log.num.partitions`: how many partitions `__transaction_state` has. Where the topic exists
     /// already, the driver gives the topic's own count.
     pub transaction_state_log_num_partitions: i32,
-    /// How many partitions `__consumer_offsets` has: AddOffsetsToTxn adds the one of its group.
+    /// The number of partitions of `__consumer_offsets`: AddOffsetsToTxn adds the one of its group.
     pub offsets_topic_num_partitions: i32,
     /// The cluster's level of the feature `transaction.version` (KIP-890): 0 writes records of version 0, 1 and 2 those
     /// of version 1; with 2 a transaction that is aborted by the coordinator raises the producer's epoch.
@@ -22,11 +22,11 @@ pub struct TransactionConfig {
     pub transactional_id_expiration_ms: i64,
     /// `transaction.remove.expired.transaction.cleanup.interval.ms`: how often expired transactional ids are looked for.
     pub remove_expired_interval_ms: u64,
-    /// How long an AddPartitionsToTxn or AddOffsetsToTxn waits while the markers of the producer's last transaction are
-    /// written, before it is answered with CONCURRENT_TRANSACTIONS; one request per transactional id. 0 answers at once,
-    /// as Kafka does. Ours.
+    /// The longest wait of an AddPartitionsToTxn or AddOffsetsToTxn while the markers of the producer's last transaction are written. Then
+    /// it is answered with CONCURRENT_TRANSACTIONS. One request per transactional id may wait. With 0 the answer is immediate, as in Kafka.
+    /// Ours.
     pub ending_wait_ms: u64,
-    /// How long after an error the markers of a transaction, or the record of its end, are tried again. Ours.
+    /// The time after an error until the markers of a transaction, or the record of its end, are written again. Ours.
     pub retry_backoff_ms: u64,
     /// Bytes that clients may make the coordinator keep: transactional ids with a fixed amount for each, partitions of
     /// transactions, what waits and what is on its way into the log. Beyond it a new transactional id and more partitions

@@ -43,7 +43,7 @@ pub struct TransactionCoordinator {
     mono_ms: u64,
 }
 
-/// How much the coordinator holds, for metrics.
+/// The sizes of the coordinator's state, for metrics.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Stats {
     /// Transactional ids of all served partitions.
@@ -52,7 +52,7 @@ pub struct Stats {
     pub pending_appends: usize,
     /// Transactions whose markers are being written.
     pub pending_markers: usize,
-    /// What all of it counts for against [`memory_bytes_max`](TransactionConfig::memory_bytes_max).
+    /// Bytes of all of it, as counted against [`memory_bytes_max`](TransactionConfig::memory_bytes_max).
     pub bytes: usize,
 }
 
@@ -71,7 +71,7 @@ impl TransactionCoordinator {
         }
     }
 
-    /// What the driver has to do, oldest first; drained.
+    /// Drains the work for the driver, oldest first.
     pub fn effects(&mut self) -> impl Iterator<Item = Effect> {
         self.effects.drain(..)
     }
@@ -81,7 +81,7 @@ impl TransactionCoordinator {
         self.deadlines.next_ms()
     }
 
-    /// How much the coordinator holds.
+    /// Returns the sizes of the coordinator's state.
     pub fn stats(&self) -> Stats {
         let outstanding = || self.partitions.values().map(|partition| &partition.outstanding);
         Stats {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-/// What happens at a deadline.
+/// The event at a deadline.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Due {
     /// The next look for transactions that have timed out.

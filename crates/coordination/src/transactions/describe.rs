@@ -52,7 +52,7 @@ pub(crate) fn no_list(error: ErrorCode) -> ListTransactionsResponse<'static> {
     ListTransactionsResponse { error_code: error.0, ..Default::default() }
 }
 
-/// What a list is to have.
+/// The filters of a list of transactions.
 pub(crate) struct Filter<'a> {
     request: &'a ListTransactionsRequest<'a>,
     states: Vec<State>,

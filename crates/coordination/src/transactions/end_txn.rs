@@ -16,7 +16,7 @@ use super::waiter::Waiter;
 /// Since this version the client's transactions have version 2 (KIP-890).
 const EPOCH_BUMP_SINCE: i16 = 5;
 
-/// What becomes of a request.
+/// The next step for a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Decision {
     Refuse(ErrorCode),
@@ -121,15 +121,15 @@ fn decide(transaction: &Transaction, request: &EndTxnRequest<'_>) -> Decision {
     }
 }
 
-/// Whether the producer has not heard yet that its epoch, or its id, has moved with the end of its transaction. One of
-/// version 1 moves neither: then the epoch before is that of a producer which was fenced.
+/// Returns true if the request repeats one whose answer was lost: the epoch or the id has changed with the end of the transaction, and the
+/// producer does not know that. In version 1 neither changes; there the epoch before is that of a producer which was fenced.
 fn is_retry(image: &Image, request: &EndTxnRequest<'_>) -> bool {
     let has_risen = ProducerEpoch::new(request.producer_epoch).checked_next() == Some(image.producer_epoch);
     let bumps = image.client_version >= EPOCH_BUMP_VERSION;
     bumps && (has_risen || is_overflow_retry(image, request))
 }
 
-/// Whether the transaction used up the last epoch, so that the producer has another id now.
+/// Returns true if the transaction used up the last epoch, so that the producer has another id now.
 fn is_overflow_retry(image: &Image, request: &EndTxnRequest<'_>) -> bool {
     image.previous_producer_id.get() == request.producer_id
         && request.producer_epoch == ProducerEpoch::LAST.get()

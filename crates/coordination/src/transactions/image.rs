@@ -1,4 +1,4 @@
-//! What a record of `__transaction_state` says of a transactional id, and the changes from one record to the next.
+//! The state of a transactional id, as a record of `__transaction_state` has it, and the changes from one record to the next.
 //!
 //! Changes are plain functions: they give the next image and leave the old one as it is, since the old one counts until
 //! the next one's record is durable.
@@ -33,7 +33,7 @@ pub(crate) struct Image {
     pub(crate) producer_epoch: ProducerEpoch,
     /// The epoch before, as far as a producer may come back with it (KIP-360). No record of Kafka 4.3 has it.
     pub(crate) last_producer_epoch: ProducerEpoch,
-    /// How long a transaction may take.
+    /// The time-out of a transaction in milliseconds.
     pub(crate) timeout_ms: i32,
     pub(crate) state: State,
     /// The partitions of the transaction. While it ends, those that have no marker yet.
@@ -47,7 +47,7 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// What a transactional id is before its first record.
+    /// The state of a transactional id before its first record.
     pub(crate) fn unwritten() -> Self {
         Self {
             producer_id: ProducerId::NONE,
@@ -120,7 +120,7 @@ impl Image {
         next
     }
 
-    /// Whether all of these are in the transaction already.
+    /// Returns true if all of these partitions are in the transaction already.
     pub(crate) fn has(&self, partitions: &Partitions) -> bool {
         let has = |(topic, indexes): (&Arc<str>, &BTreeSet<i32>)| {
             self.partitions.get(topic).is_some_and(|known| known.is_superset(indexes))
@@ -186,20 +186,20 @@ impl Image {
         }
     }
 
-    /// How long a transaction may take. None if it has all the time there is.
+    /// Returns the time that a transaction may take, in milliseconds. None if it has no time-out.
     pub(crate) fn time_ms(&self) -> Option<u64> {
         if self.timeout_ms == NO_TIMEOUT_MS { None } else { u64::try_from(self.timeout_ms.max(0)).ok() }
     }
 
-    /// How long a transaction that has begun may still take at this wall clock; never more than its time-out, however
-    /// the clock was set since.
+    /// Returns the milliseconds that a running transaction has left at this wall clock. They never exceed its time-out, however the clock
+    /// was set since.
     pub(crate) fn time_left_ms(&self, wall_ms: i64) -> Option<u64> {
         let passed_ms = u64::try_from(wall_ms.saturating_sub(self.started_ms)).unwrap_or(0);
         self.time_ms().map(|time_ms| time_ms.saturating_sub(passed_ms))
     }
 }
 
-/// How a transaction ends.
+/// The end of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) committed: bool,

@@ -108,8 +108,8 @@ fn again(transaction: &mut Transaction, io: &mut Io<'_>, init: &Init<'_>) {
     }
 }
 
-/// Whether a producer that says who it is may be the current one: it has the current id, or the one before it and an
-/// epoch that was its last, so that it may not have heard of the new id.
+/// Returns true if a producer that names its identity may be the current one. It has the current id; or it has the id before it with the
+/// last epoch, so that the answer with the new id may have been lost.
 fn is_known(image: &Image, (producer_id, epoch): (ProducerId, ProducerEpoch)) -> bool {
     let is_late = producer_id == image.previous_producer_id && epoch.is_exhausted();
     producer_id == image.producer_id || is_late

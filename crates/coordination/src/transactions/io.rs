@@ -1,4 +1,4 @@
-//! What a handler may touch beside the transactional id that it works on: effects, deadlines, tickets, the count of bytes.
+//! The interface of a handler to all but its own transactional id: effects, deadlines, tickets, the count of bytes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::waiter::Waiter;
 use super::{Token, memory, records};
 use crate::time::Now;
 
-/// What the limits of [`TransactionConfig`] are about.
+/// The amounts that [`TransactionConfig`] limits.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) transactions: usize,
@@ -32,7 +32,7 @@ pub(crate) enum Written {
     Tombstones(Vec<Arc<str>>),
 }
 
-/// Who wants a producer id.
+/// The origin of a request for a producer id.
 #[derive(Debug)]
 pub(crate) enum Asked {
     /// An InitProducerId without a transactional id.
@@ -41,12 +41,12 @@ pub(crate) enum Asked {
     Transaction { partition: i32, id: Arc<str> },
 }
 
-/// What the coordinator has asked the driver for on behalf of one partition.
+/// Requests to the driver without an outcome, for one partition.
 #[derive(Debug, Default)]
 pub(crate) struct Outstanding {
     /// Appends by their numbers.
     pub(crate) appends: BTreeMap<u64, Written>,
-    /// Whose markers are being written, by their numbers.
+    /// The transactional ids whose markers are being written, by the number of the request.
     pub(crate) markers: BTreeMap<u64, Arc<str>>,
 }
 
@@ -108,7 +108,7 @@ impl Io<'_> {
         self.recount(transaction);
     }
 
-    /// Whether so many bytes more may be kept.
+    /// Returns true if so many bytes more may be kept.
     pub(crate) fn has_room(&self, growth: usize) -> bool {
         growth <= self.config.memory_bytes_max.saturating_sub(self.usage.bytes)
     }
@@ -151,7 +151,7 @@ impl Io<'_> {
         self.deadlines.cancel(&mut transaction.retry_ms, due);
     }
 
-    /// What ends the wait of a request.
+    /// Returns the deadline that ends the wait of a request.
     pub(crate) fn wait_of(&self, transaction: &Transaction) -> Due {
         Due::Wait { partition: self.partition, id: transaction.id.clone() }
     }

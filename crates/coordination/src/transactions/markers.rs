@@ -24,7 +24,7 @@ pub(crate) fn send(transaction: &mut Transaction, io: &mut Io<'_>) {
     transaction.sending = Some(Sending { number, again: Partitions::new() });
 }
 
-/// What becomes of a marker.
+/// The next step for a marker.
 enum Verdict {
     Done,
     Again,

@@ -1,8 +1,8 @@
-//! What the things that clients make the coordinator keep count for, in bytes, against
+//! Memory accounting: bytes of the state that clients make the coordinator keep, against
 //! [`memory_bytes_max`](super::TransactionConfig::memory_bytes_max).
 //!
-//! A thing counts for its names and for a fixed amount that stands for its place in the maps that know it. The heap's own
-//! overhead is not counted. What a thing counts for depends on nothing but the thing itself.
+//! Each item is charged with its names, and with a fixed amount for its entries in maps. The heap's own overhead is not counted. The charge
+//! depends on nothing but the item itself.
 
 use super::add_partitions::Adding;
 use super::image::{Image, Partitions};

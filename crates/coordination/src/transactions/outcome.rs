@@ -1,4 +1,4 @@
-//! What was asked of the driver is there: records are durable or cannot be written, a producer id was found or not.
+//! Outcomes of requests to the driver: records are durable or cannot be written, a producer id was found or not.
 
 use mainstem_records::ProducerId;
 use mainstem_wire::ErrorCode;
@@ -49,7 +49,7 @@ pub(crate) fn producer_id(
     }
 }
 
-/// What the record says counts from now on.
+/// Makes the state of a record current, now that the record is durable.
 fn take_effect(transaction: &mut Transaction, io: &mut Io<'_>, target: Image, waiter: Waiter) {
     let before = std::mem::replace(&mut transaction.image, target);
     transaction.stored = true;

@@ -24,7 +24,7 @@ use super::state::State;
 pub(crate) enum Record {
     /// A transactional id, or (None) that it is gone.
     Transaction { id: String, image: Option<Image> },
-    /// Of another type than this version knows.
+    /// A record of a type that this version does not know.
     Other,
     /// One that cannot have been meant.
     Malformed,
@@ -47,7 +47,7 @@ fn try_decode(key: &[u8], value: Option<&[u8]>) -> Result<Record, DecodeError> {
     Ok(image.map_or(Record::Malformed, |image| Record::Transaction { id, image: Some(image) }))
 }
 
-/// What a value says, if it can be meant: a producer with an epoch, in a state that is written.
+/// Reads a value. None if it makes no sense: it must have a producer with an epoch, and a state that is written.
 fn read(value: &TransactionLogValue<'_>) -> Option<Image> {
     let state = State::from_code(value.transaction_status)
         .filter(|state| !matches!(state, State::Dead | State::PrepareEpochFence))?;
@@ -118,7 +118,7 @@ fn encode(bytes: Result<Vec<u8>, EncodeError>) -> Vec<u8> {
     bytes.expect("no request or replay brings names that are longer than `fits` says")
 }
 
-/// Whether a name can be written: Kafka has no longer ones in any version.
+/// Returns true if a name can be written: Kafka has no longer ones in any version.
 pub(crate) fn fits(name: &str) -> bool {
     name.len() <= i16::MAX as usize
 }

@@ -63,7 +63,7 @@ impl State {
         State::ALL.into_iter().find(|state| state.name() == name)
     }
 
-    /// Whether `next` may follow.
+    /// Returns true if `next` may follow.
     pub(crate) const fn may_become(self, next: State) -> bool {
         match next {
             State::Empty | State::Dead => self.is_idle(),
@@ -77,12 +77,12 @@ impl State {
         }
     }
 
-    /// Whether no transaction is under way. Only such a transactional id can expire.
+    /// Returns true if no transaction is running or ending. Only such a transactional id can expire.
     pub(crate) const fn is_idle(self) -> bool {
         matches!(self, State::Empty | State::CompleteCommit | State::CompleteAbort)
     }
 
-    /// Whether a transaction is decided and its markers are being written.
+    /// Returns true if the outcome of a transaction is decided and its markers are being written.
     pub(crate) const fn is_ending(self) -> bool {
         matches!(self, State::PrepareCommit | State::PrepareAbort)
     }

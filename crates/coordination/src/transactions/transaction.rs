@@ -17,7 +17,7 @@ pub(crate) type Transactions = BTreeMap<Arc<str>, Transaction>;
 #[derive(Debug)]
 pub(crate) struct Transaction {
     pub(crate) id: Arc<str>,
-    /// What the last durable record says; while markers are written, without the partitions that have theirs.
+    /// The state of the last durable record. While markers are written, partitions that have theirs are left out.
     pub(crate) image: Image,
     /// A durable record says that the transactional id exists.
     pub(crate) stored: bool,
@@ -31,7 +31,7 @@ pub(crate) struct Transaction {
     pub(crate) times_out_ms: Option<u64>,
     /// When markers, or the record of the end, are tried again, monotonic milliseconds; its entry is in the deadlines.
     pub(crate) retry_ms: Option<u64>,
-    /// What it counts for in the bytes of all.
+    /// Accounted bytes, as they are included in the total.
     pub(crate) counted: usize,
 }
 
@@ -46,7 +46,7 @@ pub(crate) enum Pending {
     Tombstone,
 }
 
-/// What happens as soon as there is a producer id.
+/// The act that waits for a producer id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// The transactional id gets its first producer.
@@ -106,7 +106,7 @@ impl Transaction {
         }
     }
 
-    /// Whether other changes have to come back later: one is on its way, or the transaction is ending.
+    /// Returns true if another change must be tried again later: one is in flight, or the transaction is ending.
     pub(crate) fn is_busy(&self) -> bool {
         self.pending.is_some() || self.image.state.is_ending()
     }

@@ -1,4 +1,4 @@
-//! Who waits for a record, and what the answer is when its outcome is there.
+//! Requests that wait for a record, and their answers when its outcome is known.
 
 use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::ErrorCode;

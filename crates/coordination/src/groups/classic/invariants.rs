@@ -1,4 +1,4 @@
-//! What holds of a classic group between any two calls.
+//! Invariants of a classic group, which hold between any two calls.
 
 use std::collections::HashMap;
 
@@ -38,7 +38,7 @@ impl ClassicGroup {
         assert!(told.is_none(), "{id} waits for ever for {told:?} to come back");
     }
 
-    /// What is known of a member by other names leads to it: requests are answered by these names.
+    /// Checks the indexes by which requests find members: leader, instance ids, pending joins and syncs.
     fn check_members(&self) {
         let id = &self.id;
         let own_names = self.members.iter().all(|(name, member)| *name == member.id);
@@ -98,7 +98,7 @@ impl ClassicGroup {
         assert_eq!(self.bytes(), self.summed_bytes(), "bytes of {}", self.id);
     }
 
-    /// What the group counts for, summed up anew.
+    /// Accounted bytes of the group, summed up over all its members and topics.
     pub(crate) fn summed_bytes(&self) -> usize {
         let members = self.members.values().map(memory::member).sum::<usize>();
         let told = self.pending_joins.keys().map(|id| memory::told(id)).sum::<usize>();

@@ -19,7 +19,7 @@ use mainstem_wire::Uuid;
 
 use super::partitions::{Assignment, Partition};
 
-/// What an assignor has to know of one member.
+/// One member, as an assignor sees it.
 #[derive(Debug)]
 pub(crate) struct MemberSpec<'a> {
     pub(crate) id: &'a str,

@@ -1,4 +1,4 @@
-//! What changes in a consumer group, one record of `__consumer_offsets` each.
+//! Changes of a consumer group: one record of `__consumer_offsets` each.
 //!
 //! A change is applied to the group and written to the log as the same thing, so a group that is rebuilt from its
 //! records is the group that wrote them. Applying one gives the change that takes it back.
@@ -56,7 +56,7 @@ pub(crate) struct TargetEpoch {
 pub(crate) struct Resolved {
     /// Sorted, each once.
     pub(crate) topics: Vec<Box<str>>,
-    /// Of the topics that it was matched against.
+    /// The version of the topics that the pattern was matched against.
     pub(crate) version: i64,
     /// Wall clock milliseconds.
     pub(crate) timestamp_ms: i64,
@@ -158,7 +158,7 @@ impl Change {
         Ok(Some((group.into_owned(), change)))
     }
 
-    /// Whether the record has no value.
+    /// Returns true if the record of the change has no value.
     pub(crate) fn is_tombstone(&self) -> bool {
         match self {
             Change::Group(value) => value.is_none(),
@@ -171,7 +171,7 @@ impl Change {
         }
     }
 
-    /// What the change counts for while it waits to be taken back or not.
+    /// Returns the accounted bytes of the change while its append is in flight.
     pub(crate) fn bytes(&self) -> usize {
         use super::super::memory::{NAME, PARTITION, name};
         NAME + match self {

@@ -245,7 +245,7 @@ pub(crate) fn heartbeat(
     Err(ErrorCode::REBALANCE_IN_PROGRESS)
 }
 
-/// Whether a partition of the member's target is held by another one.
+/// Returns true if another member holds a partition of this member's target.
 fn waits_for_others(group: &ConsumerGroup, member: &Member) -> bool {
     let target = group.target(&member.id).into_iter().flat_map(Assignment::iter);
     target.into_iter().any(|at| !member.current.assigned.contains(at) && group.is_owned(at))

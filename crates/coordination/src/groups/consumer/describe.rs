@@ -32,7 +32,7 @@ pub struct ConsumerDescription(Description);
 #[derive(Debug, Clone, PartialEq)]
 enum Description {
     Group(Box<Shown>),
-    /// What is answered where there is no such group to show.
+    /// The answer if no consumer group can be shown.
     Other(DescribedGroup<'static>),
 }
 

@@ -126,7 +126,7 @@ fn end_transaction(coordinator: &mut GroupCoordinator, now: Now, step: &[u8; STE
     coordinator.appended(now, ticket, Ok(()));
 }
 
-/// What else is done with offsets.
+/// Makes a request about offsets, or one that deletes the group.
 fn offsets(member_id: &str, step: &[u8; STEP]) -> Request<'static> {
     let [what, _, epoch, topics, owned, _] = *step;
     match (what >> 4) & 3 {

@@ -101,7 +101,7 @@ impl<'a> Beat<'a> {
     }
 }
 
-/// What a request must be before its group is looked at.
+/// Checks a request as far as that is possible without its group.
 ///
 /// # Errors
 /// INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION (a pattern that is too long).
@@ -164,7 +164,7 @@ fn validate_assignor(
     Err(Refusal::new(ErrorCode::UNSUPPORTED_ASSIGNOR, message))
 }
 
-/// What is kept must be writable and bounded.
+/// Checks that the names and the subscription fit into records and limits.
 fn validate_sizes(beat: &Beat<'_>, config: &GroupConfig) -> Result<(), Refusal> {
     let request = beat.request;
     let too_large = |what: &str| {
@@ -219,7 +219,7 @@ pub(crate) fn beat(
     })
 }
 
-/// What a member was before the request.
+/// The member as it was before the request.
 pub(crate) struct Before {
     pub(crate) profile: Profile,
     pub(crate) current: Current,
@@ -388,7 +388,7 @@ pub(crate) fn reconcile(
     Ok(())
 }
 
-/// Whether the member was asked to give something up, so that it has a time by which it must have.
+/// Returns true if the member was asked to revoke partitions; then it has a deadline for that.
 pub(crate) fn must_revoke(current: &Current) -> bool {
     current.state == MemberState::UnrevokedPartitions
 }

@@ -82,7 +82,7 @@ fn release(classic: &mut ClassicGroup, io: &mut Io<'_>) {
     }
 }
 
-/// What the records of the consumer group say that a classic one becomes.
+/// Returns the records of the consumer group that a classic one becomes.
 fn consumer_changes(classic: &ClassicGroup, io: &Io<'_>) -> Result<Vec<Change>, Refusal> {
     let refusal = |reason: String| {
         let message = format!("Group {} cannot become a consumer group: {reason}.", classic.id);
@@ -129,7 +129,7 @@ fn may_upgrade(classic: &ClassicGroup, io: &Io<'_>) -> Result<(), &'static str> 
     }
 }
 
-/// Where a member stands whose generation becomes its epoch.
+/// Returns the current assignment of a member whose generation becomes its epoch.
 fn taken_over(assigned: &Assignment, generation: i32) -> Current {
     Current {
         epoch: generation,
@@ -172,7 +172,7 @@ fn convert(
     Ok((profile, assigned))
 }
 
-/// Whether a group without these members is one of classic members only, and may become a classic group.
+/// Returns true if only classic members remain without these members, and the group may become a classic group.
 pub(crate) fn may_downgrade_without(group: &ConsumerGroup, io: &Io<'_>, leaving: &[MemberId]) -> bool {
     let leaves = |id: &MemberId| leaving.contains(id);
     let mut stays = group.members().values().filter(|member| !leaves(&member.id)).peekable();
@@ -180,7 +180,7 @@ pub(crate) fn may_downgrade_without(group: &ConsumerGroup, io: &Io<'_>, leaving:
     stays.peek().is_some() && stays.all(|member| member.uses_classic_protocol()) && may_be_classic(io, left)
 }
 
-/// Whether a static member that comes back as a classic one was the last of the consumer protocol.
+/// Returns true if a static member that rejoins as a classic one was the last of the consumer protocol.
 pub(crate) fn may_downgrade_with(group: &ConsumerGroup, io: &Io<'_>, replaced: &MemberId) -> bool {
     let others_are_classic = group.counts().classic == group.members().len() - 1;
     let was_consumer = group.member(replaced).is_some_and(|member| !member.uses_classic_protocol());

@@ -46,12 +46,12 @@ pub struct MatchedPatterns {
 }
 
 impl MatchedPatterns {
-    /// What a pattern matched; none if it was not among them.
+    /// The matches of a pattern; none if it was not among them.
     pub(crate) fn get(&self, pattern: &str) -> Option<&Result<Vec<Box<str>>, PatternFault>> {
         self.by_pattern.get(pattern)
     }
 
-    /// Of the topics that they were matched against.
+    /// The version of the topics that the patterns were matched against.
     pub(crate) fn version(&self) -> i64 {
         self.version
     }

@@ -12,7 +12,7 @@ use super::member::{Current, Member, MemberState};
 use super::partitions::{Assignment, Owned, Partition};
 use super::topics::ClusterTopics;
 
-/// What is known when a member is reconciled.
+/// The inputs of a reconciliation of one member.
 pub(crate) struct Reconciliation<'a> {
     pub(crate) group: &'a ConsumerGroup,
     pub(crate) topics: &'a ClusterTopics,
@@ -30,7 +30,7 @@ pub(crate) struct Reconciliation<'a> {
 pub(crate) struct Fenced;
 
 impl Reconciliation<'_> {
-    /// Where the member stands next; None if it stays where it is.
+    /// Returns the next state of the member; None if nothing changes.
     ///
     /// # Errors
     /// [`Fenced`].
@@ -96,7 +96,7 @@ impl Reconciliation<'_> {
         Some(next)
     }
 
-    /// Whether the member may still read one of these: it says so, or says nothing.
+    /// Returns true if the member may still read one of these partitions: it reports one, or reports nothing.
     fn still_owns(&self, partitions: &Owned) -> bool {
         self.owned.is_none_or(|owned| owned.iter().any(|at| partitions.contains(at)))
     }

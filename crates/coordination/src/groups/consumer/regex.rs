@@ -139,7 +139,7 @@ pub(crate) fn matching(pattern: &str, names: &[Arc<str>]) -> Result<Vec<Box<str>
     Ok(matching)
 }
 
-/// How many patterns are matched against the topics for one heartbeat, at least one: about 10 ms of work.
+/// The number of patterns that are matched against the topics for one heartbeat, at least one: about 10 ms of work.
 pub(crate) fn patterns_at_once(topics: &ClusterTopics) -> usize {
     (WORK_MAX / (topics.name_bytes() + STATES_BYTES_MAX)).max(1)
 }

@@ -1,4 +1,4 @@
-//! What a member subscribes to: topics by name, topics by a pattern, and when patterns are matched again.
+//! The subscription of a member: topics by name, topics by a pattern, and the times at which patterns are matched again.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::time::Now;
 /// Patterns are matched against all topics at most this often, however many topics come.
 const REFRESH_INTERVAL_MIN_MS: u64 = 10_000;
 
-/// What has become of a member's subscription in a request.
+/// The effect of a request on its member's subscription.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Subscribed {
     /// The member subscribes to something else than before.
@@ -27,12 +27,12 @@ pub(crate) struct Subscribed {
     pub(crate) bump: bool,
 }
 
-/// How patterns are matched in a request.
+/// The two ways in which patterns are matched for a request.
 #[derive(Clone, Copy)]
 pub(crate) enum Matching<'a> {
-    /// They were, ahead of the request; it matches none itself.
+    /// They were matched before the request; it matches none itself.
     Ahead(&'a MatchedPatterns),
-    /// By the request, which may know of these topics.
+    /// The request matches them, against these topics.
     Here(VisibleTopics<'a>),
 }
 
@@ -113,11 +113,11 @@ pub(crate) fn due_ahead(
 /// Patterns of a group that are to be matched against the topics.
 #[derive(Default)]
 struct Due {
-    /// As many as do not take long.
+    /// As many patterns as one heartbeat matches.
     patterns: Vec<Arc<str>>,
-    /// Whether there are more; the next heartbeats of the group go on with the rest.
+    /// True if more patterns are due; the next heartbeats of the group match them.
     is_cut: bool,
-    /// Whether all patterns are looked at, not only those that were never matched.
+    /// True if all patterns are looked at, not only those that were never matched.
     all: bool,
 }
 
@@ -146,8 +146,8 @@ impl Due {
     }
 }
 
-/// Takes over what patterns match that are due. True if one matches other topics than before. One that does not compile (the
-/// log of another version may have it), or that is too complex for the topics that there are now, matches nothing.
+/// Stores the matches of the patterns that are due. Returns true if one matches other topics than before. A pattern matches nothing if it
+/// does not compile (another version may have logged it), or if it is too complex for today's topics.
 ///
 /// Kafka matches in the background and lets members wait for their next heartbeat.
 fn resolve(turn: &mut Turn<'_>, matching: Matching<'_>) -> bool {
@@ -183,7 +183,7 @@ fn resolve(turn: &mut Turn<'_>, matching: Matching<'_>) -> bool {
     changed
 }
 
-/// Whether all patterns have to be matched again.
+/// Returns true if all patterns have to be matched again.
 fn is_refresh_due(group: &ConsumerGroup, topics: &ClusterTopics, interval_ms: u64, now: Now) -> bool {
     if group.counts().regexes.is_empty() {
         return false;

@@ -11,7 +11,7 @@ use super::super::shared_map::SharedMap;
 /// The version of the way in which a topic is hashed (KIP-1101).
 const HASH_VERSION: u8 = 0;
 
-/// What assignments have to know of a topic.
+/// A topic, as far as assignments depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Topic {
     pub(crate) id: Uuid,
@@ -89,12 +89,12 @@ impl ClusterTopics {
         self.name_bytes
     }
 
-    /// How many topics have been created, as far as this coordinator has seen.
+    /// The number of topics that have been created, as far as this coordinator has seen.
     pub(crate) fn created(&self) -> u64 {
         self.created
     }
 
-    /// What a group's epoch was computed from: 0 if none of its topics exists. `names` come in order, each once.
+    /// The metadata hash that a group's epoch was computed from: 0 if none of its topics exists. `names` come in order, each once.
     pub(crate) fn group_hash<'n>(&self, names: impl Iterator<Item = &'n str>) -> i64 {
         let hashes = names.filter_map(|name| self.get(name)).flat_map(|topic| topic.hash.to_le_bytes());
         let hashes: Vec<u8> = hashes.collect();

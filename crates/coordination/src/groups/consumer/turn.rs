@@ -16,7 +16,7 @@ use mainstem_wire::ErrorCode;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) error: ErrorCode,
-    /// What happened, to what, and what to do.
+    /// The message for the client: what happened, to what, and what to do.
     pub(crate) message: String,
 }
 
@@ -36,19 +36,19 @@ pub(crate) struct Turn<'t> {
     pub(crate) config: &'t GroupConfig,
     pub(crate) now: Now,
     pub(crate) records: Vec<CoordinatorRecord>,
-    /// What takes the changes back, oldest first.
+    /// The changes that undo the turn, oldest first.
     pub(crate) undo: Vec<Change>,
     members_before: usize,
 }
 
-/// What a turn has come to.
+/// The result of a turn: its records, and the changes that undo it.
 pub(crate) struct Outcome {
     pub(crate) records: Vec<CoordinatorRecord>,
     pub(crate) undo: Vec<Change>,
 }
 
 impl Outcome {
-    /// Whether a member stands elsewhere than before the turn.
+    /// Returns true if the turn has changed a member's current assignment.
     pub(crate) fn moves(&self, id: &str) -> bool {
         self.undo.iter().any(|change| matches!(change, Change::Current(member, _) if **member == *id))
     }

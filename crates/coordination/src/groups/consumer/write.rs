@@ -20,7 +20,7 @@ use super::turn::{Answer, Outcome, settle, take_back};
 #[derive(Debug)]
 pub(crate) struct Write {
     pub(crate) group: Arc<str>,
-    /// What takes the changes back, oldest first.
+    /// The changes that undo the write, oldest first.
     pub(crate) undo: Vec<Change>,
     pub(crate) answer: Option<Answer>,
     /// The group changes its protocol.
@@ -34,7 +34,7 @@ pub(crate) struct Write {
 /// A group that changes its protocol. It is not served until that is durable.
 #[derive(Debug)]
 pub(crate) struct Conversion {
-    /// What the group was, without time-outs and waiting requests.
+    /// The group before its conversion, without time-outs and waiting requests.
     pub(crate) before: Box<Protocol>,
     /// The classic group that it becomes has to rebalance.
     pub(crate) rebalance: bool,
@@ -86,7 +86,7 @@ impl Write {
         self.is_append
     }
 
-    /// What it counts for while it waits, see [`memory`](super::super::memory).
+    /// Returns its accounted bytes while it is in flight, see [`memory`](super::super::memory).
     pub(crate) fn bytes(&self) -> usize {
         self.group.len() + self.undo.iter().map(Change::bytes).sum::<usize>()
     }

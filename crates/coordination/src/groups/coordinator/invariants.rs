@@ -1,4 +1,4 @@
-//! What holds of the coordinator between any two calls: [`GroupCoordinator::check`].
+//! Invariants of the coordinator, which hold between any two calls: [`GroupCoordinator::check`].
 
 use std::sync::Arc;
 
@@ -35,8 +35,8 @@ impl GroupCoordinator {
         }
     }
 
-    /// What is counted is what is there: a count that is too high refuses groups and members for ever, one that is too low
-    /// lets clients fill the memory.
+    /// Checks that the totals are right. A total that is too high refuses groups and members for ever; one that is too low lets clients
+    /// fill the memory.
     fn check_counts(&self) {
         assert_eq!(self.usage, self.counted_anew(), "what is counted, and what is there");
     }
@@ -193,7 +193,7 @@ mod tests {
         join G g=new v=3
     ";
 
-    /// What `check` says after `break_it`. Counts are put right before, so that it is no count that gives it away.
+    /// Returns the panic message of `check` after `break_it`. Totals are corrected before, so that they do not reveal the fault.
     fn verdict(break_it: impl FnOnce(&mut GroupCoordinator)) -> Option<String> {
         let mut coordinator = played(SCRIPT);
         coordinator.check();

@@ -13,7 +13,7 @@ use crate::time::Now;
 
 /// The only partition of `__consumer_offsets` here.
 pub(super) const PARTITION: i32 = 0;
-/// Where the wall clock starts.
+/// The wall clock at the start.
 const WALL_MS: i64 = 1_000_000;
 
 /// A coordinator, its clocks, its log, and the rules that hold for every driver: each request gets one answer.
@@ -21,7 +21,7 @@ pub(super) struct Cluster {
     pub(super) coordinator: GroupCoordinator,
     pub(super) config: GroupConfig,
     pub(super) now: Now,
-    /// What is durable, oldest first.
+    /// The durable entries, oldest first.
     pub(super) log: Vec<Logged>,
     /// Appends that have no outcome, or wait for the outcome of an earlier one.
     pub(super) pending: BTreeMap<Ticket, Pending>,
@@ -104,7 +104,7 @@ impl Cluster {
         token
     }
 
-    /// What patterns match that are due with a heartbeat, as the driver matches them ahead of it.
+    /// Matches the patterns that are due with a heartbeat, as the driver does before the heartbeat.
     pub(super) fn matched(&self, request: &ConsumerGroupHeartbeatRequest<'_>) -> Option<MatchedPatterns> {
         let due = self.coordinator.patterns_due(self.now, request);
         Some(due.map(|due| due.matched(VisibleTopics::ALL)).unwrap_or_default())
@@ -116,7 +116,7 @@ impl Cluster {
         [self.randoms; 16]
     }
 
-    /// What the coordinator wants done. Appends are noted as pending, answers are checked off.
+    /// Returns the work for the driver. Appends are recorded as pending, answers are checked off.
     pub(super) fn effects(&mut self) -> Vec<Effect> {
         let effects: Vec<Effect> = self.coordinator.effects().collect();
         for effect in &effects {

@@ -1,6 +1,6 @@
-//! What holds for consumer groups in every history: members come, go, crash and lose answers, topics change, appends
-//! fail, coordinators die. No member reads what another may read, the log says what the coordinator knows, and when all
-//! is well again every partition has its reader.
+//! Properties of consumer groups in every history: members come, go, crash and lose answers, topics change, appends fail, coordinators die.
+//! No member reads what another may read, the log says what the coordinator knows, and when all is well again every partition has its
+//! reader.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -56,7 +56,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What a client knows of itself.
+/// The state of a client.
 #[derive(Debug, Clone, Default)]
 struct Client {
     /// Empty while it is in no group.
@@ -65,7 +65,7 @@ struct Client {
     epoch: i32,
     topics: Vec<String>,
     regex: Option<String>,
-    /// What it reads.
+    /// The partitions that it reads.
     reads: BTreeSet<(Uuid, i32)>,
     /// What it was last told to read; it gives up the rest with its next heartbeat.
     told: Option<BTreeSet<(Uuid, i32)>>,
@@ -124,7 +124,7 @@ impl World {
         self.settle();
     }
 
-    /// Who waits gives up waiting.
+    /// All requests that wait lose their answers.
     fn lose_answers(&mut self) {
         for (_, member) in self.asked.drain() {
             self.clients[member].unsure = true;

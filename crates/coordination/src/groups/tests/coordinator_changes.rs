@@ -1,4 +1,4 @@
-//! What groups and those who wait in them see when another broker becomes their coordinator, or this one does.
+//! Changes of coordinator, as seen by groups and their waiting members: another broker becomes the coordinator, or this one does.
 
 use expect_test::expect;
 

@@ -1,4 +1,4 @@
-//! What happens between a decision and its record, and when the record cannot be written.
+//! Events between a decision and its record, and records that cannot be written.
 
 use expect_test::expect;
 
@@ -35,7 +35,8 @@ fn an_offset_is_neither_acknowledged_nor_readable_before_it_is_durable() {
     );
 }
 
-/// Who does not lead any more has not seen what its successor has acknowledged. A read that comes later is confirmed by the driver.
+/// A coordinator that does not lead any more has not seen what its successor has acknowledged. A read that comes later is confirmed by the
+/// driver.
 #[test]
 fn a_read_behind_a_write_that_another_coordinator_is_to_make_is_sent_there() {
     check(

@@ -1,4 +1,4 @@
-//! What holds for every sequence of requests, outcomes, time-outs and changes of coordinator.
+//! Properties that hold for every sequence of requests, outcomes, time-outs and changes of coordinator.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -133,18 +133,18 @@ fn end() -> impl Strategy<Value = Op> {
     (0..PRODUCERS, any::<bool>()).prop_map(|(producer, committed)| Op::End { producer, committed })
 }
 
-/// What a client knows about itself.
+/// The state of a client.
 #[derive(Debug, Clone, Default)]
 struct Client {
     group: String,
     id: String,
     instance: Option<String>,
     generation: i32,
-    /// Whom it has to assign to, if it leads.
+    /// The members that it has to assign to, if it leads.
     followers: Vec<String>,
 }
 
-/// What a request was, for its answer.
+/// The kind of a request, which says how to check its answer.
 #[derive(Debug, Clone)]
 enum Asked {
     Join { group: String, instance: Option<String> },
@@ -162,20 +162,20 @@ struct World {
     offsets: i64,
     /// The generation that each group had.
     generations: HashMap<String, i32>,
-    /// How long the log was when answers were last looked at.
+    /// The length of the log when answers were last looked at.
     looked: usize,
     /// The last append with a group's own record, and whether it failed.
     written: HashMap<String, (Ticket, bool)>,
 }
 
 const TOPIC: &str = "t";
-/// How many producers have transactions.
+/// The number of producers that have transactions.
 const PRODUCERS: i64 = 3;
 
 /// The offsets of a group's partitions, or the error in place of one, as a fetch shows them.
 type Fetched = BTreeMap<i32, Result<i64, ErrorCode>>;
 
-/// What the log says of a group's offsets.
+/// A group's offsets, as the log has them.
 #[derive(Debug, Default)]
 struct Durable {
     /// Each with the place of its record.
@@ -559,7 +559,7 @@ impl World {
         assert!(moments.any(|durable| durable == fetched), "{group} was read as {fetched:?}");
     }
 
-    /// What the oldest `len` entries of the log say.
+    /// Reads the offsets of a group from the oldest `len` entries of the log.
     fn durable(&self, group: &str, len: usize) -> Durable {
         let mut durable = Durable::default();
         for (place, entry) in self.cluster.log[..len].iter().enumerate() {
@@ -568,7 +568,7 @@ impl World {
         durable
     }
 
-    /// What holds after every step.
+    /// Checks the state after a step.
     fn check_state(&mut self) {
         self.cluster.coordinator.check();
         for group in self.cluster.coordinator.groups(PARTITION).values() {
@@ -669,7 +669,7 @@ impl Durable {
         }
     }
 
-    /// Of two commits the one counts whose record is later, whenever its transaction ends.
+    /// Ends a transaction. Of two commits the one with the later record counts, whenever its transaction ends.
     fn end(&mut self, end: TransactionEnd) {
         let all = std::mem::take(&mut self.open).into_iter();
         let (ended, open): (BTreeMap<_, _>, _) = all.partition(|((_, id), _)| *id == end.producer.id.get());
@@ -682,7 +682,7 @@ impl Durable {
         }
     }
 
-    /// What a fetch of everything shows.
+    /// The expected answer to a fetch of all offsets.
     fn fetched(&self, stable: bool) -> Fetched {
         let shown = self.committed.iter().map(|(partition, (offset, _))| {
             let is_open = self.open.keys().any(|(at, _)| at == partition);
@@ -801,7 +801,7 @@ proptest! {
     }
 }
 
-/// What happens to the offsets of groups without members.
+/// Operations on the offsets of groups without members.
 fn op_of_transactions() -> impl Strategy<Value = Op> {
     let commit = (0..2_u8, 0..3_i32);
     prop_oneof![
@@ -818,7 +818,7 @@ fn op_of_transactions() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What happens in a rolling restart of static members.
+/// Operations of a rolling restart of static members.
 fn op_of_static_members() -> impl Strategy<Value = Op> {
     prop_oneof![
         3 => (0..2_u8, 0..3_u8).prop_map(|(instance, protocols)| static_join(instance, protocols)),

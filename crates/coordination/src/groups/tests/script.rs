@@ -179,7 +179,7 @@ fn assignment_bytes(word: &str) -> Vec<u8> {
     encode_with_version(&assignment, 0).expect("names are short")
 }
 
-/// What [`assignment_bytes`] has made, read again.
+/// Decodes an assignment of [`assignment_bytes`].
 pub(super) fn assignment_text(bytes: &[u8]) -> String {
     let decoded: Result<(ConsumerProtocolAssignment<'_>, _), _> = decode_with_version(bytes);
     let Ok((assignment, _)) = decoded else { return String::from_utf8_lossy(bytes).into_owned() };

@@ -1,4 +1,4 @@
-//! How long requests wait for their records (`offsets.commit.timeout.ms`), and what becomes of the group afterwards.
+//! The time that requests wait for their records (`offsets.commit.timeout.ms`), and the state of the group afterwards.
 
 use expect_test::expect;
 

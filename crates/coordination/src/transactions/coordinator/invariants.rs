@@ -1,4 +1,4 @@
-//! What holds of the coordinator between any two calls: [`TransactionCoordinator::check`].
+//! Invariants of the coordinator, which hold between any two calls: [`TransactionCoordinator::check`].
 
 use std::collections::BTreeMap;
 
@@ -41,8 +41,8 @@ impl TransactionCoordinator {
         self.partitions.values().flat_map(|partition| partition.transactions.values())
     }
 
-    /// What is counted is what is there: a count that is too high refuses producers for ever, one that is too low lets
-    /// clients fill the memory.
+    /// Checks that the totals are right. A total that is too high refuses producers for ever; one that is too low lets clients fill the
+    /// memory.
     fn check_counts(&self) {
         assert_eq!(self.usage, self.counted_anew(), "what is counted, and what is there");
     }
@@ -75,7 +75,7 @@ impl TransactionCoordinator {
         self.deadlines.check(slots.into_iter().filter_map(|(slot, due)| Some((slot?, due))));
     }
 
-    /// Who waits for a producer id has asked for it, and who has asked waits.
+    /// Checks that the transactional ids that wait for a producer id are those for which one was requested.
     fn check_asked(&self) {
         let asked = self.asked.iter().filter_map(|(number, asked)| match asked {
             Asked::Transaction { partition, id } => Some((*number, *partition, &**id)),
@@ -157,7 +157,7 @@ fn check_transaction(transaction: &Transaction) {
     }
 }
 
-/// What belongs to the end of a transaction is there while it ends, and no longer.
+/// Checks that waiting requests, retries and markers exist only while a transaction ends.
 fn check_end(transaction: &Transaction) {
     let image = &transaction.image;
     let is_ending = image.state.is_ending();
@@ -214,7 +214,7 @@ mod tests {
         init H idempotent
     ";
 
-    /// What `check` says after `break_it`. Counts are put right before, so that it is no count that gives it away.
+    /// Returns the panic message of `check` after `break_it`. Totals are corrected before, so that they do not reveal the fault.
     fn verdict(break_it: impl FnOnce(&mut TransactionCoordinator)) -> Option<String> {
         let mut coordinator = played(SCRIPT);
         coordinator.check();

@@ -13,7 +13,7 @@ use crate::transactions::{
 
 /// The only partition of `__transaction_state` here.
 pub(super) const PARTITION: i32 = 0;
-/// Where the wall clock starts.
+/// The wall clock at the start.
 pub(super) const WALL_MS: i64 = 1_000_000;
 /// The first producer id.
 const FIRST_PRODUCER_ID: i64 = 1_000;
@@ -75,7 +75,7 @@ impl Cluster {
         token
     }
 
-    /// What the coordinator wants done. What has an outcome is noted, answers are checked off.
+    /// Returns the work for the driver. Work with an outcome is recorded, answers are checked off.
     pub(super) fn effects(&mut self) -> Vec<Effect> {
         let effects: Vec<Effect> = self.coordinator.effects().collect();
         for effect in &effects {

@@ -1,4 +1,4 @@
-//! What holds for every sequence of requests, outcomes, time-outs and changes of coordinator.
+//! Properties that hold for every sequence of requests, outcomes, time-outs and changes of coordinator.
 
 use std::path::Path;
 

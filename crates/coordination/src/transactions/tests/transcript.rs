@@ -88,7 +88,7 @@ pub(super) fn stored(id: &str, state: State, producer: (i64, i16), partitions: &
     records::image(id, &image, 1)
 }
 
-/// What waits for commands.
+/// The kinds of work that wait for commands.
 #[derive(Default)]
 struct Holds {
     appends: bool,

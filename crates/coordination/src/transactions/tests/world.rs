@@ -26,13 +26,13 @@ pub(super) struct Producer {
     pub(super) id: String,
     /// The producer id and epoch that it was given.
     pub(super) identity: (ProducerId, ProducerEpoch),
-    /// How long the log was when another producer got the transactional id.
+    /// The length of the log when another producer got the transactional id.
     fenced: Option<usize>,
     /// Its transactions have version 2.
     is_new: bool,
 }
 
-/// What a request was, for its answer.
+/// The kind of a request, which says how to check its answer.
 #[derive(Debug, Clone)]
 enum Asked {
     Init { id: String, producer: Option<usize>, is_new: bool },
@@ -380,7 +380,7 @@ impl World {
         durable
     }
 
-    /// What holds after every step: the coordinator knows what the log says, and nothing else.
+    /// Checks the state after a step: the coordinator knows what the log says, and nothing else.
     fn check_state(&self) {
         let transactions = self.cluster.coordinator.transactions(PARTITION);
         let durable = self.durable();
@@ -467,7 +467,7 @@ impl World {
     }
 }
 
-/// What an answer says.
+/// The identity of the producer in an answer.
 fn identity_of(producer_id: i64, producer_epoch: i16) -> (ProducerId, ProducerEpoch) {
     (ProducerId::new(producer_id), ProducerEpoch::new(producer_epoch))
 }

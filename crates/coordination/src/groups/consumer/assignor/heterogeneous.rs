@@ -20,7 +20,7 @@ pub(super) fn assign(group: &GroupSpec<'_>) -> Vec<Assignment> {
     board.assignments()
 }
 
-/// Who has what while it is being decided. Members are known by their place in the group.
+/// The assignment while it is being computed. Members are known by their index in the group.
 struct Board<'g> {
     group: &'g GroupSpec<'g>,
     /// In the order of [`Topic::rank`].
@@ -33,7 +33,7 @@ struct Topic {
     id: Uuid,
     /// Ascending.
     subscribers: Vec<usize>,
-    /// Of each partition.
+    /// The member that owns each partition; none if it is free.
     owners: Vec<Option<usize>>,
 }
 

@@ -38,8 +38,8 @@ fn unassigned(group: &GroupSpec<'_>) -> Vec<Partition> {
     assigned.unmarked().collect()
 }
 
-/// What a member keeps of a quota; what it has beyond it goes to `spare`. What it does not subscribe to any more is
-/// neither.
+/// Returns the partitions that a member keeps under a quota, and pushes those beyond it to `spare`. Partitions of topics that the group
+/// does not read any more are dropped.
 fn keep<'g>(
     group: &'g GroupSpec<'_>,
     member: &'g MemberSpec<'_>,
@@ -59,7 +59,7 @@ fn keep<'g>(
     Cow::Owned(keeps.iter().copied().collect())
 }
 
-/// How many partitions the members that come next may have.
+/// The number of partitions that each of the remaining members may have.
 struct Shares {
     least: usize,
     /// Members that may have one more than `least`.
@@ -72,7 +72,7 @@ impl Shares {
         Self { least: partitions / group.members.len(), extra: partitions % group.members.len() }
     }
 
-    /// What the next member may keep: one more than the least as long as such shares are left.
+    /// The quota of the next member: one more than the least while such larger shares remain.
     fn quota(&self) -> usize {
         self.least + usize::from(self.extra > 0)
     }

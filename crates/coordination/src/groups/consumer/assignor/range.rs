@@ -8,7 +8,7 @@ use mainstem_wire::Uuid;
 use super::super::partitions::{Assignment, Partition};
 use super::{GroupSpec, MemberSpec};
 
-/// What is left of a topic.
+/// The ranges of a topic that are not assigned yet.
 struct Ranges {
     next: i32,
     least: i32,

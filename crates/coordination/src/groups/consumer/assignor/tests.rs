@@ -1,4 +1,4 @@
-//! What the assignors promise: everything is assigned once, to subscribers, evenly, and little moves.
+//! Guarantees of the assignors: everything is assigned once, to subscribers, evenly, and little moves.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -119,7 +119,7 @@ fn partitions(text: &str) -> Vec<(u128, i32)> {
     text.split(',').filter(|word| !word.is_empty()).map(partition).collect()
 }
 
-/// What Kafka 4.3.0's own assignors made of 120 groups in five states each; golden/Assignors.java has written it down.
+/// Compares with the assignors of Kafka 4.3.0: `golden/Assignors.java` has recorded their answers for 120 groups in five states each.
 #[test]
 fn kafkas_own_assignors_say_the_same() {
     let lines = include_str!("../../../../golden/assignors.txt").lines();

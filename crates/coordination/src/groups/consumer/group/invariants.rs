@@ -1,4 +1,4 @@
-//! What holds of a consumer group between any two calls.
+//! Invariants of a consumer group, which hold between any two calls.
 
 use std::collections::BTreeMap;
 
@@ -98,7 +98,7 @@ impl ConsumerGroup {
         assert_eq!(self.bytes(), self.summed_bytes(), "bytes of {}", self.id);
     }
 
-    /// What the group counts for, summed up anew.
+    /// Accounted bytes of the group, summed up over its members, targets and patterns.
     pub(crate) fn summed_bytes(&self) -> usize {
         let members: usize = self.members.values().map(|member| member.bytes()).sum();
         let targets: usize = self.targets.iter().map(|(id, target)| target_bytes(id, target)).sum();

@@ -1,4 +1,4 @@
-//! Who may commit offsets of a transaction, and what a refusal is called.
+//! Permission to commit offsets of a transaction, and the error code of each refusal.
 
 use expect_test::expect;
 use mainstem_wire::ErrorCode;
