@@ -37,7 +37,7 @@ pub const CLIENT_METRICS_MAX: usize = 1_000;
 /// A resource as a request names it: the code of its type, and its name.
 type Named<'a> = (i8, &'a str);
 
-/// What a request wants of a resource's values.
+/// The changes of a resource's values that a request asks for.
 enum Edits<'a> {
     /// These changes, everything else stays.
     Change(Vec<Change<'a>>),
@@ -48,7 +48,7 @@ enum Edits<'a> {
 /// A resource and what is wanted of it.
 type Asked<'a> = (Named<'a>, Result<Edits<'a>, ApiError>);
 
-/// What became of it.
+/// The answer for one resource: no error if its changes were made.
 type Answer<'a> = (Named<'a>, Option<ApiError>);
 
 impl MetadataStateMachine {
@@ -178,7 +178,7 @@ impl MetadataStateMachine {
         })
     }
 
-    /// What was changed, if the topic is one whose configuration can be.
+    /// Returns the changes if the topic exists and its configuration may be changed.
     fn check_topic(&self, name: &str, changed: Result<Changed, AlterError>) -> Result<Changed, ApiError> {
         if name.is_empty() {
             let message = "Default topic resources are not allowed.";

@@ -18,7 +18,7 @@ use super::error::ApiError;
 use super::scram_credentials as scram;
 use super::state_machine::{Decision, MetadataStateMachine};
 
-/// What happens to each user that a request names: each is named once, or refused.
+/// The changes of a request. Each user is named once, or refused.
 #[derive(Default)]
 struct Changes<'a> {
     /// In the order of the request, deletions first.

@@ -25,7 +25,7 @@ const ENTITIES_MAX: usize = 10_000;
 /// Bytes of a user's or client's name.
 const NAME_BYTES_MAX: usize = 4_096;
 
-/// Whether an address has the form of one, or a host's name resolves; the driver knows.
+/// Returns true if a text is an address, or a host's name that resolves; the driver provides it.
 pub type Resolves<'a> = &'a dyn Fn(&str) -> bool;
 
 impl MetadataStateMachine {
@@ -266,7 +266,7 @@ struct Filter<'a> {
     strict: bool,
 }
 
-/// What an entity's name of a kind has to be.
+/// The condition on an entity's name of a kind.
 enum Wanted {
     Exactly(EntityName),
     Any,

@@ -251,7 +251,7 @@ impl MetadataStateMachine {
         Ok(partitions.into_values().collect())
     }
 
-    /// Whether a client may put a partition onto these nodes.
+    /// Checks that a client may assign a partition to these nodes.
     pub(super) fn check_assignment(&self, replicas: &[i32], factor: Option<usize>) -> Result<(), ApiError> {
         let refuse = |why: String| {
             let message = format!("The manual partition assignment includes {why}");
@@ -280,7 +280,7 @@ impl MetadataStateMachine {
         }
     }
 
-    /// Whether one of these nodes could lead a new partition now.
+    /// Checks that one of these nodes can lead a new partition now.
     pub(super) fn check_one_is_up(&self, number: i32, replicas: &[i32]) -> Result<(), ApiError> {
         if replicas.iter().any(|node| self.is_up(*node)) {
             return Ok(());
@@ -345,8 +345,8 @@ impl MetadataStateMachine {
         self.ahead().broker(node).is_some_and(|broker| !broker.fenced)
     }
 
-    /// How many partitions each log directory of each node holds that takes more; all of them where none does, since a
-    /// client may have chosen the node. Not counted where a node has only one.
+    /// Returns the number of partitions in each log directory of each node. Only directories that accept partitions are counted, or all of
+    /// them if none does, since a client may have chosen the node. If no node has several directories, nothing is counted.
     pub(super) fn directory_sizes(&self) -> DirectorySizes {
         let mut sizes = DirectorySizes(HashMap::new());
         let mut counting = false;
@@ -408,7 +408,7 @@ fn missing_topic(name: &str, config: &BrokerConfig) -> CreatableTopic<'static> {
     }
 }
 
-/// How many partitions a request asks for.
+/// Returns the number of partitions that a request asks for.
 fn wanted_partitions(request: &CreateTopicsRequest<'_>, defaults: &TopicDefaults) -> usize {
     let of = |topic: &CreatableTopic<'_>| match topic.num_partitions {
         _ if !topic.assignments.is_empty() => topic.assignments.len(),

@@ -1,5 +1,5 @@
-//! What lies between two images: a snapshot takes the place of records that were never seen one by one, and a running node
-//! has to do what they would have asked of it.
+//! The differences between two images. A snapshot replaces records that were never seen one by one; a running node has to carry out what
+//! they would have changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -107,8 +107,8 @@ mod tests {
     use crate::session::{Session, topic, with_configs};
     use crate::{access_tests, quota_tests};
 
-    /// What a node that has everything below an offset goes on with behind a snapshot of all: what changed, in words, and that it is
-    /// the same then as if it had seen each record.
+    /// Replaces the metadata of a node that has all records below an offset by a snapshot of all. Returns the changes in words, and checks
+    /// that the result is the same as if the node had seen each record.
     fn replace(session: &Session, known: usize) -> Vec<String> {
         let mut machine = MetadataStateMachine::default();
         for (offset, value) in (0..).zip(&session.log[..known]) {
@@ -181,7 +181,7 @@ mod tests {
         assert!(replace(&session, 0).contains(&"BrokerChanged { id: 1 }".to_owned()));
     }
 
-    /// Who decides by rules and passwords makes anew what is named.
+    /// Rules, users and quotas are reported one by one, since their users rebuild what is named.
     #[test]
     fn a_snapshot_changes_rules_users_and_quotas() {
         let mut session = Session::new("");

@@ -62,7 +62,7 @@ impl MetadataImage {
         }
     }
 
-    /// Who names no partitions is not told of those that need no election.
+    /// Returns all topics without partitions: a request that names none gets no answer about those that need no election.
     fn elect_everywhere(&self) -> Vec<ReplicaElectionResult<'static>> {
         let topics = self.topics().map(|topic| ReplicaElectionResult {
             topic: Cow::Owned(topic.name.clone()),

@@ -1,4 +1,4 @@
-//! What can be wrong: with a request, which is answered, or with a record, which is not.
+//! Errors of requests, which are answered, and of records, which are not.
 
 use mainstem_security::scram::ScramMechanism;
 use mainstem_wire::{DecodeError, ErrorCode, Uuid};
@@ -41,9 +41,9 @@ pub enum ReplayError {
     /// Its bytes are no metadata record.
     #[error("metadata record at offset {offset}: {error}")]
     Malformed {
-        /// Where.
+        /// The record's offset.
         offset: i64,
-        /// What.
+        /// The cause.
         error: DecodeError,
     },
     /// Its offset is below the next one.
@@ -57,14 +57,14 @@ pub enum ReplayError {
     /// It does not fit what the records before it said.
     #[error("metadata record at offset {offset}: {problem}")]
     Inconsistent {
-        /// Where.
+        /// The record's offset.
         offset: i64,
-        /// What.
+        /// The contradiction.
         problem: Inconsistency,
     },
 }
 
-/// How a record can contradict those before it.
+/// A contradiction between a record and those before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Inconsistency {
     /// It names a topic id that no topic has.
@@ -94,7 +94,7 @@ pub enum Inconsistency {
         id: Uuid,
         /// The partition.
         partition: i32,
-        /// How many the topic has.
+        /// The number of partitions that the topic has.
         count: usize,
     },
     /// It names a broker that is not registered, or with another epoch.
@@ -128,7 +128,7 @@ pub enum Inconsistency {
     ScramIterations {
         /// Whose.
         user: String,
-        /// How many.
+        /// The number of iterations in the record.
         iterations: i32,
     },
     /// It removes a SCRAM credential that does not exist.

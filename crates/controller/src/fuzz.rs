@@ -45,7 +45,7 @@ fn snapshot(bytes: &[u8]) -> Result<(Vec<Vec<u8>>, QuorumRecords), SnapshotForma
     Ok((values, quorum))
 }
 
-/// What holds for every image.
+/// Checks what holds for every image.
 fn check_consistency(machine: &MetadataStateMachine) {
     let image = machine.image();
     for topic in image.topics() {

@@ -101,7 +101,7 @@ impl BrokerImage {
         self.log_dirs.iter().filter(|dir| !self.cordoned_log_dirs.contains(dir))
     }
 
-    /// Whether it takes new partitions, once it is not fenced. A broker that names no directories may have one.
+    /// Returns true if the broker accepts new partitions when it is not fenced. A broker that names no directories may have one.
     pub(super) fn takes_partitions(&self) -> bool {
         self.log_dirs.is_empty() || self.open_log_dirs().next().is_some()
     }
@@ -130,7 +130,7 @@ impl ResourceKind {
     }
 }
 
-/// What has configurations.
+/// A resource with a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConfigResource {
     /// Its kind.
@@ -146,10 +146,10 @@ impl ConfigResource {
     }
 }
 
-/// What a record changed, for the driver that opens and closes logs by it.
+/// The change that a record made, for the driver that opens and closes logs by it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MetadataChange {
-    /// Nothing that a reader could see.
+    /// No change that a reader can see.
     None,
     /// A topic exists; its partitions follow.
     TopicCreated {
@@ -158,7 +158,7 @@ pub enum MetadataChange {
     },
     /// A topic is gone with its partitions and configurations.
     TopicDeleted {
-        /// What it was.
+        /// The topic before its deletion.
         topic: TopicImage,
     },
     /// A partition exists.
@@ -247,8 +247,7 @@ impl MetadataImage {
         self.configs.get(resource).unwrap_or(&NONE)
     }
 
-    /// What a group runs with: the values that were set for it over those of the broker. It need not exist, and one
-    /// that was not configured runs with the broker's.
+    /// Returns the configuration of a group: its own values, and the broker's for all others. The group need not exist.
     pub fn group_config(&self, group_id: &str, broker: &BrokerValues) -> GroupConfigValues {
         GroupConfigValues::resolve(self.configs(&ConfigResource::new(ResourceKind::Group, group_id)), broker)
     }
@@ -299,7 +298,7 @@ impl MetadataImage {
         !self.scram.is_empty()
     }
 
-    /// What of the metadata asks for protection, each kind with its number, for a person. `has_sasl`: there is a listener
+    /// Returns the parts of the metadata that need protection, each kind with its number, for a person. `has_sasl`: there is a listener
     /// whose clients need the credentials. `has_authorizer`: access control entries are obeyed.
     pub fn protection(&self, has_sasl: bool, has_authorizer: bool) -> Vec<String> {
         let credentials = if has_sasl { 0 } else { self.scram.values().map(BTreeMap::len).sum() };

@@ -1,4 +1,4 @@
-//! Who leads the partitions that elect their leader themselves: their leaders report it, and the metadata note it now and
+//! Leaders of the partitions that elect their leader themselves. The leaders report their leadership, and the metadata record it now and
 //! then, for tools that read the log and for nodes that start.
 
 use mainstem_records::LeaderEpoch;
@@ -9,7 +9,7 @@ use mainstem_wire::metadata_frame::MetadataRecord;
 use super::node_view::NodeView;
 use super::state_machine::{Decision, MetadataStateMachine};
 
-/// What the leader of a partition reports.
+/// The report of a partition's leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaderNote {
     /// The partition's topic.
@@ -18,7 +18,7 @@ pub struct LeaderNote {
     pub partition: i32,
     /// The node that leads it.
     pub leader: i32,
-    /// Since which election.
+    /// The epoch of its election.
     pub leader_epoch: LeaderEpoch,
     /// The nodes in sync, of the partition's replicas.
     pub isr: Vec<i32>,

@@ -38,12 +38,12 @@ pub fn check(name: &str) -> Result<(), String> {
     Err(format!("Topic name is invalid: {why}"))
 }
 
-/// Whether a name can collide with another one: metric names write `.` as `_`.
+/// Returns true if a name can collide with another one: metric names write `.` as `_`.
 pub(super) fn has_collision_chars(name: &str) -> bool {
     name.contains(['.', '_'])
 }
 
-/// What two names that collide have in common.
+/// Returns the form that is equal for two names that collide.
 pub(super) fn unified(name: &str) -> String {
     name.replace('.', "_")
 }
@@ -58,7 +58,7 @@ pub fn topic_id(random: u128) -> Uuid {
     if id.to_string().starts_with('-') { Uuid::from_u128(bits & !(1 << 127)) } else { id }
 }
 
-/// Whether an id can be a topic's: Kafka keeps the first hundred for itself.
+/// Returns true if an id can be a topic's: Kafka reserves the first hundred.
 pub(super) fn is_topic_id(id: Uuid) -> bool {
     id.to_u128() > 100
 }

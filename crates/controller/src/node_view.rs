@@ -9,12 +9,12 @@ use mainstem_wire::ErrorCode;
 use super::error::ApiError;
 use super::image::{ConfigResource, MetadataImage, PartitionImage, ResourceKind};
 
-/// What a node knows beside the metadata. It is the same for as long as the node runs.
+/// A node's own configuration and limits, which are not in the metadata. They do not change while the node runs.
 #[derive(Debug, Clone)]
 pub struct NodeView {
     /// Values known at start; those set while running are in the metadata.
     start: BrokerConfig,
-    /// How many partitions a start of this node could open.
+    /// The number of partitions that a start of this node could open.
     partitions_max: usize,
 }
 
@@ -46,7 +46,7 @@ impl NodeView {
         config.map_or(Cow::Borrowed(&self.start), Cow::Owned)
     }
 
-    /// Whether the cluster has nodes beside this one.
+    /// Returns true if the cluster has nodes beside this one.
     pub(super) fn has_several_nodes(&self) -> bool {
         self.start.quorum.is_some()
     }
@@ -56,7 +56,7 @@ impl NodeView {
         self.start.quorum.as_ref().is_some_and(|quorum| quorum.voter(id).is_some())
     }
 
-    /// Whether the replicas of a partition elect their leader: its record only notes who that is.
+    /// Returns true if the replicas of a partition elect their leader. Then its record only reports the leader.
     pub(super) fn replicas_elect(&self, partition: &PartitionImage) -> bool {
         self.has_several_nodes() && partition.replicas.len() > 1
     }

@@ -1,7 +1,7 @@
-//! Where the replicas of new partitions go: leaders take turns, replicas are in different racks as far as there are racks. A
-//! node that is fenced leads none, and has a replica where the others are too few or in the same racks, as Kafka's
-//! `StripedReplicaPlacer` has it: a topic can be created while a node is away. Other than there, a majority of the replicas is on
-//! nodes that are not fenced, whatever their racks: fewer elect no leader.
+//! Placement of the replicas of new partitions, as in Kafka's `StripedReplicaPlacer`. Leaders take turns, and replicas are in different
+//! racks as far as there are racks. A topic can be created while a node is fenced: such a node leads no partition, but gets replicas if the
+//! others are too few or in the same racks. Unlike Kafka, a majority of the replicas is placed on nodes that are not fenced, whatever their
+//! racks: fewer elect no leader.
 
 use super::image::BrokerImage;
 
@@ -18,7 +18,7 @@ impl NodeInRack {
         NodeInRack { id: broker.id, rack: broker.rack.clone(), fenced: broker.fenced }
     }
 
-    /// Whether partitions may begin with it.
+    /// Returns true if it may be the first replica of new partitions.
     pub(super) fn can_lead(&self) -> bool {
         !self.fenced
     }
@@ -38,7 +38,7 @@ impl<'a> Placement<'a> {
         Placement { order: racks_in_turn(unfenced), fenced: racks_in_turn(fenced) }
     }
 
-    /// Where a node is in the order; `None` for one that is fenced.
+    /// Returns the position of a node in the order; `None` for a fenced one.
     pub(super) fn rank(&self, id: i32) -> Option<usize> {
         self.order.iter().position(|node| node.id == id)
     }
@@ -71,7 +71,7 @@ impl<'a> Placement<'a> {
     }
 }
 
-/// How many of so many replicas elect a leader.
+/// Returns the number of replicas that elect a leader.
 pub(super) fn majority(factor: usize) -> usize {
     factor / 2 + 1
 }

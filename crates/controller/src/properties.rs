@@ -71,7 +71,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a driver would know from the changes alone.
+/// The state that a driver knows from the changes alone.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Driver {
     partitions: BTreeSet<(Uuid, i32)>,

@@ -86,7 +86,8 @@ impl MetadataStateMachine {
         }))
     }
 
-    /// Of what a node leads in these directories, and of what it has to lead since nothing does.
+    /// Returns the records for partitions that do not elect their leader: the node leads again those that it leads in these directories,
+    /// and becomes leader of those without one.
     fn led_from_now(&self, view: &NodeView, node: i32, unclean: &[Uuid]) -> Vec<MetadataRecord<'static>> {
         let mut records = Vec::new();
         for topic in self.ahead().topics() {

@@ -102,8 +102,8 @@ impl MetadataImage {
         users.map(|(user, credential)| (user.as_str(), credential))
     }
 
-    /// How credentials for a mechanism look on the whole, with the key of the decoys. Looks at all of them: to be
-    /// asked when they have changed, not when a user logs in.
+    /// Returns the typical form of the credentials for a mechanism, with the key of the decoys. It reads all credentials: call it when they
+    /// have changed, not when a user logs in.
     pub fn scram_decoy(&self, mechanism: ScramMechanism, key: Secret) -> DecoyShape {
         let mut counts: HashMap<(u32, usize, bool), usize> = HashMap::new();
         for (_, credential) in self.scram_credentials(mechanism) {

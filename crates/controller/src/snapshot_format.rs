@@ -34,8 +34,8 @@ pub enum SnapshotFormatError {
     Torn,
 }
 
-/// What the log says of its own quorum (KIP-853): values of control records. Nothing here obeys them while one node writes
-/// the log; without them Kafka would not know its voters when it takes the directory back.
+/// The log's own quorum (KIP-853), as values of control records. Nothing here obeys them while one node writes the log; without them Kafka
+/// would not know its voters when it takes the directory back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QuorumRecords {
     /// The last KRaftVersionRecord.

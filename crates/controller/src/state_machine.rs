@@ -23,7 +23,7 @@ pub type IdSource<'a> = &'a mut dyn FnMut() -> u128;
 /// Asked before partitions are created or deleted, with their number: whether the client's quota allows it (KIP-599).
 pub type Permit<'a> = &'a mut dyn FnMut(usize) -> bool;
 
-/// What was decided: records to append, and a reply that waits for them.
+/// A decision: records to append, and a reply that waits for them.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "records that were decided must be appended or rolled back"]
 pub struct Decision<R> {
@@ -49,17 +49,17 @@ pub struct MetadataStateMachine {
 }
 
 impl MetadataStateMachine {
-    /// Whether records were decided and are not committed.
+    /// Returns true if records were decided and are not committed.
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Where the log ends once everything that was decided is in it.
+    /// The end of the log once everything that was decided is in it.
     pub fn ahead_offset(&self) -> i64 {
         self.ahead.image.next_offset()
     }
 
-    /// What is committed: what readers see.
+    /// The committed metadata, which readers see.
     pub fn image(&self) -> &MetadataImage {
         &self.committed.image
     }

@@ -137,7 +137,7 @@ fn an_open_transaction_is_aborted_before_anything_else() {
     assert!(log.machine.image().broker(1).is_some(), "the registration holds at once");
 }
 
-/// Of a partition that Kafka 4.3.0 stopped leading in order: the records are those that it writes.
+/// The leader of a partition was stopped in order by Kafka 4.3.0. The records are those that Kafka writes then.
 #[test]
 fn a_partition_without_a_leader_is_led_again() {
     let mut log = Foreign::new();

@@ -1,4 +1,4 @@
-//! What is answered to whom. Where Kafka has words, they were taken from the answers of Kafka 4.3.0.
+//! Answers to requests. Kafka's messages were copied from the answers of Kafka 4.3.0.
 
 use mainstem_records::LeaderEpoch;
 use mainstem_wire::Uuid;

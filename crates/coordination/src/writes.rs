@@ -50,7 +50,7 @@ pub fn without_min_insync(committed: Result<(), ErrorCode>) -> Result<(), ErrorC
 pub enum Consequence {
     /// It is committed: the coordinator is notified.
     Report,
-    /// It is not known whether it will be there after a restart: the partition is given up, and rebuilt from its log.
+    /// It is not known whether the record will be in the log after a restart: the partition is unloaded, and rebuilt from its log.
     GiveUp,
     /// Nothing: the partition was loaded again since, from what the log has.
     Nothing,

@@ -1,8 +1,8 @@
-//! The driver of a coordinator: requests come from whoever asks, records go into an internal topic, replies back to who asked.
+//! The driver of a coordinator: it takes requests, appends records to an internal topic, and returns replies.
 //!
-//! One driver serves every coordinator that is a state machine over one internal topic ([`Coordinator`]). The state
-//! machine decides under one short lock. Its appends are made without that lock, in the order in which they were
-//! decided, one at a time for each partition; what becomes of them comes back when they are durable.
+//! One driver serves every coordinator that is a state machine over one internal topic ([`Coordinator`]). The state machine decides under
+//! one short lock. Its appends are made without that lock, in the order in which they were decided, one at a time for each partition. Their
+//! outcomes are reported to the state machine when they are durable.
 //!
 //! A panic in any of this leaves a machine half changed, or a decision half carried out: the process ends, and the next
 //! start rebuilds the coordinator from its log.
@@ -53,7 +53,7 @@ pub trait Coordinator: Send + Sized + 'static {
     type Reply: Send + 'static;
     /// The coordinator's name for an append.
     type Ticket: Copy + Send + 'static;
-    /// What it asks for besides appends and replies.
+    /// Its effects besides appends and replies.
     type Other: Send + 'static;
 
     /// The internal topic that holds its records.
@@ -62,7 +62,7 @@ pub trait Coordinator: Send + Sized + 'static {
     /// Takes a request.
     fn step(&mut self, now: Now, token: Token, origin: &RequestOrigin<'_>, request: Self::Request<'_>);
 
-    /// What it has decided since the last call, in order.
+    /// Drains its decisions since the last call, in order.
     fn effects(&mut self) -> Vec<Effect<Self>>;
 
     /// The monotonic time of its next deadline, in milliseconds.
@@ -92,7 +92,7 @@ pub trait Coordinator: Send + Sized + 'static {
     /// Serves a partition whose entries are all replayed.
     fn finish_load(&mut self, now: Now, partition: i32);
 
-    /// Gives a partition up, loaded or not.
+    /// Unloads a partition, whether it is loaded or still loading.
     fn unload(&mut self, now: Now, partition: i32);
 
     /// Asserts what holds between any two calls.
@@ -195,7 +195,7 @@ fn whole_or_over() -> Option<AbortOnPanic> {
     (!std::thread::panicking()).then_some(AbortOnPanic(HALF_CHANGED))
 }
 
-/// A reply that is there, or will be.
+/// A reply, which is known now or comes later.
 pub enum Asked<R> {
     /// The reply.
     Now(R),
@@ -306,7 +306,7 @@ impl<C: Coordinator> Driver<C> {
         value
     }
 
-    /// Sets what the coordinator goes by, from which nothing follows yet.
+    /// Changes settings of the coordinator that have no effects yet.
     pub fn set(&self, set: impl FnOnce(&mut C)) {
         set(&mut self.lock().machine);
     }

@@ -111,7 +111,7 @@ impl Groups {
         self.look(|coordinator| coordinator.patterns_due(self.clock().now(), request))
     }
 
-    /// How much the coordinator holds, and, unless there are more than so many groups, their states.
+    /// Returns the sizes of the coordinator's state, and the states of groups if there are at most `groups_max`.
     pub fn counts(&self, groups_max: usize) -> (Stats, Option<StateCounts>) {
         self.look(|coordinator| {
             let stats = coordinator.stats();

@@ -1,9 +1,9 @@
 //! Named tailers of attached queues, as consumer groups.
 //!
-//! A tailer's position lies in its queue's directory and nowhere else. To Kafka's clients the tailer is a group of its name: Stable
-//! with one member while a local process reads under it, Empty otherwise. Then its position can be reset as that of any group.
-//! The name belongs to local processes: remote members are refused. A group of that name may be known to the coordinator all
-//! the same, with what it has read of other topics; here is only what concerns the queues.
+//! A tailer's position is stored in its queue's directory and nowhere else. To Kafka's clients the tailer is a group of its name: Stable
+//! with one member while a local process reads under it, Empty otherwise. Then its position can be reset as that of any group. The name
+//! belongs to local processes: remote members are refused. The coordinator may still know a group of that name, with what it has read of
+//! other topics. This module only covers the queues.
 
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ const EMPTY: &str = "Empty";
 /// The kind of group that has members which say what they read.
 const CLASSIC: &str = "classic";
 const PROTOCOL_TYPE: &str = "consumer";
-/// What decides on the assignment: the name itself.
+/// The protocol name that such groups are shown with.
 const PROTOCOL: &str = "tailer";
 
 /// A tailer that is a group.
 pub struct TailerGroup {
     /// Its queue.
     pub queue: Arc<Attached>,
-    /// What is known of it.
+    /// Its state.
     pub tailer: TailerInfo,
 }
 

@@ -89,7 +89,7 @@ codes! {
 }
 
 codes! {
-    /// How a rule's name is matched.
+    /// The pattern type of a rule: how its name is matched.
     PatternType {
         /// The resource has this name, or any if the name is [`WILDCARD`].
         Literal = 3 "LITERAL" "Literal",
@@ -99,7 +99,7 @@ codes! {
 }
 
 codes! {
-    /// What is done with a resource.
+    /// The operation on a resource.
     AclOperation {
         /// Every operation.
         All = 2 "ALL" "All",
@@ -115,7 +115,7 @@ codes! {
         Alter = 7 "ALTER" "Alter",
         /// Describe.
         Describe = 8 "DESCRIBE" "Describe",
-        /// What brokers ask of each other.
+        /// Requests between brokers.
         ClusterAction = 9 "CLUSTER_ACTION" "ClusterAction",
         /// Describe configurations.
         DescribeConfigs = 10 "DESCRIBE_CONFIGS" "DescribeConfigs",
@@ -133,7 +133,7 @@ codes! {
 }
 
 codes! {
-    /// What a rule does.
+    /// The effect of a rule.
     AclPermissionType {
         /// Forbids, whatever others allow.
         Deny = 2 "DENY" "Deny",
@@ -149,7 +149,7 @@ pub struct AclBinding {
     pub resource_type: ResourceType,
     /// The resource's name, or what it begins with.
     pub name: String,
-    /// How the name is meant.
+    /// The pattern type of the name.
     pub pattern_type: PatternType,
     /// `User:NAME`, or [`WILDCARD_PRINCIPAL`].
     pub principal: String,
@@ -158,12 +158,12 @@ pub struct AclBinding {
     pub host: String,
     /// The operation.
     pub operation: AclOperation,
-    /// Whether it is allowed.
+    /// Allow or deny.
     pub permission: AclPermissionType,
 }
 
 impl AclBinding {
-    /// Whether the rule is about a resource of this name.
+    /// Returns true if the rule is about a resource of this name.
     pub fn concerns(&self, name: &str) -> bool {
         match self.pattern_type {
             PatternType::Literal => self.name == name || self.name == WILDCARD,
@@ -203,7 +203,7 @@ impl AclBinding {
         format!("{} {can} {} {names} from {from}", self.principal, self.operation.name())
     }
 
-    /// Whether it concerns who comes from there.
+    /// Returns true if the rule concerns clients at this address.
     pub(crate) fn concerns_host(&self, host: IpAddr) -> bool {
         self.host == WILDCARD || parse_host(&self.host) == Some(host.to_canonical())
     }

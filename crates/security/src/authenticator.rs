@@ -35,7 +35,7 @@ pub use session::{Admission, Now, Session};
 use crate::KafkaPrincipal;
 use crate::sasl::{Credentials, Identity, Mechanism, Progress, Refusal, ServerExchange};
 
-/// What a listener allows.
+/// The SASL settings of a listener.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SaslRules {
     /// The mechanisms that clients may choose, in the order in which they are named to them.
@@ -44,17 +44,17 @@ pub struct SaslRules {
     pub max_reauth_ms: BTreeMap<Mechanism, u64>,
 }
 
-/// What a step needs from outside.
+/// The inputs of a step from outside.
 pub struct StepContext<'a> {
     /// The time.
     pub now: Now,
-    /// Who may come.
+    /// The users that may log in.
     pub credentials: &'a dyn Credentials,
     /// Makes 128 random bits, for a nonce.
     pub random: &'a mut dyn FnMut() -> u128,
 }
 
-/// What a frame led to.
+/// The result of a frame.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "what was decided has to be sent"]
 pub enum Step {
@@ -69,7 +69,7 @@ pub enum Step {
     Done {
         /// The last frame of the exchange.
         reply: Vec<u8>,
-        /// Who it is, and for how long.
+        /// The principal, and the time for which it is authenticated.
         session: Session,
     },
     /// Send the answer, if there is one, and close.
@@ -83,8 +83,7 @@ pub struct Failure {
     pub reply: Option<Vec<u8>>,
     /// For the log.
     pub detail: String,
-    /// Whether credentials were refused, which counts as a failed authentication; otherwise the peer does not speak the
-    /// protocol.
+    /// True if credentials were refused, which counts as a failed authentication; otherwise the peer does not speak the protocol.
     pub is_refusal: bool,
 }
 
@@ -93,9 +92,9 @@ pub struct Failure {
 pub struct Authenticator {
     rules: Arc<SaslRules>,
     state: State,
-    /// What the connection was before, if this is a re-authentication.
+    /// The mechanism and principal of the session before, if this is a re-authentication.
     previous: Option<(Mechanism, KafkaPrincipal)>,
-    /// Whether a SaslAuthenticate of version 1 came, whose clients renew their sessions.
+    /// True if a SaslAuthenticate of version 1 came, whose clients renew their sessions.
     client_renews: bool,
 }
 
@@ -133,7 +132,7 @@ impl Authenticator {
         Authenticator { rules, state: State::Named, previous, client_renews: session.client_renews }
     }
 
-    /// Whether a connection that is authenticated renews its session.
+    /// Returns true if an authenticated connection renews its session.
     pub fn is_again(&self) -> bool {
         self.previous.is_some()
     }
@@ -290,7 +289,7 @@ impl Authenticator {
         }
     }
 
-    /// What the peer gets and the log says. Bare tokens have no place for an error: the connection ends.
+    /// Makes the answer to the peer and the message for the log. Bare tokens have no place for an error: the connection ends.
     fn refused(
         &self,
         mechanism: Mechanism,

@@ -1,4 +1,4 @@
-//! What a principal may do, by an index over the access control lists.
+//! The authorizer: permissions of principals, by an index over the access control lists.
 //!
 //! Deny wins over allow, however long the names are; Read, Write, Delete and Alter imply Describe, AlterConfigs implies
 //! DescribeConfigs, for allow alone; super users may do everything; what no rule matches is denied, unless
@@ -12,8 +12,8 @@
 //!  Authorizer, immutable: shared with the event loops, which replace theirs when there is a new one
 //! ```
 //!
-//! A question is a hash look-up of the principal and, in its table and in that of everybody, one of the name and one for
-//! each length that a prefix has: no lock, no allocation, whatever the number of rules.
+//! A question is a hash look-up of the principal. In its table, and in the table of all principals, follow a look-up of the name and one
+//! for each length of a prefix. It takes no lock and allocates nothing, whatever the number of rules.
 
 mod table;
 #[cfg(test)]
@@ -33,12 +33,12 @@ use crate::acl::{AclBinding, AclOperation, ResourceType, WILDCARD_PRINCIPAL};
 use crate::{KafkaPrincipal, SecurityError};
 use mainstem_lines::OneLine;
 
-/// What the configuration says about authorisation.
+/// The configuration of authorisation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AuthorizerRules {
-    /// `super.users`: who may do everything, as `User:NAME`.
+    /// `super.users`: principals that may do everything, as `User:NAME`.
     pub super_users: HashSet<String>,
-    /// `allow.everyone.if.no.acl.found`: whether resources that no rule concerns are open.
+    /// `allow.everyone.if.no.acl.found`: true if resources that no rule concerns are open.
     pub allow_everyone_if_no_acl_found: bool,
 }
 
@@ -84,7 +84,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether it may be done.
+    /// Returns true if the operation is allowed.
     pub const fn is_allowed(self) -> bool {
         matches!(self, Verdict::SuperUser | Verdict::Allowed | Verdict::DefaultAllow)
     }
@@ -139,12 +139,12 @@ impl AclIndex {
         self.rules = Arc::new(rules);
     }
 
-    /// How many rules there are.
+    /// The number of rules.
     pub fn len(&self) -> usize {
         self.acls.len()
     }
 
-    /// Whether there is no rule.
+    /// Returns true if there is no rule.
     pub fn is_empty(&self) -> bool {
         self.acls.is_empty()
     }
@@ -200,7 +200,7 @@ pub struct Authorizer {
     rules: Arc<AuthorizerRules>,
     tables: HashMap<Arc<str>, Arc<Table>, SeedableRandomState>,
     everybody: Option<Arc<Table>>,
-    /// What rules concern, if it matters.
+    /// The resources that rules concern; only if `allow.everyone.if.no.acl.found` is set.
     named: Option<Arc<Names>>,
 }
 
@@ -269,15 +269,15 @@ impl Authorizer {
 /// A line of Kafka's audit log (`kafka.authorizer.logger`). Names are what clients send: they stay on the line.
 #[derive(Debug, Clone, Copy)]
 pub struct AuditLine<'a> {
-    /// What was asked.
+    /// The question.
     pub question: Question<'a>,
-    /// What was answered.
+    /// The answer.
     pub verdict: Verdict,
     /// The rule that decided, if it was one.
     pub rule: Option<&'a AclBinding>,
     /// The API for which it was asked, as Kafka names it.
     pub request: &'a str,
-    /// How often the request named the resource.
+    /// The number of times that the request named the resource.
     pub references: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration, a store or a peer's answer.
+//! Errors of a configuration, a store or a peer's answer.
 
 use crate::scram::ScramMechanism;
 
@@ -16,7 +16,7 @@ pub enum SecurityError {
     ScramMessage {
         /// The mechanism.
         mechanism: ScramMechanism,
-        /// What is wrong.
+        /// The fault.
         what: &'static str,
     },
     /// A SCRAM server asks for fewer or more rounds of hashing than are safe to make.
@@ -27,7 +27,7 @@ pub enum SecurityError {
     ScramIterations {
         /// The mechanism.
         mechanism: ScramMechanism,
-        /// What was asked for.
+        /// The number that the server asked for.
         iterations: String,
         /// The fewest.
         min: u32,
@@ -47,7 +47,7 @@ pub enum SecurityError {
         /// The server's word for it.
         error: String,
     },
-    /// The peer goes on where the exchange has ended.
+    /// The peer sends more although the exchange has ended.
     #[error("the broker went on with {0} after the exchange was over")]
     ExchangeOver(&'static str),
     /// A certificate that cannot be read.
@@ -66,7 +66,7 @@ pub enum SecurityError {
     MappingRule {
         /// The rule.
         rule: String,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// Properties of TLS that contradict each other or cannot be honoured.

@@ -141,7 +141,7 @@ pub fn mapping_rules(data: &[u8]) {
     }
 }
 
-/// What a peer might send to a listener, and to a client, in place of a handshake.
+/// Bytes that a peer may send to a listener, and to a client, instead of a handshake.
 pub fn tls(data: &[u8]) {
     static ENDS: LazyLock<(TlsServer, TlsClient)> = LazyLock::new(|| {
         let get = |key: &str| match key {

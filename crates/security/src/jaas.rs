@@ -17,10 +17,10 @@ pub const PLAIN_LOGIN_MODULE: &str = "org.apache.kafka.common.security.plain.Pla
 /// The module of SCRAM: `username`, `password`, and `tokenauth` for a delegation token.
 pub const SCRAM_LOGIN_MODULE: &str = "org.apache.kafka.common.security.scram.ScramLoginModule";
 
-/// What the text says: one login module and its options.
+/// The contents of the text: one login module and its options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JaasConfig {
-    /// Which module.
+    /// The login module.
     pub module: LoginModule,
     options: BTreeMap<String, Secret>,
 }
@@ -41,7 +41,7 @@ pub struct Login {
     pub user: String,
     /// The password, or the token's HMAC.
     pub password: Secret,
-    /// Whether it is a delegation token (KIP-48).
+    /// True if it is a delegation token (KIP-48).
     pub is_token: bool,
 }
 
@@ -122,7 +122,7 @@ fn entries(text: &str) -> Result<Vec<Entry>, SecurityError> {
     Ok(entries)
 }
 
-/// What follows the module: its flag, which has no effect, and the options to the semicolon.
+/// Reads the rest behind the module: its flag, which has no effect, and the options to the semicolon.
 fn options(tokens: &mut Tokenizer<'_>) -> Result<BTreeMap<String, Secret>, SecurityError> {
     match tokens.next() {
         None => return Err(fault("Login module control flag not specified in JAAS config")),

@@ -1,4 +1,4 @@
-//! Who a peer is and what it may do, as state machines for broker and client.
+//! Authentication and authorisation of peers, as state machines for broker and client.
 //!
 //! [`Authenticator`] takes the frames of a connection until it knows the principal, by one of the mechanisms in
 //! [`scram`] and [`plain`], whose client halves are here as well. [`jaas`] reads the text in which Kafka keeps

@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(PrincipalMapping::default().name("CN=ab").unwrap(), "CN=ab");
     }
 
-    /// What Java 17 answers, by `Matcher.matches` and `String.replaceAll`.
+    /// Compares with the answers of Java 17, by `Matcher.matches` and `String.replaceAll`.
     #[test]
     fn replacing_as_java_does() {
         let lines = include_str!("mapping/java_rules.txt").lines();

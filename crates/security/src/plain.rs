@@ -26,8 +26,8 @@ impl PlainUsers {
         self.digests.keys().map(String::as_str)
     }
 
-    /// Whether this is the user's password. Takes as long for an unknown user as for a wrong password, however much
-    /// of it is right.
+    /// Returns true if this is the user's password. The time is the same for an unknown user and a wrong password, however much of it is
+    /// right.
     pub fn is_valid(&self, user: &str, password: &[u8]) -> bool {
         let given = digest(password);
         let known = self.digests.get(user);
@@ -40,7 +40,7 @@ fn digest(password: &[u8]) -> Secret {
     Secret::new(Hash::Sha256.digest(password))
 }
 
-/// What a client sends.
+/// The token that a client sends.
 pub(crate) fn client_token(user: &str, password: &Secret) -> Vec<u8> {
     [b"\0".as_slice(), user.as_bytes(), b"\0", password.expose()].concat()
 }

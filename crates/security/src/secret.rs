@@ -21,12 +21,12 @@ impl Secret {
         &self.0
     }
 
-    /// How many bytes it has.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether it has no bytes.
+    /// Returns true if it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -14,7 +14,7 @@ use crate::{Secret, SecurityError};
 /// The most rounds of hashing that a store may ask for, as in Java.
 const ITERATIONS_MAX: u32 = 5_000_000;
 
-/// What is in a store.
+/// The contents of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeyStore {
     /// Private keys, in the order of the store.
@@ -28,7 +28,7 @@ pub struct KeyStore {
 pub struct KeyEntry {
     /// Its name in the store.
     pub alias: String,
-    /// How the key is written.
+    /// The encoding of the key.
     pub form: KeyForm,
     /// The key in DER.
     pub key: Secret,
@@ -36,7 +36,7 @@ pub struct KeyEntry {
     pub chain: Vec<Vec<u8>>,
 }
 
-/// How a private key is written.
+/// The encoding of a private key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyForm {
     /// PKCS #8, as everywhere but in some PEM files.
@@ -47,7 +47,7 @@ pub enum KeyForm {
     Sec1,
 }
 
-/// What opens a store.
+/// The passwords of a store.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StorePasswords<'a> {
     /// The store's own. Without one its integrity is not checked, as in Java.
@@ -56,7 +56,7 @@ pub struct StorePasswords<'a> {
     pub key: Option<&'a Secret>,
 }
 
-/// What a store is, by its first bytes.
+/// The format of a store, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreKind {
     /// Text with certificates and keys.

@@ -29,7 +29,7 @@ pub use properties::{ClientAuth, TlsProperties};
 pub use refusal::Refusal;
 pub use session::{TlsError, TlsSession, TlsState};
 
-/// Whether a peer that should send a length and a request begins a TLS session instead: a client that was configured with `SSL` at
+/// Returns true if a peer that should send a length and a request begins a TLS session instead. Such a client was configured with `SSL` at
 /// a port without it.
 pub fn is_client_hello(bytes: &[u8]) -> bool {
     matches!(bytes, [0x16, 0x03, 0..=4, _, _, 0x01, ..] | [0x16, 0x03, 0..=4])

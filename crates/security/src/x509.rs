@@ -1,5 +1,4 @@
-//! What is read from a certificate besides its signature, which is the business of the TLS library: whose it is, what
-//! else it is called, when it ends.
+//! The contents of a certificate besides its signature, which the TLS library checks: its subject, its other names, its validity.
 
 mod key;
 mod name;
@@ -30,7 +29,7 @@ pub struct CertificateInfo {
     pub not_before: i64,
     /// The last second since 1970 at which it is valid.
     pub not_after: i64,
-    /// What its key may be used for, as object identifiers; none for anything.
+    /// The purposes of its key as object identifiers; none for any.
     pub extended_key_usage: Option<Vec<String>>,
     /// The uses of its key; none for any.
     pub key_usage: Option<KeyUsage>,
@@ -82,7 +81,7 @@ impl CertificateInfo {
         info_of(certificate).map_err(|Malformed(what)| SecurityError::Certificate(what))
     }
 
-    /// Whether the certificate is valid at a second since 1970.
+    /// Returns true if the certificate is valid at a second since 1970.
     pub fn is_valid_at(&self, seconds: i64) -> bool {
         (self.not_before..=self.not_after).contains(&seconds)
     }
@@ -98,12 +97,12 @@ impl CertificateInfo {
         self.alternative_names.iter().filter_map(host).collect()
     }
 
-    /// Whether its key may prove who a client is.
+    /// Returns true if its key may authenticate a client.
     pub fn is_for_clients(&self) -> bool {
         self.is_for(CLIENT_AUTH)
     }
 
-    /// Whether its key may prove who a server is.
+    /// Returns true if its key may authenticate a server.
     pub fn is_for_servers(&self) -> bool {
         self.is_for(SERVER_AUTH)
     }

@@ -1,4 +1,4 @@
-//! What holds of the image behind every record of its own log: [`MetadataImage::check`].
+//! Invariants of the image after every record of its own log: [`MetadataImage::check`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,8 +66,8 @@ impl MetadataImage {
     }
 }
 
-/// Who is in sync, leads or may lead has a replica; a replica is named once, and has a directory where directories are
-/// known.
+/// Checks replica lists. Nodes that are in sync, lead or may lead are replicas; a replica is named once, and has a directory if directories
+/// are known.
 fn check_partitions(topic: &TopicImage) {
     for (number, partition) in topic.partitions.iter().enumerate() {
         let PartitionImage { leader, leader_epoch, partition_epoch, replicas, directories, .. } = partition;

@@ -1,4 +1,4 @@
-//! What holds of the state machine between any two calls: [`MetadataStateMachine::check`].
+//! Invariants of the state machine, which hold between any two calls: [`MetadataStateMachine::check`].
 
 use super::{MetadataImage, MetadataStateMachine};
 

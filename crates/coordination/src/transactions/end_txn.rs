@@ -20,7 +20,7 @@ const EPOCH_BUMP_SINCE: i16 = 5;
 #[derive(Debug, PartialEq, Eq)]
 enum Decision {
     Refuse(ErrorCode),
-    /// It has happened already.
+    /// The transaction has ended in this way already.
     Done,
     End,
 }

@@ -8,23 +8,23 @@ use super::*;
 use mainstem_store::testing::store;
 use mainstem_testkit::child::{self, End};
 
-/// Where a coordinator has its mistake.
+/// The place of a coordinator's mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mistake {
     None,
     /// It takes a request.
     Step,
-    /// It is changed otherwise.
+    /// Another change of it.
     Change,
-    /// It is looked at: nothing can be half done then.
+    /// A look at it, which leaves nothing half done.
     Look,
-    /// What it has decided is asked for.
+    /// The driver takes its effects.
     Effects,
     /// Its append is made, without its lock.
     Write,
     /// It takes the outcome of the append.
     Appended,
-    /// What else it asked for is done, without its lock.
+    /// The rest of its effects is carried out, without its lock.
     Perform,
 }
 

@@ -49,8 +49,8 @@ fn concerns_peer(binding: &AclBinding, principal: &str, host: IpAddr) -> bool {
     is_principal && binding.principal.contains(':') && binding.concerns_host(host)
 }
 
-/// Whether the principal may do this with any resource of a type (KIP-679), as Kafka's Authorizer answers by default:
-/// with `hardcode` as an example of all names, and then by what is allowed and not denied as a whole.
+/// Returns true if the principal may do this with any resource of a type (KIP-679). As Kafka's Authorizer does by default, it tries the
+/// name `hardcode` as an example of all names, and then compares allowed and denied names.
 pub fn any_of_type<'a>(
     rules: &AuthorizerRules,
     bindings: impl IntoIterator<Item = &'a AclBinding> + Clone,

@@ -218,7 +218,7 @@ fn other_case(letter: char) -> char {
     if letter.is_ascii_lowercase() { letter.to_ascii_uppercase() } else { letter.to_ascii_lowercase() }
 }
 
-/// Whether the first character, of a class, is followed by the rest of a range.
+/// Returns true if the first character, of a class, is followed by the rest of a range.
 fn begins_range(rest: &[char]) -> bool {
     matches!(rest, [_, '-', last, ..] if *last != ']')
 }

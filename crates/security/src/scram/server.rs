@@ -22,12 +22,12 @@ enum State {
     Over,
 }
 
-/// What the proof is checked against.
+/// The state after the server's challenge, to check the proof.
 #[derive(Debug)]
 struct Challenged {
     identity: Identity,
     credential: ScramCredential,
-    /// Why the exchange fails whatever the proof: the credential is a decoy.
+    /// The reason why the exchange fails whatever the proof: the credential is a decoy.
     is_doomed: Option<&'static str>,
     nonce: String,
     /// `client-first-message-bare "," server-first-message`
@@ -90,8 +90,8 @@ fn challenge(
     Ok(challenged)
 }
 
-/// Who comes, if it is who it says, and the credential to check that by. A token's id is never looked up as a user's
-/// name, nor the reverse.
+/// Looks up the identity that the client claims, and the credential to check it by. A token's id is never looked up as a user's name, nor
+/// the reverse.
 fn look_up(
     mechanism: ScramMechanism,
     first: &ClientFirst<'_>,

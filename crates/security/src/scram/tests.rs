@@ -178,7 +178,7 @@ fn a_token_is_no_user_and_a_user_no_token() {
     exchange(SHA256, &users, client().with_token()).unwrap_err();
 }
 
-/// What the server says to a client's first message.
+/// Returns the server's answer to a client's first message.
 fn first(message: &str) -> String {
     let users = Users::with(SHA256, "a=b,c", "x");
     match ScramServer::new(SHA256, 0xabc).step(message.as_bytes(), &users) {

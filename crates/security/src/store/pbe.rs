@@ -10,7 +10,7 @@ use crate::der::{self, INTEGER, Malformed, OCTET_STRING, OID, Reader, SEQUENCE};
 const PBES2: &str = "1.2.840.113549.1.5.13";
 const PBKDF2: &str = "1.2.840.113549.1.5.12";
 
-/// What of a key is derived by the KDF of PKCS #12.
+/// The purpose of bytes that the KDF of PKCS #12 derives.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Purpose {
     Key = 1,

@@ -9,7 +9,7 @@ use crate::Secret;
 const BEGIN: &str = "-----BEGIN ";
 const DASHES: &str = "-----";
 
-/// Whether there is anything of PEM in some bytes.
+/// Returns true if bytes have a PEM header.
 pub(super) fn is_pem(bytes: &[u8]) -> bool {
     bytes.windows(BEGIN.len()).any(|window| window == BEGIN.as_bytes())
 }

@@ -23,7 +23,7 @@ const LOCAL_KEY_ID: &str = "1.2.840.113549.1.9.21";
 const TRUSTED_KEY_USAGE: &str = "2.16.840.1.113894.746875.1.1";
 const PBMAC1: &str = "1.2.840.113549.1.5.14";
 
-/// What is found before keys and certificates are put together.
+/// The entries of a store before keys and certificates are put together.
 #[derive(Default)]
 struct Bags<'p> {
     passwords: StorePasswords<'p>,

@@ -1,4 +1,4 @@
-//! What sessions begin from, on either side.
+//! The TLS settings of a server and of a client, from which sessions begin.
 
 use std::sync::Arc;
 
@@ -154,7 +154,7 @@ impl TlsClient {
         TlsSession::client(Arc::clone(&self.config), name).map_err(|error| unusable(&error))
     }
 
-    /// What other drivers of rustls begin sessions with.
+    /// The configuration for other drivers of rustls.
     pub fn config(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.config)
     }

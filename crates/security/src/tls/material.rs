@@ -14,7 +14,7 @@ use crate::SecurityError;
 use crate::store::{KeyEntry, KeyForm, KeyStore};
 use crate::x509::CertificateInfo;
 
-/// What the stores of a listener or a client hold.
+/// The contents of the stores of a listener or a client.
 #[derive(Debug, Clone)]
 pub struct TlsMaterial {
     /// Keys to prove with who this is, in the order of the store; empty if there is no key store.
@@ -28,7 +28,7 @@ pub struct TlsMaterial {
 pub struct Identity {
     /// Its name in the store.
     pub alias: String,
-    /// What is known of its certificate.
+    /// The contents of its certificate.
     pub info: CertificateInfo,
     /// The last second since 1970 at which all certificates of the chain are valid.
     pub expires_at: i64,
@@ -75,9 +75,9 @@ impl TlsMaterial {
         self.identities.iter().map(|identity| identity.expires_at).min()
     }
 
-    /// Whether a new material may take this one's place while a listener runs, by Kafka's rules: keys stay keys of the
-    /// same subject and the same alternative names, unless `ssl.allow.dn.changes` and `ssl.allow.san.changes` say
-    /// otherwise, and a store does not come or go.
+    /// Checks that a new material may replace this one while a listener runs, by Kafka's rules. Keys stay keys of the same subject and the
+    /// same alternative names, unless `ssl.allow.dn.changes` and `ssl.allow.san.changes` say otherwise. A store is neither added nor
+    /// removed.
     ///
     /// # Errors
     /// When it may not, with the reason.

@@ -29,11 +29,11 @@ pub struct TlsProperties {
     pub enabled_protocols: Vec<String>,
     /// `ssl.cipher.suites`.
     pub cipher_suites: Vec<String>,
-    /// Whether a server's name has to be in its certificate: `ssl.endpoint.identification.algorithm` is not empty.
+    /// True if a server's name must be in its certificate: `ssl.endpoint.identification.algorithm` is not empty.
     pub checks_names: bool,
 }
 
-/// Where a store is.
+/// The place of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Store {
     File {

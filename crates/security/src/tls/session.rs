@@ -18,13 +18,13 @@ use crate::{KafkaPrincipal, SecurityError};
 
 /// The most bytes of one record in clear.
 const RECORD_BYTES_MAX: usize = 16_384;
-/// What a record has beside them, at most: header, nonce, type, tag.
+/// The most bytes of a record besides its data: header, nonce, type, tag.
 const RECORD_OVERHEAD: usize = 64;
 
-/// How far a session is.
+/// The state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsState {
-    /// The handshake goes on: send what there is, wait for more.
+    /// The handshake is not over: send the outgoing bytes, wait for more.
     Handshaking,
     /// Data may go both ways.
     Open,
@@ -84,7 +84,7 @@ fn words(error: &rustls::Error) -> String {
 pub struct TlsSession {
     side: Side,
     is_peer_closed: bool,
-    /// Whether anything of the peer was understood.
+    /// True if anything of the peer was understood.
     has_begun: bool,
     /// Received and not used up: a part of a record, or of a message in several records, which rustls has to be shown
     /// again on every call, in sealing too. Empty, and without memory, most of the time.
@@ -96,7 +96,7 @@ enum Side {
     Client(Box<UnbufferedClientConnection>),
 }
 
-/// What one turn of rustls asks for.
+/// The result of one turn of rustls.
 enum Turn {
     Again,
     /// There is something to be sent.
@@ -363,7 +363,7 @@ impl TlsSession {
         self.held.len() > bytes
     }
 
-    /// Whether the handshake is not over.
+    /// Returns true if the handshake is not over.
     pub fn is_handshaking(&self) -> bool {
         self.common().is_handshaking()
     }
@@ -378,7 +378,7 @@ impl TlsSession {
         self.common().negotiated_cipher_suite().map(|suite| cipher_suite_name(suite.suite()))
     }
 
-    /// Whether the session goes on from an earlier one, without certificates and signatures.
+    /// Returns true if the session resumes an earlier one, without certificates and signatures.
     pub fn is_resumed(&self) -> bool {
         self.common().handshake_kind() == Some(HandshakeKind::Resumed)
     }
@@ -393,7 +393,7 @@ impl TlsSession {
         self.common().peer_certificates().into_iter().flatten().map(AsRef::as_ref)
     }
 
-    /// Who the peer is by its certificate and the rules; anonymous without one.
+    /// The principal of the peer by its certificate and the rules; anonymous without one.
     ///
     /// # Errors
     /// When no rule applies: the peer is to be refused.

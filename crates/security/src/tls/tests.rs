@@ -407,7 +407,7 @@ fn sessions_are_resumed_until_a_reload() {
     assert!(!resumed(&server(&settings).unwrap()), "another server, though of the same key");
 }
 
-/// What both sides say when the client is `ours` and the server `theirs`.
+/// Checks the outcomes on both sides when the client is `ours` and the server `theirs`.
 fn check(ours: &[(&str, &str)], theirs: &[(&str, &str)], expect: Expect) {
     expect.assert_eq(&talk(ours, theirs, "localhost").outcome());
 }
@@ -570,7 +570,7 @@ fn peers_that_do_not_speak_tls() {
     );
 }
 
-/// What Java's keytool and OpenSSL made serves on either side.
+/// Stores of Java's keytool and of OpenSSL work on either side.
 #[test]
 fn keys_of_every_store() {
     let password = |key: &'static str| (key, "secret1");

@@ -1,6 +1,6 @@
 //! Random rules and subjects: patterns that are made from the subject, so that many match, and some of any kind.
 
-/// What is asked: rules, and a subject. Neither has a tab or an end of line.
+/// A question: rules and a subject. Neither has a tab or an end of line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pair {
     pub(crate) rules: String,
@@ -70,7 +70,7 @@ const PIECES: &[&str] = &[
     r"\z",
     "x?",
 ];
-/// What Java alone has, what is none, and what both read in another way.
+/// Parts that only Java supports, that are no patterns, or that the two engines read differently.
 const ODD: &[&str] = &[
     "a++", "(?=a)", r"\b", r"\p{L}", "[a&&b]", "[]a]", "(", ")", "[", "{", "a{,2}", r"\1", r"\Qa\E", "(?s).",
     "[:a]", r"\x41", "a|*", "[[a]b]", r"\R", "(?<!a)", "(?>a)",
