@@ -28,9 +28,9 @@
 //! # What is durable when
 //!
 //! Nothing of a transactional id changes before the record that says so is durable; until then it is *pending*, and
-//! other requests to it get CONCURRENT_TRANSACTIONS. So a failed append has nothing to take back. A transaction is
-//! decided when its PrepareCommit or PrepareAbort is durable: EndTxn is answered then, and the next coordinator goes
-//! on with the markers. When all are written, a last record says so.
+//! other requests to it get CONCURRENT_TRANSACTIONS. So a failed append needs no undo. A transaction is decided when its PrepareCommit or
+//! PrepareAbort is durable: EndTxn is answered then, and a later coordinator writes the remaining markers. When all are written, a last
+//! record says so.
 //!
 //! # States
 //!
@@ -45,9 +45,9 @@
 //!          +------------------------------ all markers are written ----------------+---------------+
 //! ```
 //!
-//! With transactions of version 2 (KIP-890) the epoch of the producer rises with each transaction that ends, so that a
-//! late request cannot reach into the next one; when the epochs of a producer id are used up, the producer goes on with
-//! another id. What fences a transaction (InitProducerId of a newer producer, or time) aborts it with a risen epoch.
+//! With transactions of version 2 (KIP-890) the epoch of the producer rises with each transaction that ends, so that a late request cannot
+//! reach into the next one. When the epochs of a producer id are used up, the producer gets another id. A transaction is fenced by
+//! InitProducerId of a newer producer, or by its time-out: then it is aborted with a risen epoch.
 //!
 //! # Where it differs from Kafka
 //!

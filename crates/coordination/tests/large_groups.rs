@@ -167,7 +167,7 @@ fn offsets_of_a_large_group_are_fetched_as_they_were_at_one_moment_and_in_no_mor
     }
 }
 
-/// A classic group of so many members, all of which have been told their generation.
+/// Makes a classic group of `count` members, all of which know their generation.
 fn join_classic(node: &mut Node, count: usize) {
     for _ in 0..count {
         let protocol = JoinGroupRequestProtocol {

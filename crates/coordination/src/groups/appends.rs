@@ -157,13 +157,13 @@ impl Appends {
         due.map(|entry| &mut entry.completion).filter(|completion| completion.is_awaited())
     }
 
-    /// When the first request that still waits has waited long enough.
+    /// The time-out of the first request that still waits, in monotonic milliseconds.
     pub(crate) fn next_due_ms(&self) -> Option<u64> {
         self.queue.iter().find(|entry| entry.completion.is_awaited()).map(|entry| entry.due_ms)
     }
 
-    /// Notes an outcome; an unknown number (of a partition that was given up since) is ignored. Where it says that there is
-    /// another coordinator, reads behind it get no answer but that: they do not see what that one has acknowledged.
+    /// Records an outcome. An unknown number, of a partition that was unloaded since, is ignored. If the outcome is NOT_COORDINATOR, reads
+    /// behind it get that error too: they do not see what the other coordinator has acknowledged.
     pub(crate) fn note(&mut self, number: u64, outcome: Result<(), ErrorCode>) {
         let Ok(at) = self.queue.binary_search_by_key(&number, |entry| entry.number) else { return };
         self.queue[at].outcome.get_or_insert(outcome);
@@ -174,14 +174,14 @@ impl Appends {
         }
     }
 
-    /// The next completion whose outcome, and that of all before it, is there.
+    /// Removes the oldest completion if its outcome is known.
     pub(crate) fn next(&mut self) -> Option<(Completion, Result<(), ErrorCode>)> {
         let outcome = self.queue.front()?.outcome?;
         let entry = self.queue.pop_front()?;
         Some((entry.completion, outcome))
     }
 
-    /// Everything in flight, oldest first, when the partition is given up.
+    /// Removes everything in flight, oldest first, when the partition is unloaded.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Completion> {
         self.queue.drain(..).map(|entry| entry.completion)
     }

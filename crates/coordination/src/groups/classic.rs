@@ -138,17 +138,17 @@ impl ClassicGroup {
         memory::GROUP + self.id.len() + protocol_type + self.topic_bytes + self.member_bytes
     }
 
-    /// Records that a member was given its id, and the time by which it has to come back.
-    pub(crate) fn tell(&mut self, id: MemberId, timer: Option<Timer>) {
-        self.member_bytes += memory::told(&id);
+    /// Adds a pending join: a client was given its member id and has to rejoin before the time-out.
+    pub(crate) fn add_pending_join(&mut self, id: MemberId, timer: Option<Timer>) {
+        self.member_bytes += memory::pending_join(&id);
         self.pending_joins.insert(id, timer);
     }
 
-    /// Forgets a member that has been given its id; the time-out is the caller's to cancel.
-    pub(crate) fn forget_told(&mut self, id: &str) -> Option<(MemberId, Option<Timer>)> {
-        let told = self.pending_joins.remove_entry(id)?;
-        self.member_bytes -= memory::told(id);
-        Some(told)
+    /// Removes a pending join; the time-out is the caller's to cancel.
+    pub(crate) fn remove_pending_join(&mut self, id: &str) -> Option<(MemberId, Option<Timer>)> {
+        let removed = self.pending_joins.remove_entry(id)?;
+        self.member_bytes -= memory::pending_join(id);
+        Some(removed)
     }
 
     /// Gives a member its assignment, if the member is still there.
@@ -326,11 +326,11 @@ impl ClassicGroup {
     }
 
     /// Begins the next generation: with members it waits for the leader's assignment, without it is empty.
-    /// `room` is for the topics that members subscribe to.
-    pub(crate) fn next_generation(&mut self, wall_ms: i64, room: usize) {
+    /// `free_bytes` is for the topics that members subscribe to.
+    pub(crate) fn next_generation(&mut self, wall_ms: i64, free_bytes: usize) {
         self.generation = self.generation.wrapping_add(1).max(0);
         self.protocol_name = self.select_protocol();
-        self.subscribe(room);
+        self.subscribe(free_bytes);
         self.pending_syncs.clear();
         let next = if self.members.is_empty() { State::Empty } else { State::CompletingRebalance };
         self.transition_to(next, wall_ms);
@@ -338,14 +338,14 @@ impl ClassicGroup {
 
     /// Notes which topics the members subscribe to now; see
     /// [`compute_subscribed_topics`](Self::compute_subscribed_topics).
-    pub(crate) fn subscribe(&mut self, room: usize) {
-        self.subscribed_topics = self.compute_subscribed_topics(room);
+    pub(crate) fn subscribe(&mut self, free_bytes: usize) {
+        self.subscribed_topics = self.compute_subscribed_topics(free_bytes);
         self.topic_bytes = self.subscribed_topics.iter().flatten().map(|topic| memory::name(topic)).sum();
     }
 
     /// The topics that the members subscribe to, if they are consumers, their metadata parses, and the topics take at
-    /// most `room` bytes: topics that are not known count as subscribed to, so no offset is lost.
-    fn compute_subscribed_topics(&self, mut room: usize) -> Option<BTreeSet<Box<str>>> {
+    /// most `free_bytes` bytes: topics that are not known count as subscribed to, so no offset is lost.
+    fn compute_subscribed_topics(&self, mut free_bytes: usize) -> Option<BTreeSet<Box<str>>> {
         if !self.uses_consumer_protocol() {
             return None;
         }
@@ -357,7 +357,7 @@ impl ClassicGroup {
         for member in self.members.values() {
             for topic in subscription::topics(&member.metadata(protocol))? {
                 if !topics.contains(&topic) {
-                    room = room.checked_sub(memory::name(&topic))?;
+                    free_bytes = free_bytes.checked_sub(memory::name(&topic))?;
                     topics.insert(topic);
                 }
             }

@@ -165,8 +165,7 @@ impl GroupCoordinator {
         replayed
     }
 
-    /// All records are in: the partition is served from now on. Members of stable groups go on where they were; their
-    /// sessions start anew.
+    /// Serves the partition from now on, since all its records are loaded. Stable groups keep their members, whose sessions restart.
     pub fn finish_load(&mut self, now: Now, partition: i32) {
         let Some(mut context) = self.partition_context(now, partition) else { return };
         context.service.loaded = true;

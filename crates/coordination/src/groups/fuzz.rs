@@ -26,7 +26,7 @@ pub fn group_records(data: &[u8]) {
     let later = Now { mono_ms: LONG_MS, wall_ms: i64::MAX };
     coordinator.tick(later);
     succeed(&mut coordinator, later);
-    // The last producer's transaction is open when the partition is given up.
+    // The last producer's transaction is open when the partition is unloaded.
     for id in 1..PRODUCERS {
         let end = TransactionEnd {
             producer: Producer { id: ProducerId::new(id), epoch: ProducerEpoch::ZERO },

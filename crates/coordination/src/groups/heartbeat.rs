@@ -23,7 +23,7 @@ pub(crate) fn heartbeat(
     if group.state == State::PreparingRebalance { Err(ErrorCode::REBALANCE_IN_PROGRESS) } else { Ok(()) }
 }
 
-/// Starts the session of a member anew.
+/// Restarts the session of a member.
 pub(crate) fn keep_alive(group: &mut ClassicGroup, io: &mut Io<'_>, member: &str) {
     if let Some(member) = group.members.get_mut(member) {
         io.restart_session(&group.id, member, None);

@@ -166,20 +166,20 @@ impl Io<'_> {
     }
 
     /// Bytes that may still be kept. Requests in flight are counted as used: most of their bytes are kept later.
-    pub(crate) fn room(&self) -> usize {
+    pub(crate) fn free_bytes(&self) -> usize {
         let used = self.usage.bytes + self.topics.bytes() + self.usage.in_flight_bytes;
         self.config.memory_bytes_max.saturating_sub(used)
     }
 
     /// Returns true if so many bytes more may be kept. A request without growth is never refused, so that existing members can continue
     /// when memory is used up.
-    pub(crate) fn has_room(&self, growth: usize) -> bool {
-        growth == 0 || growth <= self.room()
+    pub(crate) fn has_memory_for(&self, growth: usize) -> bool {
+        growth == 0 || growth <= self.free_bytes()
     }
 
     /// Returns true if so many bytes more may be kept for offsets, which leave a reserve to groups and members.
-    pub(crate) fn has_room_for_offsets(&self, growth: usize) -> bool {
-        growth == 0 || growth.saturating_add(self.config.memory_bytes_for_members) <= self.room()
+    pub(crate) fn has_memory_for_offsets(&self, growth: usize) -> bool {
+        growth == 0 || growth.saturating_add(self.config.memory_bytes_for_members) <= self.free_bytes()
     }
 
     /// Counts a group as it is now.
@@ -255,7 +255,7 @@ impl Io<'_> {
         self.now.mono_ms.saturating_add(u64::try_from(timeout_ms).unwrap_or(0).max(1))
     }
 
-    /// Starts the session of a member anew, or gives it `timeout_ms` instead.
+    /// Restarts the session of a member, with `timeout_ms` in place of its own time-out if that is given.
     pub(crate) fn restart_session(&mut self, group: &Arc<str>, member: &mut Member, timeout_ms: Option<i32>) {
         let due = self.after(timeout_ms.unwrap_or(member.session_timeout_ms));
         let (partition, id) = (self.partition, &member.id);

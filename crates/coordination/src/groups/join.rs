@@ -100,7 +100,7 @@ pub(crate) fn may_create(io: &Io<'_>, member_id: &str) -> Result<(), ErrorCode> 
 /// Serves a JoinGroup to its group.
 pub(crate) fn join(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
     let member_id = &*join.request.member_id;
-    if !io.has_room(growth(group, &join)) {
+    if !io.has_memory_for(growth(group, &join)) {
         return io.refuse_join(join.waiter, "", ErrorCode::GROUP_MAX_SIZE_REACHED);
     }
     if !accepts(group, io, member_id) {
@@ -207,7 +207,7 @@ fn tell_id(group: &mut ClassicGroup, io: &mut Io<'_>, join: &Join<'_>, id: Membe
     remove_pending(group, io, &id);
     let (mut slot, due) = (None, io.after(join.request.session_timeout_ms));
     io.deadlines.set(&mut slot, due, || super::io::session_key(io.partition, &group.id, &id));
-    group.tell(id.clone(), slot);
+    group.add_pending_join(id.clone(), slot);
     io.usage.members += 1;
     io.refuse_join(join.waiter, &id, ErrorCode::MEMBER_ID_REQUIRED);
 }
@@ -233,8 +233,8 @@ fn add(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>, id: MemberId) 
         is_new: true,
         session: None,
     };
-    // A new member cannot send heartbeats while it waits, and a client that has given up and comes again would leave
-    // it behind: so the wait itself has an end.
+    // A new member cannot send heartbeats while it waits. A client that stops waiting and joins again leaves it behind, so the wait itself
+    // has a time-out.
     io.restart_session(&group.id, &mut member, Some(io.config.new_member_join_timeout_ms));
     io.usage.members += 1;
     group.add(&join.request.protocol_type, member);
@@ -323,7 +323,7 @@ fn replace_static(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>, old
     }
 }
 
-/// Gives a static member another id. Requests that wait under the old one are fenced; the session goes on anew.
+/// Gives a static member another id. Requests that wait under the old one are fenced, and the session restarts.
 fn fence(group: &mut ClassicGroup, io: &mut Io<'_>, old: &MemberId, new: &MemberId) {
     let member = group.members.get_mut(old).expect("static members are members");
     if let Some(waiter) = member.awaiting_join.take() {
@@ -339,7 +339,7 @@ fn fence(group: &mut ClassicGroup, io: &mut Io<'_>, old: &MemberId, new: &Member
     io.restart_session(&group.id, member, None);
 }
 
-/// The new id of a static member is durable: it goes on with the generation that it has come back to.
+/// The new id of a static member is durable: the member joins the current generation under it.
 pub(crate) fn replaced(group: &mut ClassicGroup, io: &mut Io<'_>, replacement: &Replacement) {
     let Some(member) = group.members.get_mut(&replacement.new) else { return };
     if group.state != State::Stable {
@@ -353,7 +353,7 @@ pub(crate) fn replaced(group: &mut ClassicGroup, io: &mut Io<'_>, replacement: &
     if waiter.api_version >= SKIP_ASSIGNMENT_SINCE {
         response.skip_assignment = group.is_leader(&replacement.new);
     } else {
-        // Before KIP-814 the leader's old id is the trick that keeps a leader which came back from assigning anew.
+        // Before KIP-814 the leader's old id is the trick that keeps a returning leader from assigning again.
         response.members.clear();
         response.leader = replacement.old_leader.as_deref().unwrap_or_default().to_string().into();
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::member::MemberId;
 use super::shared_map::{Iter, SharedMap};
 
-/// Members of a group, in the order of their ids. A clone shares all that is not changed afterwards, so that a group can be
-/// described while it goes on.
+/// Members of a group, in the order of their ids. A clone shares all that is not changed afterwards, so that a group can be described while
+/// it changes.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Members<M>(SharedMap<MemberId, Arc<M>>);
 

@@ -16,7 +16,7 @@ pub(crate) const GROUP: usize = 512;
 /// A member beside its strings, its protocols and its assignment; its time-out is in here.
 pub(crate) const MEMBER: usize = 512;
 /// A member that has been given its id, beside that id.
-const TOLD: usize = 256;
+const PENDING_JOIN: usize = 256;
 /// A protocol of a member beside its name and metadata.
 const PROTOCOL: usize = 128;
 /// An offset beside its metadata.
@@ -36,8 +36,8 @@ pub(crate) fn name(name: &str) -> usize {
 }
 
 /// A member that has been given its id and has not come back.
-pub(crate) fn told(id: &str) -> usize {
-    TOLD + id.len()
+pub(crate) fn pending_join(id: &str) -> usize {
+    PENDING_JOIN + id.len()
 }
 
 /// Bytes of the protocols that a member offers. A name is charged three times: the group counts offers by name, and may choose this one.

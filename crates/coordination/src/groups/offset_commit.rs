@@ -50,9 +50,9 @@ pub(crate) struct Commit<'r> {
     pub(crate) answer: Reply,
 }
 
-/// Writes offsets if there is room for them; the answer waits for that.
+/// Writes offsets if they fit into the limits; the answer waits for that.
 pub(crate) fn write(groups: &Groups, io: &mut Io<'_>, commit: Commit<'_>) {
-    if !commit.offsets.is_empty() && !have_room(groups.get(commit.group), io, &commit) {
+    if !commit.offsets.is_empty() && !fits_limits(groups.get(commit.group), io, &commit) {
         release(io, commit.offsets);
         let refused = outcome::with_error(commit.answer, ErrorCode::INVALID_COMMIT_OFFSET_SIZE);
         return io.reply(commit.token, refused);
@@ -71,7 +71,7 @@ pub(crate) fn write(groups: &Groups, io: &mut Io<'_>, commit: Commit<'_>) {
 }
 
 /// Returns true if the offsets of a commit fit into the limits. Offsets of a transaction are kept beside the committed ones until it ends.
-fn have_room(group: Option<&Group>, io: &Io<'_>, commit: &Commit<'_>) -> bool {
+fn fits_limits(group: Option<&Group>, io: &Io<'_>, commit: &Commit<'_>) -> bool {
     let (mut added, mut growth) = (0, 0);
     if group.is_none() {
         growth += memory::GROUP + commit.group.len();
@@ -86,7 +86,7 @@ fn have_room(group: Option<&Group>, io: &Io<'_>, commit: &Commit<'_>) -> bool {
         growth += kept(offset).saturating_sub(known.map_or(0, kept));
     }
     let offsets = io.usage.offsets.saturating_add(io.usage.pending_offsets).saturating_add(added);
-    (added == 0 || offsets <= io.config.offsets_max) && io.has_room_for_offsets(growth)
+    (added == 0 || offsets <= io.config.offsets_max) && io.has_memory_for_offsets(growth)
 }
 
 /// Checks who commits: a member of the current generation, or, in a group without members, a client that claims no membership (an
@@ -141,10 +141,10 @@ fn validate_unknown(io: &Io<'_>, api_version: i16, generation: i32) -> Result<()
     may_create(io)
 }
 
-/// Refuses one more group where there are as many as may be.
+/// Refuses one more group if `groups_max` is reached.
 pub(crate) fn may_create(io: &Io<'_>) -> Result<(), ErrorCode> {
-    let room = io.usage.groups < io.config.groups_max;
-    if room { Ok(()) } else { Err(ErrorCode::COORDINATOR_NOT_AVAILABLE) }
+    let is_allowed = io.usage.groups < io.config.groups_max;
+    if is_allowed { Ok(()) } else { Err(ErrorCode::COORDINATOR_NOT_AVAILABLE) }
 }
 
 fn validate_member(group: &ClassicGroup, request: &OffsetCommitRequest<'_>) -> Result<(), ErrorCode> {

@@ -242,7 +242,7 @@ pub(crate) fn forget(group: &mut Group, io: &mut Io<'_>, topic: &str, partition:
     io.topics.release(place.at.topic);
 }
 
-/// The partition is given up, and its groups are gone: so are the places of their offsets.
+/// Drops the places of all offsets when the partition is unloaded with its groups.
 pub(crate) fn give_up(io: &mut Io<'_>) {
     for place in std::mem::take(io.transactions).producers.into_values().flatten() {
         io.usage.pending_offsets -= 1;

@@ -115,7 +115,7 @@ impl Completion {
         Some(Overdue { group: group.clone(), what })
     }
 
-    /// The partition is given up: requests that wait get `error`. Members that wait are answered with their group.
+    /// Answers requests that wait with `error` when the partition is unloaded. Members that wait are answered with their group.
     pub(crate) fn give_up(mut self, io: &mut Io<'_>, error: ErrorCode) {
         if let Some((token, reply)) = self.take_answer(error) {
             io.reply(token, reply);

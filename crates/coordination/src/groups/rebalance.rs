@@ -94,7 +94,7 @@ fn complete(group: &mut ClassicGroup, io: &mut Io<'_>, held: Held) {
     group.phase = JoinPhase::Rebalance;
     group.new_member_added = false;
     io.recount(group);
-    group.next_generation(io.now.wall_ms, io.room());
+    group.next_generation(io.now.wall_ms, io.free_bytes());
     if group.state == State::Empty {
         group.pending_writes += 1;
         let record = records::group_metadata(group, |_| Arc::from([]));
@@ -153,9 +153,9 @@ pub(crate) fn remove_member(group: &mut ClassicGroup, io: &mut Io<'_>, id: &str,
     }
 }
 
-/// Forgets a member that has been given its id; true if it was there.
+/// Removes a pending join of a client that was given its id. Returns true if there was one.
 pub(crate) fn remove_pending(group: &mut ClassicGroup, io: &mut Io<'_>, id: &str) -> bool {
-    let Some((id, mut slot)) = group.forget_told(id) else { return false };
+    let Some((id, mut slot)) = group.remove_pending_join(id) else { return false };
     io.usage.members -= 1;
     io.cancel_session(&group.id, &id, &mut slot);
     true
@@ -202,7 +202,7 @@ pub(crate) fn assigned(
     }
 }
 
-/// Answers a waiting SyncGroup. The session starts anew: it was suspended while the member waited.
+/// Answers a waiting SyncGroup, and restarts the session, which was suspended while the member waited.
 fn answer_sync(
     group: &Arc<str>,
     member: &mut Member,

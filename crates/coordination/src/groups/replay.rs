@@ -79,7 +79,7 @@ fn replay_offset(
     }
 }
 
-/// The shared id of a group that is there, or a new one.
+/// The shared id of an existing group, or a new one.
 fn id_of(groups: &Groups, id: &str) -> Arc<str> {
     groups.get_key_value(id).map_or_else(|| Arc::from(id), |(id, _)| id.clone())
 }
@@ -87,7 +87,7 @@ fn id_of(groups: &Groups, id: &str) -> Arc<str> {
 fn replay_group(groups: &mut Groups, io: &mut Io<'_>, id: &str, value: Option<&GroupMetadataValue<'_>>) {
     let id = id_of(groups, id);
     let mut classic = match value {
-        Some(value) => from_record(id.clone(), value, io.room()),
+        Some(value) => from_record(id.clone(), value, io.free_bytes()),
         None => ClassicGroup::new(id.clone(), io.now.wall_ms),
     };
     if !groups.contains_key(&id) {
@@ -141,7 +141,7 @@ fn replay_consumer(groups: &mut Groups, io: &mut Io<'_>, id: &str, change: Chang
 }
 
 /// A group as its record says: with members it is stable, and each of them offers the one protocol that was chosen.
-fn from_record(id: Arc<str>, value: &GroupMetadataValue<'_>, room: usize) -> ClassicGroup {
+fn from_record(id: Arc<str>, value: &GroupMetadataValue<'_>, free_bytes: usize) -> ClassicGroup {
     let mut group = ClassicGroup::new(id, 0);
     let protocol = value.protocol.as_deref().unwrap_or_default();
     let (mut ids, mut instances) = (BTreeSet::new(), BTreeSet::new());
@@ -160,7 +160,7 @@ fn from_record(id: Arc<str>, value: &GroupMetadataValue<'_>, room: usize) -> Cla
     if let Some(leader) = value.leader.as_deref().and_then(|leader| group.members.get_key_value(leader)) {
         group.leader = Some(leader.0.clone());
     }
-    group.subscribe(room);
+    group.subscribe(free_bytes);
     group.stored = true;
     group
 }

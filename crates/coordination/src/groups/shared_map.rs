@@ -1,8 +1,8 @@
 //! An ordered map whose clones share what none of them has changed since: a clone costs the same however large the map is.
 //!
-//! It is what lets a large group be shown without holding the coordinator up: the lock is held for a clone, and the answer is
-//! written from that while the group goes on. The map is a tree of nodes of up to [`FANOUT`] entries. A change copies
-//! those nodes on the way to its entry that a clone shares, and none where there is no clone.
+//! So a large group can be described without holding the coordinator up: the lock is held for a clone only, and the answer is written from
+//! that. The map is a tree of nodes of up to [`FANOUT`] entries. A change copies the nodes on the way to its entry that a clone shares;
+//! without clones it copies none.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -238,7 +238,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
         }
     }
 
-    /// Takes out an entry that is there.
+    /// Removes an existing entry.
     fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<(K, V)>
     where
         K: Borrow<Q>,

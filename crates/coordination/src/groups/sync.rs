@@ -67,8 +67,8 @@ fn wait_for_assignment(
     request: &SyncGroupRequest<'_>,
 ) {
     let assigns = group.is_leader(&request.member_id) && !group.assignment_pending;
-    if assigns && !io.has_room(growth(group, request)) {
-        // The leader comes back; the time to sync goes on for it.
+    if assigns && !io.has_memory_for(growth(group, request)) {
+        // The leader tries again; its time to sync still runs.
         return io.refuse_sync(token, ErrorCode::COORDINATOR_NOT_AVAILABLE);
     }
     let member = group.members.get_mut(&request.member_id).expect("validate found the member");

@@ -165,7 +165,7 @@ pub(crate) fn add(transaction: &mut Transaction, io: &mut Io<'_>, adding: Adding
         Decision::Write => {
             let wall_ms = io.now.wall_ms;
             let target = transaction.image.added(&adding.partitions, adding.client_version, wall_ms);
-            if io.has_room(memory::change(&target) + memory::adding(&adding)) {
+            if io.has_memory_for(memory::change(&target) + memory::adding(&adding)) {
                 io.write(transaction, target, Waiter::Add(adding));
             } else {
                 let (token, reply) = adding.reply(&transaction.id, ErrorCode::COORDINATOR_NOT_AVAILABLE);
@@ -179,10 +179,10 @@ fn decide(transaction: &Transaction, io: &Io<'_>, adding: &Adding) -> Decision {
     let image = &transaction.image;
     // KIP-890: the producer may have an id already that counts only when what is on its way is done.
     if transaction.is_busy() {
-        let patient = may_wait(transaction, adding) && io.config.ending_wait_ms > 0;
-        let room = io.has_room(memory::adding(adding));
+        let may_wait = may_wait(transaction, adding) && io.config.ending_wait_ms > 0;
+        let has_memory = io.has_memory_for(memory::adding(adding));
         let busy = Decision::Answer(ErrorCode::CONCURRENT_TRANSACTIONS);
-        return if patient && room { Decision::Wait } else { busy };
+        return if may_wait && has_memory { Decision::Wait } else { busy };
     }
     if image.producer_id != adding.producer_id {
         Decision::Answer(ErrorCode::INVALID_PRODUCER_ID_MAPPING)
@@ -211,7 +211,7 @@ fn wait(transaction: &mut Transaction, io: &mut Io<'_>, adding: Adding) {
     io.recount(transaction);
 }
 
-/// The transaction has ended: the request that has waited for that goes on.
+/// Serves the request that has waited for the end of the transaction.
 pub(crate) fn go_on(transaction: &mut Transaction, io: &mut Io<'_>) {
     let due = io.wait_of(transaction);
     if let Some(mut waiting) = transaction.waiting.take() {
@@ -221,8 +221,8 @@ pub(crate) fn go_on(transaction: &mut Transaction, io: &mut Io<'_>) {
     }
 }
 
-/// A request has waited long enough; its deadline has come up.
-pub(crate) fn out_of_patience(transaction: &mut Transaction, io: &mut Io<'_>) {
+/// Answers the waiting request, whose deadline has come up.
+pub(crate) fn time_out(transaction: &mut Transaction, io: &mut Io<'_>) {
     if let Some(waiting) = transaction.waiting.take() {
         let (token, reply) = waiting.adding.reply(&transaction.id, ErrorCode::CONCURRENT_TRANSACTIONS);
         io.reply(token, reply);

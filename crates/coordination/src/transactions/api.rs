@@ -31,8 +31,8 @@ pub struct Ticket {
 /// The coordinator's name for the markers of one transaction; the driver gives it back with each partition's outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MarkerTicket {
-    /// The partition of `__transaction_state` that the transactional id belongs to. When it is given up, its markers
-    /// need not be written any more.
+    /// The partition of `__transaction_state` that the transactional id belongs to. When it is unloaded, its
+    /// markers need not be written any more.
     pub partition: i32,
     pub(crate) number: u64,
 }

@@ -240,7 +240,7 @@ impl TransactionCoordinator {
                 self.reply(token, reply);
             }
             Some(Asked::Transaction { partition, id }) => {
-                let context = self.partition_context(now, partition).expect("who is given up asks no more");
+                let context = self.partition_context(now, partition).expect("an unloaded partition has no open requests");
                 let PartitionContext { transactions, mut io, .. } = context;
                 outcome::producer_id(transactions, &mut io, &id, outcome);
             }
@@ -253,7 +253,7 @@ impl TransactionCoordinator {
         self.mono_ms = self.mono_ms.max(now.mono_ms);
         while let Some((_, due)) = self.deadlines.pop(self.mono_ms) {
             let mut context =
-                self.partition_context(now, due.partition()).expect("who is given up has no deadlines");
+                self.partition_context(now, due.partition()).expect("an unloaded partition has no deadlines");
             context.fire(&due);
         }
     }
@@ -292,9 +292,9 @@ impl TransactionCoordinator {
 
     /// A producer without transactions: it gets an id that no other has.
     fn idempotent(&mut self, token: Token, request: &InitProducerIdRequest<'_>) {
-        let has_room = self.usage.bytes + memory::PRODUCER_ID <= self.config.memory_bytes_max;
+        let has_memory = self.usage.bytes + memory::PRODUCER_ID <= self.config.memory_bytes_max;
         match init_producer_id::expected(request) {
-            Ok(_) if has_room => {
+            Ok(_) if has_memory => {
                 self.tickets += 1;
                 self.usage.bytes += memory::PRODUCER_ID;
                 self.asked.insert(self.tickets, Asked::Idempotent(token));

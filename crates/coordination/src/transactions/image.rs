@@ -27,7 +27,7 @@ pub(crate) struct Image {
     pub(crate) producer_id: ProducerId,
     /// The producer id before the last change, most often the same; for retries across a change of the id.
     pub(crate) previous_producer_id: ProducerId,
-    /// While a transaction ends: the id that the producer goes on with, if its epochs are used up.
+    /// While a transaction ends: the next id of the producer, if its epochs are used up.
     pub(crate) next_producer_id: ProducerId,
     /// The producer's epoch.
     pub(crate) producer_epoch: ProducerEpoch,
@@ -98,7 +98,7 @@ impl Image {
         }
     }
 
-    /// The producer goes on with another id. `keeps_epoch` if it said which one it has and may ask again (KIP-360).
+    /// Gives the producer another id. `keeps_epoch`: the producer has named its epoch and may ask again (KIP-360).
     pub(crate) fn rotated(
         &self,
         producer_id: ProducerId,

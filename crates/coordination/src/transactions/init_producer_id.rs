@@ -69,7 +69,7 @@ pub(crate) fn expected(
 pub(crate) fn serve(transactions: &mut Transactions, io: &mut Io<'_>, init: &Init<'_>) {
     match transactions.get_mut(init.id) {
         Some(transaction) => again(transaction, io, init),
-        None if io.has_room(memory::created(init.id)) => {
+        None if io.has_memory_for(memory::created(init.id)) => {
             let id: Arc<str> = init.id.into();
             let mut transaction = Transaction::new(id.clone());
             io.usage.transactions += 1;

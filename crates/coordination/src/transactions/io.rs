@@ -97,7 +97,7 @@ impl Io<'_> {
         self.recount(transaction);
     }
 
-    /// Asks for a producer id; `plan` goes on when it is there.
+    /// Asks for a producer id; `plan` is carried out when it is known.
     pub(crate) fn ask(&mut self, transaction: &mut Transaction, plan: Plan, waiter: Waiter) {
         assert!(transaction.pending.is_none(), "two changes at once: {transaction:?}");
         let number = self.number();
@@ -109,7 +109,7 @@ impl Io<'_> {
     }
 
     /// Returns true if so many bytes more may be kept.
-    pub(crate) fn has_room(&self, growth: usize) -> bool {
+    pub(crate) fn has_memory_for(&self, growth: usize) -> bool {
         growth <= self.config.memory_bytes_max.saturating_sub(self.usage.bytes)
     }
 

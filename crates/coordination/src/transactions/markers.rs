@@ -1,7 +1,7 @@
 //! The markers that end a transaction in its partitions.
 //!
 //! A partition leaves the image when it has its marker. When none is left, the record of the end is written; both are
-//! tried until they succeed or the partition of `__transaction_state` is given up.
+//! tried until they succeed or the partition of `__transaction_state` is unloaded.
 
 use mainstem_wire::ErrorCode;
 

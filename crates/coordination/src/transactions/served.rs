@@ -76,7 +76,7 @@ impl PartitionContext<'_> {
             }
             Due::Wait { id, .. } => {
                 let transaction = self.transactions.get_mut(id).expect("a request of it waits");
-                add_partitions::out_of_patience(transaction, &mut self.io);
+                add_partitions::time_out(transaction, &mut self.io);
             }
             Due::Retry { id, .. } => {
                 let transaction = self.transactions.get_mut(id).expect("it is ending");

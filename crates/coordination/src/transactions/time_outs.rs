@@ -8,13 +8,13 @@ use super::state::State;
 use super::transaction::{Plan, Transaction, Transactions};
 use super::waiter::Waiter;
 
-/// A transaction has begun.
+/// Sets the deadline of a transaction that has begun.
 pub(crate) fn start(transaction: &mut Transaction, io: &Io<'_>) {
     let time_ms = transaction.image.time_ms();
     transaction.times_out_ms = time_ms.map(|time_ms| io.now.mono_ms.saturating_add(time_ms));
 }
 
-/// A transaction goes on that another coordinator has seen begin.
+/// Sets the deadline of a transaction that began under another coordinator.
 pub(crate) fn resume(transaction: &mut Transaction, io: &Io<'_>) {
     let left_ms = transaction.image.time_left_ms(io.now.wall_ms);
     transaction.times_out_ms = left_ms.map(|left_ms| io.now.mono_ms.saturating_add(left_ms));

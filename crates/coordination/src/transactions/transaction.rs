@@ -38,7 +38,7 @@ pub(crate) struct Transaction {
 /// A change that waits for something outside.
 #[derive(Debug)]
 pub(crate) enum Pending {
-    /// A producer id; `plan` goes on with it.
+    /// It waits for a producer id, with which `plan` is carried out.
     ProducerId { number: u64, plan: Plan, waiter: Waiter },
     /// The record that says `target`.
     Record { target: Box<Image>, waiter: Waiter },
@@ -86,7 +86,7 @@ pub(crate) struct Sending {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) adding: Adding,
-    /// The end of its patience, monotonic milliseconds; its entry is in the deadlines.
+    /// The end of its wait, monotonic milliseconds; its entry is in the deadlines.
     pub(crate) due_ms: Option<u64>,
 }
 

@@ -61,7 +61,7 @@ pub(crate) fn join(group: &mut Group, io: &mut Io<'_>, join: &Join<'_>) {
     }
 }
 
-/// Ends a join: the group goes on, or becomes a classic one (and perhaps rebalances).
+/// Ends a join: the group stays as it is, or becomes a classic one (and perhaps rebalances).
 fn finish_join(
     group: &mut Group,
     io: &mut Io<'_>,
@@ -82,7 +82,7 @@ fn finish_join(
     }
 }
 
-/// Refuses a member that speaks no protocol of the others, or for which there is no room.
+/// Refuses a member that shares no protocol with the others, or that exceeds the limits.
 fn accept(turn: &Turn<'_>, io: &Io<'_>, join: &Join<'_>) -> Result<(), Refusal> {
     let request = join.request;
     refuse_if_full(turn, &request.member_id)?;
@@ -95,8 +95,8 @@ fn accept(turn: &Turn<'_>, io: &Io<'_>, join: &Join<'_>) -> Result<(), Refusal> 
     }
     let is_new = turn.group.member(&request.member_id).is_none();
     let growth = memory::MEMBER + memory::protocols(&join.protocols);
-    if is_new && (io.usage.members >= io.config.members_max || !io.has_room(growth)) {
-        return Err(Refusal::new(ErrorCode::GROUP_MAX_SIZE_REACHED, "There is no room for another member."));
+    if is_new && (io.usage.members >= io.config.members_max || !io.has_memory_for(growth)) {
+        return Err(Refusal::new(ErrorCode::GROUP_MAX_SIZE_REACHED, "The coordinator has no memory for another member."));
     }
     Ok(())
 }

@@ -143,11 +143,11 @@ impl Current {
     }
 }
 
-/// The time-outs of a member. They are not in the log; who takes over sets them anew.
+/// The time-outs of a member. They are not in the log: a new coordinator sets them again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Timers {
     pub(crate) session: Option<Timer>,
-    /// To give partitions up within the rebalance time-out; of a classic member, to rejoin.
+    /// The deadline to revoke partitions, by the rebalance time-out; of a classic member, to rejoin.
     pub(crate) rebalance: Option<Timer>,
     /// The epoch that the member must have left by then.
     pub(crate) rebalance_epoch: i32,

@@ -60,8 +60,8 @@ pub(crate) fn upgrade(group: &mut Group, io: &mut Io<'_>) -> Result<Upgraded, Re
 fn release(classic: &mut ClassicGroup, io: &mut Io<'_>) {
     io.cancel_join_timer(classic);
     io.cancel_sync_timer(classic);
-    let told: Vec<MemberId> = classic.pending_joins.keys().cloned().collect();
-    for id in told {
+    let pending: Vec<MemberId> = classic.pending_joins.keys().cloned().collect();
+    for id in pending {
         rebalance::remove_pending(classic, io, &id);
     }
     let id = classic.id.clone();
@@ -279,7 +279,7 @@ fn classic_group(consumer: &ConsumerGroup, io: &Io<'_>, leaving: &[MemberId]) ->
         group.add(embedded::CONSUMER, member);
     }
     group.protocol_name = Some(group.select_protocol()?);
-    group.subscribe(io.room());
+    group.subscribe(io.free_bytes());
     Some(group)
 }
 

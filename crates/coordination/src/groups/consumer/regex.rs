@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_takes_long_is_given_up_soon() {
+    fn a_pattern_that_takes_long_is_refused_soon() {
         let mut topics = ClusterTopics::default();
         for id in 1..=3_000_u128 {
             let name: String = (0..200)
@@ -184,14 +184,14 @@ mod tests {
             topics.put(&format!("{name}-{id}"), Uuid::from_u128(id), 1);
         }
         let names = topics.all_names();
-        // A state is made at most once, within the memory for them; each byte of a name is one step. What is given up is given up within
-        // the first names.
+        // A state is made at most once, within the memory for them; each byte of a name is one step. A pattern that is refused is refused
+        // within the first names.
         for (pattern, names_max) in
             [("((a?){30}a{30}){5}", 3_000), ("(a?b?){400}-1", 1), ("(a|b)*a(a|b){14}-[0-9]+", 100)]
         {
             let mut automaton = Automaton::new(pattern).unwrap();
             let matched = names.iter().take_while(|name| automaton.matches(name).is_ok()).count();
-            assert!(matched <= names_max, "{pattern} is given up after {matched} names");
+            assert!(matched <= names_max, "{pattern} is refused after {matched} names");
             let bytes = automaton.cache.memory_usage();
             assert!(bytes <= 2 * STATES_BYTES_MAX, "{pattern} has {bytes} bytes of states");
         }

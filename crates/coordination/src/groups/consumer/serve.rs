@@ -32,7 +32,7 @@ pub(crate) fn heartbeat(groups: &mut Groups, io: &mut Io<'_>, token: Token, requ
     removal::drop_if_nothing(groups, io, id);
 }
 
-/// A consumer group that is there.
+/// Returns an existing consumer group.
 fn existing<'g>(groups: &'g mut Groups, id: &str) -> Result<&'g mut Group, Refusal> {
     let group = groups.get_mut(id).ok_or_else(|| not_found(id))?;
     serving(group)?;
@@ -65,7 +65,7 @@ fn stay(groups: &mut Groups, io: &mut Io<'_>, token: Token, request: &Beat<'_>) 
         return run(group, io, token, request, None);
     }
     if !groups.contains_key(id) {
-        if io.usage.groups >= io.config.groups_max || !io.has_room(memory::GROUP + id.len()) {
+        if io.usage.groups >= io.config.groups_max || !io.has_memory_for(memory::GROUP + id.len()) {
             let message = "The coordinator holds as many groups as it may: delete some.";
             return Err(Refusal::new(ErrorCode::COORDINATOR_NOT_AVAILABLE, message));
         }
@@ -78,7 +78,7 @@ fn stay(groups: &mut Groups, io: &mut Io<'_>, token: Token, request: &Beat<'_>) 
     }
     let group = groups.get_mut(id).expect("it was there or put there");
     serving(group)?;
-    check_room(group, io, request)?;
+    check_limits(group, io, request)?;
     let upgraded = match group.protocol {
         Protocol::Classic(_) => Some(migration::upgrade(group, io)?),
         Protocol::Consumer(_) => None,
@@ -86,8 +86,8 @@ fn stay(groups: &mut Groups, io: &mut Io<'_>, token: Token, request: &Beat<'_>) 
     run(group, io, token, request, upgraded)
 }
 
-/// A member that is new, or says more than before, needs room.
-fn check_room(group: &Group, io: &Io<'_>, request: &Beat<'_>) -> Result<(), Refusal> {
+/// Checks the limits for a member that is new, or whose description grows.
+fn check_limits(group: &Group, io: &Io<'_>, request: &Beat<'_>) -> Result<(), Refusal> {
     let id = &*request.request.member_id;
     let known = match &group.protocol {
         Protocol::Consumer(group) => group.member(id),
@@ -96,11 +96,11 @@ fn check_room(group: &Group, io: &Io<'_>, request: &Beat<'_>) -> Result<(), Refu
     let profile = request.update(known.map_or(&Profile::default(), |member| &member.profile));
     let before = known.map_or(0, |member| profile_bytes(id, &member.profile));
     let growth = profile_bytes(id, &profile).saturating_sub(before);
-    if (known.is_some() || io.usage.members < io.config.members_max) && io.has_room(growth) {
+    if (known.is_some() || io.usage.members < io.config.members_max) && io.has_memory_for(growth) {
         return Ok(());
     }
     let message =
-        "The coordinator holds as many members as it may, or as many bytes: it has no room for this one.";
+        "The coordinator holds as many members or bytes as it may: it cannot take this member.";
     Err(Refusal::new(ErrorCode::GROUP_MAX_SIZE_REACHED, message))
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn start(group: &mut ConsumerGroup, io: &mut Io<'_>) {
     }
 }
 
-/// Starts the session of a member anew. A member of the classic protocol brings its own length.
+/// Restarts the session of a member. A member of the classic protocol has its own session time-out.
 pub(crate) fn restart_session(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &MemberId) {
     let Some(member) = group.member(id) else { return };
     let classic = member.profile.classic.as_ref().map(|classic| classic.session_timeout_ms);
@@ -105,7 +105,7 @@ pub(crate) fn fire(group: &mut Group, io: &mut Io<'_>, at: u64, key: &Key) {
     }
 }
 
-/// The group is given up: no time-out is left.
+/// Cancels all time-outs of the group.
 pub(crate) fn cancel_all(group: &mut ConsumerGroup, io: &mut Io<'_>) {
     let ids: Vec<MemberId> = group.members().keys().cloned().collect();
     for id in ids {

@@ -38,10 +38,10 @@ impl GroupCoordinator {
     /// Checks that the totals are right. A total that is too high refuses groups and members for ever; one that is too low lets clients
     /// fill the memory.
     fn check_counts(&self) {
-        assert_eq!(self.usage, self.counted_anew(), "what is counted, and what is there");
+        assert_eq!(self.usage, self.recounted(), "what is counted, and what is there");
     }
 
-    fn counted_anew(&self) -> Usage {
+    fn recounted(&self) -> Usage {
         let mut there = Usage::default();
         for partition in self.partitions.values() {
             there.in_flight_bytes += partition.appends.completions().map(memory::completion).sum::<usize>();
@@ -121,7 +121,7 @@ fn slots_of(partition: i32, group: &Group, slots: &mut Vec<(Option<Timer>, Key)>
             slots.push((classic.join_timer, Key::Join { partition, group: id.clone() }));
             slots.push((classic.sync_timer, Key::Sync { partition, group: id.clone() }));
             slots.extend(classic.members.values().map(|member| (member.session, session(&member.id))));
-            slots.extend(classic.pending_joins.iter().map(|(told, timer)| (*timer, session(told))));
+            slots.extend(classic.pending_joins.iter().map(|(pending, timer)| (*timer, session(pending))));
         }
         Protocol::Consumer(consumer) => {
             for (member, of) in consumer.members() {
@@ -198,7 +198,7 @@ mod tests {
         let mut coordinator = played(SCRIPT);
         coordinator.check();
         break_it(&mut coordinator);
-        coordinator.usage = coordinator.counted_anew();
+        coordinator.usage = coordinator.recounted();
         said(&coordinator)
     }
 
@@ -286,12 +286,12 @@ mod tests {
     #[test]
     fn members_that_are_not_what_is_known_of_them_are_found() {
         assert_found("leads classic and is no member", |coordinator| {
-            classic(coordinator).leader = Some("stranger".into());
+            classic(coordinator).leader = Some("unknown".into());
         });
         assert_found("without a leader", |coordinator| classic(coordinator).leader = None);
         assert_found("instances of classic", |coordinator| classic(coordinator).static_members.clear());
         assert_found("is no member", |coordinator| {
-            classic(coordinator).pending_syncs.insert("stranger".into());
+            classic(coordinator).pending_syncs.insert("unknown".into());
         });
         assert_found("protocols that members", |coordinator| {
             let member = classic(coordinator).members.values_mut().next().expect("it has members");

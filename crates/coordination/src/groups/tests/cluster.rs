@@ -198,7 +198,7 @@ impl Cluster {
         self.coordinator.topic_changed(name, id, partitions);
     }
 
-    /// The name of a topic that is there or was.
+    /// The name of a topic that exists or existed.
     pub(super) fn topic_name(&self, id: Uuid) -> String {
         let known = self.topics.iter().find(|(_, (known, _))| *known == id);
         known.map_or_else(|| format!("#{}", id.0[0]), |(name, _)| name.clone())

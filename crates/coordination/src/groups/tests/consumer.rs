@@ -703,7 +703,7 @@ fn another_coordinator_goes_on_where_the_last_one_was() {
         consumers D
         hb A id=A epoch=2 owned=t-0
         hb B id=B epoch=3
-        # Sessions have begun anew.
+        # Sessions have restarted.
         wait 45000
         ",
         expect![[r#"
@@ -716,7 +716,7 @@ fn another_coordinator_goes_on_where_the_last_one_was() {
             > hb B id=B epoch=3
               append g current B 3<-3 Stable [t-1@3]
               B: B in epoch 3, has [t-1]
-            > # Sessions have begun anew.
+            > # Sessions have restarted.
             > wait 45000
               at 45000
               append g current A gone; g target A gone; g member A gone; g epoch 4

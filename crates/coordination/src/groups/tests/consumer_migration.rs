@@ -253,13 +253,13 @@ fn classic_members_have_sessions_and_time_outs_of_their_own() {
     play(
         "
         ~hb N id=N
-        # A has 10 s between heartbeats; B goes on.
+        # A has 10 s between heartbeats; B continues.
         ~beat B id=c-2
         wait 10000
         consumers D
         ",
         expect![[r#"
-            > # A has 10 s between heartbeats; B goes on.
+            > # A has 10 s between heartbeats; B continues.
             > wait 10000
               at 16000
               append g current c-1 gone; g target c-1 gone; g member c-1 gone; g epoch 3

@@ -67,8 +67,8 @@ struct Client {
     regex: Option<String>,
     /// The partitions that it reads.
     reads: BTreeSet<(Uuid, i32)>,
-    /// What it was last told to read; it gives up the rest with its next heartbeat.
-    told: Option<BTreeSet<(Uuid, i32)>>,
+    /// The assignment of the last answer; the rest is revoked with the next heartbeat.
+    assigned: Option<BTreeSet<(Uuid, i32)>>,
     /// An answer was lost, or an error: it says everything again.
     unsure: bool,
 }
@@ -163,8 +163,8 @@ impl World {
         if client.id.is_empty() || client.epoch < 0 || self.asked.values().any(|asked| *asked == member) {
             return;
         }
-        if let Some(told) = client.told.take() {
-            client.reads = told;
+        if let Some(assigned) = client.assigned.take() {
+            client.reads = assigned;
         }
         let full = full || client.epoch == 0 || std::mem::take(&mut client.unsure);
         let request = request(client, full);
@@ -204,15 +204,15 @@ impl World {
         for (token, reply) in replies(&effects) {
             let Reply::ConsumerGroupHeartbeat(response) = reply else { panic!("{reply:?}") };
             if let Some(member) = self.asked.remove(&token) {
-                self.told(member, response);
+                self.take_answer(member, response);
             }
         }
         self.check();
     }
 
-    fn told(&mut self, member: usize, response: &ConsumerGroupHeartbeatResponse<'_>) {
+    fn take_answer(&mut self, member: usize, response: &ConsumerGroupHeartbeatResponse<'_>) {
         let client = &mut self.clients[member];
-        // The client may have begun anew since.
+        // The client may have joined again since.
         if response.error_code == 0 && response.member_id.as_deref() != Some(&*client.id) {
             return;
         }
@@ -223,10 +223,10 @@ impl World {
                     let topics = assignment.topic_partitions.iter();
                     let all = topics
                         .flat_map(|topic| topic.partitions.iter().map(|index| (topic.topic_id, *index)));
-                    let told: BTreeSet<_> = all.collect();
+                    let assigned: BTreeSet<_> = all.collect();
                     // It stops reading with the answer, and says so with the next heartbeat.
-                    client.reads.retain(|at| told.contains(at));
-                    client.told = Some(told);
+                    client.reads.retain(|at| assigned.contains(at));
+                    client.assigned = Some(assigned);
                 }
             }
             ErrorCode::NOT_ENOUGH_REPLICAS | ErrorCode::COORDINATOR_NOT_AVAILABLE => client.unsure = true,
@@ -300,7 +300,7 @@ impl World {
         assert_eq!(group.state(), State::Stable, "{group:?}");
         let mut read = BTreeSet::new();
         for client in self.clients.iter().filter(|client| group.member(&client.id).is_some()) {
-            let reads = client.told.as_ref().unwrap_or(&client.reads);
+            let reads = client.assigned.as_ref().unwrap_or(&client.reads);
             let target: BTreeSet<_> =
                 group.target(&client.id).into_iter().flat_map(|target| target.iter()).copied().collect();
             assert_eq!(*reads, target, "{} has its target", client.id);

@@ -20,7 +20,7 @@ fn members_of_a_stable_group_go_on_after_a_change_of_coordinator() {
             sync B id=c-2
             join B id=c-2
             fetch F
-            # Who had only been told its id is not known any more.
+            # A client that had only been given its id is not known any more.
             join C id=c-3
             wait 9000
             beat A id=c-1
@@ -46,7 +46,7 @@ fn members_of_a_stable_group_go_on_after_a_change_of_coordinator() {
               B: joined as c-2: generation 1, range, leader c-1, members []
             > fetch F
               F: offsets [t-0=5:note]
-            > # Who had only been told its id is not known any more.
+            > # A client that had only been given its id is not known any more.
             > join C id=c-3
               C: UNKNOWN_MEMBER_ID "c-3"
             > wait 9000

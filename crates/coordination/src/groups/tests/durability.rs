@@ -283,7 +283,7 @@ fn a_group_that_forms_while_writes_are_slow_rebalances_only_for_its_members() {
         wait 3000
         sync A id=c-1 assign=c-1:P0
         join B
-        # Being told an id is no reason to rebalance yet.
+        # A client that is given its id causes no rebalance yet.
         beat A id=c-1
         join B id=c-2
         join A id=c-1
@@ -315,7 +315,7 @@ fn a_group_that_forms_while_writes_are_slow_rebalances_only_for_its_members() {
               append #2 g generation 1 [c-1=P0]
             > join B
               B: MEMBER_ID_REQUIRED "c-2"
-            > # Being told an id is no reason to rebalance yet.
+            > # A client that is given its id causes no rebalance yet.
             > beat A id=c-1
               A: NONE
             > join B id=c-2

@@ -143,7 +143,7 @@ fn members_commit_in_their_generation_and_not_before_they_have_an_assignment() {
         commit A id=c-1 gen=1 t-0=1
         commit A id=c-1 t-0=1
         commit A gen=1 t-0=1
-        # With a rebalance under way, offsets of what is given up can still be committed.
+        # During a rebalance, offsets of partitions that are revoked can still be committed.
         join B v=3
         commit A id=c-1 gen=1 t-0=2
         join A id=c-1
@@ -168,7 +168,7 @@ fn members_commit_in_their_generation_and_not_before_they_have_an_assignment() {
               A: t-0 ILLEGAL_GENERATION
             > commit A gen=1 t-0=1
               A: t-0 UNKNOWN_MEMBER_ID
-            > # With a rebalance under way, offsets of what is given up can still be committed.
+            > # During a rebalance, offsets of partitions that are revoked can still be committed.
             > join B v=3
             > commit A id=c-1 gen=1 t-0=2
               append g t-0=2

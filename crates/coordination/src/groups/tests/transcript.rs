@@ -39,7 +39,7 @@ use crate::groups::{
     Ticket, Token,
 };
 
-/// A short initial delay, so that it can be told from the other time-outs.
+/// A short initial delay, so that it differs from the other time-outs.
 pub(super) fn config() -> GroupConfig {
     GroupConfig {
         group_initial_rebalance_delay_ms: 3_000,

@@ -44,10 +44,10 @@ impl TransactionCoordinator {
     /// Checks that the totals are right. A total that is too high refuses producers for ever; one that is too low lets clients fill the
     /// memory.
     fn check_counts(&self) {
-        assert_eq!(self.usage, self.counted_anew(), "what is counted, and what is there");
+        assert_eq!(self.usage, self.recounted(), "what is counted, and what is there");
     }
 
-    fn counted_anew(&self) -> Usage {
+    fn recounted(&self) -> Usage {
         let idempotent = self.asked.values().filter(|asked| matches!(asked, Asked::Idempotent(_))).count();
         let bytes: usize = self.transactions_there().map(memory::transaction).sum();
         Usage {
@@ -179,8 +179,8 @@ fn check_change(image: &Image, target: &Image) {
     assert!(is_later, "the epoch goes back: {image:?} becomes {target:?}");
 }
 
-/// A transaction that goes on has an end in time, unless it has all the time there is: else nothing behind it could ever
-/// be read in its partitions.
+/// Checks that an ongoing transaction with a time-out has a deadline. Without one, `read_committed` readers of its partitions would stop
+/// at it for ever.
 fn check_time_out(transaction: &Transaction) {
     let image = &transaction.image;
     let has_end = image.state == State::Ongoing && image.time_ms().is_some();
@@ -197,8 +197,8 @@ mod tests {
     use crate::transactions::tests::transcript::played;
     use crate::transactions::transaction::Transactions;
 
-    /// A transaction that goes on; one that ends, of whose two markers one has failed; a transactional id whose first
-    /// record is on its way; one that waits for a producer id, and a producer without transactions that does.
+    /// The state holds an ongoing transaction; an ending one, of whose two markers one has failed; a transactional id whose first record is
+    /// in flight; one that waits for a producer id; and a producer without transactions that waits for an id.
     const SCRIPT: &str = "
         init A id=going
         add B id=going t-0 t-1
@@ -219,7 +219,7 @@ mod tests {
         let mut coordinator = played(SCRIPT);
         coordinator.check();
         break_it(&mut coordinator);
-        coordinator.usage = coordinator.counted_anew();
+        coordinator.usage = coordinator.recounted();
         said(&coordinator)
     }
 

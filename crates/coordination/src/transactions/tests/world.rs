@@ -89,7 +89,7 @@ impl World {
         self.settle();
     }
 
-    /// A new producer begins, or one goes on that says who it is.
+    /// Initialises a new producer, or one that names its identity.
     pub(super) fn init(&mut self, id: &str, producer: Option<usize>, is_new: bool, timeout_ms: i32) {
         let producer = producer.and_then(|index| self.producer(index));
         let known = producer.map(|index| self.producers[index].clone());
@@ -288,8 +288,8 @@ impl World {
                 self.added(producer, identity, &partitions);
             }
             (Asked::End { producer, committed }, Reply::EndTxn(response)) if response.error_code == 0 => {
-                let told = identity_of(response.producer_id, response.producer_epoch);
-                self.ended(producer, committed, told);
+                let next = identity_of(response.producer_id, response.producer_epoch);
+                self.ended(producer, committed, next);
             }
             (Asked::List, Reply::ListTransactions(response)) => {
                 let listed = response.transaction_states.iter().map(|listed| {
@@ -319,7 +319,7 @@ impl World {
                     let since = &self.cluster.log[fenced..];
                     assert!(
                         since.iter().any(|record| is_tombstone(record, &id)),
-                        "{id}: a fenced one goes on"
+                        "{id}: a fenced producer is served"
                     );
                 }
                 self.producers[index].identity = identity;
@@ -348,7 +348,7 @@ impl World {
         assert!(image.has(partitions), "{producer:?}: {partitions:?} are not durable in {image:?}");
     }
 
-    fn ended(&mut self, index: usize, committed: bool, told: (ProducerId, ProducerEpoch)) {
+    fn ended(&mut self, index: usize, committed: bool, next: (ProducerId, ProducerEpoch)) {
         let producer = &self.producers[index];
         assert_eq!(producer.fenced, None, "{producer:?} is fenced and ends");
         let durable = self.durable();
@@ -360,11 +360,11 @@ impl World {
         };
         assert_eq!(decided, Some(committed), "{producer:?} was answered what is not durable: {image:?}");
         if producer.is_new {
-            assert_eq!(told, image.identity_afterwards(), "the next identity of {producer:?}");
-            self.producers[index].identity = told;
-            self.give(index, told);
+            assert_eq!(next, image.identity_afterwards(), "the next identity of {producer:?}");
+            self.producers[index].identity = next;
+            self.give(index, next);
         } else {
-            assert_eq!(told, (ProducerId::NONE, ProducerEpoch::NONE));
+            assert_eq!(next, (ProducerId::NONE, ProducerEpoch::NONE));
         }
     }
 
@@ -445,7 +445,7 @@ impl World {
 
     /// Faults are off: everybody is answered, every transaction ends, and the log says all that there is to know.
     pub(super) fn check_end(mut self) {
-        // Markers that were given up are the next coordinator's.
+        // The next coordinator writes the markers that this one has dropped.
         self.flow();
         self.resign();
         self.wait(200_000, true);
