@@ -110,7 +110,7 @@ fn everything() -> DescribeAclsRequest<'static> {
     }
 }
 
-/// The image is the same when it is made anew of the log, and of a snapshot.
+/// Checks that the log, and a snapshot, make the same image again.
 fn check_log(session: &Session) {
     let mut again = MetadataStateMachine::default();
     for (offset, value) in (0..).zip(&session.log) {

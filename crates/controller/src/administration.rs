@@ -310,7 +310,7 @@ fn a_snapshot_makes_the_same_image() {
         loaded.load(image.next_offset(), value).expect("what the image adds up from");
     }
     assert_eq!(loaded.image(), image);
-    loaded.replay(session.end(), &session.log[0].clone()).expect("the log goes on from there");
+    loaded.replay(session.end(), &session.log[0].clone()).expect("the next record of the log follows");
     let late = loaded.load(session.end(), &values[0]).expect_err("the log was replayed already");
     assert!(late.to_string().contains("was expected"), "{late}");
 }

@@ -49,7 +49,7 @@ impl MetadataStateMachine {
             let grown = grown.and_then(|growth| {
                 let taken = PARTITIONS_PER_REQUEST_MAX - left;
                 let more = taken + growth.partitions.len();
-                view.check_partition_room(self.ahead(), more).map(|()| growth)
+                view.check_partition_limit(self.ahead(), more).map(|()| growth)
             });
             let grown = grown.and_then(|growth| match permit(growth.partitions.len()) {
                 true => Ok(growth),

@@ -77,7 +77,7 @@ impl MetadataStateMachine {
             };
             let planned = planned.and_then(|plan| {
                 let more = partitions + plan.partitions.len();
-                view.check_partition_room(self.ahead(), more).map(|()| plan)
+                view.check_partition_limit(self.ahead(), more).map(|()| plan)
             });
             match planned {
                 Ok(plan) if !permit(plan.partitions.len()) => {

@@ -7,8 +7,11 @@ use super::image::{MetadataChange, MetadataImage, TopicImage};
 use super::state_machine::MetadataStateMachine;
 
 impl MetadataStateMachine {
-    /// Goes on with what `newer` has, which a snapshot was loaded into, all at once, and says what changed: first what is gone, then
-    /// what is there or is another. Only while nothing is undecided, and forwards.
+    /// Replaces the metadata by those of `newer`, which was loaded from a snapshot, and returns the changes: first removals, then
+    /// additions and other values.
+    ///
+    /// # Panics
+    /// If decisions are pending, or `newer` is older.
     pub fn replace(&mut self, newer: MetadataStateMachine) -> Vec<MetadataChange> {
         assert!(!self.has_pending() && !newer.has_pending(), "something is decided and not committed");
         let (before, behind) = (self.image().next_offset(), newer.image().next_offset());
@@ -122,7 +125,7 @@ mod tests {
         let before = machine.shared_image();
         let changes = machine.replace(newer);
         assert_eq!(machine.image(), session.machine.image());
-        assert_eq!(machine.decide(Vec::new(), ()).base_offset, end, "it goes on from there");
+        assert_eq!(machine.decide(Vec::new(), ()).base_offset, end, "the next record follows");
         changes.iter().map(|change| describe(&before, machine.image(), change)).collect()
     }
 

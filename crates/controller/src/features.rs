@@ -40,7 +40,7 @@ pub const TRANSACTION_VERSION: Feature = Feature { name: "transaction.version", 
 pub const FEATURES: &[Feature] = &[METADATA_VERSION, GROUP_VERSION, TRANSACTION_VERSION];
 
 /// Features of Kafka 4.3 that are kept for it and not served: a directory of Kafka's has them finalised, and Kafka finds
-/// them again. Clients are not told of them.
+/// them again. Clients do not see them.
 const KEPT: &[Feature] = &[
     Feature { name: "eligible.leader.replicas.version", min: 0, max: 1 },
     Feature { name: "share.version", min: 0, max: 1 },

@@ -439,7 +439,7 @@ impl MetadataImage {
             last_known_elr: record.last_known_elr.clone().unwrap_or_default(),
         };
         if let Some(known) = topic.partitions.get_mut(at) {
-            // What leaders of a cluster have reported; Kafka's own writer has no record for a partition that is there.
+            // Leaders of a cluster have reported it; Kafka's own writer has no such record for an existing partition.
             let is_newer = image.partition_epoch > known.partition_epoch
                 && image.leader_epoch >= known.leader_epoch
                 && image.replicas == known.replicas;

@@ -34,8 +34,9 @@ impl NodeView {
         self.start.node_id
     }
 
-    /// The node's configuration under the values that an image has for the cluster and for this node. If those no longer fit
-    /// what is known at start they count as unset: a node must start to be put right. Each call makes it anew where values are set.
+    /// The node's configuration under the values that an image has for the cluster and for this node. If those no longer fit the
+    /// configuration at start, they count as unset, so that the node starts and can be corrected. If values are set, each call makes the
+    /// configuration again.
     pub fn config(&self, image: &MetadataImage) -> Cow<'_, BrokerConfig> {
         let values = |name: String| image.configs(&ConfigResource::new(ResourceKind::Broker, name));
         let (cluster, node) = (values(String::new()), values(self.node_id().to_string()));
@@ -61,11 +62,11 @@ impl NodeView {
         self.has_several_nodes() && partition.replicas.len() > 1
     }
 
-    /// Checks that so many more partitions can be opened by a start. Those that are there stay, even if they are too many.
+    /// Checks that a start can open `more` partitions than now. Existing partitions stay, even if they are too many.
     ///
     /// # Errors
     /// POLICY_VIOLATION.
-    pub(super) fn check_partition_room(&self, image: &MetadataImage, more: usize) -> Result<(), ApiError> {
+    pub(super) fn check_partition_limit(&self, image: &MetadataImage, more: usize) -> Result<(), ApiError> {
         let there: usize = image.topics().map(|topic| topic.partitions.len()).sum();
         if there + more <= self.partitions_max {
             return Ok(());

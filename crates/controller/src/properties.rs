@@ -315,7 +315,7 @@ fn kafkas_own_records_are_understood() {
     assert_eq!(image.feature("metadata.version"), Some(features::METADATA_VERSION.max));
     assert_eq!(image.feature("eligible.leader.replicas.version"), Some(1));
     assert_eq!(image.unsupported_feature(), None);
-    assert!(image.served_features().all(|(name, _)| name != "share.version"), "clients are not told of it");
+    assert!(image.served_features().all(|(name, _)| name != "share.version"), "clients do not see it");
     let broker = image.broker(1).expect("it registered");
     assert!(broker.fenced, "the session ended with a clean stop");
     assert_eq!(broker.endpoints, [("PLAINTEXT".to_string(), "127.0.0.1".to_string(), 29792, 0)]);

@@ -39,8 +39,8 @@ pub(super) fn cordoned(dirs: &[Uuid]) -> Option<Vec<Uuid>> {
 }
 
 impl MetadataStateMachine {
-    /// Registers the node, and raises the leader epoch of each partition whose directory stopped uncleanly: the
-    /// log may have lost its end, so a reader that is ahead must be told (KIP-320). The reply is the broker epoch.
+    /// Registers the node, and raises the leader epoch of each partition whose directory stopped uncleanly. Its log may have lost its end,
+    /// and by the epoch a reader that is ahead notices that (KIP-320). The reply is the broker epoch.
     ///
     /// The features of a new cluster are finalised first, and the `metadata.version` of an older release is raised.
     /// Partitions that Kafka left without a leader when it stopped are led again. In a cluster that concerns those with one
@@ -105,9 +105,9 @@ impl MetadataStateMachine {
         records
     }
 
-    /// Raises the leader epochs of partitions whose directory was left in order and whose logs prove to be shorter than
-    /// they were: a reader that is ahead must be told of them too (KIP-320). Those that the node does not lead, or that elect
-    /// their leader themselves, are left alone.
+    /// Raises the leader epochs of partitions whose directory was stopped in order, but whose logs prove to be shorter than they were: a
+    /// reader that is ahead must notice that too (KIP-320). Partitions that the node does not lead, or that elect their leader themselves,
+    /// do not change.
     pub fn raise_leader_epochs(
         &mut self,
         view: &NodeView,

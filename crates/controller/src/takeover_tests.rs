@@ -197,8 +197,8 @@ fn the_metadata_version_of_an_older_release_is_raised() {
     log.take_over();
     let features: Vec<_> = log.machine.image().features().collect();
     assert_eq!(features, [("metadata.version", METADATA_VERSION.max), ("share.version", 1)]);
-    let told: Vec<_> = log.machine.image().served_features().map(|(name, _)| name).collect();
-    assert_eq!(told, ["metadata.version"], "features that are not served are kept and not told");
+    let served: Vec<_> = log.machine.image().served_features().map(|(name, _)| name).collect();
+    assert_eq!(served, ["metadata.version"], "other features are kept, and clients do not see them");
 }
 
 #[test]

@@ -427,7 +427,7 @@ fn the_number_of_configured_groups_is_bounded() {
     assert!(refused[0].starts_with("POLICY_VIOLATION: 10000 groups have configurations"), "{refused:?}");
     assert_eq!(session.alter(GROUP, "g0", &[("share.session.timeout.ms", Delete, None)], false), "ok");
     let refused = session.alter_all(GROUP, ["one", "more"].into_iter(), &set);
-    assert_eq!(refused.len(), 1, "there is room for one of them");
+    assert_eq!(refused.len(), 1, "only one of them fits");
     let long = "g".repeat(CONFIGURED_GROUP_NAME_BYTES_MAX + 1);
     let expect = "INVALID_REQUEST: A group's name may have 4096 bytes.";
     assert_eq!(session.alter(GROUP, &long, &set, false), expect);

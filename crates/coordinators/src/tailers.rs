@@ -52,7 +52,7 @@ pub fn find_in(store: &Store, group: &str, topic: &str) -> Option<TailerGroup> {
 /// Refuses remote members of a group that is a tailer.
 ///
 /// # Errors
-/// GROUP_MAX_SIZE_REACHED: the group has room for its tailer alone. Clients do not try again.
+/// GROUP_MAX_SIZE_REACHED: only its tailer may be a member of the group. Clients do not try again.
 pub fn check_join(store: &Store, group: &str) -> Result<(), ErrorCode> {
     match store.attached.is_empty() || find(store, group).is_empty() {
         true => Ok(()),
@@ -77,7 +77,7 @@ pub fn refused_heartbeat(error: ErrorCode) -> ConsumerGroupHeartbeatResponse<'st
 }
 
 impl TailerGroup {
-    /// Has the tailer go on elsewhere, as a reset of offsets asks for.
+    /// Moves the tailer to an offset, for a reset of offsets.
     ///
     /// # Errors
     /// UNKNOWN_MEMBER_ID while it is live, as Kafka answers for a group that has members.

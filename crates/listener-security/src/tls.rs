@@ -214,7 +214,7 @@ impl TlsSettings {
                 current.failure = Some(error.to_string());
                 tracing::warn!(
                     listener,
-                    "the key stores have changed and cannot be used: {error}; connections go on with those before them"
+                    "the key stores have changed and cannot be used: {error}; connections still use those before them"
                 );
             }
         }

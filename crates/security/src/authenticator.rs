@@ -261,7 +261,7 @@ impl Authenticator {
                 if now == *before {
                     return Ok(progress);
                 }
-                Err(Refusal::told(format!(
+                Err(Refusal::shown(format!(
                     "Cannot change principals during re-authentication from {}.{}: {}.{}",
                     before.principal_type, before.name, now.principal_type, now.name
                 )))
@@ -297,7 +297,7 @@ impl Authenticator {
         refusal: Refusal,
     ) -> Result<Failure, Failure> {
         let during = if self.is_again() { "re-authentication" } else { "authentication" };
-        let text = match refusal.is_told {
+        let text = match refusal.is_shown {
             true => refusal.detail.clone(),
             false => format!(
                 "Authentication failed during {during} due to invalid credentials with SASL mechanism {mechanism}"

@@ -6,7 +6,7 @@
 //! as a plain loop.
 //!
 //! ```text
-//!  AclIndex ── add, remove ──▶ the tables of the principals concerned are made anew
+//!  AclIndex ── add, remove ──▶ the tables of the principals concerned are rebuilt
 //!     │ publish
 //!     ▼
 //!  Authorizer, immutable: shared with the event loops, which replace theirs when there is a new one

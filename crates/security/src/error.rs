@@ -22,7 +22,7 @@ pub enum SecurityError {
     /// A SCRAM server asks for fewer or more rounds of hashing than are safe to make.
     #[error(
         "the broker's number of {mechanism} iterations is {iterations}, where {min} to {max} are accepted: have the user's credentials \
-         made anew with an acceptable number"
+         created again with an acceptable number"
     )]
     ScramIterations {
         /// The mechanism.

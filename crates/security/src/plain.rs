@@ -45,16 +45,16 @@ pub(crate) fn client_token(user: &str, password: &Secret) -> Vec<u8> {
     [b"\0".as_slice(), user.as_bytes(), b"\0", password.expose()].concat()
 }
 
-/// Gives the user whose name and password the token holds. The words are Kafka's.
+/// Returns the user whose name and password the token holds. The messages are Kafka's.
 pub(crate) fn authenticate(token: &[u8], users: Option<&PlainUsers>) -> Result<String, Refusal> {
-    // Kafka replaces what is not UTF-8 and goes on.
+    // Kafka replaces bytes that are not UTF-8, and reads the rest.
     let text = String::from_utf8_lossy(token);
     let parts: Vec<&str> = text.splitn(4, '\0').collect();
     let [authorization_id, user, password] = parts[..] else {
         let got = parts.len();
-        return Err(Refusal::told(format!("Invalid SASL/PLAIN response: expected 3 tokens, got {got}")));
+        return Err(Refusal::shown(format!("Invalid SASL/PLAIN response: expected 3 tokens, got {got}")));
     };
-    let refused = |what: &str| Err(Refusal::told(format!("Authentication failed: {what}")));
+    let refused = |what: &str| Err(Refusal::shown(format!("Authentication failed: {what}")));
     if user.is_empty() {
         return refused("username not specified");
     }
@@ -80,7 +80,7 @@ mod tests {
         match authenticate(token.as_bytes(), Some(&users)) {
             Ok(user) => user,
             Err(refusal) => {
-                assert!(refusal.is_told);
+                assert!(refusal.is_shown);
                 refusal.detail
             }
         }

@@ -64,7 +64,7 @@ pub trait Credentials {
     fn decoy(&self, mechanism: ScramMechanism) -> DecoyShape;
 }
 
-/// The form of the false credential that an unknown user is shown, so that it cannot be told apart from a known user.
+/// The form of the false credential that an unknown user is shown, so that it looks like a known user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecoyShape {
     /// Kept with the cluster's metadata, so that a user's decoy stays the same on every node and for good.
@@ -94,18 +94,18 @@ pub struct Refusal {
     /// For the log. It may say more than the peer should know, but holds no secret.
     pub detail: String,
     /// True if the peer sees the detail; otherwise it learns only that its credentials are not valid.
-    pub is_told: bool,
+    pub is_shown: bool,
 }
 
 impl Refusal {
     /// A refusal whose detail the peer does not see.
     pub(crate) fn hidden(detail: impl Into<String>) -> Refusal {
-        Refusal { detail: detail.into(), is_told: false }
+        Refusal { detail: detail.into(), is_shown: false }
     }
 
     /// A refusal whose detail the peer sees.
-    pub(crate) fn told(detail: impl Into<String>) -> Refusal {
-        Refusal { detail: detail.into(), is_told: true }
+    pub(crate) fn shown(detail: impl Into<String>) -> Refusal {
+        Refusal { detail: detail.into(), is_shown: true }
     }
 }
 

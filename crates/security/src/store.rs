@@ -1,5 +1,5 @@
-//! Key stores: private keys with their certificates, and certificates that are trusted. PEM, PKCS #12 and JKS, told
-//! apart by their content.
+//! Key stores: private keys with their certificates, and certificates that are trusted. The format (PEM, PKCS #12 or JKS) is recognised by
+//! the content.
 
 mod jks;
 mod pbe;

@@ -33,7 +33,7 @@ const ACCEPTED: &str = "accepted";
 fn certificates_are_judged_as_by_java() {
     let is_update = std::env::var("UPDATE_EXPECT").is_ok_and(|value| value == "1");
     if std::env::var_os("TEST_JAVA_ANEW").is_some() {
-        ask_java_anew(is_update);
+        ask_java(is_update);
     }
     let javas = parse(&read("java.txt"));
     let cases: Vec<String> = read("cases.txt").lines().map(str::to_owned).collect();
@@ -87,10 +87,10 @@ fn own_certificates_that_cannot_be_used() {
     expect![[r#"
         accepted
         the key kafka: its certificate cannot be used: it is of version 1 of X.509: have it issued as version 3, with extensions
-        the key kafka: its certificate cannot be used: its RSA key has 1024 bits, at least 2048 are needed: have it issued anew for a larger one
-        the key kafka: its certificate cannot be used: its key is of the curve secp256k1, which is not supported: have it issued anew for one of P-256, P-384 or P-521
-        the key kafka: its certificate cannot be used: its key is of the kind Ed448, which is not supported: have it issued anew for one of RSA, ECDSA or Ed25519
-        the key kafka: its certificate cannot be used: its key is for RSA-PSS alone, which is not supported: have it issued anew for a plain RSA key, which signs by RSA-PSS too"#]]
+        the key kafka: its certificate cannot be used: its RSA key has 1024 bits, at least 2048 are needed: have it issued again for a larger one
+        the key kafka: its certificate cannot be used: its key is of the curve secp256k1, which is not supported: have it issued again for one of P-256, P-384 or P-521
+        the key kafka: its certificate cannot be used: its key is of the kind Ed448, which is not supported: have it issued again for one of RSA, ECDSA or Ed25519
+        the key kafka: its certificate cannot be used: its key is for RSA-PSS alone, which is not supported: have it issued again for a plain RSA key, which signs by RSA-PSS too"#]]
     .assert_eq(&said.join("\n"));
 }
 
@@ -108,7 +108,7 @@ fn parse(text: &str) -> Verdicts {
     lines.map(|line| line.split_once(": ").unwrap()).map(|(case, said)| (case.into(), said.into())).collect()
 }
 
-fn ask_java_anew(is_update: bool) {
+fn ask_java(is_update: bool) {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/certificates/Handshakes.java");
     let flags = ["-Duser.timezone=UTC", "-Duser.language=en", "-Dfile.encoding=UTF-8", "-Xmx256m"];
     let mut command = Command::new(java::program("java"));

@@ -2,7 +2,7 @@
 //!
 //! `mapping_rules/java_answers.txt` has pairs with the answers of Kafka 4.3.0 on Java 17: rules, subject and answer, with tabs
 //! between them. With a JDK and Kafka's jars (`MAINSTEM_KAFKA_JARS`, or `target/interop/kafka-4.3.0/lib`) new pairs are made
-//! and compared in each run; `TEST_SEED` makes those of a run again, and `UPDATE_EXPECT=1` writes the file anew. Without
+//! and compared in each run; `TEST_SEED` makes those of a run again, and `UPDATE_EXPECT=1` writes the file again. Without
 //! them the test says that it is skipped; under `CI=true` it fails.
 #![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
 

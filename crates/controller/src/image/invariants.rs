@@ -80,8 +80,8 @@ fn check_partitions(topic: &TopicImage) {
             topic.name
         );
         let lists = [&partition.isr, &partition.eligible_leader_replicas, &partition.last_known_elr];
-        let stranger = lists.into_iter().flatten().find(|node| !there.contains(node));
-        assert_eq!(stranger, None, "it has no replica of {}-{number}: {partition:?}", topic.name);
+        let unknown = lists.into_iter().flatten().find(|node| !there.contains(node));
+        assert_eq!(unknown, None, "it has no replica of {}-{number}: {partition:?}", topic.name);
         let is_led = *leader == -1 || there.contains(leader);
         assert!(is_led, "the leader of {}-{number} has no replica: {partition:?}", topic.name);
         let has_places = directories.is_empty() || directories.len() == replicas.len();

@@ -240,7 +240,9 @@ impl TransactionCoordinator {
                 self.reply(token, reply);
             }
             Some(Asked::Transaction { partition, id }) => {
-                let context = self.partition_context(now, partition).expect("an unloaded partition has no open requests");
+                let context = self
+                    .partition_context(now, partition)
+                    .expect("an unloaded partition has no open requests");
                 let PartitionContext { transactions, mut io, .. } = context;
                 outcome::producer_id(transactions, &mut io, &id, outcome);
             }

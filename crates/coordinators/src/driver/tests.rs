@@ -121,7 +121,7 @@ fn a_panic_in_a_coordinator_ends_the_process() {
     const THIS: &str = "driver::tests::a_panic_in_a_coordinator_ends_the_process";
     match child::part() {
         Some(part) => return make(&part),
-        None => assert_eq!(child::run(THIS, "None"), End::Returned, "without a mistake it goes on"),
+        None => assert_eq!(child::run(THIS, "None"), End::Returned, "without a mistake it returns"),
     }
     assert_eq!(child::run(THIS, "Look"), End::Returned);
     for mistake in MISTAKES {

@@ -219,7 +219,7 @@ fn name() -> impl Strategy<Value = String> {
 fn binding() -> impl Strategy<Value = AclBinding> {
     let who = prop_oneof![
         5 => select(vec!["User:a", "User:b", "User:*"]),
-        1 => select(vec!["Group:a", "stranger"])
+        1 => select(vec!["Group:a", "untyped"])
     ];
     let host = select(vec!["*", "*", "*", HERE, "::ffff:10.0.0.1", "10.0.0.2", "::1"]);
     let types = select(vec![ResourceType::Topic, ResourceType::Topic, ResourceType::User]);
@@ -271,7 +271,7 @@ proptest! {
         }
         let authorizer = index.publish();
         index.check();
-        for principal in ["User:a", "User:c", "User:root", "Group:a", "stranger", "User:*"] {
+        for principal in ["User:a", "User:c", "User:root", "Group:a", "untyped", "User:*"] {
             for host in [HERE, "::1", "::ffff:10.0.0.2"] {
                 let host: IpAddr = host.parse().unwrap();
                 for operation in &AclOperation::ALL[1..] {

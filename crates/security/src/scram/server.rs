@@ -54,7 +54,7 @@ impl ScramServer {
                 Ok(Progress::Challenge(reply.into_bytes()))
             }
             State::Final(challenged) => verify(self.mechanism, message, *challenged),
-            State::Over => Err(Refusal::told("Unexpected challenge in Sasl server state COMPLETE")),
+            State::Over => Err(Refusal::shown("Unexpected challenge in Sasl server state COMPLETE")),
         }
     }
 }
@@ -71,7 +71,7 @@ fn challenge(
     let decoy = ScramCredential::decoy(mechanism, &first.name, &credentials.decoy(mechanism));
     let (identity, found) = look_up(mechanism, &first, credentials);
     if !first.authorization_id.is_empty() && first.authorization_id != first.name {
-        return Err(Refusal::told(
+        return Err(Refusal::shown(
             "Authentication failed: Client requested an authorization id that is different from username",
         ));
     }

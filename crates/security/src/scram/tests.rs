@@ -130,7 +130,7 @@ fn an_unknown_user_cannot_be_distinguished_from_a_wrong_password() {
     let (known, known_refusal) = attempt("alice");
     let (unknown, unknown_refusal) = attempt("bob");
     assert_eq!((known.len(), unknown.len()), (1, 1), "both fail in the second step");
-    assert_eq!((known_refusal.is_told, unknown_refusal.is_told), (false, false));
+    assert_eq!((known_refusal.is_shown, unknown_refusal.is_shown), (false, false));
     assert_eq!(known_refusal.detail, "Invalid client credentials");
     assert_eq!(unknown_refusal.detail, "Authentication failed: Invalid user credentials");
     assert_eq!(unknown[0].split(",i=").next().unwrap().len(), known[0].split(",i=").next().unwrap().len());
@@ -161,7 +161,7 @@ fn a_credential_that_cannot_be_used_is_a_decoy() {
         let client = ScramClient::new(SHA256, "alice", Secret::from("right"), 1);
         let (sent, refusal) = exchange(SHA256, &users, client).unwrap_err();
         assert_eq!(sent.len(), 1);
-        assert!(refusal.detail.contains("stored credential") && !refusal.is_told);
+        assert!(refusal.detail.contains("stored credential") && !refusal.is_shown);
     }
 }
 
@@ -184,7 +184,7 @@ fn first(message: &str) -> String {
     match ScramServer::new(SHA256, 0xabc).step(message.as_bytes(), &users) {
         Ok(Progress::Challenge(reply)) => String::from_utf8(reply).unwrap(),
         Ok(other) => panic!("{other:?}"),
-        Err(refusal) => format!("{}{}", if refusal.is_told { "told: " } else { "" }, refusal.detail),
+        Err(refusal) => format!("{}{}", if refusal.is_shown { "shown: " } else { "" }, refusal.detail),
     }
 }
 
@@ -201,7 +201,7 @@ fn first_messages() {
     }
     // Kafka compares the authorization id as it stands in the message.
     let other =
-        "told: Authentication failed: Client requested an authorization id that is different from username";
+        "shown: Authentication failed: Client requested an authorization id that is different from username";
     assert_eq!(first("n,a=a=3Db=2Cc,n=a=3Db=2Cc,r=n"), other);
     assert_eq!(first("n,a=root,n=bob,r=n"), other);
     assert!(first("n,a=bob,n=bob,r=n").starts_with("r=n0000"));

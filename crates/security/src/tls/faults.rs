@@ -238,7 +238,7 @@ pub(super) fn of_chain(error: &Error, chain: &Chain<'_>, shown: &Shown<'_>) -> F
         _ => None,
     };
     found.unwrap_or_else(|| {
-        let what = "it, or an authority that the peer shows, is malformed: have them issued anew";
+        let what = "it, or an authority that the peer shows, is malformed: have them issued again";
         Fault::new(Kind::Malformed, what)
     })
 }

@@ -37,7 +37,7 @@ impl Refusal {
     }
 
     pub(super) fn unreadable(what: &str) -> Refusal {
-        let what = format!("it cannot be read ({what}): have it issued anew");
+        let what = format!("it cannot be read ({what}): have it issued again");
         Refusal { subject: None, what, kind: Kind::Malformed }
     }
 
@@ -53,8 +53,8 @@ impl Refusal {
         })
     }
 
-    /// The error of a verifier whose session looks for the words in [`Refusal::take`]: rustls's own errors have the alert that
-    /// fits, and no room for words.
+    /// The error of a verifier whose session takes the message from [`Refusal::take`]: rustls's own errors have the right alert, but no
+    /// message.
     pub(super) fn beside(self) -> Error {
         let error = self.as_alert();
         LAST.set(Some(self));

@@ -36,7 +36,7 @@ pub enum TlsState {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TlsError {
     /// The peer does not speak TLS.
-    #[error("what the peer sent is not TLS: it may have been told PLAINTEXT or SASL_PLAINTEXT")]
+    #[error("what the peer sent is not TLS: it may be configured with PLAINTEXT or SASL_PLAINTEXT")]
     NotTls,
     /// The peer's certificate is not accepted.
     #[error("{0}")]
@@ -221,8 +221,8 @@ impl TlsSession {
         TlsSession { side, is_peer_closed: false, has_begun: false, held: Vec::new() }
     }
 
-    /// Goes on with the handshake by what was received, all of which is used up or kept; a client begins with nothing.
-    /// Appends what is to be sent, and what the peer sent after the handshake's end. Signs or verifies signatures: not for a loop that carries data.
+    /// Continues the handshake with received bytes, all of which are used up or kept; a client begins without any. Appends the bytes to send,
+    /// and data that the peer sent after the handshake's end. Signs or verifies signatures: not for a loop that carries data.
     ///
     /// # Errors
     /// When the session cannot be; what is to be sent then is appended.
@@ -334,18 +334,23 @@ impl TlsSession {
         self.write(outgoing, RECORD_OVERHEAD, None)
     }
 
-    fn write(&mut self, outgoing: &mut Vec<u8>, room: usize, data: Option<&[u8]>) -> Result<(), TlsError> {
-        let mut room = room;
+    fn write(
+        &mut self,
+        outgoing: &mut Vec<u8>,
+        capacity: usize,
+        data: Option<&[u8]>,
+    ) -> Result<(), TlsError> {
+        let mut capacity = capacity;
         loop {
             let written = match &mut self.side {
                 Side::Server(connection) => write_traffic!(connection, self.held, outgoing, |traffic| {
-                    append(outgoing, room, |buffer| match data {
+                    append(outgoing, capacity, |buffer| match data {
                         Some(data) => traffic.encrypt(data, buffer),
                         None => traffic.queue_close_notify(buffer),
                     })
                 }),
                 Side::Client(connection) => write_traffic!(connection, self.held, outgoing, |traffic| {
-                    append(outgoing, room, |buffer| match data {
+                    append(outgoing, capacity, |buffer| match data {
                         Some(data) => traffic.encrypt(data, buffer),
                         None => traffic.queue_close_notify(buffer),
                     })
@@ -353,7 +358,7 @@ impl TlsSession {
             };
             match written? {
                 None => return Ok(()),
-                Some(required) => room = required,
+                Some(required) => capacity = required,
             }
         }
     }
@@ -412,14 +417,14 @@ impl TlsSession {
     }
 }
 
-/// Writes into room at the end of a buffer; gives how much room is needed if it is not enough.
+/// Appends up to `capacity` bytes to a buffer. If that is not enough, nothing is appended, and the required capacity is returned.
 fn append(
     outgoing: &mut Vec<u8>,
-    room: usize,
+    capacity: usize,
     write: impl FnOnce(&mut [u8]) -> Result<usize, EncryptError>,
 ) -> Result<Option<usize>, TlsError> {
     let start = outgoing.len();
-    outgoing.resize(start + room, 0);
+    outgoing.resize(start + capacity, 0);
     match write(&mut outgoing[start..]) {
         Ok(written) => {
             outgoing.truncate(start + written);

@@ -323,7 +323,7 @@ fn sealed_record(keys: &rustls::ConnectionTrafficSecrets, number: u64, kind: u8,
 }
 
 /// A client that asks for another handshake within a session of TLS 1.2 gets the answer that there is none (RFC 5246, 7.2.2), and the session
-/// goes on; who asks again loses it.
+/// stays open. A client that asks again loses it.
 #[test]
 fn renegotiation_is_refused() {
     const ALERT: u8 = 21;

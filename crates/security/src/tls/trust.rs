@@ -68,7 +68,7 @@ impl Trust {
         let mut trust = Trust { anchors: Vec::new(), own: HashSet::new(), infos: Vec::new() };
         let unusable = |which: &dyn std::fmt::Display| SecurityError::TlsMaterial {
             what: "the trust store".to_owned(),
-            reason: format!("{which} cannot be used: take it out, or have it issued anew"),
+            reason: format!("{which} cannot be used: take it out, or have it issued again"),
         };
         for certificate in trusted {
             let info = CertificateInfo::parse(certificate)

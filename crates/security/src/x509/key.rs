@@ -66,22 +66,22 @@ impl fmt::Display for KeyFault<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             PublicKey::Rsa(bits) if bits < RSA_BITS.start() => {
-                write!(f, "RSA key has {bits} bits, at least 2048 are needed: have it issued anew for a larger one")
+                write!(f, "RSA key has {bits} bits, at least 2048 are needed: have it issued again for a larger one")
             }
             PublicKey::Rsa(bits) => {
-                write!(f, "RSA key has {bits} bits, at most 8192 are supported: have it issued anew for a smaller one")
+                write!(f, "RSA key has {bits} bits, at most 8192 are supported: have it issued again for a smaller one")
             }
             PublicKey::Curve(curve) => write!(
                 f,
-                "key is of the curve {}, which is not supported: have it issued anew for one of P-256, P-384 or P-521",
+                "key is of the curve {}, which is not supported: have it issued again for one of P-256, P-384 or P-521",
                 curve_name(curve)
             ),
             PublicKey::Other(kind) if kind == RSA_PSS => f.write_str(
-                "key is for RSA-PSS alone, which is not supported: have it issued anew for a plain RSA key, which signs by RSA-PSS too",
+                "key is for RSA-PSS alone, which is not supported: have it issued again for a plain RSA key, which signs by RSA-PSS too",
             ),
             PublicKey::Other(kind) => write!(
                 f,
-                "key is of the kind {}, which is not supported: have it issued anew for one of RSA, ECDSA or Ed25519",
+                "key is of the kind {}, which is not supported: have it issued again for one of RSA, ECDSA or Ed25519",
                 kind_name(kind)
             ),
         }

@@ -96,7 +96,10 @@ fn accept(turn: &Turn<'_>, io: &Io<'_>, join: &Join<'_>) -> Result<(), Refusal> 
     let is_new = turn.group.member(&request.member_id).is_none();
     let growth = memory::MEMBER + memory::protocols(&join.protocols);
     if is_new && (io.usage.members >= io.config.members_max || !io.has_memory_for(growth)) {
-        return Err(Refusal::new(ErrorCode::GROUP_MAX_SIZE_REACHED, "The coordinator has no memory for another member."));
+        return Err(Refusal::new(
+            ErrorCode::GROUP_MAX_SIZE_REACHED,
+            "The coordinator has no memory for another member.",
+        ));
     }
     Ok(())
 }

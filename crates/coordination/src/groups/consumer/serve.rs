@@ -99,8 +99,7 @@ fn check_limits(group: &Group, io: &Io<'_>, request: &Beat<'_>) -> Result<(), Re
     if (known.is_some() || io.usage.members < io.config.members_max) && io.has_memory_for(growth) {
         return Ok(());
     }
-    let message =
-        "The coordinator holds as many members or bytes as it may: it cannot take this member.";
+    let message = "The coordinator holds as many members or bytes as it may: it cannot take this member.";
     Err(Refusal::new(ErrorCode::GROUP_MAX_SIZE_REACHED, message))
 }
 
