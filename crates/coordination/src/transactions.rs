@@ -1,4 +1,4 @@
-//! The transaction coordinator: which producer a transactional id belongs to, and how each of its transactions ends.
+//! The transaction coordinator: it knows the producer of each transactional id, and decides its transactions.
 //!
 //! # Contract
 //!
@@ -13,8 +13,7 @@
 //!    gives the partition up by [`unload`](TransactionCoordinator::unload).
 //! 3. [`Effect::WriteMarkers`] asks for the marker of a transaction in each of its partitions, as durably as acks=all.
 //!    The driver reports each partition by [`marked`](TransactionCoordinator::marked), in any order. A partition may be
-//!    asked for again: after an error, and by the next coordinator. Markers are the same then, so that writing one twice
-//!    does no harm.
+//!    requested again: after an error, and by the next coordinator. The markers are the same then, so that a second one does no harm.
 //! 4. [`Effect::NewProducerId`] asks for a producer id that was never given before;
 //!    [`producer_id`](TransactionCoordinator::producer_id) brings it. One that comes too late is lost.
 //! 5. After each call the driver drains [`effects`](TransactionCoordinator::effects), and calls `tick` no later than
@@ -51,13 +50,13 @@
 //!
 //! # Where it differs from Kafka
 //!
-//! - An AddPartitionsToTxn or AddOffsetsToTxn of the producer whose last transaction is still being marked waits for the
-//!   end of that, up to [`ending_wait_ms`](TransactionConfig::ending_wait_ms), in place of an error on which the client comes back.
+//! - An AddPartitionsToTxn or AddOffsetsToTxn waits while the markers of the producer's last transaction are written, up to
+//!   [`ending_wait_ms`](TransactionConfig::ending_wait_ms). Kafka answers with an error, on which the client tries again.
 //! - An EndTxn of version 5 or later that comes so early gets CONCURRENT_TRANSACTIONS, where Kafka fences the producer.
-//! - A producer that was fenced does not get the end of its successor's transaction of version 1 for an answer.
+//! - The EndTxn of a fenced producer is not answered with the end of its successor's transaction of version 1.
 //! - A retry of InitProducerId (KIP-360) is recognised at the last epoch of a producer id too.
 //! - A transactional id that no durable record names does not exist for DescribeTransactions and ListTransactions.
-//! - What a failed fence had in mind is forgotten; Kafka keeps the risen epoch in memory.
+//! - The epoch of a failed fence is dropped; Kafka keeps the risen epoch in memory.
 //! - Memory has a bound: [`memory_bytes_max`](TransactionConfig::memory_bytes_max).
 //!
 //! # Bounds

@@ -77,7 +77,7 @@ impl<'a> VisibleTopics<'a> {
     /// Every topic.
     pub const ALL: VisibleTopics<'static> = VisibleTopics(None);
 
-    /// Those of which a name is given and `true` comes back.
+    /// The topics for whose names `may_describe` returns true.
     pub fn by(may_describe: &'a dyn Fn(&str) -> bool) -> Self {
         VisibleTopics(Some(may_describe))
     }
@@ -100,7 +100,7 @@ pub enum Request<'a> {
     JoinGroup {
         /// The request.
         request: JoinGroupRequest<'a>,
-        /// 16 random bytes that the driver drew: the tail of the member id, should one be given out.
+        /// 16 random bytes that the driver drew, for the end of a new member id.
         random: [u8; 16],
     },
     /// SyncGroup (14), v0-5.
@@ -120,12 +120,13 @@ pub enum Request<'a> {
     OffsetFetch {
         /// The group, its topics.
         group: Fetch,
-        /// KIP-447: wait for commits that are not durable yet, and refuse to say what an open transaction may change.
+        /// KIP-447: wait for commits that are not durable yet, and answer UNSTABLE_OFFSET_COMMIT for offsets that an open transaction may
+        /// change.
         require_stable: bool,
     },
     /// A part of a ListGroups (16), v0-5: the driver asks for the next one until there is none, and serves others between them.
     ListGroups {
-        /// Which groups are listed.
+        /// The filters of the list.
         filter: ListFilter,
         /// The end of the previous part of the list; none for the first part.
         after: Option<ListPosition>,
@@ -140,7 +141,7 @@ pub enum Request<'a> {
     ConsumerGroupHeartbeat {
         /// The request.
         request: ConsumerGroupHeartbeatRequest<'a>,
-        /// 16 random bytes that the driver drew: the member's id, should it bring none (v0).
+        /// 16 random bytes that the driver drew: the member's id, if it brings none (v0).
         random: [u8; 16],
         /// The matches of the patterns that were due ([`patterns_due`](super::GroupCoordinator::patterns_due)). With None the request
         /// matches them itself, which takes up to about 10 ms.
@@ -150,8 +151,8 @@ pub enum Request<'a> {
     ConsumerGroupDescribe(ConsumerGroupDescribeRequest<'a>),
 }
 
-/// The answer to a [`Request`] of the same name. What may be large is shared with the coordinator and written out by who gets it, so that
-/// the coordinator does the same work whatever the size of a group.
+/// The answer to a [`Request`] of the same name. Large parts are shared with the coordinator and encoded by the driver, so that the
+/// coordinator does the same work whatever the size of a group.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
     /// To JoinGroup.
@@ -217,8 +218,8 @@ pub enum Effect {
     },
 }
 
-/// The error that clients get for an append that failed with `error`, one that the log or the replicator gave.
-/// Kafka maps the errors of a partition to those of a coordinator so that clients know where to retry.
+/// The error that clients get for an append that failed with `error`, the error of the log or the replicator. Kafka maps the errors of a
+/// partition to those of a coordinator so that clients know where to retry.
 pub(crate) fn append_error(error: ErrorCode) -> ErrorCode {
     match error {
         ErrorCode::UNKNOWN_TOPIC_OR_PARTITION

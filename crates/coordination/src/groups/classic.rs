@@ -1,7 +1,7 @@
-//! The state of one group of the classic protocol, and the rules that need nothing but that state.
+//! The state of one group of the classic protocol, and the rules that depend on that state alone.
 //!
-//! What changes with requests and time is in [`join`](super::join), [`rebalance`](super::rebalance),
-//! [`sync`](super::sync), [`heartbeat`](super::heartbeat) and [`leave`](super::leave).
+//! Changes by requests and time-outs are in [`join`](super::join), [`rebalance`](super::rebalance), [`sync`](super::sync),
+//! [`heartbeat`](super::heartbeat) and [`leave`](super::leave).
 
 mod invariants;
 
@@ -21,7 +21,7 @@ const CONSUMER: &str = "consumer";
 /// The states of a classic group. See [`super`] for the picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum State {
-    /// No members. May have offsets, and members that have been given their id and have not come back.
+    /// No members. It may have offsets and pending joins.
     Empty,
     /// Waits until all members have (re)joined.
     PreparingRebalance,
@@ -71,7 +71,7 @@ pub(crate) struct ClassicGroup {
     pub(crate) members: Members<Member>,
     /// Instance id to member id (KIP-345).
     pub(crate) static_members: HashMap<Arc<str>, MemberId>,
-    /// Given their id and not back yet (KIP-394).
+    /// Pending joins: clients that were given their member id and have not rejoined (KIP-394).
     pub(crate) pending_joins: BTreeMap<MemberId, Option<Timer>>,
     pub(crate) pending_syncs: BTreeSet<MemberId>,
     pub(crate) phase: JoinPhase,
@@ -79,7 +79,7 @@ pub(crate) struct ClassicGroup {
     pub(crate) new_member_added: bool,
     pub(crate) join_timer: Option<Timer>,
     pub(crate) sync_timer: Option<Timer>,
-    /// None where they cannot be known: other protocol types, or metadata that does not parse.
+    /// None if they cannot be known: other protocol types, or metadata that does not parse.
     pub(crate) subscribed_topics: Option<BTreeSet<Box<str>>>,
     /// The leader's assignment of this generation is being written.
     pub(crate) assignment_pending: bool,
@@ -240,8 +240,7 @@ impl ClassicGroup {
         self.members.insert(member.id.clone(), member);
     }
 
-    /// Takes a member out; the next one becomes the leader if it was that. Its waiting requests and its session are
-    /// the caller's to end.
+    /// Removes a member; if it was the leader, the next one becomes the leader. The caller ends its waiting requests and its session.
     pub(crate) fn remove(&mut self, id: &str) -> Option<Member> {
         let member = self.members.remove(id)?;
         self.member_bytes -= memory::member(&member);
@@ -292,7 +291,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Keeps the leader if it has rejoined, else makes one of those that have the leader. False if none has.
+    /// Keeps the leader if it has rejoined, else elects a member that has. Returns false if none has.
     pub(crate) fn elect_joined_leader(&mut self) -> bool {
         let joined = |member: &Member| member.awaiting_join.is_some();
         if let Some(leader) = &self.leader
@@ -308,8 +307,7 @@ impl ClassicGroup {
         found
     }
 
-    /// The protocol that most members prefer among those that all of them offer; in a tie the one that the first
-    /// member likes better.
+    /// The protocol that most members prefer among those that all of them offer; in a tie the one that the first member prefers.
     pub(crate) fn select_protocol(&self) -> Option<Box<str>> {
         let mut votes: HashMap<&str, usize> = HashMap::new();
         for member in self.members.values() {
@@ -336,15 +334,14 @@ impl ClassicGroup {
         self.transition_to(next, wall_ms);
     }
 
-    /// Notes which topics the members subscribe to now; see
-    /// [`compute_subscribed_topics`](Self::compute_subscribed_topics).
+    /// Recomputes the topics that the members subscribe to; see [`compute_subscribed_topics`](Self::compute_subscribed_topics).
     pub(crate) fn subscribe(&mut self, free_bytes: usize) {
         self.subscribed_topics = self.compute_subscribed_topics(free_bytes);
         self.topic_bytes = self.subscribed_topics.iter().flatten().map(|topic| memory::name(topic)).sum();
     }
 
-    /// The topics that the members subscribe to, if they are consumers, their metadata parses, and the topics take at
-    /// most `free_bytes` bytes: topics that are not known count as subscribed to, so no offset is lost.
+    /// The topics that the members subscribe to. None if they are no consumers, if their metadata does not parse, or if the topics take
+    /// more than `free_bytes` bytes: unknown topics count as subscribed to, so no offset is lost.
     fn compute_subscribed_topics(&self, mut free_bytes: usize) -> Option<BTreeSet<Box<str>>> {
         if !self.uses_consumer_protocol() {
             return None;

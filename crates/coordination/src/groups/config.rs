@@ -23,7 +23,7 @@ pub struct GroupConfig {
     /// `offsets.commit.timeout.ms`: how long an answer waits for its records. Then it is COORDINATOR_NOT_AVAILABLE, and
     /// the records may take effect all the same.
     pub offsets_commit_timeout_ms: i32,
-    /// `offsets.retention.minutes`, in milliseconds: for so long offsets are kept that no member uses.
+    /// `offsets.retention.minutes`, in milliseconds: the time for which unused offsets are kept.
     pub offsets_retention_ms: i64,
     /// `offsets.retention.check.interval.ms`: how often a partition is searched for offsets that have expired.
     pub offsets_retention_check_interval_ms: u64,
@@ -33,8 +33,7 @@ pub struct GroupConfig {
     pub new_member_join_timeout_ms: i32,
     /// Groups held at a time; a group beyond it is refused with COORDINATOR_NOT_AVAILABLE.
     pub groups_max: usize,
-    /// Members of all groups, those included that have been given their id and have not rejoined (KIP-394); a member
-    /// beyond it is refused with GROUP_MAX_SIZE_REACHED.
+    /// Members of all groups, including pending joins (KIP-394); a member beyond it is refused with GROUP_MAX_SIZE_REACHED.
     pub members_max: usize,
     /// Bytes of all protocols of one JoinGroup (names and metadata), or of the topic names of one heartbeat. A larger request is refused
     /// with INVALID_REQUEST, because such a member does not fit into one record of `__consumer_offsets`.

@@ -18,14 +18,13 @@ pub(crate) struct Timer {
 /// The subject of a time-out: the keys by which its slot is found.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
-    /// A member's session, or the time by which a member that has been given its id must come back.
+    /// A member's session, or the time by which a pending join must end.
     Session { partition: i32, group: Arc<str>, member: Arc<str> },
     /// The end of the phase in which members (re)join.
     Join { partition: i32, group: Arc<str> },
     /// The end of the phase in which members sync.
     Sync { partition: i32, group: Arc<str> },
-    /// The time by which a member of a consumer group must have given partitions up, or (one of the classic protocol)
-    /// rejoined.
+    /// The time by which a member of a consumer group must have revoked partitions, or (one of the classic protocol) rejoined.
     Rebalance { partition: i32, group: Arc<str>, member: Arc<str> },
     /// The time by which a member of the classic protocol in a consumer group must sync.
     MemberSync { partition: i32, group: Arc<str>, member: Arc<str> },
@@ -85,7 +84,7 @@ impl Deadlines {
         }
     }
 
-    /// Decides whether the popped entry really fires its slot; queues it again where it was moved.
+    /// Decides whether the popped entry fires its slot; if the time-out was moved, its entry is queued again.
     pub(crate) fn fire(&mut self, slot: &mut Option<Timer>, popped: (u64, &Key), now_ms: u64) -> Fired {
         match slot {
             Some(timer) if timer.queued_ms == popped.0 => {

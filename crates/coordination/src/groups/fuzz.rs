@@ -12,8 +12,8 @@ const LONG_MS: u64 = 2 * 86_400_000;
 /// The number of producers that have transactions.
 const PRODUCERS: i64 = 4;
 
-/// Loads any records, some of them of transactions that end or stay open. The coordinator must come up, survive all
-/// time-outs, end what is open, and give up what it holds to the last bit.
+/// Loads any records, some of them of transactions that end or stay open. The coordinator must load them, survive all time-outs, end open
+/// transactions, and free all that it holds in the end.
 pub fn group_records(data: &[u8]) {
     let config = GroupConfig { offsets_topic_num_partitions: 1, ..GroupConfig::default() };
     let mut coordinator = GroupCoordinator::new(config);
@@ -42,7 +42,7 @@ pub fn group_records(data: &[u8]) {
     assert_eq!(coordinator.next_deadline_ms(), None);
 }
 
-/// Lets everything succeed that the coordinator wants appended.
+/// Lets all appends of the coordinator succeed.
 fn succeed(coordinator: &mut GroupCoordinator, now: Now) {
     let effects: Vec<_> = coordinator.effects().collect();
     for effect in effects {

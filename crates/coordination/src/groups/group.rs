@@ -21,7 +21,7 @@ pub(crate) enum Protocol {
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) protocol: Protocol,
-    /// The record with which the group changes its protocol is being written: it is not served until that is done.
+    /// The record with which the group changes its protocol is being written: the group is not served until then.
     pub(crate) converting: bool,
     /// Durable offsets. Commits in flight are with the pending appends.
     pub(crate) offsets: Offsets,
@@ -130,7 +130,7 @@ impl Group {
         }
     }
 
-    /// Marks the group as one whose tombstones are being written, or as none again.
+    /// Marks the group as one whose tombstones are being written, or unmarks it.
     pub(crate) fn set_dead(&mut self, dead: bool) {
         match &mut self.protocol {
             Protocol::Classic(group) if dead => group.state = State::Dead,

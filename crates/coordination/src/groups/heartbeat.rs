@@ -1,4 +1,4 @@
-//! Heartbeat (12), v0-4: a member is alive, and learns whether it has to rejoin.
+//! Heartbeat (12), v0-4: it keeps a member's session alive, and the answer says whether the member has to rejoin.
 
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::heartbeat_request::HeartbeatRequest;

@@ -1,4 +1,4 @@
-//! JoinGroup (11), v0-9: a member comes, comes back, or changes what it offers.
+//! JoinGroup (11), v0-9: a member joins, rejoins, or changes its protocols.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use super::rebalance::{
 };
 use super::{memory, records};
 
-/// KIP-394: from this version on a new dynamic member is given its id first and must come back with it.
+/// KIP-394: from this version on a new dynamic member is given its id first and must rejoin with it.
 pub(crate) const MEMBER_ID_REQUIRED_SINCE: i16 = 4;
-/// KIP-814: from this version on a static leader that comes back is asked not to assign again.
+/// KIP-814: from this version on a static leader that rejoins is asked not to assign again.
 const SKIP_ASSIGNMENT_SINCE: i16 = 9;
 
-/// A JoinGroup with what is needed of it more than once.
+/// A JoinGroup with the parts that are used more than once.
 pub(crate) struct Join<'a> {
     pub(crate) waiter: JoinWaiter,
     pub(crate) context: RequestContext<'a>,
@@ -57,7 +57,7 @@ impl<'a> Join<'a> {
     }
 }
 
-/// The answer with an error. How a version says that there is no protocol is the driver's (KIP-559).
+/// The answer with an error. The driver encodes the missing protocol as the version requires (KIP-559).
 pub(crate) fn refused(member_id: &str, error: ErrorCode) -> Reply {
     let member_id = member_id.to_string().into();
     Reply::JoinGroup(JoinGroupResponse { member_id, error_code: error.0, ..Default::default() })
@@ -85,8 +85,7 @@ pub(crate) fn validate(join: &Join<'_>, config: &GroupConfig) -> Result<(), Erro
     }
 }
 
-/// Refuses to make a group for a member that knows its id, which it must have from a group that is gone, or where there are as many
-/// groups as may be.
+/// Refuses to create a group if `groups_max` is reached, or for a member that has an id: its group was removed.
 pub(crate) fn may_create(io: &Io<'_>, member_id: &str) -> Result<(), ErrorCode> {
     if !member_id.is_empty() {
         Err(ErrorCode::UNKNOWN_MEMBER_ID)
@@ -116,8 +115,7 @@ pub(crate) fn join(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
     }
 }
 
-/// Bytes that the request makes the coordinator keep beyond what it keeps now. A member that is only given its id takes
-/// less, and needs the rest as soon as it is back.
+/// Bytes that the request adds to those that the coordinator keeps. A pending join takes less, but needs the rest as soon as it rejoins.
 fn growth(group: &ClassicGroup, join: &Join<'_>) -> usize {
     let request = join.request;
     let protocols = memory::protocols(&join.protocols);
@@ -134,8 +132,8 @@ fn growth(group: &ClassicGroup, join: &Join<'_>) -> usize {
     group + memory::MEMBER + protocols + names.map(str::len).sum::<usize>()
 }
 
-/// Writes a group that a JoinGroup has just made, so that its next coordinator knows it. False if the
-/// request left no member in it: then it need not be kept.
+/// Writes a group that a JoinGroup has just created, so that its next coordinator knows it. Returns false if the request left no member in
+/// it: then it need not be kept.
 pub(crate) fn write_created(group: &mut ClassicGroup, io: &mut Io<'_>, creator: Token) -> bool {
     if group.members.is_empty() && group.pending_joins.is_empty() {
         return false;
@@ -147,8 +145,7 @@ pub(crate) fn write_created(group: &mut ClassicGroup, io: &mut Io<'_>, creator: 
     true
 }
 
-/// The record of a group that a JoinGroup made takes too long: its member is asked to try again. It is not waited for
-/// in the generation to come, which goes its way.
+/// Handles a record of a new group that takes too long: its member is asked to try again. The next generation does not wait for it.
 pub(crate) fn created_too_slowly(
     group: &mut ClassicGroup,
     io: &mut Io<'_>,
@@ -161,8 +158,8 @@ pub(crate) fn created_too_slowly(
     }
 }
 
-/// `group.max.size`, and the bound on members of all groups. While members rejoin, those that have come count, so
-/// that the last ones of a group that is too large are left out.
+/// Checks `group.max.size`, and the bound on members of all groups. During a rebalance, members that have rejoined count, so that the last
+/// ones of a group that is too large are left out.
 fn accepts(group: &ClassicGroup, io: &Io<'_>, member_id: &str) -> bool {
     let max = usize::try_from(io.config.group_max_size).unwrap_or(0);
     let known = group.members.get(member_id);
@@ -181,7 +178,7 @@ fn accepts(group: &ClassicGroup, io: &Io<'_>, member_id: &str) -> bool {
     }
 }
 
-/// A member without an id.
+/// Serves a member without an id.
 fn join_new(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
     if group.state == State::Dead {
         return io.refuse_join(join.waiter, "", ErrorCode::COORDINATOR_NOT_AVAILABLE);
@@ -201,7 +198,7 @@ fn join_new(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
     }
 }
 
-/// KIP-394: the member is given its id and has a session's time to come back with it.
+/// KIP-394: gives the member its id; it has a session time-out to rejoin with it.
 fn tell_id(group: &mut ClassicGroup, io: &mut Io<'_>, join: &Join<'_>, id: MemberId) {
     // The source of the random part may have made it before.
     remove_pending(group, io, &id);
@@ -214,7 +211,7 @@ fn tell_id(group: &mut ClassicGroup, io: &mut Io<'_>, join: &Join<'_>, id: Membe
 
 /// Adds a member, which waits for the end of the phase.
 fn add(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>, id: MemberId) {
-    // The wait for a member that has been given its id ends here; it is the member's session from now on.
+    // The pending join ends here; the member has a session from now on.
     remove_pending(group, io, &id);
     if group.state == State::PreparingRebalance && matches!(group.phase, JoinPhase::Initial { .. }) {
         group.new_member_added = true;
@@ -241,7 +238,7 @@ fn add(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>, id: MemberId) 
     prepare_or_complete(group, io);
 }
 
-/// A member with an id.
+/// Serves a member with an id.
 fn join_known(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
     let id = &*join.request.member_id;
     if group.state == State::Dead {
@@ -264,12 +261,12 @@ fn join_known(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
     rejoin(group, io, join);
 }
 
-/// A member of the group joins again. It begins a rebalance unless nothing has changed for it.
+/// Serves a member that rejoins. It begins a rebalance unless nothing has changed for it.
 fn rejoin(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
     let id = &*join.request.member_id;
     let same = group.members.get(id).is_some_and(|member| member.offers(&join.protocols));
     match group.state {
-        // It may have lost the answer to its JoinGroup: here it is again.
+        // It may have lost the answer to its JoinGroup: it gets that again.
         State::CompletingRebalance if same => io.reply_join(join.waiter, joined(group, id)),
         // A leader may ask for a rebalance for reasons of its own, such as changes of topics.
         State::Stable if same && !group.is_leader(id) => io.reply_join(join.waiter, joined(group, id)),
@@ -282,7 +279,7 @@ fn rejoin(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
     }
 }
 
-/// Takes over what a member offers now; it waits for the end of the phase.
+/// Replaces the protocols of a member, which then waits for the end of the phase.
 fn update(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>, id: &str) {
     group.set_protocols(id, join.protocols);
     let member = group.members.get_mut(id).expect("set_protocols found it");
@@ -294,7 +291,7 @@ fn update(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>, id: &str) {
     }
 }
 
-/// KIP-345: a static member comes back without its id. It gets a new one, and the member with the old one is fenced.
+/// KIP-345: a static member rejoins without its id. It gets a new one, and the member with the old one is fenced.
 fn replace_static(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>, old: &MemberId, new: MemberId) {
     let leader = group.leader.clone();
     fence(group, io, old, &new);
@@ -360,8 +357,8 @@ pub(crate) fn replaced(group: &mut ClassicGroup, io: &mut Io<'_>, replacement: &
     io.reply_join(waiter, response);
 }
 
-/// The new id could not be written: the member keeps its old one. Where a later record of the group is on its way
-/// the new id is in that one, so nothing can be taken back and a new generation has to bring group and log together.
+/// Undoes a new id that could not be written. If a later record of the group is in flight, that one has the new id: then nothing can be
+/// undone, and a new generation makes group and log agree.
 pub(crate) fn not_replaced(group: &mut ClassicGroup, io: &mut Io<'_>, undo: Replacement, error: ErrorCode) {
     if group.state != State::Stable {
         return;

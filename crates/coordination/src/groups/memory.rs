@@ -15,13 +15,13 @@ use super::rebalance::Held;
 pub(crate) const GROUP: usize = 512;
 /// A member beside its strings, its protocols and its assignment; its time-out is in here.
 pub(crate) const MEMBER: usize = 512;
-/// A member that has been given its id, beside that id.
+/// A pending join beside its member id.
 const PENDING_JOIN: usize = 256;
 /// A protocol of a member beside its name and metadata.
 const PROTOCOL: usize = 128;
 /// An offset beside its metadata.
 const OFFSET: usize = 64;
-/// An offset of an open transaction beside its metadata; that its producer knows where it is, is in here.
+/// An offset of an open transaction beside its metadata, with its entry in the producer's list.
 const OPEN_OFFSET: usize = 192;
 /// A name in a list or a set, beside its letters.
 pub(crate) const NAME: usize = 64;
@@ -35,7 +35,7 @@ pub(crate) fn name(name: &str) -> usize {
     NAME + name.len()
 }
 
-/// A member that has been given its id and has not come back.
+/// Bytes of a pending join.
 pub(crate) fn pending_join(id: &str) -> usize {
     PENDING_JOIN + id.len()
 }
@@ -45,7 +45,7 @@ pub(crate) fn protocols(protocols: &[Protocol]) -> usize {
     protocols.iter().map(|protocol| PROTOCOL + 3 * protocol.name.len() + protocol.metadata.len()).sum()
 }
 
-/// A member with everything that is its own.
+/// Bytes of a member with its strings, protocols and assignment.
 pub(crate) fn member(member: &Member) -> usize {
     let names = [&*member.id, member.instance_id.as_deref().unwrap_or_default()];
     let client = member.client_id.len() + member.client_host.len();
@@ -56,12 +56,12 @@ pub(crate) fn member(member: &Member) -> usize {
         + protocols(&member.protocols)
 }
 
-/// A committed offset.
+/// Bytes of a committed offset.
 pub(crate) fn offset(offset: &CommittedOffset) -> usize {
     OFFSET + offset.metadata().len()
 }
 
-/// An offset of an open transaction. It counts for more than the committed one that it may become.
+/// Bytes of an offset of an open transaction: more than those of the committed one that it may become.
 pub(crate) fn open_offset(offset: &CommittedOffset) -> usize {
     OPEN_OFFSET + offset.metadata().len()
 }
@@ -89,7 +89,7 @@ pub(crate) fn completion(completion: &Completion) -> usize {
     NAME + own
 }
 
-/// A read that waits.
+/// Bytes of a read that waits.
 fn request(fetch: &Fetch) -> usize {
     let topics = fetch.topics.iter().flatten();
     let indexes = |count: usize| count * size_of::<i32>();
@@ -97,7 +97,7 @@ fn request(fetch: &Fetch) -> usize {
     fetch.group_id.len() + bytes.sum::<usize>()
 }
 
-/// An answer that waits.
+/// Bytes of an answer that waits.
 fn answer(held: &Held) -> usize {
     match held {
         Some((_, Reply::LeaveGroup(response))) => {
@@ -120,7 +120,7 @@ fn answer(held: &Held) -> usize {
     }
 }
 
-/// A topic of an answer that waits.
+/// Bytes of a topic of an answer that waits.
 fn answered(topic: &str, partitions: usize) -> usize {
     name(topic) + ELEMENT * partitions
 }

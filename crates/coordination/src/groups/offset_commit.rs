@@ -21,7 +21,7 @@ use super::io::Io;
 use super::offsets::{CommittedOffset, TopicPartition};
 use super::{memory, outcome, records};
 
-/// From this version on an unknown group is called so; before, clients only know ILLEGAL_GENERATION.
+/// From this version on the error for an unknown group is GROUP_ID_NOT_FOUND; before, clients only know ILLEGAL_GENERATION.
 const GROUP_ID_NOT_FOUND_SINCE: i16 = 9;
 
 /// Serves an OffsetCommit.
@@ -40,10 +40,10 @@ pub(crate) fn commit(
     write(groups, io, Commit { group: &request.group_id, producer: None, offsets, token, answer });
 }
 
-/// Offsets that may be committed, and the answer to who commits them.
+/// Offsets that may be committed, and the answer to the commit.
 pub(crate) struct Commit<'r> {
     pub(crate) group: &'r str,
-    /// Whose transaction they are a part of.
+    /// The producer whose transaction they are a part of.
     pub(crate) producer: Option<Producer>,
     pub(crate) offsets: Vec<PendingOffset>,
     pub(crate) token: Token,
@@ -170,7 +170,7 @@ fn validate_member(group: &ClassicGroup, request: &OffsetCommitRequest<'_>) -> R
     }
 }
 
-/// Parts the offsets that can be written from those that cannot; the response says which.
+/// Separates the offsets that can be written from those that cannot; the response has the errors.
 fn checked_offsets(
     io: &mut Io<'_>,
     request: &OffsetCommitRequest<'_>,
@@ -215,7 +215,7 @@ impl Given<'_> {
     }
 }
 
-/// The offset as its record will say it: the one version with an expiry has neither leader epoch nor topic id.
+/// The offset as in its record: the one version with an expiry has neither leader epoch nor topic id.
 fn committed(
     topic: &OffsetCommitRequestTopic<'_>,
     partition: &OffsetCommitRequestPartition<'_>,
@@ -274,8 +274,7 @@ pub(crate) fn committed_offsets(
     }
 }
 
-/// Makes a durable offset readable that is of no transaction. What open transactions have written before it will not
-/// take its place.
+/// Makes a durable offset readable that belongs to no transaction. Offsets of open transactions before it will not replace it.
 pub(crate) fn insert(
     groups: &mut Groups,
     io: &mut Io<'_>,
@@ -300,7 +299,7 @@ pub(crate) fn group_of<'g>(groups: &'g mut Groups, io: &mut Io<'_>, id: &Arc<str
     })
 }
 
-/// Makes an offset readable in place of the one that was.
+/// Makes an offset readable, in place of the former one.
 pub(crate) fn put(group: &mut Group, io: &mut Io<'_>, at: TopicPartition, offset: CommittedOffset) {
     io.usage.bytes += memory::offset(&offset);
     match group.offsets.insert(&at.topic, at.partition, offset) {
@@ -318,7 +317,7 @@ pub(crate) fn not_committed(mut response: OffsetCommitResponse<'static>, error: 
     Reply::OffsetCommit(response)
 }
 
-/// Gives up offsets that will not be written.
+/// Releases offsets that will not be written.
 pub(crate) fn release(io: &mut Io<'_>, offsets: Vec<PendingOffset>) {
     for pending in offsets {
         io.topics.release(pending.at.topic);

@@ -24,7 +24,7 @@ use super::shared_map::SharedMap;
 const INVALID_OFFSET: i64 = -1;
 /// Before this version a request has one group, without a list.
 pub const SEVERAL_GROUPS_SINCE: i16 = 8;
-/// Before this version there is no error but those of partitions.
+/// Before this version only partitions have errors.
 const GROUP_ERROR_SINCE: i16 = 2;
 
 /// One group's request, kept until it is answered.
@@ -91,7 +91,7 @@ pub fn response<'a>(
     OffsetFetchResponse { topics: topics.collect(), error_code, ..Default::default() }
 }
 
-/// The answer with an error for the group; before v2 each partition has to say it.
+/// The answer with an error for the group; before v2 each partition has it.
 pub fn refused(
     fetch: &OffsetFetchRequestGroup<'_>,
     error: ErrorCode,
@@ -180,7 +180,7 @@ impl Found {
         })
     }
 
-    /// Every partition that has an offset. One that only an open transaction has written is not among them, as in Kafka.
+    /// Every partition that has an offset, except those that only an open transaction has written, as in Kafka.
     fn all_topics(&self) -> Vec<OffsetFetchResponseTopics<'static>> {
         let partition =
             |topic: &str, index: i32, offset: &CommittedOffset| match self.open.contains(topic, index) {

@@ -1,4 +1,4 @@
-//! The outcome of an append reaches the group that it was for.
+//! The effects of an append's outcome on its group.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ impl Completion {
             Completion::Fetch { waiting } => {
                 if let Some((token, fetch)) = waiting {
                     let answer = match outcome {
-                        // Only those wait that want what is stable, which requests before v2 cannot.
+                        // Only stable reads wait, which requests before v2 cannot ask for.
                         Ok(()) => offset_fetch::fetch(groups, io.topics, fetch, true),
                         Err(error) => Fetched::refused(fetch, error, i16::MAX),
                     };
@@ -81,8 +81,8 @@ impl Completion {
         }
     }
 
-    /// Takes the request that waits for the outcome out, answered by an error. Those of the members of classic groups
-    /// are with their group, see [`Completion::take_overdue`].
+    /// Removes the request that waits for the outcome, answered by an error. Those of the members of classic groups are with their group,
+    /// see [`Completion::take_overdue`].
     pub(crate) fn take_answer(&mut self, error: ErrorCode) -> Option<(Token, Reply)> {
         let (token, reply) = match self {
             Completion::Commit { held, .. }
@@ -153,8 +153,8 @@ enum Late {
 }
 
 impl Overdue {
-    /// Gives up what the members wait for, as if it could not be written. What the log holds in the end is what was
-    /// decided then, until the group's next record.
+    /// Answers the members as if the record could not be written. The log may still get the record; then it has that decision until the
+    /// group's next record.
     pub(crate) fn apply(self, groups: &mut Groups, io: &mut Io<'_>, error: ErrorCode) {
         let Some(classic) = groups.get_mut(&self.group).and_then(Group::classic) else { return };
         match self.what {
@@ -180,8 +180,7 @@ fn written<'a>(
     Some(classic)
 }
 
-/// A group that was made for a JoinGroup could not be written. If nothing else of it is on its way it goes again, and
-/// those that joined are answered.
+/// Handles a new group that could not be written. If no other record of it is in flight it is removed, and its members are answered.
 fn not_created(group: &mut ClassicGroup, io: &mut Io<'_>, error: ErrorCode) {
     if group.pending_writes == 0 && !group.stored && group.state != State::Stable {
         rebalance::give_up(group, io, error);
@@ -190,7 +189,7 @@ fn not_created(group: &mut ClassicGroup, io: &mut Io<'_>, error: ErrorCode) {
     }
 }
 
-/// Sends an answer that waited, or the error in its place.
+/// Sends an answer that waited, or the error instead.
 fn answer(io: &mut Io<'_>, held: Held, outcome: Result<(), ErrorCode>) {
     let Some((token, reply)) = held else { return };
     let reply = match outcome {

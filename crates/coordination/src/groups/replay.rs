@@ -1,4 +1,4 @@
-//! The groups of a partition out of its records, when this node becomes their coordinator.
+//! Rebuilds the groups of a partition from its records, when this node becomes their coordinator.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(crate) fn replay(groups: &mut Groups, io: &mut Io<'_>, entry: LogEntry<'_>, 
             return;
         }
     };
-    // Of what a transaction may write only offsets wait for its end, as in Kafka; nothing else is written in one.
+    // In a transaction only offsets wait for its end, as in Kafka; no other records are written in one.
     match records::decode(key, value) {
         Ok(Record::Offset { key, value: Some(offset) }) => {
             let at = TopicPartition { topic: io.topics.intern(&key.topic), partition: key.partition };
@@ -99,7 +99,7 @@ fn replay_group(groups: &mut Groups, io: &mut Io<'_>, id: &str, value: Option<&G
     }
     let group = groups.get_mut(&id).expect("it was there or put there");
     let Protocol::Classic(old) = &mut group.protocol else {
-        // The record of a classic group comes behind the tombstones of the consumer group that it was.
+        // The record of a classic group is behind the tombstones of the consumer group that it was.
         if value.is_some() {
             io.exchange(group, Protocol::Classic(classic));
         }
@@ -112,7 +112,7 @@ fn replay_group(groups: &mut Groups, io: &mut Io<'_>, id: &str, value: Option<&G
     removal::drop_if_nothing(groups, io, &id);
 }
 
-/// A record of a consumer group. The first one that is no tombstone makes the group one.
+/// Replays a record of a consumer group. The first one that is no tombstone makes the group one.
 fn replay_consumer(groups: &mut Groups, io: &mut Io<'_>, id: &str, change: Change) {
     let id = id_of(groups, id);
     if !groups.contains_key(&id) {
@@ -140,7 +140,7 @@ fn replay_consumer(groups: &mut Groups, io: &mut Io<'_>, id: &str, change: Chang
     }
 }
 
-/// A group as its record says: with members it is stable, and each of them offers the one protocol that was chosen.
+/// The group of a record: with members it is stable, and each of them offers the one protocol that was chosen.
 fn from_record(id: Arc<str>, value: &GroupMetadataValue<'_>, free_bytes: usize) -> ClassicGroup {
     let mut group = ClassicGroup::new(id, 0);
     let protocol = value.protocol.as_deref().unwrap_or_default();
@@ -184,7 +184,7 @@ fn loaded_member(protocol: &str, member: &MemberMetadata<'_>) -> Member {
     }
 }
 
-/// All records are in: sessions begin, and groups that are larger than is allowed now rebalance.
+/// Starts sessions after the last record, and rebalances groups that are larger than is allowed now.
 pub(crate) fn loaded(groups: &mut Groups, io: &mut Io<'_>) {
     for group in groups.values_mut() {
         let group = match &mut group.protocol {

@@ -1,4 +1,4 @@
-//! AddPartitionsToTxn (24), v0-5, and AddOffsetsToTxn (25), v0-4: what a transaction reaches.
+//! AddPartitionsToTxn (24), v0-5, and AddOffsetsToTxn (25), v0-4: the partitions of a transaction.
 //!
 //! The coordinator serves one transaction at a time. [`transactions_of`] and [`response`] are for the driver, which
 //! authorises, and looks for topics and partitions in between.
@@ -177,7 +177,7 @@ pub(crate) fn add(transaction: &mut Transaction, io: &mut Io<'_>, adding: Adding
 
 fn decide(transaction: &Transaction, io: &Io<'_>, adding: &Adding) -> Decision {
     let image = &transaction.image;
-    // KIP-890: the producer may have an id already that counts only when what is on its way is done.
+    // KIP-890: the producer may already have an id that is valid only after the change in flight.
     if transaction.is_busy() {
         let may_wait = may_wait(transaction, adding) && io.config.ending_wait_ms > 0;
         let has_memory = io.has_memory_for(memory::adding(adding));
@@ -230,7 +230,7 @@ pub(crate) fn time_out(transaction: &mut Transaction, io: &mut Io<'_>) {
     }
 }
 
-/// Says whether partitions are in the transaction (KIP-890, part 1), and changes nothing.
+/// Answers whether partitions are in the transaction (KIP-890, part 1), and changes nothing.
 pub(crate) fn verify(
     transactions: &Transactions,
     request: &AddPartitionsToTxnTransaction<'_>,
@@ -245,7 +245,7 @@ pub(crate) fn verify(
     if image.producer_epoch.get() != request.producer_epoch {
         return refused(request, ErrorCode::PRODUCER_FENCED);
     }
-    // A change that is on its way does not matter: the leader looks at its own state again when it appends.
+    // A change in flight does not matter: the leader looks at its own state again when it appends.
     if image.state.is_ending() {
         return refused(request, ErrorCode::CONCURRENT_TRANSACTIONS);
     }

@@ -60,9 +60,9 @@ pub enum Request<'a> {
     AddOffsets(AddOffsetsToTxnRequest<'a>),
     /// EndTxn (26), v0-5.
     EndTxn(EndTxnRequest<'a>),
-    /// DescribeTransactions (65), v0. Which topics the client may see is left to the driver.
+    /// DescribeTransactions (65), v0. The driver filters the topics that the client may see.
     DescribeTransactions(DescribeTransactionsRequest<'a>),
-    /// ListTransactions (66), v0-2. Which transactional ids the client may see is left to the driver.
+    /// ListTransactions (66), v0-2. The driver filters the transactional ids that the client may see.
     ListTransactions(ListTransactionsRequest<'a>),
 }
 
@@ -88,7 +88,7 @@ pub enum Reply {
 pub struct Markers {
     /// To give back with each partition's outcome.
     pub ticket: MarkerTicket,
-    /// Whose transaction it is.
+    /// The transactional id of the transaction.
     pub transactional_id: Arc<str>,
     /// The producer id that wrote the transaction.
     pub producer_id: ProducerId,

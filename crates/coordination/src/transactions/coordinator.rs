@@ -103,12 +103,12 @@ impl TransactionCoordinator {
         counts
     }
 
-    /// The partition of `__transaction_state` that a transactional id lives in: by Java's hash, as that of a group.
+    /// The partition of `__transaction_state` of a transactional id: by Java's hash, like that of a group.
     pub fn partition_for(&self, transactional_id: &str) -> i32 {
         partition_for(transactional_id, self.config.transaction_state_log_num_partitions)
     }
 
-    /// Says how many partitions `__transaction_state` really has.
+    /// Sets the real number of partitions of `__transaction_state`.
     ///
     /// # Panics
     /// If a partition is being served: its transactional ids would be looked for elsewhere.
@@ -117,12 +117,12 @@ impl TransactionCoordinator {
         self.config.transaction_state_log_num_partitions = count;
     }
 
-    /// Says how many partitions `__consumer_offsets` really has.
+    /// Sets the real number of partitions of `__consumer_offsets`.
     pub fn set_offsets_partition_count(&mut self, count: i32) {
         self.config.offsets_topic_num_partitions = count;
     }
 
-    /// Says which `transaction.version` the cluster has from now on.
+    /// Sets the `transaction.version` of the cluster.
     pub fn set_transaction_version(&mut self, level: i16) {
         self.config.transaction_version = level;
     }
@@ -156,8 +156,8 @@ impl TransactionCoordinator {
         replayed
     }
 
-    /// All records are in: the partition is served from now on. Transactions that are decided get their markers; those
-    /// that go on have the time that is left to them by the wall clock.
+    /// Serves the partition from now on, since all its records are loaded. Transactions that are decided get their markers; ongoing ones
+    /// have the time that they have left by the wall clock.
     pub fn finish_load(&mut self, now: Now, partition: i32) {
         let Some(mut context) = self.partition_context(now, partition) else { return };
         context.service.loaded = true;
@@ -166,8 +166,8 @@ impl TransactionCoordinator {
         context.schedule_expiry();
     }
 
-    /// Gives a partition up. Requests that wait are referred to another coordinator; what was asked of the driver for
-    /// it is ignored when it comes.
+    /// Unloads a partition. Requests that wait are referred to another coordinator; later outcomes of its requests to the driver are
+    /// ignored.
     pub fn unload(&mut self, now: Now, partition: i32) {
         if let Some(context) = self.partition_context(now, partition) {
             context.give_up();
@@ -175,7 +175,7 @@ impl TransactionCoordinator {
         }
     }
 
-    /// Serves a request in the version that the client sent it in. `token` comes back with its one answer.
+    /// Serves a request in the version of the client. The one answer carries `token`.
     pub fn step(&mut self, now: Now, token: Token, api_version: i16, request: Request<'_>) {
         match request {
             Request::InitProducerId { request, enable_2pc, keep_prepared_txn } => {
@@ -202,7 +202,7 @@ impl TransactionCoordinator {
             Some(Written::Tombstones(ids)) => {
                 expiry::tombstones_written(transactions, &mut io, &ids, outcome)
             }
-            // Of a time when this node served the partition before.
+            // It is of an earlier time in which this node served the partition.
             None => {}
         }
     }
@@ -223,7 +223,7 @@ impl TransactionCoordinator {
         }
     }
 
-    /// Takes a producer id that was asked for, or the error that there is none; clients get to see that error.
+    /// Takes a producer id that was asked for, or the error, which clients see.
     pub fn producer_id(
         &mut self,
         now: Now,
@@ -250,7 +250,7 @@ impl TransactionCoordinator {
         }
     }
 
-    /// Lets happen everything that is due.
+    /// Handles every deadline that is due.
     pub fn tick(&mut self, now: Now) {
         self.mono_ms = self.mono_ms.max(now.mono_ms);
         while let Some((_, due)) = self.deadlines.pop(self.mono_ms) {
@@ -292,7 +292,7 @@ impl TransactionCoordinator {
         }
     }
 
-    /// A producer without transactions: it gets an id that no other has.
+    /// Serves a producer without transactions: it gets a new id.
     fn idempotent(&mut self, token: Token, request: &InitProducerIdRequest<'_>) {
         let has_memory = self.usage.bytes + memory::PRODUCER_ID <= self.config.memory_bytes_max;
         match init_producer_id::expected(request) {

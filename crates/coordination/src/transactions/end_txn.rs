@@ -61,7 +61,7 @@ pub(crate) fn serve(
     }
 }
 
-/// Transactions of version 1: the epoch stays, and an end can be asked for again until the next transaction begins.
+/// Decides in version 1: the epoch stays, and the end can be requested again until the next transaction begins.
 fn decide_v1(transaction: &Transaction, request: &EndTxnRequest<'_>) -> Decision {
     let image = &transaction.image;
     if image.producer_id.get() != request.producer_id {
@@ -80,8 +80,8 @@ fn decide_v1(transaction: &Transaction, request: &EndTxnRequest<'_>) -> Decision
     }
 }
 
-/// Transactions of version 2: an epoch has one transaction, so that a request with the one before is a retry. A client
-/// that does not know how far it got may abort what has not begun.
+/// Decides in version 2: an epoch has one transaction, so that a request with the epoch before is a retry. A client that does not know its
+/// progress may abort a transaction that has not begun.
 ///
 /// ```text
 ///                    abort                  commit
@@ -96,7 +96,7 @@ fn decide(transaction: &Transaction, request: &EndTxnRequest<'_>) -> Decision {
     let is_current = (image.producer_id, image.producer_epoch) == said;
     let is_retry = is_retry(image, request);
     if image.state.is_ending() && image.identity_afterwards() == said {
-        // The producer has gone on, and this is about its next transaction.
+        // The request is about the producer's next transaction.
         return Decision::Refuse(ErrorCode::CONCURRENT_TRANSACTIONS);
     }
     if image.producer_id != said.0 && !is_overflow_retry(image, request) {

@@ -23,7 +23,7 @@ pub(crate) struct Usage {
     pub(crate) bytes: usize,
 }
 
-/// Whose records an append has.
+/// The contents of an append.
 #[derive(Debug)]
 pub(crate) enum Written {
     /// The next image of a transactional id.
@@ -50,7 +50,7 @@ pub(crate) struct Outstanding {
     pub(crate) markers: BTreeMap<u64, Arc<str>>,
 }
 
-/// The coordinator without its transactional ids, context to one handler.
+/// The coordinator without its transactional ids: the context of one handler.
 pub(crate) struct Io<'a> {
     pub(crate) now: Now,
     pub(crate) partition: i32,
@@ -77,13 +77,13 @@ impl Io<'_> {
         }
     }
 
-    /// A number that no ticket had.
+    /// A new number for a ticket.
     pub(crate) fn number(&mut self) -> u64 {
         *self.tickets += 1;
         *self.tickets
     }
 
-    /// Writes the next image of a transactional id; it counts when the record is durable.
+    /// Writes the next image of a transactional id, which becomes valid when the record is durable.
     pub(crate) fn write(&mut self, transaction: &mut Transaction, target: Image, waiter: Waiter) {
         assert!(transaction.pending.is_none(), "two changes at once: {transaction:?}");
         let number = self.number();
@@ -120,7 +120,7 @@ impl Io<'_> {
         transaction.counted = bytes;
     }
 
-    /// Takes a transactional id out, with its deadlines.
+    /// Removes a transactional id with its deadlines.
     pub(crate) fn remove(&mut self, transactions: &mut Transactions, id: &str) {
         if let Some(mut transaction) = transactions.remove(id) {
             self.cancel_all(&mut transaction);
@@ -145,7 +145,7 @@ impl Io<'_> {
         self.deadlines.set(&mut transaction.retry_ms, due_ms, due);
     }
 
-    /// Nothing is to be tried again.
+    /// Cancels the retry.
     pub(crate) fn cancel_retry(&mut self, transaction: &mut Transaction) {
         let due = Due::Retry { partition: self.partition, id: transaction.id.clone() };
         self.deadlines.cancel(&mut transaction.retry_ms, due);

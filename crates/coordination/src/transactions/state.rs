@@ -1,6 +1,6 @@
-//! The states of a transactional id, and which one follows which.
+//! The states of a transactional id, and the transitions between them.
 
-/// The state of a transactional id, as a record of `__transaction_state` says it.
+/// The state of a transactional id, as in a record of `__transaction_state`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
     /// There is a producer, and no transaction since its id or epoch changed.
@@ -15,9 +15,9 @@ pub enum State {
     CompleteCommit = 4,
     /// The last transaction was aborted.
     CompleteAbort = 5,
-    /// The tombstone is on its way. No record says so.
+    /// The tombstone is in flight. No record has this state.
     Dead = 6,
-    /// A transaction is being taken from its producer. It is aborted in the same step, so no record says so.
+    /// A transaction is being fenced. It is aborted in the same step, so no record has this state.
     PrepareEpochFence = 7,
 }
 

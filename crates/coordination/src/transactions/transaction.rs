@@ -1,4 +1,4 @@
-//! A transactional id as the coordinator holds it: what is durable, and what is on its way.
+//! A transactional id as the coordinator holds it: its durable state, and changes in flight.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,21 +21,21 @@ pub(crate) struct Transaction {
     pub(crate) image: Image,
     /// A durable record says that the transactional id exists.
     pub(crate) stored: bool,
-    /// The change that is on its way.
+    /// The change in flight.
     pub(crate) pending: Option<Pending>,
     /// Markers that were asked for.
     pub(crate) sending: Option<Sending>,
     /// The request that waits for the end of the last transaction.
     pub(crate) waiting: Option<Waiting>,
-    /// When the transaction has timed out, monotonic milliseconds.
+    /// The time at which the transaction times out, monotonic milliseconds.
     pub(crate) times_out_ms: Option<u64>,
-    /// When markers, or the record of the end, are tried again, monotonic milliseconds; its entry is in the deadlines.
+    /// The time at which markers, or the record of the end, are tried again, monotonic milliseconds; its entry is in the deadlines.
     pub(crate) retry_ms: Option<u64>,
     /// Accounted bytes, as they are included in the total.
     pub(crate) counted: usize,
 }
 
-/// A change that waits for something outside.
+/// A change that waits for the driver.
 #[derive(Debug)]
 pub(crate) enum Pending {
     /// It waits for a producer id, with which `plan` is carried out.
@@ -55,7 +55,7 @@ pub(crate) enum Plan {
     Rotate { timeout_ms: i32, keeps_epoch: bool },
     /// The same, at the end of a transaction.
     End(End),
-    /// The same, when the transaction is taken from it.
+    /// The same, when the producer is fenced.
     Fence { client_version: i16 },
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Waiting {
 }
 
 impl Transaction {
-    /// One that no record knows yet.
+    /// A transactional id without a record.
     pub(crate) fn new(id: Arc<str>) -> Self {
         Self {
             id,

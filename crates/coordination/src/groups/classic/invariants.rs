@@ -16,7 +16,7 @@ impl ClassicGroup {
         self.check_sums();
     }
 
-    /// Asserts that nothing waits for ever. Of a group that is served.
+    /// Asserts that nothing waits for ever. It holds for a group that is served.
     ///
     /// # Panics
     /// If something does.

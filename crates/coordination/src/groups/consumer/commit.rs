@@ -8,7 +8,7 @@ use super::partitions::Partition;
 
 /// Members of the consumer protocol commit from this version on: before, clients do not know its errors.
 const MEMBER_EPOCH_SINCE: i16 = 9;
-/// Member id, instance id and epoch of a TxnOffsetCommit that says nothing of a member, as before version 3 (KIP-447).
+/// Member id, instance id and epoch of a TxnOffsetCommit that names no member, as before version 3 (KIP-447).
 const NO_MEMBER: (&str, Option<&str>, i32) = ("", None, -1);
 
 /// The partitions that a member may commit.
@@ -83,7 +83,7 @@ impl Committer<'_> {
     }
 }
 
-/// Refuses to fetch offsets for what is no member in its epoch. Who says no member id and no epoch may.
+/// Checks who fetches offsets: a member in its epoch, or a client that names neither a member nor an epoch.
 ///
 /// # Errors
 /// UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION to a classic member.

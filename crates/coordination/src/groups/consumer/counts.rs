@@ -30,7 +30,7 @@ pub(crate) struct Counts {
     pub(crate) classic: usize,
     /// The number of those members that offer each protocol, by its name.
     pub(crate) classic_protocols: BTreeMap<Box<str>, usize>,
-    /// Members that hold a partition: one, but for the time between two records of a log that is being read.
+    /// The number of members that hold each partition. It is 1, except between two records of a log that is being read.
     pub(crate) owners: BTreeMap<Partition, usize>,
     /// Members that have all of their target, by their epoch.
     pub(crate) stable: BTreeMap<i32, usize>,
@@ -39,7 +39,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// A member is there.
+    /// Adds a member to the sums.
     pub(crate) fn add(&mut self, member: &Member) {
         self.bytes += member.bytes();
         let profile = &member.profile;
@@ -66,7 +66,7 @@ impl Counts {
         }
     }
 
-    /// A member that was there is not, or not as it was.
+    /// Subtracts a member that was removed, or that will be added again as it is now.
     pub(crate) fn subtract(&mut self, member: &Member) {
         self.bytes -= member.bytes();
         let profile = &member.profile;
@@ -93,14 +93,14 @@ impl Counts {
         }
     }
 
-    /// The topics of a pattern are known.
+    /// Adds the topics of a pattern.
     pub(crate) fn add_resolved(&mut self, resolved: &Resolved) {
         for topic in &resolved.topics {
             self.topics.entry(topic.clone()).or_default().by_regex += 1;
         }
     }
 
-    /// The topics of a pattern are not what they were.
+    /// Subtracts the former topics of a pattern.
     pub(crate) fn subtract_resolved(&mut self, resolved: &Resolved) {
         for topic in &resolved.topics {
             self.count_topic(topic, |subscribers| subscribers.by_regex -= 1);

@@ -1,4 +1,4 @@
-//! The state of one consumer group (KIP-848): what its records say, and what follows from that.
+//! The state of one consumer group (KIP-848): the contents of its records, and what follows from them.
 
 mod invariants;
 
@@ -45,7 +45,7 @@ impl State {
     }
 }
 
-/// A group of the consumer protocol (KIP-848): its members, where each stands, and where the target assignment has it go.
+/// A group of the consumer protocol (KIP-848): its members with their current assignments, and the target assignment.
 #[derive(Debug)]
 pub(crate) struct ConsumerGroup {
     pub(crate) id: Arc<str>,
@@ -60,7 +60,7 @@ pub(crate) struct ConsumerGroup {
     counts: Counts,
     /// Accounted bytes of targets and patterns, see [`memory`].
     bytes: usize,
-    /// Time-outs of members that are not there any more, to be cancelled.
+    /// Time-outs of removed members, to be cancelled.
     gone: VecDeque<(MemberId, Timers)>,
     /// Something about the topics may have changed since the epoch was computed.
     pub(crate) topics_changed: bool,
@@ -200,12 +200,12 @@ impl ConsumerGroup {
         memory::GROUP + self.id.len() + self.bytes + self.counts.bytes
     }
 
-    /// Time-outs of members that are not there any more.
+    /// Returns the time-outs of a removed member.
     pub(crate) fn take_gone(&mut self) -> Option<(MemberId, Timers)> {
         self.gone.pop_front()
     }
 
-    /// Makes a change; returns the one that takes it back.
+    /// Makes a change; returns the one that undoes it.
     pub(crate) fn apply(&mut self, change: Change) -> Change {
         match change {
             Change::Group(epoch) => Change::Group(std::mem::replace(&mut self.epoch, epoch)),
@@ -234,7 +234,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// The change that says of a record's key what is so now.
+    /// Returns the change that writes the present value for the key of a record.
     pub(crate) fn statement(&self, of: &Change) -> Change {
         match of {
             Change::Group(_) => Change::Group(self.epoch),
@@ -282,7 +282,7 @@ impl ConsumerGroup {
         had_profile.then_some(before)
     }
 
-    /// The log may say where a member stands before it says who the member is, or without saying so.
+    /// The log may have the current assignment of a member before its profile, or without it.
     fn set_current(&mut self, id: &MemberId, current: Option<Current>) -> Option<Current> {
         let known = self.take(id);
         if known.is_none() && current.is_none() {

@@ -1,4 +1,4 @@
-//! One member of a consumer group: what it said of itself, and what it has.
+//! One member of a consumer group: its own description, and its partitions.
 
 use std::sync::Arc;
 
@@ -114,7 +114,7 @@ pub(crate) struct Current {
 }
 
 impl Default for Current {
-    /// A member that has just come.
+    /// The state of a new member.
     fn default() -> Self {
         Self {
             epoch: 0,
@@ -137,7 +137,7 @@ impl Current {
         Self { epoch, previous_epoch: self.epoch, state, assigned, revoking }
     }
 
-    /// Every partition that no other may have.
+    /// All partitions that the member may read or has not confirmed to have revoked: no other member may have them.
     pub(crate) fn held(&self) -> impl Iterator<Item = &(Uuid, i32)> {
         self.assigned.partitions().chain(self.revoking.partitions())
     }
@@ -155,7 +155,7 @@ pub(crate) struct Timers {
     pub(crate) sync: Option<Timer>,
 }
 
-/// A member: what it has said of itself, what it holds in which epoch, and its time-outs.
+/// A member: its profile, its partitions with their epochs, and its time-outs.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Member {
     pub(crate) id: MemberId,

@@ -1,4 +1,4 @@
-//! Sets of partitions by topic id: what a member is to have, and what it has with the epoch at which it got it.
+//! Sets of partitions by topic id: target assignments, and current assignments with the epoch at which the member got each partition.
 //!
 //! Both are sorted lists: a group of a few partitions is one small allocation, and set operations are walks. Their clones share them.
 

@@ -1,7 +1,7 @@
-//! The next step of a member from what it has to what its target gives it (KIP-848).
+//! The next step of a member from its current assignment to its target (KIP-848).
 //!
-//! A member gives up first, in its old epoch, and moves to the target's epoch when it has said that it did. It gets
-//! new partitions as others let go of them. So no partition has two readers.
+//! A member first revokes partitions, in its old epoch, and moves to the target's epoch when it has confirmed that. It gets new partitions
+//! when other members have released them. So no partition has two readers.
 
 use std::collections::BTreeSet;
 
@@ -19,9 +19,9 @@ pub(crate) struct Reconciliation<'a> {
     pub(crate) member: &'a Member,
     pub(crate) target: &'a Assignment,
     pub(crate) target_epoch: i32,
-    /// The member's request has changed what it subscribes to.
+    /// The member's request has changed its subscription.
     pub(crate) subscription_changed: bool,
-    /// The partitions that the member says it has, if it says so.
+    /// The partitions that the member reports as its own, if it reports any.
     pub(crate) owned: Option<&'a Assignment>,
 }
 
@@ -55,7 +55,7 @@ impl Reconciliation<'_> {
         Ok((next != *current).then_some(next))
     }
 
-    /// Towards the target as far as possible now. `epoch` is the one that the member is in while it gives up.
+    /// Returns the state as close to the target as possible now. `epoch` is the member's epoch while it revokes partitions.
     fn advance(&self, epoch: i32) -> Current {
         let current = &self.member.current;
         let subscribed = self.subscribed();
@@ -67,17 +67,17 @@ impl Reconciliation<'_> {
             return current.moved_to(epoch, MemberState::UnrevokedPartitions, keeps, gives_up);
         }
         let wanted = self.target.iter().filter(|at| subscribed.contains(&at.0) && !keeps.contains(at));
-        // What the member itself was asked to give up is held by no other.
+        // Partitions that the member itself was asked to revoke are held by no other.
         let is_free = |at: &Partition| !self.group.is_owned(at) || current.revoking.contains(at);
         let (free, held): (Vec<Partition>, Vec<Partition>) = wanted.copied().partition(is_free);
-        // Partitions that it gives up in this very step stay its own until the step is made.
+        // Partitions that it revokes in this very step stay its own until the step is made.
         let state = if held.is_empty() { MemberState::Stable } else { MemberState::UnreleasedPartitions };
         let gets = free.into_iter().map(|at| (at, self.target_epoch));
         let assigned = keeps.iter().copied().chain(gets).collect();
         current.moved_to(self.target_epoch, state, assigned, Owned::default())
     }
 
-    /// Takes away what the member does not subscribe to any more, without a new target.
+    /// Revokes partitions of topics that the member does not subscribe to any more, without a new target.
     fn narrow(&self) -> Option<Current> {
         let current = &self.member.current;
         let subscribed = self.subscribed();

@@ -1,4 +1,4 @@
-//! A heartbeat on its way to its group, which it may make or turn into a consumer group.
+//! Serves a heartbeat to its group, which it may create or turn into a consumer group.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ fn existing<'g>(groups: &'g mut Groups, id: &str) -> Result<&'g mut Group, Refus
     if matches!(group.protocol, Protocol::Classic(_)) { Err(not_found(id)) } else { Ok(group) }
 }
 
-/// A group that is being deleted, or changes its protocol, is not served.
+/// Refuses a group that is being deleted, or that changes its protocol.
 fn serving(group: &Group) -> Result<(), Refusal> {
     if group.converting {
         let message = "The group changes its protocol: try again.";
@@ -57,7 +57,7 @@ fn not_found(id: &str) -> Refusal {
     Refusal::new(ErrorCode::GROUP_ID_NOT_FOUND, format!("There is no consumer group {id}: join it first."))
 }
 
-/// A member that joins or stays.
+/// Serves a member that joins or stays.
 fn stay(groups: &mut Groups, io: &mut Io<'_>, token: Token, request: &Beat<'_>) -> Result<(), Refusal> {
     let id = &*request.request.group_id;
     if request.request.member_epoch != JOIN {
@@ -146,14 +146,14 @@ fn finish(
 ) {
     let id: MemberId = response.member_id.as_deref().unwrap_or_default().into();
     timers::restart_session(group, io, &id);
-    // The time to give partitions up runs from the heartbeat that was answered so.
+    // The time to revoke partitions runs from this answer.
     if outcome.moves(&id) {
         timers::await_revocation(group, io, &id);
     }
     write(group, io, outcome, Some((token, Reply::ConsumerGroupHeartbeat(response))));
 }
 
-/// The member that made a classic group change is refused: the group stays what it was.
+/// Undoes the upgrade of a classic group whose joining member is refused.
 fn put_back(group: &mut Group, io: &mut Io<'_>, upgraded: Upgraded) {
     io.exchange(group, *upgraded.before);
     if let Protocol::Classic(classic) = &mut group.protocol {

@@ -23,7 +23,7 @@ const REFRESH_INTERVAL_MIN_MS: u64 = 10_000;
 pub(crate) struct Subscribed {
     /// The member subscribes to something else than before.
     pub(crate) changed: bool,
-    /// The topics that the group subscribes to may be others than before.
+    /// The topics that the group subscribes to may have changed.
     pub(crate) bump: bool,
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Matching<'a> {
     Here(VisibleTopics<'a>),
 }
 
-/// Looks at the subscription of a member whose profile is in the group already; `before` is the one it had.
+/// Updates the subscription of a member whose profile is in the group already; `before` is its former profile.
 ///
 /// # Errors
 /// INVALID_REGULAR_EXPRESSION.
@@ -63,14 +63,14 @@ pub(crate) fn update(
     Ok(Subscribed { changed: names_changed || regex_changed, bump })
 }
 
-/// Takes a pattern out that no member has any more.
+/// Removes a pattern that no member has any more.
 pub(crate) fn forget_unused(turn: &mut Turn<'_>, regex: &Arc<str>) {
     if !turn.group.counts().regexes.contains_key(regex) {
         turn.put(Change::Regex(regex.clone(), None));
     }
 }
 
-/// A pattern that others have already was checked when they brought it.
+/// Checks a new pattern; one that other members have was checked before.
 fn check(turn: &Turn<'_>, pattern: &Arc<str>, matching: Matching<'_>) -> Result<(), Refusal> {
     if turn.group.counts().regexes.get(pattern).is_some_and(|members| *members > 1) {
         return Ok(());
@@ -78,7 +78,7 @@ fn check(turn: &Turn<'_>, pattern: &Arc<str>, matching: Matching<'_>) -> Result<
     let checked = match matching {
         Matching::Ahead(matched) => match matched.get(pattern) {
             Some(Err(fault)) => Err(fault.clone()),
-            // One that is not among them was in the group when the request came.
+            // A pattern that is not among them was in the group when the request came.
             Some(Ok(_)) | None => Ok(()),
         },
         Matching::Here(_) => regex::matching(pattern, &turn.topics.all_names()).map(drop),
@@ -89,8 +89,7 @@ fn check(turn: &Turn<'_>, pattern: &Arc<str>, matching: Matching<'_>) -> Result<
     })
 }
 
-/// The patterns that a request of the group's members would match now, were it to match them itself. With it comes a pattern
-/// that may be `new` to the group.
+/// The patterns that a request of the group's members would match now itself, with a pattern that may be `new` to the group.
 pub(crate) fn due_ahead(
     group: Option<&ConsumerGroup>,
     topics: &ClusterTopics,
@@ -122,7 +121,7 @@ struct Due {
 }
 
 impl Due {
-    /// Those that were never matched at once, all of them when topics have come or the last time was long ago.
+    /// Patterns that were never matched are due at once. All of them are due when topics were created, or the last time was long ago.
     fn of(group: &ConsumerGroup, topics: &ClusterTopics, config: &GroupConfig, now: Now) -> Due {
         let interval_ms = config.consumer.regex_refresh_interval_ms;
         let all = is_refresh_due(group, topics, interval_ms, now);

@@ -25,7 +25,7 @@ pub(crate) struct Topic {
 pub(crate) struct ClusterTopics {
     by_name: BTreeMap<Arc<str>, Topic>,
     names: SharedMap<Uuid, Arc<str>>,
-    /// Changes with every topic that is created: patterns are matched again.
+    /// Rises with every topic that is created: then patterns are matched again.
     created: u64,
     /// See [`all_names`](Self::all_names); made when it is asked for.
     all_names: OnceLock<Arc<[Arc<str>]>>,
@@ -34,7 +34,7 @@ pub(crate) struct ClusterTopics {
 }
 
 impl ClusterTopics {
-    /// A topic is there, or has another number of partitions. False if that was known.
+    /// Adds a topic, or changes its number of partitions. Returns false if nothing changed.
     pub(crate) fn put(&mut self, name: &str, id: Uuid, partitions: i32) -> bool {
         let known = self.by_name.get(name).copied();
         if known.is_some_and(|known| (known.id, known.partitions) == (id, partitions)) {
@@ -56,7 +56,7 @@ impl ClusterTopics {
         true
     }
 
-    /// A topic is gone. False if it was not known.
+    /// Removes a topic. Returns false if it was unknown.
     pub(crate) fn remove(&mut self, name: &str) -> bool {
         let Some(topic) = self.by_name.remove(name) else { return false };
         self.names.remove(&topic.id);

@@ -1,7 +1,7 @@
-//! One request or time-out at work on a consumer group.
+//! One request or time-out of a consumer group.
 //!
-//! The group runs ahead of its records: a change takes effect at once and its record goes into the append that ends
-//! the turn; who asked is answered when that is durable. An append that fails takes its changes back.
+//! The group changes before its records are durable: a change takes effect at once, and its record is in the append that ends the turn. The
+//! request is answered when that is durable. A failed append undoes its changes.
 
 use super::super::api::{CoordinatorRecord, Reply, Token};
 use super::super::config::GroupConfig;
@@ -80,19 +80,19 @@ impl<'t> Turn<'t> {
         Outcome { records: self.records, undo: self.undo }
     }
 
-    /// Takes everything back.
+    /// Undoes the turn.
     pub(crate) fn abort(self, io: &mut Io<'_>) {
         take_back(self.group, self.undo);
         settle(self.group, io, self.members_before);
     }
 }
 
-/// Takes changes back, the newest first.
+/// Undoes changes, the newest first.
 pub(crate) fn take_back(group: &mut ConsumerGroup, undo: Vec<Change>) {
     for change in undo.into_iter().rev() {
         group.apply(change);
     }
-    // What was decided in the turn is to be decided again.
+    // The decisions of the turn have to be made again.
     group.topics_changed = true;
     group.assigned_at_ms = None;
     group.resolved_at_ms = None;

@@ -50,8 +50,7 @@ impl GroupCoordinator {
         there
     }
 
-    /// A time-out without an entry never fires: what waits for it waits for ever. An entry without a time-out is never
-    /// freed.
+    /// Checks time-outs and their entries. A time-out without an entry never fires; an entry without a time-out is never freed.
     fn check_deadlines(&self) {
         let mut slots = Vec::new();
         for (&partition, served) in &self.partitions {
@@ -64,8 +63,8 @@ impl GroupCoordinator {
         self.deadlines.check_timers(slots.into_iter().filter_map(|(slot, key)| Some((slot?, key))));
     }
 
-    /// Each request waits in one place: else it would be answered twice, and its client take the second answer for that of
-    /// its next request.
+    /// Checks that each request waits in one place. Otherwise it would be answered twice, and its client would take the second answer for
+    /// that of its next request.
     fn check_answers(&self) {
         let mut waiting = Vec::new();
         for partition in self.partitions.values() {
@@ -144,8 +143,8 @@ fn waiting_members(group: &Group, waiting: &mut Vec<Token>) {
     }
 }
 
-/// A group knows how many of its own records are on their way: while it thinks that there are some it neither changes its
-/// protocol nor goes, and their outcome must not meet a later group of its name.
+/// Checks the number of a group's own records in flight. While there are any, the group does not change its protocol and is not removed:
+/// their outcome must not meet a later group of its name.
 fn check_writes(partition: &Partition, group: &Group) {
     let own = partition.appends.completions().filter_map(Completion::written_group);
     let on_their_way = own.filter(|id| *id == group.id()).count();
@@ -157,7 +156,7 @@ fn check_writes(partition: &Partition, group: &Group) {
     assert!(!group.converting || known == 1, "{} waits for a change that is not being written", group.id());
 }
 
-/// A topic's name is held once for all groups, and counted once: a copy would be held uncounted.
+/// Checks that a topic's name is held once for all groups, and counted once: a copy would not be counted.
 fn check_topic_names(names: &TopicNames, group: &Group) {
     let committed = group.offsets.iter().map(|(topic, _)| topic);
     let open = group.open_offsets.partitions().map(|(topic, _)| topic);
@@ -178,8 +177,8 @@ mod tests {
     use crate::groups::open_transactions::OpenTransactions;
     use crate::groups::tests::transcript::played;
 
-    /// A classic group whose members are to sync, one of them a static member; a consumer group of two, of which one has
-    /// all four partitions yet; offsets, one of them of an open transaction; and the record of a group on its way.
+    /// The state holds a classic group whose members are to sync, one of them a static member; a consumer group of two members, one of
+    /// which has all four partitions; offsets, one of them of an open transaction; and the record of a group in flight.
     const SCRIPT: &str = "
         topic t 4
         join A g=classic v=3

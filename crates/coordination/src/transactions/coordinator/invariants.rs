@@ -56,8 +56,8 @@ impl TransactionCoordinator {
         }
     }
 
-    /// A deadline without an entry never comes: a transaction would never time out, a marker never be written again. One
-    /// that is left over would meet no owner.
+    /// Checks deadlines and their entries. Without its entry a deadline never fires: a transaction would never time out, or a marker never
+    /// be written again. An entry without a deadline has no owner.
     fn check_deadlines(&self) {
         let mut slots = Vec::new();
         for (&partition, served) in &self.partitions {
@@ -98,7 +98,7 @@ impl TransactionCoordinator {
         );
     }
 
-    /// No two transactional ids have the same producer id: the one would fence the other.
+    /// Checks that no two transactional ids have the same producer id: one would fence the other.
     fn check_producers(&self) {
         let mut owners: BTreeMap<ProducerId, &str> = BTreeMap::new();
         for transaction in self.transactions_there().filter(|transaction| transaction.stored) {
@@ -107,8 +107,8 @@ impl TransactionCoordinator {
         }
     }
 
-    /// Each change that waits for a record has one append, and each append has what waits for it: else the change would
-    /// never be made, or its outcome meet another one.
+    /// Checks that each change that waits for a record has one append, and that each append has a change. Otherwise the change would never
+    /// be made, or the outcome would meet another one.
     fn check_appends(&self, partition: &Partition) {
         let mut appended: Vec<(&str, &str)> = Vec::new();
         for written in partition.outstanding.appends.values() {
@@ -130,7 +130,7 @@ impl TransactionCoordinator {
     }
 }
 
-/// Markers that are being written are those of transactions that wait for them: other outcomes count for nothing.
+/// Checks that markers in flight belong to transactions that wait for them: other outcomes are ignored.
 fn check_markers(partition: &Partition) {
     let written: BTreeMap<u64, &str> =
         partition.outstanding.markers.iter().map(|(number, id)| (*number, &**id)).collect();
@@ -144,7 +144,7 @@ fn check_markers(partition: &Partition) {
 fn check_transaction(transaction: &Transaction) {
     let image = &transaction.image;
     if !transaction.stored {
-        // Nothing would ever take it away.
+        // Nothing would ever remove it.
         assert!(transaction.pending.is_some(), "no record knows of it, and none will: {transaction:?}");
         assert_eq!(*image, Image::unwritten(), "no record says so of {}", transaction.id);
     }
@@ -171,7 +171,7 @@ fn check_end(transaction: &Transaction) {
     assert!(is_retried, "markers are not written again: {transaction:?}");
 }
 
-/// A producer's epoch never goes back: one that was fenced would write again.
+/// Checks that a producer's epoch never decreases: otherwise a fenced producer could write again.
 fn check_change(image: &Image, target: &Image) {
     let follows = image.state.may_become(target.state);
     assert!(follows, "{:?} does not become {:?}", image.state, target.state);

@@ -1,5 +1,5 @@
-//! `uniform` where all members subscribe to the same topics: no member has two partitions more than another, and
-//! members keep what they have up to their share.
+//! `uniform` if all members subscribe to the same topics: no member has two partitions more than another, and members keep their partitions
+//! up to their share.
 
 use std::borrow::Cow;
 
@@ -77,9 +77,9 @@ impl Shares {
         self.least + usize::from(self.extra > 0)
     }
 
-    /// A member keeps `kept` of `quota`; returns how many it still gets. It takes one of the larger shares only if it
-    /// fills it already, or if the `left` members (itself included) are no more than there are such shares: so those
-    /// who come later and have more need not give anything up.
+    /// Returns the number of partitions that a member still gets, which keeps `kept` of `quota`. It takes one of the larger shares only if
+    /// it fills it already, or if the `left` members (itself included) are no more than there are such shares: so later members that have
+    /// more need not lose any.
     fn take(&mut self, quota: usize, kept: usize, left: usize) -> usize {
         let larger = quota > self.least;
         if larger && kept < quota && left > self.extra {

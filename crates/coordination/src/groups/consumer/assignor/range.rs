@@ -1,5 +1,5 @@
-//! `range`: each topic is cut into as many ranges as it has subscribers. Members stand in the order of their instance
-//! ids, then of their ids, so equal partitions of equally large topics meet at one member.
+//! `range`: each topic is cut into as many ranges as it has subscribers. Members are ordered by their instance ids, then by their ids, so
+//! equal partitions of equally large topics go to one member.
 
 use std::collections::BTreeMap;
 
