@@ -44,8 +44,7 @@ impl<'a> Changes<'a> {
 }
 
 impl MetadataStateMachine {
-    /// Sets and removes SCRAM credentials, those of each user or not by themselves. The passwords come hashed by the
-    /// client and are not seen here.
+    /// Sets and removes SCRAM credentials, each user by itself. The client sends hashes: passwords are not seen here.
     pub fn alter_user_scram_credentials(
         &mut self,
         request: &AlterUserScramCredentialsRequest<'_>,

@@ -24,7 +24,7 @@ impl MetadataStateMachine {
 
 impl MetadataImage {
     fn changes_to(&self, newer: &MetadataImage) -> Vec<MetadataChange> {
-        // A field that is added has to say here what changes with it.
+        // A new field needs its changes here.
         let MetadataImage {
             next_offset: _,
             topics: _,
@@ -95,7 +95,7 @@ impl MetadataImage {
     }
 }
 
-/// The keys whose values differ, or that one of both has not, in order.
+/// The keys whose values differ, or that only one of both has, in order.
 fn differing<'a, K: Ord, V: PartialEq>(old: &'a BTreeMap<K, V>, new: &'a BTreeMap<K, V>) -> Vec<&'a K> {
     let keys: BTreeSet<&K> = old.keys().chain(new.keys()).collect();
     keys.into_iter().filter(|key| old.get(*key) != new.get(*key)).collect()

@@ -25,9 +25,9 @@ pub struct LeaderNote {
 }
 
 impl MetadataStateMachine {
-    /// Notes leaders. What is known already, older than what is known, or of partitions that are gone is left out.
+    /// Records leaders. Reports that are known already, older than the known ones, or about deleted partitions are left out.
     ///
-    /// A full record each: one that only changes a partition can raise its leader epoch by no more than one.
+    /// Each gets a full record: a record of a change can raise the leader epoch by one at most.
     pub fn note_leaders(&mut self, view: &NodeView, notes: &[LeaderNote]) -> Decision<()> {
         let records = notes.iter().filter_map(|note| self.noted(view, note)).collect();
         self.decide(records, ())

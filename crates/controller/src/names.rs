@@ -19,7 +19,7 @@ pub fn is_internal(name: &str) -> bool {
     [CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE].contains(&name)
 }
 
-/// Why a name cannot be a topic's, in Kafka's words, or `Ok`.
+/// Returns the reason why a name cannot be a topic's, in Kafka's words, or `Ok`.
 pub fn check(name: &str) -> Result<(), String> {
     let why = match name {
         "" => "the empty string is not allowed".to_string(),

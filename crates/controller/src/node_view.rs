@@ -1,5 +1,5 @@
-//! A node's view of its cluster: what its own configuration and machine add to the metadata. Proposals are given it, since
-//! defaults and limits are those of the node that decides; records are applied without it.
+//! A node's view of its cluster: its own configuration and limits, beside the metadata. Decisions need it, since defaults and limits are
+//! those of the node that decides; records are applied without it.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ pub struct NodeView {
 }
 
 impl NodeView {
-    /// The view of a node with this configuration. `partitions_max` is how many partitions a start of it could open.
+    /// The view of a node with this configuration. `partitions_max` is the number of partitions that a start of it could open.
     pub fn new(start: BrokerConfig, partitions_max: usize) -> NodeView {
         NodeView { start, partitions_max }
     }
@@ -105,7 +105,7 @@ mod tests {
         machine
     }
 
-    /// The first node decides, then the second one, and each that applies has the same state; only their views differ.
+    /// The first node decides, then the second one. Each that applies has the same state; only their views differ.
     #[test]
     fn equal_records_make_equal_states_on_nodes_that_are_configured_differently() {
         let mut session = Session::new(FIRST);
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(connections(&first), 30, "a view stays as it is");
     }
 
-    /// One state, and what becomes of the same proposals on two nodes.
+    /// One state, and the same requests on two nodes.
     #[test]
     fn proposals_take_what_is_a_nodes_own_from_its_view() {
         let mut session = Session::new(FIRST);
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(session.create(topic("b", 1, 1)), "ok 1x1");
     }
 
-    /// A value that a release with other rules accepted: the node has to start to be put right.
+    /// A release with other rules accepted the value: the node has to start so that it can be corrected.
     #[test]
     fn values_that_do_not_fit_count_as_unset() {
         let mut session = Session::new(FIRST);

@@ -43,9 +43,8 @@ impl<'a> Placement<'a> {
         self.order.iter().position(|node| node.id == id)
     }
 
-    /// The replicas of a partition, the preferred leader first. There are at least `factor` nodes, of which a [`majority`] of that is
-    /// not fenced. With each round over
-    /// the nodes the followers move on by one, so that the work of a leader that is gone is shared by all others.
+    /// The replicas of a partition, the preferred leader first. There are at least `factor` nodes, of which a [`majority`] of that is not
+    /// fenced. With each round over the nodes the followers move on by one, so that all others share the work of a lost leader.
     pub(super) fn replicas(&self, start: usize, partition: usize, factor: usize) -> Vec<i32> {
         let count = self.order.len();
         let first = start.wrapping_add(partition) % count;
@@ -56,7 +55,7 @@ impl<'a> Placement<'a> {
         others.extend(&self.fenced);
         let mut chosen = vec![self.order[first]];
         let mut fenced_left = factor - majority(factor);
-        // First those in racks that have none of the replicas, then whichever are left.
+        // First nodes in racks without a replica, then any others.
         for any_rack in [false, true] {
             for node in &others {
                 let is_apart = |other: &&NodeInRack| other.rack.is_none() || other.rack != node.rack;

@@ -1,4 +1,4 @@
-//! A node registers at each start.
+//! The registration of a node at each start.
 
 use std::borrow::Cow;
 
@@ -137,8 +137,7 @@ fn led_again(topic_id: Uuid, partition_id: i32, leader: i32) -> MetadataRecord<'
 }
 
 impl PartitionImage {
-    /// Returns true if this node has every committed record, as far as anyone has: it is in sync, eligible (KIP-966),
-    /// or the only replica.
+    /// Returns true if this node has every committed record as far as is known: it is in sync, eligible (KIP-966), or the only replica.
     fn may_lead(&self, node: i32) -> bool {
         self.isr.contains(&node) || self.eligible_leader_replicas.contains(&node) || self.replicas == [node]
     }

@@ -19,7 +19,7 @@ use mainstem_store::store::Store;
 
 const STABLE: &str = "Stable";
 const EMPTY: &str = "Empty";
-/// The kind of group that has members which say what they read.
+/// The group type of tailers in ListGroups.
 const CLASSIC: &str = "classic";
 const PROTOCOL_TYPE: &str = "consumer";
 /// The protocol name that such groups are shown with.
@@ -88,7 +88,7 @@ impl TailerGroup {
         })
     }
 
-    /// Forgets the tailer.
+    /// Removes the tailer.
     ///
     /// # Errors
     /// NON_EMPTY_GROUP while it is live.
@@ -140,7 +140,7 @@ pub fn list(store: &Store, listed: &mut Vec<ListedGroup<'static>>, (states, type
     }
 }
 
-/// Puts a tailer in place of what the coordinator says of a group of its name, unless that has members.
+/// Describes a group as a tailer if there is one of its name, unless the coordinator's group has members.
 pub fn describe(store: &Store, group: &mut DescribedGroup<'static>) {
     if store.attached.is_empty() || !group.members.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! From the first frame of a SASL connection to its principal.
+//! The authentication of a SASL connection, from its first frame to its principal.
 //!
 //! ```text
 //!          ApiVersions           SaslHandshake               token, token ...
@@ -11,8 +11,8 @@
 //! renewed on the same connection (KIP-368): [`Session::admit`] says when, and [`Authenticator::again`] begins at
 //! the handshake. Any other request ends the connection before its body is looked at.
 //!
-//! Differences from Kafka: a re-authentication with another mechanism is answered so (Kafka closes without a word), and what
-//! is not a Kafka request is never taken for a GSSAPI token.
+//! Differences from Kafka: a re-authentication with another mechanism gets an error (Kafka closes the connection), and bytes that are no
+//! Kafka request are never taken for a GSSAPI token.
 
 mod session;
 #[cfg(test)]
@@ -76,10 +76,10 @@ pub enum Step {
     Fail(Failure),
 }
 
-/// Why a connection ends.
+/// The reason why a connection ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The frame that tells the peer. `connection.failed.authentication.delay.ms` holds it back, and the close.
+    /// The frame with the error for the peer. `connection.failed.authentication.delay.ms` delays it, and the close.
     pub reply: Option<Vec<u8>>,
     /// For the log.
     pub detail: String,
@@ -100,19 +100,19 @@ pub struct Authenticator {
 
 #[derive(Debug)]
 enum State {
-    /// ApiVersions or SaslHandshake may come.
+    /// It waits for ApiVersions or SaslHandshake.
     Start,
-    /// SaslHandshake has to come.
+    /// It waits for SaslHandshake.
     Named,
-    /// Tokens come.
+    /// It waits for tokens.
     Exchange { mechanism: Mechanism, exchange: ServerExchange, has_headers: bool },
-    /// A token comes that is refused, since the handshake named another mechanism than before.
+    /// It waits for a token, which is refused: the handshake named another mechanism than before.
     OtherMechanism { refusal: String },
     /// Ended.
     Over,
 }
 
-/// A request, as far as an answer needs it.
+/// The fields of a request that its answer needs.
 #[derive(Clone, Copy)]
 struct Asked {
     api_key: ApiKey,
@@ -150,7 +150,7 @@ impl Authenticator {
         step.unwrap_or_else(Step::Fail)
     }
 
-    /// ApiVersions or SaslHandshake.
+    /// Handles ApiVersions or SaslHandshake.
     fn request(&mut self, frame: &[u8], state: State, context: StepContext<'_>) -> Result<Step, Failure> {
         let mut request = open(frame)?;
         match (request.api_key, &state) {
@@ -221,7 +221,7 @@ impl Authenticator {
         Err(Failure { reply, detail: refusal, is_refusal: true })
     }
 
-    /// A token, in a request of its own or bare.
+    /// Handles a token, in a request or bare.
     fn token(
         &mut self,
         frame: &[u8],
@@ -253,7 +253,7 @@ impl Authenticator {
         }
     }
 
-    /// A connection stays with its principal.
+    /// Checks that a re-authentication keeps the principal.
     fn check_principal(&self, progress: Progress) -> Result<Progress, Refusal> {
         match (&progress, &self.previous) {
             (Progress::Complete(_, identity), Some((_, before))) => {
@@ -317,7 +317,7 @@ fn is_software(text: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
 }
 
-/// The peer does not speak as it should.
+/// The failure of a peer that breaks the protocol.
 fn protocol(detail: impl Into<String>) -> Failure {
     Failure { reply: None, detail: detail.into(), is_refusal: false }
 }
@@ -374,7 +374,7 @@ impl Asked {
         Ok(reply)
     }
 
-    /// SASL_AUTHENTICATION_FAILED in these words.
+    /// Encodes SASL_AUTHENTICATION_FAILED with this message.
     fn refusal(self, text: &str) -> Result<Vec<u8>, Failure> {
         self.reply(&SaslAuthenticateResponse {
             error_code: ErrorCode::SASL_AUTHENTICATION_FAILED.0,
@@ -384,8 +384,7 @@ impl Asked {
     }
 }
 
-/// The answer to a SaslHandshake on a listener without SASL, or on a connection that is authenticated and may not be so
-/// again.
+/// The answer to a SaslHandshake on a listener without SASL, or on an authenticated connection that may not authenticate again.
 pub fn handshake_out_of_place() -> SaslHandshakeResponse<'static> {
     SaslHandshakeResponse { error_code: ErrorCode::ILLEGAL_SASL_STATE.0, ..SaslHandshakeResponse::default() }
 }

@@ -11,7 +11,7 @@ pub enum SecurityError {
     /// A text that is no principal.
     #[error("expected a string in format principalType:principalName but got {0}")]
     Principal(String),
-    /// A message of a SCRAM server that is none.
+    /// A malformed message of a SCRAM server.
     #[error("the broker's {mechanism} message is malformed: {what}")]
     ScramMessage {
         /// The mechanism.
@@ -58,7 +58,7 @@ pub enum SecurityError {
     Store {
         /// Its path, or the property that holds it.
         store: String,
-        /// Why.
+        /// The cause.
         what: String,
     },
     /// A rule of `ssl.principal.mapping.rules` that cannot be obeyed.
@@ -75,12 +75,12 @@ pub enum SecurityError {
     /// A key or certificate that TLS cannot use.
     #[error("{what}: {reason}")]
     TlsMaterial {
-        /// Which.
+        /// The key or certificate.
         what: String,
-        /// Why not.
+        /// The cause.
         reason: String,
     },
-    /// Keys that may not take the place of those in force.
+    /// Keys that may not replace those in force.
     #[error("the reloaded key store is refused, the one before stays in force: {0}")]
     Reload(String),
     /// No rule of `ssl.principal.mapping.rules` applies to a peer.

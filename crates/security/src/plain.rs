@@ -15,7 +15,7 @@ pub struct PlainUsers {
 }
 
 impl PlainUsers {
-    /// Users with their passwords; of two with one name the last counts.
+    /// Makes users with their passwords; if a name occurs twice, the last one counts.
     pub fn new<'a>(users: impl IntoIterator<Item = (&'a str, &'a Secret)>) -> PlainUsers {
         let digest = |(name, password): (&str, &Secret)| (name.to_owned(), digest(password.expose()));
         PlainUsers { digests: users.into_iter().map(digest).collect() }

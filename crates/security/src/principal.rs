@@ -8,7 +8,7 @@ use crate::SecurityError;
 /// The principal of a connection. Types and names are compared letter by letter: `User:Alice` is not `user:alice`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KafkaPrincipal {
-    /// `User`, unless something else than Kafka's own mechanisms made it.
+    /// `User`, unless another mechanism than Kafka's own made it.
     pub principal_type: String,
     /// The name.
     pub name: String,

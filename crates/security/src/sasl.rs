@@ -67,7 +67,7 @@ pub trait Credentials {
 /// The form of the false credential that an unknown user is shown, so that it looks like a known user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecoyShape {
-    /// Kept with the cluster's metadata, so that a user's decoy stays the same on every node and for good.
+    /// It is in the cluster's metadata, so that a user's decoy is always the same on every node.
     pub key: Secret,
     /// The iterations of the majority of users.
     pub iterations: u32,
@@ -84,7 +84,7 @@ pub struct TokenCredential {
     pub credential: ScramCredential,
     /// The name of the user that the token speaks for.
     pub owner: String,
-    /// When the token ends, in milliseconds since 1970.
+    /// The end of the token, in milliseconds since 1970.
     pub expires_at_ms: i64,
 }
 
@@ -196,7 +196,7 @@ impl ClientExchange {
         }
     }
 
-    /// Takes the server's token, which is empty at first, and gives the next of our own.
+    /// Takes the server's token, which is empty at first, and returns the client's next one.
     ///
     /// With SCRAM the second call hashes the password as often as the server says, for up to a second: not for an
     /// event loop.

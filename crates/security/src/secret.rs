@@ -11,12 +11,12 @@ use zeroize::Zeroizing;
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// Takes bytes into care.
+    /// Makes a secret of bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Secret {
         Secret(Zeroizing::new(bytes.into()))
     }
 
-    /// The bytes themselves: for cryptography and for the peer that has to be shown them, never for a log.
+    /// The bytes themselves: for cryptography and for the peer, never for a log.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }

@@ -23,7 +23,7 @@ pub struct KeyStore {
     pub trusted: Vec<(String, Vec<u8>)>,
 }
 
-/// A private key and what proves whose it is.
+/// A private key with its certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyEntry {
     /// Its name in the store.
@@ -68,7 +68,7 @@ pub enum StoreKind {
 }
 
 impl StoreKind {
-    /// Tells what some bytes are.
+    /// Returns the format of some bytes.
     pub fn of(bytes: &[u8]) -> Option<StoreKind> {
         match bytes {
             [0xfe, 0xed, 0xfe, 0xed, ..] => Some(StoreKind::Jks),
@@ -79,7 +79,7 @@ impl StoreKind {
     }
 }
 
-/// Why a store cannot be read; it becomes a [`SecurityError`] that names the store.
+/// The reason why a store cannot be read; it becomes a [`SecurityError`] that names the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault(pub(crate) String);
 
@@ -94,16 +94,16 @@ pub(crate) fn fault<T>(what: impl Into<String>) -> Result<T, Fault> {
 }
 
 impl KeyStore {
-    /// Opens a store. `name` is what an error calls it: a path, or the property that has the text.
+    /// Opens a store. `name` is for errors: a path, or the property that has the text.
     ///
     /// # Errors
-    /// When it is none, is damaged, or the passwords are wrong. No message holds a secret.
+    /// When it is no store, is damaged, or the passwords are wrong. No message holds a secret.
     pub fn open(name: &str, bytes: &[u8], passwords: StorePasswords<'_>) -> Result<KeyStore, SecurityError> {
         KeyStore::open_within(bytes, passwords, ITERATIONS_MAX)
             .map_err(|Fault(what)| SecurityError::Store { store: name.to_owned(), what })
     }
 
-    /// Opens a store that asks for no more rounds of hashing than these.
+    /// Opens a store that asks for at most so many rounds of hashing.
     pub(crate) fn open_within(
         bytes: &[u8],
         passwords: StorePasswords<'_>,

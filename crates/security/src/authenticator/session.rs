@@ -8,9 +8,9 @@ use crate::sasl::Mechanism;
 /// The time, by two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
-    /// Milliseconds of a clock that never goes back: what sessions are measured by.
+    /// Milliseconds of a clock that never goes back: sessions are measured by it.
     pub monotonic_ms: u64,
-    /// Milliseconds since 1970: what credentials end by.
+    /// Milliseconds since 1970: credentials expire by it.
     pub wall_ms: i64,
 }
 
@@ -48,8 +48,7 @@ pub enum Admission {
 }
 
 impl Session {
-    /// Judges a request by its API. A handshake is let through even when the session is over, once a second at most, if
-    /// the session can end at all.
+    /// Decides on a request by its API. If the session has an end, a handshake is admitted even after it, once a second at most.
     pub fn admit(&mut self, api_key: ApiKey, now: Now) -> Admission {
         let Some(expires_at) = self.expires_at_ms else { return Admission::Serve };
         let now = now.monotonic_ms;
@@ -73,7 +72,7 @@ impl Session {
         self.expires_at_ms.is_some()
     }
 
-    /// When the session ends, in milliseconds of the monotonic clock; none if it lasts.
+    /// The end of the session, in milliseconds of the monotonic clock; none if it has none.
     pub fn expires_at_ms(&self) -> Option<u64> {
         self.expires_at_ms
     }

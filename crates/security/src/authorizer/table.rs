@@ -1,4 +1,4 @@
-//! The rules of one principal, by what they concern.
+//! The rules of one principal, by their resources.
 
 use std::array;
 use std::collections::{HashMap, HashSet};
@@ -65,7 +65,7 @@ impl BitOrAssign for Mask {
     }
 }
 
-/// The rules for one name: those for all hosts together, others each.
+/// The rules for one name: those for all hosts together, and those for single hosts.
 #[derive(Debug, Clone, Default)]
 struct Rules {
     everywhere: Mask,
@@ -148,7 +148,7 @@ impl TypeTable {
     }
 }
 
-/// The first bytes of a name: the outer none if it is shorter, the inner if they are no text.
+/// The first bytes of a name: the outer None if it is shorter, the inner one if they are no UTF-8.
 fn until(name: &str, length: usize) -> Option<Option<&str>> {
     (length <= name.len()).then(|| name.get(..length))
 }
@@ -226,7 +226,7 @@ fn naming(rules: &RulesByName, operation: AclOperation, host: IpAddr) -> impl It
     naming.map(|(name, _)| name.as_ref())
 }
 
-/// The names that any rule concerns, of whichever principal.
+/// The names that any rule concerns, of all principals.
 #[derive(Debug, Clone)]
 pub(super) struct Names {
     types: [TypeNames; TYPES],

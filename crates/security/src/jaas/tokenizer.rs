@@ -24,8 +24,8 @@ impl<'a> Tokenizer<'a> {
         Tokenizer { rest: text.chars().peekable() }
     }
 
-    /// Skips spaces and comments; gives the character after them. A slash by itself begins a comment to the end of the
-    /// line, as Java's tokenizer has it when that is not changed.
+    /// Skips spaces and comments; returns the character after them. A single slash begins a comment to the end of the line, as in Java's
+    /// tokenizer by default.
     fn first(&mut self) -> Option<char> {
         loop {
             let character = self.rest.next()?;

@@ -6,7 +6,7 @@ use super::ScramMechanism;
 use crate::sasl::DecoyShape;
 use crate::{Secret, SecurityError};
 
-/// Hashes a password `iterations` times with a salt, as AlterUserScramCredentials wants it from a client (KIP-554).
+/// Hashes a password `iterations` times with a salt, as a client must for AlterUserScramCredentials (KIP-554).
 ///
 /// # Errors
 /// When the iterations are fewer or more than a credential may have.
@@ -42,7 +42,7 @@ pub struct ScramCredential {
 }
 
 impl ScramCredential {
-    /// Makes a credential of a password, by hashing it `iterations` times.
+    /// Makes a credential from a password, by hashing it `iterations` times.
     ///
     /// # Errors
     /// When the iterations are fewer or more than a credential may have.
@@ -57,8 +57,7 @@ impl ScramCredential {
         Ok(ScramCredential::from_salted_password(mechanism, &salted, salt, iterations))
     }
 
-    /// Makes a credential of what hashing a password with the salt gave, as AlterUserScramCredentials sends it
-    /// (KIP-554). The iterations are taken as they are.
+    /// Makes a credential from the salted password of AlterUserScramCredentials (KIP-554). The iterations are not checked.
     pub fn from_salted_password(
         mechanism: ScramMechanism,
         salted_password: &Secret,

@@ -33,7 +33,7 @@ pub(super) fn decrypt_key(info: &[u8], password: &Secret, max: u32) -> Result<Se
     decrypt(algorithm, data, password, max).map(Secret::new)
 }
 
-/// Decrypts by what an `AlgorithmIdentifier` says.
+/// Decrypts by the algorithm of an `AlgorithmIdentifier`.
 pub(super) fn decrypt(
     mut algorithm: Reader<'_>,
     data: &[u8],

@@ -1,4 +1,4 @@
-//! PEM (RFC 7468), in a file or as the value of a property, where spaces may stand for the ends of lines.
+//! PEM (RFC 7468), in a file or as the value of a property, where spaces may replace the ends of lines.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -26,13 +26,13 @@ const RECORD_OVERHEAD: usize = 64;
 pub enum TlsState {
     /// The handshake is not over: send the outgoing bytes, wait for more.
     Handshaking,
-    /// Data may go both ways.
+    /// Data may be sent in both directions.
     Open,
     /// The peer sends nothing more.
     PeerClosed,
 }
 
-/// Why a session ends. What there is to send then, an alert, is in the outgoing buffer.
+/// The reason why a session ends. An alert for the peer, if any, is in the outgoing buffer.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TlsError {
     /// The peer does not speak TLS.
@@ -41,7 +41,7 @@ pub enum TlsError {
     /// The peer's certificate is not accepted.
     #[error("{0}")]
     Refused(Box<Refusal>),
-    /// The peer refused us, or broke the protocol.
+    /// The peer refused the session, or broke the protocol.
     #[error("{}", words(.0))]
     Session(rustls::Error),
     /// The keys are used up, or the session is not open yet.
@@ -58,7 +58,7 @@ impl From<rustls::Error> for TlsError {
     }
 }
 
-/// The words for an error, before those of rustls where they alone do not say whose certificate is meant.
+/// The message for an error, placed before that of rustls if that alone does not say whose certificate is meant.
 fn words(error: &rustls::Error) -> String {
     use AlertDescription as Alert;
     let what = match error {
@@ -86,8 +86,8 @@ pub struct TlsSession {
     is_peer_closed: bool,
     /// True if anything of the peer was understood.
     has_begun: bool,
-    /// Received and not used up: a part of a record, or of a message in several records, which rustls has to be shown
-    /// again on every call, in sealing too. Empty, and without memory, most of the time.
+    /// Received and not used up: a part of a record, or of a message in several records. rustls has to see it again on every call, in
+    /// sealing too. Empty, and without memory, most of the time.
     held: Vec<u8>,
 }
 
@@ -180,7 +180,7 @@ macro_rules! turn {
     }};
 }
 
-/// Seals data where the session is open. What is held was looked at before and has nothing new.
+/// Seals data if the session is open. Held bytes were looked at before and have nothing new.
 macro_rules! write_traffic {
     ($connection:expr, $held:expr, $outgoing:expr, |$traffic:ident| $write:expr) => {{
         let mut used = 0;
@@ -221,25 +221,25 @@ impl TlsSession {
         TlsSession { side, is_peer_closed: false, has_begun: false, held: Vec::new() }
     }
 
-    /// Continues the handshake with received bytes, all of which are used up or kept; a client begins without any. Appends the bytes to send,
-    /// and data that the peer sent after the handshake's end. Signs or verifies signatures: not for a loop that carries data.
+    /// Continues the handshake with received bytes, all of which are used up or kept; a client begins without any. Appends the bytes to
+    /// send, and data that the peer sent after the handshake's end. Signs or verifies signatures: not for a loop that carries data.
     ///
     /// # Errors
-    /// When the session cannot be; what is to be sent then is appended.
+    /// When there can be no session; an alert for the peer is appended.
     pub fn handshake(
         &mut self,
         incoming: &mut [u8],
         outgoing: &mut Vec<u8>,
         plain: &mut Vec<u8>,
     ) -> Result<TlsState, TlsError> {
-        // A record of the handshake is said by its first byte, a request of Kafka's begins with the zeros of its length.
+        // The first byte of a record is its type; a request of Kafka's begins with the zeros of its length.
         if !self.has_begun && incoming.first().is_some_and(|first| !(0x14..=0x17).contains(first)) {
             return Err(TlsError::NotTls);
         }
         let is_first_answer = !self.has_begun && matches!(self.side, Side::Client(_));
         self.has_begun |= !incoming.is_empty();
         match self.process(incoming, outgoing, plain) {
-            // What listens without TLS says so by this alert, before anything else.
+            // A listener without TLS sends this alert before anything else.
             Err(TlsError::Session(rustls::Error::AlertReceived(AlertDescription::UnexpectedMessage)))
                 if is_first_answer =>
             {
@@ -249,9 +249,8 @@ impl TlsSession {
         }
     }
 
-    /// Opens all whole records that were received and appends what is in them; the rest is kept, a record at most but
-    /// for messages that the peer cuts up. May append something to be sent, such as
-    /// an answer to new keys.
+    /// Opens all whole records that were received and appends their data; the rest is held, a record at most except for messages that the
+    /// peer splits. May append bytes to send, such as an answer to new keys.
     ///
     /// # Errors
     /// When a record is not the peer's, or breaks the protocol.
@@ -298,7 +297,7 @@ impl TlsSession {
             let (discarded, turn) = self.turn(&mut incoming[consumed..], outgoing, plain);
             consumed += discarded;
             match (turn, failed.take()) {
-                // The alert comes after the error; what has failed is not to be looked at again behind it.
+                // The alert comes after the error; the failed bytes must not be read again behind it.
                 (Turn::Encoded, Some(error)) => return (incoming.len(), Err(error)),
                 (Turn::Again | Turn::Encoded, before) => failed = before,
                 (_, Some(error)) => return (incoming.len(), Err(error)),
@@ -317,7 +316,7 @@ impl TlsSession {
         }
     }
 
-    /// Seals data into records and appends them. All of it: the caller bounds how much is sealed ahead of the socket.
+    /// Seals all of the data into records and appends them. The caller bounds how much is sealed ahead of the socket.
     ///
     /// # Errors
     /// When the handshake is not over, or the keys are used up.
@@ -326,7 +325,7 @@ impl TlsSession {
         self.write(outgoing, data.len() + records * RECORD_OVERHEAD, Some(data))
     }
 
-    /// Appends the alert that says that nothing more will be sent.
+    /// Appends the close_notify alert: no more data will be sent.
     ///
     /// # Errors
     /// When the handshake is not over.
