@@ -51,7 +51,7 @@ pub enum Consequence {
     /// It is committed: the coordinator is notified.
     Report,
     /// It is not known whether the record will be in the log after a restart: the partition is unloaded, and rebuilt from its log.
-    GiveUp,
+    Unload,
     /// Nothing: the partition was loaded again since, from what the log has.
     Nothing,
 }
@@ -66,7 +66,7 @@ impl Consequence {
     ) -> Consequence {
         match committed {
             Ok(()) => Consequence::Report,
-            Err(_) if taken_over == made_in => Consequence::GiveUp,
+            Err(_) if taken_over == made_in => Consequence::Unload,
             Err(_) => Consequence::Nothing,
         }
     }
@@ -84,8 +84,8 @@ mod tests {
         for (committed, made_in, taken_over, expected) in [
             (Ok(()), Some(1), Some(1), Consequence::Report),
             (Ok(()), Some(1), Some(2), Consequence::Report),
-            (lost, Some(1), Some(1), Consequence::GiveUp),
-            (lost, None, None, Consequence::GiveUp),
+            (lost, Some(1), Some(1), Consequence::Unload),
+            (lost, None, None, Consequence::Unload),
             (lost, Some(1), Some(2), Consequence::Nothing),
             (lost, Some(1), None, Consequence::Nothing),
         ] {

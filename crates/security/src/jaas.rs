@@ -137,7 +137,7 @@ fn options(tokens: &mut Tokenizer<'_>) -> Result<BTreeMap<String, Secret>, Secur
             Some(Token::Character(';')) => return Ok(options),
             Some(Token::Word(key)) => key,
             Some(_) => {
-                return Err(fault("a character or a number stands where a key should, as KEY=\"VALUE\""));
+                return Err(fault("a character or a number is in the place of a key, as in KEY=\"VALUE\""));
             }
         };
         match (tokens.next(), tokens.next()) {

@@ -27,7 +27,7 @@ use super::consumer::patterns::MatchedPatterns;
 use super::describe::{ClassicDescription, ListFilter, ListPart, ListPosition};
 use super::offset_fetch::{Fetch, Fetched};
 
-/// The driver's name for one request; it comes back with the one reply that the request gets.
+/// The driver's name for one request; its one reply has it too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u64);
 

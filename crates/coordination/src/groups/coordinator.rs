@@ -177,7 +177,7 @@ impl GroupCoordinator {
     /// ignored.
     pub fn unload(&mut self, now: Now, partition: i32) {
         if let Some(context) = self.partition_context(now, partition) {
-            context.give_up();
+            context.unload();
             self.partitions.remove(&partition);
             self.topics.release_all_late();
         }

@@ -42,7 +42,7 @@ impl<M: Clone> Members<M> {
         self.0.get_mut(id).map(Arc::make_mut)
     }
 
-    /// Puts a member in; the one that had the id comes back.
+    /// Inserts a member; returns the one that had the id.
     pub(crate) fn insert(&mut self, id: MemberId, member: M) -> Option<M> {
         self.0.insert(id, Arc::new(member)).map(Arc::unwrap_or_clone)
     }

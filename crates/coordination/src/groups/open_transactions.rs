@@ -242,7 +242,7 @@ pub(crate) fn forget(group: &mut Group, io: &mut Io<'_>, topic: &str, partition:
 }
 
 /// Drops the places of all offsets when the partition is unloaded with its groups.
-pub(crate) fn give_up(io: &mut Io<'_>) {
+pub(crate) fn clear(io: &mut Io<'_>) {
     for place in std::mem::take(io.transactions).producers.into_values().flatten() {
         io.usage.pending_offsets -= 1;
         io.topics.release(place.at.topic);

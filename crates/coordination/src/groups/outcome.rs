@@ -116,7 +116,7 @@ impl Completion {
     }
 
     /// Answers requests that wait with `error` when the partition is unloaded. Members that wait are answered with their group.
-    pub(crate) fn give_up(mut self, io: &mut Io<'_>, error: ErrorCode) {
+    pub(crate) fn unload(mut self, io: &mut Io<'_>, error: ErrorCode) {
         if let Some((token, reply)) = self.take_answer(error) {
             io.reply(token, reply);
         }
@@ -183,7 +183,7 @@ fn written<'a>(
 /// Handles a new group that could not be written. If no other record of it is in flight it is removed, and its members are answered.
 fn not_created(group: &mut ClassicGroup, io: &mut Io<'_>, error: ErrorCode) {
     if group.pending_writes == 0 && !group.stored && group.state != State::Stable {
-        rebalance::give_up(group, io, error);
+        rebalance::end_waits(group, io, error);
         group.reset(io.now.wall_ms);
         io.recount(group);
     }

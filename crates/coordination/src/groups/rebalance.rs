@@ -291,7 +291,7 @@ pub(crate) fn fire(group: &mut ClassicGroup, io: &mut Io<'_>, at: u64, key: &Key
 }
 
 /// Answers all waiting requests with `error`, and cancels all time-outs: another node coordinates the group.
-pub(crate) fn give_up(group: &mut ClassicGroup, io: &mut Io<'_>, error: ErrorCode) {
+pub(crate) fn end_waits(group: &mut ClassicGroup, io: &mut Io<'_>, error: ErrorCode) {
     io.cancel_join_timer(group);
     io.cancel_sync_timer(group);
     let pending: Vec<MemberId> = group.pending_joins.keys().cloned().collect();

@@ -287,7 +287,7 @@ fn remove_group(groups: &mut Groups, io: &mut Io<'_>, id: &Arc<str>) {
         Protocol::Classic(classic) => {
             if classic.state == State::Dead {
                 // Only pending joins can be left.
-                rebalance::give_up(classic, io, ErrorCode::UNKNOWN_MEMBER_ID);
+                rebalance::end_waits(classic, io, ErrorCode::UNKNOWN_MEMBER_ID);
                 classic.reset(io.now.wall_ms);
                 io.recount(classic);
             }

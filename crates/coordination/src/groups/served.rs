@@ -79,16 +79,16 @@ impl PartitionContext<'_> {
     }
 
     /// Answers all waiting requests, and drops everything of this partition.
-    pub(super) fn give_up(mut self) {
+    pub(super) fn unload(mut self) {
         let error = ErrorCode::NOT_COORDINATOR;
         let pending: Vec<Completion> = self.io.appends.drain().collect();
         for completion in pending {
             self.io.left_queue(&completion);
-            completion.give_up(&mut self.io, error);
+            completion.unload(&mut self.io, error);
         }
         for mut group in std::mem::take(self.groups).into_values() {
             match &mut group.protocol {
-                Protocol::Classic(classic) => rebalance::give_up(classic, &mut self.io, error),
+                Protocol::Classic(classic) => rebalance::end_waits(classic, &mut self.io, error),
                 Protocol::Consumer(consumer) => {
                     timers::cancel_all(consumer, &mut self.io);
                     self.io.usage.members -= consumer.members().len();
@@ -100,7 +100,7 @@ impl PartitionContext<'_> {
             self.io.usage.bytes -= group.offsets.bytes() + group.open_offsets.bytes();
             group.offsets.clear(self.io.topics);
         }
-        open_transactions::give_up(&mut self.io);
+        open_transactions::clear(&mut self.io);
         let partition = self.io.partition;
         self.io.deadlines.cancel(&mut self.service.expiry, || Key::Expiry { partition });
         self.io.unwatch_appends();

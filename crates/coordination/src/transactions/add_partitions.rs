@@ -212,7 +212,7 @@ fn wait(transaction: &mut Transaction, io: &mut Io<'_>, adding: Adding) {
 }
 
 /// Serves the request that has waited for the end of the transaction.
-pub(crate) fn go_on(transaction: &mut Transaction, io: &mut Io<'_>) {
+pub(crate) fn serve_waiting(transaction: &mut Transaction, io: &mut Io<'_>) {
     let due = io.wait_of(transaction);
     if let Some(mut waiting) = transaction.waiting.take() {
         io.deadlines.cancel(&mut waiting.due_ms, due);

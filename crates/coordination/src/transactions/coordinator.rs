@@ -170,7 +170,7 @@ impl TransactionCoordinator {
     /// ignored.
     pub fn unload(&mut self, now: Now, partition: i32) {
         if let Some(context) = self.partition_context(now, partition) {
-            context.give_up();
+            context.unload();
             self.partitions.remove(&partition);
         }
     }

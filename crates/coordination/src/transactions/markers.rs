@@ -29,13 +29,13 @@ enum Verdict {
     Done,
     Again,
     /// The partition has seen a newer coordinator or producer: another coordinator ends the transaction.
-    GiveUp,
+    Fenced,
 }
 
 fn verdict(outcome: MarkerOutcome) -> Verdict {
     match outcome {
         MarkerOutcome::Written | MarkerOutcome::Gone => Verdict::Done,
-        MarkerOutcome::Failed(ErrorCode::TRANSACTION_COORDINATOR_FENCED) => Verdict::GiveUp,
+        MarkerOutcome::Failed(ErrorCode::TRANSACTION_COORDINATOR_FENCED) => Verdict::Fenced,
         // The producer has begun a newer transaction there: this one has ended before.
         MarkerOutcome::Failed(ErrorCode::INVALID_PRODUCER_EPOCH) => Verdict::Done,
         // A partition that cannot hold markers cannot hold transactions either.
@@ -65,7 +65,7 @@ pub(crate) fn marked(
             }
         }
         Verdict::Again => again(transaction, io, topic, partition),
-        Verdict::GiveUp => stop(transaction, io, number),
+        Verdict::Fenced => stop(transaction, io, number),
     }
     io.recount(transaction);
 }

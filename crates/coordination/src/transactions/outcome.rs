@@ -60,7 +60,7 @@ fn take_effect(transaction: &mut Transaction, io: &mut Io<'_>, target: Image, wa
             transaction.times_out_ms = None;
             markers::send(transaction, io);
         }
-        State::CompleteCommit | State::CompleteAbort => add_partitions::go_on(transaction, io),
+        State::CompleteCommit | State::CompleteAbort => add_partitions::serve_waiting(transaction, io),
         _ => {}
     }
     io.recount(transaction);

@@ -86,7 +86,7 @@ impl PartitionContext<'_> {
     }
 
     /// Answers all waiting requests, and drops everything of this partition.
-    pub(super) fn give_up(mut self) {
+    pub(super) fn unload(mut self) {
         let error = ErrorCode::NOT_COORDINATOR;
         for mut transaction in std::mem::take(self.transactions).into_values() {
             self.io.cancel_all(&mut transaction);

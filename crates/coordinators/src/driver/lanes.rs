@@ -145,7 +145,7 @@ impl<C: Coordinator> Driver<C> {
         let (now, partition) = (self.clock().now(), C::partition_of(ticket));
         match Consequence::of(result, epoch, core.epochs.get(&partition).copied()) {
             Consequence::Report => core.machine.appended(now, ticket, Ok(())),
-            Consequence::GiveUp => core.unload_one(now, partition),
+            Consequence::Unload => core.unload_one(now, partition),
             Consequence::Nothing => {}
         }
         self.carry_out(core, VerificationGuard::NONE);

@@ -199,7 +199,7 @@ fn first_messages() {
     ] {
         assert_eq!(first(message), good, "{message}");
     }
-    // Kafka compares the authorization id as it stands in the message.
+    // Kafka compares the authorization id without decoding it.
     let other =
         "shown: Authentication failed: Client requested an authorization id that is different from username";
     assert_eq!(first("n,a=a=3Db=2Cc,n=a=3Db=2Cc,r=n"), other);

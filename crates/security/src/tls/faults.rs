@@ -47,7 +47,7 @@ pub(super) fn of_form(info: &CertificateInfo) -> Option<Fault> {
         return Some(fault);
     }
     if info.subject.is_empty() && info.alternative_names.is_empty() {
-        return Some(Fault::new(Kind::Malformed, "it names nobody: have it issued with a subject"));
+        return Some(Fault::new(Kind::Malformed, "it has no name: have it issued with a subject"));
     }
     info.key.fault().map(|fault| Fault::unsuitable(format!("its {fault}")))
 }

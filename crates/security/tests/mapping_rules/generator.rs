@@ -203,7 +203,7 @@ impl Generator {
     }
 }
 
-/// The text as a pattern, as far as it stands in a rule.
+/// The text as a pattern, as far as a rule can hold it.
 fn escaped(text: &str) -> String {
     let mut pattern = String::new();
     for character in text.chars() {

@@ -133,11 +133,11 @@ fn enter(turn: &mut Turn<'_>, io: &Io<'_>, join: &Join<'_>, id: &MemberId) -> Re
         turn.put(Change::Profile(id.clone(), Some(profile.clone())));
     }
     let owned = embedded::owned(&subscription, turn.topics);
-    go_on(turn, id, (&before, &profile), &owned, downgrade)?;
+    reconcile_joined(turn, id, (&before, &profile), &owned, downgrade)?;
     Ok(downgrade)
 }
 
-fn go_on(
+fn reconcile_joined(
     turn: &mut Turn<'_>,
     id: &MemberId,
     (before, profile): (&Before, &Profile),

@@ -340,7 +340,7 @@ fn check_epoch(current: &Current, epoch: i32, owned: Option<&Assignment>) -> Res
         return Ok(());
     }
     let message = format!(
-        "The member is in epoch {} and not in {epoch}: it must give up all partitions and join again.",
+        "The member is in epoch {} and not in {epoch}: it must drop all partitions and join again.",
         current.epoch
     );
     Err(Refusal::new(ErrorCode::FENCED_MEMBER_EPOCH, message))
@@ -377,8 +377,7 @@ pub(crate) fn reconcile(
         owned,
     };
     let next = step.next().map_err(|_| {
-        let message =
-            "The member's state is of a later version: it must give up all partitions and join again.";
+        let message = "The member's state is of a later version: it must drop all partitions and join again.";
         Refusal::new(ErrorCode::FENCED_MEMBER_EPOCH, message)
     })?;
     if let Some(next) = next {

@@ -60,11 +60,11 @@ impl Reconciliation<'_> {
         let current = &self.member.current;
         let subscribed = self.subscribed();
         let is_target = |at: &Partition| subscribed.contains(&at.0) && self.target.contains(at);
-        let (keeps, gives_up): (Vec<_>, Vec<_>) =
+        let (keeps, revokes): (Vec<_>, Vec<_>) =
             current.assigned.iter().copied().partition(|(at, _)| is_target(at));
-        let (keeps, gives_up): (Owned, Owned) = (keeps.into_iter().collect(), gives_up.into_iter().collect());
-        if !gives_up.is_empty() && self.still_owns(&gives_up) {
-            return current.moved_to(epoch, MemberState::UnrevokedPartitions, keeps, gives_up);
+        let (keeps, revokes): (Owned, Owned) = (keeps.into_iter().collect(), revokes.into_iter().collect());
+        if !revokes.is_empty() && self.still_owns(&revokes) {
+            return current.moved_to(epoch, MemberState::UnrevokedPartitions, keeps, revokes);
         }
         let wanted = self.target.iter().filter(|at| subscribed.contains(&at.0) && !keeps.contains(at));
         // Partitions that the member itself was asked to revoke are held by no other.

@@ -204,7 +204,7 @@ impl Cluster {
         known.map_or_else(|| format!("#{}", id.0[0]), |(name, _)| name.clone())
     }
 
-    /// Both clocks go on.
+    /// Advances both clocks.
     pub(super) fn advance(&mut self, ms: u64) {
         self.now.mono_ms += ms;
         self.now.wall_ms += i64::try_from(ms).expect("tests are short");

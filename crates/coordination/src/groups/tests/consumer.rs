@@ -46,7 +46,7 @@ fn a_second_member_gets_what_the_first_has_given_up() {
         ~topic t 4
         ~hb A id=A
         hb B id=B
-        # A has to give up in its old epoch, and has the time of its rebalance time-out for it.
+        # A has to revoke in its old epoch, within its rebalance time-out.
         hb A id=A epoch=2
         consumers D
         # B has nothing until A says that it gave up.
@@ -59,7 +59,7 @@ fn a_second_member_gets_what_the_first_has_given_up() {
             > hb B id=B
               append g member B [t]; g epoch 3; g target A [t-0 t-1]; g target B [t-2 t-3]; g target epoch 3; g current B 3<-0 UnreleasedPartitions []
               B: B in epoch 3, has []
-            > # A has to give up in its old epoch, and has the time of its rebalance time-out for it.
+            > # A has to revoke in its old epoch, within its rebalance time-out.
             > hb A id=A epoch=2
               append g current A 2<-2 UnrevokedPartitions [t-0@2 t-1@2] revoking [t-2@2 t-3@2]
               A: A in epoch 2, has [t-0 t-1]

@@ -126,7 +126,7 @@ pub(super) fn join(words: &Words<'_>) -> JoinGroupRequest<'static> {
     }
 }
 
-/// A subscription to the topics of `a+b`, or just the word if it is no list of topics (`m` stands for no topics).
+/// A subscription to the topics of `a+b`, or just the word if it is no list of topics (`m` means no topics).
 fn subscription(word: &str) -> Vec<u8> {
     if word == "junk" {
         return word.into();

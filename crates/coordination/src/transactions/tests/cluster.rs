@@ -147,7 +147,7 @@ impl Cluster {
         self.load();
     }
 
-    /// The partition goes and comes back. Those who wait are answered before.
+    /// Unloads the partition and loads it again. Waiting requests are answered before.
     pub(super) fn resign(&mut self) -> Vec<Effect> {
         self.coordinator.unload(self.now, PARTITION);
         let effects = self.effects();
@@ -164,7 +164,7 @@ impl Cluster {
         self.coordinator.finish_load(self.now, PARTITION);
     }
 
-    /// Both clocks go on.
+    /// Advances both clocks.
     pub(super) fn advance(&mut self, ms: u64) {
         self.now.mono_ms += ms;
         self.now.wall_ms += i64::try_from(ms).expect("tests are short");

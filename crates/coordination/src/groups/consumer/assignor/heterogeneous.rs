@@ -134,7 +134,7 @@ fn balance_topic(topic: &mut Topic, loads: &mut [usize]) -> usize {
         owned.entry(owner.expect("every partition was handed out")).or_default().push(partition);
     }
     let mut moved = 0;
-    while let Some(partition) = balancer.give_up(loads, &mut owned) {
+    while let Some(partition) = balancer.take_next(loads, &mut owned) {
         let to = balancer.least_loaded(loads);
         if balancer.is_balanced() {
             break;
@@ -204,7 +204,7 @@ impl Balancer {
     }
 
     /// The next partition to move: of a member that has most, and owns one of the topic.
-    fn give_up(&mut self, loads: &[usize], owned: &mut BTreeMap<usize, Vec<usize>>) -> Option<usize> {
+    fn take_next(&mut self, loads: &[usize], owned: &mut BTreeMap<usize, Vec<usize>>) -> Option<usize> {
         loop {
             let member = self.most_loaded(loads)?;
             match owned.get_mut(&member).and_then(Vec::pop) {

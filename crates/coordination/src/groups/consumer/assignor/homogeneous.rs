@@ -54,8 +54,8 @@ fn keep<'g>(
     if has.len() <= quota {
         return has;
     }
-    let (keeps, gives_up) = has.split_at(quota);
-    spare.extend_from_slice(gives_up);
+    let (keeps, surplus) = has.split_at(quota);
+    spare.extend_from_slice(surplus);
     Cow::Owned(keeps.iter().copied().collect())
 }
 
