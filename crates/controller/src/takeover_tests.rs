@@ -1,5 +1,5 @@
-//! Tests of what only another writer of the log does, Apache Kafka: transactions of metadata (KIP-868), partitions without a
-//! leader (KIP-966), levels of older releases, and records that nothing here obeys.
+//! Tests of logs that Apache Kafka wrote: transactions of metadata (KIP-868), partitions without a leader (KIP-966), levels of older
+//! releases, and records that this program only keeps.
 
 use mainstem_wire::Uuid;
 use mainstem_wire::messages::abort_transaction_record::AbortTransactionRecord;
@@ -52,7 +52,7 @@ fn feature(name: &'static str, level: i16) -> MetadataRecord<'static> {
     }))
 }
 
-/// A log that another program writes, and what becomes of it here.
+/// A log that another program writes, and the state that it makes here.
 struct Foreign {
     machine: MetadataStateMachine,
     offset: i64,
@@ -123,7 +123,7 @@ fn transactions_begin_and_end_once() {
     assert!(error.contains("a BeginTransactionRecord does not belong here"), "{error}");
 }
 
-/// Kafka was killed within a transaction: its records are forgotten, and those of the start are not part of it.
+/// Kafka was killed within a transaction: its records are dropped, and those of the start are not part of it.
 #[test]
 fn an_open_transaction_is_aborted_before_anything_else() {
     let mut log = Foreign::new();

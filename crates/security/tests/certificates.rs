@@ -1,11 +1,11 @@
-//! Certificates beside Java: what a listener says to a client's, and a client to a server's.
+//! Certificates compared with Java: the verdicts of a listener on a client's, and of a client on a server's.
 //!
-//! `certificates/cases.txt` names the cases, `certificates/pem` has what a peer shows in them and what the other end trusts (made by
-//! `certificates/make.sh`), `certificates/java.txt` what Java said, by its first line's release. Every run compares our own
-//! ends with that. What differs is a fault, or a section of `certificates/differences.txt` with the sentence of
-//! `docs/deviations.md` that says why. `certificates/messages.txt` has the words of each refusal. `UPDATE_EXPECT=1` writes
-//! both. With `TEST_JAVA_ANEW=1` the JDK of this machine is asked too, and has to say what the file says, if it is of that
-//! release; together with `UPDATE_EXPECT=1` its answers are written.
+//! `certificates/cases.txt` names the cases. `certificates/pem` has the certificates that a peer shows and those that the other end trusts
+//! (made by `certificates/make.sh`). `certificates/java.txt` has Java's verdicts; its first line names the release. Every run compares our
+//! own ends with them. A difference is a fault, or a section of `certificates/differences.txt` with the sentence of `docs/deviations.md`
+//! that gives the reason. `certificates/messages.txt` has the message of each refusal. `UPDATE_EXPECT=1` writes both. With
+//! `TEST_JAVA_ANEW=1` the JDK of this machine is asked too, and has to agree with the file if it is of that release; together with
+//! `UPDATE_EXPECT=1` its answers are written.
 #![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
 
 mod certificates {
@@ -57,7 +57,7 @@ fn certificates_are_judged_as_by_java() {
     Known::parse(&read("differences.txt")).judge(&differing, &fs::read_to_string(page).unwrap());
 }
 
-/// No number of an object, no name of a type in the source, no text over several lines.
+/// Messages have no object identifier without a name, no type name of the source, and one line.
 #[test]
 fn refusals_are_words() {
     let messages = read("messages.txt");
@@ -131,8 +131,8 @@ fn ask_java(is_update: bool) {
     assert_eq!(kept.len(), said.len(), "answers for the same cases");
 }
 
-/// The number of a release of Java, of a first line as `# OpenJDK 64-Bit Server VM 17.0.15+6, Debian`. Its updates judge alike, or it is
-/// worth knowing.
+/// The number of a release of Java, from a first line as `# OpenJDK 64-Bit Server VM 17.0.15+6, Debian`. Its updates should agree, and a
+/// difference is worth knowing.
 fn release(line: &str) -> &str {
     let version = line.split(' ').find(|word| word.contains('.')).expect("the line has a version");
     version.split('.').next().unwrap()

@@ -248,7 +248,7 @@ fn binding() -> impl Strategy<Value = AclBinding> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(mainstem_testkit::cases(512)))]
 
-    /// The index, changed step by step, says what a loop over the rules says, to every question.
+    /// The index, changed step by step, gives the same answer as a loop over the rules to every question.
     #[test]
     fn the_index_agrees_with_a_loop(
         changes in proptest::collection::vec((0u128..12, proptest::option::weighted(0.8, binding())), 0..24),

@@ -1,4 +1,4 @@
-//! The RFC's own exchange, both halves against each other, and what others might try.
+//! The RFC's own exchange, both halves against each other, and attacks.
 
 use std::borrow::Cow;
 
@@ -47,7 +47,7 @@ impl Credentials for Users {
 
 const SHA256: ScramMechanism = ScramMechanism::Sha256;
 
-/// A whole exchange: what each side ended with.
+/// Makes a whole exchange; returns the result of each side.
 fn exchange(
     mechanism: ScramMechanism,
     users: &Users,
@@ -287,7 +287,7 @@ fn a_client_believes_only_what_is_proved() {
     }
 }
 
-/// A proof that was seen is of no use on another connection, nor a second time.
+/// An observed proof is of no use on another connection, nor a second time.
 #[test]
 fn what_was_seen_cannot_be_said_again() {
     let users = Users::with(SHA256, "alice", "right");

@@ -1,4 +1,4 @@
-//! Random rules and subjects: patterns that are made from the subject, so that many match, and some of any kind.
+//! Random rules and subjects: most patterns are made from the subject, so that many match, and some are of any kind.
 
 /// A question: rules and a subject. Neither has a tab or an end of line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,8 +145,8 @@ impl Generator {
         pattern + self.pick(&["", "", "$", ".*", r"(,.*|$)"])
     }
 
-    /// Pieces in a row, in groups and behind quantifiers. What is repeated without an end repeats nothing within itself:
-    /// Java would take exponential time.
+    /// Pieces in a row, in groups and behind quantifiers. An unbounded repetition has no other one within itself: Java would take
+    /// exponential time.
     fn any_pattern(&mut self, depth: usize) -> String {
         let mut pattern = String::new();
         for _ in 0..1 + self.below(3) {

@@ -1,4 +1,4 @@
-//! Limits: what a peer cannot make grow.
+//! Limits of the memory that a peer can use.
 
 use expect_test::expect;
 
@@ -135,7 +135,7 @@ fn members_that_come_and_go_leave_no_deadline_behind() {
         cluster.send(5, "c", Request::LeaveGroup(script::leave(&Words::parse(&id), 5)));
         cluster.effects();
     }
-    // The one group keeps the end of its phase, and its partition the look at the appends that members wait for.
+    // The one group keeps the end of its phase, and its partition the timer of the appends that members wait for.
     assert_eq!(cluster.coordinator.deadline_count(), before + 2);
     assert_eq!((cluster.coordinator.stats().members, cluster.coordinator.stats().groups), (0, 1));
 }

@@ -1,4 +1,4 @@
-//! A coordinator with a log that does as the script says: the driver of all tests here.
+//! A coordinator with a log whose outcomes the script decides: the driver of all tests here.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -67,7 +67,7 @@ impl Logged {
     }
 }
 
-/// An append on its way into the log.
+/// An append in flight.
 pub(super) struct Pending {
     pub(super) entries: Vec<Logged>,
     pub(super) outcome: Option<Result<(), ErrorCode>>,
@@ -93,7 +93,7 @@ impl Cluster {
         cluster
     }
 
-    /// Sends a request; the token is what its answer will bear.
+    /// Sends a request; its answer will have the token.
     pub(super) fn send(&mut self, api_version: i16, client_id: &str, request: Request<'_>) -> Token {
         self.tokens += 1;
         let token = Token(self.tokens);
@@ -133,7 +133,7 @@ impl Cluster {
         effects
     }
 
-    /// Something is on its way into the log.
+    /// Records entries that are in flight.
     fn write(&mut self, ticket: Ticket, entries: Vec<Logged>) {
         assert_eq!(ticket.partition, PARTITION);
         let last = self.pending.last_key_value();
@@ -141,7 +141,7 @@ impl Cluster {
         self.pending.insert(ticket, Pending { entries, outcome: None });
     }
 
-    /// The marker of a producer's transaction is written, unless the coordinator is not ready for that.
+    /// Writes the marker of a producer's transaction, unless the coordinator is not ready for that.
     pub(super) fn end_transaction(&mut self, end: TransactionEnd) -> Result<(), ErrorCode> {
         self.coordinator.may_end_transaction(PARTITION)?;
         let ticket = self.coordinator.transaction_ended(self.now, PARTITION, end).expect("it was just ready");
@@ -166,7 +166,7 @@ impl Cluster {
         self.pending.iter().filter(|(_, pending)| pending.outcome.is_none()).map(|(ticket, _)| *ticket)
     }
 
-    /// The coordinator dies, and with it what is not in the log; another one takes over.
+    /// Kills the coordinator and everything that is not in the log; another one takes over.
     pub(super) fn reload(&mut self) {
         self.pending.clear();
         self.coordinator = GroupCoordinator::new(self.config.clone());
@@ -183,7 +183,7 @@ impl Cluster {
         self.coordinator.finish_load(self.now, PARTITION);
     }
 
-    /// A topic is created, or gets more partitions; one without any is deleted.
+    /// Creates a topic, or gives it more partitions; without partitions it is deleted.
     pub(super) fn set_topic(&mut self, name: &str, partitions: i32) {
         if partitions == 0 {
             self.topics.remove(name);
@@ -210,7 +210,7 @@ impl Cluster {
         self.now.wall_ms += i64::try_from(ms).expect("tests are short");
     }
 
-    /// A coordinator that knows nothing but the log.
+    /// A coordinator that is rebuilt from the log alone.
     pub(super) fn rebuilt(&self) -> GroupCoordinator {
         let mut coordinator = GroupCoordinator::new(self.config.clone());
         for (name, (id, partitions)) in &self.topics {

@@ -20,7 +20,7 @@ use crate::groups::{
     ConsumerGroupConfig, CoordinatorRecord, GroupConfig, GroupCoordinator, Reply, Request, Token, fuzz,
 };
 
-/// One thing that happens; members are chosen by their place.
+/// One step; members are chosen by their index.
 #[derive(Debug, Clone)]
 enum Op {
     Join { member: usize, topics: u8, regex: bool, is_static: bool },
@@ -69,7 +69,7 @@ struct Client {
     reads: BTreeSet<(Uuid, i32)>,
     /// The assignment of the last answer; the rest is revoked with the next heartbeat.
     assigned: Option<BTreeSet<(Uuid, i32)>>,
-    /// An answer was lost, or an error: it says everything again.
+    /// An answer was lost, or was an error: the client sends everything again.
     unsure: bool,
 }
 
@@ -78,7 +78,7 @@ struct World {
     clients: Vec<Client>,
     asked: HashMap<Token, usize>,
     incarnations: usize,
-    /// Requests that a coordinator took with it when it died.
+    /// Requests that were lost with a coordinator.
     lost: usize,
 }
 
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// Partitions of a topic only grow; none at all deletes it.
+    /// Changes a topic: partitions are only added, and none at all deletes it.
     fn topic(&mut self, name: &str, partitions: i32) {
         let known = self.cluster.topics.get(name).map_or(0, |(_, known)| *known);
         if partitions == 0 || partitions > known {
@@ -224,7 +224,7 @@ impl World {
                     let all = topics
                         .flat_map(|topic| topic.partitions.iter().map(|index| (topic.topic_id, *index)));
                     let assigned: BTreeSet<_> = all.collect();
-                    // It stops reading with the answer, and says so with the next heartbeat.
+                    // It stops reading with the answer, and reports that with the next heartbeat.
                     client.reads.retain(|at| assigned.contains(at));
                     client.assigned = Some(assigned);
                 }
@@ -264,7 +264,7 @@ impl World {
         }
     }
 
-    /// No faults any more: everybody who is there beats until nothing changes.
+    /// Without faults, all members send heartbeats until nothing changes.
     fn converge(&mut self) {
         for _ in 0..12 {
             while self.cluster.unfinished().next().is_some() {
@@ -272,7 +272,7 @@ impl World {
                 self.settle();
             }
             self.lose_answers();
-            // Members whose clients are gone time out; topics that came are matched.
+            // Members whose clients are gone time out; new topics are matched.
             self.cluster.advance(11_000);
             self.cluster.coordinator.tick(self.cluster.now);
             self.settle();
@@ -341,7 +341,7 @@ fn request(client: &Client, full: bool) -> ConsumerGroupHeartbeatRequest<'static
     }
 }
 
-/// All records that say what a coordinator knows of its groups.
+/// All records of a coordinator's groups, as it would write them now.
 fn image(coordinator: &GroupCoordinator) -> Vec<CoordinatorRecord> {
     let groups = coordinator.groups(PARTITION).values();
     let consumers = groups.filter_map(|group| match &group.protocol {

@@ -27,7 +27,7 @@ use crate::groups::{
     Effect, GroupConfig, GroupCoordinator, Producer, Reply, Request, Ticket, Token, TransactionEnd, fuzz,
 };
 
-/// One thing that happens. Members and appends are chosen among those that are there, by index.
+/// One step. Members and appends are chosen among the existing ones, by index.
 #[derive(Debug, Clone)]
 enum Op {
     Join {
@@ -76,7 +76,7 @@ enum Op {
         group: u8,
     },
     TopicDeleted,
-    /// All members of a group come, and all goes well: else few groups would ever be stable.
+    /// All members of a group join without faults: otherwise few groups would ever be stable.
     Stabilise {
         group: u8,
     },
@@ -164,7 +164,7 @@ struct World {
     generations: HashMap<String, i32>,
     /// The length of the log when answers were last looked at.
     looked: usize,
-    /// The last append with a group's own record, and whether it failed.
+    /// The last append with a group's own record, and true if it failed.
     written: HashMap<String, (Ticket, bool)>,
 }
 
@@ -172,7 +172,7 @@ const TOPIC: &str = "t";
 /// The number of producers that have transactions.
 const PRODUCERS: i64 = 3;
 
-/// The offsets of a group's partitions, or the error in place of one, as a fetch shows them.
+/// The offsets of a group's partitions, or an error instead, as a fetch returns them.
 type Fetched = BTreeMap<i32, Result<i64, ErrorCode>>;
 
 /// A group's offsets, as the log has them.
@@ -588,7 +588,7 @@ impl World {
         assert_eq!(stats.groups, groups, "what metrics show is what is there");
     }
 
-    /// With nothing in flight, another coordinator that knows nothing but the log would know the same.
+    /// Checks that with nothing in flight another coordinator, rebuilt from the log alone, is in the same state.
     fn check_rebuilt(&self) {
         let rebuilt = self.cluster.rebuilt();
         let (ours, theirs) = (self.cluster.coordinator.groups(PARTITION), rebuilt.groups(PARTITION));
@@ -607,7 +607,7 @@ impl World {
         assert!(missing.is_empty(), "{missing:?} are in the log only");
     }
 
-    /// Offsets are what the log says, with nothing in flight.
+    /// Checks that with nothing in flight the offsets are those of the log.
     fn check_offsets(&self) {
         for (id, group) in self.cluster.coordinator.groups(PARTITION) {
             let durable = self.durable(id, self.cluster.log.len());
@@ -622,7 +622,7 @@ impl World {
         }
     }
 
-    /// Faults are off: everybody is answered, members that are silent are gone, transactions end, and nothing is left to
+    /// Checks the end without faults: all requests are answered, silent members are removed, transactions end, and nothing is left to
     /// write.
     fn check_end(&mut self) {
         self.wait(7_200_000, true);
@@ -649,7 +649,7 @@ impl World {
 }
 
 impl Durable {
-    /// An entry of the log, as Kafka defines what it means (KIP-98).
+    /// Applies an entry of the log, as Kafka defines its meaning (KIP-98).
     fn take(&mut self, group: &str, place: usize, entry: &Logged) {
         if let Logged::End(end) = entry {
             return self.end(*end);
@@ -693,10 +693,10 @@ impl Durable {
     }
 }
 
-/// An offset that was committed, and by whose transaction.
+/// A committed offset, and the producer of its transaction.
 type Committed = (i64, Option<Producer>);
 
-/// The offset of a group that an entry is about: its partition, and what it is now, unless it is gone.
+/// The offset of a group that an entry changes: its partition, and its new value, unless it is removed.
 fn offset_of(entry: &Logged, group: &str) -> Option<(i32, Option<Committed>)> {
     let Logged::Record(record, producer) = entry else { return None };
     match records::decode(&record.key, record.value.as_deref()).expect("our own record") {
@@ -707,7 +707,7 @@ fn offset_of(entry: &Logged, group: &str) -> Option<(i32, Option<Committed>)> {
     }
 }
 
-/// The offsets of open transactions by partition and producer, and whether a later commit is in their way.
+/// The offsets of open transactions by partition and producer, and true if a later commit has taken effect.
 fn open_offsets(group: &Group) -> BTreeMap<(i32, i64), (i64, bool)> {
     let partitions = group.open_offsets.partitions().flat_map(|(topic, at)| {
         let open = group.open_offsets.of(topic, at).iter();
@@ -727,7 +727,7 @@ fn own_records(entries: &[Logged]) -> Vec<String> {
     own.collect()
 }
 
-/// Compares a group with one that was loaded, as far as the state of the first says what the log holds.
+/// Compares a group with a loaded one, as far as the state of the first is in the log.
 fn check_same(group: &Group, loaded: &Group) {
     let (Protocol::Classic(group), Protocol::Classic(loaded)) = (&group.protocol, &loaded.protocol) else {
         panic!("no member joined as a consumer")
@@ -746,8 +746,8 @@ fn check_same(group: &Group, loaded: &Group) {
                 format!("{value:?}")
             };
             assert_eq!(image(group), image(loaded));
-            // Static members that do not come back stay beyond the limit, and a coordinator that loads such a group
-            // lets all of them join again, as Kafka's does (KIP-389).
+            // Static members that do not rejoin stay beyond the limit, and a coordinator that loads such a group lets all of them join
+            // again, as Kafka's does (KIP-389).
             let is_over_capacity =
                 usize::try_from(config().group_max_size).is_ok_and(|max| loaded.members.len() > max);
             let expected = if is_over_capacity { State::PreparingRebalance } else { State::Stable };
@@ -830,7 +830,7 @@ fn static_join(instance: u8, protocols: u8) -> Op {
     Op::Join { group: 0, version: 9, instance: Some(instance), protocols }
 }
 
-/// Lets all of it happen, then what is in flight succeed, then time pass.
+/// Plays all steps, lets appends in flight succeed, and lets time pass.
 fn play(ops: &[Op]) {
     play_with(config(), ops);
 }

@@ -95,7 +95,7 @@ pub(super) fn long(id: &str) -> String {
     }
 }
 
-/// Text with every UUID written short.
+/// Replaces every UUID of a text by its short form.
 pub(super) fn short(text: &str) -> String {
     (1..=64).fold(text.to_owned(), |text, n| text.replace(&uuid(n), &n.to_string()))
 }
@@ -319,8 +319,8 @@ pub(super) fn fetch(words: &Words<'_>) -> OffsetFetchRequestGroup<'static> {
     }
 }
 
-/// `id=A epoch=0 topics=a+b regex=P owned=t-0,t-1 instance=i rack=r rebalance=MS assignor=range`; `full` says all that a
-/// full request says; joining is full by itself; `unmatched` has no pattern matched ahead. `topics=none` is an empty list, `owned=none` too.
+/// `id=A epoch=0 topics=a+b regex=P owned=t-0,t-1 instance=i rack=r rebalance=MS assignor=range`. `full` sends all fields, as a join does
+/// without it. With `unmatched` no pattern is matched before. `topics=none` and `owned=none` are empty lists.
 pub(super) fn consumer_heartbeat(
     words: &Words<'_>,
     id_of: impl Fn(&str) -> Uuid,

@@ -1,4 +1,4 @@
-//! Offsets that are committed with what a transaction has produced (KIP-98, KIP-447).
+//! Offsets that are committed with the records of a transaction (KIP-98, KIP-447).
 
 mod members;
 mod removal;

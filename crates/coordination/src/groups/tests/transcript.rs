@@ -1,9 +1,9 @@
-//! Transcripts: commands in, the same commands with what the coordinator did below each out.
+//! Transcripts: the input is commands, the output the same commands with the coordinator's effects below each.
 //!
-//! Beside the requests there are: `wait MS` (time passes; each time-out happens at its time), `wall MS` (only the wall
-//! clock jumps), `hold` (appends wait from now on) with `ok N` and `fail N ERROR`, `reload` (the coordinator dies and
-//! another one takes over from the log, perhaps with another `group.max.size`), `unload`, `topic-deleted T`, and `end N
-//! commit` or `end N abort` (the marker of producer N is written; it has an outcome like any append).
+//! Beside requests there are `wait MS` (time passes; each time-out fires at its time), `wall MS` (only the wall clock jumps), `hold`
+//! (appends wait from now on) with `ok N` and `fail N ERROR`, `reload` (the coordinator dies and another one takes over from the log,
+//! perhaps with another `group.max.size`), `unload`, `topic-deleted T`, and `end N commit` or `end N abort` (the marker of producer N is
+//! written; it has an outcome like any append).
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -208,7 +208,7 @@ impl Player {
         self.cluster.finish(Ticket { partition: PARTITION, number }, outcome);
     }
 
-    /// Writes down what the coordinator wants, and lets appends succeed unless they are held.
+    /// Writes down the coordinator's effects, and lets appends succeed unless they are held.
     fn settle(&mut self) {
         loop {
             for effect in self.cluster.effects() {
@@ -293,7 +293,7 @@ pub(super) fn answer(cluster: &Cluster, reply: &Reply) -> String {
     }
 }
 
-/// A change of a consumer group as its record says it.
+/// A change of a consumer group, as in its record.
 fn changed(cluster: &Cluster, group: &str, change: &Change) -> String {
     let owned = |owned: &Owned| {
         let partitions = owned

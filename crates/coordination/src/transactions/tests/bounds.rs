@@ -1,4 +1,4 @@
-//! Limits: what a peer cannot make grow.
+//! Limits of the memory that a peer can use.
 
 use expect_test::expect;
 

@@ -1,4 +1,4 @@
-//! InitProducerId: ids, epochs, and who is fenced.
+//! InitProducerId: ids, epochs, and fencing.
 
 use expect_test::expect;
 

@@ -1,4 +1,4 @@
-//! Producers, a coordinator and faults: what the properties play with, and the promises that every answer has to keep.
+//! Producers, a coordinator and faults for the properties, with the promises that every answer has to keep.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -45,7 +45,7 @@ pub(super) struct World {
     pub(super) cluster: Cluster,
     pub(super) producers: Vec<Producer>,
     asked: HashMap<Token, Asked>,
-    /// Whom each producer id and epoch was given to.
+    /// The producer that each producer id and epoch was given to.
     given: HashMap<(ProducerId, ProducerEpoch), usize>,
     /// Partitions that have the marker of the transaction that the record at this place in the log decides.
     marked: HashSet<(usize, String, i32)>,
@@ -61,7 +61,7 @@ fn chosen(bits: u8) -> impl Iterator<Item = (&'static str, i32)> {
 }
 
 impl World {
-    /// A coordinator with this log, whose transactional ids have the producers that the log says.
+    /// A coordinator with this log, and the producers of its transactional ids.
     pub(super) fn new(config: TransactionConfig, log: Vec<CoordinatorRecord>) -> Self {
         let is_new = config.transaction_version >= EPOCH_BUMP_VERSION;
         let mut world = Self {
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// A partition answers: the marker must be that of the decision which is durable.
+    /// Answers for a partition: its marker must be that of the durable decision.
     pub(super) fn mark(&mut self, marker: usize, outcome: MarkerOutcome) {
         if self.cluster.markers.is_empty() {
             return;
@@ -209,7 +209,7 @@ impl World {
         self.settle();
     }
 
-    /// Everything that is on its way goes well.
+    /// Lets everything in flight succeed.
     pub(super) fn flow(&mut self) {
         while !(self.cluster.pending.is_empty()
             && self.cluster.asked.is_empty()
@@ -221,7 +221,7 @@ impl World {
         }
     }
 
-    /// Time passes; with `flows` all goes well meanwhile.
+    /// Lets time pass; with `flows` everything in flight succeeds meanwhile.
     pub(super) fn wait(&mut self, ms: u64, flows: bool) {
         let end = self.cluster.now.mono_ms + ms;
         loop {
@@ -314,7 +314,7 @@ impl World {
         let index = producer.unwrap_or(self.producers.len());
         match producer {
             Some(index) => {
-                // Only a transactional id that was forgotten meanwhile does not know who came later.
+                // Only a transactional id that was removed meanwhile does not know later producers.
                 if let Some(fenced) = self.producers[index].fenced {
                     let since = &self.cluster.log[fenced..];
                     assert!(
@@ -332,7 +332,7 @@ impl World {
         self.give(index, identity);
     }
 
-    /// No other producer has ever had this id and epoch.
+    /// Checks that no other producer has ever had this id and epoch.
     fn give(&mut self, producer: usize, identity: (ProducerId, ProducerEpoch)) {
         let owner = *self.given.entry(identity).or_insert(producer);
         assert_eq!(owner, producer, "two producers are {identity:?}");
@@ -395,8 +395,8 @@ impl World {
         self.cluster.coordinator.check();
     }
 
-    /// Compares a transactional id with its last record. Epochs before the last are in no record, and markers that are
-    /// written are noted nowhere but in memory.
+    /// Compares a transactional id with its last record. Epochs before the last are in no record, and written markers are known in memory
+    /// alone.
     fn check_same(&self, transaction: &Transaction, durable: &Image) {
         let mut image = transaction.image.clone();
         assert!(transaction.stored, "{transaction:?} is in the log");
@@ -411,7 +411,7 @@ impl World {
         assert_eq!(&image, durable, "{}", transaction.id);
     }
 
-    /// Every transaction ends once, as it was decided first, after all its partitions have their markers.
+    /// Checks that every transaction ends once, as it was first decided, after all its partitions have their markers.
     fn check_log(&self) {
         let mut last: BTreeMap<String, (usize, Image)> = BTreeMap::new();
         for (place, record) in self.cluster.log.iter().enumerate() {
@@ -443,7 +443,7 @@ impl World {
         }
     }
 
-    /// Faults are off: everybody is answered, every transaction ends, and the log says all that there is to know.
+    /// Checks the end without faults: all requests are answered, every transaction ends, and the log has the whole state.
     pub(super) fn check_end(mut self) {
         // The next coordinator writes the markers that this one has dropped.
         self.flow();
