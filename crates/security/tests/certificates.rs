@@ -57,7 +57,7 @@ fn certificates_are_judged_as_by_java() {
     Known::parse(&read("differences.txt")).judge(&differing, &fs::read_to_string(page).unwrap());
 }
 
-/// Messages have no object identifier without a name, no type name of the source, and one line.
+/// Checks that each message is a sentence with advice, without debug output or a type name of the source.
 #[test]
 fn refusals_are_words() {
     let messages = read("messages.txt");

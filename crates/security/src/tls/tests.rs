@@ -322,8 +322,8 @@ fn sealed_record(keys: &rustls::ConnectionTrafficSecrets, number: u64, kind: u8,
     [&[kind, 3, 3][..], &length(sealed.len()), &sealed].concat()
 }
 
-/// A client that asks for another handshake within a session of TLS 1.2 gets the answer that there is none (RFC 5246, 7.2.2), and the session
-/// stays open. A client that asks again loses it.
+/// A client that asks for another handshake within a session of TLS 1.2 gets the answer that there is none (RFC 5246, 7.2.2), and the
+/// session stays open. A client that asks again loses it.
 #[test]
 fn renegotiation_is_refused() {
     const ALERT: u8 = 21;
