@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_partition_is_given_up_for_a_write_of_its_own_epoch_alone() {
+    fn a_partition_is_unloaded_for_a_write_of_its_own_epoch_alone() {
         let lost = Err(ErrorCode::NOT_LEADER_OR_FOLLOWER);
         for (committed, made_in, taken_over, expected) in [
             (Ok(()), Some(1), Some(1), Consequence::Report),

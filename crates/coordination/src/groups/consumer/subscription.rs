@@ -135,11 +135,11 @@ impl Due {
             }
         };
         let mut patterns: Vec<Arc<str>> = group.counts().regexes.keys().filter(is_due).cloned().collect();
-        let at_once = regex::patterns_at_once(topics);
-        let is_cut = patterns.len() > at_once;
+        let patterns_max = regex::patterns_at_once(topics);
+        let is_cut = patterns.len() > patterns_max;
         if is_cut {
             patterns.sort_by_key(|regex| group.regexes().contains_key(regex));
-            patterns.truncate(at_once);
+            patterns.truncate(patterns_max);
         }
         Due { patterns, is_cut, all }
     }

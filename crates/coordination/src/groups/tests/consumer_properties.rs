@@ -13,7 +13,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::cluster::{Cluster, PARTITION, replies};
-use super::consumer::at_once;
+use super::consumer::immediate_targets;
 use crate::groups::consumer::group::{ConsumerGroup, State};
 use crate::groups::group::Protocol;
 use crate::groups::{
@@ -377,7 +377,7 @@ proptest! {
 
     #[test]
     fn no_member_reads_what_another_may_and_everything_is_read_in_the_end(ops in vec(op(), 1..120)) {
-        run(at_once(), &ops);
+        run(immediate_targets(), &ops);
     }
 
     #[test]
@@ -387,6 +387,6 @@ proptest! {
 
     #[test]
     fn the_same_with_targets_at_intervals(ops in vec(op(), 1..80)) {
-        run(GroupConfig { consumer: ConsumerGroupConfig::default(), ..at_once() }, &ops);
+        run(GroupConfig { consumer: ConsumerGroupConfig::default(), ..immediate_targets() }, &ops);
     }
 }

@@ -93,7 +93,7 @@ fn a_group_that_is_too_large_for_its_new_coordinator_rebalances() {
 }
 
 #[test]
-fn who_waits_when_a_partition_is_given_up_is_sent_away() {
+fn waiting_members_are_refused_when_a_partition_is_unloaded() {
     check(
         &with_two(
             "

@@ -69,7 +69,7 @@ fn before_kip_394_a_new_member_joins_at_once() {
 }
 
 #[test]
-fn the_initial_delay_goes_on_while_members_come_up_to_the_rebalance_time_out() {
+fn the_initial_delay_is_extended_while_members_join_up_to_the_rebalance_time_out() {
     check(
         "
         join A v=3 rebalance=7000

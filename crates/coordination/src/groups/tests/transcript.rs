@@ -29,7 +29,7 @@ use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
 use mainstem_wire::messages::txn_offset_commit_response::TxnOffsetCommitResponse;
 
 use super::cluster::{Cluster, PARTITION};
-use super::consumer::at_once;
+use super::consumer::immediate_targets;
 use super::script::{self, Words, short};
 use crate::groups::consumer::change::Change;
 use crate::groups::consumer::partitions::Owned;
@@ -62,7 +62,7 @@ pub(super) fn check_with(config: GroupConfig, script: &str, expect: Expect) {
 
 /// A coordinator after a script, which computes targets whenever the epoch of a group moves.
 pub(in crate::groups) fn played(script: &str) -> GroupCoordinator {
-    play(at_once(), script).cluster.coordinator
+    play(immediate_targets(), script).cluster.coordinator
 }
 
 fn play(config: GroupConfig, script: &str) -> Player {
