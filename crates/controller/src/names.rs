@@ -48,7 +48,7 @@ pub(super) fn unified(name: &str) -> String {
     name.replace('.', "_")
 }
 
-/// An id from 128 random bits, as Kafka's `Uuid.randomUuid` makes it: version 4, not reserved (the first hundred
+/// An id from 128 random bits, as Kafka's `Uuid.randomUuid` makes it: version 4, and not reserved (the first hundred
 /// are), and its text does not begin with a dash, which a command line would take for an option.
 pub fn topic_id(random: u128) -> Uuid {
     const VERSION: u128 = 0xf << 76;

@@ -105,7 +105,7 @@ impl MetadataStateMachine {
         records
     }
 
-    /// Raises the leader epochs of partitions whose directory was stopped in order, but whose logs prove to be shorter than they were: a
+    /// Raises the leader epochs of partitions whose directory was stopped in order, but whose logs prove to be shorter than they were. A
     /// reader that is ahead must notice that too (KIP-320). Partitions that the node does not lead, or that elect their leader themselves,
     /// do not change.
     pub fn raise_leader_epochs(

@@ -1,7 +1,7 @@
 //! The writes of a coordinator, as its driver makes them: the batch, and the driver's action by its outcome.
 //!
 //! A driver appends the writes of a partition one at a time, in the order in which they were decided. It appends a write only in the leader
-//! epoch in which the partition was loaded when the write was decided: between two epochs other nodes may have led, and changed the state
+//! epoch in which the partition was loaded when the write was decided. Between two epochs other nodes may have led, and changed the state
 //! behind the decision. It reports the outcomes in the order of the log.
 
 use mainstem_records::{BatchBuilder, BatchOptions, BuildError, ProducerFields};

@@ -4,8 +4,8 @@
 //! one short lock. Its appends are made without that lock, in the order in which they were decided, one at a time for each partition. Their
 //! outcomes are reported to the state machine when they are durable.
 //!
-//! After a panic in any of this a state machine may be half changed, or a decision half carried out: the process ends, and the next start
-//! rebuilds the coordinator from its log.
+//! After a panic in any of this a state machine may be half changed, or a decision half carried out. So the process ends, and the next
+//! start rebuilds the coordinator from its log.
 
 mod confirmed;
 #[cfg(feature = "sim")]

@@ -34,8 +34,8 @@ fn answer(pair: &Pair) -> String {
     }
 }
 
-/// Checks that our answers are Kafka's, except for rules that are refused here: only Java's patterns have their features, or Java notices a
-/// replacement that it cannot make only when a name matches. Those are few.
+/// Checks that our answers are Kafka's, except for a few rules that are refused here. Only Java's patterns have their features, or Java
+/// notices a replacement that it cannot make only when a name matches.
 fn compare(pairs: &[Pair], kafkas: &[String], whence: &str) {
     assert_eq!(pairs.len(), kafkas.len(), "{whence}: an answer for each pair");
     let (mut named, mut refused_here) = (0, 0);

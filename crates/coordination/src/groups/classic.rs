@@ -341,7 +341,7 @@ impl ClassicGroup {
     }
 
     /// The topics that the members subscribe to. None if they are no consumers, if their metadata does not parse, or if the topics take
-    /// more than `free_bytes` bytes: unknown topics count as subscribed to, so no offset is lost.
+    /// more than `free_bytes` bytes. Unknown topics count as subscribed to, so no offset is lost.
     fn compute_subscribed_topics(&self, mut free_bytes: usize) -> Option<BTreeSet<Box<str>>> {
         if !self.uses_consumer_protocol() {
             return None;

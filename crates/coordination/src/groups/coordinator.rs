@@ -254,10 +254,10 @@ impl GroupCoordinator {
         }
     }
 
-    /// Takes the marker of a transaction, which is in the log of a partition behind everything that this coordinator has asked to append,
-    /// and before all the rest: between [`may_end_transaction`](Self::may_end_transaction), the append of the marker and this call there is
-    /// no other append. The driver reports by [`appended`](Self::appended) when the marker is durable; then the offsets of the producer are
-    /// committed or dropped. Returns None if the partition is not served.
+    /// Takes the marker of a transaction. The marker is in the log of a partition behind all appends that this coordinator has requested so
+    /// far: there is no other append between [`may_end_transaction`](Self::may_end_transaction), the append of the marker and this call.
+    /// The driver reports by [`appended`](Self::appended) when the marker is durable; then the offsets of the producer are committed or
+    /// dropped. Returns None if the partition is not served.
     pub fn transaction_ended(&mut self, now: Now, partition: i32, end: TransactionEnd) -> Option<Ticket> {
         let PartitionContext { service, mut io, .. } = self.partition_context(now, partition)?;
         service.loaded.then(|| io.enqueue(Completion::Ended(end)))

@@ -1,8 +1,8 @@
 //! Every time-out of every group in one ordered set ([`crate::deadlines`]).
 //!
-//! A heartbeat only moves a time-out into the future, so it rewrites two words in the member and leaves the set alone:
-//! the set keeps the earlier time, and when that comes the time-out is queued again at its real one. Cancelling
-//! removes the entry, so the set never holds more than one entry per live time-out.
+//! A heartbeat only moves a time-out into the future, so it rewrites two words in the member and leaves the set alone. The set keeps the
+//! earlier time, and then the time-out is queued again at its real one. Cancelling removes the entry, so the set never holds more than one
+//! entry per live time-out.
 
 use std::sync::Arc;
 

@@ -52,9 +52,9 @@ fn succeed(coordinator: &mut GroupCoordinator, now: Now) {
     }
 }
 
-/// Cuts the data into entries of the log, each as in [`records`] but for the highest four bits of the length of a key: 01
-/// and the number of a producer is a record of its transaction, 10 and the number of a producer is the end of its
-/// transaction (a commit if the word is odd) and nothing else.
+/// Cuts the data into entries of the log, each as in [`records`] except for the highest four bits of the length of a key. With 01 and the
+/// number of a producer there, the entry is a record of the producer's transaction. With 10 it is the end of that transaction and nothing
+/// else: a commit if the word is odd.
 fn entries(mut data: &[u8]) -> Vec<LogEntry<'_>> {
     let mut entries = Vec::new();
     while let Some((word, rest)) = data.split_first_chunk::<2>() {

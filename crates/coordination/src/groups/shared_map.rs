@@ -277,8 +277,8 @@ fn child_of<K: Borrow<Q>, V, Q: Ord + ?Sized>(children: &[Arc<Node<K, V>>], key:
     children.partition_point(|child| child.first().borrow() <= key).saturating_sub(1)
 }
 
-/// Inserts an item into a node. If the node is full, it is split and the node behind it is returned: half of the items, or the last item
-/// alone if it is the last of all, so that nodes are full.
+/// Inserts an item into a node. A full node is split, and the node behind it is returned. That one gets half of the items, or the last item
+/// alone if the item is the last of all: so nodes are full.
 fn put<T>(items: &mut Vec<T>, at: usize, item: T, is_last: bool) -> Option<Vec<T>> {
     if items.len() < FANOUT {
         items.insert(at, item);

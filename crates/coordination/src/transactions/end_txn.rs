@@ -121,7 +121,7 @@ fn decide(transaction: &Transaction, request: &EndTxnRequest<'_>) -> Decision {
     }
 }
 
-/// Returns true if the request repeats one whose answer was lost: the epoch or the id has changed with the end of the transaction, and the
+/// Returns true if the request repeats one whose answer was lost. The epoch or the id has changed with the end of the transaction, and the
 /// producer does not know that. In version 1 neither changes; there the epoch before is that of a producer which was fenced.
 fn is_retry(image: &Image, request: &EndTxnRequest<'_>) -> bool {
     let has_risen = ProducerEpoch::new(request.producer_epoch).checked_next() == Some(image.producer_epoch);

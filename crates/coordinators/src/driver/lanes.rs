@@ -153,7 +153,7 @@ impl<C: Coordinator> Driver<C> {
     }
 }
 
-/// Appends to a partition of a coordinator's topic, if that is replicated in the epoch in which it was loaded: between two epochs other
+/// Appends to a partition of a coordinator's topic, if that is replicated in the epoch in which it was loaded. Between two epochs other
 /// nodes may have led, and changed the state behind the decision. Returns the partition, the end up to which it has to be durable, and the
 /// leader epoch.
 fn append<C: Coordinator>(

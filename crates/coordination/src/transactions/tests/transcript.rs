@@ -68,8 +68,8 @@ fn play(config: TransactionConfig, log: Vec<CoordinatorRecord>, script: &str) ->
     player
 }
 
-/// A record that is in the log before the script begins, of a transaction that began at the start of the wall clock, if
-/// it has partitions, with a time-out of a minute.
+/// A record that is in the log before the script begins. If it has partitions, its transaction began at the start of the wall clock, with a
+/// time-out of a minute.
 pub(super) fn stored(id: &str, state: State, producer: (i64, i16), partitions: &[&str]) -> CoordinatorRecord {
     let mut image = Image {
         producer_id: ProducerId::new(producer.0),

@@ -77,9 +77,9 @@ impl Shares {
         self.least + usize::from(self.extra > 0)
     }
 
-    /// Returns the number of partitions that a member still gets, which keeps `kept` of `quota`. It takes one of the larger shares only if
-    /// it fills it already, or if the `left` members (itself included) are no more than there are such shares: so later members that have
-    /// more need not lose any.
+    /// Returns the number of partitions that a member still gets, which keeps `kept` of `quota`. It takes one of the larger shares in two
+    /// cases: it fills the share already, or the `left` members (itself included) are no more than there are such shares. So later members
+    /// that have more need not lose any.
     fn take(&mut self, quota: usize, kept: usize, left: usize) -> usize {
         let larger = quota > self.least;
         if larger && kept < quota && left > self.extra {
