@@ -1,5 +1,4 @@
-//! Access control entries and SCRAM credentials: what is refused and with which words, what is found again, and what the
-//! log and its snapshots hold of it.
+//! Access control entries and SCRAM credentials: refusals and their messages, descriptions, and the records in the log and its snapshots.
 
 use std::borrow::Cow;
 
@@ -23,7 +22,7 @@ use super::*;
 /// Resource type, name, pattern type, principal, operation, permission; for every host.
 type Entry<'a> = (i8, &'a str, i8, &'a str, i8, i8);
 
-/// The same, as a filter: what is none may be anything.
+/// The same, as a filter: None matches anything.
 type Chosen<'a> = (i8, Option<&'a str>, i8, Option<&'a str>, i8, i8);
 
 const READ_T: Entry<'static> = (2, "t", 3, "User:a", 3, 3);
@@ -110,7 +109,7 @@ fn everything() -> DescribeAclsRequest<'static> {
     }
 }
 
-/// The image is the same when it is made anew of the log, and of a snapshot.
+/// Checks that the log, and a snapshot, make the same image again.
 fn check_log(session: &Session) {
     let mut again = MetadataStateMachine::default();
     for (offset, value) in (0..).zip(&session.log) {

@@ -1,4 +1,4 @@
-//! Access control entries as metadata: their records, and what an image keeps of them.
+//! Access control entries as metadata: their records, and their place in the image.
 
 use std::borrow::Cow;
 
@@ -34,7 +34,7 @@ pub(super) fn removal(id: Uuid) -> MetadataRecord<'static> {
     }))
 }
 
-/// The entry of a record. A code that is not known is refused: to ignore a rule would be to break it.
+/// The entry of a record. An unknown code is an error: a rule must not be ignored.
 fn binding_of(record: &AccessControlEntryRecord<'_>) -> Result<AclBinding, Inconsistency> {
     fn known<T>(what: &'static str, code: i8, value: Option<T>) -> Result<T, Inconsistency> {
         value.ok_or(Inconsistency::AclCode { what, code })

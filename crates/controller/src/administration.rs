@@ -1,5 +1,5 @@
-//! Tests of what an administrator asks for beyond topics: features, elections, reassignments, nodes, and replaced
-//! configurations. Where Kafka has words, they were taken from the answers of Kafka 4.3.0.
+//! Tests of administrators' requests beyond topics: features, elections, reassignments, nodes, and replaced configurations. Kafka's
+//! messages were copied from the answers of Kafka 4.3.0.
 
 use std::borrow::Cow;
 
@@ -103,7 +103,7 @@ impl Session {
         said(answer.error_code, answer.error_message.as_deref())
     }
 
-    /// Another node's registration, as it is in the log of a directory that was copied from a larger cluster.
+    /// Registers another node, as in the log of a directory that was copied from a larger cluster.
     fn register_other(&mut self, id: i32) {
         let record = MetadataRecord::RegisterBrokerRecord(Box::new(RegisterBrokerRecord {
             broker_id: id,
@@ -199,7 +199,7 @@ fn features_keep_to_what_the_node_can() {
     );
 }
 
-/// A directory that an older release finalised at another level can be raised, and that is remembered.
+/// A directory that an older release finalised at another level can be raised, and the log keeps that.
 #[test]
 fn levels_are_kept_in_the_log() {
     let mut session = Session::new("");
@@ -287,7 +287,7 @@ fn replicas_stay_where_they_are() {
     assert_eq!(session.commit_all(), []);
 }
 
-/// Whatever kind of thing an image has, its snapshot has it too.
+/// A snapshot has every kind of state that an image has.
 #[test]
 fn a_snapshot_makes_the_same_image() {
     let mut session = Session::new("");
@@ -310,7 +310,7 @@ fn a_snapshot_makes_the_same_image() {
         loaded.load(image.next_offset(), value).expect("what the image adds up from");
     }
     assert_eq!(loaded.image(), image);
-    loaded.replay(session.end(), &session.log[0].clone()).expect("the log goes on from there");
+    loaded.replay(session.end(), &session.log[0].clone()).expect("the next record of the log follows");
     let late = loaded.load(session.end(), &values[0]).expect_err("the log was replayed already");
     assert!(late.to_string().contains("was expected"), "{late}");
 }
@@ -336,7 +336,7 @@ fn nodes_that_are_gone_are_forgotten() {
     assert!(session.machine.image().broker(2).is_none() && session.machine.image().broker(1).is_some());
 }
 
-/// A voter stays one whatever the registrations say.
+/// A voter stays a voter, whatever the registrations say.
 #[test]
 fn voters_are_not_forgotten() {
     let mut session = Session::new(

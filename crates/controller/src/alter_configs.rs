@@ -37,7 +37,7 @@ pub const CLIENT_METRICS_MAX: usize = 1_000;
 /// A resource as a request names it: the code of its type, and its name.
 type Named<'a> = (i8, &'a str);
 
-/// What a request wants of a resource's values.
+/// The changes of a resource's values that a request asks for.
 enum Edits<'a> {
     /// These changes, everything else stays.
     Change(Vec<Change<'a>>),
@@ -45,14 +45,14 @@ enum Edits<'a> {
     Replace(Vec<Change<'a>>),
 }
 
-/// A resource and what is wanted of it.
+/// A resource with the requested changes.
 type Asked<'a> = (Named<'a>, Result<Edits<'a>, ApiError>);
 
-/// What became of it.
+/// The answer for one resource: no error if its changes were made.
 type Answer<'a> = (Named<'a>, Option<ApiError>);
 
 impl MetadataStateMachine {
-    /// Changes configurations, those of each resource all or none of them.
+    /// Changes configurations. Of each resource all changes are made, or none.
     pub fn alter_configs(
         &mut self,
         view: &NodeView,
@@ -77,7 +77,7 @@ impl MetadataStateMachine {
         self.decide(if request.validate_only { vec![] } else { records }, response)
     }
 
-    /// Replaces configurations: what the request does not name is forgotten.
+    /// Replaces configurations: keys that the request does not name are unset.
     pub fn replace_configs(
         &mut self,
         view: &NodeView,
@@ -162,7 +162,7 @@ impl MetadataStateMachine {
         };
         Ok(match kind {
             ResourceKind::Topic => {
-                // As in Kafka, values are judged before the topic is looked for.
+                // As in Kafka, values are checked before the topic is looked up.
                 let changed = alter_topic(own, &changes, &config.values);
                 self.check_topic(name, changed)?
             }
@@ -178,7 +178,7 @@ impl MetadataStateMachine {
         })
     }
 
-    /// What was changed, if the topic is one whose configuration can be.
+    /// Returns the changes if the topic exists and its configuration may be changed.
     fn check_topic(&self, name: &str, changed: Result<Changed, AlterError>) -> Result<Changed, ApiError> {
         if name.is_empty() {
             let message = "Default topic resources are not allowed.";
@@ -193,7 +193,7 @@ impl MetadataStateMachine {
         Ok(changed)
     }
 
-    /// Groups need not exist to be configured, so that their number has a bound of its own.
+    /// Checks the bound on configured groups: groups need not exist to be configured.
     fn check_group(&self, name: &str, is_new: bool, before: usize) -> Result<(), ApiError> {
         if name.is_empty() {
             let message = "Default group resources are not allowed.";
@@ -214,7 +214,7 @@ impl MetadataStateMachine {
         Ok(())
     }
 
-    /// Each subscription is looked at whenever a client asks for its own.
+    /// Checks the bound on subscriptions: all of them are looked at whenever a client asks for its own.
     fn check_subscription(&self, name: &str, is_new: bool, before: usize) -> Result<(), ApiError> {
         if name.is_empty() {
             let message = "Subscription name can't be empty";
@@ -228,7 +228,7 @@ impl MetadataStateMachine {
         Ok(())
     }
 
-    /// The empty name is the cluster's default.
+    /// Returns the layer of a broker's configuration; the empty name is the cluster's default.
     fn broker_layer(&self, config: &BrokerConfig, name: &str) -> Result<BrokerLayer, ApiError> {
         let invalid = |message: String| Err(ApiError::new(ErrorCode::INVALID_REQUEST, message));
         let (node, has_several_nodes) = (config.node_id, config.quorum.is_some());
@@ -245,7 +245,7 @@ impl MetadataStateMachine {
     }
 }
 
-/// The changes that a request wants of one resource.
+/// The changes that a request asks for in one resource.
 ///
 /// # Errors
 /// When an operation does not exist.

@@ -18,7 +18,7 @@ use super::error::ApiError;
 use super::scram_credentials as scram;
 use super::state_machine::{Decision, MetadataStateMachine};
 
-/// What happens to each user that a request names: each is named once, or refused.
+/// The changes of a request. Each user is named once, or refused.
 #[derive(Default)]
 struct Changes<'a> {
     /// In the order of the request, deletions first.
@@ -44,8 +44,7 @@ impl<'a> Changes<'a> {
 }
 
 impl MetadataStateMachine {
-    /// Sets and removes SCRAM credentials, those of each user or not by themselves. The passwords come hashed by the
-    /// client and are not seen here.
+    /// Sets and removes SCRAM credentials, each user by itself. The client sends hashes: passwords are not seen here.
     pub fn alter_user_scram_credentials(
         &mut self,
         request: &AlterUserScramCredentialsRequest<'_>,

@@ -1,7 +1,7 @@
 //! Topics that are embedded queues outside of the log directories, attached to this node for as long as it runs.
 //!
-//! What is known of them comes from their directories at each start. A partition of one is in the directory
-//! [`ATTACHED_DIRECTORY`], an id that Kafka keeps from being any directory's. A queue that is not attached any more is no topic.
+//! Their metadata come from their directories at each start. The directory id of their partitions is [`ATTACHED_DIRECTORY`], which Kafka
+//! reserves. A queue that is not attached any more is no topic.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use super::names;
 use super::node_view::NodeView;
 use super::state_machine::{Decision, MetadataStateMachine};
 
-/// Stands for the directory of each attached queue. Ids below 100 are no directory's (KIP-858).
+/// The directory id of every attached queue. Ids below 100 are reserved (KIP-858).
 pub const ATTACHED_DIRECTORY: Uuid = Uuid::from_u128(17);
 
 /// A queue that is to be a topic.
@@ -43,10 +43,10 @@ impl TopicImage {
 }
 
 impl MetadataStateMachine {
-    /// Has these queues, and no others, be topics of a node. At its start, before anything is served.
+    /// Makes these queues, and no others, topics of a node. To be called at its start, before anything is served.
     ///
     /// # Errors
-    /// What name or id cannot be a topic's, and why. Nothing is decided then.
+    /// The name or id that cannot be a topic's, with the reason. Then nothing is decided.
     pub fn attach_topics(
         &mut self,
         view: &NodeView,
@@ -138,7 +138,7 @@ impl MetadataStateMachine {
     /// Refuses a change of a topic that is an attached queue.
     ///
     /// # Errors
-    /// POLICY_VIOLATION, with what is to be done instead.
+    /// POLICY_VIOLATION, with advice.
     pub(super) fn check_not_attached(&self, topic: &TopicImage, change: &str) -> Result<(), ApiError> {
         if !topic.is_attached() {
             return Ok(());

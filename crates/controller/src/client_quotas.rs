@@ -25,11 +25,11 @@ const ENTITIES_MAX: usize = 10_000;
 /// Bytes of a user's or client's name.
 const NAME_BYTES_MAX: usize = 4_096;
 
-/// Whether an address has the form of one, or a host's name resolves; the driver knows.
+/// Returns true if a text is an address, or a host's name that resolves; the driver provides it.
 pub type Resolves<'a> = &'a dyn Fn(&str) -> bool;
 
 impl MetadataStateMachine {
-    /// Sets and removes quotas, those of each entity all or none of them.
+    /// Sets and removes quotas. Of each entity all changes are made, or none.
     pub fn alter_client_quotas(
         &mut self,
         request: &alter::AlterClientQuotasRequest<'_>,
@@ -43,7 +43,7 @@ impl MetadataStateMachine {
         }
         let (mut entries, mut added) = (Vec::new(), 0);
         for (entry, entity) in request.entries.iter().zip(entities) {
-            // A repeated entity is answered once, and is left as it is.
+            // A repeated entity is answered once, and does not change.
             let times = entity.as_ref().map_or(Some(1), |entity| times.remove(entity));
             let Some(times) = times else { continue };
             let changed = entity.and_then(|entity| {
@@ -136,7 +136,7 @@ fn check_value(entity: &QuotaEntity, name: &str, value: f64) -> Result<(), ApiEr
     let Some(key) = QuotaKey::of(entity, name) else {
         return Err(invalid(format!("Invalid configuration key {name}")));
     };
-    // A value that is not a number is none that is above 0; infinite ones would never come back from a reader.
+    // NaN is refused, as not above 0. Infinite values are refused, since a reader would not accept them.
     if value.is_nan() || value <= 0.0 {
         return Err(invalid(format!("Quota {name} must be greater than 0")));
     }
@@ -231,7 +231,7 @@ impl MetadataImage {
     /// Answers DescribeClientQuotas.
     ///
     /// # Errors
-    /// When the filter makes no sense; the answer has then no entries.
+    /// When the filter is invalid; the answer has then no entries.
     pub fn describe_client_quotas(
         &self,
         request: &DescribeClientQuotasRequest<'_>,
@@ -260,13 +260,13 @@ fn entry(entity: &QuotaEntity, values: &BTreeMap<String, f64>) -> described::Ent
     }
 }
 
-/// Which entities are asked for.
+/// The entities that a request asks for.
 struct Filter<'a> {
     parts: Vec<(&'a str, Wanted)>,
     strict: bool,
 }
 
-/// What an entity's name of a kind has to be.
+/// The condition on an entity's name of a kind.
 enum Wanted {
     Exactly(EntityName),
     Any,

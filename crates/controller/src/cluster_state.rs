@@ -1,5 +1,5 @@
-//! The cluster's state: what the metadata records add up to, and nothing else. Equal records make equal states on every node,
-//! whatever it is configured with.
+//! The cluster's state, which follows from the metadata records alone. Equal records make equal states on every node, whatever its
+//! configuration.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use super::image::{MetadataChange, MetadataImage};
 /// An image, and the records that wait for the end of their transaction.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ClusterState {
-    /// Shared with readers that look at it as it was; a change while there are any goes to a copy.
+    /// Shared with readers, who see it as it was; while there are any, a change makes a copy.
     pub(super) image: Arc<MetadataImage>,
-    /// Values of the records of a transaction that has begun and not ended (KIP-868): they are all applied or none.
+    /// Values of the records of a transaction that has begun and not ended (KIP-868): all of them are applied, or none.
     transaction: Option<Vec<Vec<u8>>>,
 }
 
@@ -26,7 +26,7 @@ impl ClusterState {
     /// Applies a record, or keeps it until its transaction ends. `value` is the record encoded.
     ///
     /// # Errors
-    /// When it contradicts what is there. Nothing is changed then.
+    /// When it contradicts the state. Then nothing is changed.
     pub(super) fn apply(
         &mut self,
         offset: i64,
@@ -48,12 +48,12 @@ impl ClusterState {
         Ok(MetadataChange::None)
     }
 
-    /// The next record will have this offset.
+    /// Sets the offset of the next record.
     pub(super) fn skip_to(&mut self, offset: i64) {
         Arc::make_mut(&mut self.image).skip_to(offset);
     }
 
-    /// Applies what was kept, on a copy: what cannot be applied whole is not applied at all.
+    /// Applies the records of the transaction on a copy: all of them, or none.
     fn end_transaction(&mut self, offset: i64) -> Result<(), ReplayError> {
         let mut ended = self.clone();
         for value in ended.transaction.take().unwrap_or_default() {

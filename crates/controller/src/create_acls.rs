@@ -18,7 +18,7 @@ use super::state_machine::{Decision, IdSource, MetadataStateMachine};
 pub(super) const ACLS_PER_REQUEST_MAX: usize = 10_000;
 
 impl MetadataStateMachine {
-    /// Creates access control entries, each of them or not by itself. One that exists is answered like a new one.
+    /// Creates access control entries, each by itself. An existing one is answered like a new one.
     pub fn create_acls(
         &mut self,
         request: &CreateAclsRequest<'_>,
@@ -50,7 +50,7 @@ impl MetadataStateMachine {
     }
 }
 
-/// More records than a batch may have.
+/// The error for more records than a batch may have.
 pub(super) fn too_much() -> ApiError {
     ApiError::new(ErrorCode::POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
 }
@@ -63,7 +63,7 @@ fn refused(error: &ApiError) -> AclCreationResult<'static> {
     }
 }
 
-/// Checks an entry in Kafka's order, with Kafka's words.
+/// Checks an entry in Kafka's order, with Kafka's messages.
 fn binding_of(creation: &AclCreation<'_>) -> Result<AclBinding, ApiError> {
     let name = creation.resource_name.as_ref();
     let resource_type = ResourceType::from_code(creation.resource_type);

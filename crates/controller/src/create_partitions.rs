@@ -25,7 +25,7 @@ struct Growth {
 }
 
 impl MetadataStateMachine {
-    /// Adds partitions to topics, to each of them or not by itself.
+    /// Adds partitions to topics, each by itself.
     pub fn create_partitions(
         &mut self,
         view: &NodeView,
@@ -49,7 +49,7 @@ impl MetadataStateMachine {
             let grown = grown.and_then(|growth| {
                 let taken = PARTITIONS_PER_REQUEST_MAX - left;
                 let more = taken + growth.partitions.len();
-                view.check_partition_room(self.ahead(), more).map(|()| growth)
+                view.check_partition_limit(self.ahead(), more).map(|()| growth)
             });
             let grown = grown.and_then(|growth| match permit(growth.partitions.len()) {
                 true => Ok(growth),
@@ -78,7 +78,7 @@ impl MetadataStateMachine {
         self.check_not_attached(image, "it has one partition.")?;
         let invalid = |message: String| ApiError::new(ErrorCode::INVALID_PARTITIONS, message);
         if names::is_internal(&image.name) {
-            // A key's place follows from the number of partitions: with another one its records would be lost.
+            // The partition of a key follows from the number of partitions: with another number its records would not be found.
             return Err(invalid(format!("The number of partitions of {} cannot be changed.", image.name)));
         }
         let current = i32::try_from(image.partitions.len()).expect("partition numbers are 32 bits");

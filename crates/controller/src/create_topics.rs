@@ -1,4 +1,4 @@
-//! CreateTopics (19), v2-7, and the creation of topics that a client asked for without creating them.
+//! CreateTopics (19), v2-7, and automatic creation of topics that a client names.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -25,7 +25,7 @@ use mainstem_config::alter::validate_new_topic;
 use mainstem_config::describe::describe_topic;
 use mainstem_config::{BrokerConfig, BrokerValues, TopicDefaults};
 
-/// Kafka's number of a leader that there is not.
+/// Kafka's number for no leader.
 pub(super) const NO_LEADER: i32 = -1;
 
 /// A topic that can be created.
@@ -38,7 +38,7 @@ struct Plan {
 }
 
 impl MetadataStateMachine {
-    /// Creates topics, each of them or not by itself; with `validate_only` none, and their ids stay zero.
+    /// Creates topics, each by itself. With `validate_only` none is created, and their ids are zero.
     pub fn create_topics(
         &mut self,
         view: &NodeView,
@@ -50,7 +50,7 @@ impl MetadataStateMachine {
         self.create_configured((view, &config), request, random, permit)
     }
 
-    /// The same with the node's configuration as it is now, which is made once for a change.
+    /// Creates topics with the node's present configuration, which is computed once for the request.
     fn create_configured(
         &mut self,
         (view, config): (&NodeView, &BrokerConfig),
@@ -77,7 +77,7 @@ impl MetadataStateMachine {
             };
             let planned = planned.and_then(|plan| {
                 let more = partitions + plan.partitions.len();
-                view.check_partition_room(self.ahead(), more).map(|()| plan)
+                view.check_partition_limit(self.ahead(), more).map(|()| plan)
             });
             match planned {
                 Ok(plan) if !permit(plan.partitions.len()) => {
@@ -99,9 +99,9 @@ impl MetadataStateMachine {
         self.decide(records, response)
     }
 
-    /// Creates the topics that a client asked for by name, with the broker's defaults; internal ones as their
-    /// coordinator needs them. The caller has checked `auto.create.topics.enable` where that counts. A topic that
-    /// exists by now is answered with TOPIC_ALREADY_EXISTS. `permit` as for [`Self::create_topics`].
+    /// Creates the topics that a client named, with the broker's defaults; internal ones as their coordinator needs them. The caller has
+    /// checked `auto.create.topics.enable` where it applies. A topic that exists by now is answered with TOPIC_ALREADY_EXISTS. `permit` as
+    /// for [`Self::create_topics`].
     pub fn create_missing_topics(
         &mut self,
         view: &NodeView,
@@ -178,8 +178,8 @@ impl MetadataStateMachine {
         self.spread(0..count, factor, None)
     }
 
-    /// The replicas of partitions from..to, which begin at one node after the other: the first partition's, `start` being
-    /// the node that leads it if it is there, or else the one that most topics did not begin with.
+    /// The replicas of partitions from..to, whose leaders take turns. The first partition is led by `start` if that node exists, or else by
+    /// the node at which the fewest topics began.
     pub(super) fn spread(
         &self,
         partitions: std::ops::Range<i32>,
@@ -251,7 +251,7 @@ impl MetadataStateMachine {
         Ok(partitions.into_values().collect())
     }
 
-    /// Whether a client may put a partition onto these nodes.
+    /// Checks that a client may assign a partition to these nodes.
     pub(super) fn check_assignment(&self, replicas: &[i32], factor: Option<usize>) -> Result<(), ApiError> {
         let refuse = |why: String| {
             let message = format!("The manual partition assignment includes {why}");
@@ -280,7 +280,7 @@ impl MetadataStateMachine {
         }
     }
 
-    /// Whether one of these nodes could lead a new partition now.
+    /// Checks that one of these nodes can lead a new partition now.
     pub(super) fn check_one_is_up(&self, number: i32, replicas: &[i32]) -> Result<(), ApiError> {
         if replicas.iter().any(|node| self.is_up(*node)) {
             return Ok(());
@@ -292,7 +292,7 @@ impl MetadataStateMachine {
         Err(ApiError::new(ErrorCode::INVALID_REPLICA_ASSIGNMENT, message))
     }
 
-    /// Kafka's order: a topic, its configurations, its partitions.
+    /// Returns the records in Kafka's order: a topic, its configurations, its partitions.
     fn topic_records(&self, plans: &[Plan]) -> Vec<MetadataRecord<'static>> {
         let mut records = Vec::new();
         let mut directories = self.directory_sizes();
@@ -319,8 +319,8 @@ impl MetadataStateMachine {
         records
     }
 
-    /// A new partition, led by its first replica if that is the only one: several elect their leader. A node that is fenced
-    /// is not in sync.
+    /// The record of a new partition. It is led by its first replica if that is the only one: several elect their leader. A fenced node is
+    /// not in sync.
     pub(super) fn partition_record(
         &self,
         topic_id: Uuid,
@@ -345,8 +345,8 @@ impl MetadataStateMachine {
         self.ahead().broker(node).is_some_and(|broker| !broker.fenced)
     }
 
-    /// How many partitions each log directory of each node holds that takes more; all of them where none does, since a
-    /// client may have chosen the node. Not counted where a node has only one.
+    /// Returns the number of partitions in each log directory of each node. Only directories that accept partitions are counted, or all of
+    /// them if none does, since a client may have chosen the node. If no node has several directories, nothing is counted.
     pub(super) fn directory_sizes(&self) -> DirectorySizes {
         let mut sizes = DirectorySizes(HashMap::new());
         let mut counting = false;
@@ -368,7 +368,7 @@ impl MetadataStateMachine {
     }
 }
 
-/// A topic that is asked for by its name alone: with the node's defaults, an internal one as its coordinator needs it.
+/// A topic that a client only names: with the node's defaults, an internal one as its coordinator needs it.
 fn missing_topic(name: &str, config: &BrokerConfig) -> CreatableTopic<'static> {
     let (offsets, transactions) = (&config.offsets, &config.transactions);
     let (num_partitions, replication_factor, configs) = match name {
@@ -408,7 +408,7 @@ fn missing_topic(name: &str, config: &BrokerConfig) -> CreatableTopic<'static> {
     }
 }
 
-/// How many partitions a request asks for.
+/// Returns the number of partitions that a request asks for.
 fn wanted_partitions(request: &CreateTopicsRequest<'_>, defaults: &TopicDefaults) -> usize {
     let of = |topic: &CreatableTopic<'_>| match topic.num_partitions {
         _ if !topic.assignments.is_empty() => topic.assignments.len(),
@@ -481,7 +481,7 @@ fn refused(name: &str, error: ApiError) -> CreatableTopicResult<'static> {
     }
 }
 
-/// Each name, and whether it comes up more than once.
+/// Returns each name, with true if it occurs more than once.
 pub(super) fn repeated_names<'a>(names: impl Iterator<Item = &'a str>) -> HashMap<&'a str, bool> {
     let mut repeated = HashMap::new();
     for name in names {

@@ -16,8 +16,7 @@ use super::error::ApiError;
 use super::state_machine::{Decision, MetadataStateMachine};
 
 impl MetadataStateMachine {
-    /// Deletes the access control entries that any of the filters chooses. One that several choose is named in the
-    /// answer to each.
+    /// Deletes the access control entries that match any of the filters. The answer to each filter names all of its matches.
     pub fn delete_acls(&mut self, request: &DeleteAclsRequest<'_>) -> Decision<DeleteAclsResponse<'static>> {
         let mut deleted: BTreeSet<Uuid> = BTreeSet::new();
         let mut named = 0;

@@ -22,8 +22,7 @@ struct Named<'a> {
 }
 
 impl MetadataStateMachine {
-    /// Deletes topics, each of them or not by itself. The version of the request decides how it is said that
-    /// deletion is switched off.
+    /// Deletes topics, each by itself. The version of the request decides on the error if deletion is disabled.
     pub fn delete_topics(
         &mut self,
         view: &NodeView,
@@ -92,14 +91,14 @@ impl MetadataStateMachine {
     }
 }
 
-/// Names alone before v6; an absent name is null since then.
+/// Returns the topics of a request. Before v6 it has names alone; since then an absent name is null.
 fn wanted<'a>(request: &'a DeleteTopicsRequest<'_>) -> Vec<Named<'a>> {
     let names = request.topic_names.iter().map(|name| Named { name: Some(name.as_ref()), id: Uuid::ZERO });
     let states = request.topics.iter().map(|state| Named { name: state.name.as_deref(), id: state.topic_id });
     names.chain(states).collect()
 }
 
-/// TOPIC_DELETION_DISABLED came with v3.
+/// The error if deletion is disabled. TOPIC_DELETION_DISABLED came with v3.
 fn deletion_disabled(version: i16) -> ApiError {
     let code = if version < 3 { ErrorCode::INVALID_REQUEST } else { ErrorCode::TOPIC_DELETION_DISABLED };
     ApiError::new(code, "Topic deletion is disabled.")

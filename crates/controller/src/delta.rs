@@ -1,5 +1,5 @@
-//! What lies between two images: a snapshot takes the place of records that were never seen one by one, and a running node
-//! has to do what they would have asked of it.
+//! The differences between two images. A snapshot replaces records that were never seen one by one; a running node has to carry out what
+//! they would have changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,11 @@ use super::image::{MetadataChange, MetadataImage, TopicImage};
 use super::state_machine::MetadataStateMachine;
 
 impl MetadataStateMachine {
-    /// Goes on with what `newer` has, which a snapshot was loaded into, all at once, and says what changed: first what is gone, then
-    /// what is there or is another. Only while nothing is undecided, and forwards.
+    /// Replaces the metadata by those of `newer`, which was loaded from a snapshot, and returns the changes: first removals, then
+    /// additions and other values.
+    ///
+    /// # Panics
+    /// If decisions are pending, or `newer` is older.
     pub fn replace(&mut self, newer: MetadataStateMachine) -> Vec<MetadataChange> {
         assert!(!self.has_pending() && !newer.has_pending(), "something is decided and not committed");
         let (before, behind) = (self.image().next_offset(), newer.image().next_offset());
@@ -21,7 +24,7 @@ impl MetadataStateMachine {
 
 impl MetadataImage {
     fn changes_to(&self, newer: &MetadataImage) -> Vec<MetadataChange> {
-        // A field that is added has to say here what changes with it.
+        // A new field needs its changes here.
         let MetadataImage {
             next_offset: _,
             topics: _,
@@ -92,7 +95,7 @@ impl MetadataImage {
     }
 }
 
-/// The keys whose values differ, or that one of both has not, in order.
+/// The keys whose values differ, or that only one of both has, in order.
 fn differing<'a, K: Ord, V: PartialEq>(old: &'a BTreeMap<K, V>, new: &'a BTreeMap<K, V>) -> Vec<&'a K> {
     let keys: BTreeSet<&K> = old.keys().chain(new.keys()).collect();
     keys.into_iter().filter(|key| old.get(*key) != new.get(*key)).collect()
@@ -107,8 +110,8 @@ mod tests {
     use crate::session::{Session, topic, with_configs};
     use crate::{access_tests, quota_tests};
 
-    /// What a node that has everything below an offset goes on with behind a snapshot of all: what changed, in words, and that it is
-    /// the same then as if it had seen each record.
+    /// Replaces the metadata of a node that has all records below an offset by a snapshot of all. Returns the changes in words, and checks
+    /// that the result is the same as if the node had seen each record.
     fn replace(session: &Session, known: usize) -> Vec<String> {
         let mut machine = MetadataStateMachine::default();
         for (offset, value) in (0..).zip(&session.log[..known]) {
@@ -122,7 +125,7 @@ mod tests {
         let before = machine.shared_image();
         let changes = machine.replace(newer);
         assert_eq!(machine.image(), session.machine.image());
-        assert_eq!(machine.decide(Vec::new(), ()).base_offset, end, "it goes on from there");
+        assert_eq!(machine.decide(Vec::new(), ()).base_offset, end, "the next record follows");
         changes.iter().map(|change| describe(&before, machine.image(), change)).collect()
     }
 
@@ -181,7 +184,7 @@ mod tests {
         assert!(replace(&session, 0).contains(&"BrokerChanged { id: 1 }".to_owned()));
     }
 
-    /// Who decides by rules and passwords makes anew what is named.
+    /// Rules, users and quotas are reported one by one, since their users rebuild what is named.
     #[test]
     fn a_snapshot_changes_rules_users_and_quotas() {
         let mut session = Session::new("");

@@ -12,7 +12,7 @@ use mainstem_wire::messages::describe_acls_response::{
 use super::image::MetadataImage;
 
 impl MetadataImage {
-    /// The access control entries that the request chooses, by resource. A code that is not known chooses none.
+    /// The access control entries that match the request, by resource. An unknown code matches none.
     pub fn describe_acls(&self, request: &DescribeAclsRequest<'_>) -> DescribeAclsResponse<'static> {
         let mut resources: BTreeMap<_, BTreeSet<&AclBinding>> = BTreeMap::new();
         if let Some(filter) = filter_of(request) {

@@ -12,7 +12,7 @@ use mainstem_wire::messages::describe_user_scram_credentials_response::{
 use super::image::MetadataImage;
 
 impl MetadataImage {
-    /// The mechanisms and iterations of the users that are named, or of all if none is.
+    /// The mechanisms and iterations of the named users, or of all if the request names none.
     pub fn describe_user_scram_credentials(
         &self,
         request: &DescribeUserScramCredentialsRequest<'_>,

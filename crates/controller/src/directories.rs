@@ -19,8 +19,8 @@ pub struct DirectoryAssignment {
 }
 
 impl MetadataStateMachine {
-    /// Notes where partitions are on a node. Partitions that are gone by now, that the node does not hold, or of
-    /// which this is known already are left out.
+    /// Records the log directories of partitions on a node. Partitions that were deleted, that the node does not hold, or whose directory
+    /// is known already are left out.
     pub fn assign_directories(&mut self, node: i32, assignments: &[DirectoryAssignment]) -> Decision<()> {
         let records =
             assignments.iter().filter_map(|assignment| self.reassignment(node, assignment)).collect();
@@ -44,8 +44,7 @@ impl MetadataStateMachine {
         })))
     }
 
-    /// Notes that only these of the node's log directories are online: new partitions go into them alone. At least one
-    /// is.
+    /// Records that only these of the node's log directories are online: only they get new partitions. At least one is.
     pub fn directories_online(&mut self, node: i32, online: &[Uuid]) -> Decision<()> {
         assert!(!online.is_empty(), "a node without a directory stops");
         let broker = self.ahead().broker(node).filter(|broker| broker.log_dirs != online);
@@ -58,7 +57,7 @@ impl MetadataStateMachine {
         self.change_registration(change)
     }
 
-    /// Notes which of the node's log directories take no new partitions (KIP-1066).
+    /// Records the node's log directories that take no new partitions (KIP-1066).
     pub fn directories_cordoned(&mut self, node: i32, cordoned: &[Uuid]) -> Decision<()> {
         let broker = self.ahead().broker(node).filter(|broker| broker.cordoned_log_dirs != cordoned);
         let change = broker.map(|broker| BrokerRegistrationChangeRecord {

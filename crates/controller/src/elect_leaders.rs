@@ -1,5 +1,4 @@
-//! ElectLeaders (43), v0-2: no election is needed while the preferred replica leads, which it always does on one node
-//! (KIP-460).
+//! ElectLeaders (43), v0-2 (KIP-460). No election is needed while the preferred replica leads, which it always does on one node.
 
 use std::borrow::Cow;
 
@@ -11,12 +10,12 @@ use mainstem_wire::messages::elect_leaders_response::{
 
 use super::image::{MetadataImage, PartitionImage};
 
-/// Which replica is to lead.
+/// The replica that is to lead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ElectionType {
     /// The first one.
     Preferred,
-    /// Whichever is there, even if it is not in sync.
+    /// Any that is online, even if it is not in sync.
     Unclean,
 }
 
@@ -62,7 +61,7 @@ impl MetadataImage {
         }
     }
 
-    /// Who names no partitions is not told of those that need no election.
+    /// Returns all topics without partitions: a request that names none gets no answer about those that need no election.
     fn elect_everywhere(&self) -> Vec<ReplicaElectionResult<'static>> {
         let topics = self.topics().map(|topic| ReplicaElectionResult {
             topic: Cow::Owned(topic.name.clone()),

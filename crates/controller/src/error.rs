@@ -1,4 +1,4 @@
-//! What can be wrong: with a request, which is answered, or with a record, which is not.
+//! Errors of requests, which are answered, and of records, which are not.
 
 use mainstem_security::scram::ScramMechanism;
 use mainstem_wire::{DecodeError, ErrorCode, Uuid};
@@ -41,9 +41,9 @@ pub enum ReplayError {
     /// Its bytes are no metadata record.
     #[error("metadata record at offset {offset}: {error}")]
     Malformed {
-        /// Where.
+        /// The record's offset.
         offset: i64,
-        /// What.
+        /// The cause.
         error: DecodeError,
     },
     /// Its offset is below the next one.
@@ -54,17 +54,17 @@ pub enum ReplayError {
         /// The next one.
         expected: i64,
     },
-    /// It does not fit what the records before it said.
+    /// It contradicts the records before it.
     #[error("metadata record at offset {offset}: {problem}")]
     Inconsistent {
-        /// Where.
+        /// The record's offset.
         offset: i64,
-        /// What.
+        /// The contradiction.
         problem: Inconsistency,
     },
 }
 
-/// How a record can contradict those before it.
+/// A contradiction between a record and those before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Inconsistency {
     /// It names a topic id that no topic has.
@@ -76,7 +76,7 @@ pub enum Inconsistency {
     /// It begins a transaction within another one, or ends one that did not begin (KIP-868).
     #[error("a {0} does not belong here: a transaction begins once and ends once")]
     Transaction(&'static str),
-    /// The cluster was on its way from ZooKeeper when this was written.
+    /// The cluster was migrating from ZooKeeper when this was written.
     #[error("the migration from ZooKeeper is not finished; finish it with Apache Kafka 3.9 first")]
     ZkMigration,
     /// It makes a topic whose name or id is taken, or reserved.
@@ -94,7 +94,7 @@ pub enum Inconsistency {
         id: Uuid,
         /// The partition.
         partition: i32,
-        /// How many the topic has.
+        /// The number of partitions that the topic has.
         count: usize,
     },
     /// It names a broker that is not registered, or with another epoch.
@@ -103,13 +103,13 @@ pub enum Inconsistency {
     /// It hands out producer ids that were handed out before.
     #[error("producer ids up to {0} were handed out before")]
     ProducerIds(i64),
-    /// It sets a quota that nothing can have, or for what can have none.
+    /// It sets a quota of an unknown kind, or for an entity that can have none.
     #[error("a client quota has no valid entity or value")]
     Quota,
     /// An access control entry with a code that this program does not know.
     #[error("an access control entry has the unknown {what} {code}")]
     AclCode {
-        /// Which part of it.
+        /// The part of the entry.
         what: &'static str,
         /// The code.
         code: i8,
@@ -123,12 +123,12 @@ pub enum Inconsistency {
     /// A SCRAM mechanism that this program does not know.
     #[error("SCRAM mechanism {0} is not supported")]
     ScramMechanism(i8),
-    /// A SCRAM credential that cannot be.
+    /// A SCRAM credential with an invalid number of iterations.
     #[error("the SCRAM credential of {user} has {iterations} iterations")]
     ScramIterations {
         /// Whose.
         user: String,
-        /// How many.
+        /// The number of iterations in the record.
         iterations: i32,
     },
     /// It removes a SCRAM credential that does not exist.
@@ -142,7 +142,7 @@ pub enum Inconsistency {
     /// A counter cannot rise any further.
     #[error("an epoch has reached its end")]
     EpochOverflow,
-    /// A kind of record that this program does not know how to obey.
+    /// A kind of record that this program does not support.
     #[error("{0} is not supported")]
     Unsupported(&'static str),
     /// A kind of resource that this program does not know.

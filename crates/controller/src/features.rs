@@ -1,5 +1,5 @@
-//! Features: what this broker can do beyond the versions of its APIs (KIP-584), truthfully, and UpdateFeatures (57),
-//! v0-2, which raises and lowers their levels.
+//! Features: abilities beyond the versions of APIs (KIP-584), and UpdateFeatures (57), v0-2, which raises and lowers their levels. Only
+//! real abilities are advertised.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -40,7 +40,7 @@ pub const TRANSACTION_VERSION: Feature = Feature { name: "transaction.version", 
 pub const FEATURES: &[Feature] = &[METADATA_VERSION, GROUP_VERSION, TRANSACTION_VERSION];
 
 /// Features of Kafka 4.3 that are kept for it and not served: a directory of Kafka's has them finalised, and Kafka finds
-/// them again. Clients are not told of them.
+/// them again. Clients do not see them.
 const KEPT: &[Feature] = &[
     Feature { name: "eligible.leader.replicas.version", min: 0, max: 1 },
     Feature { name: "share.version", min: 0, max: 1 },
@@ -54,13 +54,13 @@ pub const METADATA_VERSION_RAISED_FROM: i16 = 21;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UpgradeType {
     Upgrade,
-    /// Safe or not: no feature here has a downgrade that loses anything.
+    /// Safe and unsafe downgrades are alike: no feature here loses anything by one.
     Downgrade,
 }
 
 impl MetadataImage {
-    /// A finalised feature, with its level, at which this program cannot work: the directory was written by a newer
-    /// one, and a start must be refused. To be asked when the log is replayed.
+    /// Returns a finalised feature, with its level, that this program does not support: a newer program has written the directory, and the
+    /// start must be refused. To be called when the log is replayed.
     ///
     /// A `metadata.version` from [`METADATA_VERSION_RAISED_FROM`] on is none: the node's registration raises it.
     pub fn unsupported_feature(&self) -> Option<(&str, i16)> {
@@ -81,7 +81,7 @@ impl MetadataImage {
 }
 
 impl MetadataStateMachine {
-    /// Sets the levels of features, of all or of none: the first error is that of the whole request.
+    /// Sets the levels of all features of a request, or of none: the first error is that of the whole request.
     pub fn update_features(
         &mut self,
         view: &NodeView,
@@ -150,7 +150,7 @@ impl MetadataStateMachine {
         Ok(records)
     }
 
-    /// Why a level cannot be had, in Kafka's words.
+    /// Checks that a level is possible; the errors have Kafka's messages.
     fn check_update(
         &self,
         view: &NodeView,
@@ -188,13 +188,13 @@ impl MetadataStateMachine {
         }
     }
 
-    /// 0 is not finalised.
+    /// Returns the finalised level of a feature; 0 if it is not finalised.
     fn finalised_level(&self, name: &str) -> i16 {
         self.ahead().feature(name).unwrap_or(0)
     }
 }
 
-/// Version 0 has a flag instead.
+/// Returns the upgrade type; version 0 has a flag instead.
 fn upgrade_type(update: &FeatureUpdateKey<'_>, version: i16) -> Option<UpgradeType> {
     match update.upgrade_type {
         _ if version == 0 && update.allow_downgrade => Some(UpgradeType::Downgrade),

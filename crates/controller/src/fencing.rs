@@ -1,16 +1,15 @@
-//! Nodes that give no sign of life are fenced, and unfenced when they do again (KIP-631).
+//! Fencing of nodes that send no heartbeats, and its end (KIP-631).
 
 use mainstem_wire::messages::broker_registration_change_record::BrokerRegistrationChangeRecord;
 
 use super::state_machine::{Decision, MetadataStateMachine};
 
-/// As the record spells it.
+/// The value in the record.
 const FENCE: i8 = 1;
 const UNFENCE: i8 = -1;
 
 impl MetadataStateMachine {
-    /// Fences a node, or lets it take part again. Nothing is decided where that is so already, or the node registered
-    /// again since `broker_epoch`.
+    /// Fences or unfences a node. Nothing is decided if it is so already, or if the node registered again since `broker_epoch`.
     pub fn set_fenced(&mut self, node: i32, broker_epoch: i64, fenced: bool) -> Decision<()> {
         let broker = self.ahead().broker(node);
         let broker = broker.filter(|broker| broker.epoch == broker_epoch && broker.fenced != fenced);

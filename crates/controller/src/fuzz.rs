@@ -3,7 +3,7 @@
 use super::snapshot_format::{QuorumRecords, SnapshotFormatError, SnapshotRecord, decode, encode};
 use super::state_machine::MetadataStateMachine;
 
-/// Any values of records are applied or refused, and a refused one changes nothing.
+/// Checks that any values of records are applied or refused, and that a refused one changes nothing.
 ///
 /// The bytes are cut into records by prefixes of two bytes, little-endian: the lowest bit skips an offset, the rest
 /// is the length.
@@ -28,14 +28,14 @@ pub fn metadata_replay(data: &[u8]) {
     }
 }
 
-/// Any bytes are a snapshot or refused. What is one has the same records when they are written again.
+/// Checks that any bytes are a snapshot or refused. A snapshot has the same records when it is written again.
 pub fn snapshot_decode(data: &[u8]) {
     let Ok((values, quorum)) = snapshot(data) else { return };
     let again = encode(&quorum, values.iter().cloned(), 0, 0);
     assert_eq!(snapshot(&again).expect("what was written is whole"), (values, quorum));
 }
 
-/// Values of the metadata's records, and what is said of the quorum.
+/// The values of the metadata's records, and the records of the quorum.
 fn snapshot(bytes: &[u8]) -> Result<(Vec<Vec<u8>>, QuorumRecords), SnapshotFormatError> {
     let (mut values, mut quorum) = (Vec::new(), QuorumRecords::default());
     decode(bytes, |record| match record {
@@ -45,7 +45,7 @@ fn snapshot(bytes: &[u8]) -> Result<(Vec<Vec<u8>>, QuorumRecords), SnapshotForma
     Ok((values, quorum))
 }
 
-/// What holds for every image.
+/// Checks what holds for every image.
 fn check_consistency(machine: &MetadataStateMachine) {
     let image = machine.image();
     for topic in image.topics() {

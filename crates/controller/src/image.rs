@@ -1,4 +1,4 @@
-//! The state that the metadata records add up to.
+//! The image: the state that follows from the metadata records.
 
 mod invariants;
 
@@ -21,14 +21,13 @@ use super::names;
 use mainstem_config::{BrokerValues, GroupConfigValues};
 use mainstem_limits::quotas::QuotaEntity;
 
-/// Everything that the metadata log says, up to an offset. Look-ups are by hash or by tree; nothing is computed
-/// on reading.
+/// The metadata up to an offset of the log. Look-ups are by hash or by tree; nothing is computed on reading.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MetadataImage {
     pub(super) next_offset: i64,
     pub(super) topics: HashMap<Uuid, TopicImage>,
     pub(super) ids: BTreeMap<String, Uuid>,
-    /// Names with `.` or `_`, by what they are when both are `_`.
+    /// Names with `.` or `_`, by their form with `_` alone.
     pub(super) colliding: BTreeMap<String, BTreeSet<String>>,
     pub(super) configs: BTreeMap<ConfigResource, BTreeMap<String, String>>,
     pub(super) brokers: BTreeMap<i32, BrokerImage>,
@@ -68,7 +67,7 @@ pub struct PartitionImage {
     pub isr: Vec<i32>,
     /// The log directory on each of `replicas`.
     pub directories: Vec<Uuid>,
-    /// The nodes that are not in sync and have every committed record all the same: they may lead (KIP-966).
+    /// The nodes that are not in sync but have every committed record: they may lead (KIP-966).
     pub eligible_leader_replicas: Vec<i32>,
     /// The nodes that were in sync or eligible last, when none is any more (KIP-966).
     pub last_known_elr: Vec<i32>,
@@ -91,7 +90,7 @@ pub struct BrokerImage {
     pub log_dirs: Vec<Uuid>,
     /// Those of them that take no new partitions (KIP-1066).
     pub cordoned_log_dirs: Vec<Uuid>,
-    /// It takes no part in the cluster at the moment.
+    /// True while the broker is fenced.
     pub fenced: bool,
 }
 
@@ -101,7 +100,7 @@ impl BrokerImage {
         self.log_dirs.iter().filter(|dir| !self.cordoned_log_dirs.contains(dir))
     }
 
-    /// Whether it takes new partitions, once it is not fenced. A broker that names no directories may have one.
+    /// Returns true if the broker accepts new partitions when it is not fenced. A broker that names no directories may have one.
     pub(super) fn takes_partitions(&self) -> bool {
         self.log_dirs.is_empty() || self.open_log_dirs().next().is_some()
     }
@@ -130,7 +129,7 @@ impl ResourceKind {
     }
 }
 
-/// What has configurations.
+/// A resource with a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConfigResource {
     /// Its kind.
@@ -146,10 +145,10 @@ impl ConfigResource {
     }
 }
 
-/// What a record changed, for the driver that opens and closes logs by it.
+/// The change that a record made, for the driver that opens and closes logs by it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MetadataChange {
-    /// Nothing that a reader could see.
+    /// No change that a reader can see.
     None,
     /// A topic exists; its partitions follow.
     TopicCreated {
@@ -158,7 +157,7 @@ pub enum MetadataChange {
     },
     /// A topic is gone with its partitions and configurations.
     TopicDeleted {
-        /// What it was.
+        /// The topic before its deletion.
         topic: TopicImage,
     },
     /// A partition exists.
@@ -168,7 +167,7 @@ pub enum MetadataChange {
         /// Its number.
         partition: i32,
     },
-    /// A partition's leader, epochs or replicas are other ones.
+    /// A partition's leader, epochs or replicas changed.
     PartitionChanged {
         /// Its topic.
         topic_id: Uuid,
@@ -235,7 +234,7 @@ impl MetadataImage {
         self.ids.values().filter_map(|id| self.topics.get(id))
     }
 
-    /// The topics from this name on, by name: DescribeTopicPartitions pages through them.
+    /// The topics from this name on, in order: DescribeTopicPartitions pages through them.
     pub fn topics_from(&self, name: &str) -> impl Iterator<Item = &TopicImage> {
         let from = self.ids.range::<str, _>((std::ops::Bound::Included(name), std::ops::Bound::Unbounded));
         from.filter_map(|(_, id)| self.topics.get(id))
@@ -247,8 +246,7 @@ impl MetadataImage {
         self.configs.get(resource).unwrap_or(&NONE)
     }
 
-    /// What a group runs with: the values that were set for it over those of the broker. It need not exist, and one
-    /// that was not configured runs with the broker's.
+    /// Returns the configuration of a group: its own values, and the broker's for all others. The group need not exist.
     pub fn group_config(&self, group_id: &str, broker: &BrokerValues) -> GroupConfigValues {
         GroupConfigValues::resolve(self.configs(&ConfigResource::new(ResourceKind::Group, group_id)), broker)
     }
@@ -286,7 +284,7 @@ impl MetadataImage {
         self.next_producer_id
     }
 
-    /// A topic with a replica on another node than this one, and where its replicas are.
+    /// A topic with a replica on another node than this one, with its replicas.
     pub fn replicated_elsewhere(&self, node: i32) -> Option<(&str, &[i32])> {
         self.topics().find_map(|topic| {
             let elsewhere = topic.partitions.iter().find(|partition| partition.replicas != [node])?;
@@ -299,7 +297,7 @@ impl MetadataImage {
         !self.scram.is_empty()
     }
 
-    /// What of the metadata asks for protection, each kind with its number, for a person. `has_sasl`: there is a listener
+    /// Returns the parts of the metadata that need protection, each kind with its number, for a person. `has_sasl`: there is a listener
     /// whose clients need the credentials. `has_authorizer`: access control entries are obeyed.
     pub fn protection(&self, has_sasl: bool, has_authorizer: bool) -> Vec<String> {
         let credentials = if has_sasl { 0 } else { self.scram.values().map(BTreeMap::len).sum() };
@@ -324,7 +322,7 @@ impl MetadataImage {
 
 /// Applying. A record that cannot be applied changes nothing.
 impl MetadataImage {
-    /// Applies the record at this offset, which is the next one or, where the log holds others between, above it.
+    /// Applies the record at this offset, which is the next one, or higher if the log has other records in between.
     pub(super) fn apply(
         &mut self,
         offset: i64,
@@ -335,7 +333,7 @@ impl MetadataImage {
         Ok(change)
     }
 
-    /// The next record has this offset; there are none between.
+    /// Sets the offset of the next record: there are none in between.
     pub(super) fn skip_to(&mut self, offset: i64) {
         assert!(offset >= self.next_offset, "the log never goes back: {offset} < {}", self.next_offset);
         self.next_offset = offset;
@@ -386,7 +384,7 @@ impl MetadataImage {
             MetadataRecord::NoOpRecord(_) | MetadataRecord::RegisterControllerRecord(_) => {
                 Ok(MetadataChange::None)
             }
-            // The state machine takes them before they come here: a transaction is no matter of an image.
+            // The state machine handles them before: an image has no transactions.
             MetadataRecord::BeginTransactionRecord(_)
             | MetadataRecord::EndTransactionRecord(_)
             | MetadataRecord::AbortTransactionRecord(_) => Err(Inconsistency::Transaction(record.name())),
@@ -417,8 +415,7 @@ impl MetadataImage {
                 self.colliding.remove(&unified);
             }
         }
-        // Kafka writes no records for the configurations of a topic that goes: a later topic of the same name must
-        // not find them.
+        // Kafka writes no records for the configurations of a deleted topic: a later topic of the same name must not find them.
         self.configs.remove(&ConfigResource::new(ResourceKind::Topic, topic.name.clone()));
         Ok(MetadataChange::TopicDeleted { topic })
     }
@@ -440,7 +437,7 @@ impl MetadataImage {
             last_known_elr: record.last_known_elr.clone().unwrap_or_default(),
         };
         if let Some(known) = topic.partitions.get_mut(at) {
-            // What leaders of a cluster have reported; Kafka's own writer has no record for a partition that is there.
+            // Leaders of a cluster have reported it; Kafka's own writer has no such record for an existing partition.
             let is_newer = image.partition_epoch > known.partition_epoch
                 && image.leader_epoch >= known.leader_epoch
                 && image.replicas == known.replicas;
@@ -490,7 +487,7 @@ impl MetadataImage {
         Ok(MetadataChange::PartitionChanged { topic_id: id, partition })
     }
 
-    /// Forgets which replicas are eligible beside those in sync: of a topic, or of all where the name is empty.
+    /// Removes the eligible replicas that are not in sync (KIP-966): of a topic, or of all topics if the name is empty.
     fn clear_elr(&mut self, topic_name: &str) -> Result<MetadataChange, Inconsistency> {
         let id = self.ids.get(topic_name).copied();
         if !topic_name.is_empty() && id.is_none() {
@@ -580,7 +577,7 @@ impl MetadataImage {
     }
 }
 
-/// Kafka 3.9 says of each cluster whether it came from ZooKeeper (KIP-866). One that is on its way is none yet.
+/// Kafka 3.9 records for each cluster whether it came from ZooKeeper (KIP-866). One that is still migrating cannot be used.
 fn check_zk_migration(state: i8) -> Result<MetadataChange, Inconsistency> {
     const PRE_MIGRATION: i8 = 1;
     const MIGRATION: i8 = 2;

@@ -1,4 +1,4 @@
-//! Who leads the partitions that elect their leader themselves: their leaders report it, and the metadata note it now and
+//! Leaders of the partitions that elect their leader themselves. The leaders report their leadership, and the metadata record it now and
 //! then, for tools that read the log and for nodes that start.
 
 use mainstem_records::LeaderEpoch;
@@ -9,7 +9,7 @@ use mainstem_wire::metadata_frame::MetadataRecord;
 use super::node_view::NodeView;
 use super::state_machine::{Decision, MetadataStateMachine};
 
-/// What the leader of a partition reports.
+/// The report of a partition's leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaderNote {
     /// The partition's topic.
@@ -18,16 +18,16 @@ pub struct LeaderNote {
     pub partition: i32,
     /// The node that leads it.
     pub leader: i32,
-    /// Since which election.
+    /// The epoch of its election.
     pub leader_epoch: LeaderEpoch,
     /// The nodes in sync, of the partition's replicas.
     pub isr: Vec<i32>,
 }
 
 impl MetadataStateMachine {
-    /// Notes leaders. What is known already, older than what is known, or of partitions that are gone is left out.
+    /// Records leaders. Reports that are known already, older than the known ones, or about deleted partitions are left out.
     ///
-    /// A full record each: one that only changes a partition can raise its leader epoch by no more than one.
+    /// Each gets a full record: a record of a change can raise the leader epoch by one at most.
     pub fn note_leaders(&mut self, view: &NodeView, notes: &[LeaderNote]) -> Decision<()> {
         let records = notes.iter().filter_map(|note| self.noted(view, note)).collect();
         self.decide(records, ())

@@ -12,7 +12,7 @@
 //!  readers ◀──────────── image ◀──────── apply, changes for the driver ◀────────┘ then reply
 //! ```
 //!
-//! What a node adds of its own to a decision, defaults and limits, is in the [`NodeView`] that the caller gives.
+//! A node's own part in a decision, defaults and limits, is in the [`NodeView`] that the caller gives.
 //!
 //! Architecture invariant: the state is a function of the records alone, equal on every node; nothing here reads a clock,
 //! makes random numbers or touches a file.

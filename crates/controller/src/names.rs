@@ -19,7 +19,7 @@ pub fn is_internal(name: &str) -> bool {
     [CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE].contains(&name)
 }
 
-/// Why a name cannot be a topic's, in Kafka's words, or `Ok`.
+/// Returns the reason why a name cannot be a topic's, in Kafka's words, or `Ok`.
 pub fn check(name: &str) -> Result<(), String> {
     let why = match name {
         "" => "the empty string is not allowed".to_string(),
@@ -38,17 +38,17 @@ pub fn check(name: &str) -> Result<(), String> {
     Err(format!("Topic name is invalid: {why}"))
 }
 
-/// Whether a name can collide with another one: metric names write `.` as `_`.
+/// Returns true if a name can collide with another one: metric names write `.` as `_`.
 pub(super) fn has_collision_chars(name: &str) -> bool {
     name.contains(['.', '_'])
 }
 
-/// What two names that collide have in common.
+/// Returns the form that is equal for two names that collide.
 pub(super) fn unified(name: &str) -> String {
     name.replace('.', "_")
 }
 
-/// An id from 128 random bits, as Kafka's `Uuid.randomUuid` makes it: version 4, not reserved (the first hundred
+/// An id from 128 random bits, as Kafka's `Uuid.randomUuid` makes it: version 4, and not reserved (the first hundred
 /// are), and its text does not begin with a dash, which a command line would take for an option.
 pub fn topic_id(random: u128) -> Uuid {
     const VERSION: u128 = 0xf << 76;
@@ -58,7 +58,7 @@ pub fn topic_id(random: u128) -> Uuid {
     if id.to_string().starts_with('-') { Uuid::from_u128(bits & !(1 << 127)) } else { id }
 }
 
-/// Whether an id can be a topic's: Kafka keeps the first hundred for itself.
+/// Returns true if an id can be a topic's: Kafka reserves the first hundred.
 pub(super) fn is_topic_id(id: Uuid) -> bool {
     id.to_u128() > 100
 }

@@ -1,5 +1,5 @@
-//! A node's view of its cluster: what its own configuration and machine add to the metadata. Proposals are given it, since
-//! defaults and limits are those of the node that decides; records are applied without it.
+//! A node's view of its cluster: its own configuration and limits, beside the metadata. Decisions need it, since defaults and limits are
+//! those of the node that decides; records are applied without it.
 
 use std::borrow::Cow;
 
@@ -9,17 +9,17 @@ use mainstem_wire::ErrorCode;
 use super::error::ApiError;
 use super::image::{ConfigResource, MetadataImage, PartitionImage, ResourceKind};
 
-/// What a node knows beside the metadata. It is the same for as long as the node runs.
+/// A node's own configuration and limits, which are not in the metadata. They do not change while the node runs.
 #[derive(Debug, Clone)]
 pub struct NodeView {
     /// Values known at start; those set while running are in the metadata.
     start: BrokerConfig,
-    /// How many partitions a start of this node could open.
+    /// The number of partitions that a start of this node could open.
     partitions_max: usize,
 }
 
 impl NodeView {
-    /// The view of a node with this configuration. `partitions_max` is how many partitions a start of it could open.
+    /// The view of a node with this configuration. `partitions_max` is the number of partitions that a start of it could open.
     pub fn new(start: BrokerConfig, partitions_max: usize) -> NodeView {
         NodeView { start, partitions_max }
     }
@@ -34,8 +34,9 @@ impl NodeView {
         self.start.node_id
     }
 
-    /// The node's configuration under the values that an image has for the cluster and for this node. If those no longer fit
-    /// what is known at start they count as unset: a node must start to be put right. Each call makes it anew where values are set.
+    /// The node's configuration under the values that an image has for the cluster and for this node. If those no longer fit the
+    /// configuration at start, they count as unset, so that the node starts and can be corrected. If values are set, each call makes the
+    /// configuration again.
     pub fn config(&self, image: &MetadataImage) -> Cow<'_, BrokerConfig> {
         let values = |name: String| image.configs(&ConfigResource::new(ResourceKind::Broker, name));
         let (cluster, node) = (values(String::new()), values(self.node_id().to_string()));
@@ -46,7 +47,7 @@ impl NodeView {
         config.map_or(Cow::Borrowed(&self.start), Cow::Owned)
     }
 
-    /// Whether the cluster has nodes beside this one.
+    /// Returns true if the cluster has nodes beside this one.
     pub(super) fn has_several_nodes(&self) -> bool {
         self.start.quorum.is_some()
     }
@@ -56,16 +57,16 @@ impl NodeView {
         self.start.quorum.as_ref().is_some_and(|quorum| quorum.voter(id).is_some())
     }
 
-    /// Whether the replicas of a partition elect their leader: its record only notes who that is.
+    /// Returns true if the replicas of a partition elect their leader. Then its record only reports the leader.
     pub(super) fn replicas_elect(&self, partition: &PartitionImage) -> bool {
         self.has_several_nodes() && partition.replicas.len() > 1
     }
 
-    /// Checks that so many more partitions can be opened by a start. Those that are there stay, even if they are too many.
+    /// Checks that a start can open `more` partitions than now. Existing partitions stay, even if they are too many.
     ///
     /// # Errors
     /// POLICY_VIOLATION.
-    pub(super) fn check_partition_room(&self, image: &MetadataImage, more: usize) -> Result<(), ApiError> {
+    pub(super) fn check_partition_limit(&self, image: &MetadataImage, more: usize) -> Result<(), ApiError> {
         let there: usize = image.topics().map(|topic| topic.partitions.len()).sum();
         if there + more <= self.partitions_max {
             return Ok(());
@@ -104,7 +105,7 @@ mod tests {
         machine
     }
 
-    /// The first node decides, then the second one, and each that applies has the same state; only their views differ.
+    /// The first node decides, then the second one. Each that applies has the same state; only their views differ.
     #[test]
     fn equal_records_make_equal_states_on_nodes_that_are_configured_differently() {
         let mut session = Session::new(FIRST);
@@ -131,7 +132,7 @@ mod tests {
         assert_eq!(connections(&first), 30, "a view stays as it is");
     }
 
-    /// One state, and what becomes of the same proposals on two nodes.
+    /// One state, and the same requests on two nodes.
     #[test]
     fn proposals_take_what_is_a_nodes_own_from_its_view() {
         let mut session = Session::new(FIRST);
@@ -179,7 +180,7 @@ mod tests {
         assert_eq!(session.create(topic("b", 1, 1)), "ok 1x1");
     }
 
-    /// A value that a release with other rules accepted: the node has to start to be put right.
+    /// A release with other rules accepted the value: the node has to start so that it can be corrected.
     #[test]
     fn values_that_do_not_fit_count_as_unset() {
         let mut session = Session::new(FIRST);

@@ -1,7 +1,7 @@
-//! Where the replicas of new partitions go: leaders take turns, replicas are in different racks as far as there are racks. A
-//! node that is fenced leads none, and has a replica where the others are too few or in the same racks, as Kafka's
-//! `StripedReplicaPlacer` has it: a topic can be created while a node is away. Other than there, a majority of the replicas is on
-//! nodes that are not fenced, whatever their racks: fewer elect no leader.
+//! Placement of the replicas of new partitions, as in Kafka's `StripedReplicaPlacer`. Leaders take turns, and replicas are in different
+//! racks as far as there are racks. A topic can be created while a node is fenced: such a node leads no partition, but gets replicas if the
+//! others are too few or in the same racks. Unlike Kafka, a majority of the replicas is placed on nodes that are not fenced, whatever their
+//! racks: fewer elect no leader.
 
 use super::image::BrokerImage;
 
@@ -18,7 +18,7 @@ impl NodeInRack {
         NodeInRack { id: broker.id, rack: broker.rack.clone(), fenced: broker.fenced }
     }
 
-    /// Whether partitions may begin with it.
+    /// Returns true if it may be the first replica of new partitions.
     pub(super) fn can_lead(&self) -> bool {
         !self.fenced
     }
@@ -38,14 +38,13 @@ impl<'a> Placement<'a> {
         Placement { order: racks_in_turn(unfenced), fenced: racks_in_turn(fenced) }
     }
 
-    /// Where a node is in the order; `None` for one that is fenced.
+    /// Returns the position of a node in the order; `None` for a fenced one.
     pub(super) fn rank(&self, id: i32) -> Option<usize> {
         self.order.iter().position(|node| node.id == id)
     }
 
-    /// The replicas of a partition, the preferred leader first. There are at least `factor` nodes, of which a [`majority`] of that is
-    /// not fenced. With each round over
-    /// the nodes the followers move on by one, so that the work of a leader that is gone is shared by all others.
+    /// The replicas of a partition, the preferred leader first. There are at least `factor` nodes, of which a [`majority`] of that is not
+    /// fenced. With each round over the nodes the followers move on by one, so that all others share the work of a lost leader.
     pub(super) fn replicas(&self, start: usize, partition: usize, factor: usize) -> Vec<i32> {
         let count = self.order.len();
         let first = start.wrapping_add(partition) % count;
@@ -56,7 +55,7 @@ impl<'a> Placement<'a> {
         others.extend(&self.fenced);
         let mut chosen = vec![self.order[first]];
         let mut fenced_left = factor - majority(factor);
-        // First those in racks that have none of the replicas, then whichever are left.
+        // First nodes in racks without a replica, then any others.
         for any_rack in [false, true] {
             for node in &others {
                 let is_apart = |other: &&NodeInRack| other.rack.is_none() || other.rack != node.rack;
@@ -71,7 +70,7 @@ impl<'a> Placement<'a> {
     }
 }
 
-/// How many of so many replicas elect a leader.
+/// Returns the number of replicas that elect a leader.
 pub(super) fn majority(factor: usize) -> usize {
     factor / 2 + 1
 }

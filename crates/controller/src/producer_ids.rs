@@ -1,5 +1,5 @@
-//! Producer ids: handed out one by one from blocks, each block persisted before its first id is used, so that no
-//! id is handed out twice, whatever crashes.
+//! Producer ids: handed out one by one from blocks. Each block is persisted before its first id is used, so that no crash hands out an id
+//! twice.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ pub const PRODUCER_ID_BLOCK_SIZE: i64 = 1000;
 pub type ProducerIdBlock = Range<i64>;
 
 impl MetadataStateMachine {
-    /// Takes the next block for a node. Its ids may be used when the decision is committed, not before.
+    /// Takes the next block for a node. Its ids may be used only when the decision is committed.
     pub fn allocate_producer_ids(&mut self, node: i32) -> Decision<Result<ProducerIdBlock, ApiError>> {
         let first = self.ahead().next_producer_id();
         let Some(broker) = self.ahead().broker(node) else {
@@ -61,7 +61,7 @@ impl ProducerIds {
         self.next_block = block;
     }
 
-    /// A further block should be taken now, so that clients do not wait for it: a tenth of the block is left.
+    /// Returns true if a further block should be taken now, so that clients do not wait for it: a tenth of the block is left.
     pub fn wants_block(&self) -> bool {
         self.next_block.is_empty() && self.block.end - self.block.start <= PRODUCER_ID_BLOCK_SIZE / 10
     }

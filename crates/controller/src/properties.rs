@@ -1,4 +1,4 @@
-//! The image is a function of the committed records alone, whatever was asked, delayed and rolled back.
+//! The image is a function of the committed records alone, whatever was requested, delayed and rolled back.
 
 use std::collections::BTreeSet;
 
@@ -43,10 +43,10 @@ enum Step {
     Start {
         unclean: bool,
     },
-    /// Commits this share, in 256ths, of what is not committed.
+    /// Commits this share of the uncommitted records, in 256ths.
     Commit(u8),
     Rollback,
-    /// Everything in memory is lost; the log is replayed.
+    /// The memory is lost; the log is replayed.
     Restart,
 }
 
@@ -71,7 +71,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a driver would know from the changes alone.
+/// The state that a driver knows from the changes alone.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Driver {
     partitions: BTreeSet<(Uuid, i32)>,
@@ -224,7 +224,7 @@ proptest! {
         run.check();
     }
 
-    /// Records of a real session, then damaged, are what the fuzz body is most likely to learn from.
+    /// Damages records of a real session, from which the fuzz body is most likely to learn.
     #[test]
     fn damaged_records_are_refused(
         steps in proptest::collection::vec(step(), 1..12),
@@ -243,7 +243,7 @@ proptest! {
         fuzz::metadata_replay(&data);
     }
 
-    /// The same for the bytes of its snapshot.
+    /// Damages the bytes of its snapshot.
     #[test]
     fn damaged_snapshots_are_refused(
         steps in proptest::collection::vec(step(), 1..12),
@@ -297,7 +297,7 @@ fn the_corpus_is_replayed() {
     replay_corpus("snapshot_decode", fuzz::snapshot_decode);
 }
 
-/// Kafka's own records add up to the topics that its tools showed. The first of them are a transaction (KIP-868).
+/// Kafka's own records make the topics that its tools showed. The first of them are a transaction (KIP-868).
 #[test]
 fn kafkas_own_records_are_understood() {
     let data = include_bytes!("../corpus/metadata_replay/kafka-4.3.0");
@@ -315,7 +315,7 @@ fn kafkas_own_records_are_understood() {
     assert_eq!(image.feature("metadata.version"), Some(features::METADATA_VERSION.max));
     assert_eq!(image.feature("eligible.leader.replicas.version"), Some(1));
     assert_eq!(image.unsupported_feature(), None);
-    assert!(image.served_features().all(|(name, _)| name != "share.version"), "clients are not told of it");
+    assert!(image.served_features().all(|(name, _)| name != "share.version"), "clients do not see it");
     let broker = image.broker(1).expect("it registered");
     assert!(broker.fenced, "the session ended with a clean stop");
     assert_eq!(broker.endpoints, [("PLAINTEXT".to_string(), "127.0.0.1".to_string(), 29792, 0)]);

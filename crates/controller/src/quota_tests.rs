@@ -1,4 +1,4 @@
-//! Client quotas: what is refused and with which words, what is found again, and what the log holds of it.
+//! Client quotas: refusals and their messages, descriptions, and the records in the log.
 
 use std::borrow::Cow;
 
@@ -35,7 +35,7 @@ fn entry<'a>(parts: Parts<'a>, ops: Ops<'a>) -> EntryData<'a> {
     }
 }
 
-/// Alters and commits; says what was answered.
+/// Alters and commits; returns the answers as text.
 fn alter_all(session: &mut Session, entries: &[(Parts<'_>, Ops<'_>)], validate_only: bool) -> Vec<String> {
     let entries = entries.iter().map(|(parts, ops)| entry(parts, ops)).collect();
     let request = AlterClientQuotasRequest { entries, validate_only, ..Default::default() };

@@ -1,6 +1,6 @@
-//! AlterPartitionReassignments (45), v0-1, and ListPartitionReassignments (46), v0 (KIP-455): on one node the only
-//! assignment is the one that a partition has, so a reassignment is done when it is asked for, or refused. In a cluster the
-//! replicas of a partition can be given another order, which says who is to lead; they do not move between nodes yet.
+//! AlterPartitionReassignments (45), v0-1, and ListPartitionReassignments (46), v0 (KIP-455). On one node a partition has one possible
+//! assignment, so a reassignment is done immediately, or refused. In a cluster the replicas of a partition can be given another order,
+//! which sets the preferred leader; they do not move between nodes yet.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ use super::node_view::NodeView;
 use super::state_machine::{Decision, MetadataStateMachine};
 
 impl MetadataStateMachine {
-    /// Judges each partition by itself.
+    /// Decides on each partition by itself.
     pub fn alter_partition_reassignments(
         &mut self,
         view: &NodeView,
@@ -47,7 +47,7 @@ impl MetadataStateMachine {
         });
         let response = AlterPartitionReassignmentsResponse {
             allow_replication_factor_change: may_resize,
-            // As Kafka answers a request of nothing.
+            // As Kafka answers an empty request.
             error_message: request.topics.is_empty().then_some(Cow::Borrowed("")),
             responses: topics.collect(),
             ..AlterPartitionReassignmentsResponse::default()
@@ -77,7 +77,7 @@ impl MetadataStateMachine {
         self.check_assignment(replicas, None)?;
         let (now, then) = (partition.replicas.len(), replicas.len());
         if now != then && !may_resize {
-            // KIP-860: a tool that means to move replicas says that it does not mean to change their number.
+            // KIP-860: a tool that moves replicas can forbid a change of their number.
             let message = format!("The replication factor is changed from {now} to {then}.");
             return Err(ApiError::new(ErrorCode::INVALID_REPLICATION_FACTOR, message));
         }

@@ -1,4 +1,4 @@
-//! A node registers at each start.
+//! The registration of a node at each start.
 
 use std::borrow::Cow;
 
@@ -39,8 +39,8 @@ pub(super) fn cordoned(dirs: &[Uuid]) -> Option<Vec<Uuid>> {
 }
 
 impl MetadataStateMachine {
-    /// Registers the node, and raises the leader epoch of each partition whose directory stopped uncleanly: the
-    /// log may have lost its end, so a reader that is ahead must be told (KIP-320). The reply is the broker epoch.
+    /// Registers the node, and raises the leader epoch of each partition whose directory stopped uncleanly. Its log may have lost its end,
+    /// and by the epoch a reader that is ahead notices that (KIP-320). The reply is the broker epoch.
     ///
     /// The features of a new cluster are finalised first, and the `metadata.version` of an older release is raised.
     /// Partitions that Kafka left without a leader when it stopped are led again. In a cluster that concerns those with one
@@ -86,7 +86,8 @@ impl MetadataStateMachine {
         }))
     }
 
-    /// Of what a node leads in these directories, and of what it has to lead since nothing does.
+    /// Returns the records for partitions that do not elect their leader: the node leads again those that it leads in these directories,
+    /// and becomes leader of those without one.
     fn led_from_now(&self, view: &NodeView, node: i32, unclean: &[Uuid]) -> Vec<MetadataRecord<'static>> {
         let mut records = Vec::new();
         for topic in self.ahead().topics() {
@@ -104,9 +105,9 @@ impl MetadataStateMachine {
         records
     }
 
-    /// Raises the leader epochs of partitions whose directory was left in order and whose logs prove to be shorter than
-    /// they were: a reader that is ahead must be told of them too (KIP-320). Those that the node does not lead, or that elect
-    /// their leader themselves, are left alone.
+    /// Raises the leader epochs of partitions whose directory was stopped in order, but whose logs prove to be shorter than they were. A
+    /// reader that is ahead must notice that too (KIP-320). Partitions that the node does not lead, or that elect their leader themselves,
+    /// do not change.
     pub fn raise_leader_epochs(
         &mut self,
         view: &NodeView,
@@ -136,8 +137,7 @@ fn led_again(topic_id: Uuid, partition_id: i32, leader: i32) -> MetadataRecord<'
 }
 
 impl PartitionImage {
-    /// Returns true if this node has every committed record, as far as anyone has: it is in sync, eligible (KIP-966),
-    /// or the only replica.
+    /// Returns true if this node has every committed record as far as is known: it is in sync, eligible (KIP-966), or the only replica.
     fn may_lead(&self, node: i32) -> bool {
         self.isr.contains(&node) || self.eligible_leader_replicas.contains(&node) || self.replicas == [node]
     }

@@ -1,4 +1,4 @@
-//! SCRAM credentials as metadata (KIP-900): their records, and what an image keeps of them.
+//! SCRAM credentials as metadata (KIP-900): their records, and their place in the image.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +12,7 @@ use mainstem_wire::metadata_frame::MetadataRecord;
 use super::error::Inconsistency;
 use super::image::{MetadataChange, MetadataImage};
 
-/// The shape of a decoy where no user has credentials: what Kafka's own tools make.
+/// The form of a decoy if no user has credentials: that of Kafka's own tools.
 const SHAPE_OF_NONE: (u32, usize, bool) = (ScramMechanism::ITERATIONS_MIN, 25, true);
 
 /// The record that sets a credential. It holds the keys in clear, as in Kafka.
@@ -102,8 +102,8 @@ impl MetadataImage {
         users.map(|(user, credential)| (user.as_str(), credential))
     }
 
-    /// How credentials for a mechanism look on the whole, with the key of the decoys. Looks at all of them: to be
-    /// asked when they have changed, not when a user logs in.
+    /// Returns the typical form of the credentials for a mechanism, with the key of the decoys. It reads all credentials: call it when they
+    /// have changed, not when a user logs in.
     pub fn scram_decoy(&self, mechanism: ScramMechanism, key: Secret) -> DecoyShape {
         let mut counts: HashMap<(u32, usize, bool), usize> = HashMap::new();
         for (_, credential) in self.scram_credentials(mechanism) {
@@ -116,8 +116,8 @@ impl MetadataImage {
         DecoyShape { key, iterations, salt_bytes, is_text }
     }
 
-    /// Something that those who know the users' credentials know alone, and that is the same wherever they are; none
-    /// without users. It changes with them.
+    /// A secret that follows from the users' credentials: the same on all nodes, and known only to those that have the credentials. None
+    /// without users. It changes with the credentials.
     pub fn scram_secret(&self) -> Option<Secret> {
         let credentials = self.scram.values().flat_map(BTreeMap::values);
         let keys: Vec<u8> =

@@ -1,4 +1,4 @@
-//! A state machine under test with its log: what is decided is appended, and committed when the test says so.
+//! A state machine under test with its log: decisions are appended, and committed when the test commits them.
 
 use std::borrow::Cow;
 
@@ -125,7 +125,7 @@ impl Session {
         created(&self.append(decision))
     }
 
-    /// Creates one topic; says what was answered.
+    /// Creates one topic; returns the answer as text.
     pub(super) fn create(&mut self, topic: CreatableTopic<'_>) -> String {
         created(&self.create_all(vec![topic], false)).join("; ")
     }
@@ -179,7 +179,7 @@ impl Session {
         said(answer.error_code, answer.error_message.as_deref())
     }
 
-    /// Makes the same changes to several resources in one request; says what was refused.
+    /// Makes the same changes to several resources in one request; returns the refusals as text.
     pub(super) fn alter_all<'n>(
         &mut self,
         kind: i8,

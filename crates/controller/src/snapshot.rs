@@ -1,4 +1,4 @@
-//! Snapshots of the metadata (KIP-630): the records that an image adds up from, without those that later ones undid.
+//! Snapshots of the metadata (KIP-630): the records of an image, without those that later ones replaced.
 
 use std::borrow::Cow;
 
@@ -16,10 +16,10 @@ use super::state_machine::version_of;
 use super::{acls, client_quotas, scram_credentials};
 
 impl MetadataImage {
-    /// Values of records that make this image from an empty one, in Kafka's order: features first, since they say how
-    /// the others are read, and what others name before these.
+    /// Values of records that make this image from an empty one, in Kafka's order: features first, since they determine the versions of the
+    /// others, and then each kind after those that it names.
     pub fn snapshot(&self) -> impl Iterator<Item = Vec<u8>> {
-        // A change that adds a field has to say here what it is made from.
+        // A new field needs its records here.
         let MetadataImage {
             next_offset: _,
             topics: _,
@@ -138,7 +138,7 @@ fn config_record(resource: &ConfigResource, (name, value): (&String, &String)) -
 
 fn producer_ids_record(next: i64) -> MetadataRecord<'static> {
     MetadataRecord::ProducerIdsRecord(Box::new(ProducerIdsRecord {
-        // The node that took the last block, which is not read.
+        // The node that took the last block is not read.
         broker_id: -1,
         next_producer_id: next,
         ..ProducerIdsRecord::default()

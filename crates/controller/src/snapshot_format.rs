@@ -1,8 +1,8 @@
-//! The bytes of a snapshot of the metadata log, in Kafka's format (KIP-630). What is in it is what an image adds up from
+//! The bytes of a snapshot of the metadata log, in Kafka's format (KIP-630). It contains the records of an image
 //! ([`MetadataImage::snapshot`](super::MetadataImage::snapshot)); the caller reads and writes the file.
 //!
-//! A header, the records of the image, a footer; each batch numbers its records from those before it in the file. A
-//! snapshot takes the place of everything in the log below its end offset.
+//! A snapshot has a header, the records of the image, and a footer; each batch numbers its records from those before it in the file. A
+//! snapshot replaces everything in the log below its end offset.
 
 use mainstem_records::{
     Batch, BatchBuilder, BatchError, BatchOptions, ControlRecordType, InvalidBatch, Scratch,
@@ -14,10 +14,10 @@ use mainstem_wire::{Encoder, Message};
 /// Bytes of records after which a batch ends. Kafka reads batches of up to 8 MiB.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// To how many bytes a batch may decompress: ours are not compressed.
+/// The most bytes of a decompressed batch: ours are not compressed.
 const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
 
-/// Why bytes are no snapshot.
+/// The reason why bytes are no snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotFormatError {
     /// There is no batch.
@@ -26,7 +26,7 @@ pub enum SnapshotFormatError {
     /// There is a batch of something else.
     #[error("has a damaged record: {0}")]
     Records(#[from] InvalidBatch),
-    /// A batch is not what was written.
+    /// The checksum of a batch is wrong.
     #[error("has a batch with a wrong checksum")]
     Checksum,
     /// It does not begin with a header, or not end with a footer.
@@ -34,8 +34,8 @@ pub enum SnapshotFormatError {
     Torn,
 }
 
-/// What the log says of its own quorum (KIP-853): values of control records. Nothing here obeys them while one node writes
-/// the log; without them Kafka would not know its voters when it takes the directory back.
+/// The log's own quorum (KIP-853), as values of control records. Nothing here obeys them while one node writes the log; without them Kafka
+/// would not know its voters when it takes the directory back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QuorumRecords {
     /// The last KRaftVersionRecord.
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(heads[0].next_offset(), heads[1].next_offset());
     }
 
-    /// All the way: the records of an image, their bytes, and the image again.
+    /// The whole round: the records of an image, their bytes, and the image again.
     #[test]
     fn an_image_comes_back_from_its_bytes() {
         let mut session = Session::new("");

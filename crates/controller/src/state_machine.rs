@@ -1,4 +1,4 @@
-//! The state machine: decide ahead, apply what is committed, roll back what is not.
+//! The state machine: it decides ahead, applies committed records, and rolls back the others.
 
 mod invariants;
 
@@ -20,26 +20,26 @@ pub const PARTITIONS_PER_REQUEST_MAX: usize = 10_000;
 /// 128 random bits per call, from the driver.
 pub type IdSource<'a> = &'a mut dyn FnMut() -> u128;
 
-/// Asked before partitions are created or deleted, with their number: whether the client's quota allows it (KIP-599).
+/// Asked before partitions are created or deleted, with their number. Returns true if the client's quota allows it (KIP-599).
 pub type Permit<'a> = &'a mut dyn FnMut(usize) -> bool;
 
-/// What was decided: records to append, and a reply that waits for them.
+/// A decision: records to append, and a reply that waits for them.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "records that were decided must be appended or rolled back"]
 pub struct Decision<R> {
     /// The offset of the first record: where the log must end now.
     pub base_offset: i64,
-    /// Values of records, to be appended as one batch, since they hold all or none. May be empty.
+    /// Values of records, to be appended as one batch, so that all are in the log or none. May be empty.
     pub records: Vec<Vec<u8>>,
-    /// The reply may leave when everything below this offset is committed. A refusal waits too: it may rest on
-    /// records that are not committed yet.
+    /// The reply may be sent when everything below this offset is committed. A refusal waits too: it may depend on records that are not
+    /// committed yet.
     pub reply_at: i64,
     /// The reply.
     pub reply: R,
 }
 
-/// The cluster's metadata: as it is committed, and as it will be with everything that was decided. It holds nothing that is one
-/// node's own: proposals are given the [`NodeView`] of the node that decides.
+/// The cluster's metadata: the committed state, and the state with all decisions. It holds nothing that belongs to one node: decisions get
+/// the [`NodeView`] of the node that decides.
 #[derive(Debug, Default, PartialEq)]
 pub struct MetadataStateMachine {
     committed: ClusterState,
@@ -49,27 +49,27 @@ pub struct MetadataStateMachine {
 }
 
 impl MetadataStateMachine {
-    /// Whether records were decided and are not committed.
+    /// Returns true if records were decided and are not committed.
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Where the log ends once everything that was decided is in it.
+    /// The end of the log once everything that was decided is in it.
     pub fn ahead_offset(&self) -> i64 {
         self.ahead.image.next_offset()
     }
 
-    /// What is committed: what readers see.
+    /// The committed metadata, which readers see.
     pub fn image(&self) -> &MetadataImage {
         &self.committed.image
     }
 
-    /// The same for readers that take longer: what they have stays as it is, whatever is committed meanwhile.
+    /// The committed metadata, for readers that take longer: their copy does not change.
     pub fn shared_image(&self) -> Arc<MetadataImage> {
         self.committed.image.clone()
     }
 
-    /// Everything that was decided, committed or not: what requests are checked against.
+    /// The metadata with all decisions, committed or not. Requests are checked against it.
     pub(super) fn ahead(&self) -> &MetadataImage {
         &self.ahead.image
     }
@@ -89,7 +89,7 @@ impl MetadataStateMachine {
         Ok(change)
     }
 
-    /// Applies a record of a snapshot that holds everything below `end_offset`. Before all records of the log.
+    /// Applies a record of a snapshot that holds everything below `end_offset`. To be called before all records of the log.
     pub fn load(&mut self, end_offset: i64, value: &[u8]) -> Result<(), ReplayError> {
         assert!(self.pending.is_empty(), "{} records are decided already", self.pending.len());
         let offset = end_offset - 1;
@@ -115,9 +115,8 @@ impl MetadataStateMachine {
         self.decide(abort.into_iter().collect(), ())
     }
 
-    /// Takes on the users that a tool has written for a cluster that is about to begin (`kafka-storage format --add-scram`),
-    /// from the records of its file; how many there are. What the file says of features counts for Kafka. Before any other
-    /// record.
+    /// Adds the users that a tool has written for a new cluster (`kafka-storage format --add-scram`), from the records of its file; returns
+    /// their number. Its records of features are for Kafka, and are ignored. To be called before any other record.
     pub fn bootstrap(&mut self, values: &[Vec<u8>]) -> Decision<Result<usize, ReplayError>> {
         match self.users_of(values) {
             Ok(users) => {
@@ -128,9 +127,9 @@ impl MetadataStateMachine {
         }
     }
 
-    /// Keeps what the salts of unknown users are made from with the metadata, as `mainstem.scram.decoy.secret` of the cluster,
-    /// so that they are the same at every node and after every start. Nothing is decided where one is set, or where no
-    /// listener has SASL. `draw` makes a random text.
+    /// Stores the secret for the salts of unknown users in the metadata, as `mainstem.scram.decoy.secret` of the cluster, so that they are
+    /// the same on every node and after every start. Nothing is decided if one is set, or if no listener has SASL. `draw` makes a random
+    /// text.
     pub fn draw_decoy_secret(&mut self, view: &NodeView, draw: impl FnOnce() -> String) -> Decision<()> {
         let config = view.config(self.ahead());
         let is_wanted = config.has_sasl() && config.authentication.decoy_secret.is_none();
@@ -147,7 +146,7 @@ impl MetadataStateMachine {
 
     fn users_of<'a>(&self, values: &'a [Vec<u8>]) -> Result<Vec<MetadataRecord<'a>>, ReplayError> {
         let mut users = Vec::new();
-        // What is decided has to be what can be applied.
+        // Only records that can be applied may be decided.
         let mut trial = MetadataImage::clone(&self.ahead.image);
         for value in values {
             let (record, _) =
@@ -160,8 +159,8 @@ impl MetadataStateMachine {
         Ok(users)
     }
 
-    /// The log's next record will have this offset: it holds records of which the state machine knows nothing, such as
-    /// control records. Only while nothing is undecided.
+    /// Sets the offset of the log's next record: the records before it do not concern the state machine, such as control records. Only
+    /// without pending decisions.
     pub fn skip_to(&mut self, offset: i64) {
         assert!(self.pending.is_empty(), "{} records are decided already", self.pending.len());
         for state in [&mut self.committed, &mut self.ahead] {
@@ -169,7 +168,7 @@ impl MetadataStateMachine {
         }
     }
 
-    /// Everything below `upto` is committed: applies it to the image and says what changed, oldest first.
+    /// Applies the records below `upto`, which are committed, and returns the changes, oldest first.
     pub fn committed(&mut self, upto: i64) -> Vec<MetadataChange> {
         let end = self.ahead.image.next_offset();
         assert!(upto <= end, "nothing was decided at {upto}, the end is {end}");
@@ -185,15 +184,15 @@ impl MetadataStateMachine {
         changes
     }
 
-    /// Forgets everything that was decided and is not committed. The log must be cut to the offset that is
-    /// returned; replies to what was rolled back must not leave.
+    /// Drops all decisions that are not committed. The log must be truncated to the returned offset; replies to dropped decisions must not
+    /// be sent.
     pub fn rollback(&mut self) -> i64 {
         self.pending.clear();
         self.ahead = self.committed.clone();
         self.committed.image.next_offset()
     }
 
-    /// Takes records into the state ahead.
+    /// Applies records to the state ahead.
     pub(super) fn decide<R>(&mut self, records: Vec<MetadataRecord<'_>>, reply: R) -> Decision<R> {
         let base_offset = self.ahead.image.next_offset();
         let mut values = Vec::with_capacity(records.len());

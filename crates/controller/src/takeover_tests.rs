@@ -1,5 +1,5 @@
-//! Tests of what only another writer of the log does, Apache Kafka: transactions of metadata (KIP-868), partitions without a
-//! leader (KIP-966), levels of older releases, and records that nothing here obeys.
+//! Tests of logs that Apache Kafka wrote: transactions of metadata (KIP-868), partitions without a leader (KIP-966), levels of older
+//! releases, and records that this program only keeps.
 
 use mainstem_wire::Uuid;
 use mainstem_wire::messages::abort_transaction_record::AbortTransactionRecord;
@@ -52,7 +52,7 @@ fn feature(name: &'static str, level: i16) -> MetadataRecord<'static> {
     }))
 }
 
-/// A log that another program writes, and what becomes of it here.
+/// A log that another program writes, and the state that it makes here.
 struct Foreign {
     machine: MetadataStateMachine,
     offset: i64,
@@ -123,7 +123,7 @@ fn transactions_begin_and_end_once() {
     assert!(error.contains("a BeginTransactionRecord does not belong here"), "{error}");
 }
 
-/// Kafka was killed within a transaction: its records are forgotten, and those of the start are not part of it.
+/// Kafka was killed within a transaction: its records are dropped, and those of the start are not part of it.
 #[test]
 fn an_open_transaction_is_aborted_before_anything_else() {
     let mut log = Foreign::new();
@@ -137,7 +137,7 @@ fn an_open_transaction_is_aborted_before_anything_else() {
     assert!(log.machine.image().broker(1).is_some(), "the registration holds at once");
 }
 
-/// Of a partition that Kafka 4.3.0 stopped leading in order: the records are those that it writes.
+/// The leader of a partition was stopped in order by Kafka 4.3.0. The records are those that Kafka writes then.
 #[test]
 fn a_partition_without_a_leader_is_led_again() {
     let mut log = Foreign::new();
@@ -197,8 +197,8 @@ fn the_metadata_version_of_an_older_release_is_raised() {
     log.take_over();
     let features: Vec<_> = log.machine.image().features().collect();
     assert_eq!(features, [("metadata.version", METADATA_VERSION.max), ("share.version", 1)]);
-    let told: Vec<_> = log.machine.image().served_features().map(|(name, _)| name).collect();
-    assert_eq!(told, ["metadata.version"], "features that are not served are kept and not told");
+    let served: Vec<_> = log.machine.image().served_features().map(|(name, _)| name).collect();
+    assert_eq!(served, ["metadata.version"], "other features are kept, and clients do not see them");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is answered to whom. Where Kafka has words, they were taken from the answers of Kafka 4.3.0.
+//! Answers to requests. Kafka's messages were copied from the answers of Kafka 4.3.0.
 
 use mainstem_records::LeaderEpoch;
 use mainstem_wire::Uuid;
@@ -427,7 +427,7 @@ fn the_number_of_configured_groups_is_bounded() {
     assert!(refused[0].starts_with("POLICY_VIOLATION: 10000 groups have configurations"), "{refused:?}");
     assert_eq!(session.alter(GROUP, "g0", &[("share.session.timeout.ms", Delete, None)], false), "ok");
     let refused = session.alter_all(GROUP, ["one", "more"].into_iter(), &set);
-    assert_eq!(refused.len(), 1, "there is room for one of them");
+    assert_eq!(refused.len(), 1, "only one of them fits");
     let long = "g".repeat(CONFIGURED_GROUP_NAME_BYTES_MAX + 1);
     let expect = "INVALID_REQUEST: A group's name may have 4096 bytes.";
     assert_eq!(session.alter(GROUP, &long, &set, false), expect);
@@ -485,7 +485,7 @@ fn partitions_move_between_directories_and_stay_led() {
     let topic_id = session.id("a");
     let to = |partition, directory| DirectoryAssignment { topic_id, partition, directory };
     let gone = DirectoryAssignment { topic_id: Uuid::from_u128(9), partition: 0, directory: DIR };
-    // What is known, or of a topic that is gone, makes no record.
+    // A known leader, or one of a deleted topic, makes no record.
     let decision =
         session.machine.assign_directories(1, &[to(0, OTHER_DIR), to(1, OTHER_DIR), to(7, DIR), gone]);
     assert_eq!(decision.records.len(), 1);
@@ -556,7 +556,7 @@ fn producer_ids_are_taken_before_they_are_used() {
     let decision = session.machine.allocate_producer_ids(1);
     assert_eq!(session.append(decision), Ok(1000..2000), "although the first is not committed");
     session.machine.committed(session.end() - 1);
-    // A crash: only what is committed is left.
+    // After a crash only committed records are left.
     let end = session.machine.rollback();
     session.log.truncate(usize::try_from(end).expect("a short log"));
     let mut again = MetadataStateMachine::default();

@@ -1,4 +1,4 @@
-//! UnregisterBroker (64), v0: forgets a node that will not come back (KIP-631).
+//! UnregisterBroker (64), v0: removes a node that will not return (KIP-631).
 
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::unregister_broker_record::UnregisterBrokerRecord;
@@ -9,8 +9,8 @@ use super::node_view::NodeView;
 use super::state_machine::{Decision, MetadataStateMachine};
 
 impl MetadataStateMachine {
-    /// Forgets a node. The one that runs is not forgotten: Kafka does that, and then serves nothing until it is
-    /// started again. Nor is a voter, which would stay in the metadata quorum and keep its replicas.
+    /// Removes a node. The running one is not removed: Kafka does that, and then serves nothing until it is started again. Nor is a voter,
+    /// which would stay in the metadata quorum and keep its replicas.
     pub fn unregister_broker(&mut self, view: &NodeView, id: i32) -> Decision<Result<(), ApiError>> {
         let Some(broker) = self.ahead().broker(id) else {
             let message = format!("Broker ID {id} is not currently registered");

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
-/// Times in milliseconds, each with what happens then; `K` says enough to find its owner again.
+/// Times in milliseconds, each with a key: `K` says enough to find the owner of the entry.
 #[derive(Debug)]
 pub(crate) struct Deadlines<K> {
     set: BTreeSet<(u64, K)>,
@@ -17,7 +17,7 @@ impl<K> Default for Deadlines<K> {
 }
 
 impl<K: Ord + Debug> Deadlines<K> {
-    /// The time of the earliest entry; nothing happens before it.
+    /// The time of the earliest entry; none is due before it.
     pub(crate) fn next_ms(&self) -> Option<u64> {
         self.set.first().map(|(at, _)| *at)
     }
@@ -37,8 +37,8 @@ impl<K: Ord + Debug> Deadlines<K> {
         if self.next_ms()? > now_ms { None } else { self.set.pop_first() }
     }
 
-    /// Asserts that each deadline that is set has its entry, and that there is no other entry: one without an entry would
-    /// never come, and one without an owner has no one to come to.
+    /// Asserts that each deadline that is set has its entry, and that there is no other entry. A deadline without an entry would never
+    /// fire, and an entry without an owner would concern nothing.
     ///
     /// # Panics
     /// If one is missing or left over.

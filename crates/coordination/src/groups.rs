@@ -18,20 +18,19 @@
 //!
 //! # What is durable when
 //!
-//! Offsets change when their record is durable: before, no OffsetFetch sees them and no OffsetCommit is answered. So a
-//! failed append has nothing to take back. A request does not wait longer than `offsets.commit.timeout.ms` for that: then
-//! it is answered with COORDINATOR_NOT_AVAILABLE, and its record may take effect later all the same. Commits of one partition of `__consumer_offsets` take effect in the order
-//! in which they came. A fetch with `require_stable` waits for those before it.
+//! Offsets change when their record is durable: before, no OffsetFetch sees them and no OffsetCommit is answered. So a failed append needs
+//! no undo. A request waits at most `offsets.commit.timeout.ms` for its record: then it is answered with COORDINATOR_NOT_AVAILABLE, and the
+//! record may still take effect later. Commits of one partition of `__consumer_offsets` take effect in the order in which they came. A
+//! fetch with `require_stable` waits for those before it.
 //!
-//! A classic group runs ahead of its record, which holds only what the next coordinator needs: who the members of the
-//! last finished generation are. The assignment of a generation reaches members after its record is durable; if it
-//! fails, members get the error and rebalance. A static member's new id is undone if it cannot be written. A group
-//! that a JoinGroup made goes away again. Where an empty generation cannot be written nothing is undone: the members
-//! that the log still names are gone, and would time out.
+//! A classic group changes before its record is durable. The record holds only what the next coordinator needs: the members of the last
+//! finished generation. The assignment of a generation reaches members after its record is durable; if it fails, members get the error and
+//! rebalance. A static member's new id is undone if it cannot be written. A group that a JoinGroup made is removed again. If an empty
+//! generation cannot be written nothing is undone: the members that the log still names are gone, and would time out.
 //!
-//! A consumer group (KIP-848) runs ahead of its records: what a request changes is there for the next one at once, and
-//! its answer waits for the records. A failed append takes its changes back when it is reported, and those of requests
-//! that were built on them. A group that changes between the protocols is not served until that is durable.
+//! A consumer group (KIP-848) changes before its records are durable: the next request sees the change at once, and the answer waits for
+//! the records. A failed append undoes its changes when it is reported, and those of requests that were built on them. A group that changes
+//! between the protocols is not served until that is durable.
 //!
 //! Offsets of a transaction (KIP-98) wait twice: for their record to be durable, then for the marker that ends the
 //! transaction. The driver writes the marker and says so by
@@ -53,16 +52,15 @@
 //!
 //! # Work under the driver's lock
 //!
-//! What a group holds is shown from a copy that shares it ([`offset_fetch::Fetched`], [`ClassicDescription`],
-//! [`ConsumerDescription`]): taking it costs the same however many members, partitions and offsets a group has, it is the group
-//! at one moment, and what is answered is written from it without the lock. ListGroups looks at [`LISTED_AT_ONCE`] groups at a time;
-//! each is shown as it is then.
+//! A group is described from a copy that shares its state ([`offset_fetch::Fetched`], [`ClassicDescription`], [`ConsumerDescription`]).
+//! Taking the copy costs the same however many members, partitions and offsets a group has. It is the group at one moment, and the answer
+//! is written from it without the lock. ListGroups looks at [`LISTED_AT_ONCE`] groups at a time; each is shown as it is then.
 //!
 //! # Bounds
 //!
-//! [`GroupConfig`] bounds groups, members, the metadata of a member, offsets, appends in flight, and the bytes of all
-//! that together. Beside them the coordinator holds at most one deadline per member (three in a consumer group), two per group and two per
-//! partition; in the bytes they are a part of what a member or a group counts for.
+//! [`GroupConfig`] bounds groups, members, the metadata of a member, offsets, appends in flight, and the bytes of all that together. Beside
+//! them the coordinator holds at most one deadline per member (three in a consumer group), two per group and two per partition. Their bytes
+//! are included in those of members and groups.
 
 mod api;
 mod appends;

@@ -3,7 +3,7 @@
 //! The monotonic clock drives every time-out; the wall clock only stamps records and expires offsets. A state machine never
 //! compares one with the other, so a wall clock that jumps fires nothing.
 
-/// What both clocks said when an input arrived.
+/// The time of an input, by both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
     /// Milliseconds of a clock that never goes backwards, from any fixed origin (for example the process's start).

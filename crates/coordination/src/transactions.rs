@@ -1,4 +1,4 @@
-//! The transaction coordinator: which producer a transactional id belongs to, and how each of its transactions ends.
+//! The transaction coordinator: it knows the producer of each transactional id, and decides its transactions.
 //!
 //! # Contract
 //!
@@ -13,8 +13,7 @@
 //!    gives the partition up by [`unload`](TransactionCoordinator::unload).
 //! 3. [`Effect::WriteMarkers`] asks for the marker of a transaction in each of its partitions, as durably as acks=all.
 //!    The driver reports each partition by [`marked`](TransactionCoordinator::marked), in any order. A partition may be
-//!    asked for again: after an error, and by the next coordinator. Markers are the same then, so that writing one twice
-//!    does no harm.
+//!    requested again: after an error, and by the next coordinator. The markers are the same then, so that a second one does no harm.
 //! 4. [`Effect::NewProducerId`] asks for a producer id that was never given before;
 //!    [`producer_id`](TransactionCoordinator::producer_id) brings it. One that comes too late is lost.
 //! 5. After each call the driver drains [`effects`](TransactionCoordinator::effects), and calls `tick` no later than
@@ -28,9 +27,9 @@
 //! # What is durable when
 //!
 //! Nothing of a transactional id changes before the record that says so is durable; until then it is *pending*, and
-//! other requests to it get CONCURRENT_TRANSACTIONS. So a failed append has nothing to take back. A transaction is
-//! decided when its PrepareCommit or PrepareAbort is durable: EndTxn is answered then, and the next coordinator goes
-//! on with the markers. When all are written, a last record says so.
+//! other requests to it get CONCURRENT_TRANSACTIONS. So a failed append needs no undo. A transaction is decided when its PrepareCommit or
+//! PrepareAbort is durable: EndTxn is answered then, and a later coordinator writes the remaining markers. When all are written, a last
+//! record says so.
 //!
 //! # States
 //!
@@ -45,19 +44,19 @@
 //!          +------------------------------ all markers are written ----------------+---------------+
 //! ```
 //!
-//! With transactions of version 2 (KIP-890) the epoch of the producer rises with each transaction that ends, so that a
-//! late request cannot reach into the next one; when the epochs of a producer id are used up, the producer goes on with
-//! another id. What fences a transaction (InitProducerId of a newer producer, or time) aborts it with a risen epoch.
+//! With transactions of version 2 (KIP-890) the epoch of the producer rises with each transaction that ends, so that a late request cannot
+//! reach into the next one. When the epochs of a producer id are used up, the producer gets another id. A transaction is fenced by
+//! InitProducerId of a newer producer, or by its time-out: then it is aborted with a risen epoch.
 //!
 //! # Where it differs from Kafka
 //!
-//! - An AddPartitionsToTxn or AddOffsetsToTxn of the producer whose last transaction is still being marked waits for the
-//!   end of that, up to [`ending_wait_ms`](TransactionConfig::ending_wait_ms), in place of an error on which the client comes back.
+//! - An AddPartitionsToTxn or AddOffsetsToTxn waits while the markers of the producer's last transaction are written, up to
+//!   [`ending_wait_ms`](TransactionConfig::ending_wait_ms). Kafka answers with an error, on which the client tries again.
 //! - An EndTxn of version 5 or later that comes so early gets CONCURRENT_TRANSACTIONS, where Kafka fences the producer.
-//! - A producer that was fenced does not get the end of its successor's transaction of version 1 for an answer.
+//! - The EndTxn of a fenced producer is not answered with the end of its successor's transaction of version 1.
 //! - A retry of InitProducerId (KIP-360) is recognised at the last epoch of a producer id too.
 //! - A transactional id that no durable record names does not exist for DescribeTransactions and ListTransactions.
-//! - What a failed fence had in mind is forgotten; Kafka keeps the risen epoch in memory.
+//! - The epoch of a failed fence is dropped; Kafka keeps the risen epoch in memory.
 //! - Memory has a bound: [`memory_bytes_max`](TransactionConfig::memory_bytes_max).
 //!
 //! # Bounds

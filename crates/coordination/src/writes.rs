@@ -1,8 +1,8 @@
-//! The writes of a coordinator, as its driver makes them: what is in a batch, and what follows from its fate.
+//! The writes of a coordinator, as its driver makes them: the batch, and the driver's action by its outcome.
 //!
-//! A driver appends the writes of a partition one at a time, in the order in which they were decided, each in the leader epoch
-//! alone in which the partition was taken over when it was decided: between two epochs others may have led, and changed what it
-//! was decided by. It reports them in the order of the log.
+//! A driver appends the writes of a partition one at a time, in the order in which they were decided. It appends a write only in the leader
+//! epoch in which the partition was loaded when the write was decided. Between two epochs other nodes may have led, and changed the state
+//! behind the decision. It reports the outcomes in the order of the log.
 
 use mainstem_records::{BatchBuilder, BatchOptions, BuildError, ProducerFields};
 use mainstem_wire::ErrorCode;
@@ -33,8 +33,8 @@ pub fn batch_of(
     builder.build()
 }
 
-/// What a coordinator goes by of a log's answer to a wait for commit: what is committed stays, on however many replicas it is.
-/// `min.insync.replicas` is about what producers of data are answered.
+/// Returns the outcome of a wait for commit, as coordinators understand it: a committed record stays, on however many replicas it is.
+/// `min.insync.replicas` applies to answers to producers of data only.
 ///
 /// # Errors
 /// That of the log, if it is not known to be committed.
@@ -45,19 +45,20 @@ pub fn without_min_insync(committed: Result<(), ErrorCode>) -> Result<(), ErrorC
     }
 }
 
-/// What a driver does when the fate of an append is known.
+/// The driver's action when the fate of an append is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consequence {
     /// It is committed: the coordinator is notified.
     Report,
-    /// It is not known whether it will be there after a restart: the partition is given up, and rebuilt from its log.
-    GiveUp,
-    /// The same, of a partition that was taken over anew since, with what the log has: nothing.
+    /// It is not known whether the record will be in the log after a restart: the partition is unloaded, and rebuilt from its log.
+    Unload,
+    /// Nothing: the partition was loaded again since, from what the log has.
     Nothing,
 }
 
 impl Consequence {
-    /// Of what became of an append that was made when the partition was taken over in an epoch, which is `taken_over` now.
+    /// Decides on the outcome of an append. `made_in` is the epoch in which the partition was loaded when the append was made, `taken_over`
+    /// that of today.
     pub fn of<E: PartialEq>(
         committed: Result<(), ErrorCode>,
         made_in: Option<E>,
@@ -65,7 +66,7 @@ impl Consequence {
     ) -> Consequence {
         match committed {
             Ok(()) => Consequence::Report,
-            Err(_) if taken_over == made_in => Consequence::GiveUp,
+            Err(_) if taken_over == made_in => Consequence::Unload,
             Err(_) => Consequence::Nothing,
         }
     }
@@ -78,13 +79,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_partition_is_given_up_for_a_write_of_its_own_epoch_alone() {
+    fn a_partition_is_unloaded_for_a_write_of_its_own_epoch_alone() {
         let lost = Err(ErrorCode::NOT_LEADER_OR_FOLLOWER);
         for (committed, made_in, taken_over, expected) in [
             (Ok(()), Some(1), Some(1), Consequence::Report),
             (Ok(()), Some(1), Some(2), Consequence::Report),
-            (lost, Some(1), Some(1), Consequence::GiveUp),
-            (lost, None, None, Consequence::GiveUp),
+            (lost, Some(1), Some(1), Consequence::Unload),
+            (lost, None, None, Consequence::Unload),
             (lost, Some(1), Some(2), Consequence::Nothing),
             (lost, Some(1), None, Consequence::Nothing),
         ] {

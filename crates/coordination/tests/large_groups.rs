@@ -1,5 +1,5 @@
-//! What is asked about a group keeps the coordinator, and so all other groups, no longer for a large one than for a small
-//! one: measured by what is allocated while the coordinator serves the request, which is to show members and offsets.
+//! Requests about a large group hold the coordinator, and so all other groups, no longer than those about a small one. Measured is what is
+//! allocated while the coordinator serves the request, which is to show members and offsets.
 #![allow(unsafe_code, reason = "an allocator that counts is an unsafe trait")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -65,7 +65,7 @@ impl Node {
         Self { coordinator, replies: Vec::new(), now: NOW }
     }
 
-    /// Serves a request; the answers that are there then are in `replies`.
+    /// Serves a request; the answers so far are in `replies`.
     fn serve(&mut self, api_version: i16, request: Request<'_>) {
         let context = RequestContext {
             api_version,
@@ -92,7 +92,7 @@ impl Node {
         }
     }
 
-    /// Lets the time come for which the coordinator waits.
+    /// Lets time pass until the coordinator's next deadline.
     fn wait(&mut self) {
         self.now.mono_ms =
             self.coordinator.next_deadline_ms().expect("it waits for something").max(self.now.mono_ms);
@@ -100,7 +100,7 @@ impl Node {
         self.carry_out();
     }
 
-    /// The answer to a request, and how many bytes were allocated while the coordinator served it.
+    /// The answer to a request, and the number of bytes that the coordinator allocated while it served it.
     fn measure(&mut self, api_version: i16, request: Request<'_>) -> (Reply, usize) {
         self.replies.clear();
         let before = BYTES.get();
@@ -167,7 +167,7 @@ fn offsets_of_a_large_group_are_fetched_as_they_were_at_one_moment_and_in_no_mor
     }
 }
 
-/// A classic group of so many members, all of which have been told their generation.
+/// Makes a classic group of `count` members, all of which know their generation.
 fn join_classic(node: &mut Node, count: usize) {
     for _ in 0..count {
         let protocol = JoinGroupRequestProtocol {
@@ -190,7 +190,7 @@ fn join_classic(node: &mut Node, count: usize) {
     while !node.replies.iter().any(|reply| matches!(reply, Reply::JoinGroup(_))) {
         node.wait();
     }
-    // The leader does not assign anything here: time ends the generation's first phase, and others are asked to rejoin.
+    // The leader does not assign anything here: a time-out ends the generation's first phase, and others are asked to rejoin.
     node.commit("g", "t", 0..1, 5);
 }
 

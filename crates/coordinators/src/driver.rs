@@ -1,10 +1,10 @@
-//! The driver of a coordinator: requests come from whoever asks, records go into an internal topic, replies back to who asked.
+//! The driver of a coordinator: it takes requests, appends records to an internal topic, and returns replies.
 //!
-//! One driver serves every coordinator that is a state machine over one internal topic ([`Coordinator`]). The state
-//! machine decides under one short lock. Its appends are made without that lock, in the order in which they were
-//! decided, one at a time for each partition; what becomes of them comes back when they are durable.
+//! One driver serves every coordinator that is a state machine over one internal topic ([`Coordinator`]). The state machine decides under
+//! one short lock. Its appends are made without that lock, in the order in which they were decided, one at a time for each partition. Their
+//! outcomes are reported to the state machine when they are durable.
 //!
-//! A panic in any of this leaves a machine half changed, or a decision half carried out: the process ends, and the next
+//! After a panic in any of this a state machine may be half changed, or a decision half carried out. So the process ends, and the next
 //! start rebuilds the coordinator from its log.
 
 mod confirmed;
@@ -47,7 +47,7 @@ const POLL_EVERY: Duration = Duration::from_millis(1);
 /// No deadline.
 const NEVER: u64 = u64::MAX;
 
-/// Why the process ends when a coordinator panics.
+/// The reason that the log gives when a coordinator panics and the process ends.
 const HALF_CHANGED: &str = "a coordinator is half changed, which is whole in its log alone";
 
 /// A coordinator's state machine, as its driver sees it. No method does I/O or reads a clock.
@@ -58,7 +58,7 @@ pub trait Coordinator: Send + Sized + 'static {
     type Reply: Send + 'static;
     /// The coordinator's name for an append.
     type Ticket: Copy + Send + 'static;
-    /// What it asks for besides appends and replies.
+    /// Its effects besides appends and replies.
     type Other: Send + 'static;
 
     /// The internal topic that holds its records.
@@ -67,7 +67,7 @@ pub trait Coordinator: Send + Sized + 'static {
     /// Takes a request.
     fn step(&mut self, now: Now, token: Token, origin: &RequestOrigin<'_>, request: Self::Request<'_>);
 
-    /// What it has decided since the last call, in order.
+    /// Drains its decisions since the last call, in order.
     fn effects(&mut self) -> Vec<Effect<Self>>;
 
     /// The monotonic time of its next deadline, in milliseconds.
@@ -97,7 +97,7 @@ pub trait Coordinator: Send + Sized + 'static {
     /// Serves a partition whose entries are all replayed.
     fn finish_load(&mut self, now: Now, partition: i32);
 
-    /// Gives a partition up, loaded or not.
+    /// Unloads a partition, whether it is loaded or still loading.
     fn unload(&mut self, now: Now, partition: i32);
 
     /// Asserts what holds between any two calls.
@@ -119,30 +119,30 @@ pub struct RequestOrigin<'a> {
 pub enum Effect<C: Coordinator> {
     /// Answer a request.
     Reply {
-        /// That of the request.
+        /// The token of the request.
         token: Token,
         /// The answer.
         reply: C::Reply,
     },
     /// Append records as one batch, then report its outcome.
     Append {
-        /// To report with.
+        /// The ticket to report the outcome with.
         ticket: C::Ticket,
         /// Timestamp of the records, wall clock milliseconds.
         timestamp_ms: i64,
-        /// Says whose transaction the batch belongs to, if any.
+        /// The transaction that the batch belongs to, if any.
         batch: BatchOptions,
         /// Never empty.
         records: Vec<CoordinatorRecord>,
     },
-    /// Something of this coordinator's own.
+    /// An effect that only this coordinator has.
     Other(C::Other),
 }
 
-/// Called with what a coordinator asks for besides appends and replies, without its lock.
+/// Called with a coordinator's effects besides appends and replies, without its lock.
 pub type Perform<C> = Box<dyn Fn(<C as Coordinator>::Other) + Send + Sync>;
 
-/// A coordinator with what connects it to the node.
+/// A coordinator with its connections to the node.
 pub struct Driver<C: Coordinator> {
     clock: Clock,
     /// Has the internal topic.
@@ -152,7 +152,7 @@ pub struct Driver<C: Coordinator> {
     perform: OnceLock<Perform<C>>,
     own: Weak<Driver<C>>,
     core: Mutex<Core<C>>,
-    /// By partition; those with nothing to write are not there.
+    /// Writes by partition; only partitions with writes have an entry.
     lanes: Mutex<HashMap<i32, Lane<C>>>,
     /// The deadline that the timer waits for, so that a step knows whether to wake it.
     armed_ms: AtomicU64,
@@ -166,14 +166,14 @@ struct Core<C: Coordinator> {
     machine: C,
     waiting: HashMap<Token, oneshot::Sender<C::Reply>>,
     last_token: u64,
-    /// The leader epochs in which partitions were taken over.
+    /// The leader epochs in which partitions were loaded.
     epochs: HashMap<i32, LeaderEpoch>,
-    /// The numbers of attempts to take partitions over that are neither served nor unloaded.
+    /// The numbers of loads that are neither finished nor cancelled, by partition.
     loads: HashMap<i32, u64>,
     last_load: u64,
 }
 
-/// A coordinator that is locked. A panic of the holder ends the process.
+/// A locked coordinator. A panic of the holder ends the process.
 struct Locked<'a, C: Coordinator> {
     // The first field is dropped first: the process has ended before another thread can have the lock.
     _whole: Option<AbortOnPanic>,
@@ -194,13 +194,13 @@ impl<C: Coordinator> DerefMut for Locked<'_, C> {
     }
 }
 
-/// Ends the process if the caller panics before this is dropped. None where it panics already: what it does while it
-/// unwinds has not begun yet.
+/// Ends the process if the caller panics before this is dropped. None while the thread is panicking already: its work during unwinding has
+/// not begun yet.
 fn whole_or_over() -> Option<AbortOnPanic> {
     (!std::thread::panicking()).then_some(AbortOnPanic(HALF_CHANGED))
 }
 
-/// A reply that is there, or will be.
+/// A reply, which is known now or comes later.
 pub enum Asked<R> {
     /// The reply.
     Now(R),
@@ -278,8 +278,8 @@ impl<C: Coordinator> Driver<C> {
         }
     }
 
-    /// Has this called with what the coordinator asks for besides appends and replies. Called once, before the coordinator takes a
-    /// partition over.
+    /// Sets the function that carries out the coordinator's effects besides appends and replies. Called once, before the coordinator loads
+    /// a partition.
     pub fn set_perform(&self, perform: Perform<C>) {
         assert!(self.perform.set(perform).is_ok(), "a coordinator's work is performed in one way");
     }
@@ -305,7 +305,7 @@ impl<C: Coordinator> Driver<C> {
         Locked { _whole: whole_or_over(), core }
     }
 
-    /// Looks at the coordinator, which no panic can change then.
+    /// Reads the coordinator. A panic cannot change it then.
     pub fn look<T>(&self, look: impl FnOnce(&C) -> T) -> T {
         look(&self.core.lock().machine)
     }
@@ -315,7 +315,7 @@ impl<C: Coordinator> Driver<C> {
         self.look(|machine| machine.partition_for(key))
     }
 
-    /// Changes the coordinator, and carries out what follows from that.
+    /// Changes the coordinator, and carries out its effects.
     pub fn change<T>(&self, change: impl FnOnce(&mut C, Now) -> T) -> T {
         let mut core = self.lock();
         let value = change(&mut core.machine, self.clock().now());
@@ -323,7 +323,7 @@ impl<C: Coordinator> Driver<C> {
         value
     }
 
-    /// Sets what the coordinator goes by, from which nothing follows yet.
+    /// Changes settings of the coordinator that have no effects yet.
     pub fn set(&self, set: impl FnOnce(&mut C)) {
         set(&mut self.lock().machine);
     }
@@ -333,7 +333,7 @@ impl<C: Coordinator> Driver<C> {
         self.ask_verified(origin, request, VerificationGuard::NONE)
     }
 
-    /// Asks the coordinator; what it writes at once for a producer's transaction may begin that in its partition
+    /// Asks the coordinator. If it writes at once for a producer's transaction, the write may begin the transaction in its partition
     /// (KIP-890).
     pub fn ask_verified(
         &self,
@@ -354,9 +354,9 @@ impl<C: Coordinator> Driver<C> {
         }
     }
 
-    /// Does what the coordinator has decided: replies, then, without the lock, writes and the rest.
+    /// Carries out the coordinator's decisions: replies, then, without the lock, writes and the rest.
     fn carry_out(&self, mut core: Locked<'_, C>, guard: VerificationGuard) {
-        // Also behind the lock: a decision that is not carried out is waited for by those whom it was to answer.
+        // Also after the lock is released: if a decision is not carried out, clients wait for its answer.
         let _whole = whole_or_over();
         let (mut lanes, mut others) = (Vec::new(), Vec::new());
         for effect in core.machine.effects() {
@@ -396,7 +396,7 @@ impl<C: Coordinator> Driver<C> {
         }
     }
 
-    /// Fires the deadlines that are due. Returns when the next one is.
+    /// Fires the deadlines that are due. Returns the time of the next one.
     fn tick(&self) -> u64 {
         let mut core = self.lock();
         core.machine.tick(self.clock().now());

@@ -111,7 +111,7 @@ impl Groups {
         self.look(|coordinator| coordinator.patterns_due(self.clock().now(), request))
     }
 
-    /// How much the coordinator holds, and, unless there are more than so many groups, their states.
+    /// Returns the sizes of the coordinator's state, and the states of groups if there are at most `groups_max`.
     pub fn counts(&self, groups_max: usize) -> (Stats, Option<StateCounts>) {
         self.look(|coordinator| {
             let stats = coordinator.stats();
@@ -119,18 +119,18 @@ impl Groups {
         })
     }
 
-    /// Topics are there that were not, or have more partitions: members of consumer groups get their share.
+    /// Reports topics that were created or have more partitions: members of consumer groups get new assignments.
     pub fn topics_changed(&self, topics: &[TopicImage]) {
         self.set(|coordinator| {
             for topic in topics {
-                // No topic has more partitions than its index can say.
+                // The index of a partition is an i32.
                 let count = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
                 coordinator.topic_changed(&topic.name, topic.id, count);
             }
         });
     }
 
-    /// Puts the configuration of consumer groups into force, and that of single ones in the metadata.
+    /// Applies the configuration of consumer groups, and that of single groups in the metadata.
     pub fn reconfigure(&self, config: &BrokerConfig, image: &MetadataImage) {
         let times = |group: &str| {
             let values = image.group_config(group, &config.values);
@@ -146,13 +146,13 @@ impl Groups {
         self.set(|coordinator| coordinator.set_consumer_config(consumer));
     }
 
-    /// A topic was deleted, and with it what groups have read of it.
+    /// Reports a deleted topic: its committed offsets are removed.
     pub fn topic_deleted(&self, topic: &str) {
         self.change(|coordinator, now| coordinator.topic_deleted(now, topic));
     }
 
-    /// Ends a producer's transaction in a partition of `__consumer_offsets`: its marker goes into the log, and its offsets
-    /// are committed or gone when that is durable.
+    /// Ends a producer's transaction in a partition of `__consumer_offsets`: its marker is appended, and its offsets are committed or
+    /// dropped when that is durable.
     pub fn end_transaction(&self, partition: i32, marker: TransactionMarker, on_written: OnWritten) {
         let producer = Producer { id: marker.producer_id, epoch: marker.producer_epoch };
         let end = TransactionEnd { producer, committed: marker.committed };

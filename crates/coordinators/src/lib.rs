@@ -1,8 +1,8 @@
 //! Drivers of the coordinators whose state machines are in `mainstem-coordination`: groups and transactions, each over an internal topic of
 //! the store; and named tailers of attached queues, which are groups, too.
 //!
-//! Architecture invariant: no connection, no API and no controller is known here. What a coordinator asks for beside appends and replies is
-//! carried out by who has started it ([`driver::Driver::set_perform`]).
+//! Architecture invariant: no connection, no API and no controller is known here. The owner of a driver carries out its coordinator's
+//! effects besides appends and replies ([`driver::Driver::set_perform`]).
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait in the time of the machine"))]
 

@@ -1,4 +1,4 @@
-//! Markers, which end a producer's transaction in a partition (KIP-98), of partitions that this node leads.
+//! Markers, which end a producer's transaction in a partition (KIP-98), for partitions that this node leads.
 
 use mainstem_coordination::transactions::MarkerOutcome;
 use mainstem_log::TransactionMarker;
@@ -7,12 +7,11 @@ use mainstem_wire::ErrorCode;
 
 use crate::groups::{Groups, OFFSETS_TOPIC};
 
-/// Called once with what became of a marker.
+/// Called once with the outcome of a marker.
 pub type OnMarked = Box<dyn FnOnce(MarkerOutcome) + Send>;
 
 /// Writes a marker into a partition. `on_marked` is called when it is as durable as acks=all, or cannot be written; with
-/// [`MarkerOutcome::Gone`] where this node has no such partition. Of a partition of groups their coordinator orders it among its own
-/// writes.
+/// [`MarkerOutcome::Gone`] if this node has no such partition. In a partition of groups, their coordinator orders it among its own writes.
 pub fn write(groups: &Groups, (topic, index): (&str, i32), marker: TransactionMarker, on_marked: OnMarked) {
     let Some(partition) = groups.topics().partition(topic, index) else {
         return on_marked(MarkerOutcome::Gone);

@@ -1,9 +1,9 @@
 //! Named tailers of attached queues, as consumer groups.
 //!
-//! A tailer's position lies in its queue's directory and nowhere else. To Kafka's clients the tailer is a group of its name: Stable
-//! with one member while a local process reads under it, Empty otherwise. Then its position can be reset as that of any group.
-//! The name belongs to local processes: remote members are refused. A group of that name may be known to the coordinator all
-//! the same, with what it has read of other topics; here is only what concerns the queues.
+//! A tailer's position is stored in its queue's directory and nowhere else. To Kafka's clients the tailer is a group of its name: Stable
+//! with one member while a local process reads under it, Empty otherwise. Then its position can be reset as that of any group. The name
+//! belongs to local processes: remote members are refused. The coordinator may still know a group of that name, with what it has read of
+//! other topics. This module only covers the queues.
 
 use std::sync::Arc;
 
@@ -19,17 +19,17 @@ use mainstem_store::store::Store;
 
 const STABLE: &str = "Stable";
 const EMPTY: &str = "Empty";
-/// The kind of group that has members which say what they read.
+/// The group type of tailers in ListGroups.
 const CLASSIC: &str = "classic";
 const PROTOCOL_TYPE: &str = "consumer";
-/// What decides on the assignment: the name itself.
+/// The protocol name that such groups are shown with.
 const PROTOCOL: &str = "tailer";
 
 /// A tailer that is a group.
 pub struct TailerGroup {
     /// Its queue.
     pub queue: Arc<Attached>,
-    /// What is known of it.
+    /// Its state.
     pub tailer: TailerInfo,
 }
 
@@ -52,7 +52,7 @@ pub fn find_in(store: &Store, group: &str, topic: &str) -> Option<TailerGroup> {
 /// Refuses remote members of a group that is a tailer.
 ///
 /// # Errors
-/// GROUP_MAX_SIZE_REACHED: the group has room for its tailer alone. Clients do not try again.
+/// GROUP_MAX_SIZE_REACHED: only its tailer may be a member of the group. Clients do not try again.
 pub fn check_join(store: &Store, group: &str) -> Result<(), ErrorCode> {
     match store.attached.is_empty() || find(store, group).is_empty() {
         true => Ok(()),
@@ -77,7 +77,7 @@ pub fn refused_heartbeat(error: ErrorCode) -> ConsumerGroupHeartbeatResponse<'st
 }
 
 impl TailerGroup {
-    /// Has the tailer go on elsewhere, as a reset of offsets asks for.
+    /// Moves the tailer to an offset, for a reset of offsets.
     ///
     /// # Errors
     /// UNKNOWN_MEMBER_ID while it is live, as Kafka answers for a group that has members.
@@ -88,7 +88,7 @@ impl TailerGroup {
         })
     }
 
-    /// Forgets the tailer.
+    /// Removes the tailer.
     ///
     /// # Errors
     /// NON_EMPTY_GROUP while it is live.
@@ -140,7 +140,7 @@ pub fn list(store: &Store, listed: &mut Vec<ListedGroup<'static>>, (states, type
     }
 }
 
-/// Puts a tailer in place of what the coordinator says of a group of its name, unless that has members.
+/// Describes a group as a tailer if there is one of its name, unless the coordinator's group has members.
 pub fn describe(store: &Store, group: &mut DescribedGroup<'static>) {
     if store.attached.is_empty() || !group.members.is_empty() {
         return;

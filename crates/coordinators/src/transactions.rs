@@ -104,12 +104,12 @@ impl Coordinator for TransactionCoordinator {
 }
 
 impl Transactions {
-    /// Gives the coordinator the id that it has asked for.
+    /// Gives the coordinator the producer id that it has asked for.
     pub fn give_producer_id(&self, ticket: ProducerIdTicket, outcome: Result<i64, ErrorCode>) {
         self.change(|coordinator, now| coordinator.producer_id(now, ticket, outcome.map(ProducerId::new)));
     }
 
-    /// Puts the level of `transaction.version` into force that the metadata say.
+    /// Applies the level of `transaction.version` of the metadata.
     pub fn set_version(&self, image: &MetadataImage) {
         let level = image.feature(TRANSACTION_VERSION.name).unwrap_or(0);
         self.set(|coordinator| coordinator.set_transaction_version(level));

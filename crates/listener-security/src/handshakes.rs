@@ -1,4 +1,4 @@
-//! The handshakes of a listener with TLS: how many there were, by what they agreed upon, and how many sessions last.
+//! Counts of a listener's TLS handshakes, by protocol and cipher suite, and of its open sessions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ struct SuiteCounts {
     open: AtomicU64,
 }
 
-/// A session that lasts as long as this.
+/// A session that counts as open until this is dropped.
 pub struct OpenSession(Arc<SuiteCounts>);
 
 impl Drop for OpenSession {
@@ -30,20 +30,20 @@ impl Drop for OpenSession {
     }
 }
 
-/// What is known of one protocol with one cipher suite.
+/// Counts of one protocol with one cipher suite.
 pub struct SuiteReport {
     /// As in `TLSv1.3`.
     pub protocol: &'static str,
     /// As in `TLS_AES_256_GCM_SHA384`.
     pub cipher: String,
-    /// Handshakes that were done.
+    /// Handshakes that succeeded.
     pub done: u64,
-    /// Sessions that last.
+    /// Sessions that are open.
     pub open: u64,
 }
 
 impl Handshakes {
-    /// The handshake of a session is over.
+    /// Counts a handshake that succeeded. The session counts as open until the result is dropped.
     pub fn done(&self, session: &TlsSession) -> OpenSession {
         let suite = (session.protocol().unwrap_or_default(), session.cipher_suite().unwrap_or_default());
         let counts = self.by_suite.lock().entry(suite).or_default().clone();
@@ -52,17 +52,17 @@ impl Handshakes {
         OpenSession(counts)
     }
 
-    /// A handshake came to no session.
+    /// Counts a handshake that failed.
     pub fn failed(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Those that failed so far.
+    /// The number of failed handshakes so far.
     pub fn failures(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// What was agreed upon so far.
+    /// Returns the counts so far, by protocol and cipher suite.
     pub fn report(&self) -> Vec<SuiteReport> {
         let by_suite = self.by_suite.lock();
         let report = by_suite.iter().map(|((protocol, cipher), counts)| SuiteReport {

@@ -11,7 +11,7 @@ pub use handshakes::{Handshakes, OpenSession, SuiteReport};
 pub use sasl::{CurrentSasl, SaslSettings, decoy_secret};
 pub use tls::{DaysLeft, TlsSettings, now_seconds};
 
-/// Why a listener cannot authenticate anybody.
+/// The reason why a listener cannot authenticate its clients.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenerSecurityError {
     /// A mechanism of SASL.

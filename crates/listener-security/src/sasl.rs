@@ -43,7 +43,7 @@ impl CurrentSasl {
         self.settings.read().clone()
     }
 
-    /// Looks whether these keys could be obeyed from now on, and changes nothing.
+    /// Checks that these keys could be used from now on, and changes nothing.
     ///
     /// # Errors
     /// As [`SaslSettings::new`].
@@ -51,7 +51,7 @@ impl CurrentSasl {
         SaslSettings::new(&self.listener, keys).map(drop)
     }
 
-    /// Obeys these keys from now on, if they can be; otherwise everything stays, and the log says why.
+    /// Uses these keys from now on if they are valid; otherwise nothing changes, and the log says why.
     pub fn apply(&self, keys: &SaslListener) {
         if self.settings.read().keys == *keys {
             return;

@@ -15,41 +15,41 @@ use super::handshakes::Handshakes;
 use mainstem_runtime::clock::machine_wall_ms;
 
 const DAY_SECONDS: i64 = 24 * 3600;
-/// Before a certificate expires, its operator is warned for so long.
+/// The time before the expiry of a certificate in which its operator is warned.
 const EXPIRY_WARNING_SECONDS: i64 = 30 * DAY_SECONDS;
 
 /// A listener with TLS.
 pub struct TlsSettings {
     /// The listener's name.
     pub listener: String,
-    /// Whether this node dials others by the same stores.
+    /// True if this node dials others by the same stores.
     dials: bool,
     current: RwLock<Current>,
-    /// Held while stores are read, so that what was asked for last is in force at the end.
+    /// Held while stores are read, so that the last request wins.
     reading: Mutex<()>,
     /// When the log has warned of the expiry last, in seconds since 1970.
     warned_at: Mutex<Option<i64>>,
     handshakes: Handshakes,
 }
 
-/// What new sessions begin with.
+/// The keys and stores that new sessions use.
 struct Current {
     usable: Usable,
-    /// As they are set, whether or not they could be used.
+    /// The configured keys, even if they could not be used.
     keys: TlsListener,
-    /// The files as they were when they were looked at last, whether or not they could be used.
+    /// The files as they were when they were last looked at, even if they could not be used.
     seen: Vec<Option<Fingerprint>>,
-    /// Why they cannot be, where the sessions go on with what was there before.
+    /// The reason why they cannot be used; then sessions still use the stores before them.
     failure: Option<String>,
 }
 
-/// Stores that were opened, and what is made of them.
+/// Stores that were opened, and everything that is made from them.
 struct Usable {
     server: TlsServer,
     /// For nodes that dial others.
     client: Option<TlsClient>,
     material: Arc<TlsMaterial>,
-    /// Who a client is by its certificate.
+    /// The principal of a client, by its certificate.
     mapping: Arc<PrincipalMapping>,
     properties: TlsProperties,
     /// `ssl.allow.dn.changes` and `ssl.allow.san.changes`.
@@ -73,7 +73,7 @@ impl Usable {
         })
     }
 
-    /// The same for a listener that has sessions already: they may not find another host where they were.
+    /// Loads keys for a listener that has sessions already: a client must find the same host as before.
     fn reload(keys: &TlsListener, before: &TlsMaterial, dials: bool) -> Result<Usable, SecurityError> {
         let usable = Usable::load(keys, dials)?;
         let (allow_dn, allow_san) = usable.allows;
@@ -82,7 +82,7 @@ impl Usable {
     }
 }
 
-/// What changes with a file's contents: length, inode, and time of the last change in seconds and nanoseconds.
+/// Properties that change with a file's contents: length, inode, and time of the last change in seconds and nanoseconds.
 type Fingerprint = (u64, u64, i64, i64);
 
 impl TlsSettings {
@@ -117,7 +117,7 @@ impl TlsSettings {
         Ok(settings)
     }
 
-    /// Begins a session with who has connected.
+    /// Begins a session with a client.
     ///
     /// # Errors
     /// Never in practice: what sessions begin with was checked.
@@ -137,7 +137,7 @@ impl TlsSettings {
         }
     }
 
-    /// How its handshakes have ended.
+    /// Counts of its handshakes.
     pub fn handshakes(&self) -> &Handshakes {
         &self.handshakes
     }
@@ -147,7 +147,7 @@ impl TlsSettings {
         self.current.read().usable.material.expires_at()
     }
 
-    /// Who a client is by its certificate.
+    /// Returns the rules by which a certificate names its client.
     pub fn mapping(&self) -> Arc<PrincipalMapping> {
         self.current.read().usable.mapping.clone()
     }
@@ -157,10 +157,10 @@ impl TlsSettings {
         self.current.read().failure.clone()
     }
 
-    /// Looks whether these keys could be obeyed from now on, and changes nothing.
+    /// Checks that these keys could be used from now on, and changes nothing.
     ///
     /// # Errors
-    /// When they contradict each other, or name stores that cannot be used, or not in the place of those before them.
+    /// When they contradict each other, or name stores that cannot be used, or that may not replace those before them.
     pub fn check(&self, keys: &TlsListener) -> Result<(), ListenerSecurityError> {
         let (is_as_before, before) = {
             let current = self.current.read();
@@ -174,7 +174,7 @@ impl TlsSettings {
         }
     }
 
-    /// Obeys these keys from now on, if they can be; otherwise everything stays, and the log says why.
+    /// Uses these keys from now on if they are valid; otherwise nothing changes, and the log says why.
     pub fn apply(&self, keys: &TlsListener) {
         let reading = self.reading.lock();
         if self.current.read().keys != *keys {
@@ -185,8 +185,8 @@ impl TlsSettings {
         }
     }
 
-    /// Reads the stores again if a file has changed. New sessions begin with what is in them, if that may take the place
-    /// of what was there before; otherwise everything stays, and the log says why.
+    /// Reads the stores again if a file has changed. New sessions use them if they may replace those before them; otherwise nothing
+    /// changes, and the log says why.
     pub fn reload_if_changed(&self) {
         let _reading = self.reading.lock();
         let keys = self.current.read().keys.clone();
@@ -214,7 +214,7 @@ impl TlsSettings {
                 current.failure = Some(error.to_string());
                 tracing::warn!(
                     listener,
-                    "the key stores have changed and cannot be used: {error}; connections go on with those before them"
+                    "the key stores have changed and cannot be used: {error}; connections still use those before them"
                 );
             }
         }
@@ -226,7 +226,7 @@ impl TlsSettings {
         self.warn_of_expiry();
     }
 
-    /// What an operator should know, a sentence each.
+    /// Returns warnings for an operator, a sentence each.
     pub fn warnings(&self, now_seconds: i64) -> Vec<String> {
         let listener = &self.listener;
         let failure = self.failure().map(|failure| {
@@ -261,7 +261,7 @@ impl TlsSettings {
         }
     }
 
-    /// What the log has to say now of the expiry, if it has not done so within a day.
+    /// Returns the time left if it must be logged now: it is short, and was not logged within a day.
     pub fn expiry_warning(&self, now_seconds: i64) -> Option<DaysLeft> {
         let left = DaysLeft::of(self.expires_at()?, now_seconds)?;
         let mut warned_at = self.warned_at.lock();
@@ -271,17 +271,17 @@ impl TlsSettings {
     }
 }
 
-/// How long a certificate counts that will soon not do so any more.
+/// The time that a certificate has left, if it is short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DaysLeft {
-    /// Not any more.
+    /// None: it has expired.
     Expired,
-    /// So many whole days, fewer than 30.
+    /// Whole days, fewer than 30.
     Days(i64),
 }
 
 impl DaysLeft {
-    /// None if that is long.
+    /// Returns None if at least 30 days are left.
     fn of(expires_at: i64, now_seconds: i64) -> Option<DaysLeft> {
         match expires_at - now_seconds {
             left if left < 0 => Some(DaysLeft::Expired),
@@ -300,7 +300,7 @@ fn properties(keys: &TlsListener) -> Result<TlsProperties, SecurityError> {
     TlsProperties::read(&|key| keys.get(key).map(str::to_owned))
 }
 
-/// None for a file that cannot be looked at; of keys that contradict each other there are no files.
+/// Returns the fingerprints of the files, None for a file that cannot be read. Keys that contradict each other have no files.
 fn fingerprints(keys: &TlsListener) -> Vec<Option<Fingerprint>> {
     let of = |path: &str| {
         let meta = std::fs::metadata(path).ok()?;

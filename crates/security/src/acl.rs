@@ -1,7 +1,7 @@
-//! Access control lists: who may do what with which resource, in Kafka's words and codes.
+//! Access control lists: rules about principals, operations and resources, in Kafka's words and codes.
 //!
-//! A [`AclBinding`] is one rule. [`scan::decide`] answers a question by looking at all of them and names the one that
-//! decided; [`crate::Authorizer`] gives the same answer by an index.
+//! A [`AclBinding`] is one rule. [`scan::decide`] answers a question by looking at all rules, and returns the one that decided;
+//! [`crate::Authorizer`] gives the same answer by an index.
 
 mod filter;
 pub mod scan;
@@ -13,9 +13,9 @@ pub use filter::{AclBindingFilter, PatternFilter};
 
 use mainstem_lines::OneLine;
 
-/// The name that stands for every resource of a type, and the host for every host.
+/// The name of every resource of a type, and the host of every client.
 pub const WILDCARD: &str = "*";
-/// The principal whose rules concern everybody.
+/// The principal whose rules concern all principals.
 pub const WILDCARD_PRINCIPAL: &str = "User:*";
 /// The only name of a cluster resource.
 pub const CLUSTER_NAME: &str = "kafka-cluster";
@@ -89,7 +89,7 @@ codes! {
 }
 
 codes! {
-    /// How a rule's name is matched.
+    /// The pattern type of a rule: how its name is matched.
     PatternType {
         /// The resource has this name, or any if the name is [`WILDCARD`].
         Literal = 3 "LITERAL" "Literal",
@@ -99,7 +99,7 @@ codes! {
 }
 
 codes! {
-    /// What is done with a resource.
+    /// The operation on a resource.
     AclOperation {
         /// Every operation.
         All = 2 "ALL" "All",
@@ -115,25 +115,25 @@ codes! {
         Alter = 7 "ALTER" "Alter",
         /// Describe.
         Describe = 8 "DESCRIBE" "Describe",
-        /// What brokers ask of each other.
+        /// Requests between brokers.
         ClusterAction = 9 "CLUSTER_ACTION" "ClusterAction",
         /// Describe configurations.
         DescribeConfigs = 10 "DESCRIBE_CONFIGS" "DescribeConfigs",
         /// Alter configurations.
         AlterConfigs = 11 "ALTER_CONFIGS" "AlterConfigs",
-        /// Write idempotently, where no topic may be written.
+        /// Write idempotently, even if no topic may be written.
         IdempotentWrite = 12 "IDEMPOTENT_WRITE" "IdempotentWrite",
         /// Create delegation tokens.
         CreateTokens = 13 "CREATE_TOKENS" "CreateTokens",
         /// Describe delegation tokens.
         DescribeTokens = 14 "DESCRIBE_TOKENS" "DescribeTokens",
-        /// Have transactions that something else commits (KIP-939).
+        /// Use transactions that an external coordinator commits (KIP-939).
         TwoPhaseCommit = 15 "TWO_PHASE_COMMIT" "TwoPhaseCommit",
     }
 }
 
 codes! {
-    /// What a rule does.
+    /// The effect of a rule.
     AclPermissionType {
         /// Forbids, whatever others allow.
         Deny = 2 "DENY" "Deny",
@@ -147,23 +147,23 @@ codes! {
 pub struct AclBinding {
     /// The kind of resource.
     pub resource_type: ResourceType,
-    /// The resource's name, or what it begins with.
+    /// The resource's name, or its prefix.
     pub name: String,
-    /// How the name is meant.
+    /// The pattern type of the name.
     pub pattern_type: PatternType,
     /// `User:NAME`, or [`WILDCARD_PRINCIPAL`].
     pub principal: String,
-    /// An address, or [`WILDCARD`]. What is neither matches no client, as in Kafka; an IPv6 address may be spelled in any
-    /// way, where Kafka knows one.
+    /// An address, or [`WILDCARD`]. Anything else matches no client, as in Kafka. An IPv6 address may be written in any form, where Kafka
+    /// knows one.
     pub host: String,
     /// The operation.
     pub operation: AclOperation,
-    /// Whether it is allowed.
+    /// Allow or deny.
     pub permission: AclPermissionType,
 }
 
 impl AclBinding {
-    /// Whether the rule is about a resource of this name.
+    /// Returns true if the rule is about a resource of this name.
     pub fn concerns(&self, name: &str) -> bool {
         match self.pattern_type {
             PatternType::Literal => self.name == name || self.name == WILDCARD,
@@ -171,8 +171,8 @@ impl AclBinding {
         }
     }
 
-    /// The rule as a sentence for people, such as `User:alice may Read the topic orders from any address`. Names are what they
-    /// are: whoever shows them takes care of what would control a terminal.
+    /// The rule as a sentence for people, such as `User:alice may Read the topic orders from any address`. Names are not escaped: the
+    /// caller must handle control characters before a terminal shows them.
     ///
     /// ```
     /// use mainstem_security::acl::{
@@ -203,7 +203,7 @@ impl AclBinding {
         format!("{} {can} {} {names} from {from}", self.principal, self.operation.name())
     }
 
-    /// Whether it concerns who comes from there.
+    /// Returns true if the rule concerns clients at this address.
     pub(crate) fn concerns_host(&self, host: IpAddr) -> bool {
         self.host == WILDCARD || parse_host(&self.host) == Some(host.to_canonical())
     }
@@ -232,7 +232,7 @@ impl fmt::Display for AclBinding {
     }
 }
 
-/// An operation that is a bit, as in the fields of authorized operations (KIP-430).
+/// The bit of an operation, as in the fields of authorized operations (KIP-430).
 pub(crate) const fn bit(operation: AclOperation) -> u16 {
     1 << operation as u16
 }
@@ -248,8 +248,7 @@ pub(crate) const fn named_operations(operation: AclOperation) -> u16 {
     }
 }
 
-/// The operations that a rule implies beside those it names, if it allows: to know of what one may read, write, delete
-/// or alter.
+/// The operations that an allowing rule implies: Read, Write, Delete and Alter imply Describe, and AlterConfigs implies DescribeConfigs.
 pub(crate) const fn implied_operations(operation: AclOperation) -> u16 {
     match operation {
         AclOperation::Read | AclOperation::Write | AclOperation::Delete | AclOperation::Alter => {

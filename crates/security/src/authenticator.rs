@@ -1,4 +1,4 @@
-//! From the first frame of a SASL connection to its principal.
+//! The authentication of a SASL connection, from its first frame to its principal.
 //!
 //! ```text
 //!          ApiVersions           SaslHandshake               token, token ...
@@ -11,8 +11,8 @@
 //! renewed on the same connection (KIP-368): [`Session::admit`] says when, and [`Authenticator::again`] begins at
 //! the handshake. Any other request ends the connection before its body is looked at.
 //!
-//! Differences from Kafka: a re-authentication with another mechanism is answered so (Kafka closes without a word), and what
-//! is not a Kafka request is never taken for a GSSAPI token.
+//! Differences from Kafka: a re-authentication with another mechanism gets an error (Kafka closes the connection), and bytes that are no
+//! Kafka request are never taken for a GSSAPI token.
 
 mod session;
 #[cfg(test)]
@@ -35,7 +35,7 @@ pub use session::{Admission, Now, Session};
 use crate::KafkaPrincipal;
 use crate::sasl::{Credentials, Identity, Mechanism, Progress, Refusal, ServerExchange};
 
-/// What a listener allows.
+/// The SASL settings of a listener.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SaslRules {
     /// The mechanisms that clients may choose, in the order in which they are named to them.
@@ -44,17 +44,17 @@ pub struct SaslRules {
     pub max_reauth_ms: BTreeMap<Mechanism, u64>,
 }
 
-/// What a step needs from outside.
+/// The inputs of a step from outside.
 pub struct StepContext<'a> {
     /// The time.
     pub now: Now,
-    /// Who may come.
+    /// The users that may log in.
     pub credentials: &'a dyn Credentials,
     /// Makes 128 random bits, for a nonce.
     pub random: &'a mut dyn FnMut() -> u128,
 }
 
-/// What a frame led to.
+/// The result of a frame.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "what was decided has to be sent"]
 pub enum Step {
@@ -69,22 +69,21 @@ pub enum Step {
     Done {
         /// The last frame of the exchange.
         reply: Vec<u8>,
-        /// Who it is, and for how long.
+        /// The principal, and the time for which it is authenticated.
         session: Session,
     },
     /// Send the answer, if there is one, and close.
     Fail(Failure),
 }
 
-/// Why a connection ends.
+/// The reason why a connection ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The frame that tells the peer. `connection.failed.authentication.delay.ms` holds it back, and the close.
+    /// The frame with the error for the peer. `connection.failed.authentication.delay.ms` delays it, and the close.
     pub reply: Option<Vec<u8>>,
     /// For the log.
     pub detail: String,
-    /// Whether credentials were refused, which counts as a failed authentication; otherwise the peer does not speak the
-    /// protocol.
+    /// True if credentials were refused, which counts as a failed authentication; otherwise the peer does not speak the protocol.
     pub is_refusal: bool,
 }
 
@@ -93,27 +92,27 @@ pub struct Failure {
 pub struct Authenticator {
     rules: Arc<SaslRules>,
     state: State,
-    /// What the connection was before, if this is a re-authentication.
+    /// The mechanism and principal of the session before, if this is a re-authentication.
     previous: Option<(Mechanism, KafkaPrincipal)>,
-    /// Whether a SaslAuthenticate of version 1 came, whose clients renew their sessions.
+    /// True if a SaslAuthenticate of version 1 came, whose clients renew their sessions.
     client_renews: bool,
 }
 
 #[derive(Debug)]
 enum State {
-    /// ApiVersions or SaslHandshake may come.
+    /// It waits for ApiVersions or SaslHandshake.
     Start,
-    /// SaslHandshake has to come.
+    /// It waits for SaslHandshake.
     Named,
-    /// Tokens come.
+    /// It waits for tokens.
     Exchange { mechanism: Mechanism, exchange: ServerExchange, has_headers: bool },
-    /// A token comes that is refused, since the handshake named another mechanism than before.
+    /// It waits for a token, which is refused: the handshake named another mechanism than before.
     OtherMechanism { refusal: String },
     /// Ended.
     Over,
 }
 
-/// A request, as far as an answer needs it.
+/// The fields of a request that its answer needs.
 #[derive(Clone, Copy)]
 struct Asked {
     api_key: ApiKey,
@@ -133,7 +132,7 @@ impl Authenticator {
         Authenticator { rules, state: State::Named, previous, client_renews: session.client_renews }
     }
 
-    /// Whether a connection that is authenticated renews its session.
+    /// Returns true if an authenticated connection renews its session.
     pub fn is_again(&self) -> bool {
         self.previous.is_some()
     }
@@ -151,7 +150,7 @@ impl Authenticator {
         step.unwrap_or_else(Step::Fail)
     }
 
-    /// ApiVersions or SaslHandshake.
+    /// Handles ApiVersions or SaslHandshake.
     fn request(&mut self, frame: &[u8], state: State, context: StepContext<'_>) -> Result<Step, Failure> {
         let mut request = open(frame)?;
         match (request.api_key, &state) {
@@ -222,7 +221,7 @@ impl Authenticator {
         Err(Failure { reply, detail: refusal, is_refusal: true })
     }
 
-    /// A token, in a request of its own or bare.
+    /// Handles a token, in a request or bare.
     fn token(
         &mut self,
         frame: &[u8],
@@ -254,7 +253,7 @@ impl Authenticator {
         }
     }
 
-    /// A connection stays with its principal.
+    /// Checks that a re-authentication keeps the principal.
     fn check_principal(&self, progress: Progress) -> Result<Progress, Refusal> {
         match (&progress, &self.previous) {
             (Progress::Complete(_, identity), Some((_, before))) => {
@@ -262,7 +261,7 @@ impl Authenticator {
                 if now == *before {
                     return Ok(progress);
                 }
-                Err(Refusal::told(format!(
+                Err(Refusal::shown(format!(
                     "Cannot change principals during re-authentication from {}.{}: {}.{}",
                     before.principal_type, before.name, now.principal_type, now.name
                 )))
@@ -290,7 +289,7 @@ impl Authenticator {
         }
     }
 
-    /// What the peer gets and the log says. Bare tokens have no place for an error: the connection ends.
+    /// Makes the answer to the peer and the message for the log. Bare tokens have no place for an error: the connection ends.
     fn refused(
         &self,
         mechanism: Mechanism,
@@ -298,7 +297,7 @@ impl Authenticator {
         refusal: Refusal,
     ) -> Result<Failure, Failure> {
         let during = if self.is_again() { "re-authentication" } else { "authentication" };
-        let text = match refusal.is_told {
+        let text = match refusal.is_shown {
             true => refusal.detail.clone(),
             false => format!(
                 "Authentication failed during {during} due to invalid credentials with SASL mechanism {mechanism}"
@@ -318,7 +317,7 @@ fn is_software(text: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
 }
 
-/// The peer does not speak as it should.
+/// The failure of a peer that breaks the protocol.
 fn protocol(detail: impl Into<String>) -> Failure {
     Failure { reply: None, detail: detail.into(), is_refusal: false }
 }
@@ -375,7 +374,7 @@ impl Asked {
         Ok(reply)
     }
 
-    /// SASL_AUTHENTICATION_FAILED in these words.
+    /// Encodes SASL_AUTHENTICATION_FAILED with this message.
     fn refusal(self, text: &str) -> Result<Vec<u8>, Failure> {
         self.reply(&SaslAuthenticateResponse {
             error_code: ErrorCode::SASL_AUTHENTICATION_FAILED.0,
@@ -385,8 +384,7 @@ impl Asked {
     }
 }
 
-/// The answer to a SaslHandshake on a listener without SASL, or on a connection that is authenticated and may not be so
-/// again.
+/// The answer to a SaslHandshake on a listener without SASL, or on an authenticated connection that may not authenticate again.
 pub fn handshake_out_of_place() -> SaslHandshakeResponse<'static> {
     SaslHandshakeResponse { error_code: ErrorCode::ILLEGAL_SASL_STATE.0, ..SaslHandshakeResponse::default() }
 }

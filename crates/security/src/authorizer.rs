@@ -1,19 +1,18 @@
-//! What a principal may do, by an index over the access control lists.
+//! The authorizer: permissions of principals, by an index over the access control lists.
 //!
-//! Deny wins over allow, however long the names are; Read, Write, Delete and Alter imply Describe, AlterConfigs implies
-//! DescribeConfigs, for allow alone; super users may do everything; what no rule matches is denied, unless
-//! `allow.everyone.if.no.acl.found` is set and no rule of anybody concerns the resource. [`crate::acl::scan`] is the same
-//! as a plain loop.
+//! Deny wins over allow, however long the names are. Read, Write, Delete and Alter imply Describe, and AlterConfigs implies
+//! DescribeConfigs, in allowing rules only. Super users may do everything. An operation without a matching rule is denied, unless
+//! `allow.everyone.if.no.acl.found` is set and no rule concerns the resource. [`crate::acl::scan`] gives the same answers by a plain loop.
 //!
 //! ```text
-//!  AclIndex ── add, remove ──▶ the tables of the principals concerned are made anew
+//!  AclIndex ── add, remove ──▶ the tables of the principals concerned are rebuilt
 //!     │ publish
 //!     ▼
 //!  Authorizer, immutable: shared with the event loops, which replace theirs when there is a new one
 //! ```
 //!
-//! A question is a hash look-up of the principal and, in its table and in that of everybody, one of the name and one for
-//! each length that a prefix has: no lock, no allocation, whatever the number of rules.
+//! A question is a hash look-up of the principal. In its table, and in the table of all principals, follow a look-up of the name and one
+//! for each length of a prefix. It takes no lock and allocates nothing, whatever the number of rules.
 
 mod table;
 #[cfg(test)]
@@ -33,12 +32,12 @@ use crate::acl::{AclBinding, AclOperation, ResourceType, WILDCARD_PRINCIPAL};
 use crate::{KafkaPrincipal, SecurityError};
 use mainstem_lines::OneLine;
 
-/// What the configuration says about authorisation.
+/// The configuration of authorisation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AuthorizerRules {
-    /// `super.users`: who may do everything, as `User:NAME`.
+    /// `super.users`: principals that may do everything, as `User:NAME`.
     pub super_users: HashSet<String>,
-    /// `allow.everyone.if.no.acl.found`: whether resources that no rule concerns are open.
+    /// `allow.everyone.if.no.acl.found`: true if resources that no rule concerns are open.
     pub allow_everyone_if_no_acl_found: bool,
 }
 
@@ -53,7 +52,7 @@ impl AuthorizerRules {
     }
 }
 
-/// May this principal, from there, do this with that?
+/// The question whether a principal at an address may perform an operation on a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Question<'a> {
     /// `User:NAME`.
@@ -68,7 +67,7 @@ pub struct Question<'a> {
     pub name: &'a str,
 }
 
-/// The answer, and what it rests on.
+/// The answer, and its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Yes: super users may do everything.
@@ -77,14 +76,14 @@ pub enum Verdict {
     Allowed,
     /// No: a rule denies it.
     Denied,
-    /// Yes: no rule concerns the resource, and such are open.
+    /// Yes: no rule concerns the resource, and such resources are open.
     DefaultAllow,
     /// No: no rule allows it.
     DefaultDeny,
 }
 
 impl Verdict {
-    /// Whether it may be done.
+    /// Returns true if the operation is allowed.
     pub const fn is_allowed(self) -> bool {
         matches!(self, Verdict::SuperUser | Verdict::Allowed | Verdict::DefaultAllow)
     }
@@ -107,14 +106,14 @@ impl AclIndex {
         AclIndex { rules: Arc::new(rules), ..AclIndex::default() }
     }
 
-    /// As [`new`](Self::new), with hashes that are the same in each run: for what counts the instructions of a question. Who
-    /// knows the hashes can choose names that collide.
+    /// As [`new`](Self::new), with hashes that are the same in each run, for benchmarks that count instructions. An attacker who knows the
+    /// hashes can choose names that collide.
     pub fn with_hash_seed(rules: AuthorizerRules, seed: u64) -> AclIndex {
         let hashes = SeedableRandomState::with_seed(seed, SharedSeed::global_fixed());
         AclIndex { tables: HashMap::with_hasher(hashes), ..AclIndex::new(rules) }
     }
 
-    /// Takes a rule on. One of the same id is replaced.
+    /// Adds a rule. One of the same id is replaced.
     pub fn add(&mut self, id: Uuid, binding: AclBinding) {
         self.remove(id);
         self.stale.insert(binding.principal.clone());
@@ -122,7 +121,7 @@ impl AclIndex {
         self.acls.insert(id, binding);
     }
 
-    /// Forgets a rule, if there is one of this id.
+    /// Removes a rule, if there is one of this id.
     pub fn remove(&mut self, id: Uuid) {
         let Some(binding) = self.acls.remove(&id) else { return };
         if let Some(ids) = self.by_principal.get_mut(&binding.principal) {
@@ -134,17 +133,17 @@ impl AclIndex {
         self.stale.insert(binding.principal);
     }
 
-    /// Other rules of the configuration: `super.users` can be set while running.
+    /// Sets the configuration: `super.users` can be changed while running.
     pub fn configure(&mut self, rules: AuthorizerRules) {
         self.rules = Arc::new(rules);
     }
 
-    /// How many rules there are.
+    /// The number of rules.
     pub fn len(&self) -> usize {
         self.acls.len()
     }
 
-    /// Whether there is no rule.
+    /// Returns true if there is no rule.
     pub fn is_empty(&self) -> bool {
         self.acls.is_empty()
     }
@@ -154,8 +153,8 @@ impl AclIndex {
         self.acls.values()
     }
 
-    /// Makes the tables of those whose rules have changed, and gives what answers from now on. Takes time in proportion
-    /// to their rules, and to the number of principals; with `allow.everyone.if.no.acl.found` to all rules.
+    /// Rebuilds the tables of principals whose rules have changed, and returns the new authorizer. The time is proportional to their rules
+    /// and to the number of principals; with `allow.everyone.if.no.acl.found` to all rules.
     pub fn publish(&mut self) -> Authorizer {
         let hashes = self.tables.hasher().clone();
         for principal in std::mem::take(&mut self.stale) {
@@ -180,7 +179,7 @@ impl AclIndex {
         }
     }
 
-    /// Asserts that what is kept twice agrees.
+    /// Asserts that rules and tables agree.
     pub fn check(&self) {
         let counted: usize = self.by_principal.values().map(BTreeSet::len).sum();
         assert_eq!(counted, self.acls.len(), "each rule is its principal's");
@@ -200,7 +199,7 @@ pub struct Authorizer {
     rules: Arc<AuthorizerRules>,
     tables: HashMap<Arc<str>, Arc<Table>, SeedableRandomState>,
     everybody: Option<Arc<Table>>,
-    /// What rules concern, if it matters.
+    /// The resources that rules concern; only if `allow.everyone.if.no.acl.found` is set.
     named: Option<Arc<Names>>,
 }
 
@@ -266,18 +265,18 @@ impl Authorizer {
     }
 }
 
-/// A line of Kafka's audit log (`kafka.authorizer.logger`). Names are what clients send: they stay on the line.
+/// A line of Kafka's audit log (`kafka.authorizer.logger`). Names come from clients: they cannot break the line.
 #[derive(Debug, Clone, Copy)]
 pub struct AuditLine<'a> {
-    /// What was asked.
+    /// The question.
     pub question: Question<'a>,
-    /// What was answered.
+    /// The answer.
     pub verdict: Verdict,
     /// The rule that decided, if it was one.
     pub rule: Option<&'a AclBinding>,
     /// The API for which it was asked, as Kafka names it.
     pub request: &'a str,
-    /// How often the request named the resource.
+    /// The number of times that the request named the resource.
     pub references: usize,
 }
 

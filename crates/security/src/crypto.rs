@@ -1,4 +1,4 @@
-//! The one place that calls the library of cryptography: digests, HMAC, PBKDF2, and the ciphers of key stores.
+//! Digests, HMAC, PBKDF2, and the ciphers of key stores. No other place calls the library of cryptography.
 
 mod rc2;
 
@@ -119,8 +119,8 @@ impl Cipher {
         }
     }
 
-    /// Decrypts and removes the padding; none if key, vector or data have other lengths than they should, or the padding
-    /// is none: the password is wrong.
+    /// Decrypts and removes the padding. None if key, vector or data have wrong lengths, or if the padding is invalid: then the password is
+    /// wrong.
     pub(crate) fn decrypt(self, key: &[u8], iv: &[u8], data: &[u8]) -> Option<Vec<u8>> {
         if data.is_empty() || !data.len().is_multiple_of(self.block_len()) || key.len() != self.key_len() {
             return None;

@@ -1,6 +1,6 @@
 //! DER, as far as certificates and key stores need it: definite lengths, one byte of tag, nothing copied.
 
-/// A part that is not what it should be.
+/// A part that is malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A length, and how many bytes it took.
+/// Returns a length, and the number of bytes that encode it.
 fn length(bytes: &[u8]) -> Result<(usize, usize)> {
     let short = Malformed("it ends within a length");
     let &first = bytes.first().ok_or(short)?;

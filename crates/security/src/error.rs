@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration, a store or a peer's answer.
+//! Errors of a configuration, a store or a peer's answer.
 
 use crate::scram::ScramMechanism;
 
@@ -11,23 +11,23 @@ pub enum SecurityError {
     /// A text that is no principal.
     #[error("expected a string in format principalType:principalName but got {0}")]
     Principal(String),
-    /// A message of a SCRAM server that is none.
+    /// A malformed message of a SCRAM server.
     #[error("the broker's {mechanism} message is malformed: {what}")]
     ScramMessage {
         /// The mechanism.
         mechanism: ScramMechanism,
-        /// What is wrong.
+        /// The fault.
         what: &'static str,
     },
     /// A SCRAM server asks for fewer or more rounds of hashing than are safe to make.
     #[error(
         "the broker's number of {mechanism} iterations is {iterations}, where {min} to {max} are accepted: have the user's credentials \
-         made anew with an acceptable number"
+         created again with an acceptable number"
     )]
     ScramIterations {
         /// The mechanism.
         mechanism: ScramMechanism,
-        /// What was asked for.
+        /// The number that the server asked for.
         iterations: String,
         /// The fewest.
         min: u32,
@@ -47,7 +47,7 @@ pub enum SecurityError {
         /// The server's word for it.
         error: String,
     },
-    /// The peer goes on where the exchange has ended.
+    /// The peer sends more although the exchange has ended.
     #[error("the broker went on with {0} after the exchange was over")]
     ExchangeOver(&'static str),
     /// A certificate that cannot be read.
@@ -58,7 +58,7 @@ pub enum SecurityError {
     Store {
         /// Its path, or the property that holds it.
         store: String,
-        /// Why.
+        /// The cause.
         what: String,
     },
     /// A rule of `ssl.principal.mapping.rules` that cannot be obeyed.
@@ -66,7 +66,7 @@ pub enum SecurityError {
     MappingRule {
         /// The rule.
         rule: String,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// Properties of TLS that contradict each other or cannot be honoured.
@@ -75,12 +75,12 @@ pub enum SecurityError {
     /// A key or certificate that TLS cannot use.
     #[error("{what}: {reason}")]
     TlsMaterial {
-        /// Which.
+        /// The key or certificate.
         what: String,
-        /// Why not.
+        /// The cause.
         reason: String,
     },
-    /// Keys that may not take the place of those in force.
+    /// Keys that may not replace those in force.
     #[error("the reloaded key store is refused, the one before stays in force: {0}")]
     Reload(String),
     /// No rule of `ssl.principal.mapping.rules` applies to a peer.

@@ -48,8 +48,8 @@ impl Credentials for OneUser {
     }
 }
 
-/// Frames of a connection, each after its length in two bytes, big-endian. Only the right password lets in, nothing is
-/// answered after the end, and a failure that is answered is a whole frame.
+/// Takes frames of a connection, each after its length in two bytes, big-endian. Only the right password is accepted, nothing is answered
+/// after the end, and an answered failure is a whole frame.
 pub fn authenticator(data: &[u8]) {
     let credentials = OneUser::new();
     let rules = Arc::new(SaslRules { mechanisms: Mechanism::ALL.to_vec(), ..SaslRules::default() });
@@ -79,12 +79,12 @@ pub fn authenticator(data: &[u8]) {
     }
 }
 
-/// Messages of a SCRAM server, one to a line: a client that does not hear the right signature does not believe.
+/// Takes messages of a SCRAM server, one on each line: a client accepts only a server with the right signature.
 pub fn scram_client(data: &[u8]) {
     let mut client = ScramClient::new(ScramMechanism::Sha256, "alice", Secret::from("pencil"), 1);
     client.step(b"").expect("the first step takes nothing");
     for message in data.split(|byte| *byte == b'\n').take(3) {
-        // A large number is obeyed, in time that a fuzzer does not have.
+        // A large number of iterations takes more time than a fuzzer has.
         let digits = message.rsplit(|byte| *byte == b'=').next().unwrap_or_default();
         if digits.iter().filter(|byte| byte.is_ascii_digit()).count() > 4 {
             return;
@@ -93,7 +93,7 @@ pub fn scram_client(data: &[u8]) {
     }
 }
 
-/// Any text is a JAAS configuration or an error that repeats no value.
+/// Checks that any text is a JAAS configuration or an error that repeats no value.
 pub fn jaas(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     match JaasConfig::parse(text) {
@@ -106,7 +106,7 @@ pub fn jaas(data: &[u8]) {
     }
 }
 
-/// Any bytes are a key store or are refused, with the password `secret1` and without.
+/// Checks that any bytes are a key store or are refused, with the password `secret1` and without.
 pub fn key_store(data: &[u8]) {
     let secret = Secret::from("secret1");
     for store in [None, Some(&secret)] {
@@ -118,7 +118,7 @@ pub fn key_store(data: &[u8]) {
     }
 }
 
-/// Any bytes are a certificate or are refused.
+/// Checks that any bytes are a certificate or are refused.
 pub fn certificate(data: &[u8]) {
     if let Ok(info) = CertificateInfo::parse(data) {
         assert!(info.subject.len() <= 8 * data.len(), "a name is not longer than its parts, escaped");
@@ -141,7 +141,7 @@ pub fn mapping_rules(data: &[u8]) {
     }
 }
 
-/// What a peer might send to a listener, and to a client, in place of a handshake.
+/// Bytes that a peer may send to a listener, and to a client, instead of a handshake.
 pub fn tls(data: &[u8]) {
     static ENDS: LazyLock<(TlsServer, TlsClient)> = LazyLock::new(|| {
         let get = |key: &str| match key {

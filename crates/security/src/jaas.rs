@@ -1,7 +1,6 @@
 //! The text of `sasl.jaas.config`: `MODULE FLAG (KEY=VALUE)*;`, read as Kafka reads it.
 //!
-//! Modules that Kafka has and this program has not are refused by name: to start without one would be to let in whom it
-//! keeps out.
+//! Kafka's other modules are refused by name: without them, the broker would accept clients that they keep out.
 
 mod tokenizer;
 
@@ -17,15 +16,15 @@ pub const PLAIN_LOGIN_MODULE: &str = "org.apache.kafka.common.security.plain.Pla
 /// The module of SCRAM: `username`, `password`, and `tokenauth` for a delegation token.
 pub const SCRAM_LOGIN_MODULE: &str = "org.apache.kafka.common.security.scram.ScramLoginModule";
 
-/// What the text says: one login module and its options.
+/// The contents of the text: one login module and its options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JaasConfig {
-    /// Which module.
+    /// The login module.
     pub module: LoginModule,
     options: BTreeMap<String, Secret>,
 }
 
-/// A login module that is obeyed.
+/// A supported login module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoginModule {
     /// [`PLAIN_LOGIN_MODULE`].
@@ -34,14 +33,14 @@ pub enum LoginModule {
     Scram,
 }
 
-/// Whom a client, or a broker towards other brokers, logs in as.
+/// The login of a client, or of a broker at other brokers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Login {
     /// The user's name, or the id of a delegation token.
     pub user: String,
     /// The password, or the token's HMAC.
     pub password: Secret,
-    /// Whether it is a delegation token (KIP-48).
+    /// True if it is a delegation token (KIP-48).
     pub is_token: bool,
 }
 
@@ -49,7 +48,7 @@ impl JaasConfig {
     /// Reads the value of `sasl.jaas.config`.
     ///
     /// # Errors
-    /// When the text is malformed, has not exactly one module, or one that is not obeyed. The message holds no value.
+    /// When the text is malformed, has not exactly one module, or an unsupported one. The message holds no value.
     pub fn parse(text: &str) -> Result<JaasConfig, SecurityError> {
         let mut entries = entries(text)?;
         let count = entries.len();
@@ -91,7 +90,7 @@ impl JaasConfig {
         }
     }
 
-    /// Whom to log in as, if a name and a password are given.
+    /// The login, if a name and a password are given.
     pub fn login(&self) -> Option<Login> {
         let text =
             |name: &str| self.option(name).map(|value| String::from_utf8_lossy(value.expose()).into_owned());
@@ -122,12 +121,12 @@ fn entries(text: &str) -> Result<Vec<Entry>, SecurityError> {
     Ok(entries)
 }
 
-/// What follows the module: its flag, which has no effect, and the options to the semicolon.
+/// Reads the rest behind the module: its flag, which has no effect, and the options to the semicolon.
 fn options(tokens: &mut Tokenizer<'_>) -> Result<BTreeMap<String, Secret>, SecurityError> {
     match tokens.next() {
         None => return Err(fault("Login module control flag not specified in JAAS config")),
         Some(Token::Word(flag)) if is_control_flag(&flag) => {}
-        // What stands here may be a password that lost its key: it is not repeated.
+        // This may be a password that lost its key: it is not repeated.
         Some(Token::Word(_)) => return Err(fault("Invalid login module control flag in JAAS config")),
         Some(_) => return Err(fault("Login module control flag is not available in the JAAS config")),
     }
@@ -138,7 +137,7 @@ fn options(tokens: &mut Tokenizer<'_>) -> Result<BTreeMap<String, Secret>, Secur
             Some(Token::Character(';')) => return Ok(options),
             Some(Token::Word(key)) => key,
             Some(_) => {
-                return Err(fault("a character or a number stands where a key should, as KEY=\"VALUE\""));
+                return Err(fault("a character or a number is in the place of a key, as in KEY=\"VALUE\""));
             }
         };
         match (tokens.next(), tokens.next()) {

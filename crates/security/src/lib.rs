@@ -1,8 +1,8 @@
-//! Who a peer is and what it may do, as state machines for broker and client.
+//! Authentication and authorisation of peers, as state machines for broker and client.
 //!
-//! [`Authenticator`] takes the frames of a connection until it knows the principal, by one of the mechanisms in
-//! [`scram`] and [`plain`], whose client halves are here as well. [`jaas`] reads the text in which Kafka keeps
-//! credentials. [`tls`] has the sessions, [`store`] what they are made from. An [`Authorizer`] says by [`acl`]s what a principal may do.
+//! [`Authenticator`] takes the frames of a connection until it knows the principal, by one of the mechanisms in [`scram`] and [`plain`];
+//! their client halves are here as well. [`jaas`] reads the text in which Kafka keeps credentials. [`tls`] has the sessions, and [`store`]
+//! the stores of their keys. An [`Authorizer`] decides by [`acl`]s on the requests of a principal.
 //!
 //! Architecture invariant: no I/O, no clock, no randomness of its own (times and random bits are arguments); no bytes of
 //! a peer or a file make it panic, run for long or allocate beyond their own length; a [`Secret`] is never printed.

@@ -1,8 +1,8 @@
-//! `ssl.principal.mapping.rules`: what a certificate's subject is called in ACLs.
+//! `ssl.principal.mapping.rules`: the name of a certificate's subject in ACLs.
 //!
-//! A rule is `DEFAULT` or `RULE:pattern/replacement/[LU]`; the first whose pattern matches the whole name counts, and
-//! where none does the peer is refused. Patterns are Java's: those that mean something else here, or nothing, are
-//! refused when the rules are read. Replacing is Java's too, `replaceAll` and all.
+//! A rule is `DEFAULT` or `RULE:pattern/replacement/[LU]`. The first rule whose pattern matches the whole name is used; if none does, the
+//! peer is refused. Patterns are Java's: those that mean something else here, or nothing, are refused when the rules are read. Replacing is
+//! Java's `replaceAll`.
 
 mod java;
 
@@ -54,7 +54,7 @@ impl PrincipalMapping {
     /// Reads the rules.
     ///
     /// # Errors
-    /// When one is malformed, or has a pattern or a replacement that cannot be obeyed.
+    /// When one is malformed, or has an unsupported pattern or replacement.
     pub fn parse(text: &str) -> Result<PrincipalMapping, SecurityError> {
         let mut rules = Vec::new();
         for found in java::find_all(&SPLITTER, text.trim()) {
@@ -249,7 +249,7 @@ mod tests {
         }
     }
 
-    /// Java's `(?i)` is one of ASCII, to the end of its group.
+    /// Java's `(?i)` concerns ASCII only, to the end of its group.
     #[test]
     fn case_is_that_of_ascii() {
         let matches = |pattern: &str, subject: &str| name(&format!("RULE:{pattern}/x/"), subject).is_some();
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(PrincipalMapping::default().name("CN=ab").unwrap(), "CN=ab");
     }
 
-    /// What Java 17 answers, by `Matcher.matches` and `String.replaceAll`.
+    /// Compares with the answers of Java 17, by `Matcher.matches` and `String.replaceAll`.
     #[test]
     fn replacing_as_java_does() {
         let lines = include_str!("mapping/java_rules.txt").lines();

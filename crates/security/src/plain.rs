@@ -15,7 +15,7 @@ pub struct PlainUsers {
 }
 
 impl PlainUsers {
-    /// Users with their passwords; of two with one name the last counts.
+    /// Makes users with their passwords; if a name occurs twice, the last one counts.
     pub fn new<'a>(users: impl IntoIterator<Item = (&'a str, &'a Secret)>) -> PlainUsers {
         let digest = |(name, password): (&str, &Secret)| (name.to_owned(), digest(password.expose()));
         PlainUsers { digests: users.into_iter().map(digest).collect() }
@@ -26,8 +26,8 @@ impl PlainUsers {
         self.digests.keys().map(String::as_str)
     }
 
-    /// Whether this is the user's password. Takes as long for an unknown user as for a wrong password, however much
-    /// of it is right.
+    /// Returns true if this is the user's password. The time is the same for an unknown user and a wrong password, however much of it is
+    /// right.
     pub fn is_valid(&self, user: &str, password: &[u8]) -> bool {
         let given = digest(password);
         let known = self.digests.get(user);
@@ -40,21 +40,21 @@ fn digest(password: &[u8]) -> Secret {
     Secret::new(Hash::Sha256.digest(password))
 }
 
-/// What a client sends.
+/// The token that a client sends.
 pub(crate) fn client_token(user: &str, password: &Secret) -> Vec<u8> {
     [b"\0".as_slice(), user.as_bytes(), b"\0", password.expose()].concat()
 }
 
-/// Gives the user whose name and password the token holds. The words are Kafka's.
+/// Returns the user whose name and password the token holds. The messages are Kafka's.
 pub(crate) fn authenticate(token: &[u8], users: Option<&PlainUsers>) -> Result<String, Refusal> {
-    // Kafka replaces what is not UTF-8 and goes on.
+    // Kafka replaces bytes that are not UTF-8, and reads the rest.
     let text = String::from_utf8_lossy(token);
     let parts: Vec<&str> = text.splitn(4, '\0').collect();
     let [authorization_id, user, password] = parts[..] else {
         let got = parts.len();
-        return Err(Refusal::told(format!("Invalid SASL/PLAIN response: expected 3 tokens, got {got}")));
+        return Err(Refusal::shown(format!("Invalid SASL/PLAIN response: expected 3 tokens, got {got}")));
     };
-    let refused = |what: &str| Err(Refusal::told(format!("Authentication failed: {what}")));
+    let refused = |what: &str| Err(Refusal::shown(format!("Authentication failed: {what}")));
     if user.is_empty() {
         return refused("username not specified");
     }
@@ -80,7 +80,7 @@ mod tests {
         match authenticate(token.as_bytes(), Some(&users)) {
             Ok(user) => user,
             Err(refusal) => {
-                assert!(refusal.is_told);
+                assert!(refusal.is_shown);
                 refusal.detail
             }
         }

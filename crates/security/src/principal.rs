@@ -5,17 +5,17 @@ use std::str::FromStr;
 
 use crate::SecurityError;
 
-/// Who a connection belongs to. Types and names are compared letter by letter: `User:Alice` is not `user:alice`.
+/// The principal of a connection. Types and names are compared letter by letter: `User:Alice` is not `user:alice`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KafkaPrincipal {
-    /// `User`, unless something else than Kafka's own mechanisms made it.
+    /// `User`, unless another mechanism than Kafka's own made it.
     pub principal_type: String,
     /// The name.
     pub name: String,
 }
 
 impl KafkaPrincipal {
-    /// The type of everyone that Kafka's mechanisms authenticate.
+    /// The type of all principals that Kafka's mechanisms authenticate.
     pub const USER_TYPE: &'static str = "User";
 
     /// A user.
@@ -23,7 +23,7 @@ impl KafkaPrincipal {
         KafkaPrincipal { principal_type: KafkaPrincipal::USER_TYPE.to_owned(), name: name.into() }
     }
 
-    /// Who has not been asked: `User:ANONYMOUS`.
+    /// The principal of a connection that was not authenticated: `User:ANONYMOUS`.
     pub fn anonymous() -> KafkaPrincipal {
         KafkaPrincipal::user("ANONYMOUS")
     }

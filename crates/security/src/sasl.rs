@@ -49,7 +49,7 @@ impl FromStr for Mechanism {
     }
 }
 
-/// What a broker knows about those who may come. Asked on the thread of the exchange, so that look-ups must be short.
+/// The broker's credentials of users. They are read on the thread of the exchange, so that look-ups must be short.
 pub trait Credentials {
     /// The users of PLAIN, as the listener's JAAS text names them.
     fn plain(&self) -> Option<&PlainUsers>;
@@ -60,20 +60,20 @@ pub trait Credentials {
     /// The SCRAM credential of a delegation token (KIP-48), by the token's id.
     fn token(&self, mechanism: ScramMechanism, id: &str) -> Option<TokenCredential>;
 
-    /// How credentials look here on the whole, for those who have none.
+    /// The typical form of credentials here, for users that have none.
     fn decoy(&self, mechanism: ScramMechanism) -> DecoyShape;
 }
 
-/// What an unknown user is shown instead of a credential, so that it cannot be told from a known one.
+/// The form of the false credential that an unknown user is shown, so that it looks like a known user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecoyShape {
-    /// Kept with the cluster's metadata, so that a user's decoy stays the same on every node and for good.
+    /// It is in the cluster's metadata, so that a user's decoy is always the same on every node.
     pub key: Secret,
     /// The iterations of the majority of users.
     pub iterations: u32,
     /// The bytes of the majority's salts, at most 64.
     pub salt_bytes: usize,
-    /// Whether most salts are digits and lower-case letters, as Kafka's own tools make them.
+    /// True if most salts are digits and lower-case letters, as Kafka's own tools make them.
     pub is_text: bool,
 }
 
@@ -84,41 +84,41 @@ pub struct TokenCredential {
     pub credential: ScramCredential,
     /// The name of the user that the token speaks for.
     pub owner: String,
-    /// When the token ends, in milliseconds since 1970.
+    /// The end of the token, in milliseconds since 1970.
     pub expires_at_ms: i64,
 }
 
-/// Why a peer is not let in.
+/// The reason why a peer is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// For the log. It may say more than the peer should know, but holds no secret.
     pub detail: String,
-    /// Whether the peer sees the detail; otherwise only that its credentials are not valid.
-    pub is_told: bool,
+    /// True if the peer sees the detail; otherwise it learns only that its credentials are not valid.
+    pub is_shown: bool,
 }
 
 impl Refusal {
-    /// The peer learns nothing but that it failed.
+    /// A refusal whose detail the peer does not see.
     pub(crate) fn hidden(detail: impl Into<String>) -> Refusal {
-        Refusal { detail: detail.into(), is_told: false }
+        Refusal { detail: detail.into(), is_shown: false }
     }
 
-    /// The peer may know.
-    pub(crate) fn told(detail: impl Into<String>) -> Refusal {
-        Refusal { detail: detail.into(), is_told: true }
+    /// A refusal whose detail the peer sees.
+    pub(crate) fn shown(detail: impl Into<String>) -> Refusal {
+        Refusal { detail: detail.into(), is_shown: true }
     }
 }
 
-/// Who was authenticated.
+/// The identity that was authenticated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) name: String,
     pub(crate) by_token: bool,
-    /// When the credential ends, in milliseconds since 1970.
+    /// The end of the credential, in milliseconds since 1970.
     pub(crate) expires_at_ms: Option<i64>,
 }
 
-/// What the server answers to a token.
+/// The server's answer to a token.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// A token, after which the client has to send one more.
@@ -155,7 +155,7 @@ impl ServerExchange {
     }
 }
 
-/// What a client does next.
+/// The next act of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientStep {
     /// Sends a token and waits for the next.
@@ -173,7 +173,7 @@ pub enum ClientExchange {
         user: String,
         /// Its password.
         password: Secret,
-        /// Whether the only token is sent.
+        /// True if the only token is sent.
         is_sent: bool,
     },
     /// SCRAM.
@@ -196,7 +196,7 @@ impl ClientExchange {
         }
     }
 
-    /// Takes the server's token, which is empty at first, and gives the next of our own.
+    /// Takes the server's token, which is empty at first, and returns the client's next one.
     ///
     /// With SCRAM the second call hashes the password as often as the server says, for up to a second: not for an
     /// event loop.

@@ -8,9 +8,9 @@
 //!                          ◀─   v=SIGNATURE
 //! ```
 //!
-//! As in Kafka there is no channel binding, and names and passwords are UTF-8 as they come: SASLprep is not applied, a
-//! user name on the wire is ASCII. Other than in Kafka an unknown user is answered like a known one, with a salt that is
-//! always the same for it, and fails in the second step: Kafka's first answer tells who exists.
+//! As in Kafka there is no channel binding, and names and passwords are UTF-8 as they come: SASLprep is not applied, and a user name on the
+//! wire is ASCII. Unlike in Kafka, an unknown user is answered like a known one, with a salt that is always the same for it, and fails in
+//! the second step: Kafka's first answer reveals which users exist.
 
 mod client;
 mod credential;
@@ -68,8 +68,8 @@ impl ScramMechanism {
         self.hash().len()
     }
 
-    /// Returns true if a user of this name can log in by SCRAM. A name on the wire is ASCII without NUL, as in Kafka, which a broker
-    /// stores others of: no client logs in by those.
+    /// Returns true if a user of this name can log in by SCRAM. A name on the wire is ASCII without NUL, as in Kafka. A broker stores other
+    /// names too, but no client can log in by them.
     pub fn carries_name(name: &str) -> bool {
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii() && byte != 0)
     }

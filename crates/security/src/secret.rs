@@ -11,22 +11,22 @@ use zeroize::Zeroizing;
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// Takes bytes into care.
+    /// Makes a secret of bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Secret {
         Secret(Zeroizing::new(bytes.into()))
     }
 
-    /// The bytes themselves: for cryptography and for the peer that has to be shown them, never for a log.
+    /// The bytes themselves: for cryptography and for the peer, never for a log.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
 
-    /// How many bytes it has.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether it has no bytes.
+    /// Returns true if it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,5 +1,5 @@
-//! Key stores: private keys with their certificates, and certificates that are trusted. PEM, PKCS #12 and JKS, told
-//! apart by their content.
+//! Key stores: private keys with their certificates, and certificates that are trusted. The format (PEM, PKCS #12 or JKS) is recognised by
+//! the content.
 
 mod jks;
 mod pbe;
@@ -14,7 +14,7 @@ use crate::{Secret, SecurityError};
 /// The most rounds of hashing that a store may ask for, as in Java.
 const ITERATIONS_MAX: u32 = 5_000_000;
 
-/// What is in a store.
+/// The contents of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeyStore {
     /// Private keys, in the order of the store.
@@ -23,12 +23,12 @@ pub struct KeyStore {
     pub trusted: Vec<(String, Vec<u8>)>,
 }
 
-/// A private key and what proves whose it is.
+/// A private key with its certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyEntry {
     /// Its name in the store.
     pub alias: String,
-    /// How the key is written.
+    /// The encoding of the key.
     pub form: KeyForm,
     /// The key in DER.
     pub key: Secret,
@@ -36,7 +36,7 @@ pub struct KeyEntry {
     pub chain: Vec<Vec<u8>>,
 }
 
-/// How a private key is written.
+/// The encoding of a private key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyForm {
     /// PKCS #8, as everywhere but in some PEM files.
@@ -47,7 +47,7 @@ pub enum KeyForm {
     Sec1,
 }
 
-/// What opens a store.
+/// The passwords of a store.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StorePasswords<'a> {
     /// The store's own. Without one its integrity is not checked, as in Java.
@@ -56,7 +56,7 @@ pub struct StorePasswords<'a> {
     pub key: Option<&'a Secret>,
 }
 
-/// What a store is, by its first bytes.
+/// The format of a store, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreKind {
     /// Text with certificates and keys.
@@ -68,7 +68,7 @@ pub enum StoreKind {
 }
 
 impl StoreKind {
-    /// Tells what some bytes are.
+    /// Returns the format of some bytes.
     pub fn of(bytes: &[u8]) -> Option<StoreKind> {
         match bytes {
             [0xfe, 0xed, 0xfe, 0xed, ..] => Some(StoreKind::Jks),
@@ -79,7 +79,7 @@ impl StoreKind {
     }
 }
 
-/// Why a store cannot be read; it becomes a [`SecurityError`] that names the store.
+/// The reason why a store cannot be read; it becomes a [`SecurityError`] that names the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault(pub(crate) String);
 
@@ -94,16 +94,16 @@ pub(crate) fn fault<T>(what: impl Into<String>) -> Result<T, Fault> {
 }
 
 impl KeyStore {
-    /// Opens a store. `name` is what an error calls it: a path, or the property that has the text.
+    /// Opens a store. `name` is for errors: a path, or the property that has the text.
     ///
     /// # Errors
-    /// When it is none, is damaged, or the passwords are wrong. No message holds a secret.
+    /// When it is no store, is damaged, or the passwords are wrong. No message holds a secret.
     pub fn open(name: &str, bytes: &[u8], passwords: StorePasswords<'_>) -> Result<KeyStore, SecurityError> {
         KeyStore::open_within(bytes, passwords, ITERATIONS_MAX)
             .map_err(|Fault(what)| SecurityError::Store { store: name.to_owned(), what })
     }
 
-    /// Opens a store that asks for no more rounds of hashing than these.
+    /// Opens a store that asks for at most so many rounds of hashing.
     pub(crate) fn open_within(
         bytes: &[u8],
         passwords: StorePasswords<'_>,

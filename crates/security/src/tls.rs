@@ -1,14 +1,13 @@
-//! TLS 1.2 and 1.3, by rustls: what a listener or a client is made from, and sessions whose buffers the caller owns.
+//! TLS 1.2 and 1.3, by rustls: settings of a listener or a client, and sessions whose buffers the caller owns.
 //!
-//! [`TlsProperties`] are Kafka's `ssl.*`. With the contents of the stores that they name they make a [`TlsMaterial`],
-//! from which [`TlsServer`] and [`TlsClient`] are made; these begin [`TlsSession`]s. A store that changes makes a new
-//! material, which takes the old one's place if [`TlsMaterial::check_reload`] agrees; sessions go on with what they
-//! began with, and none is resumed over a reload.
+//! [`TlsProperties`] are Kafka's `ssl.*`. With the contents of the stores that they name they make a [`TlsMaterial`], from which
+//! [`TlsServer`] and [`TlsClient`] are made; these begin [`TlsSession`]s. A changed store makes a new material, which replaces the old one
+//! if [`TlsMaterial::check_reload`] agrees. Open sessions keep the old material, and none is resumed over a reload.
 //!
-//! No data before the end of the handshake (0-RTT), no renegotiation, no compression, no tickets: 1,024 sessions of a
-//! listener are remembered in memory. Who is shown a certificate trusts those that trusted authorities issued, and, as Java,
-//! each one that is itself trusted; other than in Java such a one has to be valid as well. Paths are built and verified by
-//! webpki; beside it `faults` has what Java asks for and webpki does not, and the words for each [`Refusal`].
+//! No data before the end of the handshake (0-RTT), no renegotiation, no compression, no tickets: 1,024 sessions of a listener are
+//! remembered in memory. A certificate is trusted if a trusted authority issued it, or, as in Java, if it is in the trust store itself;
+//! unlike in Java it must then be valid as well. webpki builds and verifies paths. `faults` adds Java's further checks, and the message for
+//! each [`Refusal`].
 
 mod endpoints;
 mod faults;
@@ -29,7 +28,7 @@ pub use properties::{ClientAuth, TlsProperties};
 pub use refusal::Refusal;
 pub use session::{TlsError, TlsSession, TlsState};
 
-/// Whether a peer that should send a length and a request begins a TLS session instead: a client that was configured with `SSL` at
+/// Returns true if a peer that should send a length and a request begins a TLS session instead. Such a client was configured with `SSL` at
 /// a port without it.
 pub fn is_client_hello(bytes: &[u8]) -> bool {
     matches!(bytes, [0x16, 0x03, 0..=4, _, _, 0x01, ..] | [0x16, 0x03, 0..=4])

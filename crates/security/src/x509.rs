@@ -1,5 +1,4 @@
-//! What is read from a certificate besides its signature, which is the business of the TLS library: whose it is, what
-//! else it is called, when it ends.
+//! The contents of a certificate besides its signature, which the TLS library checks: its subject, its other names, its validity.
 
 mod key;
 mod name;
@@ -16,13 +15,13 @@ pub(crate) use name::rfc2253;
 /// The parts of a certificate that are looked at here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateInfo {
-    /// The subject, as Java prints it by RFC 2253: what ACLs and mapping rules see.
+    /// The subject, as Java prints it by RFC 2253. ACLs and mapping rules use this form.
     pub subject: String,
-    /// The subject as it stands in the certificate.
+    /// The subject as in the certificate.
     pub subject_der: Vec<u8>,
     /// The issuer, like the subject.
     pub issuer: String,
-    /// The issuer as it stands in the certificate.
+    /// The issuer as in the certificate.
     pub issuer_der: Vec<u8>,
     /// Alternative names: DNS names, addresses and others, each with its tag.
     pub alternative_names: Vec<(u8, Vec<u8>)>,
@@ -30,7 +29,7 @@ pub struct CertificateInfo {
     pub not_before: i64,
     /// The last second since 1970 at which it is valid.
     pub not_after: i64,
-    /// What its key may be used for, as object identifiers; none for anything.
+    /// The purposes of its key as object identifiers; none for any.
     pub extended_key_usage: Option<Vec<String>>,
     /// The uses of its key; none for any.
     pub key_usage: Option<KeyUsage>,
@@ -44,13 +43,13 @@ pub struct CertificateInfo {
     pub signature_algorithm: String,
     /// Extensions that have to be understood, as object identifiers.
     pub critical_extensions: Vec<String>,
-    /// The identifier that tells its key from others of the same subject (RFC 5280, 4.2.1.2); none where it does not say, or not in that form.
+    /// The identifier of its key among others of the same subject (RFC 5280, 4.2.1.2); None if there is none in that form.
     pub subject_key_id: Option<Vec<u8>>,
     /// The same of the issuer's key (RFC 5280, 4.2.1.1).
     pub authority_key_id: Option<Vec<u8>>,
 }
 
-/// A key usage (RFC 5280, 4.2.1.3), as far as it is looked at.
+/// The parts of a key usage (RFC 5280, 4.2.1.3) that are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyUsage {
     /// `digitalSignature`: a handshake may be signed.
@@ -77,17 +76,17 @@ impl CertificateInfo {
     /// Reads a certificate in DER.
     ///
     /// # Errors
-    /// When it is none.
+    /// When it is no certificate.
     pub fn parse(certificate: &[u8]) -> Result<CertificateInfo, SecurityError> {
         info_of(certificate).map_err(|Malformed(what)| SecurityError::Certificate(what))
     }
 
-    /// Whether the certificate is valid at a second since 1970.
+    /// Returns true if the certificate is valid at a second since 1970.
     pub fn is_valid_at(&self, seconds: i64) -> bool {
         (self.not_before..=self.not_after).contains(&seconds)
     }
 
-    /// The hosts that it is for: DNS names as they stand in it, escaped where they are not printable, and addresses.
+    /// The hosts of the certificate: DNS names as in it, escaped if they are not printable, and addresses.
     pub fn hosts(&self) -> Vec<String> {
         let host = |(tag, value): &(u8, Vec<u8>)| match (*tag, value.as_slice()) {
             (DNS_NAME, name) => Some(String::from_utf8_lossy(name).escape_debug().to_string()),
@@ -98,12 +97,12 @@ impl CertificateInfo {
         self.alternative_names.iter().filter_map(host).collect()
     }
 
-    /// Whether its key may prove who a client is.
+    /// Returns true if its key may authenticate a client.
     pub fn is_for_clients(&self) -> bool {
         self.is_for(CLIENT_AUTH)
     }
 
-    /// Whether its key may prove who a server is.
+    /// Returns true if its key may authenticate a server.
     pub fn is_for_servers(&self) -> bool {
         self.is_for(SERVER_AUTH)
     }
@@ -195,7 +194,7 @@ fn extensions(mut list: Reader<'_>, info: &mut CertificateInfo) -> der::Result<(
             }
             KEY_USAGE => {
                 let bits = Reader::new(value).take(der::BIT_STRING, "its key usage is no list of bits")?;
-                // The first byte says how many bits of the last one are not used.
+                // The first byte is the number of unused bits of the last one.
                 let first = bits.get(1).copied().unwrap_or_default();
                 let usage = KeyUsage { digital_signature: first & 0x80 != 0, cert_sign: first & 0x04 != 0 };
                 info.key_usage = Some(usage);
@@ -204,7 +203,7 @@ fn extensions(mut list: Reader<'_>, info: &mut CertificateInfo) -> der::Result<(
                 let mut constraints = Reader::new(value).enter(SEQUENCE, "its constraints are no list")?;
                 info.is_authority = constraints.optional(der::BOOLEAN)?.is_some_and(is_true);
             }
-            // Nothing is decided by them: of another form they say nothing.
+            // They decide nothing: in another form they are ignored.
             SUBJECT_KEY_ID => {
                 info.subject_key_id = Reader::new(value).take(der::OCTET_STRING, "").ok().map(<[u8]>::to_vec);
             }
@@ -249,7 +248,7 @@ fn number(digits: &str) -> i64 {
     digits.bytes().fold(0, |number, digit| number * 10 + i64::from(digit - b'0'))
 }
 
-/// Days since 1970 in the Gregorian calendar; years begin in March, so that the odd day is the last.
+/// Days since 1970 in the Gregorian calendar; years begin in March, so that the leap day is the last.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;

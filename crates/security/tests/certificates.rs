@@ -1,11 +1,11 @@
-//! Certificates beside Java: what a listener says to a client's, and a client to a server's.
+//! Certificates compared with Java: the verdicts of a listener on a client's, and of a client on a server's.
 //!
-//! `certificates/cases.txt` names the cases, `certificates/pem` has what a peer shows in them and what the other end trusts (made by
-//! `certificates/make.sh`), `certificates/java.txt` what Java said, by its first line's release. Every run compares our own
-//! ends with that. What differs is a fault, or a section of `certificates/differences.txt` with the sentence of
-//! `docs/deviations.md` that says why. `certificates/messages.txt` has the words of each refusal. `UPDATE_EXPECT=1` writes
-//! both. With `TEST_JAVA_ANEW=1` the JDK of this machine is asked too, and has to say what the file says, if it is of that
-//! release; together with `UPDATE_EXPECT=1` its answers are written.
+//! `certificates/cases.txt` names the cases. `certificates/pem` has the certificates that a peer shows and those that the other end trusts
+//! (made by `certificates/make.sh`). `certificates/java.txt` has Java's verdicts; its first line names the release. Every run compares our
+//! own ends with them. A difference is a fault, or a section of `certificates/differences.txt` with the sentence of `docs/deviations.md`
+//! that gives the reason. `certificates/messages.txt` has the message of each refusal. `UPDATE_EXPECT=1` writes both. With
+//! `TEST_JAVA_ANEW=1` the JDK of this machine is asked too, and has to agree with the file if it is of that release; together with
+//! `UPDATE_EXPECT=1` its answers are written.
 #![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
 
 mod certificates {
@@ -33,7 +33,7 @@ const ACCEPTED: &str = "accepted";
 fn certificates_are_judged_as_by_java() {
     let is_update = std::env::var("UPDATE_EXPECT").is_ok_and(|value| value == "1");
     if std::env::var_os("TEST_JAVA_ANEW").is_some() {
-        ask_java_anew(is_update);
+        ask_java(is_update);
     }
     let javas = parse(&read("java.txt"));
     let cases: Vec<String> = read("cases.txt").lines().map(str::to_owned).collect();
@@ -57,7 +57,7 @@ fn certificates_are_judged_as_by_java() {
     Known::parse(&read("differences.txt")).judge(&differing, &fs::read_to_string(page).unwrap());
 }
 
-/// No number of an object, no name of a type in the source, no text over several lines.
+/// Checks that each message is a sentence with advice, without debug output or a type name of the source.
 #[test]
 fn refusals_are_words() {
     let messages = read("messages.txt");
@@ -87,10 +87,10 @@ fn own_certificates_that_cannot_be_used() {
     expect![[r#"
         accepted
         the key kafka: its certificate cannot be used: it is of version 1 of X.509: have it issued as version 3, with extensions
-        the key kafka: its certificate cannot be used: its RSA key has 1024 bits, at least 2048 are needed: have it issued anew for a larger one
-        the key kafka: its certificate cannot be used: its key is of the curve secp256k1, which is not supported: have it issued anew for one of P-256, P-384 or P-521
-        the key kafka: its certificate cannot be used: its key is of the kind Ed448, which is not supported: have it issued anew for one of RSA, ECDSA or Ed25519
-        the key kafka: its certificate cannot be used: its key is for RSA-PSS alone, which is not supported: have it issued anew for a plain RSA key, which signs by RSA-PSS too"#]]
+        the key kafka: its certificate cannot be used: its RSA key has 1024 bits, at least 2048 are needed: have it issued again for a larger one
+        the key kafka: its certificate cannot be used: its key is of the curve secp256k1, which is not supported: have it issued again for one of P-256, P-384 or P-521
+        the key kafka: its certificate cannot be used: its key is of the kind Ed448, which is not supported: have it issued again for one of RSA, ECDSA or Ed25519
+        the key kafka: its certificate cannot be used: its key is for RSA-PSS alone, which is not supported: have it issued again for a plain RSA key, which signs by RSA-PSS too"#]]
     .assert_eq(&said.join("\n"));
 }
 
@@ -108,7 +108,7 @@ fn parse(text: &str) -> Verdicts {
     lines.map(|line| line.split_once(": ").unwrap()).map(|(case, said)| (case.into(), said.into())).collect()
 }
 
-fn ask_java_anew(is_update: bool) {
+fn ask_java(is_update: bool) {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/certificates/Handshakes.java");
     let flags = ["-Duser.timezone=UTC", "-Duser.language=en", "-Dfile.encoding=UTF-8", "-Xmx256m"];
     let mut command = Command::new(java::program("java"));
@@ -131,8 +131,8 @@ fn ask_java_anew(is_update: bool) {
     assert_eq!(kept.len(), said.len(), "answers for the same cases");
 }
 
-/// The number of a release of Java, of a first line as `# OpenJDK 64-Bit Server VM 17.0.15+6, Debian`. Its updates judge alike, or it is
-/// worth knowing.
+/// The number of a release of Java, from a first line as `# OpenJDK 64-Bit Server VM 17.0.15+6, Debian`. Its updates should agree, and a
+/// difference is worth knowing.
 fn release(line: &str) -> &str {
     let version = line.split(' ').find(|word| word.contains('.')).expect("the line has a version");
     version.split('.').next().unwrap()

@@ -1,8 +1,8 @@
-//! `ssl.principal.mapping.rules` beside Kafka's own SslPrincipalMapper: random rules and names, made from a seed.
+//! `ssl.principal.mapping.rules` compared with Kafka's own SslPrincipalMapper: random rules and names, made from a seed.
 //!
 //! `mapping_rules/java_answers.txt` has pairs with the answers of Kafka 4.3.0 on Java 17: rules, subject and answer, with tabs
 //! between them. With a JDK and Kafka's jars (`MAINSTEM_KAFKA_JARS`, or `target/interop/kafka-4.3.0/lib`) new pairs are made
-//! and compared in each run; `TEST_SEED` makes those of a run again, and `UPDATE_EXPECT=1` writes the file anew. Without
+//! and compared in each run; `TEST_SEED` makes those of a run again, and `UPDATE_EXPECT=1` writes the file again. Without
 //! them the test says that it is skipped; under `CI=true` it fails.
 #![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
 
@@ -34,8 +34,8 @@ fn answer(pair: &Pair) -> String {
     }
 }
 
-/// Our answers are Kafka's, but for rules that are refused here because only Java's patterns have what they use, or because
-/// Java notices a replacement that it cannot make only when a name matches. Those are few.
+/// Checks that our answers are Kafka's, except for a few rules that are refused here. Only Java's patterns have their features, or Java
+/// notices a replacement that it cannot make only when a name matches.
 fn compare(pairs: &[Pair], kafkas: &[String], whence: &str) {
     assert_eq!(pairs.len(), kafkas.len(), "{whence}: an answer for each pair");
     let (mut named, mut refused_here) = (0, 0);

@@ -96,7 +96,7 @@ fn who_speaks_another_protocol_is_told_so() {
     assert!(answer.is_empty() || answer[0] == 21, "nothing, or an alert: {answer:?}");
     await_lines(
         &broker,
-        "what the peer sent is not TLS: it may have been told PLAINTEXT or SASL_PLAINTEXT",
+        "what the peer sent is not TLS: it may be configured with PLAINTEXT or SASL_PLAINTEXT",
         1,
     );
     connect(&address(&broker, "SSL"), Tls::trusting(&trust).expect("a certificate"))
@@ -151,7 +151,7 @@ fn stores_that_cannot_be_used_are_reported_and_those_before_stay() {
     replace(&pem, mixed.as_bytes());
     for (listener, why) in [("STORE", "the key's password is wrong"), ("PEM", "key")] {
         let line = await_line(&broker, &[listener, "the key stores have changed and cannot be used: "]);
-        assert!(line.contains(why) && line.contains("connections go on with those before them"), "{line}");
+        assert!(line.contains(why) && line.contains("connections still use those before them"), "{line}");
         assert!(!line.contains("secret1"), "{line}");
     }
     of_store().expect("the store before it stays");

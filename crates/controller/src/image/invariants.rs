@@ -1,12 +1,12 @@
-//! What holds of the image behind every record of its own log: [`MetadataImage::check`].
+//! Invariants of the image after every record of its own log: [`MetadataImage::check`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ConfigResource, MetadataImage, PartitionImage, ResourceKind, TopicImage, names};
 
 impl MetadataImage {
-    /// Asserts what holds behind every record that a state machine has decided. It looks at everything there is, so tests
-    /// and simulations call it, and no request does.
+    /// Asserts what holds after every record that a state machine has decided. It looks at the whole image, so tests and simulations call
+    /// it, and no request does.
     ///
     /// # Panics
     /// If something does not hold.
@@ -18,7 +18,7 @@ impl MetadataImage {
         assert!(self.next_producer_id >= 0, "the next producer id is {}", self.next_producer_id);
     }
 
-    /// Topics are found by name and by id alike: one that an index lacks is created twice, or never deleted.
+    /// Checks that topics are found by name and by id alike: a topic that an index lacks would be created twice, or never deleted.
     fn check_names(&self) {
         let named: BTreeMap<&str, _> = self.topics.iter().map(|(id, topic)| (&*topic.name, *id)).collect();
         assert_eq!(named.len(), self.topics.len(), "two topics have one name");
@@ -33,7 +33,8 @@ impl MetadataImage {
         assert_eq!(self.colliding, colliding, "names that may collide, and names");
     }
 
-    /// A later topic of a name must not find the configuration of an earlier one.
+    /// Checks configurations, quotas and users. None is empty, and each configuration of a topic has its topic: a later topic of the name
+    /// must not find an earlier one's.
     fn check_configs(&self) {
         let empty = self.configs.iter().find(|(_, values)| values.is_empty());
         assert!(empty.is_none(), "what has no values has no configuration: {empty:?}");
@@ -52,8 +53,7 @@ impl MetadataImage {
         );
     }
 
-    /// A broker's epoch is the offset of its registration: what a node says that was registered later counts, and what it
-    /// said before does not.
+    /// Checks that a broker's epoch is the offset of its registration: requests of earlier registrations are refused by it.
     fn check_brokers(&self) {
         for (id, broker) in &self.brokers {
             assert_eq!(*id, broker.id, "a broker is found under another number than its own");
@@ -66,8 +66,8 @@ impl MetadataImage {
     }
 }
 
-/// Who is in sync, leads or may lead has a replica; a replica is named once, and has a directory where directories are
-/// known.
+/// Checks replica lists. Nodes that are in sync, lead or may lead are replicas; a replica is named once, and has a directory if directories
+/// are known.
 fn check_partitions(topic: &TopicImage) {
     for (number, partition) in topic.partitions.iter().enumerate() {
         let PartitionImage { leader, leader_epoch, partition_epoch, replicas, directories, .. } = partition;
@@ -80,8 +80,8 @@ fn check_partitions(topic: &TopicImage) {
             topic.name
         );
         let lists = [&partition.isr, &partition.eligible_leader_replicas, &partition.last_known_elr];
-        let stranger = lists.into_iter().flatten().find(|node| !there.contains(node));
-        assert_eq!(stranger, None, "it has no replica of {}-{number}: {partition:?}", topic.name);
+        let unknown = lists.into_iter().flatten().find(|node| !there.contains(node));
+        assert_eq!(unknown, None, "it has no replica of {}-{number}: {partition:?}", topic.name);
         let is_led = *leader == -1 || there.contains(leader);
         assert!(is_led, "the leader of {}-{number} has no replica: {partition:?}", topic.name);
         let has_places = directories.is_empty() || directories.len() == replicas.len();

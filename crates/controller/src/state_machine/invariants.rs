@@ -1,10 +1,9 @@
-//! What holds of the state machine between any two calls: [`MetadataStateMachine::check`].
+//! Invariants of the state machine, which hold between any two calls: [`MetadataStateMachine::check`].
 
 use super::{MetadataImage, MetadataStateMachine};
 
 impl MetadataStateMachine {
-    /// Asserts what holds between any two calls. It looks at everything there is, so tests and simulations call it, and no
-    /// request does.
+    /// Asserts what holds between any two calls. It looks at the whole state, so tests and simulations call it, and no request does.
     ///
     /// # Panics
     /// If something does not hold.
@@ -12,20 +11,20 @@ impl MetadataStateMachine {
         let (committed, ahead) = (&*self.committed.image, &*self.ahead.image);
         committed.check();
         ahead.check();
-        // Each is applied by its offset: with one too few or too many every later record would be taken for another.
+        // Records are applied by their offsets: with one too few or too many, every later one would have a wrong offset.
         let decided = ahead.next_offset() - committed.next_offset();
         let pending = i64::try_from(self.pending.len()).expect("there is memory for it");
         assert_eq!(pending, decided, "records that are not committed, and offsets between the images");
         if pending == 0 {
-            // Requests would be refused, or allowed, for reasons that no record has.
+            // Otherwise requests would be refused, or allowed, without a reason in the log.
             assert_eq!(self.committed, self.ahead, "what is committed, and all that was decided");
         }
         check_epochs(committed, ahead);
     }
 }
 
-/// Epochs and producer ids rise with each record: who compares them would take the older for the newer, and two producers
-/// get one id.
+/// Checks that epochs and producer ids never decrease: otherwise a comparison would prefer the older one, and two producers would get one
+/// id.
 fn check_epochs(committed: &MetadataImage, ahead: &MetadataImage) {
     let (taken, next) = (committed.next_producer_id(), ahead.next_producer_id());
     assert!(taken <= next, "producer ids below {taken} are given out again from {next} on");
@@ -56,7 +55,7 @@ mod tests {
     use crate::image::{ConfigResource, PartitionImage, ResourceKind, TopicImage};
     use crate::session::{Session, with_configs};
 
-    /// Two topics, one of them with a value of its own, of which everything is committed but the second one.
+    /// Two topics, one of them with its own configuration. Only the second one is not committed.
     fn machine() -> MetadataStateMachine {
         let mut session = Session::new("");
         session.create_all(vec![with_configs("a.b", &[("retention.ms", Some("5"))])], false);

@@ -1,4 +1,4 @@
-//! What goes into the coordinator and what comes out of it.
+//! Inputs and outputs of the coordinator: requests, effects and replies.
 
 pub use mainstem_records::{Producer, TransactionEnd};
 use mainstem_wire::ErrorCode;
@@ -27,7 +27,7 @@ use super::consumer::patterns::MatchedPatterns;
 use super::describe::{ClassicDescription, ListFilter, ListPart, ListPosition};
 use super::offset_fetch::{Fetch, Fetched};
 
-/// The driver's name for one request; it comes back with the one reply that the request gets.
+/// The driver's name for one request; its one reply has it too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u64);
 
@@ -56,7 +56,7 @@ pub enum LogEntry<'r> {
     End(TransactionEnd),
 }
 
-/// Where a request came from, as far as groups care.
+/// The origin of a request, as far as groups need it.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestContext<'a> {
     /// The version that the client sent the request in.
@@ -65,7 +65,7 @@ pub struct RequestContext<'a> {
     pub client_id: &'a str,
     /// The peer as Kafka shows it in DescribeGroups: a slash and the address.
     pub client_host: &'a str,
-    /// What patterns of topics may match.
+    /// The topics that patterns of the request may match.
     pub visible: VisibleTopics<'a>,
 }
 
@@ -77,7 +77,7 @@ impl<'a> VisibleTopics<'a> {
     /// Every topic.
     pub const ALL: VisibleTopics<'static> = VisibleTopics(None);
 
-    /// Those of which a name is given and `true` comes back.
+    /// The topics for whose names `may_describe` returns true.
     pub fn by(may_describe: &'a dyn Fn(&str) -> bool) -> Self {
         VisibleTopics(Some(may_describe))
     }
@@ -100,7 +100,7 @@ pub enum Request<'a> {
     JoinGroup {
         /// The request.
         request: JoinGroupRequest<'a>,
-        /// 16 random bytes that the driver drew: the tail of the member id, should one be given out.
+        /// 16 random bytes that the driver drew, for the end of a new member id.
         random: [u8; 16],
     },
     /// SyncGroup (14), v0-5.
@@ -120,14 +120,15 @@ pub enum Request<'a> {
     OffsetFetch {
         /// The group, its topics.
         group: Fetch,
-        /// KIP-447: wait for commits that are not durable yet, and refuse to say what an open transaction may change.
+        /// KIP-447: wait for commits that are not durable yet, and answer UNSTABLE_OFFSET_COMMIT for offsets that an open transaction may
+        /// change.
         require_stable: bool,
     },
     /// A part of a ListGroups (16), v0-5: the driver asks for the next one until there is none, and serves others between them.
     ListGroups {
-        /// Which groups are listed.
+        /// The filters of the list.
         filter: ListFilter,
-        /// Where the part before it ended.
+        /// The end of the previous part of the list; none for the first part.
         after: Option<ListPosition>,
     },
     /// DescribeGroups (15), v0-6. Authorised operations are left to the driver.
@@ -140,18 +141,18 @@ pub enum Request<'a> {
     ConsumerGroupHeartbeat {
         /// The request.
         request: ConsumerGroupHeartbeatRequest<'a>,
-        /// 16 random bytes that the driver drew: the member's id, should it bring none (v0).
+        /// 16 random bytes that the driver drew: the member's id, if it brings none (v0).
         random: [u8; 16],
-        /// What was matched of [`patterns_due`](super::GroupCoordinator::patterns_due). None: the request matches them
-        /// itself, which takes up to about 10 ms.
+        /// The matches of the patterns that were due ([`patterns_due`](super::GroupCoordinator::patterns_due)). With None the request
+        /// matches them itself, which takes up to about 10 ms.
         patterns: Option<MatchedPatterns>,
     },
     /// ConsumerGroupDescribe (69), v0-1. Authorised operations are left to the driver.
     ConsumerGroupDescribe(ConsumerGroupDescribeRequest<'a>),
 }
 
-/// The answer to a [`Request`] of the same name. What may be large is shared with the coordinator and written out by who gets it, so that
-/// the coordinator does the same work whatever the size of a group.
+/// The answer to a [`Request`] of the same name. Large parts are shared with the coordinator and encoded by the driver, so that the
+/// coordinator does the same work whatever the size of a group.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
     /// To JoinGroup.
@@ -191,7 +192,7 @@ pub struct CoordinatorRecord {
     pub value: Option<Vec<u8>>,
 }
 
-/// What the driver has to do. Effects come in the order in which they were decided.
+/// Work for the driver. Effects come in the order in which they were decided.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Append these records as one batch to partition `ticket.partition` of `__consumer_offsets`, durable as
@@ -217,8 +218,8 @@ pub enum Effect {
     },
 }
 
-/// The error that clients get for an append that failed with `error`, one that the log or the replicator gave.
-/// Kafka maps the errors of a partition to those of a coordinator so that clients know where to retry.
+/// The error that clients get for an append that failed with `error`, the error of the log or the replicator. Kafka maps the errors of a
+/// partition to those of a coordinator so that clients know where to retry.
 pub(crate) fn append_error(error: ErrorCode) -> ErrorCode {
     match error {
         ErrorCode::UNKNOWN_TOPIC_OR_PARTITION

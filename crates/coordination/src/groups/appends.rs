@@ -1,4 +1,4 @@
-//! Appends in flight: what follows when their outcome is there.
+//! Appends in flight, and the changes that follow from their outcomes.
 //!
 //! Outcomes take effect in the order of the log, one partition of `__consumer_offsets` at a time, in whichever order
 //! the driver reports them. So commits to one partition keep their order, and a read that waits for the commits
@@ -25,7 +25,7 @@ pub(crate) struct PendingOffset {
     pub(crate) offset: CommittedOffset,
 }
 
-/// A static member that got a new id while the group is stable, with what it takes to undo that.
+/// A static member that got a new id while the group is stable, with the state to undo that.
 #[derive(Debug)]
 pub(crate) struct Replacement {
     pub(crate) old: MemberId,
@@ -36,18 +36,18 @@ pub(crate) struct Replacement {
     pub(crate) old_leader: Option<MemberId>,
 }
 
-/// What an append was for. Every change that is only a record's to make is made when its outcome is there.
+/// The purpose of an append. A change that needs a record takes effect when the outcome of its append is known.
 #[derive(Debug)]
 pub(crate) enum Completion {
     /// Offsets become readable, or, with a producer id, those of its open transaction; their commit is answered.
     Commit { group: Arc<str>, producer_id: Option<ProducerId>, offsets: Vec<PendingOffset>, held: Held },
-    /// A transaction ends. The marker is the driver's to write, and to answer for.
+    /// A transaction ends. The driver writes the marker, and answers for it.
     Ended(TransactionEnd),
-    /// A group that a JoinGroup made; `waiting` is that request, until time has answered it.
+    /// A group that a JoinGroup made; `waiting` is that request, until a time-out has answered it.
     Created { group: Arc<str>, waiting: Option<Token> },
-    /// The leader's assignment of a generation; not `awaited` when time has ended the generation.
+    /// The leader's assignment of a generation; not `awaited` when a time-out has ended the generation.
     Assignment { group: Arc<str>, generation: i32, assignments: Vec<(MemberId, Arc<[u8]>)>, awaited: bool },
-    /// A static member that came back under a new id, unless time has undone that.
+    /// A static member that rejoined under a new id, unless a time-out has undone that.
     Replaced { group: Arc<str>, replacement: Option<Replacement> },
     /// A generation without members.
     Emptied { group: Arc<str>, held: Held },
@@ -55,12 +55,12 @@ pub(crate) enum Completion {
     Removed { group: Arc<str>, offsets: Vec<TopicPartition>, group_too: bool, held: Held },
     /// A turn of a consumer group, or a request that waits for one.
     Consumer(Box<Write>),
-    /// Not an append: a read that waits for those before it.
+    /// Not an append: a read that waits for the appends before it.
     Fetch { waiting: Option<(Token, Fetch)> },
 }
 
 impl Completion {
-    /// The group whose own record, not an offset of it, is being appended. Its outcome is noted by the group.
+    /// The group whose own record, not an offset of it, is being appended. The group handles the outcome.
     pub(crate) fn written_group(&self) -> Option<&Arc<str>> {
         match self {
             Completion::Created { group, .. }
@@ -90,7 +90,7 @@ impl Completion {
         }
     }
 
-    /// Whether a request waits for it that time may answer.
+    /// Returns true if a request waits for this append and may still be answered by a time-out.
     fn is_awaited(&self) -> bool {
         match self {
             Completion::Commit { held, .. }
@@ -109,7 +109,7 @@ impl Completion {
 #[derive(Debug)]
 struct Entry {
     number: u64,
-    /// Until when a request waits for it, monotonic milliseconds. Never earlier than that of the entry before.
+    /// The end of a request's wait, monotonic milliseconds. Never earlier than that of the entry before.
     due_ms: u64,
     outcome: Option<Result<(), ErrorCode>>,
     completion: Completion,
@@ -119,7 +119,7 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Appends {
     queue: VecDeque<Entry>,
-    /// When the first request that waits has waited long enough, or earlier; set while there is one.
+    /// The time-out of the first waiting request, or an earlier time; set while a request waits.
     pub(crate) timer: Option<Timer>,
 }
 
@@ -132,7 +132,7 @@ impl Appends {
         self.queue.len()
     }
 
-    /// Queues an append. True if a request waits for it.
+    /// Queues an append. Returns true if a request waits for it.
     pub(crate) fn push(&mut self, number: u64, due_ms: u64, completion: Completion) -> bool {
         assert!(
             self.queue.back().is_none_or(|last| last.number < number && last.due_ms <= due_ms),
@@ -143,7 +143,7 @@ impl Appends {
         is_awaited
     }
 
-    /// Queues what has no records of its own behind the appends that are in flight.
+    /// Queues an entry without records behind the appends that are in flight.
     pub(crate) fn wait(&mut self, number: u64, due_ms: u64, completion: Completion) {
         self.push(number, due_ms, completion);
         if let Some(entry) = self.queue.back_mut() {
@@ -151,19 +151,19 @@ impl Appends {
         }
     }
 
-    /// Those for which a request has waited until `now_ms`.
+    /// The entries for which a request has waited until `now_ms`.
     pub(crate) fn overdue(&mut self, now_ms: u64) -> impl Iterator<Item = &mut Completion> {
         let due = self.queue.iter_mut().take_while(move |entry| entry.due_ms <= now_ms);
         due.map(|entry| &mut entry.completion).filter(|completion| completion.is_awaited())
     }
 
-    /// When the first request that still waits has waited long enough.
+    /// The time-out of the first request that still waits, in monotonic milliseconds.
     pub(crate) fn next_due_ms(&self) -> Option<u64> {
         self.queue.iter().find(|entry| entry.completion.is_awaited()).map(|entry| entry.due_ms)
     }
 
-    /// Notes an outcome; an unknown number (of a partition that was given up since) is ignored. Where it says that there is
-    /// another coordinator, reads behind it get no answer but that: they do not see what that one has acknowledged.
+    /// Records an outcome. An unknown number, of a partition that was unloaded since, is ignored. If the outcome is NOT_COORDINATOR, reads
+    /// behind it get that error too: they do not see what the other coordinator has acknowledged.
     pub(crate) fn note(&mut self, number: u64, outcome: Result<(), ErrorCode>) {
         let Ok(at) = self.queue.binary_search_by_key(&number, |entry| entry.number) else { return };
         self.queue[at].outcome.get_or_insert(outcome);
@@ -174,14 +174,14 @@ impl Appends {
         }
     }
 
-    /// The next completion whose outcome, and that of all before it, is there.
+    /// Removes the oldest completion if its outcome is known.
     pub(crate) fn next(&mut self) -> Option<(Completion, Result<(), ErrorCode>)> {
         let outcome = self.queue.front()?.outcome?;
         let entry = self.queue.pop_front()?;
         Some((entry.completion, outcome))
     }
 
-    /// Everything in flight, oldest first, when the partition is given up.
+    /// Removes everything in flight, oldest first, when the partition is unloaded.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Completion> {
         self.queue.drain(..).map(|entry| entry.completion)
     }
@@ -204,7 +204,7 @@ impl Appends {
             self.queue
         );
         assert!(numbers().all(|number| number <= last), "an append has a number above {last}");
-        // What waits behind it would wait for ever.
+        // Entries behind it would wait for ever.
         let first = self.queue.front();
         assert!(first.is_none_or(|first| first.outcome.is_none()), "an outcome has no effect: {first:?}");
         // The client would wait for as long as the log takes.

@@ -1,7 +1,7 @@
-//! The state of one group of the classic protocol, and the rules that need nothing but that state.
+//! The state of one group of the classic protocol, and the rules that depend on that state alone.
 //!
-//! What changes with requests and time is in [`join`](super::join), [`rebalance`](super::rebalance),
-//! [`sync`](super::sync), [`heartbeat`](super::heartbeat) and [`leave`](super::leave).
+//! Changes by requests and time-outs are in [`join`](super::join), [`rebalance`](super::rebalance), [`sync`](super::sync),
+//! [`heartbeat`](super::heartbeat) and [`leave`](super::leave).
 
 mod invariants;
 
@@ -21,7 +21,7 @@ const CONSUMER: &str = "consumer";
 /// The states of a classic group. See [`super`] for the picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum State {
-    /// No members. May have offsets, and members that have been given their id and have not come back.
+    /// No members. It may have offsets and pending joins.
     Empty,
     /// Waits until all members have (re)joined.
     PreparingRebalance,
@@ -46,13 +46,13 @@ impl State {
     }
 }
 
-/// How the phase in which members join ends.
+/// The two ways in which the phase of joining ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JoinPhase {
     /// An empty group's first rebalance: it is held open by `group.initial.rebalance.delay.ms` at a time while new
     /// members come, up to the rebalance time-out.
     Initial { delay_ms: i32, remaining_ms: i32 },
-    /// As soon as all have rejoined, or at the rebalance time-out.
+    /// It ends as soon as all members have rejoined, or at the rebalance time-out.
     Rebalance,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct ClassicGroup {
     pub(crate) members: Members<Member>,
     /// Instance id to member id (KIP-345).
     pub(crate) static_members: HashMap<Arc<str>, MemberId>,
-    /// Given their id and not back yet (KIP-394).
+    /// Pending joins: clients that were given their member id and have not rejoined (KIP-394).
     pub(crate) pending_joins: BTreeMap<MemberId, Option<Timer>>,
     pub(crate) pending_syncs: BTreeSet<MemberId>,
     pub(crate) phase: JoinPhase,
@@ -79,7 +79,7 @@ pub(crate) struct ClassicGroup {
     pub(crate) new_member_added: bool,
     pub(crate) join_timer: Option<Timer>,
     pub(crate) sync_timer: Option<Timer>,
-    /// None where they cannot be known: other protocol types, or metadata that does not parse.
+    /// None if they cannot be known: other protocol types, or metadata that does not parse.
     pub(crate) subscribed_topics: Option<BTreeSet<Box<str>>>,
     /// The leader's assignment of this generation is being written.
     pub(crate) assignment_pending: bool,
@@ -87,13 +87,13 @@ pub(crate) struct ClassicGroup {
     pub(crate) pending_writes: usize,
     /// The group's own record is durable.
     pub(crate) stored: bool,
-    /// How many members offer a protocol.
+    /// The number of members that offer a protocol, by its name.
     offered: HashMap<Box<str>, usize>,
-    /// What members, and those that have been given their id, count for.
+    /// Accounted bytes of members and of pending joins.
     member_bytes: usize,
-    /// What `subscribed_topics` count for.
+    /// Accounted bytes of `subscribed_topics`.
     topic_bytes: usize,
-    /// What the group counted for when it was last counted.
+    /// Accounted bytes of the group when it was last added to the totals.
     pub(crate) counted: usize,
 }
 
@@ -132,23 +132,23 @@ impl ClassicGroup {
         *self = Self { counted: self.counted, ..Self::new(self.id.clone(), wall_ms) };
     }
 
-    /// What the group counts for, see [`memory`].
+    /// Returns the accounted bytes of the group, see [`memory`].
     pub(crate) fn bytes(&self) -> usize {
         let protocol_type = self.protocol_type.as_deref().map_or(0, str::len);
         memory::GROUP + self.id.len() + protocol_type + self.topic_bytes + self.member_bytes
     }
 
-    /// Records that a member was given its id, and the time by which it has to come back.
-    pub(crate) fn tell(&mut self, id: MemberId, timer: Option<Timer>) {
-        self.member_bytes += memory::told(&id);
+    /// Adds a pending join: a client was given its member id and has to rejoin before the time-out.
+    pub(crate) fn add_pending_join(&mut self, id: MemberId, timer: Option<Timer>) {
+        self.member_bytes += memory::pending_join(&id);
         self.pending_joins.insert(id, timer);
     }
 
-    /// Forgets a member that has been given its id; the time-out is the caller's to cancel.
-    pub(crate) fn forget_told(&mut self, id: &str) -> Option<(MemberId, Option<Timer>)> {
-        let told = self.pending_joins.remove_entry(id)?;
-        self.member_bytes -= memory::told(id);
-        Some(told)
+    /// Removes a pending join; the time-out is the caller's to cancel.
+    pub(crate) fn remove_pending_join(&mut self, id: &str) -> Option<(MemberId, Option<Timer>)> {
+        let removed = self.pending_joins.remove_entry(id)?;
+        self.member_bytes -= memory::pending_join(id);
+        Some(removed)
     }
 
     /// Gives a member its assignment, if the member is still there.
@@ -178,7 +178,7 @@ impl ClassicGroup {
         self.leader.as_deref() == Some(member)
     }
 
-    /// Whether a rebalance may begin.
+    /// Returns true if a rebalance may begin in this state.
     pub(crate) fn can_rebalance(&self) -> bool {
         matches!(self.state, State::Empty | State::CompletingRebalance | State::Stable)
     }
@@ -201,7 +201,7 @@ impl ClassicGroup {
         self.protocol_type.as_deref() == Some(CONSUMER)
     }
 
-    /// Whether members may be reading this topic; unknown subscriptions of consumers count as all topics.
+    /// Returns true if members may be reading this topic; unknown subscriptions of consumers count as all topics.
     pub(crate) fn is_subscribed_to(&self, topic: &str) -> bool {
         match &self.subscribed_topics {
             Some(topics) => topics.contains(topic),
@@ -209,7 +209,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Whether a member with these protocols fits in: it shares at least one with all the others.
+    /// Returns true if a member with these protocols fits in: it shares at least one with all the others.
     pub(crate) fn supports(&self, protocol_type: &str, protocols: &[Protocol]) -> bool {
         if self.state == State::Empty {
             return !protocol_type.is_empty() && !protocols.is_empty();
@@ -240,8 +240,7 @@ impl ClassicGroup {
         self.members.insert(member.id.clone(), member);
     }
 
-    /// Takes a member out; the next one becomes the leader if it was that. Its waiting requests and its session are
-    /// the caller's to end.
+    /// Removes a member; if it was the leader, the next one becomes the leader. The caller ends its waiting requests and its session.
     pub(crate) fn remove(&mut self, id: &str) -> Option<Member> {
         let member = self.members.remove(id)?;
         self.member_bytes -= memory::member(&member);
@@ -292,7 +291,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Keeps the leader if it has rejoined, else makes one of those that have the leader. False if none has.
+    /// Keeps the leader if it has rejoined, else elects a member that has. Returns false if none has.
     pub(crate) fn elect_joined_leader(&mut self) -> bool {
         let joined = |member: &Member| member.awaiting_join.is_some();
         if let Some(leader) = &self.leader
@@ -308,8 +307,7 @@ impl ClassicGroup {
         found
     }
 
-    /// The protocol that most members prefer among those that all of them offer; in a tie the one that the first
-    /// member likes better.
+    /// The protocol that most members prefer among those that all of them offer; in a tie the one that the first member prefers.
     pub(crate) fn select_protocol(&self) -> Option<Box<str>> {
         let mut votes: HashMap<&str, usize> = HashMap::new();
         for member in self.members.values() {
@@ -326,26 +324,25 @@ impl ClassicGroup {
     }
 
     /// Begins the next generation: with members it waits for the leader's assignment, without it is empty.
-    /// `room` is for the topics that members subscribe to.
-    pub(crate) fn next_generation(&mut self, wall_ms: i64, room: usize) {
+    /// `free_bytes` is for the topics that members subscribe to.
+    pub(crate) fn next_generation(&mut self, wall_ms: i64, free_bytes: usize) {
         self.generation = self.generation.wrapping_add(1).max(0);
         self.protocol_name = self.select_protocol();
-        self.subscribe(room);
+        self.subscribe(free_bytes);
         self.pending_syncs.clear();
         let next = if self.members.is_empty() { State::Empty } else { State::CompletingRebalance };
         self.transition_to(next, wall_ms);
     }
 
-    /// Notes which topics the members subscribe to now; see
-    /// [`compute_subscribed_topics`](Self::compute_subscribed_topics).
-    pub(crate) fn subscribe(&mut self, room: usize) {
-        self.subscribed_topics = self.compute_subscribed_topics(room);
+    /// Recomputes the topics that the members subscribe to; see [`compute_subscribed_topics`](Self::compute_subscribed_topics).
+    pub(crate) fn subscribe(&mut self, free_bytes: usize) {
+        self.subscribed_topics = self.compute_subscribed_topics(free_bytes);
         self.topic_bytes = self.subscribed_topics.iter().flatten().map(|topic| memory::name(topic)).sum();
     }
 
-    /// The topics that the members subscribe to, if they are consumers, their metadata parses, and the topics take at
-    /// most `room` bytes: topics that are not known count as subscribed to, so no offset is lost.
-    fn compute_subscribed_topics(&self, mut room: usize) -> Option<BTreeSet<Box<str>>> {
+    /// The topics that the members subscribe to. None if they are no consumers, if their metadata does not parse, or if the topics take
+    /// more than `free_bytes` bytes. Unknown topics count as subscribed to, so no offset is lost.
+    fn compute_subscribed_topics(&self, mut free_bytes: usize) -> Option<BTreeSet<Box<str>>> {
         if !self.uses_consumer_protocol() {
             return None;
         }
@@ -357,7 +354,7 @@ impl ClassicGroup {
         for member in self.members.values() {
             for topic in subscription::topics(&member.metadata(protocol))? {
                 if !topics.contains(&topic) {
-                    room = room.checked_sub(memory::name(&topic))?;
+                    free_bytes = free_bytes.checked_sub(memory::name(&topic))?;
                     topics.insert(topic);
                 }
             }

@@ -1,4 +1,4 @@
-//! What the operator sets of the group coordinator, and the limits that bound its memory.
+//! Settings of the group coordinator, and the limits that bound its memory.
 
 use mainstem_config::ConsumerGroupConfig;
 
@@ -6,8 +6,8 @@ use mainstem_config::ConsumerGroupConfig;
 /// `*_max` ones without a Kafka name are our own bounds, so that no peer can make the coordinator grow without end.
 #[derive(Debug, Clone)]
 pub struct GroupConfig {
-    /// `offsets.topic.num.partitions`: how many partitions `__consumer_offsets` has. Where the topic exists already,
-    /// the driver gives the topic's own count.
+    /// `offsets.topic.num.partitions`: the number of partitions of `__consumer_offsets`. If the topic exists already, the driver sets the
+    /// topic's own count.
     pub offsets_topic_num_partitions: i32,
     /// `group.min.session.timeout.ms`: the shortest session time-out that a classic member may ask for.
     pub group_min_session_timeout_ms: i32,
@@ -17,39 +17,37 @@ pub struct GroupConfig {
     pub group_initial_rebalance_delay_ms: i32,
     /// `group.max.size`: members of one group.
     pub group_max_size: i32,
-    /// `offset.metadata.max.bytes`: what a client may note with an offset. As in Kafka it is compared with the metadata's
+    /// `offset.metadata.max.bytes`: the metadata that a client may commit with an offset. As in Kafka it is compared with the metadata's
     /// length in UTF-16 units.
     pub offset_metadata_max_bytes: i32,
     /// `offsets.commit.timeout.ms`: how long an answer waits for its records. Then it is COORDINATOR_NOT_AVAILABLE, and
     /// the records may take effect all the same.
     pub offsets_commit_timeout_ms: i32,
-    /// `offsets.retention.minutes`, in milliseconds: for so long offsets are kept that no member uses.
+    /// `offsets.retention.minutes`, in milliseconds: the time for which unused offsets are kept.
     pub offsets_retention_ms: i64,
     /// `offsets.retention.check.interval.ms`: how often a partition is searched for offsets that have expired.
     pub offsets_retention_check_interval_ms: u64,
     /// Groups of the consumer protocol.
     pub consumer: ConsumerGroupConfig,
-    /// How long a new member may wait in JoinGroup before it is dropped. Kafka fixes it at five minutes.
+    /// The longest wait of a new member in JoinGroup before it is dropped. Kafka fixes it at five minutes.
     pub new_member_join_timeout_ms: i32,
     /// Groups held at a time; a group beyond it is refused with COORDINATOR_NOT_AVAILABLE.
     pub groups_max: usize,
-    /// Members of all groups, those included that have been given their id and have not rejoined (KIP-394); a member
-    /// beyond it is refused with GROUP_MAX_SIZE_REACHED.
+    /// Members of all groups, including pending joins (KIP-394); a member beyond it is refused with GROUP_MAX_SIZE_REACHED.
     pub members_max: usize,
-    /// Bytes of all protocols of one JoinGroup (names and metadata), or of the topic names of one heartbeat. A member beyond it could not be stored in one
-    /// record of `__consumer_offsets`; it is refused with INVALID_REQUEST.
+    /// Bytes of all protocols of one JoinGroup (names and metadata), or of the topic names of one heartbeat. A larger request is refused
+    /// with INVALID_REQUEST, because such a member does not fit into one record of `__consumer_offsets`.
     pub member_protocol_bytes_max: usize,
     /// Offsets held at a time, those of open transactions among them; a commit that would add more is refused with
     /// INVALID_COMMIT_OFFSET_SIZE.
     pub offsets_max: usize,
-    /// Bytes that clients may make the coordinator keep: names, protocols, assignments, offsets with their metadata,
-    /// and a fixed amount for each group, member and offset. Beyond it members are refused with
-    /// GROUP_MAX_SIZE_REACHED, offsets with INVALID_COMMIT_OFFSET_SIZE, and assignments with
-    /// COORDINATOR_NOT_AVAILABLE, on which leaders try again; what takes no more room than what it replaces is not
-    /// refused. Appends and deferred reads in flight may take as much again, and further requests get
-    /// COORDINATOR_NOT_AVAILABLE. What the log holds is loaded whatever its size. Ours.
+    /// Bytes that clients may make the coordinator keep: names, protocols, assignments, offsets with their metadata, and a fixed amount for
+    /// each group, member and offset. Beyond it members are refused with GROUP_MAX_SIZE_REACHED, offsets with INVALID_COMMIT_OFFSET_SIZE,
+    /// and assignments with COORDINATOR_NOT_AVAILABLE, on which leaders try again. A request that adds no bytes is not refused. Appends and
+    /// deferred reads in flight may take as much again; then further requests get COORDINATOR_NOT_AVAILABLE. A log is loaded whatever its
+    /// size. Ours.
     pub memory_bytes_max: usize,
-    /// Of `memory_bytes_max`: what offsets leave to groups and members. Ours.
+    /// The part of `memory_bytes_max` that is reserved for groups and members, so that offsets cannot use it. Ours.
     pub memory_bytes_for_members: usize,
     /// Appends and deferred reads in flight per partition of `__consumer_offsets`; requests beyond it are refused
     /// with COORDINATOR_NOT_AVAILABLE, on which clients retry.

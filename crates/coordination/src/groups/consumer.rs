@@ -1,8 +1,8 @@
 //! Groups of the consumer protocol (KIP-848): the coordinator assigns, members follow.
 //!
-//! Three epochs tell how far everybody is. The group's moves when members, subscriptions or topics change. The
-//! target's is that of the last computed assignment. A member's is the target's that it has reached. Each heartbeat
-//! takes its member a step on: it gives up what it is not to have, and gets what is free.
+//! Three epochs say how far the group is. The group's epoch rises when members, subscriptions or topics change. The target's epoch is that
+//! of the last computed assignment. A member's epoch is that of the target that it has reached. Each heartbeat takes its member one step
+//! further: it revokes partitions that it is not to have, and gets free ones.
 //!
 //! ```text
 //!    members, topics change          assignor                  heartbeats
@@ -10,8 +10,8 @@
 //!            Assigning                            Reconciling                   Stable
 //! ```
 //!
-//! [`change`] is what changes, one record each; [`group`](self::group) is the state that changes make; [`turn`] makes
-//! them and [`mod@write`] waits for their append.
+//! [`change`] has the changes, one record each; [`group`](self::group) is the state that they make; [`turn`] makes them and [`mod@write`]
+//! waits for their append.
 
 pub(crate) mod assignor;
 pub(crate) mod change;

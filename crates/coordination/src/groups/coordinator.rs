@@ -60,12 +60,12 @@ pub struct GroupCoordinator {
     mono_ms: u64,
 }
 
-/// How much the coordinator holds, for metrics.
+/// The sizes of the coordinator's state, for metrics.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Stats {
     /// Groups of all served partitions.
     pub groups: usize,
-    /// Members, and those that have been given their id and have not come back.
+    /// Members, and pending joins: clients that have been given a member id and have not rejoined.
     pub members: usize,
     /// Committed offsets.
     pub offsets: usize,
@@ -73,7 +73,7 @@ pub struct Stats {
     pub pending_offsets: usize,
     /// Appends (and reads that wait for them) in flight.
     pub pending_appends: usize,
-    /// What all of it counts for against [`memory_bytes_max`](GroupConfig::memory_bytes_max).
+    /// Bytes of all of it, as counted against [`memory_bytes_max`](GroupConfig::memory_bytes_max).
     pub bytes: usize,
 }
 
@@ -93,7 +93,7 @@ impl GroupCoordinator {
         }
     }
 
-    /// What the driver has to do, oldest first; drained.
+    /// Drains the work for the driver, oldest first.
     pub fn effects(&mut self) -> impl Iterator<Item = Effect> {
         self.effects.drain(..)
     }
@@ -103,7 +103,7 @@ impl GroupCoordinator {
         self.deadlines.next_ms()
     }
 
-    /// How much the coordinator holds.
+    /// Returns the sizes of the coordinator's state.
     pub fn stats(&self) -> Stats {
         let Usage { groups, members, offsets, pending_offsets, bytes, in_flight_bytes } = self.usage;
         let bytes = bytes + self.topics.bytes() + in_flight_bytes;
@@ -127,7 +127,7 @@ impl GroupCoordinator {
         partition_for(group_id, self.config.offsets_topic_num_partitions)
     }
 
-    /// Says how many partitions `__consumer_offsets` really has.
+    /// Sets the real number of partitions of `__consumer_offsets`.
     ///
     /// # Panics
     /// If a partition is being served: its groups would be looked for elsewhere.
@@ -165,8 +165,7 @@ impl GroupCoordinator {
         replayed
     }
 
-    /// All records are in: the partition is served from now on. Members of stable groups go on where they were; their
-    /// sessions start anew.
+    /// Serves the partition from now on, since all its records are loaded. Stable groups keep their members, whose sessions restart.
     pub fn finish_load(&mut self, now: Now, partition: i32) {
         let Some(mut context) = self.partition_context(now, partition) else { return };
         context.service.loaded = true;
@@ -174,17 +173,17 @@ impl GroupCoordinator {
         context.schedule_expiry();
     }
 
-    /// Gives a partition up. Requests that wait are referred to another coordinator; outcomes of appends that are
-    /// still in flight are ignored.
+    /// Unloads a partition. Requests that wait are referred to another coordinator; outcomes of appends that are still in flight are
+    /// ignored.
     pub fn unload(&mut self, now: Now, partition: i32) {
         if let Some(context) = self.partition_context(now, partition) {
-            context.give_up();
+            context.unload();
             self.partitions.remove(&partition);
             self.topics.release_all_late();
         }
     }
 
-    /// Serves a request. `token` comes back with its one answer.
+    /// Serves a request. The one answer carries `token`.
     pub fn step(&mut self, now: Now, token: Token, context: RequestContext<'_>, request: Request<'_>) {
         match request {
             Request::JoinGroup { request, random } => {
@@ -223,8 +222,7 @@ impl GroupCoordinator {
         due_ahead(consumers, &self.cluster, &self.config, now, new)
     }
 
-    /// Takes the outcome of an append: what waits for it, and for it alone, is released. An error is what the log or
-    /// the replicator said.
+    /// Takes the outcome of an append, and releases the requests that wait for it alone. An error is that of the log or the replicator.
     pub fn appended(&mut self, now: Now, ticket: Ticket, outcome: Result<(), ErrorCode>) {
         let Some(PartitionContext { groups, mut io, .. }) = self.partition_context(now, ticket.partition)
         else {
@@ -241,7 +239,7 @@ impl GroupCoordinator {
         }
     }
 
-    /// Refuses the marker of a transaction in a partition where this coordinator could not take what follows from it now.
+    /// Refuses the marker of a transaction in a partition if this coordinator cannot apply it now.
     ///
     /// # Errors
     /// NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, or COORDINATOR_NOT_AVAILABLE if too much is in flight. Kafka gives
@@ -256,17 +254,16 @@ impl GroupCoordinator {
         }
     }
 
-    /// The marker of a transaction is in the log of a partition, behind everything that this coordinator has wanted
-    /// appended so far and before all the rest: between [`may_end_transaction`](Self::may_end_transaction), the
-    /// append of the marker and this call there is no other one. The driver reports by
-    /// [`appended`](Self::appended) when the marker is durable; then the offsets of the producer are committed or
-    /// gone. None if the partition is not served.
+    /// Takes the marker of a transaction. The marker is in the log of a partition behind all appends that this coordinator has requested so
+    /// far: there is no other append between [`may_end_transaction`](Self::may_end_transaction), the append of the marker and this call.
+    /// The driver reports by [`appended`](Self::appended) when the marker is durable; then the offsets of the producer are committed or
+    /// dropped. Returns None if the partition is not served.
     pub fn transaction_ended(&mut self, now: Now, partition: i32, end: TransactionEnd) -> Option<Ticket> {
         let PartitionContext { service, mut io, .. } = self.partition_context(now, partition)?;
         service.loaded.then(|| io.enqueue(Completion::Ended(end)))
     }
 
-    /// Lets every time-out happen that is due.
+    /// Handles every time-out that is due.
     pub fn tick(&mut self, now: Now) {
         self.mono_ms = self.mono_ms.max(now.mono_ms);
         while let Some((at, key)) = self.deadlines.pop(self.mono_ms) {
@@ -277,15 +274,15 @@ impl GroupCoordinator {
         }
     }
 
-    /// A topic is there, with so many partitions: consumer groups that subscribe to it get another target with the next
-    /// heartbeat of a member. The driver says so of every topic before it loads, and whenever one is created or grows.
+    /// Adds a topic, or changes its number of partitions: consumer groups that subscribe to it get another target with the next heartbeat
+    /// of a member. The driver calls this for every topic before it loads, and whenever one is created or grows.
     pub fn topic_changed(&mut self, topic: &str, id: Uuid, partitions: i32) {
         if self.cluster.put(topic, id, partitions) {
             self.look_again_at(topic);
         }
     }
 
-    /// Consumer groups look at a topic again.
+    /// Makes consumer groups check a topic again.
     fn look_again_at(&mut self, topic: &str) {
         for group in self.partitions.values_mut().flat_map(|partition| partition.groups.values_mut()) {
             if let Protocol::Consumer(group) = &mut group.protocol {
@@ -294,13 +291,13 @@ impl GroupCoordinator {
         }
     }
 
-    /// Sets what the operator says of consumer groups. Members learn their times with their next heartbeats.
+    /// Sets the configuration of consumer groups. Members get their intervals with their next heartbeats.
     pub fn set_consumer_config(&mut self, config: ConsumerGroupConfig) {
         self.config.consumer = config;
     }
 
-    /// A topic was deleted: the offsets in it go too, so that a new topic of the same name begins without them, and
-    /// consumer groups take it out of their targets.
+    /// Removes a topic that was deleted with its offsets, so that a new topic of the same name begins without them. Consumer groups remove
+    /// it from their targets.
     pub fn topic_deleted(&mut self, now: Now, topic: &str) {
         if self.cluster.remove(topic) {
             self.look_again_at(topic);
@@ -397,7 +394,7 @@ impl GroupCoordinator {
                 }
                 None => Err(ErrorCode::UNKNOWN_MEMBER_ID),
             },
-            // Members of a group that is being loaded are alive as far as anybody knows.
+            // Members of a group that is being loaded count as alive.
             Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS) => Ok(()),
             Err(error) => Err(error),
         };
@@ -591,7 +588,7 @@ impl GroupCoordinator {
         Ok(self.partition_context(now, partition).expect("it is served"))
     }
 
-    /// The partition of a group, for a request that may append; there is a bound on what is in flight.
+    /// The partition of a group, for a request that may append: the number of appends in flight is bounded.
     fn writer(&mut self, now: Now, group_id: &str) -> Result<PartitionContext<'_>, ErrorCode> {
         let context = self.owner(now, group_id)?;
         if context.io.may_wait() { Ok(context) } else { Err(ErrorCode::COORDINATOR_NOT_AVAILABLE) }
@@ -619,8 +616,7 @@ impl GroupCoordinator {
     }
 }
 
-/// Names in their order, each once: what is named more often is answered once, so that an answer is no larger than what
-/// there is.
+/// Names in their order, each once. A repeated name is answered once, so that an answer is no larger than the stored state.
 fn distinct<'a>(names: &'a [Cow<'_, str>]) -> impl Iterator<Item = &'a str> {
     let mut seen = HashSet::new();
     names.iter().map(|name| &**name).filter(move |name| seen.insert(*name))

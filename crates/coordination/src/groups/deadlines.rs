@@ -1,8 +1,8 @@
 //! Every time-out of every group in one ordered set ([`crate::deadlines`]).
 //!
-//! A heartbeat only moves a time-out into the future, so it rewrites two words in the member and leaves the set alone:
-//! the set keeps the earlier time, and when that comes the time-out is queued again at its real one. Cancelling
-//! removes the entry, so the set never holds more than one entry per live time-out.
+//! A heartbeat only moves a time-out into the future, so it rewrites two words in the member and leaves the set alone. The set keeps the
+//! earlier time, and then the time-out is queued again at its real one. Cancelling removes the entry, so the set never holds more than one
+//! entry per live time-out.
 
 use std::sync::Arc;
 
@@ -11,21 +11,20 @@ use std::sync::Arc;
 pub(crate) struct Timer {
     /// When it fires, monotonic milliseconds.
     due_ms: u64,
-    /// Where its entry stands in the set; never later than `due_ms`.
+    /// The time of its entry in the set; never later than `due_ms`.
     queued_ms: u64,
 }
 
-/// What a time-out is about, in the words needed to find its slot again.
+/// The subject of a time-out: the keys by which its slot is found.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
-    /// A member's session, or the time by which a member that has been given its id must come back.
+    /// A member's session, or the time by which a pending join must end.
     Session { partition: i32, group: Arc<str>, member: Arc<str> },
     /// The end of the phase in which members (re)join.
     Join { partition: i32, group: Arc<str> },
     /// The end of the phase in which members sync.
     Sync { partition: i32, group: Arc<str> },
-    /// The time by which a member of a consumer group must have given partitions up, or (one of the classic protocol)
-    /// rejoined.
+    /// The time by which a member of a consumer group must have revoked partitions, or (one of the classic protocol) rejoined.
     Rebalance { partition: i32, group: Arc<str>, member: Arc<str> },
     /// The time by which a member of the classic protocol in a consumer group must sync.
     MemberSync { partition: i32, group: Arc<str>, member: Arc<str> },
@@ -50,7 +49,7 @@ impl Key {
     }
 }
 
-/// What became of a slot whose entry has come up.
+/// The state of a slot whose entry has come up.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fired {
     /// The time-out is over; the slot is empty now.
@@ -85,7 +84,7 @@ impl Deadlines {
         }
     }
 
-    /// Decides whether the popped entry really fires its slot; queues it again where it was moved.
+    /// Decides whether the popped entry fires its slot; if the time-out was moved, its entry is queued again.
     pub(crate) fn fire(&mut self, slot: &mut Option<Timer>, popped: (u64, &Key), now_ms: u64) -> Fired {
         match slot {
             Some(timer) if timer.queued_ms == popped.0 => {

@@ -1,4 +1,4 @@
-//! ListGroups (16), v0-5, and DescribeGroups (15), v0-6: what administrators see.
+//! ListGroups (16), v0-5, and DescribeGroups (15), v0-6.
 
 use std::borrow::Cow;
 use std::ops::Bound;
@@ -14,13 +14,13 @@ use super::group::{Group, Groups, Protocol};
 use super::member::Member;
 use super::members::Members;
 
-/// KIP-1043: from this version on a group that is not there is an error and not a dead group.
+/// KIP-1043: from this version on a group that does not exist is an error and not a dead group.
 const GROUP_ID_NOT_FOUND_SINCE: i16 = 6;
 /// The type of classic groups (KIP-848).
 const CLASSIC: &str = "classic";
 /// The type of consumer groups.
 const CONSUMER: &str = "consumer";
-/// What consumer groups have for a protocol type.
+/// The protocol type that consumer groups are shown with.
 const CONSUMER_PROTOCOL_TYPE: &str = "consumer";
 
 /// The states that a group of either type may be in.
@@ -30,7 +30,7 @@ const STATES: [&str; 7] =
 /// Groups that are looked at for one part of a list, while the coordinator serves nothing else.
 pub const LISTED_AT_ONCE: usize = 500;
 
-/// Which groups ListGroups lists: what a request says, so that a look at a group costs the same whatever that is.
+/// The filters of ListGroups. They are parsed once, so that a look at a group costs the same whatever the request names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListFilter {
     states: Vec<&'static str>,
@@ -38,7 +38,7 @@ pub struct ListFilter {
 }
 
 impl ListFilter {
-    /// The filters of a request. An empty one lets all pass, and letters' case does not matter.
+    /// Parses the filters of a request. An empty one lets all groups pass, and case does not matter.
     pub fn of(request: &ListGroupsRequest<'_>) -> Self {
         Self {
             states: passing(&request.states_filter, &STATES),
@@ -53,7 +53,7 @@ fn passing(filter: &[Cow<'_, str>], all: &[&'static str]) -> Vec<&'static str> {
     all.iter().copied().filter(passes).collect()
 }
 
-/// How far a list has come: the partition of `__consumer_offsets`, and the last of its groups that was looked at.
+/// A position in a list: the partition of `__consumer_offsets`, and the last of its groups that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListPosition {
     pub(crate) partition: i32,
@@ -67,7 +67,7 @@ pub struct ListPart {
     pub response: ListGroupsResponse<'static>,
     /// Groups that were looked at, at most [`LISTED_AT_ONCE`].
     pub looked_at: usize,
-    /// Where to go on; none: these were the last ones.
+    /// The position of the next part; none after the last part.
     pub next: Option<ListPosition>,
 }
 
@@ -107,8 +107,8 @@ fn listed(id: &Arc<str>, group: &Group, filter: &ListFilter) -> Option<ListedGro
     })
 }
 
-/// A group as DescribeGroups shows it, at one moment. Its members are shared with the coordinator, which is not kept waiting by how
-/// many they are: [`response`](ClassicDescription::response) looks at them without it.
+/// A group as DescribeGroups shows it, at one moment. Its members are shared with the coordinator, so their number does not hold it up:
+/// [`response`](ClassicDescription::response) reads them without it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClassicDescription(Description);
 
@@ -121,7 +121,7 @@ enum Description {
         protocol_name: Option<Box<str>>,
         members: Members<Member>,
     },
-    /// What is answered where there is no such group to show.
+    /// The answer if no classic group can be shown.
     Other(DescribedGroup<'static>),
 }
 

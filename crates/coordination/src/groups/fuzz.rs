@@ -9,11 +9,11 @@ use crate::time::Now;
 const PARTITION: i32 = 0;
 /// Two days: longer than any time-out that a record can set.
 const LONG_MS: u64 = 2 * 86_400_000;
-/// How many producers have transactions.
+/// The number of producers that have transactions.
 const PRODUCERS: i64 = 4;
 
-/// Loads any records, some of them of transactions that end or stay open. The coordinator must come up, survive all
-/// time-outs, end what is open, and give up what it holds to the last bit.
+/// Loads any records, some of them of transactions that end or stay open. The coordinator must load them, survive all time-outs, end open
+/// transactions, and free all that it holds in the end.
 pub fn group_records(data: &[u8]) {
     let config = GroupConfig { offsets_topic_num_partitions: 1, ..GroupConfig::default() };
     let mut coordinator = GroupCoordinator::new(config);
@@ -26,7 +26,7 @@ pub fn group_records(data: &[u8]) {
     let later = Now { mono_ms: LONG_MS, wall_ms: i64::MAX };
     coordinator.tick(later);
     succeed(&mut coordinator, later);
-    // The last producer's transaction is open when the partition is given up.
+    // The last producer's transaction is open when the partition is unloaded.
     for id in 1..PRODUCERS {
         let end = TransactionEnd {
             producer: Producer { id: ProducerId::new(id), epoch: ProducerEpoch::ZERO },
@@ -42,7 +42,7 @@ pub fn group_records(data: &[u8]) {
     assert_eq!(coordinator.next_deadline_ms(), None);
 }
 
-/// Lets everything succeed that the coordinator wants appended.
+/// Lets all appends of the coordinator succeed.
 fn succeed(coordinator: &mut GroupCoordinator, now: Now) {
     let effects: Vec<_> = coordinator.effects().collect();
     for effect in effects {
@@ -52,9 +52,9 @@ fn succeed(coordinator: &mut GroupCoordinator, now: Now) {
     }
 }
 
-/// Cuts the data into entries of the log, each as in [`records`] but for the highest four bits of the length of a key: 01
-/// and the number of a producer is a record of its transaction, 10 and the number of a producer is the end of its
-/// transaction (a commit if the word is odd) and nothing else.
+/// Cuts the data into entries of the log, each as in [`records`] except for the highest four bits of the length of a key. With 01 and the
+/// number of a producer there, the entry is a record of the producer's transaction. With 10 it is the end of that transaction and nothing
+/// else: a commit if the word is odd.
 fn entries(mut data: &[u8]) -> Vec<LogEntry<'_>> {
     let mut entries = Vec::new();
     while let Some((word, rest)) = data.split_first_chunk::<2>() {

@@ -21,11 +21,11 @@ pub(crate) enum Protocol {
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) protocol: Protocol,
-    /// The record with which the group changes its protocol is being written: it is not served until that is done.
+    /// The record with which the group changes its protocol is being written: the group is not served until then.
     pub(crate) converting: bool,
-    /// What is durable. Commits on their way are with the pending appends.
+    /// Durable offsets. Commits in flight are with the pending appends.
     pub(crate) offsets: Offsets,
-    /// What open transactions have written.
+    /// Offsets that open transactions have written.
     pub(crate) open_offsets: OpenOffsets,
 }
 
@@ -75,7 +75,7 @@ impl Group {
         }
     }
 
-    /// Whether a durable record says that the group exists.
+    /// Returns true if a durable record says that the group exists.
     pub(crate) fn is_stored(&self) -> bool {
         let stored = match &self.protocol {
             Protocol::Classic(group) => group.stored,
@@ -84,8 +84,8 @@ impl Group {
         stored || !self.offsets.is_empty() || !self.open_offsets.is_empty()
     }
 
-    /// Whether nothing would be lost if the group were forgotten: it has no members, no offsets, no record, and none
-    /// of them is on its way.
+    /// Returns true if nothing is lost when the group is dropped: it has no members, no offsets and no record, and none of them is in
+    /// flight.
     pub(crate) fn is_nothing(&self) -> bool {
         let is_idle = match &self.protocol {
             Protocol::Classic(group) => {
@@ -104,7 +104,7 @@ impl Group {
         }
     }
 
-    /// Whether members may be reading this topic.
+    /// Returns true if members may be reading this topic.
     pub(crate) fn is_subscribed_to(&self, topic: &str) -> bool {
         match &self.protocol {
             Protocol::Classic(group) => group.is_subscribed_to(topic),
@@ -112,7 +112,7 @@ impl Group {
         }
     }
 
-    /// What becomes of a request to delete the group or its offsets.
+    /// Returns the occupancy, which decides whether the group or its offsets may be deleted.
     pub(crate) fn occupancy(&self) -> Occupancy {
         match &self.protocol {
             _ if self.converting => Occupancy::Changing,
@@ -130,7 +130,7 @@ impl Group {
         }
     }
 
-    /// Marks the group as one whose tombstones are being written, or as none again.
+    /// Marks the group as one whose tombstones are being written, or unmarks it.
     pub(crate) fn set_dead(&mut self, dead: bool) {
         match &mut self.protocol {
             Protocol::Classic(group) if dead => group.state = State::Dead,
@@ -141,7 +141,7 @@ impl Group {
     }
 }
 
-/// Who is in a group.
+/// The occupancy of a group: the kind of its members, if it has any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Occupancy {
     /// Its tombstones are being written.

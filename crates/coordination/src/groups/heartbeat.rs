@@ -1,4 +1,4 @@
-//! Heartbeat (12), v0-4: a member is alive, and learns whether it has to rejoin.
+//! Heartbeat (12), v0-4: it keeps a member's session alive, and the answer says whether the member has to rejoin.
 
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::heartbeat_request::HeartbeatRequest;
@@ -23,7 +23,7 @@ pub(crate) fn heartbeat(
     if group.state == State::PreparingRebalance { Err(ErrorCode::REBALANCE_IN_PROGRESS) } else { Ok(()) }
 }
 
-/// Starts the session of a member anew.
+/// Restarts the session of a member.
 pub(crate) fn keep_alive(group: &mut ClassicGroup, io: &mut Io<'_>, member: &str) {
     if let Some(member) = group.members.get_mut(member) {
         io.restart_session(&group.id, member, None);

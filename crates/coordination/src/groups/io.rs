@@ -1,4 +1,4 @@
-//! What a handler may touch beside the group that it works on: effects, time-outs, pending appends.
+//! The interface of a handler to all but its own group: effects, time-outs, pending appends.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,22 +23,22 @@ use super::outcome::Overdue;
 use super::{join, memory, sync};
 use crate::time::Now;
 
-/// Counts that the limits of [`GroupConfig`] are about.
+/// The amounts that [`GroupConfig`] limits.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) groups: usize,
-    /// Members, and those that have been given their id.
+    /// Members and pending joins.
     pub(crate) members: usize,
     pub(crate) offsets: usize,
     /// Offsets of open transactions.
     pub(crate) pending_offsets: usize,
     /// Bytes of groups, members and offsets, as [`memory`](super::memory) counts them; topic names count beside them.
     pub(crate) bytes: usize,
-    /// Bytes of what waits in the queues of appends.
+    /// Bytes of the entries in the queues of appends.
     pub(crate) in_flight_bytes: usize,
 }
 
-/// The coordinator without its groups, context to one handler.
+/// The coordinator without its groups: the context of one handler.
 pub(crate) struct Io<'a> {
     pub(crate) now: Now,
     pub(crate) partition: i32,
@@ -77,7 +77,7 @@ impl Io<'_> {
         self.reply(to, sync::refused(error));
     }
 
-    /// Appends records; `completion` says what follows when the outcome is there.
+    /// Appends records; `completion` takes effect when the outcome is known.
     pub(crate) fn append(&mut self, records: Vec<CoordinatorRecord>, completion: Completion) {
         self.append_for(None, records, completion);
     }
@@ -95,7 +95,7 @@ impl Io<'_> {
         self.effects.push_back(Effect::Append { ticket, timestamp_ms, producer, records });
     }
 
-    /// Queues what has its place in the log behind everything that was appended before; the driver reports the outcome.
+    /// Queues an entry with a place in the log behind everything that was appended before; the driver reports the outcome.
     pub(crate) fn enqueue(&mut self, completion: Completion) -> Ticket {
         self.usage.in_flight_bytes += memory::completion(&completion);
         *self.tickets += 1;
@@ -112,7 +112,7 @@ impl Io<'_> {
         self.wait_behind(Completion::Fetch { waiting: Some((token, fetch)) });
     }
 
-    /// Queues what has no records of its own behind the appends that are in flight.
+    /// Queues an entry without records behind the appends that are in flight.
     pub(crate) fn wait_behind(&mut self, completion: Completion) {
         *self.tickets += 1;
         self.usage.in_flight_bytes += memory::completion(&completion);
@@ -121,7 +121,7 @@ impl Io<'_> {
         self.watch_appends(due_ms);
     }
 
-    /// Sees to it that the requests which wait for their records are looked at then, or earlier.
+    /// Sets the timer of the queue, unless it is set for an earlier time.
     fn watch_appends(&mut self, due_ms: u64) {
         let partition = self.partition;
         if self.appends.timer.is_none() {
@@ -129,8 +129,8 @@ impl Io<'_> {
         }
     }
 
-    /// Answers the requests that have waited too long for their records. What these are for happens all the same when
-    /// they are durable, but for what comes back: classic groups whose members have waited too long.
+    /// Answers the requests that have waited too long for their records, which still take effect when they are durable. Returns the classic
+    /// groups whose members have waited too long.
     pub(crate) fn time_out_appends(&mut self, error: ErrorCode) -> Vec<Overdue> {
         let (mut answers, mut groups, mut freed) = (Vec::new(), Vec::new(), 0);
         for completion in self.appends.overdue(self.now.mono_ms) {
@@ -149,37 +149,37 @@ impl Io<'_> {
         groups
     }
 
-    /// Records are not waited for any more.
+    /// Cancels the timer of the queue.
     pub(crate) fn unwatch_appends(&mut self) {
         let partition = self.partition;
         self.deadlines.cancel(&mut self.appends.timer, || Key::Append { partition });
     }
 
-    /// Whether another request may wait in the queue of appends.
+    /// Returns true if another request may wait in the queue of appends.
     pub(crate) fn may_wait(&self) -> bool {
         may_wait(self.appends, self.config, self.usage)
     }
 
-    /// Counts what is not in the queue of appends any more.
+    /// Subtracts an entry that has left the queue of appends.
     pub(crate) fn left_queue(&mut self, completion: &Completion) {
         self.usage.in_flight_bytes -= memory::completion(completion);
     }
 
-    /// Bytes that may still be kept. What is in flight has its place already: most of it is kept later.
-    pub(crate) fn room(&self) -> usize {
+    /// Bytes that may still be kept. Requests in flight are counted as used: most of their bytes are kept later.
+    pub(crate) fn free_bytes(&self) -> usize {
         let used = self.usage.bytes + self.topics.bytes() + self.usage.in_flight_bytes;
         self.config.memory_bytes_max.saturating_sub(used)
     }
 
-    /// Whether so many bytes more may be kept. What does not grow is never refused, so that those who were there
-    /// before the room was used up can go on.
-    pub(crate) fn has_room(&self, growth: usize) -> bool {
-        growth == 0 || growth <= self.room()
+    /// Returns true if so many bytes more may be kept. A request without growth is never refused, so that existing members can continue
+    /// when memory is used up.
+    pub(crate) fn has_memory_for(&self, growth: usize) -> bool {
+        growth == 0 || growth <= self.free_bytes()
     }
 
-    /// Whether so many bytes more may be kept for offsets: these leave some room to groups and members.
-    pub(crate) fn has_room_for_offsets(&self, growth: usize) -> bool {
-        growth == 0 || growth.saturating_add(self.config.memory_bytes_for_members) <= self.room()
+    /// Returns true if so many bytes more may be kept for offsets, which leave a reserve to groups and members.
+    pub(crate) fn has_memory_for_offsets(&self, growth: usize) -> bool {
+        growth == 0 || growth.saturating_add(self.config.memory_bytes_for_members) <= self.free_bytes()
     }
 
     /// Counts a group as it is now.
@@ -196,7 +196,7 @@ impl Io<'_> {
         group.counted = bytes;
     }
 
-    /// Counts out what a group's protocol holds.
+    /// Subtracts the bytes and members of a group's protocol.
     pub(crate) fn uncount_protocol(&mut self, protocol: &Protocol) {
         match protocol {
             Protocol::Classic(group) => self.uncount(group),
@@ -204,8 +204,7 @@ impl Io<'_> {
         }
     }
 
-    /// Gives a group another protocol; the one that it had comes back, and neither has time-outs. Members of the one
-    /// are counted in place of the other's.
+    /// Gives a group another protocol and returns the former one; neither has time-outs. The totals count the new one's members instead.
     pub(crate) fn exchange(&mut self, group: &mut Group, protocol: Protocol) -> Protocol {
         let members = |protocol: &Protocol| match protocol {
             Protocol::Classic(group) => group.members.len(),
@@ -244,25 +243,25 @@ impl Io<'_> {
         });
     }
 
-    /// Counts a group out that goes.
+    /// Subtracts a group that is removed.
     pub(crate) fn uncount(&mut self, group: &ClassicGroup) {
         self.usage.bytes -= group.counted;
     }
 
-    /// The monotonic time `timeout_ms` from now, at least one millisecond away: a time-out of zero must not fire
-    /// within the turn that set it.
+    /// The monotonic time `timeout_ms` from now, at least one millisecond later: a time-out of zero must not fire within the turn that set
+    /// it.
     pub(crate) fn after(&self, timeout_ms: i32) -> u64 {
         self.now.mono_ms.saturating_add(u64::try_from(timeout_ms).unwrap_or(0).max(1))
     }
 
-    /// Starts the session of a member anew, or gives it `timeout_ms` instead.
+    /// Restarts the session of a member, with `timeout_ms` in place of its own time-out if that is given.
     pub(crate) fn restart_session(&mut self, group: &Arc<str>, member: &mut Member, timeout_ms: Option<i32>) {
         let due = self.after(timeout_ms.unwrap_or(member.session_timeout_ms));
         let (partition, id) = (self.partition, &member.id);
         self.deadlines.set(&mut member.session, due, || session_key(partition, group, id));
     }
 
-    /// Ends a session, or the wait for a member that has been given its id.
+    /// Cancels the time-out of a session or of a pending join.
     pub(crate) fn cancel_session(&mut self, group: &Arc<str>, member: &Arc<str>, slot: &mut Option<Timer>) {
         let partition = self.partition;
         self.deadlines.cancel(slot, || session_key(partition, group, member));
@@ -291,7 +290,7 @@ impl Io<'_> {
     }
 }
 
-/// Whether something more may wait in a partition's queue of appends.
+/// Returns true if another entry may wait in a partition's queue of appends.
 pub(crate) fn may_wait(appends: &Appends, config: &GroupConfig, usage: &Usage) -> bool {
     appends.len() < config.pending_appends_max && usage.in_flight_bytes < config.memory_bytes_max
 }

@@ -1,4 +1,4 @@
-//! JoinGroup (11), v0-9: a member comes, comes back, or changes what it offers.
+//! JoinGroup (11), v0-9: a member joins, rejoins, or changes its protocols.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use super::rebalance::{
 };
 use super::{memory, records};
 
-/// KIP-394: from this version on a new dynamic member is given its id first and must come back with it.
+/// KIP-394: from this version on a new dynamic member is given its id first and must rejoin with it.
 pub(crate) const MEMBER_ID_REQUIRED_SINCE: i16 = 4;
-/// KIP-814: from this version on a static leader that comes back is asked not to assign again.
+/// KIP-814: from this version on a static leader that rejoins is asked not to assign again.
 const SKIP_ASSIGNMENT_SINCE: i16 = 9;
 
-/// A JoinGroup with what is needed of it more than once.
+/// A JoinGroup with the parts that are used more than once.
 pub(crate) struct Join<'a> {
     pub(crate) waiter: JoinWaiter,
     pub(crate) context: RequestContext<'a>,
@@ -57,13 +57,13 @@ impl<'a> Join<'a> {
     }
 }
 
-/// The answer with an error. How a version says that there is no protocol is the driver's (KIP-559).
+/// The answer with an error. The driver encodes the missing protocol as the version requires (KIP-559).
 pub(crate) fn refused(member_id: &str, error: ErrorCode) -> Reply {
     let member_id = member_id.to_string().into();
     Reply::JoinGroup(JoinGroupResponse { member_id, error_code: error.0, ..Default::default() })
 }
 
-/// What a request must be before its group is looked at.
+/// Checks a request as far as that is possible without its group.
 pub(crate) fn validate(join: &Join<'_>, config: &GroupConfig) -> Result<(), ErrorCode> {
     let request = join.request;
     let names =
@@ -85,8 +85,7 @@ pub(crate) fn validate(join: &Join<'_>, config: &GroupConfig) -> Result<(), Erro
     }
 }
 
-/// Refuses to make a group for a member that knows its id, which it must have from a group that is gone, or where there are as many
-/// groups as may be.
+/// Refuses to create a group if `groups_max` is reached, or for a member that has an id: its group was removed.
 pub(crate) fn may_create(io: &Io<'_>, member_id: &str) -> Result<(), ErrorCode> {
     if !member_id.is_empty() {
         Err(ErrorCode::UNKNOWN_MEMBER_ID)
@@ -100,7 +99,7 @@ pub(crate) fn may_create(io: &Io<'_>, member_id: &str) -> Result<(), ErrorCode> 
 /// Serves a JoinGroup to its group.
 pub(crate) fn join(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
     let member_id = &*join.request.member_id;
-    if !io.has_room(growth(group, &join)) {
+    if !io.has_memory_for(growth(group, &join)) {
         return io.refuse_join(join.waiter, "", ErrorCode::GROUP_MAX_SIZE_REACHED);
     }
     if !accepts(group, io, member_id) {
@@ -116,8 +115,7 @@ pub(crate) fn join(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
     }
 }
 
-/// Bytes that the request makes the coordinator keep beyond what it keeps now. A member that is only given its id takes
-/// less, and needs the rest as soon as it is back.
+/// Bytes that the request adds to those that the coordinator keeps. A pending join takes less, but needs the rest as soon as it rejoins.
 fn growth(group: &ClassicGroup, join: &Join<'_>) -> usize {
     let request = join.request;
     let protocols = memory::protocols(&join.protocols);
@@ -134,8 +132,8 @@ fn growth(group: &ClassicGroup, join: &Join<'_>) -> usize {
     group + memory::MEMBER + protocols + names.map(str::len).sum::<usize>()
 }
 
-/// Writes a group that a JoinGroup has just made, so that its next coordinator knows it. False if the
-/// request left no member in it: then it need not be kept.
+/// Writes a group that a JoinGroup has just created, so that its next coordinator knows it. Returns false if the request left no member in
+/// it: then it need not be kept.
 pub(crate) fn write_created(group: &mut ClassicGroup, io: &mut Io<'_>, creator: Token) -> bool {
     if group.members.is_empty() && group.pending_joins.is_empty() {
         return false;
@@ -147,8 +145,7 @@ pub(crate) fn write_created(group: &mut ClassicGroup, io: &mut Io<'_>, creator: 
     true
 }
 
-/// The record of a group that a JoinGroup made takes too long: its member is asked to try again. It is not waited for
-/// in the generation to come, which goes its way.
+/// Handles a record of a new group that takes too long: its member is asked to try again. The next generation does not wait for it.
 pub(crate) fn created_too_slowly(
     group: &mut ClassicGroup,
     io: &mut Io<'_>,
@@ -161,8 +158,8 @@ pub(crate) fn created_too_slowly(
     }
 }
 
-/// `group.max.size`, and the bound on members of all groups. While members rejoin, those that have come count, so
-/// that the last ones of a group that is too large are left out.
+/// Checks `group.max.size`, and the bound on members of all groups. During a rebalance, members that have rejoined count, so that the last
+/// ones of a group that is too large are left out.
 fn accepts(group: &ClassicGroup, io: &Io<'_>, member_id: &str) -> bool {
     let max = usize::try_from(io.config.group_max_size).unwrap_or(0);
     let known = group.members.get(member_id);
@@ -181,7 +178,7 @@ fn accepts(group: &ClassicGroup, io: &Io<'_>, member_id: &str) -> bool {
     }
 }
 
-/// A member without an id.
+/// Serves a member without an id.
 fn join_new(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
     if group.state == State::Dead {
         return io.refuse_join(join.waiter, "", ErrorCode::COORDINATOR_NOT_AVAILABLE);
@@ -201,20 +198,20 @@ fn join_new(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
     }
 }
 
-/// KIP-394: the member is given its id and has a session's time to come back with it.
+/// KIP-394: gives the member its id; it has a session time-out to rejoin with it.
 fn tell_id(group: &mut ClassicGroup, io: &mut Io<'_>, join: &Join<'_>, id: MemberId) {
     // The source of the random part may have made it before.
     remove_pending(group, io, &id);
     let (mut slot, due) = (None, io.after(join.request.session_timeout_ms));
     io.deadlines.set(&mut slot, due, || super::io::session_key(io.partition, &group.id, &id));
-    group.tell(id.clone(), slot);
+    group.add_pending_join(id.clone(), slot);
     io.usage.members += 1;
     io.refuse_join(join.waiter, &id, ErrorCode::MEMBER_ID_REQUIRED);
 }
 
 /// Adds a member, which waits for the end of the phase.
 fn add(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>, id: MemberId) {
-    // The wait for a member that has been given its id ends here; it is the member's session from now on.
+    // The pending join ends here; the member has a session from now on.
     remove_pending(group, io, &id);
     if group.state == State::PreparingRebalance && matches!(group.phase, JoinPhase::Initial { .. }) {
         group.new_member_added = true;
@@ -233,15 +230,15 @@ fn add(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>, id: MemberId) 
         is_new: true,
         session: None,
     };
-    // A new member cannot send heartbeats while it waits, and a client that has given up and comes again would leave
-    // it behind: so the wait itself has an end.
+    // A new member cannot send heartbeats while it waits. A client that stops waiting and joins again leaves it behind, so the wait itself
+    // has a time-out.
     io.restart_session(&group.id, &mut member, Some(io.config.new_member_join_timeout_ms));
     io.usage.members += 1;
     group.add(&join.request.protocol_type, member);
     prepare_or_complete(group, io);
 }
 
-/// A member with an id.
+/// Serves a member with an id.
 fn join_known(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
     let id = &*join.request.member_id;
     if group.state == State::Dead {
@@ -264,12 +261,12 @@ fn join_known(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
     rejoin(group, io, join);
 }
 
-/// A member of the group joins again. It begins a rebalance unless nothing has changed for it.
+/// Serves a member that rejoins. It begins a rebalance unless nothing has changed for it.
 fn rejoin(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
     let id = &*join.request.member_id;
     let same = group.members.get(id).is_some_and(|member| member.offers(&join.protocols));
     match group.state {
-        // It may have lost the answer to its JoinGroup: here it is again.
+        // It may have lost the answer to its JoinGroup: it gets that again.
         State::CompletingRebalance if same => io.reply_join(join.waiter, joined(group, id)),
         // A leader may ask for a rebalance for reasons of its own, such as changes of topics.
         State::Stable if same && !group.is_leader(id) => io.reply_join(join.waiter, joined(group, id)),
@@ -282,7 +279,7 @@ fn rejoin(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>) {
     }
 }
 
-/// Takes over what a member offers now; it waits for the end of the phase.
+/// Replaces the protocols of a member, which then waits for the end of the phase.
 fn update(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>, id: &str) {
     group.set_protocols(id, join.protocols);
     let member = group.members.get_mut(id).expect("set_protocols found it");
@@ -294,7 +291,7 @@ fn update(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>, id: &str) {
     }
 }
 
-/// KIP-345: a static member comes back without its id. It gets a new one, and the member with the old one is fenced.
+/// KIP-345: a static member rejoins without its id. It gets a new one, and the member with the old one is fenced.
 fn replace_static(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>, old: &MemberId, new: MemberId) {
     let leader = group.leader.clone();
     fence(group, io, old, &new);
@@ -323,7 +320,7 @@ fn replace_static(group: &mut ClassicGroup, io: &mut Io<'_>, join: Join<'_>, old
     }
 }
 
-/// Gives a static member another id. Requests that wait under the old one are fenced; the session goes on anew.
+/// Gives a static member another id. Requests that wait under the old one are fenced, and the session restarts.
 fn fence(group: &mut ClassicGroup, io: &mut Io<'_>, old: &MemberId, new: &MemberId) {
     let member = group.members.get_mut(old).expect("static members are members");
     if let Some(waiter) = member.awaiting_join.take() {
@@ -339,7 +336,7 @@ fn fence(group: &mut ClassicGroup, io: &mut Io<'_>, old: &MemberId, new: &Member
     io.restart_session(&group.id, member, None);
 }
 
-/// The new id of a static member is durable: it goes on with the generation that it has come back to.
+/// The new id of a static member is durable: the member joins the current generation under it.
 pub(crate) fn replaced(group: &mut ClassicGroup, io: &mut Io<'_>, replacement: &Replacement) {
     let Some(member) = group.members.get_mut(&replacement.new) else { return };
     if group.state != State::Stable {
@@ -353,15 +350,15 @@ pub(crate) fn replaced(group: &mut ClassicGroup, io: &mut Io<'_>, replacement: &
     if waiter.api_version >= SKIP_ASSIGNMENT_SINCE {
         response.skip_assignment = group.is_leader(&replacement.new);
     } else {
-        // Before KIP-814 the leader's old id is the trick that keeps a leader which came back from assigning anew.
+        // Before KIP-814 the leader's old id is the trick that keeps a returning leader from assigning again.
         response.members.clear();
         response.leader = replacement.old_leader.as_deref().unwrap_or_default().to_string().into();
     }
     io.reply_join(waiter, response);
 }
 
-/// The new id could not be written: the member keeps its old one. Where a later record of the group is on its way
-/// the new id is in that one, so nothing can be taken back and a new generation has to bring group and log together.
+/// Undoes a new id that could not be written. If a later record of the group is in flight, that one has the new id: then nothing can be
+/// undone, and a new generation makes group and log agree.
 pub(crate) fn not_replaced(group: &mut ClassicGroup, io: &mut Io<'_>, undo: Replacement, error: ErrorCode) {
     if group.state != State::Stable {
         return;

@@ -1,4 +1,4 @@
-//! LeaveGroup (13), v0-5: members go, one by itself or several by an administrator (KIP-345).
+//! LeaveGroup (13), v0-5: a member leaves, or an administrator removes several (KIP-345).
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use super::rebalance::{self, remove_member, remove_pending};
 /// Before this version a request names one member, and the response has one error.
 const SEVERAL_MEMBERS_SINCE: i16 = 3;
 
-/// Serves a LeaveGroup. The answer waits for the record that a group writes which the members leave empty.
+/// Serves a LeaveGroup. If the group becomes empty, the answer waits for its record.
 pub(crate) fn leave(
     group: &mut ClassicGroup,
     io: &mut Io<'_>,
@@ -38,7 +38,7 @@ pub(crate) fn leave(
     }
 }
 
-/// The answer for a group that is not there: no member of it is known.
+/// The answer for an unknown group: none of the members is known.
 pub(crate) fn unknown_group(api_version: i16, request: &LeaveGroupRequest<'_>) -> Reply {
     let unknown = |member: &MemberIdentity<'_>| answer(member, Err(ErrorCode::UNKNOWN_MEMBER_ID));
     left(api_version, identities(request, api_version).iter().map(unknown).collect())
@@ -49,7 +49,7 @@ pub(crate) fn refused(error: ErrorCode) -> Reply {
     Reply::LeaveGroup(LeaveGroupResponse { error_code: error.0, ..Default::default() })
 }
 
-/// Who is to go, in the form that v3 and later have.
+/// Returns the members that leave, in the form of versions 3 and later.
 pub(crate) fn identities<'a>(
     request: &'a LeaveGroupRequest<'a>,
     api_version: i16,
@@ -61,7 +61,7 @@ pub(crate) fn identities<'a>(
     Cow::Owned(vec![MemberIdentity { member_id, ..Default::default() }])
 }
 
-/// Takes one member out. An administrator names a static one by its instance id alone.
+/// Removes one member. An administrator names a static one by its instance id alone.
 fn remove(group: &mut ClassicGroup, io: &mut Io<'_>, member: &MemberIdentity<'_>) -> Result<(), ErrorCode> {
     let instance = member.group_instance_id.as_deref();
     if member.member_id.is_empty() {

@@ -13,7 +13,7 @@ use super::deadlines::Timer;
 /// The id that the coordinator gave a member.
 pub(crate) type MemberId = Arc<str>;
 
-/// A protocol (assignor) that a member offers, with what its leader is to know about the member.
+/// A protocol (assignor) that a member offers, with the metadata for the leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Protocol {
     pub(crate) name: Box<str>,
@@ -39,7 +39,7 @@ pub(crate) struct JoinWaiter {
     pub(crate) api_version: i16,
 }
 
-/// A member of a group: what it said in JoinGroup, what its leader assigned, and what it waits for.
+/// A member of a group: its JoinGroup, its assignment, and the requests in which it waits.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Member {
     pub(crate) id: MemberId,
@@ -54,23 +54,23 @@ pub(crate) struct Member {
     pub(crate) assignment: Arc<[u8]>,
     pub(crate) awaiting_join: Option<JoinWaiter>,
     pub(crate) awaiting_sync: Option<Token>,
-    /// Has never got an answer to JoinGroup: it cannot send heartbeats, and is dropped if it waits too long.
+    /// It has never got an answer to JoinGroup: it cannot send heartbeats, and is dropped if it waits too long.
     pub(crate) is_new: bool,
     pub(crate) session: Option<Timer>,
 }
 
 impl Member {
-    /// Whether the member's session may not end now: it waits in a request, so it is the coordinator's turn.
+    /// Returns true if the member's session may not end now: it waits in a request, so it is the coordinator's turn.
     pub(crate) fn is_excused(&self) -> bool {
         !self.is_new && (self.awaiting_join.is_some() || self.awaiting_sync.is_some())
     }
 
-    /// Whether a JoinGroup of the member waits.
+    /// Returns true if this JoinGroup of the member waits.
     pub(crate) fn awaits_join(&self, token: Token) -> bool {
         self.awaiting_join.is_some_and(|waiter| waiter.token == token)
     }
 
-    /// Whether the member offers exactly these protocols, in this order.
+    /// Returns true if the member offers exactly these protocols, in this order.
     pub(crate) fn offers(&self, protocols: &[Protocol]) -> bool {
         self.protocols == protocols
     }
@@ -81,7 +81,7 @@ impl Member {
         offered.map_or_else(|| Arc::from([]), |offered| offered.metadata.clone())
     }
 
-    /// As the leader sees it.
+    /// The member in the answer to the leader.
     pub(crate) fn as_joined(&self, protocol: &str) -> JoinGroupResponseMember<'static> {
         JoinGroupResponseMember {
             member_id: self.id.to_string().into(),
@@ -91,7 +91,7 @@ impl Member {
         }
     }
 
-    /// As an administrator sees it; metadata and assignment only while they belong together (`protocol` is given).
+    /// The member in the answer of DescribeGroups; metadata and assignment only while they belong together (`protocol` is given).
     pub(crate) fn as_described(&self, protocol: Option<&str>) -> DescribedGroupMember<'static> {
         let bytes = |bytes: Arc<[u8]>| bytes.to_vec().into();
         DescribedGroupMember {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::member::MemberId;
 use super::shared_map::{Iter, SharedMap};
 
-/// Members of a group, in the order of their ids. A clone shares all that is not changed afterwards, so that a group can be
-/// described while it goes on.
+/// Members of a group, in the order of their ids. A clone shares all that is not changed afterwards, so that a group can be described while
+/// it changes.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Members<M>(SharedMap<MemberId, Arc<M>>);
 
@@ -42,7 +42,7 @@ impl<M: Clone> Members<M> {
         self.0.get_mut(id).map(Arc::make_mut)
     }
 
-    /// Puts a member in; the one that had the id comes back.
+    /// Inserts a member; returns the one that had the id.
     pub(crate) fn insert(&mut self, id: MemberId, member: M) -> Option<M> {
         self.0.insert(id, Arc::new(member)).map(Arc::unwrap_or_clone)
     }

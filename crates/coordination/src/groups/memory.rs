@@ -1,9 +1,8 @@
-//! What the things that clients make the coordinator keep count for, in bytes, against
+//! Memory accounting: bytes of the state that clients make the coordinator keep, against
 //! [`memory_bytes_max`](super::GroupConfig::memory_bytes_max).
 //!
-//! A thing counts for its strings and buffers and for a fixed amount that stands for its place in the maps that know
-//! it. The heap's own overhead is not counted. What a thing counts for depends on nothing but the thing itself, so
-//! that it is given back as it was taken.
+//! Each item is charged with its strings and buffers, and with a fixed amount for its entries in maps. The heap's own overhead is not
+//! counted. The charge depends on nothing but the item itself, so the same amount is added and subtracted.
 
 use super::api::Reply;
 use super::appends::{Completion, PendingOffset};
@@ -16,13 +15,13 @@ use super::rebalance::Held;
 pub(crate) const GROUP: usize = 512;
 /// A member beside its strings, its protocols and its assignment; its time-out is in here.
 pub(crate) const MEMBER: usize = 512;
-/// A member that has been given its id, beside that id.
-const TOLD: usize = 256;
+/// A pending join beside its member id.
+const PENDING_JOIN: usize = 256;
 /// A protocol of a member beside its name and metadata.
 const PROTOCOL: usize = 128;
 /// An offset beside its metadata.
 const OFFSET: usize = 64;
-/// An offset of an open transaction beside its metadata; that its producer knows where it is, is in here.
+/// An offset of an open transaction beside its metadata, with its entry in the producer's list.
 const OPEN_OFFSET: usize = 192;
 /// A name in a list or a set, beside its letters.
 pub(crate) const NAME: usize = 64;
@@ -36,17 +35,17 @@ pub(crate) fn name(name: &str) -> usize {
     NAME + name.len()
 }
 
-/// A member that has been given its id and has not come back.
-pub(crate) fn told(id: &str) -> usize {
-    TOLD + id.len()
+/// Bytes of a pending join.
+pub(crate) fn pending_join(id: &str) -> usize {
+    PENDING_JOIN + id.len()
 }
 
-/// What a member offers. A name counts three times: the group counts offers by name, and may choose this one.
+/// Bytes of the protocols that a member offers. A name is charged three times: the group counts offers by name, and may choose this one.
 pub(crate) fn protocols(protocols: &[Protocol]) -> usize {
     protocols.iter().map(|protocol| PROTOCOL + 3 * protocol.name.len() + protocol.metadata.len()).sum()
 }
 
-/// A member with everything that is its own.
+/// Bytes of a member with its strings, protocols and assignment.
 pub(crate) fn member(member: &Member) -> usize {
     let names = [&*member.id, member.instance_id.as_deref().unwrap_or_default()];
     let client = member.client_id.len() + member.client_host.len();
@@ -57,17 +56,17 @@ pub(crate) fn member(member: &Member) -> usize {
         + protocols(&member.protocols)
 }
 
-/// A committed offset.
+/// Bytes of a committed offset.
 pub(crate) fn offset(offset: &CommittedOffset) -> usize {
     OFFSET + offset.metadata().len()
 }
 
-/// An offset of an open transaction. It counts for more than the committed one that it may become.
+/// Bytes of an offset of an open transaction: more than those of the committed one that it may become.
 pub(crate) fn open_offset(offset: &CommittedOffset) -> usize {
     OPEN_OFFSET + offset.metadata().len()
 }
 
-/// What waits in the queue of appends.
+/// Bytes of an entry in the queue of appends.
 pub(crate) fn completion(completion: &Completion) -> usize {
     let own = match completion {
         Completion::Commit { group, producer_id, offsets, held } => {
@@ -90,7 +89,7 @@ pub(crate) fn completion(completion: &Completion) -> usize {
     NAME + own
 }
 
-/// A read that waits.
+/// Bytes of a read that waits.
 fn request(fetch: &Fetch) -> usize {
     let topics = fetch.topics.iter().flatten();
     let indexes = |count: usize| count * size_of::<i32>();
@@ -98,7 +97,7 @@ fn request(fetch: &Fetch) -> usize {
     fetch.group_id.len() + bytes.sum::<usize>()
 }
 
-/// An answer that waits.
+/// Bytes of an answer that waits.
 fn answer(held: &Held) -> usize {
     match held {
         Some((_, Reply::LeaveGroup(response))) => {
@@ -121,7 +120,7 @@ fn answer(held: &Held) -> usize {
     }
 }
 
-/// A topic of an answer that waits.
+/// Bytes of a topic of an answer that waits.
 fn answered(topic: &str, partitions: usize) -> usize {
     name(topic) + ELEMENT * partitions
 }

@@ -21,7 +21,7 @@ use super::io::Io;
 use super::offsets::{CommittedOffset, TopicPartition};
 use super::{memory, outcome, records};
 
-/// From this version on an unknown group is called so; before, clients only know ILLEGAL_GENERATION.
+/// From this version on the error for an unknown group is GROUP_ID_NOT_FOUND; before, clients only know ILLEGAL_GENERATION.
 const GROUP_ID_NOT_FOUND_SINCE: i16 = 9;
 
 /// Serves an OffsetCommit.
@@ -40,19 +40,19 @@ pub(crate) fn commit(
     write(groups, io, Commit { group: &request.group_id, producer: None, offsets, token, answer });
 }
 
-/// Offsets that may be committed, and the answer to who commits them.
+/// Offsets that may be committed, and the answer to the commit.
 pub(crate) struct Commit<'r> {
     pub(crate) group: &'r str,
-    /// Whose transaction they are a part of.
+    /// The producer whose transaction they are a part of.
     pub(crate) producer: Option<Producer>,
     pub(crate) offsets: Vec<PendingOffset>,
     pub(crate) token: Token,
     pub(crate) answer: Reply,
 }
 
-/// Writes offsets if there is room for them; the answer waits for that.
+/// Writes offsets if they fit into the limits; the answer waits for that.
 pub(crate) fn write(groups: &Groups, io: &mut Io<'_>, commit: Commit<'_>) {
-    if !commit.offsets.is_empty() && !have_room(groups.get(commit.group), io, &commit) {
+    if !commit.offsets.is_empty() && !fits_limits(groups.get(commit.group), io, &commit) {
         release(io, commit.offsets);
         let refused = outcome::with_error(commit.answer, ErrorCode::INVALID_COMMIT_OFFSET_SIZE);
         return io.reply(commit.token, refused);
@@ -70,9 +70,8 @@ pub(crate) fn write(groups: &Groups, io: &mut Io<'_>, commit: Commit<'_>) {
     io.append_for(producer, records, Completion::Commit { group: group.into(), producer_id, offsets, held });
 }
 
-/// Whether what the offsets add to those of their group may be kept. Those of a transaction are kept beside what is
-/// committed, until it ends.
-fn have_room(group: Option<&Group>, io: &Io<'_>, commit: &Commit<'_>) -> bool {
+/// Returns true if the offsets of a commit fit into the limits. Offsets of a transaction are kept beside the committed ones until it ends.
+fn fits_limits(group: Option<&Group>, io: &Io<'_>, commit: &Commit<'_>) -> bool {
     let (mut added, mut growth) = (0, 0);
     if group.is_none() {
         growth += memory::GROUP + commit.group.len();
@@ -87,11 +86,11 @@ fn have_room(group: Option<&Group>, io: &Io<'_>, commit: &Commit<'_>) -> bool {
         growth += kept(offset).saturating_sub(known.map_or(0, kept));
     }
     let offsets = io.usage.offsets.saturating_add(io.usage.pending_offsets).saturating_add(added);
-    (added == 0 || offsets <= io.config.offsets_max) && io.has_room_for_offsets(growth)
+    (added == 0 || offsets <= io.config.offsets_max) && io.has_memory_for_offsets(growth)
 }
 
-/// Who may commit: a member of the current generation, or, to a group without members, anybody who claims to be none
-/// (an administrator, or a consumer that assigns its partitions itself). A commit keeps a member's session alive.
+/// Checks who commits: a member of the current generation, or, in a group without members, a client that claims no membership (an
+/// administrator, or a consumer that assigns its partitions itself). A commit keeps a member's session alive.
 fn validate(
     groups: &mut Groups,
     io: &mut Io<'_>,
@@ -142,10 +141,10 @@ fn validate_unknown(io: &Io<'_>, api_version: i16, generation: i32) -> Result<()
     may_create(io)
 }
 
-/// Refuses one more group where there are as many as may be.
+/// Refuses one more group if `groups_max` is reached.
 pub(crate) fn may_create(io: &Io<'_>) -> Result<(), ErrorCode> {
-    let room = io.usage.groups < io.config.groups_max;
-    if room { Ok(()) } else { Err(ErrorCode::COORDINATOR_NOT_AVAILABLE) }
+    let is_allowed = io.usage.groups < io.config.groups_max;
+    if is_allowed { Ok(()) } else { Err(ErrorCode::COORDINATOR_NOT_AVAILABLE) }
 }
 
 fn validate_member(group: &ClassicGroup, request: &OffsetCommitRequest<'_>) -> Result<(), ErrorCode> {
@@ -171,7 +170,7 @@ fn validate_member(group: &ClassicGroup, request: &OffsetCommitRequest<'_>) -> R
     }
 }
 
-/// Parts the offsets that can be written from those that cannot; the response says which.
+/// Separates the offsets that can be written from those that cannot; the response has the errors.
 fn checked_offsets(
     io: &mut Io<'_>,
     request: &OffsetCommitRequest<'_>,
@@ -193,7 +192,7 @@ fn checked_offsets(
     (response, offsets)
 }
 
-/// Of an offset in a request, what may be wrong with it.
+/// The fields of an offset in a request that are validated.
 pub(crate) struct Given<'r> {
     pub(crate) topic: &'r str,
     pub(crate) partition: i32,
@@ -216,7 +215,7 @@ impl Given<'_> {
     }
 }
 
-/// The offset as its record will say it: the one version with an expiry has neither leader epoch nor topic id.
+/// The offset as in its record: the one version with an expiry has neither leader epoch nor topic id.
 fn committed(
     topic: &OffsetCommitRequestTopic<'_>,
     partition: &OffsetCommitRequestPartition<'_>,
@@ -275,8 +274,7 @@ pub(crate) fn committed_offsets(
     }
 }
 
-/// Makes a durable offset readable that is of no transaction. What open transactions have written before it will not
-/// take its place.
+/// Makes a durable offset readable that belongs to no transaction. Offsets of open transactions before it will not replace it.
 pub(crate) fn insert(
     groups: &mut Groups,
     io: &mut Io<'_>,
@@ -301,7 +299,7 @@ pub(crate) fn group_of<'g>(groups: &'g mut Groups, io: &mut Io<'_>, id: &Arc<str
     })
 }
 
-/// Makes an offset readable in place of the one that was.
+/// Makes an offset readable, in place of the former one.
 pub(crate) fn put(group: &mut Group, io: &mut Io<'_>, at: TopicPartition, offset: CommittedOffset) {
     io.usage.bytes += memory::offset(&offset);
     match group.offsets.insert(&at.topic, at.partition, offset) {
@@ -319,7 +317,7 @@ pub(crate) fn not_committed(mut response: OffsetCommitResponse<'static>, error: 
     Reply::OffsetCommit(response)
 }
 
-/// Gives up offsets that will not be written.
+/// Releases offsets that will not be written.
 pub(crate) fn release(io: &mut Io<'_>, offsets: Vec<PendingOffset>) {
     for pending in offsets {
         io.topics.release(pending.at.topic);

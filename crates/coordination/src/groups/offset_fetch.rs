@@ -20,11 +20,11 @@ use super::offsets::{CommittedOffset, Offsets, Reading, TopicNames};
 use super::open_transactions::OpenOffsets;
 use super::shared_map::SharedMap;
 
-/// What an offset that is not there is called.
+/// The offset in the answer for a partition without a committed offset.
 const INVALID_OFFSET: i64 = -1;
 /// Before this version a request has one group, without a list.
 pub const SEVERAL_GROUPS_SINCE: i16 = 8;
-/// Before this version there is no error but those of partitions.
+/// Before this version only partitions have errors.
 const GROUP_ERROR_SINCE: i16 = 2;
 
 /// One group's request, kept until it is answered.
@@ -91,7 +91,7 @@ pub fn response<'a>(
     OffsetFetchResponse { topics: topics.collect(), error_code, ..Default::default() }
 }
 
-/// The answer with an error for the group; before v2 each partition has to say it.
+/// The answer with an error for the group; before v2 each partition has it.
 pub fn refused(
     fetch: &OffsetFetchRequestGroup<'_>,
     error: ErrorCode,
@@ -107,8 +107,8 @@ pub fn refused(
     OffsetFetchResponseGroup { group_id, topics, error_code: error.0, ..Default::default() }
 }
 
-/// What the coordinator answers to one group's request: its offsets as they were at one moment. They are shared with the
-/// coordinator, which is not kept waiting by how many they are: [`response`](Fetched::response) looks at them without it.
+/// The answer to one group's request: its offsets as they were at one moment. They are shared with the coordinator, so their number does
+/// not hold it up: [`response`](Fetched::response) reads them without it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fetched {
     fetch: Fetch,
@@ -149,7 +149,7 @@ impl Fetched {
     }
 }
 
-/// What is durable now.
+/// Reads the durable offsets as they are now.
 pub(crate) fn fetch(groups: &Groups, names: &TopicNames, fetch: Fetch, require_stable: bool) -> Fetched {
     let group = groups.get(&*fetch.group_id);
     if let Some(Group { protocol: Protocol::Consumer(consumer), .. }) = group
@@ -180,7 +180,7 @@ impl Found {
         })
     }
 
-    /// Every partition that has an offset. One that only an open transaction has written is not among them, as in Kafka.
+    /// Every partition that has an offset, except those that only an open transaction has written, as in Kafka.
     fn all_topics(&self) -> Vec<OffsetFetchResponseTopics<'static>> {
         let partition =
             |topic: &str, index: i32, offset: &CommittedOffset| match self.open.contains(topic, index) {
@@ -199,7 +199,7 @@ impl Found {
     }
 }
 
-/// Whether an offset belongs to the topic that is asked for, and not to an earlier one of the same name.
+/// Returns true if an offset belongs to the topic that is asked for, and not to an earlier one of the same name.
 fn is_same_topic(committed: Uuid, asked: Uuid) -> bool {
     committed.is_zero() || asked.is_zero() || committed == asked
 }

@@ -13,13 +13,13 @@ use super::shared_map::SharedMap;
 pub(crate) struct CommittedOffset {
     /// The next offset that the group reads.
     pub(crate) offset: i64,
-    /// When it was committed, wall clock milliseconds.
+    /// The time of the commit, wall clock milliseconds.
     pub(crate) commit_timestamp_ms: i64,
     /// The leader epoch of the last consumed record, -1 if not given.
     pub(crate) leader_epoch: i32,
     /// The topic's id at the commit, zero if not given.
     pub(crate) topic_id: Uuid,
-    /// What few offsets have.
+    /// Fields that few offsets have.
     extra: Option<Arc<Extra>>,
 }
 
@@ -36,7 +36,7 @@ impl CommittedOffset {
         Self { offset, commit_timestamp_ms, leader_epoch, topic_id, extra: None }
     }
 
-    /// The same with what the client wants to keep beside it, and its own time to expire (OffsetCommit v2-4).
+    /// The same with the client's metadata, and its own time to expire (OffsetCommit v2-4).
     pub(crate) fn with(mut self, metadata: &str, expire_timestamp_ms: Option<i64>) -> Self {
         self.extra = (!metadata.is_empty() || expire_timestamp_ms.is_some())
             .then(|| Arc::new(Extra { metadata: metadata.into(), expire_timestamp_ms }));
@@ -59,12 +59,12 @@ pub(crate) struct TopicPartition {
     pub(crate) partition: i32,
 }
 
-/// Says, while it is there, that names may be in copies of offsets that a reader has.
+/// While it is held, a reader may have names in copies of offsets.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reading(Arc<()>);
 
 impl PartialEq for Reading {
-    /// It says nothing of what is read.
+    /// All are equal: they have no state.
     fn eq(&self, _: &Self) -> bool {
         true
     }
@@ -74,15 +74,15 @@ impl PartialEq for Reading {
 #[derive(Debug, Default)]
 pub(crate) struct TopicNames {
     names: HashSet<Arc<str>>,
-    /// What they count for, see [`memory`].
+    /// Accounted bytes of the names, see [`memory`].
     bytes: usize,
-    /// Names that were given up under readers: those of readers that were there first, and those of readers that came later.
-    /// So names are freed however many readers there always are.
+    /// Names that were released while there were readers: first those of earlier readers, then those of later ones. Two sets, so that names
+    /// are freed although there are always readers.
     late: [Late; 2],
 }
 
-/// Readers, and the names of which uses were given up while they may have had them: whether a use was the last one is seen when
-/// they are gone.
+/// Readers, and the names of which a use was released while they may have held them. After the readers have ended it is known whether that
+/// was the last use.
 #[derive(Debug, Default)]
 struct Late {
     reading: Reading,
@@ -90,14 +90,14 @@ struct Late {
 }
 
 impl Late {
-    /// Whether a reader is left: what uses of a name are counted is more than what groups hold then.
+    /// Returns true if a reader is left. Until then a name may have more uses than groups have.
     fn is_read(&mut self) -> bool {
         // Unlike a look at the count, this sees all that a reader did before it ended.
         Arc::get_mut(&mut self.reading.0).is_none()
     }
 }
 
-/// Of the names that were given up under readers, how many are looked at whenever the coordinator does something.
+/// The number of names released under readers that are looked at whenever the coordinator does something.
 const LATE_AT_ONCE: usize = 4;
 
 impl TopicNames {
@@ -113,14 +113,14 @@ impl TopicNames {
         name
     }
 
-    /// Gives up one use of a name; the last one (beside the pool's own) frees it.
+    /// Releases one use of a name; the last one (beside the pool's own) frees it.
     pub(crate) fn release(&mut self, name: Arc<str>) {
         if self.late.iter_mut().any(Late::is_read) {
             self.late[1].names.insert(name);
         } else {
             self.free_if_last(name);
         }
-        // This use counts no more: that of a name that was released late may be the last one now.
+        // This use is over, so that of a name that was released late may be the last one now.
         self.release_late();
     }
 
@@ -131,12 +131,12 @@ impl TopicNames {
         }
     }
 
-    /// To be held beside a copy of offsets, and to be dropped after it.
+    /// Returns a reader, to be held beside a copy of offsets, and to be dropped after it.
     pub(crate) fn reading(&self) -> Reading {
         self.late[1].reading.clone()
     }
 
-    /// Gives up names that were released under readers who are gone, a few at a time. Returns true if any progress was made.
+    /// Frees names that were released under readers that have ended, a few at a time. Returns true if any progress was made.
     pub(crate) fn release_late(&mut self) -> bool {
         if self.late.iter().all(|late| late.names.is_empty()) || self.late[0].is_read() {
             return false;
@@ -151,12 +151,12 @@ impl TopicNames {
         true
     }
 
-    /// The same, of all of them.
+    /// Frees all names that were released under readers that have ended.
     pub(crate) fn release_all_late(&mut self) {
         while self.release_late() {}
     }
 
-    /// What all names count for, see [`memory`].
+    /// Returns the accounted bytes of all names, see [`memory`].
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -166,7 +166,7 @@ impl TopicNames {
         self.names.get(name).is_some_and(|held| Arc::ptr_eq(held, name))
     }
 
-    /// Asserts that what is counted is what is held.
+    /// Asserts that the accounted bytes are those of the names.
     ///
     /// # Panics
     /// If it is not.
@@ -181,8 +181,8 @@ impl TopicNames {
     }
 }
 
-/// The offsets of one group, by topic and partition. A clone shares all that is not changed afterwards, so that the offsets are
-/// read as they were at one moment while others are committed; who makes one holds a [`Reading`] for as long.
+/// The offsets of one group, by topic and partition. A clone shares all that is not changed afterwards, so that the offsets are read as
+/// they were at one moment while others are committed. The holder of a clone holds a [`Reading`] for as long.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Offsets {
     topics: SharedMap<Arc<str>, SharedMap<i32, CommittedOffset>>,
@@ -202,12 +202,12 @@ impl Offsets {
         self.topics.get(topic)?.get(&partition)
     }
 
-    /// What all offsets count for, see [`memory`].
+    /// Returns the accounted bytes of all offsets, see [`memory`].
     pub(crate) fn bytes(&self) -> usize {
         self.topics.values().flat_map(SharedMap::values).map(memory::offset).sum()
     }
 
-    /// Puts an offset in; the one that it replaces comes back.
+    /// Adds an offset; returns the one that it replaces.
     pub(crate) fn insert(
         &mut self,
         topic: &Arc<str>,
@@ -217,7 +217,7 @@ impl Offsets {
         self.topics.get_or_default(topic).insert(partition, offset)
     }
 
-    /// Takes an offset out, if it is there.
+    /// Removes an offset, if it exists.
     pub(crate) fn remove(
         &mut self,
         topic: &str,
@@ -234,7 +234,7 @@ impl Offsets {
         Some(removed)
     }
 
-    /// Gives up the names of all topics; the offsets are gone afterwards.
+    /// Removes all offsets, and releases the names of their topics.
     pub(crate) fn clear(&mut self, names: &mut TopicNames) {
         let topics: Vec<Arc<str>> = self.topics.keys().cloned().collect();
         self.topics = SharedMap::default();

@@ -1,8 +1,8 @@
-//! Offsets of open transactions (KIP-98): durable, and not read until a marker says what becomes of them.
+//! Offsets of open transactions (KIP-98): durable, and not readable until a marker commits them.
 //!
-//! Of two commits for a partition the one counts whose record is later in the log, whenever its transaction ends: it is
-//! the one that compaction keeps. Everything takes effect in the order of the log here, so that it is enough to number the
-//! offsets of open transactions as they come, and to note on each when a commit behind it has taken effect.
+//! Of two commits for a partition the one with the later record counts, whenever its transaction ends: it is the one that compaction keeps.
+//! Everything takes effect in the order of the log here. So it is enough to number the offsets of open transactions as they come, and to
+//! mark each when a later commit has taken effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) struct OpenOffset {
     pub(crate) producer_id: ProducerId,
     /// Ascends with the place in the log.
     number: u64,
-    /// A commit whose record is behind this one has taken effect: this one never will.
+    /// A commit with a later record has taken effect: this one never will.
     pub(crate) overtaken: bool,
     pub(crate) offset: CommittedOffset,
 }
@@ -41,7 +41,7 @@ impl OpenOffsets {
         self.topics.is_empty()
     }
 
-    /// Whether an open transaction may change the offset of a partition.
+    /// Returns true if an open transaction may change the offset of a partition.
     pub(crate) fn contains(&self, topic: &str, partition: i32) -> bool {
         !self.of(topic, partition).is_empty()
     }
@@ -68,7 +68,7 @@ impl OpenOffsets {
         self.topics.values().flat_map(SharedMap::values).flatten()
     }
 
-    /// What all of them count for, see [`memory`].
+    /// Returns the accounted bytes of all of them, see [`memory`].
     pub(crate) fn bytes(&self) -> usize {
         self.iter().map(|open| memory::open_offset(&open.offset)).sum()
     }
@@ -78,7 +78,7 @@ impl OpenOffsets {
         self.iter().count()
     }
 
-    /// A commit of a partition has taken effect: what has a number below `number` never will.
+    /// Marks the offsets with a number below `number`: a later commit of the partition has taken effect.
     pub(crate) fn overtake(&mut self, at: &TopicPartition, number: u64) {
         let open = self.topics.get_mut(&*at.topic).and_then(|partitions| partitions.get_mut(&at.partition));
         for open in open.into_iter().flatten() {
@@ -92,7 +92,7 @@ impl OpenOffsets {
         open.map_or(&[], Vec::as_slice)
     }
 
-    /// Puts an offset in; the one that the same producer wrote earlier comes back.
+    /// Adds an offset; returns the one that the same producer wrote earlier.
     fn put(&mut self, at: &TopicPartition, open: OpenOffset) -> Option<OpenOffset> {
         let of_partition = self.topics.get_or_default(&at.topic).get_or_default(&at.partition);
         let known = of_partition.iter().position(|known| known.producer_id == open.producer_id);
@@ -102,8 +102,7 @@ impl OpenOffsets {
         replaced
     }
 
-    /// Takes the offset of one producer out. The use of the topic's name that was in here is the caller's to give up,
-    /// with its own.
+    /// Removes the offset of one producer. The caller releases its use of the topic's name, with its own.
     fn take(&mut self, at: &TopicPartition, producer_id: ProducerId) -> Option<OpenOffset> {
         let partitions = self.topics.get_mut(&*at.topic)?;
         let of_partition = partitions.get_mut(&at.partition)?;
@@ -118,7 +117,7 @@ impl OpenOffsets {
         Some(taken)
     }
 
-    /// Takes all offsets of a partition out; with them comes a use of the topic's name to give up.
+    /// Removes all offsets of a partition, and returns them with a use of the topic's name to release.
     fn take_all(&mut self, topic: &str, partition: i32) -> Option<(Arc<str>, Vec<OpenOffset>)> {
         let topic = self.topics.get_key_value(topic)?.0.clone();
         let partitions = self.topics.get_mut(&*topic)?;
@@ -134,11 +133,11 @@ impl OpenOffsets {
 #[derive(Debug, Default)]
 pub(crate) struct OpenTransactions {
     producers: BTreeMap<ProducerId, BTreeSet<Place>>,
-    /// Of the last offset that came.
+    /// The number of the last offset that was added.
     number: u64,
 }
 
-/// Where an offset of an open transaction is.
+/// The place of an offset of an open transaction.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     group: Arc<str>,
@@ -146,7 +145,7 @@ struct Place {
 }
 
 impl OpenTransactions {
-    /// A producer has no offset at a place any more.
+    /// Removes a place at which a producer has no offset any more.
     fn leave(&mut self, producer_id: ProducerId, place: &Place) {
         let Some(places) = self.producers.get_mut(&producer_id) else { return };
         places.remove(place);
@@ -155,9 +154,9 @@ impl OpenTransactions {
         }
     }
 
-    /// Asserts that each producer's places are where it has offsets, and all of them: an offset without a place would stay
-    /// open for ever, and with it its group and the answer to stable reads. The offsets of a partition are in the order of
-    /// the log, by which it is decided which of two commits counts.
+    /// Asserts that each producer's places are those where it has offsets. An offset without a place would stay open for ever, and with it
+    /// its group and the answer to stable reads. The offsets of a partition are in the order of the log, which decides which of two commits
+    /// counts.
     ///
     /// # Panics
     /// If something does not hold.
@@ -183,7 +182,7 @@ impl OpenTransactions {
     }
 }
 
-/// Durable offsets of a producer wait for the end of its transaction.
+/// Adds durable offsets of a producer, which wait for the end of its transaction.
 pub(crate) fn add(
     groups: &mut Groups,
     io: &mut Io<'_>,
@@ -196,7 +195,7 @@ pub(crate) fn add(
     }
 }
 
-/// One durable offset of a producer waits for the end of its transaction.
+/// Adds one durable offset of a producer, which waits for the end of its transaction.
 pub(crate) fn add_one(group: &mut Group, io: &mut Io<'_>, producer_id: ProducerId, pending: PendingOffset) {
     let PendingOffset { at, offset } = pending;
     io.transactions.number += 1;
@@ -212,7 +211,7 @@ pub(crate) fn add_one(group: &mut Group, io: &mut Io<'_>, producer_id: ProducerI
     }
 }
 
-/// A marker is durable: the offsets of its producer become readable where nothing later has, or vanish.
+/// Handles a durable marker: the offsets of its producer become readable unless a later commit has replaced them, or are dropped.
 pub(crate) fn end(groups: &mut Groups, io: &mut Io<'_>, how: TransactionEnd) {
     let producer_id = how.producer.id;
     for Place { group: id, at } in io.transactions.producers.remove(&producer_id).unwrap_or_default() {
@@ -230,7 +229,7 @@ pub(crate) fn end(groups: &mut Groups, io: &mut Io<'_>, how: TransactionEnd) {
     }
 }
 
-/// A tombstone is durable: it is for the offsets of open transactions as well.
+/// Handles a durable tombstone, which also removes the offsets of open transactions.
 pub(crate) fn forget(group: &mut Group, io: &mut Io<'_>, topic: &str, partition: i32) {
     let Some((topic, all)) = group.open_offsets.take_all(topic, partition) else { return };
     let place = Place { group: group.id().clone(), at: TopicPartition { topic, partition } };
@@ -242,8 +241,8 @@ pub(crate) fn forget(group: &mut Group, io: &mut Io<'_>, topic: &str, partition:
     io.topics.release(place.at.topic);
 }
 
-/// The partition is given up, and its groups are gone: so are the places of their offsets.
-pub(crate) fn give_up(io: &mut Io<'_>) {
+/// Drops the places of all offsets when the partition is unloaded with its groups.
+pub(crate) fn clear(io: &mut Io<'_>) {
     for place in std::mem::take(io.transactions).producers.into_values().flatten() {
         io.usage.pending_offsets -= 1;
         io.topics.release(place.at.topic);

@@ -1,4 +1,4 @@
-//! The outcome of an append reaches the group that it was for.
+//! The effects of an append's outcome on its group.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ impl Completion {
             Completion::Fetch { waiting } => {
                 if let Some((token, fetch)) = waiting {
                     let answer = match outcome {
-                        // Only those wait that want what is stable, which requests before v2 cannot.
+                        // Only stable reads wait, which requests before v2 cannot ask for.
                         Ok(()) => offset_fetch::fetch(groups, io.topics, fetch, true),
                         Err(error) => Fetched::refused(fetch, error, i16::MAX),
                     };
@@ -81,8 +81,8 @@ impl Completion {
         }
     }
 
-    /// Takes the request that waits for the outcome out, answered by an error. Those of the members of classic groups
-    /// are with their group, see [`Completion::take_overdue`].
+    /// Removes the request that waits for the outcome, answered by an error. Those of the members of classic groups are with their group,
+    /// see [`Completion::take_overdue`].
     pub(crate) fn take_answer(&mut self, error: ErrorCode) -> Option<(Token, Reply)> {
         let (token, reply) = match self {
             Completion::Commit { held, .. }
@@ -102,7 +102,7 @@ impl Completion {
         Some((token, with_error(reply, error)))
     }
 
-    /// What time does to a classic group whose members wait for the outcome. It is done once.
+    /// Returns the classic group whose members have waited too long for this outcome, and the reason. Later calls return nothing.
     pub(crate) fn take_overdue(&mut self) -> Option<Overdue> {
         let (group, what) = match self {
             Completion::Created { group, waiting } => (group, Late::Group(waiting.take()?)),
@@ -115,8 +115,8 @@ impl Completion {
         Some(Overdue { group: group.clone(), what })
     }
 
-    /// The partition is given up: requests that wait get `error`. Members that wait are answered with their group.
-    pub(crate) fn give_up(mut self, io: &mut Io<'_>, error: ErrorCode) {
+    /// Answers requests that wait with `error` when the partition is unloaded. Members that wait are answered with their group.
+    pub(crate) fn unload(mut self, io: &mut Io<'_>, error: ErrorCode) {
         if let Some((token, reply)) = self.take_answer(error) {
             io.reply(token, reply);
         }
@@ -144,17 +144,17 @@ pub(crate) struct Overdue {
     what: Late,
 }
 
-/// What the record is for.
+/// The purpose of the late record.
 enum Late {
     Group(Token),
-    /// Of a generation.
+    /// The assignment of a generation.
     Assignment(i32),
     Replacement(Replacement),
 }
 
 impl Overdue {
-    /// Gives up what the members wait for, as if it could not be written. What the log holds in the end is what was
-    /// decided then, until the group's next record.
+    /// Answers the members as if the record could not be written. The log may still get the record; then it has that decision until the
+    /// group's next record.
     pub(crate) fn apply(self, groups: &mut Groups, io: &mut Io<'_>, error: ErrorCode) {
         let Some(classic) = groups.get_mut(&self.group).and_then(Group::classic) else { return };
         match self.what {
@@ -180,17 +180,16 @@ fn written<'a>(
     Some(classic)
 }
 
-/// A group that was made for a JoinGroup could not be written. If nothing else of it is on its way it goes again, and
-/// those that joined are answered.
+/// Handles a new group that could not be written. If no other record of it is in flight it is removed, and its members are answered.
 fn not_created(group: &mut ClassicGroup, io: &mut Io<'_>, error: ErrorCode) {
     if group.pending_writes == 0 && !group.stored && group.state != State::Stable {
-        rebalance::give_up(group, io, error);
+        rebalance::end_waits(group, io, error);
         group.reset(io.now.wall_ms);
         io.recount(group);
     }
 }
 
-/// Sends an answer that waited, or the error in its place.
+/// Sends an answer that waited, or the error instead.
 fn answer(io: &mut Io<'_>, held: Held, outcome: Result<(), ErrorCode>) {
     let Some((token, reply)) = held else { return };
     let reply = match outcome {

@@ -1,4 +1,4 @@
-//! Which partition of `__consumer_offsets` a group lives in.
+//! The partition of `__consumer_offsets` of a group.
 
 /// Kafka's rule, which every broker and tool must agree on: Java's hash of the id (over UTF-16 units, 32 bits with
 /// wrap-around), without its sign, modulo the number of partitions.

@@ -1,4 +1,4 @@
-//! The rebalance of a classic group: from the first (re)join to the next generation, and what time does to it.
+//! The rebalance of a classic group, from the first (re)join to the next generation, and its time-outs.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::records;
 /// A request that is answered only when the write that it caused, if any, is durable.
 pub(crate) type Held = Option<(Token, Reply)>;
 
-/// Begins a rebalance where the state allows one, else ends the running one if everybody is there.
+/// Begins a rebalance if the state allows one, or ends the running one if all members are there.
 pub(crate) fn prepare_or_complete(group: &mut ClassicGroup, io: &mut Io<'_>) {
     if group.can_rebalance() {
         prepare(group, io);
@@ -63,7 +63,7 @@ fn prepare_holding(group: &mut ClassicGroup, io: &mut Io<'_>, held: Held) {
     release(io, held);
 }
 
-/// Ends the phase if everybody has joined. The first rebalance of an empty group ends by time alone.
+/// Ends the phase if all members have joined. The first rebalance of an empty group ends by time alone.
 pub(crate) fn complete_if_all_joined(group: &mut ClassicGroup, io: &mut Io<'_>, held: Held) {
     let by_time = matches!(group.phase, JoinPhase::Initial { .. });
     if group.state == State::PreparingRebalance && !by_time && group.all_have_joined() {
@@ -73,7 +73,7 @@ pub(crate) fn complete_if_all_joined(group: &mut ClassicGroup, io: &mut Io<'_>, 
     }
 }
 
-/// Ends the phase: dynamic members that have not rejoined are out, and the rest is the next generation.
+/// Ends the phase: dynamic members that have not rejoined are removed, and the rest is the next generation.
 fn complete(group: &mut ClassicGroup, io: &mut Io<'_>, held: Held) {
     io.cancel_join_timer(group);
     let gone: Vec<MemberId> = group
@@ -86,7 +86,7 @@ fn complete(group: &mut ClassicGroup, io: &mut Io<'_>, held: Held) {
         remove_member(group, io, &id, ErrorCode::UNKNOWN_MEMBER_ID);
     }
     if !group.elect_joined_leader() && !group.members.is_empty() {
-        // Only static members are left and none has come back: their sessions decide.
+        // Only static members are left and none has rejoined: the group waits for them until their sessions end.
         group.phase = JoinPhase::Rebalance;
         io.set_join_timer(group, group.rebalance_timeout_ms());
         return release(io, held);
@@ -94,7 +94,7 @@ fn complete(group: &mut ClassicGroup, io: &mut Io<'_>, held: Held) {
     group.phase = JoinPhase::Rebalance;
     group.new_member_added = false;
     io.recount(group);
-    group.next_generation(io.now.wall_ms, io.room());
+    group.next_generation(io.now.wall_ms, io.free_bytes());
     if group.state == State::Empty {
         group.pending_writes += 1;
         let record = records::group_metadata(group, |_| Arc::from([]));
@@ -106,7 +106,7 @@ fn complete(group: &mut ClassicGroup, io: &mut Io<'_>, held: Held) {
     }
 }
 
-/// Tells every member that waits the new generation; the leader gets the list of members.
+/// Answers every member that waits with the new generation; the leader gets the list of members.
 fn answer_joins(group: &mut ClassicGroup, io: &mut Io<'_>) {
     let ids: Vec<MemberId> = group.members.keys().cloned().collect();
     for id in ids {
@@ -140,7 +140,7 @@ pub(crate) fn joined(group: &ClassicGroup, id: &str) -> JoinGroupResponse<'stati
     }
 }
 
-/// Takes a member out for good and answers whatever it waits for.
+/// Removes a member and answers its waiting requests.
 pub(crate) fn remove_member(group: &mut ClassicGroup, io: &mut Io<'_>, id: &str, error: ErrorCode) {
     let Some(mut member) = group.remove(id) else { return };
     io.usage.members -= 1;
@@ -153,15 +153,15 @@ pub(crate) fn remove_member(group: &mut ClassicGroup, io: &mut Io<'_>, id: &str,
     }
 }
 
-/// Forgets a member that has been given its id; true if it was there.
+/// Removes a pending join of a client that was given its id. Returns true if there was one.
 pub(crate) fn remove_pending(group: &mut ClassicGroup, io: &mut Io<'_>, id: &str) -> bool {
-    let Some((id, mut slot)) = group.forget_told(id) else { return false };
+    let Some((id, mut slot)) = group.remove_pending_join(id) else { return false };
     io.usage.members -= 1;
     io.cancel_session(&group.id, &id, &mut slot);
     true
 }
 
-/// No assignment in this generation: members that wait for theirs get `error`.
+/// Fails the assignment of this generation: members that wait for theirs get `error`.
 pub(crate) fn fail_assignment(group: &mut ClassicGroup, io: &mut Io<'_>, error: ErrorCode) {
     group.assignment_pending = false;
     group.clear_assignments();
@@ -173,7 +173,7 @@ pub(crate) fn fail_assignment(group: &mut ClassicGroup, io: &mut Io<'_>, error: 
     }
 }
 
-/// The leader's assignment is durable: members have it from now on, and those that wait are answered.
+/// Applies the leader's assignment, which is durable: members have it from now on, and those that wait are answered.
 pub(crate) fn propagate(group: &mut ClassicGroup, io: &mut Io<'_>, assignments: &[(MemberId, Arc<[u8]>)]) {
     group.transition_to(State::Stable, io.now.wall_ms);
     for (id, assignment) in assignments {
@@ -202,7 +202,7 @@ pub(crate) fn assigned(
     }
 }
 
-/// Answers a waiting SyncGroup. The session starts anew: it was suspended while the member waited.
+/// Answers a waiting SyncGroup, and restarts the session, which was suspended while the member waited.
 fn answer_sync(
     group: &Arc<str>,
     member: &mut Member,
@@ -215,7 +215,7 @@ fn answer_sync(
     }
 }
 
-/// The join phase has lasted as long as it may.
+/// Handles the end of the time for members to join.
 pub(crate) fn join_phase_over(group: &mut ClassicGroup, io: &mut Io<'_>) {
     if group.state != State::PreparingRebalance {
         return;
@@ -232,7 +232,7 @@ pub(crate) fn join_phase_over(group: &mut ClassicGroup, io: &mut Io<'_>) {
     }
 }
 
-/// Members that were given the generation have had their time to sync; those that have not are out.
+/// Handles the end of the time for members to sync: those that have not are removed.
 pub(crate) fn sync_phase_over(group: &mut ClassicGroup, io: &mut Io<'_>) {
     if !matches!(group.state, State::CompletingRebalance | State::Stable) || group.pending_syncs.is_empty() {
         return;
@@ -243,7 +243,7 @@ pub(crate) fn sync_phase_over(group: &mut ClassicGroup, io: &mut Io<'_>) {
     prepare(group, io);
 }
 
-/// A session has ended: the member is out, unless it waits for an answer of ours.
+/// Handles the end of a session: the member is removed, unless it waits for an answer of the coordinator.
 pub(crate) fn session_over(group: &mut ClassicGroup, io: &mut Io<'_>, id: &str) {
     if group.members.get(id).is_none_or(Member::is_excused) {
         return;
@@ -256,14 +256,14 @@ pub(crate) fn session_over(group: &mut ClassicGroup, io: &mut Io<'_>, id: &str) 
     }
 }
 
-/// A member that has been given its id has not come back in time.
+/// Handles a pending join that has timed out.
 pub(crate) fn pending_over(group: &mut ClassicGroup, io: &mut Io<'_>, id: &str) {
     if remove_pending(group, io, id) && group.state == State::PreparingRebalance && group.all_have_joined() {
         complete(group, io, None);
     }
 }
 
-/// A time-out of the group has come up. It may have been moved, and a member may be gone.
+/// Handles a time-out of the group that has come up. It may have been moved, and a member may be gone.
 pub(crate) fn fire(group: &mut ClassicGroup, io: &mut Io<'_>, at: u64, key: &Key) {
     let now_ms = io.now.mono_ms;
     let mut over = |slot: &mut Option<Timer>| io.deadlines.fire(slot, (at, key), now_ms) == Fired::Now;
@@ -290,8 +290,8 @@ pub(crate) fn fire(group: &mut ClassicGroup, io: &mut Io<'_>, at: u64, key: &Key
     }
 }
 
-/// The group is not ours any more: everybody who waits gets `error`, and no time-out is left.
-pub(crate) fn give_up(group: &mut ClassicGroup, io: &mut Io<'_>, error: ErrorCode) {
+/// Answers all waiting requests with `error`, and cancels all time-outs: another node coordinates the group.
+pub(crate) fn end_waits(group: &mut ClassicGroup, io: &mut Io<'_>, error: ErrorCode) {
     io.cancel_join_timer(group);
     io.cancel_sync_timer(group);
     let pending: Vec<MemberId> = group.pending_joins.keys().cloned().collect();
@@ -304,7 +304,7 @@ pub(crate) fn give_up(group: &mut ClassicGroup, io: &mut Io<'_>, error: ErrorCod
     }
 }
 
-/// Sends an answer that had nothing to wait for.
+/// Sends an answer that waits for no record.
 fn release(io: &mut Io<'_>, held: Held) {
     if let Some((token, reply)) = held {
         io.reply(token, reply);

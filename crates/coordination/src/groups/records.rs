@@ -1,8 +1,8 @@
 //! The records of `__consumer_offsets` that groups write and read, in Kafka's schemas.
 //!
-//! A key is the record's type and the key's fields; a value is the version of its schema and its fields. Written are
-//! the versions that Kafka 4.3 writes: OffsetCommitValue v4 (v1 for an offset with its own time to expire, which later
-//! versions cannot express) and GroupMetadataValue v3. Read are all versions that Kafka 4.3 reads.
+//! A key is the record's type and the key's fields; a value is the version of its schema and its fields. This writes the versions that
+//! Kafka 4.3 writes: OffsetCommitValue v4 (v1 for an offset with its own time to expire, which later versions cannot express) and
+//! GroupMetadataValue v3. It reads all versions that Kafka 4.3 reads.
 
 use std::sync::Arc;
 
@@ -30,13 +30,13 @@ const GROUP_VALUE_VERSION: i16 = 3;
 /// A record that groups read, decoded.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Record<'a> {
-    /// An offset, or (None) that it is gone.
+    /// An offset; None is its tombstone.
     Offset { key: OffsetCommitKey<'a>, value: Option<CommittedOffset> },
-    /// A group, or (None) that it is gone.
+    /// A group; None is its tombstone.
     Group { key: GroupMetadataKey<'a>, value: Option<GroupMetadataValue<'a>> },
-    /// Something of a consumer group.
+    /// A change of a consumer group.
     Consumer { group: String, change: Change },
-    /// Of another feature, or of a later version than this one.
+    /// A record of another feature, or of a later version than this one.
     Other,
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn offset_commit(
     }
 }
 
-/// The record that an offset is gone.
+/// The tombstone of an offset.
 pub(crate) fn offset_tombstone(group: &str, topic: &str, partition: i32) -> CoordinatorRecord {
     CoordinatorRecord { key: offset_key(group, topic, partition), value: None }
 }
@@ -152,7 +152,7 @@ pub(crate) fn created_group(group: &ClassicGroup) -> CoordinatorRecord {
     }
 }
 
-/// The record that a group is gone.
+/// The tombstone of a group.
 pub(crate) fn group_tombstone(group: &str) -> CoordinatorRecord {
     CoordinatorRecord { key: group_key(group), value: None }
 }
@@ -169,11 +169,11 @@ fn encode(bytes: Result<Vec<u8>, EncodeError>) -> Vec<u8> {
     bytes.expect("no request or replay brings names that are longer than `fits` says")
 }
 
-/// Whether a name can be written: lengths in the versions that are not flexible have 16 bits, and a member id adds
-/// a hyphen and a UUID to the name that it begins with.
+/// Returns true if a name can be written. In versions that are not flexible lengths have 16 bits, and a member id adds a hyphen and a UUID
+/// to its name.
 pub(crate) fn fits(name: &str) -> bool {
     name.len() <= NAME_BYTES_MAX
 }
 
-/// What a name may have in bytes; see [`fits`].
+/// The length of the longest name in bytes; see [`fits`].
 const NAME_BYTES_MAX: usize = i16::MAX as usize - "-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx".len();

@@ -1,7 +1,7 @@
-//! Offsets and groups that go: by expiry, by DeleteGroups (42) and OffsetDelete (47), and with their topic.
+//! Removal of offsets and groups: by expiry, by DeleteGroups (42) and OffsetDelete (47), and with their topic.
 //!
-//! A tombstone takes effect when it is durable, like any record. Until then a group that goes is Dead: members are
-//! asked to look for their coordinator again, so nothing is lost between the decision and its record.
+//! A tombstone takes effect when it is durable, like any record. Until then a group that is being deleted is Dead: members are asked to
+//! find their coordinator again, so nothing is lost between the decision and its record.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::offsets::{CommittedOffset, TopicPartition};
 use super::rebalance::{self, Held};
 use super::{memory, open_transactions, records};
 
-/// What is to go, of one group.
+/// The offsets and tombstones to write for one group.
 struct Removal {
     group: Arc<str>,
     offsets: Vec<TopicPartition>,
@@ -29,7 +29,7 @@ struct Removal {
     own: Vec<CoordinatorRecord>,
 }
 
-/// Looks for what has expired: offsets by their age, groups that have neither members nor offsets.
+/// Removes offsets that have expired by their age, and groups that have neither members nor offsets.
 pub(crate) fn expire(groups: &mut Groups, io: &mut Io<'_>) {
     let committing: HashSet<Arc<str>> = io.appends.committing_groups().cloned().collect();
     let removals: Vec<Removal> = groups
@@ -42,7 +42,8 @@ pub(crate) fn expire(groups: &mut Groups, io: &mut Io<'_>) {
     }
 }
 
-/// What of a group has expired now, by the wall clock. What an open transaction may still change stays, as in Kafka.
+/// Returns the offsets of a group that have expired now, by the wall clock. As in Kafka, an offset stays while an open transaction may
+/// change it.
 fn expired(group: &mut Group, io: &Io<'_>) -> Option<Removal> {
     let mut offsets = Vec::new();
     for (topic, partitions) in group.offsets.iter() {
@@ -61,7 +62,7 @@ fn expired(group: &mut Group, io: &Io<'_>) -> Option<Removal> {
     (group_too || !offsets.is_empty()).then(|| Removal { group: group.id().clone(), offsets, own })
 }
 
-/// Marks a group as one that goes; its tombstones.
+/// Marks a group as being deleted; returns its tombstones.
 fn mark_dead(group: &mut Group) -> Vec<CoordinatorRecord> {
     group.set_dead(true);
     match &group.protocol {
@@ -72,7 +73,7 @@ fn mark_dead(group: &mut Group) -> Vec<CoordinatorRecord> {
     }
 }
 
-/// Whether a group has no member, and none is about to come.
+/// Returns true if a group has no member, and none is joining.
 fn is_idle(protocol: &Protocol) -> bool {
     match protocol {
         Protocol::Classic(group) => {
@@ -92,8 +93,7 @@ fn has_expired(protocol: &Protocol, offset: &CommittedOffset, io: &Io<'_>) -> bo
     }
 }
 
-/// When the retention time of an offset began that was committed at `committed`, in wall clock milliseconds; None if
-/// it has not.
+/// The time at which the retention of an offset began that was committed at `committed`, wall clock milliseconds; None if it has not begun.
 fn keeps_since(protocol: &Protocol, committed: i64) -> Option<i64> {
     let Protocol::Classic(group) = protocol else { return Some(committed) };
     match group.state {
@@ -124,7 +124,7 @@ fn deletable<'a>(groups: &'a mut Groups, id: &str) -> Result<&'a mut Group, Erro
     match group.occupancy() {
         Occupancy::Dead => Err(ErrorCode::GROUP_ID_NOT_FOUND),
         Occupancy::Changing => Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
-        // The outcome of that record would meet the group that comes after this one. The client asks again.
+        // The outcome of that record would meet the next group of this name. The client tries again.
         Occupancy::Empty if group.has_pending_writes() => Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
         Occupancy::Empty => Ok(group),
         Occupancy::Consumers | Occupancy::Others => Err(ErrorCode::NON_EMPTY_GROUP),
@@ -170,7 +170,7 @@ pub(crate) fn delete_offsets(
     write(io, removal, Some((token, reply)));
 }
 
-/// The offsets that an OffsetDelete may take, each once, and its answer. Those of topics that members read stay.
+/// The offsets that an OffsetDelete may remove, each once, and its answer. Offsets of topics that members read stay.
 fn pick(
     group: &Group,
     io: &mut Io<'_>,
@@ -209,7 +209,7 @@ pub(crate) fn offsets_refused(error: ErrorCode) -> Reply {
     Reply::OffsetDelete(OffsetDeleteResponse { error_code: error.0, ..Default::default() })
 }
 
-/// A topic is gone, and the offsets in it with it.
+/// Removes the offsets of a topic that was deleted.
 pub(crate) fn forget_topic(groups: &Groups, io: &mut Io<'_>, topic: &str) {
     for group in groups.values() {
         let mut offsets = partitions_of(group);
@@ -242,7 +242,7 @@ fn append(io: &mut Io<'_>, removal: Removal, held: Held) {
     io.append(tombstones, Completion::Removed { group, offsets, group_too, held });
 }
 
-/// Tombstones are durable: what they name is gone.
+/// Removes the offsets and groups whose tombstones are durable.
 pub(crate) fn removed(
     groups: &mut Groups,
     io: &mut Io<'_>,
@@ -259,7 +259,7 @@ pub(crate) fn removed(
     }
 }
 
-/// Takes one offset out, those of open transactions too, and its group if that was all there was of it.
+/// Removes one offset, also of open transactions, and its group if nothing else is left of it.
 pub(crate) fn remove_offset(groups: &mut Groups, io: &mut Io<'_>, id: &str, topic: &str, partition: i32) {
     let Some(group) = groups.get_mut(id) else { return };
     if let Some(removed) = group.offsets.remove(topic, partition, io.topics) {
@@ -270,7 +270,7 @@ pub(crate) fn remove_offset(groups: &mut Groups, io: &mut Io<'_>, id: &str, topi
     drop_if_nothing(groups, io, id);
 }
 
-/// Forgets a group that nothing says exists.
+/// Drops a group that has no members, offsets or records.
 pub(crate) fn drop_if_nothing(groups: &mut Groups, io: &mut Io<'_>, id: &str) {
     if groups.get(id).is_some_and(Group::is_nothing) {
         if let Some(group) = groups.remove(id) {
@@ -280,15 +280,14 @@ pub(crate) fn drop_if_nothing(groups: &mut Groups, io: &mut Io<'_>, id: &str) {
     }
 }
 
-/// Takes a group out whose tombstone is durable. Offsets that came behind it keep it as a group that only stores
-/// offsets.
+/// Removes a group whose tombstone is durable. If offsets were committed behind it, they stay as a group that only stores offsets.
 fn remove_group(groups: &mut Groups, io: &mut Io<'_>, id: &Arc<str>) {
     let Some(group) = groups.get_mut(id) else { return };
     match &mut group.protocol {
         Protocol::Classic(classic) => {
             if classic.state == State::Dead {
-                // Only members that have been given their id can still be there.
-                rebalance::give_up(classic, io, ErrorCode::UNKNOWN_MEMBER_ID);
+                // Only pending joins can be left.
+                rebalance::end_waits(classic, io, ErrorCode::UNKNOWN_MEMBER_ID);
                 classic.reset(io.now.wall_ms);
                 io.recount(classic);
             }
@@ -301,7 +300,7 @@ fn remove_group(groups: &mut Groups, io: &mut Io<'_>, id: &Arc<str>) {
     drop_if_nothing(groups, io, id);
 }
 
-/// Tombstones could not be written: everything stays, and a group that was to go is Empty as before.
+/// Handles tombstones that could not be written: everything stays, and a group that was to be deleted is Empty as before.
 pub(crate) fn not_removed(
     groups: &mut Groups,
     io: &mut Io<'_>,

@@ -1,4 +1,4 @@
-//! The groups of a partition out of its records, when this node becomes their coordinator.
+//! Rebuilds the groups of a partition from its records, when this node becomes their coordinator.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::offsets::TopicPartition;
 use super::records::{self, Record};
 use super::{offset_commit, open_transactions, rebalance, removal};
 
-/// What a replay has done.
+/// The result of a replay, in numbers of records.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Replayed {
     /// Records, and ends of transactions, that were understood.
@@ -39,7 +39,7 @@ pub(crate) fn replay(groups: &mut Groups, io: &mut Io<'_>, entry: LogEntry<'_>, 
             return;
         }
     };
-    // Of what a transaction may write only offsets wait for its end, as in Kafka; nothing else is written in one.
+    // In a transaction only offsets wait for its end, as in Kafka; no other records are written in one.
     match records::decode(key, value) {
         Ok(Record::Offset { key, value: Some(offset) }) => {
             let at = TopicPartition { topic: io.topics.intern(&key.topic), partition: key.partition };
@@ -79,7 +79,7 @@ fn replay_offset(
     }
 }
 
-/// The shared id of a group that is there, or a new one.
+/// The shared id of an existing group, or a new one.
 fn id_of(groups: &Groups, id: &str) -> Arc<str> {
     groups.get_key_value(id).map_or_else(|| Arc::from(id), |(id, _)| id.clone())
 }
@@ -87,7 +87,7 @@ fn id_of(groups: &Groups, id: &str) -> Arc<str> {
 fn replay_group(groups: &mut Groups, io: &mut Io<'_>, id: &str, value: Option<&GroupMetadataValue<'_>>) {
     let id = id_of(groups, id);
     let mut classic = match value {
-        Some(value) => from_record(id.clone(), value, io.room()),
+        Some(value) => from_record(id.clone(), value, io.free_bytes()),
         None => ClassicGroup::new(id.clone(), io.now.wall_ms),
     };
     if !groups.contains_key(&id) {
@@ -99,7 +99,7 @@ fn replay_group(groups: &mut Groups, io: &mut Io<'_>, id: &str, value: Option<&G
     }
     let group = groups.get_mut(&id).expect("it was there or put there");
     let Protocol::Classic(old) = &mut group.protocol else {
-        // The record of a classic group comes behind the tombstones of the consumer group that it was.
+        // The record of a classic group is behind the tombstones of the consumer group that it was.
         if value.is_some() {
             io.exchange(group, Protocol::Classic(classic));
         }
@@ -112,7 +112,7 @@ fn replay_group(groups: &mut Groups, io: &mut Io<'_>, id: &str, value: Option<&G
     removal::drop_if_nothing(groups, io, &id);
 }
 
-/// A record of a consumer group. The first one that is no tombstone makes the group one.
+/// Replays a record of a consumer group. The first one that is no tombstone makes the group one.
 fn replay_consumer(groups: &mut Groups, io: &mut Io<'_>, id: &str, change: Change) {
     let id = id_of(groups, id);
     if !groups.contains_key(&id) {
@@ -140,8 +140,8 @@ fn replay_consumer(groups: &mut Groups, io: &mut Io<'_>, id: &str, change: Chang
     }
 }
 
-/// A group as its record says: with members it is stable, and each of them offers the one protocol that was chosen.
-fn from_record(id: Arc<str>, value: &GroupMetadataValue<'_>, room: usize) -> ClassicGroup {
+/// The group of a record: with members it is stable, and each of them offers the one protocol that was chosen.
+fn from_record(id: Arc<str>, value: &GroupMetadataValue<'_>, free_bytes: usize) -> ClassicGroup {
     let mut group = ClassicGroup::new(id, 0);
     let protocol = value.protocol.as_deref().unwrap_or_default();
     let (mut ids, mut instances) = (BTreeSet::new(), BTreeSet::new());
@@ -160,7 +160,7 @@ fn from_record(id: Arc<str>, value: &GroupMetadataValue<'_>, room: usize) -> Cla
     if let Some(leader) = value.leader.as_deref().and_then(|leader| group.members.get_key_value(leader)) {
         group.leader = Some(leader.0.clone());
     }
-    group.subscribe(room);
+    group.subscribe(free_bytes);
     group.stored = true;
     group
 }
@@ -184,7 +184,7 @@ fn loaded_member(protocol: &str, member: &MemberMetadata<'_>) -> Member {
     }
 }
 
-/// All records are in: sessions begin, and groups that are larger than is allowed now rebalance.
+/// Starts sessions after the last record, and rebalances groups that are larger than is allowed now.
 pub(crate) fn loaded(groups: &mut Groups, io: &mut Io<'_>) {
     for group in groups.values_mut() {
         let group = match &mut group.protocol {

@@ -1,4 +1,4 @@
-//! One partition of `__consumer_offsets` with its groups, and what time and its loss do to all of them.
+//! One partition of `__consumer_offsets` with its groups: time-outs, and unloading.
 
 use mainstem_wire::ErrorCode;
 
@@ -22,13 +22,13 @@ pub(super) struct Partition {
 
 #[derive(Debug, Default)]
 pub(super) struct Service {
-    /// All records are in.
+    /// All records are loaded.
     pub(super) loaded: bool,
-    /// The next look for expired offsets.
+    /// The time of the next search for expired offsets.
     pub(super) expiry: Option<Timer>,
 }
 
-/// A partition with what its handlers may touch.
+/// A partition with the context of its handlers.
 pub(super) struct PartitionContext<'a> {
     pub(super) service: &'a mut Service,
     pub(super) groups: &'a mut Groups,
@@ -36,14 +36,14 @@ pub(super) struct PartitionContext<'a> {
 }
 
 impl PartitionContext<'_> {
-    /// Sets the next look for expired offsets.
+    /// Sets the time of the next search for expired offsets.
     pub(super) fn schedule_expiry(&mut self) {
         let Io { now, partition, config, .. } = self.io;
         let due = now.mono_ms.saturating_add(config.offsets_retention_check_interval_ms.max(1));
         self.io.deadlines.set(&mut self.service.expiry, due, || Key::Expiry { partition });
     }
 
-    /// A time-out has come up. It may have been moved or its owner may be gone.
+    /// Handles a time-out that has come up. It may have been moved, or its owner may be gone.
     pub(super) fn fire(&mut self, at: u64, key: &Key) {
         let now_ms = self.io.now.mono_ms;
         match key {
@@ -78,17 +78,17 @@ impl PartitionContext<'_> {
         }
     }
 
-    /// Answers everybody who waits, and leaves nothing behind that belongs to this partition.
-    pub(super) fn give_up(mut self) {
+    /// Answers all waiting requests, and drops everything of this partition.
+    pub(super) fn unload(mut self) {
         let error = ErrorCode::NOT_COORDINATOR;
         let pending: Vec<Completion> = self.io.appends.drain().collect();
         for completion in pending {
             self.io.left_queue(&completion);
-            completion.give_up(&mut self.io, error);
+            completion.unload(&mut self.io, error);
         }
         for mut group in std::mem::take(self.groups).into_values() {
             match &mut group.protocol {
-                Protocol::Classic(classic) => rebalance::give_up(classic, &mut self.io, error),
+                Protocol::Classic(classic) => rebalance::end_waits(classic, &mut self.io, error),
                 Protocol::Consumer(consumer) => {
                     timers::cancel_all(consumer, &mut self.io);
                     self.io.usage.members -= consumer.members().len();
@@ -100,7 +100,7 @@ impl PartitionContext<'_> {
             self.io.usage.bytes -= group.offsets.bytes() + group.open_offsets.bytes();
             group.offsets.clear(self.io.topics);
         }
-        open_transactions::give_up(&mut self.io);
+        open_transactions::clear(&mut self.io);
         let partition = self.io.partition;
         self.io.deadlines.cancel(&mut self.service.expiry, || Key::Expiry { partition });
         self.io.unwatch_appends();

@@ -1,8 +1,8 @@
 //! An ordered map whose clones share what none of them has changed since: a clone costs the same however large the map is.
 //!
-//! It is what lets a large group be shown without holding the coordinator up: the lock is held for a clone, and the answer is
-//! written from that while the group goes on. The map is a tree of nodes of up to [`FANOUT`] entries. A change copies
-//! those nodes on the way to its entry that a clone shares, and none where there is no clone.
+//! So a large group can be described without holding the coordinator up: the lock is held for a clone only, and the answer is written from
+//! that. The map is a tree of nodes of up to [`FANOUT`] entries. A change copies the nodes on the way to its entry that a clone shares;
+//! without clones it copies none.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -10,10 +10,10 @@ use std::iter::FusedIterator;
 use std::slice;
 use std::sync::Arc;
 
-/// Entries of a leaf, and children of a branch: what a change copies at most for each level. Four levels hold 16 million
+/// The most entries of a leaf, and children of a branch: a change copies at most that many for each level. Four levels hold 16 million
 /// entries.
 const FANOUT: usize = 64;
-/// A node with fewer is put together with a neighbour, where both fit into one.
+/// A node with fewer is merged with a neighbour, if both fit into one.
 const FEW: usize = FANOUT / 4;
 
 /// A map from `K` to `V` in the order of `K`.
@@ -27,7 +27,7 @@ pub(crate) struct SharedMap<K, V> {
 enum Node<K, V> {
     /// Entries in order.
     Leaf(Vec<(K, V)>),
-    /// Children in order. Keys are in leaves alone, so that who counts the uses of a key counts entries.
+    /// Children in order. Only leaves have keys, so that the use count of a key is the number of its entries.
     Branch(Vec<Arc<Node<K, V>>>),
 }
 
@@ -98,7 +98,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         self.get(key).is_some()
     }
 
-    /// Puts an entry in; the value that it replaces comes back.
+    /// Inserts an entry; returns the value that it replaces.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         let Some(root) = &mut self.root else {
             (self.root, self.len) = (Some(Arc::new(Node::Leaf(vec![(key, value)]))), 1);
@@ -116,7 +116,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         None
     }
 
-    /// Takes an entry out, if it is there.
+    /// Removes an entry, if it exists.
     pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -124,7 +124,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         self.remove_entry(key).map(|(_, value)| value)
     }
 
-    /// Takes an entry out, if it is there, with the key that the map held.
+    /// Removes an entry, if it exists, and returns the key that the map held.
     pub(crate) fn remove_entry<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<(K, V)>
     where
         K: Borrow<Q>,
@@ -135,7 +135,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         Some(removed)
     }
 
-    /// Drops levels in which there is nothing to choose.
+    /// Drops root levels with a single child.
     fn lower(&mut self) {
         if self.is_empty() {
             self.root = None;
@@ -189,7 +189,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
 
 enum Inserted<K, V> {
     Replaced(V),
-    /// With what of the node did not fit.
+    /// Added. The node behind it is there if the node was split.
     Added(Option<Arc<Node<K, V>>>),
 }
 
@@ -215,7 +215,7 @@ impl<K, V> Node<K, V> {
 }
 
 impl<K: Ord + Clone, V: Clone> Node<K, V> {
-    /// Puts an entry in its place. `is_last` says that no node of the level is behind this one.
+    /// Inserts an entry in order. `is_last`: no node of the level is behind this one.
     fn insert(&mut self, key: K, value: V, is_last: bool) -> Inserted<K, V> {
         match self {
             Node::Leaf(entries) => match search(entries, &key) {
@@ -238,7 +238,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
         }
     }
 
-    /// Takes out an entry that is there.
+    /// Removes an existing entry.
     fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<(K, V)>
     where
         K: Borrow<Q>,
@@ -267,7 +267,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
     }
 }
 
-/// Where a key is in a leaf, or would be.
+/// Returns the index of a key in a leaf, or the index at which it belongs.
 fn search<K: Borrow<Q>, V, Q: Ord + ?Sized>(entries: &[(K, V)], key: &Q) -> Result<usize, usize> {
     entries.binary_search_by(|(at, _)| at.borrow().cmp(key))
 }
@@ -277,8 +277,8 @@ fn child_of<K: Borrow<Q>, V, Q: Ord + ?Sized>(children: &[Arc<Node<K, V>>], key:
     children.partition_point(|child| child.first().borrow() <= key).saturating_sub(1)
 }
 
-/// Puts an item into a node. What the node has no place for any more comes back, as the node behind it: half of it, but of what
-/// comes in order behind all others the last item alone, so that nodes are full.
+/// Inserts an item into a node. A full node is split, and the node behind it is returned. That one gets half of the items, or the last item
+/// alone if the item is the last of all: so nodes are full.
 fn put<T>(items: &mut Vec<T>, at: usize, item: T, is_last: bool) -> Option<Vec<T>> {
     if items.len() < FANOUT {
         items.insert(at, item);
@@ -293,7 +293,7 @@ fn put<T>(items: &mut Vec<T>, at: usize, item: T, is_last: bool) -> Option<Vec<T
     Some(right)
 }
 
-/// Puts a child with few entries together with a neighbour, if both fit into one node.
+/// Merges a child with few entries with a neighbour, if both fit into one node.
 fn join<K: Ord + Clone, V: Clone>(children: &mut Vec<Arc<Node<K, V>>>, at: usize) {
     let fits = |left: usize| {
         let right = children.get(left + 1);
@@ -310,13 +310,13 @@ fn join<K: Ord + Clone, V: Clone>(children: &mut Vec<Arc<Node<K, V>>>, at: usize
 
 /// The entries of a [`SharedMap`].
 pub(crate) struct Iter<'m, K, V> {
-    /// Of each level the children that are still to come.
+    /// The remaining children of each level.
     branches: Vec<slice::Iter<'m, Arc<Node<K, V>>>>,
     leaf: slice::Iter<'m, (K, V)>,
 }
 
 impl<'m, K, V> Iter<'m, K, V> {
-    /// Goes down to the first leaf of a node.
+    /// Descends to the first leaf of a node.
     fn enter(&mut self, mut node: &'m Node<K, V>) {
         loop {
             match node {
@@ -489,7 +489,7 @@ mod tests {
     }
 
     proptest! {
-        /// It does what std's map does, and no clone sees what is changed after it was made.
+        /// The map behaves like std's, and no clone sees later changes.
         #[test]
         fn it_is_a_map_and_its_clones_stay_as_they_were(steps in prop::collection::vec(step(), 1..60)) {
             let (mut map, mut model) = (SharedMap::default(), BTreeMap::new());
@@ -539,7 +539,7 @@ mod tests {
         }
     }
 
-    /// What comes downwards behind a full leaf has no leaf for each.
+    /// Inserts descending keys behind a full leaf: they share leaves.
     #[test]
     fn leaves_are_filled_in_whatever_order_entries_come() {
         let mut map = SharedMap::default();

@@ -1,4 +1,4 @@
-//! SyncGroup (14), v0-5: the leader brings the assignment, everybody gets his share of it.
+//! SyncGroup (14), v0-5: the leader sends the assignment, and each member gets its part.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -52,14 +52,14 @@ fn validate(group: &ClassicGroup, request: &SyncGroupRequest<'_>) -> Result<(), 
     } else if differs(&request.protocol_type, &group.protocol_type)
         || differs(&request.protocol_name, &group.protocol_name)
     {
-        // KIP-559: a member that thinks of another protocol must not read this assignment.
+        // KIP-559: a member with another protocol must not read this assignment.
         Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL)
     } else {
         Ok(())
     }
 }
 
-/// The member waits; the leader's request begins the write that ends the wait.
+/// Lets the member wait; the leader's request begins the write that ends the wait.
 fn wait_for_assignment(
     group: &mut ClassicGroup,
     io: &mut Io<'_>,
@@ -67,8 +67,8 @@ fn wait_for_assignment(
     request: &SyncGroupRequest<'_>,
 ) {
     let assigns = group.is_leader(&request.member_id) && !group.assignment_pending;
-    if assigns && !io.has_room(growth(group, request)) {
-        // The leader comes back; the time to sync goes on for it.
+    if assigns && !io.has_memory_for(growth(group, request)) {
+        // The leader tries again; its time to sync still runs.
         return io.refuse_sync(token, ErrorCode::COORDINATOR_NOT_AVAILABLE);
     }
     let member = group.members.get_mut(&request.member_id).expect("validate found the member");
@@ -111,7 +111,7 @@ fn has_synced(group: &mut ClassicGroup, io: &mut Io<'_>, member: &str) {
     }
 }
 
-/// The write of an assignment has an outcome. A group that has gone on to another generation does not care.
+/// Handles the outcome of an assignment's write. It is ignored if the group has another generation by then.
 pub(crate) fn assignment_written(
     group: &mut ClassicGroup,
     io: &mut Io<'_>,

@@ -1,7 +1,7 @@
-//! TxnOffsetCommit (28), v0-5: offsets that are committed, or not, with what a transaction has produced (KIP-98, KIP-447).
+//! TxnOffsetCommit (28), v0-5: offsets that are committed or aborted with a transaction's records (KIP-98, KIP-447).
 //!
-//! The request is answered when its records are durable. They are of the producer's transaction, and take effect with
-//! its marker: see [`open_transactions`](super::open_transactions).
+//! The request is answered when its records are durable. They belong to the producer's transaction, and take effect with its marker: see
+//! [`open_transactions`](super::open_transactions).
 
 use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::messages::txn_offset_commit_request::{
@@ -50,8 +50,8 @@ pub(crate) fn commit(
     offset_commit::write(groups, io, commit);
 }
 
-/// Who may commit: a member of the current generation, a client that says nothing of a member, and to a group without members
-/// anybody who claims to be none. Producers do not keep a member's session alive.
+/// Checks who commits: a member of the current generation, a client that names no member, or, in a group without members, a client that
+/// claims no membership. Producers do not keep a member's session alive.
 fn validate(groups: &Groups, io: &Io<'_>, request: &TxnOffsetCommitRequest<'_>) -> Result<(), ErrorCode> {
     if !records::fits(&request.group_id) {
         return Err(ErrorCode::INVALID_GROUP_ID);
@@ -101,7 +101,7 @@ fn validate_consumer(
     Ok(())
 }
 
-/// Parts the offsets that can be written from those that cannot; the response says which.
+/// Separates the offsets that can be written from those that cannot; the response has the errors.
 fn checked_offsets(
     io: &mut Io<'_>,
     request: &TxnOffsetCommitRequest<'_>,
@@ -141,8 +141,8 @@ fn answer(
     TxnOffsetCommitResponse { topics, ..Default::default() }
 }
 
-/// The answer with one error for everything: what the coordinator of the group, that of the transaction, or the log
-/// says, as a producer of this version understands it.
+/// The answer with one error for everything: the error of the group's coordinator, of the transaction's, or of the log, as a producer of
+/// this version understands it.
 pub fn refused(
     request: &TxnOffsetCommitRequest<'_>,
     error: ErrorCode,

@@ -1,4 +1,4 @@
-//! AddPartitionsToTxn (24), v0-5, and AddOffsetsToTxn (25), v0-4: what a transaction reaches.
+//! AddPartitionsToTxn (24), v0-5, and AddOffsetsToTxn (25), v0-4: the partitions of a transaction.
 //!
 //! The coordinator serves one transaction at a time. [`transactions_of`] and [`response`] are for the driver, which
 //! authorises, and looks for topics and partitions in between.
@@ -91,7 +91,7 @@ enum Api {
 }
 
 impl Adding {
-    /// What an AddPartitionsToTxn brings.
+    /// From an AddPartitionsToTxn.
     pub(crate) fn of_partitions(
         token: Token,
         api_version: i16,
@@ -107,8 +107,7 @@ impl Adding {
         }
     }
 
-    /// What an AddOffsetsToTxn brings: the partition of its group. Clients whose transactions have version 2 do not send
-    /// it.
+    /// From an AddOffsetsToTxn: it adds the partition of its group. Clients whose transactions have version 2 do not send it.
     pub(crate) fn of_offsets(
         token: Token,
         offsets_partitions: i32,
@@ -148,7 +147,7 @@ pub(crate) fn serve(transactions: &mut Transactions, io: &mut Io<'_>, id: &str, 
     io.reply(token, reply);
 }
 
-/// What becomes of a request.
+/// The next step for a request.
 enum Decision {
     Answer(ErrorCode),
     Wait,
@@ -166,7 +165,7 @@ pub(crate) fn add(transaction: &mut Transaction, io: &mut Io<'_>, adding: Adding
         Decision::Write => {
             let wall_ms = io.now.wall_ms;
             let target = transaction.image.added(&adding.partitions, adding.client_version, wall_ms);
-            if io.has_room(memory::change(&target) + memory::adding(&adding)) {
+            if io.has_memory_for(memory::change(&target) + memory::adding(&adding)) {
                 io.write(transaction, target, Waiter::Add(adding));
             } else {
                 let (token, reply) = adding.reply(&transaction.id, ErrorCode::COORDINATOR_NOT_AVAILABLE);
@@ -178,12 +177,12 @@ pub(crate) fn add(transaction: &mut Transaction, io: &mut Io<'_>, adding: Adding
 
 fn decide(transaction: &Transaction, io: &Io<'_>, adding: &Adding) -> Decision {
     let image = &transaction.image;
-    // KIP-890: the producer may have an id already that counts only when what is on its way is done.
+    // KIP-890: the producer may already have an id that is valid only after the change in flight.
     if transaction.is_busy() {
-        let patient = may_wait(transaction, adding) && io.config.ending_wait_ms > 0;
-        let room = io.has_room(memory::adding(adding));
+        let may_wait = may_wait(transaction, adding) && io.config.ending_wait_ms > 0;
+        let has_memory = io.has_memory_for(memory::adding(adding));
         let busy = Decision::Answer(ErrorCode::CONCURRENT_TRANSACTIONS);
-        return if patient && room { Decision::Wait } else { busy };
+        return if may_wait && has_memory { Decision::Wait } else { busy };
     }
     if image.producer_id != adding.producer_id {
         Decision::Answer(ErrorCode::INVALID_PRODUCER_ID_MAPPING)
@@ -196,7 +195,7 @@ fn decide(transaction: &Transaction, io: &Io<'_>, adding: &Adding) -> Decision {
     }
 }
 
-/// Whether a request that comes while a transaction is ending would be served afterwards, and none waits yet.
+/// Returns true if a request that comes while a transaction is ending would be served afterwards, and none waits yet.
 fn may_wait(transaction: &Transaction, adding: &Adding) -> bool {
     let image = &transaction.image;
     let identity = (adding.producer_id, adding.producer_epoch);
@@ -212,8 +211,8 @@ fn wait(transaction: &mut Transaction, io: &mut Io<'_>, adding: Adding) {
     io.recount(transaction);
 }
 
-/// The transaction has ended: the request that has waited for that goes on.
-pub(crate) fn go_on(transaction: &mut Transaction, io: &mut Io<'_>) {
+/// Serves the request that has waited for the end of the transaction.
+pub(crate) fn serve_waiting(transaction: &mut Transaction, io: &mut Io<'_>) {
     let due = io.wait_of(transaction);
     if let Some(mut waiting) = transaction.waiting.take() {
         io.deadlines.cancel(&mut waiting.due_ms, due);
@@ -222,8 +221,8 @@ pub(crate) fn go_on(transaction: &mut Transaction, io: &mut Io<'_>) {
     }
 }
 
-/// A request has waited long enough; its deadline has come up.
-pub(crate) fn out_of_patience(transaction: &mut Transaction, io: &mut Io<'_>) {
+/// Answers the waiting request, whose deadline has come up.
+pub(crate) fn time_out(transaction: &mut Transaction, io: &mut Io<'_>) {
     if let Some(waiting) = transaction.waiting.take() {
         let (token, reply) = waiting.adding.reply(&transaction.id, ErrorCode::CONCURRENT_TRANSACTIONS);
         io.reply(token, reply);
@@ -231,7 +230,7 @@ pub(crate) fn out_of_patience(transaction: &mut Transaction, io: &mut Io<'_>) {
     }
 }
 
-/// Says whether partitions are in the transaction (KIP-890, part 1), and changes nothing.
+/// Answers whether partitions are in the transaction (KIP-890, part 1), and changes nothing.
 pub(crate) fn verify(
     transactions: &Transactions,
     request: &AddPartitionsToTxnTransaction<'_>,
@@ -246,7 +245,7 @@ pub(crate) fn verify(
     if image.producer_epoch.get() != request.producer_epoch {
         return refused(request, ErrorCode::PRODUCER_FENCED);
     }
-    // A change that is on its way does not matter: the leader looks at its own state again when it appends.
+    // A change in flight does not matter: the leader looks at its own state again when it appends.
     if image.state.is_ending() {
         return refused(request, ErrorCode::CONCURRENT_TRANSACTIONS);
     }

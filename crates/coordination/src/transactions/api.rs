@@ -1,4 +1,4 @@
-//! What goes into the coordinator and what comes out of it.
+//! Inputs and outputs of the coordinator: requests, effects and replies.
 
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ pub struct Ticket {
 /// The coordinator's name for the markers of one transaction; the driver gives it back with each partition's outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MarkerTicket {
-    /// The partition of `__transaction_state` that the transactional id belongs to. When it is given up, its markers
-    /// need not be written any more.
+    /// The partition of `__transaction_state` that the transactional id belongs to. When it is unloaded, its
+    /// markers need not be written any more.
     pub partition: i32,
     pub(crate) number: u64,
 }
@@ -60,9 +60,9 @@ pub enum Request<'a> {
     AddOffsets(AddOffsetsToTxnRequest<'a>),
     /// EndTxn (26), v0-5.
     EndTxn(EndTxnRequest<'a>),
-    /// DescribeTransactions (65), v0. Which topics the client may see is left to the driver.
+    /// DescribeTransactions (65), v0. The driver filters the topics that the client may see.
     DescribeTransactions(DescribeTransactionsRequest<'a>),
-    /// ListTransactions (66), v0-2. Which transactional ids the client may see is left to the driver.
+    /// ListTransactions (66), v0-2. The driver filters the transactional ids that the client may see.
     ListTransactions(ListTransactionsRequest<'a>),
 }
 
@@ -88,7 +88,7 @@ pub enum Reply {
 pub struct Markers {
     /// To give back with each partition's outcome.
     pub ticket: MarkerTicket,
-    /// Whose transaction it is.
+    /// The transactional id of the transaction.
     pub transactional_id: Arc<str>,
     /// The producer id that wrote the transaction.
     pub producer_id: ProducerId,
@@ -113,20 +113,20 @@ pub struct MarkerTopic {
     pub partitions: Vec<i32>,
 }
 
-/// What became of the marker of one partition.
+/// The outcome of the marker of one partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MarkerOutcome {
     /// It is in the log, as durable as acks=all.
     Written,
-    /// The partition was deleted: there is nothing left to end.
+    /// The partition was deleted: it has no transaction to end.
     Gone,
     /// The partition refused it, or its leader could not be reached.
     Failed(ErrorCode),
 }
 
 impl MarkerOutcome {
-    /// Of the marker in a partition of `__consumer_offsets`, as the coordinator of groups answers for it: codes that mean that it
-    /// is not there are those of any partition that is not, as in Kafka.
+    /// From the answer of the coordinator of groups about the marker in a partition of `__consumer_offsets`. Codes for a coordinator that
+    /// is not available become the code of any partition that is not, as in Kafka.
     pub fn of_groups(written: Result<(), ErrorCode>) -> MarkerOutcome {
         match written {
             Ok(()) => MarkerOutcome::Written,
@@ -140,7 +140,7 @@ impl MarkerOutcome {
     }
 }
 
-/// What the driver has to do. Effects come in the order in which they were decided.
+/// Work for the driver. Effects come in the order in which they were decided.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Append these records as one batch to partition `ticket.partition` of `__transaction_state`, durable as acks=all,

@@ -43,7 +43,7 @@ pub struct TransactionCoordinator {
     mono_ms: u64,
 }
 
-/// How much the coordinator holds, for metrics.
+/// The sizes of the coordinator's state, for metrics.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Stats {
     /// Transactional ids of all served partitions.
@@ -52,7 +52,7 @@ pub struct Stats {
     pub pending_appends: usize,
     /// Transactions whose markers are being written.
     pub pending_markers: usize,
-    /// What all of it counts for against [`memory_bytes_max`](TransactionConfig::memory_bytes_max).
+    /// Bytes of all of it, as counted against [`memory_bytes_max`](TransactionConfig::memory_bytes_max).
     pub bytes: usize,
 }
 
@@ -71,7 +71,7 @@ impl TransactionCoordinator {
         }
     }
 
-    /// What the driver has to do, oldest first; drained.
+    /// Drains the work for the driver, oldest first.
     pub fn effects(&mut self) -> impl Iterator<Item = Effect> {
         self.effects.drain(..)
     }
@@ -81,7 +81,7 @@ impl TransactionCoordinator {
         self.deadlines.next_ms()
     }
 
-    /// How much the coordinator holds.
+    /// Returns the sizes of the coordinator's state.
     pub fn stats(&self) -> Stats {
         let outstanding = || self.partitions.values().map(|partition| &partition.outstanding);
         Stats {
@@ -103,12 +103,12 @@ impl TransactionCoordinator {
         counts
     }
 
-    /// The partition of `__transaction_state` that a transactional id lives in: by Java's hash, as that of a group.
+    /// The partition of `__transaction_state` of a transactional id: by Java's hash, like that of a group.
     pub fn partition_for(&self, transactional_id: &str) -> i32 {
         partition_for(transactional_id, self.config.transaction_state_log_num_partitions)
     }
 
-    /// Says how many partitions `__transaction_state` really has.
+    /// Sets the real number of partitions of `__transaction_state`.
     ///
     /// # Panics
     /// If a partition is being served: its transactional ids would be looked for elsewhere.
@@ -117,12 +117,12 @@ impl TransactionCoordinator {
         self.config.transaction_state_log_num_partitions = count;
     }
 
-    /// Says how many partitions `__consumer_offsets` really has.
+    /// Sets the real number of partitions of `__consumer_offsets`.
     pub fn set_offsets_partition_count(&mut self, count: i32) {
         self.config.offsets_topic_num_partitions = count;
     }
 
-    /// Says which `transaction.version` the cluster has from now on.
+    /// Sets the `transaction.version` of the cluster.
     pub fn set_transaction_version(&mut self, level: i16) {
         self.config.transaction_version = level;
     }
@@ -156,8 +156,8 @@ impl TransactionCoordinator {
         replayed
     }
 
-    /// All records are in: the partition is served from now on. Transactions that are decided get their markers; those
-    /// that go on have the time that is left to them by the wall clock.
+    /// Serves the partition from now on, since all its records are loaded. Transactions that are decided get their markers; ongoing ones
+    /// have the time that they have left by the wall clock.
     pub fn finish_load(&mut self, now: Now, partition: i32) {
         let Some(mut context) = self.partition_context(now, partition) else { return };
         context.service.loaded = true;
@@ -166,16 +166,16 @@ impl TransactionCoordinator {
         context.schedule_expiry();
     }
 
-    /// Gives a partition up. Requests that wait are referred to another coordinator; what was asked of the driver for
-    /// it is ignored when it comes.
+    /// Unloads a partition. Requests that wait are referred to another coordinator; later outcomes of its requests to the driver are
+    /// ignored.
     pub fn unload(&mut self, now: Now, partition: i32) {
         if let Some(context) = self.partition_context(now, partition) {
-            context.give_up();
+            context.unload();
             self.partitions.remove(&partition);
         }
     }
 
-    /// Serves a request in the version that the client sent it in. `token` comes back with its one answer.
+    /// Serves a request in the version of the client. The one answer carries `token`.
     pub fn step(&mut self, now: Now, token: Token, api_version: i16, request: Request<'_>) {
         match request {
             Request::InitProducerId { request, enable_2pc, keep_prepared_txn } => {
@@ -202,7 +202,7 @@ impl TransactionCoordinator {
             Some(Written::Tombstones(ids)) => {
                 expiry::tombstones_written(transactions, &mut io, &ids, outcome)
             }
-            // Of a time when this node served the partition before.
+            // It is of an earlier time in which this node served the partition.
             None => {}
         }
     }
@@ -223,7 +223,7 @@ impl TransactionCoordinator {
         }
     }
 
-    /// Takes a producer id that was asked for, or the error that there is none; clients get to see that error.
+    /// Takes a producer id that was asked for, or the error, which clients see.
     pub fn producer_id(
         &mut self,
         now: Now,
@@ -240,7 +240,9 @@ impl TransactionCoordinator {
                 self.reply(token, reply);
             }
             Some(Asked::Transaction { partition, id }) => {
-                let context = self.partition_context(now, partition).expect("who is given up asks no more");
+                let context = self
+                    .partition_context(now, partition)
+                    .expect("an unloaded partition has no open requests");
                 let PartitionContext { transactions, mut io, .. } = context;
                 outcome::producer_id(transactions, &mut io, &id, outcome);
             }
@@ -248,12 +250,12 @@ impl TransactionCoordinator {
         }
     }
 
-    /// Lets happen everything that is due.
+    /// Handles every deadline that is due.
     pub fn tick(&mut self, now: Now) {
         self.mono_ms = self.mono_ms.max(now.mono_ms);
         while let Some((_, due)) = self.deadlines.pop(self.mono_ms) {
             let mut context =
-                self.partition_context(now, due.partition()).expect("who is given up has no deadlines");
+                self.partition_context(now, due.partition()).expect("an unloaded partition has no deadlines");
             context.fire(&due);
         }
     }
@@ -290,11 +292,11 @@ impl TransactionCoordinator {
         }
     }
 
-    /// A producer without transactions: it gets an id that no other has.
+    /// Serves a producer without transactions: it gets a new id.
     fn idempotent(&mut self, token: Token, request: &InitProducerIdRequest<'_>) {
-        let has_room = self.usage.bytes + memory::PRODUCER_ID <= self.config.memory_bytes_max;
+        let has_memory = self.usage.bytes + memory::PRODUCER_ID <= self.config.memory_bytes_max;
         match init_producer_id::expected(request) {
-            Ok(_) if has_room => {
+            Ok(_) if has_memory => {
                 self.tickets += 1;
                 self.usage.bytes += memory::PRODUCER_ID;
                 self.asked.insert(self.tickets, Asked::Idempotent(token));

@@ -1,16 +1,16 @@
 //! Every deadline of every transactional id in one ordered set ([`crate::deadlines`]).
 //!
-//! The owner of a deadline keeps its time in a slot, and moving or cancelling it takes the entry out of the set: the set
-//! holds nothing that is over. Who takes an entry that has come up empties its slot.
+//! The owner of a deadline keeps its time in a slot, and moving or cancelling the deadline removes the entry from the set: the set has no
+//! stale entries. The handler of an entry that has come up empties the slot.
 
 use std::sync::Arc;
 
-/// What happens at a deadline.
+/// The event at a deadline.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Due {
-    /// The next look for transactions that have timed out.
+    /// The next search for transactions that have timed out.
     TimeOuts { partition: i32 },
-    /// The next look for transactional ids that have expired.
+    /// The next search for transactional ids that have expired.
     Expiry { partition: i32 },
     /// The end of a request's wait for the end of a transaction.
     Wait { partition: i32, id: Arc<str> },

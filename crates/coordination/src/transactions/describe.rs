@@ -52,7 +52,7 @@ pub(crate) fn no_list(error: ErrorCode) -> ListTransactionsResponse<'static> {
     ListTransactionsResponse { error_code: error.0, ..Default::default() }
 }
 
-/// What a list is to have.
+/// The filters of a list of transactions.
 pub(crate) struct Filter<'a> {
     request: &'a ListTransactionsRequest<'a>,
     states: Vec<State>,
@@ -61,7 +61,7 @@ pub(crate) struct Filter<'a> {
 }
 
 impl<'a> Filter<'a> {
-    /// Reads what a request asks for.
+    /// Parses the filters of a request.
     ///
     /// # Errors
     /// INVALID_REGULAR_EXPRESSION. RE2's syntax is understood, as for the topics of consumer groups.
@@ -76,13 +76,13 @@ impl<'a> Filter<'a> {
         })
     }
 
-    /// The names of states that there are not.
+    /// The names of unknown states.
     pub(crate) fn unknown_states(&self) -> impl Iterator<Item = String> {
         let names = self.request.state_filters.iter().filter(|name| State::from_name(name).is_none());
         names.map(|name| name.to_string())
     }
 
-    /// Adds what is wanted of a partition to a list.
+    /// Adds the transactions of a partition that pass the filters to a list.
     pub(crate) fn list(&self, transactions: &Transactions, into: &mut Vec<Listed<'static>>) {
         into.extend(transactions.values().filter(|transaction| self.wants(transaction)).map(listed));
     }

@@ -16,11 +16,11 @@ use super::waiter::Waiter;
 /// Since this version the client's transactions have version 2 (KIP-890).
 const EPOCH_BUMP_SINCE: i16 = 5;
 
-/// What becomes of a request.
+/// The next step for a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Decision {
     Refuse(ErrorCode),
-    /// It has happened already.
+    /// The transaction has ended in this way already.
     Done,
     End,
 }
@@ -61,7 +61,7 @@ pub(crate) fn serve(
     }
 }
 
-/// Transactions of version 1: the epoch stays, and an end can be asked for again until the next transaction begins.
+/// Decides in version 1: the epoch stays, and the end can be requested again until the next transaction begins.
 fn decide_v1(transaction: &Transaction, request: &EndTxnRequest<'_>) -> Decision {
     let image = &transaction.image;
     if image.producer_id.get() != request.producer_id {
@@ -80,8 +80,8 @@ fn decide_v1(transaction: &Transaction, request: &EndTxnRequest<'_>) -> Decision
     }
 }
 
-/// Transactions of version 2: an epoch has one transaction, so that a request with the one before is a retry. A client
-/// that does not know how far it got may abort what has not begun.
+/// Decides in version 2: an epoch has one transaction, so that a request with the epoch before is a retry. A client that does not know its
+/// progress may abort a transaction that has not begun.
 ///
 /// ```text
 ///                    abort                  commit
@@ -96,7 +96,7 @@ fn decide(transaction: &Transaction, request: &EndTxnRequest<'_>) -> Decision {
     let is_current = (image.producer_id, image.producer_epoch) == said;
     let is_retry = is_retry(image, request);
     if image.state.is_ending() && image.identity_afterwards() == said {
-        // The producer has gone on, and this is about its next transaction.
+        // The request is about the producer's next transaction.
         return Decision::Refuse(ErrorCode::CONCURRENT_TRANSACTIONS);
     }
     if image.producer_id != said.0 && !is_overflow_retry(image, request) {
@@ -121,15 +121,15 @@ fn decide(transaction: &Transaction, request: &EndTxnRequest<'_>) -> Decision {
     }
 }
 
-/// Whether the producer has not heard yet that its epoch, or its id, has moved with the end of its transaction. One of
-/// version 1 moves neither: then the epoch before is that of a producer which was fenced.
+/// Returns true if the request repeats one whose answer was lost. The epoch or the id has changed with the end of the transaction, and the
+/// producer does not know that. In version 1 neither changes; there the epoch before is that of a producer which was fenced.
 fn is_retry(image: &Image, request: &EndTxnRequest<'_>) -> bool {
     let has_risen = ProducerEpoch::new(request.producer_epoch).checked_next() == Some(image.producer_epoch);
     let bumps = image.client_version >= EPOCH_BUMP_VERSION;
     bumps && (has_risen || is_overflow_retry(image, request))
 }
 
-/// Whether the transaction used up the last epoch, so that the producer has another id now.
+/// Returns true if the transaction used up the last epoch, so that the producer has another id now.
 fn is_overflow_retry(image: &Image, request: &EndTxnRequest<'_>) -> bool {
     image.previous_producer_id.get() == request.producer_id
         && request.producer_epoch == ProducerEpoch::LAST.get()

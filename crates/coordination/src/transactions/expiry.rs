@@ -1,4 +1,4 @@
-//! Transactional ids that have not been used for long: tombstones, and then they are gone.
+//! Expiry of transactional ids that have not been used for long: tombstones are written, then the ids are removed.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ fn write_tombstones(transactions: &mut Transactions, io: &mut Io<'_>, ids: &[Arc
     });
 }
 
-/// Tombstones have this outcome. Where they cannot be written, the transactional ids live on until the next look.
+/// Handles the outcome of tombstones. If they cannot be written, the transactional ids stay until the next search.
 pub(crate) fn tombstones_written(
     transactions: &mut Transactions,
     io: &mut Io<'_>,

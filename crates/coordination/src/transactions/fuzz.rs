@@ -11,8 +11,8 @@ const PARTITION: i32 = 0;
 /// More than any time-out that a record can set.
 const LONG_MS: u64 = 40 * 86_400_000;
 
-/// Loads any records. The coordinator must come up, end what is decided and what has timed out, forget what has expired,
-/// and give up what it holds to the last bit.
+/// Loads any records. The coordinator must load them, end transactions that are decided or have timed out, remove expired transactional
+/// ids, and free all that it holds in the end.
 pub fn transaction_records(data: &[u8]) {
     let config =
         TransactionConfig { transaction_state_log_num_partitions: 1, ..TransactionConfig::default() };
@@ -36,7 +36,7 @@ pub fn transaction_records(data: &[u8]) {
     assert_eq!(coordinator.next_deadline_ms(), None);
 }
 
-/// Does what the coordinator wants until it wants nothing more.
+/// Carries out the coordinator's effects until there are none.
 fn carry_out(coordinator: &mut TransactionCoordinator, now: Now) {
     loop {
         let effects: Vec<Effect> = coordinator.effects().collect();

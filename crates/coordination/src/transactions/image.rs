@@ -1,7 +1,7 @@
-//! What a record of `__transaction_state` says of a transactional id, and the changes from one record to the next.
+//! The state of a transactional id, as a record of `__transaction_state` has it, and the changes from one record to the next.
 //!
-//! Changes are plain functions: they give the next image and leave the old one as it is, since the old one counts until
-//! the next one's record is durable.
+//! Changes are plain functions: they return the next image and leave the old one as it is, since the old one is valid until the next one's
+//! record is durable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,34 +20,34 @@ const NO_TIMEOUT_MS: i32 = i32::MAX;
 /// Partitions of user topics and of `__consumer_offsets`, by topic.
 pub(crate) type Partitions = BTreeMap<Arc<str>, BTreeSet<i32>>;
 
-/// A transactional id as its last durable record says it.
+/// A transactional id as in its last durable record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Image {
     /// The id of the producer.
     pub(crate) producer_id: ProducerId,
     /// The producer id before the last change, most often the same; for retries across a change of the id.
     pub(crate) previous_producer_id: ProducerId,
-    /// While a transaction ends: the id that the producer goes on with, if its epochs are used up.
+    /// While a transaction ends: the next id of the producer, if its epochs are used up.
     pub(crate) next_producer_id: ProducerId,
     /// The producer's epoch.
     pub(crate) producer_epoch: ProducerEpoch,
-    /// The epoch before, as far as a producer may come back with it (KIP-360). No record of Kafka 4.3 has it.
+    /// The epoch before, if its producer may try again with it (KIP-360). No record of Kafka 4.3 has it.
     pub(crate) last_producer_epoch: ProducerEpoch,
-    /// How long a transaction may take.
+    /// The time-out of a transaction in milliseconds.
     pub(crate) timeout_ms: i32,
     pub(crate) state: State,
     /// The partitions of the transaction. While it ends, those that have no marker yet.
     pub(crate) partitions: Partitions,
-    /// When the transaction began, wall clock.
+    /// The time at which the transaction began, wall clock milliseconds.
     pub(crate) started_ms: i64,
-    /// When the last change was decided, wall clock.
+    /// The time of the last change's decision, wall clock milliseconds.
     pub(crate) updated_ms: i64,
     /// The version of transactions that the client of the last transaction spoke.
     pub(crate) client_version: i16,
 }
 
 impl Image {
-    /// What a transactional id is before its first record.
+    /// The state of a transactional id before its first record.
     pub(crate) fn unwritten() -> Self {
         Self {
             producer_id: ProducerId::NONE,
@@ -64,13 +64,13 @@ impl Image {
         }
     }
 
-    /// The same in another state. Every change notes the producer id that it finds.
+    /// The same in another state. Every change keeps the present producer id as the previous one.
     fn to(&self, state: State) -> Self {
         assert!(self.state.may_become(state), "{:?} does not become {state:?}", self.state);
         Self { previous_producer_id: self.producer_id, state, ..self.clone() }
     }
 
-    /// A producer begins with this epoch and has no transaction.
+    /// A producer with this epoch, without a transaction.
     pub(crate) fn initialised(
         &self,
         epoch: ProducerEpoch,
@@ -98,7 +98,7 @@ impl Image {
         }
     }
 
-    /// The producer goes on with another id. `keeps_epoch` if it said which one it has and may ask again (KIP-360).
+    /// Gives the producer another id. `keeps_epoch`: the producer has named its epoch and may ask again (KIP-360).
     pub(crate) fn rotated(
         &self,
         producer_id: ProducerId,
@@ -110,7 +110,7 @@ impl Image {
         Self { producer_id, ..self.initialised(ProducerEpoch::ZERO, last_epoch, timeout_ms, wall_ms) }
     }
 
-    /// Partitions join the transaction; the first ones begin it.
+    /// Adds partitions to the transaction; the first ones begin it.
     pub(crate) fn added(&self, added: &Partitions, client_version: i16, wall_ms: i64) -> Self {
         let started_ms = if self.state.is_idle() { wall_ms } else { self.started_ms };
         let mut next = Self { started_ms, updated_ms: wall_ms, client_version, ..self.to(State::Ongoing) };
@@ -120,7 +120,7 @@ impl Image {
         next
     }
 
-    /// Whether all of these are in the transaction already.
+    /// Returns true if all of these partitions are in the transaction already.
     pub(crate) fn has(&self, partitions: &Partitions) -> bool {
         let has = |(topic, indexes): (&Arc<str>, &BTreeSet<i32>)| {
             self.partitions.get(topic).is_some_and(|known| known.is_superset(indexes))
@@ -128,11 +128,11 @@ impl Image {
         partitions.iter().all(has)
     }
 
-    /// The transaction is decided.
+    /// Decides the transaction.
     pub(crate) fn ended(&self, end: End, next_producer_id: ProducerId, wall_ms: i64) -> Self {
         let bumps = end.client_version >= EPOCH_BUMP_VERSION;
         let (producer_epoch, last_producer_epoch) = if bumps {
-            // The last epoch of all has been used for fencing; it stays where it is and the id changes.
+            // The very last epoch has been used for fencing: it stays, and the id changes.
             (self.producer_epoch.saturating_next(), self.producer_epoch)
         } else {
             (self.producer_epoch, self.last_producer_epoch)
@@ -142,7 +142,7 @@ impl Image {
             producer_epoch,
             last_producer_epoch,
             next_producer_id,
-            // One that nothing was added to has not begun; the end is its beginning then.
+            // A transaction without partitions has not begun; then the end is its beginning.
             started_ms: if self.state.is_idle() { wall_ms } else { self.started_ms },
             updated_ms: wall_ms,
             client_version: end.client_version,
@@ -150,7 +150,7 @@ impl Image {
         }
     }
 
-    /// The transaction is taken from its producer and aborted, with a risen epoch so that the producer is fenced.
+    /// Aborts the transaction with a risen epoch, so that its producer is fenced.
     pub(crate) fn fenced(&self, client_version: i16, next_producer_id: ProducerId, wall_ms: i64) -> Self {
         assert!(self.state.may_become(State::PrepareEpochFence), "{:?} is not fenced", self.state);
         let abort = End { committed: false, client_version };
@@ -163,7 +163,7 @@ impl Image {
         risen.ended(abort, next_producer_id, wall_ms)
     }
 
-    /// All markers are written.
+    /// Completes the transaction, whose markers are all written.
     pub(crate) fn completed(&self, wall_ms: i64) -> Self {
         let committed = self.state == State::PrepareCommit;
         let (producer_id, producer_epoch) = self.identity_afterwards();
@@ -186,20 +186,20 @@ impl Image {
         }
     }
 
-    /// How long a transaction may take. None if it has all the time there is.
+    /// Returns the time that a transaction may take, in milliseconds. None if it has no time-out.
     pub(crate) fn time_ms(&self) -> Option<u64> {
         if self.timeout_ms == NO_TIMEOUT_MS { None } else { u64::try_from(self.timeout_ms.max(0)).ok() }
     }
 
-    /// How long a transaction that has begun may still take at this wall clock; never more than its time-out, however
-    /// the clock was set since.
+    /// Returns the milliseconds that a running transaction has left at this wall clock. They never exceed its time-out, however the clock
+    /// was set since.
     pub(crate) fn time_left_ms(&self, wall_ms: i64) -> Option<u64> {
         let passed_ms = u64::try_from(wall_ms.saturating_sub(self.started_ms)).unwrap_or(0);
         self.time_ms().map(|time_ms| time_ms.saturating_sub(passed_ms))
     }
 }
 
-/// How a transaction ends.
+/// The end of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) committed: bool,

@@ -23,12 +23,12 @@ pub(crate) struct Init<'a> {
     pub(crate) token: Token,
     pub(crate) id: &'a str,
     pub(crate) timeout_ms: i32,
-    /// KIP-360: the id and epoch that the producer has and wants to go on with.
+    /// KIP-360: the id and epoch that the producer has and wants to keep using.
     pub(crate) expected: Option<(ProducerId, ProducerEpoch)>,
 }
 
 impl<'a> Init<'a> {
-    /// Looks at a request, in Kafka's order.
+    /// Validates a request, in Kafka's order.
     pub(crate) fn validate(
         token: Token,
         id: &'a str,
@@ -42,7 +42,7 @@ impl<'a> Init<'a> {
         if id.is_empty() || !fits(id) {
             Err(ErrorCode::INVALID_REQUEST)
         } else if enable_2pc {
-            // KIP-939: what is switched off looks like what is permitted to no client.
+            // KIP-939: a feature that is off gets the error of one that no client may use.
             Err(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         } else if keep_prepared_txn {
             Err(ErrorCode::UNSUPPORTED_VERSION)
@@ -65,11 +65,11 @@ pub(crate) fn expected(
     }
 }
 
-/// Initialises the producer of a transactional id, which is made if there is none.
+/// Initialises the producer of a transactional id, which is created if there is none.
 pub(crate) fn serve(transactions: &mut Transactions, io: &mut Io<'_>, init: &Init<'_>) {
     match transactions.get_mut(init.id) {
         Some(transaction) => again(transaction, io, init),
-        None if io.has_room(memory::created(init.id)) => {
+        None if io.has_memory_for(memory::created(init.id)) => {
             let id: Arc<str> = init.id.into();
             let mut transaction = Transaction::new(id.clone());
             io.usage.transactions += 1;
@@ -81,7 +81,7 @@ pub(crate) fn serve(transactions: &mut Transactions, io: &mut Io<'_>, init: &Ini
     }
 }
 
-/// The transactional id is known.
+/// Serves a known transactional id.
 fn again(transaction: &mut Transaction, io: &mut Io<'_>, init: &Init<'_>) {
     let (image, timeout_ms) = (&transaction.image, init.timeout_ms);
     if transaction.is_busy() {
@@ -91,7 +91,7 @@ fn again(transaction: &mut Transaction, io: &mut Io<'_>, init: &Init<'_>) {
         return io.reply(init.token, refused(ErrorCode::PRODUCER_FENCED));
     }
     if image.state == State::Ongoing {
-        // The risen epoch of the fence belongs to no producer: the client comes back for one of its own.
+        // The risen epoch of the fence belongs to no producer: the client tries again for its own.
         return time_outs::fence(transaction, io, Waiter::Fence(init.token));
     }
     let epoch = init.expected.map(|(_, epoch)| epoch);
@@ -108,15 +108,15 @@ fn again(transaction: &mut Transaction, io: &mut Io<'_>, init: &Init<'_>) {
     }
 }
 
-/// Whether a producer that says who it is may be the current one: it has the current id, or the one before it and an
-/// epoch that was its last, so that it may not have heard of the new id.
+/// Returns true if a producer that names its identity may be the current one. It has the current id; or it has the id before it with the
+/// last epoch, so that the answer with the new id may have been lost.
 fn is_known(image: &Image, (producer_id, epoch): (ProducerId, ProducerEpoch)) -> bool {
     let is_late = producer_id == image.previous_producer_id && epoch.is_exhausted();
     producer_id == image.producer_id || is_late
 }
 
-/// The next epoch and the last one; none if the producer is fenced. The last one is kept only where its owner may ask
-/// again: a producer that does not say who it is fences all others.
+/// The next epoch and the last one; None if the producer is fenced. The last one is kept only if its producer may try again: a producer
+/// that does not name its identity fences all others.
 fn epochs(image: &Image, expected: Option<ProducerEpoch>) -> Option<(ProducerEpoch, ProducerEpoch)> {
     let (current, last) = (image.producer_epoch, image.last_producer_epoch);
     match expected {

@@ -1,4 +1,4 @@
-//! What a handler may touch beside the transactional id that it works on: effects, deadlines, tickets, the count of bytes.
+//! The interface of a handler to all but its own transactional id: effects, deadlines, tickets, the count of bytes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::waiter::Waiter;
 use super::{Token, memory, records};
 use crate::time::Now;
 
-/// What the limits of [`TransactionConfig`] are about.
+/// The amounts that [`TransactionConfig`] limits.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) transactions: usize,
@@ -23,7 +23,7 @@ pub(crate) struct Usage {
     pub(crate) bytes: usize,
 }
 
-/// Whose records an append has.
+/// The contents of an append.
 #[derive(Debug)]
 pub(crate) enum Written {
     /// The next image of a transactional id.
@@ -32,7 +32,7 @@ pub(crate) enum Written {
     Tombstones(Vec<Arc<str>>),
 }
 
-/// Who wants a producer id.
+/// The origin of a request for a producer id.
 #[derive(Debug)]
 pub(crate) enum Asked {
     /// An InitProducerId without a transactional id.
@@ -41,16 +41,16 @@ pub(crate) enum Asked {
     Transaction { partition: i32, id: Arc<str> },
 }
 
-/// What the coordinator has asked the driver for on behalf of one partition.
+/// Requests to the driver without an outcome, for one partition.
 #[derive(Debug, Default)]
 pub(crate) struct Outstanding {
     /// Appends by their numbers.
     pub(crate) appends: BTreeMap<u64, Written>,
-    /// Whose markers are being written, by their numbers.
+    /// The transactional ids whose markers are being written, by the number of the request.
     pub(crate) markers: BTreeMap<u64, Arc<str>>,
 }
 
-/// The coordinator without its transactional ids, context to one handler.
+/// The coordinator without its transactional ids: the context of one handler.
 pub(crate) struct Io<'a> {
     pub(crate) now: Now,
     pub(crate) partition: i32,
@@ -77,13 +77,13 @@ impl Io<'_> {
         }
     }
 
-    /// A number that no ticket had.
+    /// A new number for a ticket.
     pub(crate) fn number(&mut self) -> u64 {
         *self.tickets += 1;
         *self.tickets
     }
 
-    /// Writes the next image of a transactional id; it counts when the record is durable.
+    /// Writes the next image of a transactional id, which becomes valid when the record is durable.
     pub(crate) fn write(&mut self, transaction: &mut Transaction, target: Image, waiter: Waiter) {
         assert!(transaction.pending.is_none(), "two changes at once: {transaction:?}");
         let number = self.number();
@@ -97,7 +97,7 @@ impl Io<'_> {
         self.recount(transaction);
     }
 
-    /// Asks for a producer id; `plan` goes on when it is there.
+    /// Asks for a producer id; `plan` is carried out when it is known.
     pub(crate) fn ask(&mut self, transaction: &mut Transaction, plan: Plan, waiter: Waiter) {
         assert!(transaction.pending.is_none(), "two changes at once: {transaction:?}");
         let number = self.number();
@@ -108,8 +108,8 @@ impl Io<'_> {
         self.recount(transaction);
     }
 
-    /// Whether so many bytes more may be kept.
-    pub(crate) fn has_room(&self, growth: usize) -> bool {
+    /// Returns true if so many bytes more may be kept.
+    pub(crate) fn has_memory_for(&self, growth: usize) -> bool {
         growth <= self.config.memory_bytes_max.saturating_sub(self.usage.bytes)
     }
 
@@ -120,7 +120,7 @@ impl Io<'_> {
         transaction.counted = bytes;
     }
 
-    /// Takes a transactional id out, with its deadlines.
+    /// Removes a transactional id with its deadlines.
     pub(crate) fn remove(&mut self, transactions: &mut Transactions, id: &str) {
         if let Some(mut transaction) = transactions.remove(id) {
             self.cancel_all(&mut transaction);
@@ -145,13 +145,13 @@ impl Io<'_> {
         self.deadlines.set(&mut transaction.retry_ms, due_ms, due);
     }
 
-    /// Nothing is to be tried again.
+    /// Cancels the retry.
     pub(crate) fn cancel_retry(&mut self, transaction: &mut Transaction) {
         let due = Due::Retry { partition: self.partition, id: transaction.id.clone() };
         self.deadlines.cancel(&mut transaction.retry_ms, due);
     }
 
-    /// What ends the wait of a request.
+    /// Returns the deadline that ends the wait of a request.
     pub(crate) fn wait_of(&self, transaction: &Transaction) -> Due {
         Due::Wait { partition: self.partition, id: transaction.id.clone() }
     }

@@ -1,7 +1,7 @@
 //! The markers that end a transaction in its partitions.
 //!
-//! A partition leaves the image when it has its marker. When none is left, the record of the end is written; both are
-//! tried until they succeed or the partition of `__transaction_state` is given up.
+//! A partition leaves the image when it has its marker. When none is left, the record of the end is written. Both are tried until they
+//! succeed or the partition of `__transaction_state` is unloaded.
 
 use mainstem_wire::ErrorCode;
 
@@ -12,7 +12,7 @@ use super::state::State;
 use super::transaction::{Sending, Transaction, Transactions};
 use super::waiter::Waiter;
 
-/// The transaction is decided: each of its partitions gets a marker.
+/// Sends the markers of a decided transaction to all its partitions.
 pub(crate) fn send(transaction: &mut Transaction, io: &mut Io<'_>) {
     if transaction.image.partitions.is_empty() {
         return complete(transaction, io);
@@ -24,19 +24,19 @@ pub(crate) fn send(transaction: &mut Transaction, io: &mut Io<'_>) {
     transaction.sending = Some(Sending { number, again: Partitions::new() });
 }
 
-/// What becomes of a marker.
+/// The next step for a marker.
 enum Verdict {
     Done,
     Again,
-    /// The partition has seen a newer coordinator or producer: the transaction is not ours to end.
-    GiveUp,
+    /// The partition has seen a newer coordinator or producer: another coordinator ends the transaction.
+    Fenced,
 }
 
 fn verdict(outcome: MarkerOutcome) -> Verdict {
     match outcome {
         MarkerOutcome::Written | MarkerOutcome::Gone => Verdict::Done,
-        MarkerOutcome::Failed(ErrorCode::TRANSACTION_COORDINATOR_FENCED) => Verdict::GiveUp,
-        // The producer has begun something newer there: what this transaction wrote has ended before.
+        MarkerOutcome::Failed(ErrorCode::TRANSACTION_COORDINATOR_FENCED) => Verdict::Fenced,
+        // The producer has begun a newer transaction there: this one has ended before.
         MarkerOutcome::Failed(ErrorCode::INVALID_PRODUCER_EPOCH) => Verdict::Done,
         // A partition that cannot hold markers cannot hold transactions either.
         MarkerOutcome::Failed(ErrorCode::UNSUPPORTED_FOR_MESSAGE_FORMAT | ErrorCode::UNSUPPORTED_VERSION) => {
@@ -46,7 +46,7 @@ fn verdict(outcome: MarkerOutcome) -> Verdict {
     }
 }
 
-/// Takes the outcome of one partition. One of markers that are not waited for any more is ignored.
+/// Takes the outcome of one partition. It is ignored if the markers are not waited for any more.
 pub(crate) fn marked(
     transactions: &mut Transactions,
     io: &mut Io<'_>,
@@ -65,12 +65,12 @@ pub(crate) fn marked(
             }
         }
         Verdict::Again => again(transaction, io, topic, partition),
-        Verdict::GiveUp => stop(transaction, io, number),
+        Verdict::Fenced => stop(transaction, io, number),
     }
     io.recount(transaction);
 }
 
-/// Notes that a partition is to be asked for again.
+/// Records that a partition's marker has to be sent again.
 fn again(transaction: &mut Transaction, io: &mut Io<'_>, topic: &str, partition: i32) {
     let Some((name, indexes)) = transaction.image.partitions.get_key_value(topic) else { return };
     if let Some(sending) = transaction.sending.as_mut().filter(|_| indexes.contains(&partition)) {
@@ -81,7 +81,7 @@ fn again(transaction: &mut Transaction, io: &mut Io<'_>, topic: &str, partition:
     }
 }
 
-/// The time for another attempt has come.
+/// Sends markers, or writes the record of the end, again.
 pub(crate) fn retry(transaction: &mut Transaction, io: &mut Io<'_>) {
     transaction.retry_ms = None;
     let Some(sending) = &mut transaction.sending else {
@@ -95,7 +95,7 @@ pub(crate) fn retry(transaction: &mut Transaction, io: &mut Io<'_>) {
     io.recount(transaction);
 }
 
-/// These markers are not waited for any more.
+/// Stops waiting for these markers.
 fn stop(transaction: &mut Transaction, io: &mut Io<'_>, number: u64) {
     transaction.sending = None;
     io.outstanding.markers.remove(&number);

@@ -1,8 +1,8 @@
-//! What the things that clients make the coordinator keep count for, in bytes, against
+//! Memory accounting: bytes of the state that clients make the coordinator keep, against
 //! [`memory_bytes_max`](super::TransactionConfig::memory_bytes_max).
 //!
-//! A thing counts for its names and for a fixed amount that stands for its place in the maps that know it. The heap's own
-//! overhead is not counted. What a thing counts for depends on nothing but the thing itself.
+//! Each item is charged with its names, and with a fixed amount for its entries in maps. The heap's own overhead is not counted. The charge
+//! depends on nothing but the item itself.
 
 use super::add_partitions::Adding;
 use super::image::{Image, Partitions};
@@ -15,17 +15,17 @@ const TRANSACTION: usize = 640;
 const TOPIC: usize = 96;
 /// A partition of a topic.
 const PARTITION: usize = 16;
-/// A record on its way beside its partitions, or a request that waits beside those that it brings.
+/// A record in flight beside its partitions, or a waiting request beside its partitions.
 const CHANGE: usize = 160;
 /// A request for a producer id that belongs to no transactional id.
 pub(crate) const PRODUCER_ID: usize = 64;
 
-/// A transactional id that has just been made.
+/// Bytes of a new transactional id.
 pub(crate) fn created(id: &str) -> usize {
     TRANSACTION + id.len() + CHANGE
 }
 
-/// A transactional id with everything that is its own.
+/// Bytes of a transactional id with its partitions, its change in flight and its waiting request.
 pub(crate) fn transaction(transaction: &Transaction) -> usize {
     let pending = transaction.pending.as_ref().map_or(0, pending);
     let again = transaction.sending.as_ref().map_or(0, |sending| partitions(&sending.again));
@@ -42,7 +42,7 @@ fn pending(pending: &Pending) -> usize {
     }
 }
 
-/// An image on its way into the log.
+/// Bytes of a change in flight.
 pub(crate) fn change(target: &Image) -> usize {
     CHANGE + partitions(&target.partitions)
 }
@@ -54,7 +54,7 @@ fn waiting(waiter: &Waiter) -> usize {
     }
 }
 
-/// A request that waits with its partitions.
+/// Bytes of a request that waits with its partitions.
 pub(crate) fn adding(adding: &Adding) -> usize {
     CHANGE + partitions(&adding.partitions)
 }

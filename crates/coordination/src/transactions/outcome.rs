@@ -1,4 +1,4 @@
-//! What was asked of the driver is there: records are durable or cannot be written, a producer id was found or not.
+//! Outcomes of requests to the driver: records are durable or cannot be written, a producer id was found or not.
 
 use mainstem_records::ProducerId;
 use mainstem_wire::ErrorCode;
@@ -10,7 +10,7 @@ use super::transaction::{Pending, Transaction, Transactions};
 use super::waiter::Waiter;
 use super::{add_partitions, markers, time_outs};
 
-/// The record of a transactional id has this outcome.
+/// Handles the outcome of a transactional id's record.
 pub(crate) fn written(
     transactions: &mut Transactions,
     io: &mut Io<'_>,
@@ -28,7 +28,7 @@ pub(crate) fn written(
     }
 }
 
-/// A producer id for a transactional id, or why there is none.
+/// Handles a producer id for a transactional id, or the error.
 pub(crate) fn producer_id(
     transactions: &mut Transactions,
     io: &mut Io<'_>,
@@ -49,7 +49,7 @@ pub(crate) fn producer_id(
     }
 }
 
-/// What the record says counts from now on.
+/// Makes the state of a record current, now that the record is durable.
 fn take_effect(transaction: &mut Transaction, io: &mut Io<'_>, target: Image, waiter: Waiter) {
     let before = std::mem::replace(&mut transaction.image, target);
     transaction.stored = true;
@@ -60,13 +60,13 @@ fn take_effect(transaction: &mut Transaction, io: &mut Io<'_>, target: Image, wa
             transaction.times_out_ms = None;
             markers::send(transaction, io);
         }
-        State::CompleteCommit | State::CompleteAbort => add_partitions::go_on(transaction, io),
+        State::CompleteCommit | State::CompleteAbort => add_partitions::serve_waiting(transaction, io),
         _ => {}
     }
     io.recount(transaction);
 }
 
-/// A change cannot be made. A transactional id without any record is forgotten; the end of a transaction is tried again.
+/// Handles a change that cannot be made. A transactional id without any record is removed; the end of a transaction is tried again.
 fn not_changed(transactions: &mut Transactions, io: &mut Io<'_>, id: &str, waiter: Waiter, error: ErrorCode) {
     io.answer(id, waiter, Err(error));
     let transaction = transactions.get_mut(id).expect("it was just there");

@@ -1,8 +1,7 @@
 //! The records of `__transaction_state`, in Kafka's schemas.
 //!
-//! A key is the record's type and the transactional id; a value is the version of its schema and its fields. The version
-//! that is written follows the feature `transaction.version`: TransactionLogValue v0 for 0, v1 (flexible) for later
-//! levels. Read are both.
+//! A key is the record's type and the transactional id; a value is the version of its schema and its fields. The written version follows
+//! the feature `transaction.version`: TransactionLogValue v0 for 0, v1 (flexible) for later levels. Both are read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,11 +21,11 @@ use super::state::State;
 /// A record of `__transaction_state`, decoded.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Record {
-    /// A transactional id, or (None) that it is gone.
+    /// A transactional id; None is its tombstone.
     Transaction { id: String, image: Option<Image> },
-    /// Of another type than this version knows.
+    /// A record of a type that this version does not know.
     Other,
-    /// One that cannot have been meant.
+    /// A record without a valid meaning.
     Malformed,
 }
 
@@ -47,7 +46,7 @@ fn try_decode(key: &[u8], value: Option<&[u8]>) -> Result<Record, DecodeError> {
     Ok(image.map_or(Record::Malformed, |image| Record::Transaction { id, image: Some(image) }))
 }
 
-/// What a value says, if it can be meant: a producer with an epoch, in a state that is written.
+/// Reads a value. None if it makes no sense: it must have a producer with an epoch, and a state that is written.
 fn read(value: &TransactionLogValue<'_>) -> Option<Image> {
     let state = State::from_code(value.transaction_status)
         .filter(|state| !matches!(state, State::Dead | State::PrepareEpochFence))?;
@@ -90,7 +89,7 @@ pub(crate) fn image(id: &str, image: &Image, transaction_version: i16) -> Coordi
         producer_epoch: image.producer_epoch.get(),
         transaction_timeout_ms: image.timeout_ms,
         transaction_status: image.state.code(),
-        // Kafka has no list in this state, and an empty one in others.
+        // Kafka writes no list in this state, and an empty one in others.
         transaction_partitions: (image.state != State::Empty).then(partitions),
         transaction_last_update_timestamp_ms: image.updated_ms,
         transaction_start_timestamp_ms: image.started_ms,
@@ -105,7 +104,7 @@ pub(crate) fn image(id: &str, image: &Image, transaction_version: i16) -> Coordi
     CoordinatorRecord { key: key(id), value: Some(encode(encode_with_version(&value, version))) }
 }
 
-/// The record that a transactional id is gone.
+/// The tombstone of a transactional id.
 pub(crate) fn tombstone(id: &str) -> CoordinatorRecord {
     CoordinatorRecord { key: key(id), value: None }
 }
@@ -118,7 +117,7 @@ fn encode(bytes: Result<Vec<u8>, EncodeError>) -> Vec<u8> {
     bytes.expect("no request or replay brings names that are longer than `fits` says")
 }
 
-/// Whether a name can be written: Kafka has no longer ones in any version.
+/// Returns true if a name can be written: Kafka has no longer ones in any version.
 pub(crate) fn fits(name: &str) -> bool {
     name.len() <= i16::MAX as usize
 }

@@ -1,4 +1,4 @@
-//! The transactional ids of a partition out of its records, when this node becomes their coordinator.
+//! Rebuilds the transactional ids of a partition from its records, when this node becomes their coordinator.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ fn put(transactions: &mut Transactions, io: &mut Io<'_>, id: &str, image: Image)
     io.recount(transaction);
 }
 
-/// All records are in: transactions go on where they were. Those that are decided get their markers again.
+/// Resumes transactions after the last record. Those that are decided get their markers again.
 pub(crate) fn loaded(transactions: &mut Transactions, io: &mut Io<'_>) {
     for transaction in transactions.values_mut() {
         match transaction.image.state {

@@ -1,4 +1,4 @@
-//! One partition of `__transaction_state` with its transactional ids, and what time and its loss do to all of them.
+//! One partition of `__transaction_state` with its transactional ids: deadlines, and unloading.
 
 use mainstem_records::CoordinatorEpoch;
 use mainstem_wire::ErrorCode;
@@ -18,18 +18,18 @@ pub(super) struct Partition {
 
 #[derive(Debug)]
 pub(super) struct Service {
-    /// The one under which it is served.
+    /// The epoch of this coordinator.
     pub(super) coordinator_epoch: CoordinatorEpoch,
-    /// All records are in.
+    /// All records are loaded.
     pub(super) loaded: bool,
-    /// The next look for transactions that have timed out, monotonic milliseconds.
+    /// The next search for transactions that have timed out, monotonic milliseconds.
     pub(super) time_outs_ms: Option<u64>,
-    /// The next look for transactional ids that have expired, monotonic milliseconds.
+    /// The next search for transactional ids that have expired, monotonic milliseconds.
     pub(super) expiry_ms: Option<u64>,
 }
 
 impl Partition {
-    /// One whose records are to be replayed.
+    /// A partition before the replay of its records.
     pub(super) fn new(coordinator_epoch: CoordinatorEpoch) -> Partition {
         Partition {
             service: Service { coordinator_epoch, loaded: false, time_outs_ms: None, expiry_ms: None },
@@ -39,7 +39,7 @@ impl Partition {
     }
 }
 
-/// A partition with what its handlers may touch.
+/// A partition with the context of its handlers.
 pub(super) struct PartitionContext<'a> {
     pub(super) service: &'a mut Service,
     pub(super) transactions: &'a mut Transactions,
@@ -47,21 +47,21 @@ pub(super) struct PartitionContext<'a> {
 }
 
 impl PartitionContext<'_> {
-    /// Sets the next look for transactions that have timed out.
+    /// Sets the next search for transactions that have timed out.
     pub(super) fn schedule_time_outs(&mut self) {
         let Io { now, partition, config, .. } = self.io;
         let due_ms = now.mono_ms.saturating_add(config.abort_timed_out_interval_ms.max(1));
         self.io.deadlines.set(&mut self.service.time_outs_ms, due_ms, Due::TimeOuts { partition });
     }
 
-    /// Sets the next look for transactional ids that have expired.
+    /// Sets the next search for transactional ids that have expired.
     pub(super) fn schedule_expiry(&mut self) {
         let Io { now, partition, config, .. } = self.io;
         let due_ms = now.mono_ms.saturating_add(config.remove_expired_interval_ms.max(1));
         self.io.deadlines.set(&mut self.service.expiry_ms, due_ms, Due::Expiry { partition });
     }
 
-    /// A deadline has come up.
+    /// Handles a deadline that has come up.
     pub(super) fn fire(&mut self, due: &Due) {
         match due {
             Due::TimeOuts { .. } => {
@@ -76,7 +76,7 @@ impl PartitionContext<'_> {
             }
             Due::Wait { id, .. } => {
                 let transaction = self.transactions.get_mut(id).expect("a request of it waits");
-                add_partitions::out_of_patience(transaction, &mut self.io);
+                add_partitions::time_out(transaction, &mut self.io);
             }
             Due::Retry { id, .. } => {
                 let transaction = self.transactions.get_mut(id).expect("it is ending");
@@ -85,8 +85,8 @@ impl PartitionContext<'_> {
         }
     }
 
-    /// Answers everybody who waits, and leaves nothing behind that belongs to this partition.
-    pub(super) fn give_up(mut self) {
+    /// Answers all waiting requests, and drops everything of this partition.
+    pub(super) fn unload(mut self) {
         let error = ErrorCode::NOT_COORDINATOR;
         for mut transaction in std::mem::take(self.transactions).into_values() {
             self.io.cancel_all(&mut transaction);

@@ -1,6 +1,6 @@
-//! The states of a transactional id, and which one follows which.
+//! The states of a transactional id, and the transitions between them.
 
-/// The state of a transactional id, as a record of `__transaction_state` says it.
+/// The state of a transactional id, as in a record of `__transaction_state`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
     /// There is a producer, and no transaction since its id or epoch changed.
@@ -15,9 +15,9 @@ pub enum State {
     CompleteCommit = 4,
     /// The last transaction was aborted.
     CompleteAbort = 5,
-    /// The tombstone is on its way. No record says so.
+    /// The tombstone is in flight. No record has this state.
     Dead = 6,
-    /// A transaction is being taken from its producer. It is aborted in the same step, so no record says so.
+    /// A transaction is being fenced. It is aborted in the same step, so no record has this state.
     PrepareEpochFence = 7,
 }
 
@@ -63,7 +63,7 @@ impl State {
         State::ALL.into_iter().find(|state| state.name() == name)
     }
 
-    /// Whether `next` may follow.
+    /// Returns true if `next` may follow.
     pub(crate) const fn may_become(self, next: State) -> bool {
         match next {
             State::Empty | State::Dead => self.is_idle(),
@@ -77,12 +77,12 @@ impl State {
         }
     }
 
-    /// Whether no transaction is under way. Only such a transactional id can expire.
+    /// Returns true if no transaction is running or ending. Only such a transactional id can expire.
     pub(crate) const fn is_idle(self) -> bool {
         matches!(self, State::Empty | State::CompleteCommit | State::CompleteAbort)
     }
 
-    /// Whether a transaction is decided and its markers are being written.
+    /// Returns true if the outcome of a transaction is decided and its markers are being written.
     pub(crate) const fn is_ending(self) -> bool {
         matches!(self, State::PrepareCommit | State::PrepareAbort)
     }

@@ -1,4 +1,4 @@
-//! A transactional id as the coordinator holds it: what is durable, and what is on its way.
+//! A transactional id as the coordinator holds it: its durable state, and changes in flight.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,28 +17,28 @@ pub(crate) type Transactions = BTreeMap<Arc<str>, Transaction>;
 #[derive(Debug)]
 pub(crate) struct Transaction {
     pub(crate) id: Arc<str>,
-    /// What the last durable record says; while markers are written, without the partitions that have theirs.
+    /// The state of the last durable record. While markers are written, partitions that have theirs are left out.
     pub(crate) image: Image,
     /// A durable record says that the transactional id exists.
     pub(crate) stored: bool,
-    /// The change that is on its way.
+    /// The change in flight.
     pub(crate) pending: Option<Pending>,
     /// Markers that were asked for.
     pub(crate) sending: Option<Sending>,
     /// The request that waits for the end of the last transaction.
     pub(crate) waiting: Option<Waiting>,
-    /// When the transaction has timed out, monotonic milliseconds.
+    /// The time at which the transaction times out, monotonic milliseconds.
     pub(crate) times_out_ms: Option<u64>,
-    /// When markers, or the record of the end, are tried again, monotonic milliseconds; its entry is in the deadlines.
+    /// The time at which markers, or the record of the end, are tried again, monotonic milliseconds; its entry is in the deadlines.
     pub(crate) retry_ms: Option<u64>,
-    /// What it counts for in the bytes of all.
+    /// Accounted bytes, as they are included in the total.
     pub(crate) counted: usize,
 }
 
-/// A change that waits for something outside.
+/// A change that waits for the driver.
 #[derive(Debug)]
 pub(crate) enum Pending {
-    /// A producer id; `plan` goes on with it.
+    /// It waits for a producer id, with which `plan` is carried out.
     ProducerId { number: u64, plan: Plan, waiter: Waiter },
     /// The record that says `target`.
     Record { target: Box<Image>, waiter: Waiter },
@@ -46,7 +46,7 @@ pub(crate) enum Pending {
     Tombstone,
 }
 
-/// What happens as soon as there is a producer id.
+/// The act that waits for a producer id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// The transactional id gets its first producer.
@@ -55,7 +55,7 @@ pub(crate) enum Plan {
     Rotate { timeout_ms: i32, keeps_epoch: bool },
     /// The same, at the end of a transaction.
     End(End),
-    /// The same, when the transaction is taken from it.
+    /// The same, when the producer is fenced.
     Fence { client_version: i16 },
 }
 
@@ -86,12 +86,12 @@ pub(crate) struct Sending {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) adding: Adding,
-    /// The end of its patience, monotonic milliseconds; its entry is in the deadlines.
+    /// The end of its wait, monotonic milliseconds; its entry is in the deadlines.
     pub(crate) due_ms: Option<u64>,
 }
 
 impl Transaction {
-    /// One that no record knows yet.
+    /// A transactional id without a record.
     pub(crate) fn new(id: Arc<str>) -> Self {
         Self {
             id,
@@ -106,7 +106,7 @@ impl Transaction {
         }
     }
 
-    /// Whether other changes have to come back later: one is on its way, or the transaction is ending.
+    /// Returns true if another change must be tried again later: one is in flight, or the transaction is ending.
     pub(crate) fn is_busy(&self) -> bool {
         self.pending.is_some() || self.image.state.is_ending()
     }

@@ -1,4 +1,4 @@
-//! Who waits for a record, and what the answer is when its outcome is there.
+//! Requests that wait for a record, and their answers when its outcome is known.
 
 use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
@@ -11,11 +11,11 @@ use super::{Token, end_txn, init_producer_id};
 /// The request behind a change of a transactional id.
 #[derive(Debug)]
 pub(crate) enum Waiter {
-    /// None: time has brought the change about, or the end of the markers.
+    /// None: a time-out or the last marker has caused the change.
     None,
-    /// An InitProducerId that gets what the image says.
+    /// An InitProducerId that gets the identity of the image.
     Init(Token),
-    /// An InitProducerId that has found a transaction: it is to come back when that is aborted.
+    /// An InitProducerId that has found a transaction: its client tries again when that is aborted.
     Fence(Token),
     /// An AddPartitionsToTxn or AddOffsetsToTxn.
     Add(Adding),

@@ -1,4 +1,4 @@
-//! Answers from memory, which are true where this node still leads: a majority has to confirm that first.
+//! Answers from memory. They are valid while this node still leads: a majority has to confirm that first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use tokio::sync::oneshot;
 use super::{Asked, Coordinator, Driver, RequestOrigin};
 
 impl<C: Coordinator> Driver<C> {
-    /// The lease by which a reply about a key has to be confirmed ([`Self::confirm`]); to be asked before the coordinator is. `None`
-    /// where its partition has one replica, which always leads, or was not taken over.
+    /// The lease by which a reply about a key has to be confirmed ([`Self::confirm`]). Get it before the coordinator is asked. `None` if
+    /// its partition has one replica, which always leads, or is not loaded.
     pub fn lease(&self, key: &str) -> Option<(Arc<Partition>, LeaderEpoch)> {
         self.has_peers.then_some(())?;
         let core = self.core.lock();
@@ -23,8 +23,8 @@ impl<C: Coordinator> Driver<C> {
         Some((partition, epoch))
     }
 
-    /// Holds a reply that was made from memory until it is known that this node still leads: another coordinator may have
-    /// acknowledged something since. In the other case `refusal` is the reply. One that comes later follows a write.
+    /// Holds a reply from memory until a majority has confirmed that this node still leads: another coordinator may have acknowledged newer
+    /// requests. If it does not lead, `refusal` is the reply. A reply that comes later follows a write, and needs no confirmation.
     pub fn confirm(
         (partition, epoch): (Arc<Partition>, LeaderEpoch),
         asked: Asked<C::Reply>,
@@ -40,7 +40,7 @@ impl<C: Coordinator> Driver<C> {
         Asked::Later(receiver)
     }
 
-    /// The same of all partitions of some keys, or of all that were taken over.
+    /// The leases of the partitions of some keys, or of all that are loaded.
     fn leases(&self, keys: Keys) -> Vec<(Arc<Partition>, LeaderEpoch)> {
         if !self.has_peers {
             return Vec::new();
@@ -61,7 +61,7 @@ impl<C: Coordinator> Driver<C> {
         epochs.into_iter().filter_map(lease).collect()
     }
 
-    /// Asks about one key, and has what is answered from memory confirmed ([`Self::confirm`]).
+    /// Asks about one key, and has a reply from memory confirmed ([`Self::confirm`]).
     pub fn ask_confirmed(
         &self,
         origin: &RequestOrigin<'_>,
@@ -76,15 +76,15 @@ impl<C: Coordinator> Driver<C> {
         }
     }
 
-    /// Asks from memory as often as `ask` wants to, and waits for the majority then. Who asks for one key after the other keeps
-    /// others waiting for the coordinator no longer than one key takes.
+    /// Calls `ask` to read from memory, then waits for the majority. If `ask` reads key by key, it holds the coordinator up no longer than
+    /// one key takes.
     pub fn confirmed_here<T>(&self, keys: Keys, ask: impl FnOnce(&Driver<C>) -> T) -> (T, Overtaken) {
         let leases = self.leases(keys);
         let answers = ask(self);
         (answers, Overtaken::wait(leases))
     }
 
-    /// Asks what is answered at once.
+    /// Asks a request that is answered immediately.
     pub fn ask_here(&self, origin: &RequestOrigin<'_>, request: C::Request<'_>) -> C::Reply {
         let Asked::Now(reply) = self.ask(origin, request) else {
             unreachable!("what is in memory is not waited for")
@@ -93,7 +93,7 @@ impl<C: Coordinator> Driver<C> {
     }
 }
 
-/// The keys that a request asks about which is answered from memory.
+/// The keys of a request that is answered from memory.
 pub enum Keys {
     /// All groups, or transactional ids, that this node coordinates.
     All,
@@ -101,8 +101,8 @@ pub enum Keys {
     These(Vec<String>),
 }
 
-/// Partitions of a coordinator's topic that this node may not have led any more when it was asked: what it has in memory of
-/// their keys, others may have changed since.
+/// Partitions of a coordinator's topic that this node may not have led any more when it was asked: other nodes may have changed the state
+/// of their keys since.
 #[derive(Debug, Default)]
 pub struct Overtaken(BTreeSet<i32>);
 
@@ -124,7 +124,7 @@ impl Overtaken {
     }
 }
 
-/// Asks whether this node still leads partitions: all of them before the first answer is waited for.
+/// Asks all majorities whether this node still leads partitions, before it waits for the first answer.
 fn ask_majorities(leases: Vec<(Arc<Partition>, LeaderEpoch)>) -> Vec<(i32, oneshot::Receiver<bool>)> {
     let ask = |(partition, epoch): (Arc<Partition>, LeaderEpoch)| {
         let (sender, receiver) = oneshot::channel();

@@ -1,4 +1,4 @@
-//! A driver whose decided writes are made and reported by hand: what threads do in a broker, a simulation does when it wants to.
+//! A driver whose writes are made and reported by hand, for simulations. In a broker, threads do that.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,18 +13,17 @@ use super::{Coordinator, Driver, Load, RunServing};
 /// Reports the fate of a write.
 type Report<C> = Box<dyn FnOnce(&Driver<C>) + Send>;
 
-/// The state that a driver by hand has beside that of any other.
+/// The additional state of a driver by hand.
 pub(super) struct ByHand<C: Coordinator> {
-    /// By partition, in the order in which the fates were known.
+    /// Reports by partition, in the order in which the outcomes were known.
     reports: Mutex<HashMap<i32, VecDeque<Report<C>>>>,
     /// Records that do not decode, or do not fit into a batch: a simulation writes none.
     faults: Mutex<Vec<String>>,
 }
 
 impl<C: Coordinator> Driver<C> {
-    /// A driver over topics of which other nodes may lead partitions. What it decides to write waits for [`Self::write_next`], as
-    /// behind a thread that is at work in the same partition; and the fate of a write for [`Self::report_next`], as on a thread of
-    /// the flusher or of a link that comes late.
+    /// A driver over topics of which other nodes may lead partitions. Its decided writes wait for [`Self::write_next`], as behind a busy
+    /// thread of the same partition. Their outcomes wait for [`Self::report_next`], as on a late thread of the flusher or of a link.
     pub fn by_hand(machine: C, clock: Clock, topics: Arc<Topics>) -> Arc<Self> {
         Arc::new_cyclic(|own| Driver {
             by_hand: Some(ByHand { reports: Mutex::default(), faults: Mutex::default() }),
@@ -32,7 +31,7 @@ impl<C: Coordinator> Driver<C> {
         })
     }
 
-    /// Makes the oldest write of a partition that is decided and not made. Returns false if there is none.
+    /// Makes the oldest decided write of a partition. Returns false if there is none.
     pub fn write_next(&self, partition: i32) -> bool {
         let mut lanes = self.lanes.lock();
         let Some(lane) = lanes.get_mut(&partition) else { return false };
@@ -46,21 +45,21 @@ impl<C: Coordinator> Driver<C> {
         is_made
     }
 
-    /// Has the fate of a write reported by hand.
+    /// Queues the report of a write's outcome.
     pub(super) fn report_later(&self, partition: i32, report: impl FnOnce(&Driver<C>) + Send + 'static) {
         if let Some(by_hand) = &self.by_hand {
             by_hand.reports.lock().entry(partition).or_default().push_back(Box::new(report));
         }
     }
 
-    /// Notes what a simulation is not to do.
+    /// Records a fault that a simulation must not have.
     pub(super) fn note_fault(&self, fault: &str) {
         if let Some(by_hand) = &self.by_hand {
             by_hand.faults.lock().push(fault.to_owned());
         }
     }
 
-    /// Reports the oldest fate of a write to a partition that is known and not reported. Returns false if there is none.
+    /// Reports the oldest known outcome of a write to a partition. Returns false if there is none.
     pub fn report_next(&self, partition: i32) -> bool {
         let next = |by_hand: &ByHand<C>| by_hand.reports.lock().get_mut(&partition)?.pop_front();
         let report = self.by_hand.as_ref().and_then(next);
@@ -69,7 +68,7 @@ impl<C: Coordinator> Driver<C> {
         is_reported
     }
 
-    /// Returns true if the fate of a write to a partition is known and not reported.
+    /// Returns true if an outcome of a write to a partition is known and not reported.
     pub fn has_reports(&self, partition: i32) -> bool {
         let has =
             |by_hand: &ByHand<C>| by_hand.reports.lock().get(&partition).is_some_and(|some| !some.is_empty());
@@ -89,12 +88,12 @@ impl<C: Coordinator> Driver<C> {
         }
     }
 
-    /// The first step of [`Self::load_one`], as it begins.
+    /// The first step of [`Self::load_one`].
     pub fn begin_load_by_hand(&self, partition: &Arc<Partition>) -> Load {
         self.begin_load(partition)
     }
 
-    /// The rest of it.
+    /// The other steps of [`Self::load_one`].
     pub fn read_by_hand(&self, load: Load, run_serving: RunServing) {
         self.read(load, run_serving);
     }

@@ -21,7 +21,7 @@ pub type OnWritten = Box<dyn FnOnce(Result<(), ErrorCode>) + Send>;
 /// One write to a partition of the coordinator's topic.
 pub(super) struct Write<C: Coordinator> {
     pub(super) ticket: C::Ticket,
-    /// The epoch in which the partition was taken over when it was decided: in another one it may not be true any more.
+    /// The epoch in which the partition was loaded when the write was decided. In another one the decision may be wrong.
     pub(super) epoch: Option<LeaderEpoch>,
     pub(super) content: Content,
     pub(super) on_written: Option<OnWritten>,
@@ -38,17 +38,16 @@ pub(super) enum Content {
     Marker(TransactionMarker),
 }
 
-/// The writes of one partition that are decided and not made yet.
+/// The decided writes of one partition that are not made yet.
 pub(super) struct Lane<C: Coordinator> {
     pub(super) writes: VecDeque<Write<C>>,
-    /// A thread is making them.
+    /// True while a thread makes them.
     pub(super) is_busy: bool,
 }
 
 impl<C: Coordinator> Driver<C> {
-    /// Writes a marker into a partition of the coordinator's topic, in the order of the coordinator's own writes, if
-    /// `begin` finds that it may be written now. `on_written` is called once, also when it may not;
-    /// it is dropped uncalled only when the broker has stopped.
+    /// Writes a marker into a partition of the coordinator's topic, in the order of the coordinator's own writes, if `begin` allows it.
+    /// `on_written` is called once, also if `begin` refuses; it is dropped uncalled only if the broker has stopped.
     pub fn write_marker(
         &self,
         marker: TransactionMarker,
@@ -71,14 +70,14 @@ impl<C: Coordinator> Driver<C> {
         }
     }
 
-    /// Puts a write behind the others of its partition. To be called under the coordinator's lock, which orders them.
+    /// Queues a write behind the others of its partition. To be called under the coordinator's lock, which orders them.
     pub(super) fn queue(&self, write: Write<C>) {
         let mut lanes = self.lanes.lock();
         let empty = || Lane { writes: VecDeque::new(), is_busy: false };
         lanes.entry(C::partition_of(write.ticket)).or_insert_with(empty).writes.push_back(write);
     }
 
-    /// Makes the writes of a partition, unless another thread is at it: that one makes these too.
+    /// Makes the writes of a partition, unless another thread does: that one makes these too.
     pub(super) fn drain(&self, partition: i32) {
         // A partition that stays busy would never be written again.
         let _whole = whole_or_over();
@@ -99,7 +98,7 @@ impl<C: Coordinator> Driver<C> {
         lanes.remove(&partition);
     }
 
-    /// Makes a write, whose turn it is.
+    /// Makes the write that is next.
     pub(super) fn write(&self, write: Write<C>) {
         let Write { ticket, epoch: decided_in, content, on_written } = write;
         match append::<C>(self, (C::partition_of(ticket), decided_in), content) {
@@ -107,7 +106,7 @@ impl<C: Coordinator> Driver<C> {
                 let is_cached = partition.settings().write_caching && !partition.is_replicated();
                 let own = self.own.clone();
                 let durable = Durable::Call(Box::new(move |result| {
-                    // A client behind a node that is gone is gone, too.
+                    // If the node is gone, its clients are gone too.
                     let Some(driver) = own.upgrade() else { return };
                     #[cfg(feature = "sim")]
                     if driver.by_hand.is_some() {
@@ -132,8 +131,8 @@ impl<C: Coordinator> Driver<C> {
         }
     }
 
-    /// A write is durable, or it is not known whether its records will be there after a restart: then the partition is
-    /// unloaded, unless it was taken over again since.
+    /// Handles the outcome of a write: it is durable, or it is not known whether its records will be there after a restart. Then the
+    /// partition is unloaded, unless it was loaded again since.
     fn written(
         &self,
         (ticket, epoch): (C::Ticket, Option<LeaderEpoch>),
@@ -146,7 +145,7 @@ impl<C: Coordinator> Driver<C> {
         let (now, partition) = (self.clock().now(), C::partition_of(ticket));
         match Consequence::of(result, epoch, core.epochs.get(&partition).copied()) {
             Consequence::Report => core.machine.appended(now, ticket, Ok(())),
-            Consequence::GiveUp => core.unload_one(now, partition),
+            Consequence::Unload => core.unload_one(now, partition),
             Consequence::Nothing => {}
         }
         self.carry_out(core, VerificationGuard::NONE);
@@ -154,9 +153,9 @@ impl<C: Coordinator> Driver<C> {
     }
 }
 
-/// Appends to a partition of a coordinator's topic, where that is replicated in the epoch in which it was taken over: between two
-/// epochs others may have led, and changed what this node goes by. Returns the partition, the end up to which it has to be durable, and
-/// the leader epoch.
+/// Appends to a partition of a coordinator's topic, if that is replicated in the epoch in which it was loaded. Between two epochs other
+/// nodes may have led, and changed the state behind the decision. Returns the partition, the end up to which it has to be durable, and the
+/// leader epoch.
 fn append<C: Coordinator>(
     driver: &Driver<C>,
     (partition, epoch): (i32, Option<LeaderEpoch>),

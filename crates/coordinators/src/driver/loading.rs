@@ -1,8 +1,8 @@
-//! Partitions of the coordinator's topic that this node has begun to lead, or leads no more.
+//! Loading and unloading of partitions of the coordinator's topic, when this node becomes or stops to be their leader.
 //!
-//! A partition is taken over in two steps. It is read, which takes as long as its log is; and it is served when what was read is
-//! committed, since nothing follows from a record that a power cut or another leader may take back. Mostly that is so by then. Where it
-//! is not, no thread waits for it: a partition that has no majority holds up no other one.
+//! A partition is loaded in two steps. First it is read, which takes as long as its log is. Then it is served as soon as the read records
+//! are committed: decisions must not depend on a record that a power cut or another leader may remove. Mostly they are committed by then.
+//! If not, no thread waits: a partition without a majority holds up no other one.
 
 #[cfg(test)]
 mod tests;
@@ -21,21 +21,21 @@ use mainstem_wire::ErrorCode;
 
 use super::{Coordinator, Core, Driver, whole_or_over};
 
-/// Runs the second step of taking a partition over, where that has to wait. Called when it is known whether what was read is committed,
-/// on the thread that finds it out; dropped uncalled when the node stops before.
+/// Runs the second step of a load that has to wait. It is called on the thread that learns whether the read records are committed; it is
+/// dropped uncalled if the node stops before.
 pub type RunServing = Box<dyn FnOnce(Job) + Send>;
 
-/// A partition that is being taken over.
+/// A partition that is being loaded.
 pub struct Load {
     partition: Arc<Partition>,
     /// The epoch in which this node leads it.
     epoch: Result<LeaderEpoch, ErrorCode>,
-    /// The number of this attempt.
+    /// The number of this load.
     number: u64,
 }
 
 impl<C: Coordinator> Core<C> {
-    /// Unloads a partition, served or being taken over.
+    /// Unloads a partition, loaded or still loading.
     pub(super) fn unload_one(&mut self, now: Now, partition: i32) {
         self.loads.remove(&partition);
         self.machine.unload(now, partition);
@@ -43,7 +43,7 @@ impl<C: Coordinator> Core<C> {
 }
 
 impl<C: Coordinator> Driver<C> {
-    /// Unloads partitions: they are gone, or cannot be used.
+    /// Unloads partitions that were deleted, or cannot be used.
     pub fn unload(&self, partitions: &[Arc<Partition>]) {
         let mut core = self.lock();
         let now = self.clock().now();
@@ -58,16 +58,16 @@ impl<C: Coordinator> Driver<C> {
         }
     }
 
-    /// Takes one partition over that this node has begun to lead. Returns when it is read, and served if all of it is committed by
-    /// then. If not, `run_serving` gets the rest when that is known. A partition that was unloaded or taken over again meanwhile, or
-    /// is led no more, is not served.
+    /// Loads one partition that this node has begun to lead. Returns when it is read, and served if all of it is committed by then. If not,
+    /// `run_serving` gets the rest when that is known. A partition is not served if it was unloaded or loaded again meanwhile, or has
+    /// another leader.
     pub fn load_one(&self, partition: &Arc<Partition>, run_serving: RunServing) {
         let load = self.begin_load(partition);
         self.read(load, run_serving);
     }
 
-    /// Takes partitions over that are not served yet: the coordinator is rebuilt from what they hold. Where one cannot
-    /// be read, the others are served. Waits until each is served or unloaded, or the node stops.
+    /// Loads partitions that are not served yet. If one cannot be read, the others are served. Waits until each is served or unloaded, or
+    /// the node stops.
     pub fn load(&self, partitions: &[Arc<Partition>]) {
         self.set_partition_count(partitions.len());
         let (sender, served) = mpsc::channel::<()>();
@@ -86,7 +86,7 @@ impl<C: Coordinator> Driver<C> {
         served.into_iter().for_each(drop);
     }
 
-    /// Begins to take a partition over: requests about it are refused as premature from now on.
+    /// Begins to load a partition: from now on requests get COORDINATOR_LOAD_IN_PROGRESS.
     pub(super) fn begin_load(&self, partition: &Arc<Partition>) -> Load {
         let (partition, epoch) = (partition.clone(), partition.lead(LeaderEpoch::NONE));
         let taken_over_in = epoch.unwrap_or(LeaderEpoch::ZERO);
@@ -103,7 +103,7 @@ impl<C: Coordinator> Driver<C> {
         Load { partition, epoch, number }
     }
 
-    /// Reads a partition, and serves it when what was read is committed.
+    /// Reads a partition, and serves it when the read records are committed.
     pub(super) fn read(&self, load: Load, run_serving: RunServing) {
         // A partition that is half loaded would stay so.
         let _whole = whole_or_over();
@@ -111,7 +111,7 @@ impl<C: Coordinator> Driver<C> {
         let index = partition.index;
         let read = epoch.and_then(|epoch| {
             self.replay(&partition)?;
-            // Behind the replay: no record that was read is left out.
+            // After the replay, so that no read record is left out.
             Ok((epoch, partition.ends()?.log_end))
         });
         let (epoch, upto) = match read {
@@ -124,7 +124,7 @@ impl<C: Coordinator> Driver<C> {
         let own = self.own.clone();
         let on_committed = move |fate: Result<(), ErrorCode>| {
             run_serving(Box::new(move || {
-                // A node that is gone serves nothing.
+                // Nothing is served if the node is gone.
                 if let Some(driver) = own.upgrade() {
                     driver.end_load(index, number, fate);
                 }
@@ -133,7 +133,7 @@ impl<C: Coordinator> Driver<C> {
         partition.when_committed(upto, epoch, Durable::Call(Box::new(on_committed)));
     }
 
-    /// The fate of what a partition has up to an offset; `None`: it is not known yet.
+    /// The outcome of the records of a partition up to an offset; `None`: it is not known yet.
     fn fate(partition: &Partition, upto: i64, epoch: LeaderEpoch) -> Option<Result<(), ErrorCode>> {
         if partition.settings().write_caching && !partition.is_replicated() {
             return Some(Ok(()));
@@ -144,7 +144,7 @@ impl<C: Coordinator> Driver<C> {
         }
     }
 
-    /// Serves a partition that was read, or unloads it. Does nothing where it was unloaded since, or is taken over again.
+    /// Serves a partition that was read, or unloads it. Does nothing if it was unloaded since, or is being loaded again.
     fn end_load(&self, partition: i32, number: u64, fate: Result<(), ErrorCode>) {
         let mut core = self.lock();
         if core.loads.get(&partition) != Some(&number) {
@@ -178,7 +178,7 @@ impl<C: Coordinator> Driver<C> {
             self.note_fault(&format!("{malformed} records of {topic} do not decode"));
             tracing::error!(partition = index, malformed, "{topic} has records that do not decode");
         }
-        // An error outside: it is offline, or was deleted.
+        // An error of the partition itself: it is offline, or was deleted.
         replayed?.map_err(|error| {
             tracing::error!(
                 "partition {topic}-{index} cannot be read: {error}; repair or move away its directory, then start \

@@ -8,23 +8,23 @@ use super::*;
 use mainstem_store::testing::store;
 use mainstem_testkit::child::{self, End};
 
-/// Where a coordinator has its mistake.
+/// The place of a coordinator's mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mistake {
     None,
     /// It takes a request.
     Step,
-    /// It is changed otherwise.
+    /// Another change of it.
     Change,
-    /// It is looked at: nothing can be half done then.
+    /// A look at it, which leaves nothing half done.
     Look,
-    /// What it has decided is asked for.
+    /// The driver takes its effects.
     Effects,
     /// Its append is made, without its lock.
     Write,
     /// It takes the outcome of the append.
     Appended,
-    /// What else it asked for is done, without its lock.
+    /// The rest of its effects is carried out, without its lock.
     Perform,
 }
 
@@ -121,7 +121,7 @@ fn a_panic_in_a_coordinator_ends_the_process() {
     const THIS: &str = "driver::tests::a_panic_in_a_coordinator_ends_the_process";
     match child::part() {
         Some(part) => return make(&part),
-        None => assert_eq!(child::run(THIS, "None"), End::Returned, "without a mistake it goes on"),
+        None => assert_eq!(child::run(THIS, "None"), End::Returned, "without a mistake it returns"),
     }
     assert_eq!(child::run(THIS, "Look"), End::Returned);
     for mistake in MISTAKES {

@@ -1,8 +1,8 @@
-//! Which rules are meant, in DescribeAcls and DeleteAcls.
+//! Filters of DescribeAcls and DeleteAcls, which choose rules.
 
 use super::{AclBinding, AclOperation, AclPermissionType, PatternType, ResourceType, WILDCARD};
 
-/// How a filter's name is compared with a rule's.
+/// The comparison of a filter's name with a rule's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatternFilter {
     /// Rules of this name, whatever their pattern type.
@@ -13,14 +13,14 @@ pub enum PatternFilter {
     Only(PatternType),
 }
 
-/// A choice of rules. What is none may be anything.
+/// A filter of rules. A field that is none matches anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AclBindingFilter {
     /// The kind of resource.
     pub resource_type: Option<ResourceType>,
     /// The name.
     pub name: Option<String>,
-    /// How the name is compared.
+    /// The comparison of the name.
     pub pattern: PatternFilter,
     /// The principal.
     pub principal: Option<String>,
@@ -28,7 +28,7 @@ pub struct AclBindingFilter {
     pub host: Option<String>,
     /// The operation; [`AclOperation::All`] means rules with just this.
     pub operation: Option<AclOperation>,
-    /// Whether they allow or deny.
+    /// The permission type: allow or deny.
     pub permission: Option<AclPermissionType>,
 }
 
@@ -71,7 +71,7 @@ impl AclBindingFilter {
         Some(AclBindingFilter { operation, permission, ..self })
     }
 
-    /// Whether a rule is chosen.
+    /// Returns true if the filter chooses a rule.
     pub fn matches(&self, binding: &AclBinding) -> bool {
         fn is<T: PartialEq>(wanted: Option<&T>, value: &T) -> bool {
             wanted.is_none_or(|wanted| wanted == value)

@@ -1,4 +1,4 @@
-//! The answer to a question by a look at every rule: what the index must agree with, and what tells which rule decided.
+//! The answer to a question by a scan of all rules: the index must agree with it, and the scan says which rule decided.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -7,8 +7,7 @@ use super::{AclBinding, AclOperation, AclPermissionType, PatternType, ResourceTy
 use super::{WILDCARD_PRINCIPAL, bit, implied_operations, named_operations};
 use crate::authorizer::{AuthorizerRules, Question, Verdict};
 
-/// Decides as Kafka's StandardAuthorizer does, with the rule that decided, if it was one. Of several the first one
-/// counts, as they come.
+/// Decides as Kafka's StandardAuthorizer does, and returns the rule that decided, if there is one: the first of several.
 pub fn decide<'a>(
     rules: &AuthorizerRules,
     bindings: impl IntoIterator<Item = &'a AclBinding>,
@@ -49,8 +48,8 @@ fn concerns_peer(binding: &AclBinding, principal: &str, host: IpAddr) -> bool {
     is_principal && binding.principal.contains(':') && binding.concerns_host(host)
 }
 
-/// Whether the principal may do this with any resource of a type (KIP-679), as Kafka's Authorizer answers by default:
-/// with `hardcode` as an example of all names, and then by what is allowed and not denied as a whole.
+/// Returns true if the principal may do this with any resource of a type (KIP-679). As Kafka's Authorizer does by default, it tries the
+/// name `hardcode` as an example of all names, and then compares allowed and denied names.
 pub fn any_of_type<'a>(
     rules: &AuthorizerRules,
     bindings: impl IntoIterator<Item = &'a AclBinding> + Clone,

@@ -1,4 +1,4 @@
-//! How long a connection stays authenticated (KIP-368).
+//! Sessions: the time that a connection stays authenticated (KIP-368).
 
 use mainstem_wire::ApiKey;
 
@@ -8,35 +8,35 @@ use crate::sasl::Mechanism;
 /// The time, by two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
-    /// Milliseconds of a clock that never goes back: what sessions are measured by.
+    /// Milliseconds of a clock that never goes back: sessions are measured by it.
     pub monotonic_ms: u64,
-    /// Milliseconds since 1970: what credentials end by.
+    /// Milliseconds since 1970: credentials expire by it.
     pub wall_ms: i64,
 }
 
 /// A connection renews its session once in this time at most.
 const RENEWAL_INTERVAL_MS: u64 = 1000;
 
-/// Who a connection belongs to, and for how long.
+/// The principal of a connection, and the time for which it is authenticated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
-    /// How it was authenticated.
+    /// The mechanism that authenticated it.
     pub mechanism: Mechanism,
-    /// Whose it is.
+    /// The principal.
     pub principal: KafkaPrincipal,
-    /// Whether it speaks for its principal by a delegation token. It may not ask for tokens.
+    /// True if it was authenticated by a delegation token of its principal. Then it may not ask for tokens.
     pub by_token: bool,
-    /// What the client knows; 0 if the session lasts.
+    /// The session lifetime in the answer to the client, in milliseconds; 0 if the session does not end.
     pub lifetime_ms: u64,
-    /// When it ends, by the monotonic clock.
+    /// The monotonic time of its end, in milliseconds.
     pub(super) expires_at_ms: Option<u64>,
-    /// Whether the client's SaslAuthenticate was one whose clients renew their sessions (v1).
+    /// True if the client's SaslAuthenticate had version 1, whose clients renew their sessions.
     pub client_renews: bool,
-    /// When the last renewal began.
+    /// The monotonic time when the last renewal began, in milliseconds.
     pub(super) renewal_began_ms: Option<u64>,
 }
 
-/// What to do with a request on a connection that is authenticated.
+/// The treatment of a request on an authenticated connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// Serve it. A SaslHandshake that comes here is answered with ILLEGAL_SASL_STATE.
@@ -48,8 +48,7 @@ pub enum Admission {
 }
 
 impl Session {
-    /// Judges a request by its API. A handshake is let through even when the session is over, once a second at most, if
-    /// the session can end at all.
+    /// Decides on a request by its API. If the session has an end, a handshake is admitted even after it, once a second at most.
     pub fn admit(&mut self, api_key: ApiKey, now: Now) -> Admission {
         let Some(expires_at) = self.expires_at_ms else { return Admission::Serve };
         let now = now.monotonic_ms;
@@ -61,19 +60,19 @@ impl Session {
         if now > expires_at { Admission::Expired } else { Admission::Serve }
     }
 
-    /// Goes on in the session that a renewal gave.
+    /// Replaces the session by the one that a renewal gave.
     pub fn renew(&mut self, renewed: Session) {
         assert_eq!(self.principal, renewed.principal, "a renewal keeps the principal");
         let renewal_began_ms = self.renewal_began_ms;
         *self = Session { renewal_began_ms, ..renewed };
     }
 
-    /// Whether the session ends at all.
+    /// Returns true if the session has an end.
     pub fn ends(&self) -> bool {
         self.expires_at_ms.is_some()
     }
 
-    /// When the session ends, in milliseconds of the monotonic clock; none if it lasts.
+    /// The end of the session, in milliseconds of the monotonic clock; none if it has none.
     pub fn expires_at_ms(&self) -> Option<u64> {
         self.expires_at_ms
     }

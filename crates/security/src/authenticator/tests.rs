@@ -1,4 +1,4 @@
-//! Conversations of a connection, as transcripts: `>` is what the client sends.
+//! Conversations of a connection, as transcripts: the client sends the lines with `>`.
 
 use std::fmt::Write as _;
 
@@ -82,7 +82,7 @@ impl Talk {
         writeln!(self.script, "{line}").unwrap();
     }
 
-    /// A request of the client; gives the token of the answer.
+    /// Sends a request of the client; returns the token of the answer.
     fn send<'a, M: Message<'a>>(&mut self, api_key: ApiKey, version: i16, shown: &str, body: &M) -> Vec<u8> {
         self.correlation_id += 1;
         let header = RequestHeader {

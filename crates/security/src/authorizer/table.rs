@@ -1,4 +1,4 @@
-//! The rules of one principal, by what they concern.
+//! The rules of one principal, by their resources.
 
 use std::array;
 use std::collections::{HashMap, HashSet};
@@ -12,12 +12,12 @@ use crate::acl::{
     implied_operations, named_operations, parse_host,
 };
 
-/// What rules say about one resource, an operation a bit.
+/// The operations that rules allow or deny on one resource, one bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Mask {
-    /// Allowed by name.
+    /// Operations that a rule allows by name.
     named: u16,
-    /// Allowed because something else is.
+    /// Operations that another allowed operation implies.
     implied: u16,
     denied: u16,
 }
@@ -41,7 +41,7 @@ impl Mask {
         (self.named | self.implied) & bit(operation) != 0
     }
 
-    /// Whether it is allowed by name.
+    /// Returns true if a rule allows the operation by name.
     pub(super) fn names(self, operation: AclOperation) -> bool {
         self.named & bit(operation) != 0
     }
@@ -65,7 +65,7 @@ impl BitOrAssign for Mask {
     }
 }
 
-/// The rules for one name: those for all hosts together, others each.
+/// The rules for one name: those for all hosts together, and those for single hosts.
 #[derive(Debug, Clone, Default)]
 struct Rules {
     everywhere: Mask,
@@ -148,7 +148,7 @@ impl TypeTable {
     }
 }
 
-/// The first bytes of a name: the outer none if it is shorter, the inner if they are no text.
+/// The first bytes of a name: the outer None if it is shorter, the inner one if they are no UTF-8.
 fn until(name: &str, length: usize) -> Option<Option<&str>> {
     (length <= name.len()).then(|| name.get(..length))
 }
@@ -159,7 +159,7 @@ pub(super) struct Table {
     types: [TypeTable; TYPES],
 }
 
-/// How many kinds of resources there are.
+/// The number of kinds of resources.
 const TYPES: usize = ResourceType::ALL.len();
 
 fn index(resource_type: ResourceType) -> usize {
@@ -178,23 +178,23 @@ impl Table {
         table
     }
 
-    /// What the rules say about a resource.
+    /// Returns the operations that rules allow or deny on a resource.
     pub(super) fn mask(&self, resource_type: ResourceType, name: &str, host: IpAddr) -> Mask {
         self.types[index(resource_type)].mask(name, host)
     }
 
-    /// What the rules say about every name.
+    /// Returns the operations that wildcard rules allow or deny.
     pub(super) fn wildcard(&self, resource_type: ResourceType, host: IpAddr) -> Mask {
         self.types[index(resource_type)].wildcard.mask(host)
     }
 
-    /// What literal rules of this name say.
+    /// Returns the operations that literal rules of this name allow or deny.
     pub(super) fn literal(&self, resource_type: ResourceType, name: &str, host: IpAddr) -> Mask {
         let rules = self.types[index(resource_type)].literals.get(name);
         rules.map(|rules| rules.mask(host)).unwrap_or_default()
     }
 
-    /// What prefixed rules of this name say.
+    /// Returns the operations that prefixed rules of this name allow or deny.
     pub(super) fn prefix(&self, resource_type: ResourceType, prefix: &str, host: IpAddr) -> Mask {
         let rules = self.types[index(resource_type)].prefixes.get(prefix);
         rules.map(|rules| rules.mask(host)).unwrap_or_default()
@@ -226,7 +226,7 @@ fn naming(rules: &RulesByName, operation: AclOperation, host: IpAddr) -> impl It
     naming.map(|(name, _)| name.as_ref())
 }
 
-/// The names that any rule concerns, of whichever principal.
+/// The names that any rule concerns, of all principals.
 #[derive(Debug, Clone)]
 pub(super) struct Names {
     types: [TypeNames; TYPES],
@@ -274,7 +274,7 @@ impl Names {
         names
     }
 
-    /// Whether a rule concerns the resource.
+    /// Returns true if a rule concerns the resource.
     pub(super) fn has(&self, resource_type: ResourceType, name: &str) -> bool {
         let own = &self.types[index(resource_type)];
         let mut prefixes = own.prefix_lengths.iter().map_while(|length| until(name, *length)).flatten();

@@ -22,7 +22,7 @@ const PI: [u8; 256] = [
     0xc5, 0xf3, 0xdb, 0x47, 0xe5, 0xa5, 0x9c, 0x77, 0x0a, 0xa6, 0x20, 0x68, 0xfe, 0x7f, 0xc1, 0xad,
 ];
 
-/// Decrypts CBC and removes the PKCS #7 padding; none if it is none. The data is whole blocks, the key not empty.
+/// Decrypts CBC and removes the PKCS #7 padding; None if it is invalid. The data must be whole blocks, and the key not empty.
 pub(super) fn decrypt(key: &[u8], effective_bits: u16, iv: [u8; 8], data: &[u8]) -> Option<Vec<u8>> {
     let words = expand(key, usize::from(effective_bits));
     let (blocks, rest) = data.as_chunks::<8>();

@@ -24,8 +24,8 @@ impl<'a> Tokenizer<'a> {
         Tokenizer { rest: text.chars().peekable() }
     }
 
-    /// Skips spaces and comments; gives the character after them. A slash by itself begins a comment to the end of the
-    /// line, as Java's tokenizer has it when that is not changed.
+    /// Skips spaces and comments; returns the character after them. A single slash begins a comment to the end of the line, as in Java's
+    /// tokenizer by default.
     fn first(&mut self) -> Option<char> {
         loop {
             let character = self.rest.next()?;
@@ -69,7 +69,7 @@ impl<'a> Tokenizer<'a> {
         Token::Number
     }
 
-    /// What is in quotes; a line's end closes it as well.
+    /// Reads the text in quotes; a line's end closes it as well.
     fn quoted(&mut self, quote: char) -> Token {
         let mut text = String::new();
         while let Some(character) = self.rest.next_if(|c| !matches!(c, '\n' | '\r')) {
@@ -125,12 +125,12 @@ impl Iterator for Tokenizer<'_> {
     }
 }
 
-/// What begins a number, and goes on in a word.
+/// Returns true for a character that begins a number. It may also continue a word.
 fn is_digit(c: char) -> bool {
     c.is_ascii_digit() || matches!(c, '.' | '-')
 }
 
-/// What begins a word: letters, everything from a non-breaking space on, and what Kafka adds.
+/// Returns true for a character that begins a word: letters, everything from a non-breaking space on, and Kafka's additions.
 fn is_letter(c: char) -> bool {
     c.is_ascii_alphabetic() || c >= '\u{a0}' || matches!(c, '_' | '$')
 }

@@ -1,4 +1,4 @@
-//! Java's regular expressions in terms of ours: the patterns that mean the same, and replacing.
+//! Java's regular expressions, translated to ours: patterns and replacements.
 
 use regex::{Captures, Regex};
 
@@ -10,7 +10,7 @@ pub(super) enum Part {
     Named(String),
 }
 
-/// Every match, as `Matcher.find` finds them: after one of some length an empty one may follow at its end.
+/// Every match, as `Matcher.find` finds them: after a match of some length an empty one may follow at its end.
 pub(super) fn find_all<'t>(regex: &Regex, text: &'t str) -> Vec<Captures<'t>> {
     let mut all = Vec::new();
     let mut from = 0;
@@ -26,8 +26,7 @@ pub(super) fn find_all<'t>(regex: &Regex, text: &'t str) -> Vec<Captures<'t>> {
     all
 }
 
-/// Escapes the `$N` that stand for no group, as Kafka's mapper does, whose places are those of the text before the first
-/// escape.
+/// Escapes each `$N` without a group. As in Kafka's mapper, places are those of the text before the first escape.
 pub(super) fn escape_literal_back_references(replacement: &str, groups: usize) -> String {
     if groups == 0 {
         return replacement.to_owned();
@@ -99,8 +98,8 @@ pub(super) fn replacement(text: &str, groups: usize, names: &[&str]) -> Result<V
     Ok(parts)
 }
 
-/// Rewrites a pattern so that it means here what it means in Java. Where it is insensitive to case (`(?i)`), each letter of ASCII
-/// becomes a class of both cases: Java leaves others alone, and ours would take the Kelvin sign for a `k`.
+/// Rewrites a pattern so that it means the same here as in Java. In a part that ignores case (`(?i)`), each letter of ASCII becomes a class
+/// of both cases: Java leaves other letters alone, and ours would take the Kelvin sign for a `k`.
 pub(super) fn translate(pattern: &str) -> Result<String, String> {
     let characters: Vec<char> = pattern.chars().collect();
     let mut translated = String::with_capacity(pattern.len() + 16);
@@ -218,13 +217,13 @@ fn other_case(letter: char) -> char {
     if letter.is_ascii_lowercase() { letter.to_ascii_uppercase() } else { letter.to_ascii_lowercase() }
 }
 
-/// Whether the first character, of a class, is followed by the rest of a range.
+/// Returns true if the first character, of a class, is followed by the rest of a range.
 fn begins_range(rest: &[char]) -> bool {
     matches!(rest, [_, '-', last, ..] if *last != ']')
 }
 
-/// An item of a class, a character or a range, with the other case of each letter of ASCII in it, and the characters that
-/// it took.
+/// Returns an item of a class, a character or a range, with the other case of each ASCII letter in it, and the number of characters that
+/// were read.
 fn in_both_cases(rest: &[char]) -> Result<(String, usize), String> {
     let (first, last, length) = match rest {
         [first, '-', last, ..] if begins_range(rest) => (*first, *last, 3),
@@ -265,7 +264,7 @@ fn check_group(rest: &[char]) -> Result<(), String> {
     if is_known { Ok(()) } else { Err(format!("{head} is a group that only Java has")) }
 }
 
-/// An escape, and the characters that it took. Java's classes are of ASCII.
+/// Returns an escape, and the number of characters that were read. Java's classes are of ASCII.
 fn escape(rest: &[char], in_class: bool) -> Result<(String, usize), String> {
     let Some(&character) = rest.get(1) else { return Err("a backslash ends the pattern".to_owned()) };
     let text = match character {
@@ -284,7 +283,7 @@ fn escape(rest: &[char], in_class: bool) -> Result<(String, usize), String> {
         other if other.is_ascii_alphanumeric() || !other.is_ascii() => {
             return Err(format!("\\{other} is an escape that only Java has"));
         }
-        // Anything else stands for itself.
+        // Any other character means itself.
         other => return Ok((regex::escape(&other.to_string()), 2)),
     };
     Ok((text.to_owned(), 2))

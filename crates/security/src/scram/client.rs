@@ -7,8 +7,8 @@ use super::{ScramMechanism, nonce_text, xor};
 use crate::sasl::ClientStep;
 use crate::{Secret, SecurityError};
 
-/// The most iterations that a server is obeyed in: about a second of hashing. Kafka makes credentials of up to 16,384;
-/// other brokers have more.
+/// The most iterations that a client accepts from a server: about a second of hashing. Kafka makes credentials of up to 16,384; other
+/// brokers have more.
 pub const ITERATIONS_CLIENT_MAX: u32 = 1_000_000;
 
 /// The client's half of one exchange.
@@ -48,7 +48,7 @@ impl ScramClient {
         ScramClient { mechanism, user, password, has_token: false, nonce, state: State::Start }
     }
 
-    /// User and password are a delegation token's id and HMAC (KIP-48).
+    /// Makes user and password a delegation token's id and HMAC (KIP-48).
     #[must_use]
     pub fn with_token(self) -> ScramClient {
         ScramClient { has_token: true, ..self }
@@ -62,7 +62,7 @@ impl ScramClient {
     /// Answers the server's message; the first call has none. After an error the exchange is over.
     ///
     /// # Errors
-    /// When the message is malformed, refuses, or was not made by who knows the credentials.
+    /// When the message is malformed, refuses, or its sender does not know the credentials.
     pub fn step(&mut self, message: &[u8]) -> Result<ClientStep, SecurityError> {
         match std::mem::replace(&mut self.state, State::Over) {
             State::Start => {

@@ -1,4 +1,4 @@
-//! What a broker keeps of a password.
+//! SCRAM credentials: a broker stores them instead of passwords.
 
 use std::num::NonZeroU32;
 
@@ -6,7 +6,7 @@ use super::ScramMechanism;
 use crate::sasl::DecoyShape;
 use crate::{Secret, SecurityError};
 
-/// Hashes a password `iterations` times with a salt, as AlterUserScramCredentials wants it from a client (KIP-554).
+/// Hashes a password `iterations` times with a salt, as a client must for AlterUserScramCredentials (KIP-554).
 ///
 /// # Errors
 /// When the iterations are fewer or more than a credential may have.
@@ -28,21 +28,21 @@ pub fn salted_password(
     Ok(Secret::new(mechanism.hash().pbkdf2(password.expose(), salt, rounds)))
 }
 
-/// Enough to recognise a password and to prove that one does, not enough to log in with.
+/// The credential of a user. It is enough to check a password and to prove that the server knows it, but not to log in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScramCredential {
     /// Random bytes that were hashed with the password.
     pub salt: Vec<u8>,
     /// The digest of the client's key.
     pub stored_key: Secret,
-    /// What the server signs with.
+    /// The key that the server signs with.
     pub server_key: Secret,
-    /// How often the password was hashed.
+    /// The number of times that the password was hashed.
     pub iterations: u32,
 }
 
 impl ScramCredential {
-    /// Makes a credential of a password, by hashing it `iterations` times.
+    /// Makes a credential from a password, by hashing it `iterations` times.
     ///
     /// # Errors
     /// When the iterations are fewer or more than a credential may have.
@@ -57,8 +57,7 @@ impl ScramCredential {
         Ok(ScramCredential::from_salted_password(mechanism, &salted, salt, iterations))
     }
 
-    /// Makes a credential of what hashing a password with the salt gave, as AlterUserScramCredentials sends it
-    /// (KIP-554). The iterations are taken as they are.
+    /// Makes a credential from the salted password of AlterUserScramCredentials (KIP-554). The iterations are not checked.
     pub fn from_salted_password(
         mechanism: ScramMechanism,
         salted_password: &Secret,
@@ -75,7 +74,7 @@ impl ScramCredential {
         }
     }
 
-    /// Whether an exchange can be made with it: its keys have the mechanism's length, its iterations are enough.
+    /// Returns true if an exchange can be made with it: its keys have the mechanism's length, its iterations are enough.
     pub(super) fn is_usable(&self, mechanism: ScramMechanism) -> bool {
         let bytes = mechanism.key_bytes();
         self.stored_key.len() == bytes
@@ -83,7 +82,7 @@ impl ScramCredential {
             && self.iterations >= ScramMechanism::ITERATIONS_MIN
     }
 
-    /// What an unknown user is shown: always the same, and no password fits it.
+    /// Returns the credential that an unknown user is shown: always the same, and no password fits it.
     pub(super) fn decoy(mechanism: ScramMechanism, user: &str, shape: &DecoyShape) -> ScramCredential {
         let hash = mechanism.hash();
         let derived = |purpose: &str| {

@@ -1,10 +1,10 @@
-//! The four messages, read as strictly as Kafka's patterns do, and no more leniently.
+//! The four messages, parsed exactly as strictly as by Kafka's patterns.
 
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// Padded, as Kafka's patterns ask for; bits beyond the last byte are let pass, as by Java's decoder.
+/// Padded, as Kafka's patterns require; bits beyond the last byte are accepted, as by Java's decoder.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -20,12 +20,12 @@ fn from_base64(text: &str) -> Option<Vec<u8>> {
     BASE64.decode(text).ok()
 }
 
-/// A name as it stands in a message: `=` and `,` have other meanings there.
+/// Encodes a name for a message: `=` and `,` are escaped.
 pub(super) fn to_saslname(name: &str) -> String {
     name.replace('=', "=3D").replace(',', "=2C")
 }
 
-/// A name that stands in a message; none if it is not one.
+/// Decodes a name of a message; None if it is invalid.
 pub(super) fn from_saslname(text: &str) -> Option<String> {
     let mut name = String::with_capacity(text.len());
     let mut parts = text.split('=');
@@ -45,7 +45,7 @@ pub(super) fn from_saslname(text: &str) -> Option<String> {
 /// `gs2-header [reserved-mext ","] username "," nonce ["," extensions]`
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ClientFirst<'a> {
-    /// As it stands there; empty if absent.
+    /// As in the message; empty if absent.
     pub(super) authorization_id: &'a str,
     pub(super) name: String,
     pub(super) nonce: &'a str,
@@ -77,7 +77,7 @@ impl<'a> ClientFirst<'a> {
         let mut has_token = false;
         for extension in parts {
             let (key, value) = extension_of(extension)?;
-            // Java's parseBoolean; others are let pass. The last one of a name counts.
+            // Java's parseBoolean; other names are ignored. The last one of a name counts.
             if key == "tokenauth" {
                 has_token = value.eq_ignore_ascii_case("true");
             }
@@ -117,8 +117,7 @@ impl<'a> ServerFirst<'a> {
 pub(super) struct ClientFinal<'a> {
     pub(super) nonce: &'a str,
     pub(super) proof: Vec<u8>,
-    /// Everything before the proof: what both sides sign. The channel binding in it is not looked at, as in Kafka; no
-    /// binding was offered.
+    /// Everything before the proof: what both sides sign. The channel binding in it is not checked, as in Kafka; no binding was offered.
     pub(super) without_proof: &'a str,
 }
 

@@ -22,12 +22,12 @@ enum State {
     Over,
 }
 
-/// What the proof is checked against.
+/// The state after the server's challenge, to check the proof.
 #[derive(Debug)]
 struct Challenged {
     identity: Identity,
     credential: ScramCredential,
-    /// Why the exchange fails whatever the proof: the credential is a decoy.
+    /// The reason why the exchange fails whatever the proof: the credential is a decoy.
     is_doomed: Option<&'static str>,
     nonce: String,
     /// `client-first-message-bare "," server-first-message`
@@ -54,7 +54,7 @@ impl ScramServer {
                 Ok(Progress::Challenge(reply.into_bytes()))
             }
             State::Final(challenged) => verify(self.mechanism, message, *challenged),
-            State::Over => Err(Refusal::told("Unexpected challenge in Sasl server state COMPLETE")),
+            State::Over => Err(Refusal::shown("Unexpected challenge in Sasl server state COMPLETE")),
         }
     }
 }
@@ -71,7 +71,7 @@ fn challenge(
     let decoy = ScramCredential::decoy(mechanism, &first.name, &credentials.decoy(mechanism));
     let (identity, found) = look_up(mechanism, &first, credentials);
     if !first.authorization_id.is_empty() && first.authorization_id != first.name {
-        return Err(Refusal::told(
+        return Err(Refusal::shown(
             "Authentication failed: Client requested an authorization id that is different from username",
         ));
     }
@@ -90,8 +90,8 @@ fn challenge(
     Ok(challenged)
 }
 
-/// Who comes, if it is who it says, and the credential to check that by. A token's id is never looked up as a user's
-/// name, nor the reverse.
+/// Looks up the identity that the client claims, and the credential to check it by. A token's id is never looked up as a user's name, nor
+/// the reverse.
 fn look_up(
     mechanism: ScramMechanism,
     first: &ClientFirst<'_>,

@@ -1,4 +1,4 @@
-//! The RFC's own exchange, both halves against each other, and what others might try.
+//! The RFC's own exchange, both halves against each other, and attacks.
 
 use std::borrow::Cow;
 
@@ -47,7 +47,7 @@ impl Credentials for Users {
 
 const SHA256: ScramMechanism = ScramMechanism::Sha256;
 
-/// A whole exchange: what each side ended with.
+/// Makes a whole exchange; returns the result of each side.
 fn exchange(
     mechanism: ScramMechanism,
     users: &Users,
@@ -130,7 +130,7 @@ fn an_unknown_user_cannot_be_distinguished_from_a_wrong_password() {
     let (known, known_refusal) = attempt("alice");
     let (unknown, unknown_refusal) = attempt("bob");
     assert_eq!((known.len(), unknown.len()), (1, 1), "both fail in the second step");
-    assert_eq!((known_refusal.is_told, unknown_refusal.is_told), (false, false));
+    assert_eq!((known_refusal.is_shown, unknown_refusal.is_shown), (false, false));
     assert_eq!(known_refusal.detail, "Invalid client credentials");
     assert_eq!(unknown_refusal.detail, "Authentication failed: Invalid user credentials");
     assert_eq!(unknown[0].split(",i=").next().unwrap().len(), known[0].split(",i=").next().unwrap().len());
@@ -161,7 +161,7 @@ fn a_credential_that_cannot_be_used_is_a_decoy() {
         let client = ScramClient::new(SHA256, "alice", Secret::from("right"), 1);
         let (sent, refusal) = exchange(SHA256, &users, client).unwrap_err();
         assert_eq!(sent.len(), 1);
-        assert!(refusal.detail.contains("stored credential") && !refusal.is_told);
+        assert!(refusal.detail.contains("stored credential") && !refusal.is_shown);
     }
 }
 
@@ -178,13 +178,13 @@ fn a_token_is_no_user_and_a_user_no_token() {
     exchange(SHA256, &users, client().with_token()).unwrap_err();
 }
 
-/// What the server says to a client's first message.
+/// Returns the server's answer to a client's first message.
 fn first(message: &str) -> String {
     let users = Users::with(SHA256, "a=b,c", "x");
     match ScramServer::new(SHA256, 0xabc).step(message.as_bytes(), &users) {
         Ok(Progress::Challenge(reply)) => String::from_utf8(reply).unwrap(),
         Ok(other) => panic!("{other:?}"),
-        Err(refusal) => format!("{}{}", if refusal.is_told { "told: " } else { "" }, refusal.detail),
+        Err(refusal) => format!("{}{}", if refusal.is_shown { "shown: " } else { "" }, refusal.detail),
     }
 }
 
@@ -199,9 +199,9 @@ fn first_messages() {
     ] {
         assert_eq!(first(message), good, "{message}");
     }
-    // Kafka compares the authorization id as it stands in the message.
+    // Kafka compares the authorization id without decoding it.
     let other =
-        "told: Authentication failed: Client requested an authorization id that is different from username";
+        "shown: Authentication failed: Client requested an authorization id that is different from username";
     assert_eq!(first("n,a=a=3Db=2Cc,n=a=3Db=2Cc,r=n"), other);
     assert_eq!(first("n,a=root,n=bob,r=n"), other);
     assert!(first("n,a=bob,n=bob,r=n").starts_with("r=n0000"));
@@ -287,7 +287,7 @@ fn a_client_believes_only_what_is_proved() {
     }
 }
 
-/// A proof that was seen is of no use on another connection, nor a second time.
+/// An observed proof is of no use on another connection, nor a second time.
 #[test]
 fn what_was_seen_cannot_be_said_again() {
     let users = Users::with(SHA256, "alice", "right");

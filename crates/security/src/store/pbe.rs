@@ -10,7 +10,7 @@ use crate::der::{self, INTEGER, Malformed, OCTET_STRING, OID, Reader, SEQUENCE};
 const PBES2: &str = "1.2.840.113549.1.5.13";
 const PBKDF2: &str = "1.2.840.113549.1.5.12";
 
-/// What of a key is derived by the KDF of PKCS #12.
+/// The purpose of bytes that the KDF of PKCS #12 derives.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Purpose {
     Key = 1,
@@ -33,7 +33,7 @@ pub(super) fn decrypt_key(info: &[u8], password: &Secret, max: u32) -> Result<Se
     decrypt(algorithm, data, password, max).map(Secret::new)
 }
 
-/// Decrypts by what an `AlgorithmIdentifier` says.
+/// Decrypts by the algorithm of an `AlgorithmIdentifier`.
 pub(super) fn decrypt(
     mut algorithm: Reader<'_>,
     data: &[u8],

@@ -1,4 +1,4 @@
-//! PEM (RFC 7468), in a file or as the value of a property, where spaces may stand for the ends of lines.
+//! PEM (RFC 7468), in a file or as the value of a property, where spaces may replace the ends of lines.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ use crate::Secret;
 const BEGIN: &str = "-----BEGIN ";
 const DASHES: &str = "-----";
 
-/// Whether there is anything of PEM in some bytes.
+/// Returns true if bytes have a PEM header.
 pub(super) fn is_pem(bytes: &[u8]) -> bool {
     bytes.windows(BEGIN.len()).any(|window| window == BEGIN.as_bytes())
 }

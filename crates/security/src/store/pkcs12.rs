@@ -1,7 +1,7 @@
 //! PKCS #12 (RFC 7292), as Java and OpenSSL write it.
 //!
-//! As in Java a certificate without a key is trusted only if the store says so by Oracle's attribute: `keytool
-//! -importcert` sets it, `openssl pkcs12` does so from version 3.2 on with `-jdktrust`.
+//! As in Java, a certificate without a key is trusted only if the store marks it by Oracle's attribute: `keytool -importcert` sets it, and
+//! `openssl pkcs12` sets it from version 3.2 on with `-jdktrust`.
 
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ const LOCAL_KEY_ID: &str = "1.2.840.113549.1.9.21";
 const TRUSTED_KEY_USAGE: &str = "2.16.840.1.113894.746875.1.1";
 const PBMAC1: &str = "1.2.840.113549.1.5.14";
 
-/// What is found before keys and certificates are put together.
+/// The entries of a store before keys and certificates are put together.
 #[derive(Default)]
 struct Bags<'p> {
     passwords: StorePasswords<'p>,
@@ -129,7 +129,7 @@ impl Bags<'_> {
                 encrypted.take(OID, "an encrypted part has no type")?;
                 let algorithm = encrypted.enter(SEQUENCE, "an encrypted part has no algorithm")?;
                 let bytes = encrypted.take(0x80, "an encrypted part has no bytes")?;
-                // Java reads no further without a password: what is encrypted is not there.
+                // Java reads no further without a password: it skips encrypted parts.
                 let Some(password) = self.passwords.store else { return Ok(()) };
                 let plain = Secret::new(pbe::decrypt(algorithm, bytes, password, self.iterations_max)?);
                 self.bags(plain.expose())
@@ -206,7 +206,7 @@ fn attributes(bag: &mut Reader<'_>) -> Result<Attributes, Fault> {
     Ok(found)
 }
 
-/// The certificate with the key's id, or the first, and after it those of its issuers, as far as they are there.
+/// The certificate with the key's id, or the first one, followed by those of its issuers as far as the store has them.
 fn chain(key_id: Option<&[u8]>, certificates: &[(Attributes, Vec<u8>)]) -> Vec<Vec<u8>> {
     let own = certificates.iter().find(|(attributes, _)| attributes.key_id.as_deref() == key_id);
     let mut next = own.or(certificates.first());

@@ -109,7 +109,7 @@ fn wrong_and_absent_passwords() {
     .assert_eq(&lines.join("\n"));
 }
 
-/// The same key and certificate, whatever they were kept in.
+/// The same key and certificate in all formats.
 #[test]
 fn one_key_in_all_formats() {
     let secret = Secret::from("secret1");

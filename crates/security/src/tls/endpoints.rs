@@ -1,4 +1,4 @@
-//! What sessions begin from, on either side.
+//! The TLS settings of a server and of a client, from which sessions begin.
 
 use std::sync::Arc;
 
@@ -43,10 +43,10 @@ fn provider(properties: &TlsProperties) -> Result<Arc<CryptoProvider>, SecurityE
 }
 
 impl TlsServer {
-    /// Makes a listener's sessions possible.
+    /// Makes the settings of a listener's sessions.
     ///
     /// # Errors
-    /// When there is no key, or client certificates are asked for and nothing says whom to trust.
+    /// When there is no key, or client certificates are required without a trust store.
     pub fn new(properties: &TlsProperties, material: &TlsMaterial) -> Result<TlsServer, SecurityError> {
         if material.identities.is_empty() {
             let what = "a listener with SSL needs ssl.keystore.location, or ssl.keystore.key with \
@@ -68,7 +68,7 @@ impl TlsServer {
                     is_mandatory,
                 )?))
             }
-            // Java would trust the authorities of its own list, which issue to anybody.
+            // Java would trust the authorities of its own list, which issue certificates to everyone.
             (_, None) => {
                 let what = "ssl.client.auth needs ssl.truststore.location or ssl.truststore.certificates, which say \
                             whose certificates are accepted";
@@ -88,7 +88,7 @@ impl TlsServer {
         TlsServer { config: Arc::new(config) }
     }
 
-    /// Begins a session with who connected.
+    /// Begins a session with a client.
     ///
     /// # Errors
     /// Never in practice: the configuration was checked.
@@ -98,10 +98,10 @@ impl TlsServer {
 }
 
 impl TlsClient {
-    /// Makes a client's sessions possible.
+    /// Makes the settings of a client's sessions.
     ///
     /// # Errors
-    /// When nothing says whom to trust, or the properties contradict each other.
+    /// When there is no trust store, or the properties contradict each other.
     pub fn new(properties: &TlsProperties, material: &TlsMaterial) -> Result<TlsClient, SecurityError> {
         let trusted = material.trusted.as_deref().ok_or_else(|| {
             SecurityError::TlsProperty("a client with SSL needs certificates to trust".to_owned())
@@ -121,8 +121,8 @@ impl TlsClient {
         Ok(TlsClient { config: Arc::new(config) })
     }
 
-    /// Sessions that are only looked at: every certificate is accepted whose key the server has. Nothing may be
-    /// sent in them that is not for everybody.
+    /// Makes the settings of sessions for inspection: every certificate is accepted whose key the server has. Only public data may be sent
+    /// in them.
     ///
     /// # Errors
     /// When the properties contradict each other.
@@ -154,7 +154,7 @@ impl TlsClient {
         TlsSession::client(Arc::clone(&self.config), name).map_err(|error| unusable(&error))
     }
 
-    /// What other drivers of rustls begin sessions with.
+    /// The configuration for other drivers of rustls.
     pub fn config(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.config)
     }
@@ -171,8 +171,8 @@ pub fn server_verifier(
     Ok(Arc::new(ServerVerifier::new(trusted, Arc::new(aws_lc_rs::default_provider()), true)?))
 }
 
-/// Verifies clients, who have to show a certificate, for another driver of rustls. An error is the one whose alert tells the client why;
-/// [`Refusal::take`](super::Refusal::take) has the words, on the thread on which the session has returned it.
+/// Verifies clients, which have to show a certificate, for another driver of rustls. The alert of an error gives the client the reason;
+/// [`Refusal::take`](super::Refusal::take) has the message, on the thread on which the session has returned it.
 ///
 /// # Errors
 /// When one of the trusted certificates cannot be used.
@@ -182,7 +182,7 @@ pub fn client_verifier(
     Ok(Arc::new(ClientVerifier::new(trusted, Arc::new(aws_lc_rs::default_provider()), true)?))
 }
 
-/// The keys of a store: the first that the peer can check is taken.
+/// The keys of a store: the first one that the peer can check is used.
 #[derive(Debug)]
 struct Keys(Vec<Arc<CertifiedKey>>);
 

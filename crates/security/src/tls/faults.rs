@@ -1,4 +1,4 @@
-//! Faults of certificates in words, each with what to do about it.
+//! Faults of certificates as messages, each with advice.
 
 use webpki::Error;
 
@@ -12,7 +12,7 @@ use mainstem_lines::OneLine;
 pub(super) struct Fault {
     /// The kind that an alert can name.
     pub(super) kind: Kind,
-    /// The fault and, behind a colon, what to do about it. Begins with "it" or "its" where it is about one certificate.
+    /// The fault and, behind a colon, the advice. Begins with "it" or "its" if it is about one certificate.
     pub(super) what: String,
 }
 
@@ -25,7 +25,7 @@ impl Fault {
         Fault::new(Kind::Unsuitable, what)
     }
 
-    /// The same, said of an authority above the peer's certificate.
+    /// Returns the fault as one of an authority above the peer's certificate.
     fn of_authority(self, authority: &CertificateInfo) -> Fault {
         let name = OneLine(&authority.subject);
         let what = self.what.replace(": have it ", ": have that one ");
@@ -47,7 +47,7 @@ pub(super) fn of_form(info: &CertificateInfo) -> Option<Fault> {
         return Some(fault);
     }
     if info.subject.is_empty() && info.alternative_names.is_empty() {
-        return Some(Fault::new(Kind::Malformed, "it names nobody: have it issued with a subject"));
+        return Some(Fault::new(Kind::Malformed, "it has no name: have it issued with a subject"));
     }
     info.key.fault().map(|fault| Fault::unsuitable(format!("its {fault}")))
 }
@@ -132,10 +132,10 @@ pub(super) fn of_proof(info: &CertificateInfo) -> Fault {
     }
 }
 
-/// Authorities of a peer that are looked at: more than a path may have. A peer shows as many as it likes.
+/// The most authorities of a peer that are looked at: more than a path may have. A peer may show any number.
 const AUTHORITIES_MAX: usize = 8;
 
-/// The certificates from a peer's own up to a trusted one, as far as what it shows leads there.
+/// The certificates from a peer's own up to a trusted one, as far as the shown certificates lead there.
 #[derive(Debug)]
 pub(super) struct Chain<'a> {
     own: &'a CertificateInfo,
@@ -159,7 +159,7 @@ impl<'a> Chain<'a> {
         loop {
             let issuer = &chain.last().issuer_der;
             let has_issued = |info: &&CertificateInfo| info.subject_der == *issuer;
-            // Of several with that name, as while it is renewed, one that may issue.
+            // Of several with that name, as during a renewal, one that may issue is chosen.
             let named = || trusted.iter().filter(has_issued);
             chain.anchor = named().find(|info| of_anchor(info).is_none()).or_else(|| named().next());
             if chain.anchor.is_some() || chain.authorities.len() == AUTHORITIES_MAX {
@@ -197,7 +197,7 @@ impl<'a> Chain<'a> {
     }
 }
 
-/// The words for what webpki has against a chain.
+/// The message for webpki's error about a chain.
 pub(super) fn of_chain(error: &Error, chain: &Chain<'_>, shown: &Shown<'_>) -> Fault {
     let found = match error {
         Error::UnknownIssuer => chain.anchor.and_then(of_anchor).or_else(|| Some(unknown_issuer(chain))),
@@ -238,7 +238,7 @@ pub(super) fn of_chain(error: &Error, chain: &Chain<'_>, shown: &Shown<'_>) -> F
         _ => None,
     };
     found.unwrap_or_else(|| {
-        let what = "it, or an authority that the peer shows, is malformed: have them issued anew";
+        let what = "it, or an authority that the peer shows, is malformed: have them issued again";
         Fault::new(Kind::Malformed, what)
     })
 }

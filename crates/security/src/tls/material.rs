@@ -1,4 +1,4 @@
-//! Keys and certificates that were read and found to fit.
+//! Keys and certificates that were read and checked.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::SecurityError;
 use crate::store::{KeyEntry, KeyForm, KeyStore};
 use crate::x509::CertificateInfo;
 
-/// What the stores of a listener or a client hold.
+/// The contents of the stores of a listener or a client.
 #[derive(Debug, Clone)]
 pub struct TlsMaterial {
-    /// Keys to prove with who this is, in the order of the store; empty if there is no key store.
+    /// The keys to authenticate with, in the order of the store; empty if there is no key store.
     pub identities: Vec<Identity>,
     /// The certificates that are trusted; none if there is no trust store.
     pub trusted: Option<Vec<CertificateDer<'static>>>,
@@ -28,7 +28,7 @@ pub struct TlsMaterial {
 pub struct Identity {
     /// Its name in the store.
     pub alias: String,
-    /// What is known of its certificate.
+    /// The contents of its certificate.
     pub info: CertificateInfo,
     /// The last second since 1970 at which all certificates of the chain are valid.
     pub expires_at: i64,
@@ -40,7 +40,7 @@ fn unusable<T>(what: impl Into<String>, reason: impl Into<String>) -> Result<T, 
 }
 
 impl TlsMaterial {
-    /// Takes stores on. A key store has to have a key, a trust store a certificate.
+    /// Makes the material from stores. A key store must have a key, a trust store a certificate.
     ///
     /// # Errors
     /// When one has none, or a key does not fit its certificate.
@@ -70,14 +70,14 @@ impl TlsMaterial {
         Ok(TlsMaterial { identities, trusted })
     }
 
-    /// The last second since 1970 at which everything here can prove who this is; none without keys.
+    /// The last second since 1970 at which all own certificates are valid; None without keys.
     pub fn expires_at(&self) -> Option<i64> {
         self.identities.iter().map(|identity| identity.expires_at).min()
     }
 
-    /// Whether a new material may take this one's place while a listener runs, by Kafka's rules: keys stay keys of the
-    /// same subject and the same alternative names, unless `ssl.allow.dn.changes` and `ssl.allow.san.changes` say
-    /// otherwise, and a store does not come or go.
+    /// Checks that a new material may replace this one while a listener runs, by Kafka's rules. Keys stay keys of the same subject and the
+    /// same alternative names, unless `ssl.allow.dn.changes` and `ssl.allow.san.changes` say otherwise. A store is neither added nor
+    /// removed.
     ///
     /// # Errors
     /// When it may not, with the reason.

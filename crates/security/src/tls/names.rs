@@ -24,7 +24,7 @@ pub fn cipher_suite_name(suite: CipherSuite) -> String {
     }
 }
 
-/// The protocols of `ssl.enabled.protocols`; all if there are none.
+/// The protocols of `ssl.enabled.protocols`; all if none are set.
 pub(super) fn protocols(names: &[String]) -> Result<Vec<&'static SupportedProtocolVersion>, SecurityError> {
     if names.is_empty() {
         return Ok(vec![&TLS13, &TLS12]);
@@ -39,8 +39,7 @@ pub(super) fn protocols(names: &[String]) -> Result<Vec<&'static SupportedProtoc
     names.iter().map(one).collect()
 }
 
-/// The cipher suites of `ssl.cipher.suites`, and those of them that Java knows and this program has not; all if there
-/// are none.
+/// The cipher suites of `ssl.cipher.suites`, and those of them that Java knows and this program does not; all if none are set.
 pub(super) fn cipher_suites(
     names: &[String],
 ) -> Result<(Vec<SupportedCipherSuite>, Vec<String>), SecurityError> {

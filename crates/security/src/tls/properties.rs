@@ -1,4 +1,4 @@
-//! Kafka's `ssl.*` properties: which of them go together, and what they name.
+//! Kafka's `ssl.*` properties, and the checks of their combinations.
 
 use crate::store::{KeyStore, StorePasswords};
 use crate::{Secret, SecurityError};
@@ -8,7 +8,7 @@ use super::material::TlsMaterial;
 /// `ssl.client.auth`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClientAuth {
-    /// Clients have no certificate, or none that is asked for.
+    /// Clients are not asked for a certificate.
     #[default]
     None,
     /// They are asked for one, and may have none.
@@ -29,11 +29,11 @@ pub struct TlsProperties {
     pub enabled_protocols: Vec<String>,
     /// `ssl.cipher.suites`.
     pub cipher_suites: Vec<String>,
-    /// Whether a server's name has to be in its certificate: `ssl.endpoint.identification.algorithm` is not empty.
+    /// True if a server's name must be in its certificate: `ssl.endpoint.identification.algorithm` is not empty.
     pub checks_names: bool,
 }
 
-/// Where a store is.
+/// The place of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Store {
     File {
@@ -54,10 +54,10 @@ fn fault<T>(what: impl Into<String>) -> Result<T, SecurityError> {
 const PEM: &str = "PEM";
 
 impl TlsProperties {
-    /// Reads the properties; `get` gives the value of a key for this listener, none if it is not set.
+    /// Reads the properties; `get` returns the value of a key for this listener, None if it is not set.
     ///
     /// # Errors
-    /// When they contradict each other, in Kafka's words, or ask for what cannot be done.
+    /// When they contradict each other, with Kafka's messages, or are not supported.
     pub fn read(get: &dyn Fn(&str) -> Option<String>) -> Result<TlsProperties, SecurityError> {
         let list = |key: &str| -> Vec<String> {
             let value = get(key).unwrap_or_default();
@@ -78,13 +78,12 @@ impl TlsProperties {
         Ok(properties)
     }
 
-    /// Suites of `ssl.cipher.suites` that Java has and this program has not: they are never chosen, which is worth a
-    /// warning.
+    /// Suites of `ssl.cipher.suites` that Java knows and this program does not: they are never chosen, which deserves a warning.
     pub fn unsupported_cipher_suites(&self) -> Vec<String> {
         super::names::cipher_suites(&self.cipher_suites).map(|(_, left_out)| left_out).unwrap_or_default()
     }
 
-    /// The files whose contents [`TlsProperties::load`] asks for: what a reload watches.
+    /// The files that [`TlsProperties::load`] reads; a reload watches them.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         [&self.keystore, &self.truststore].into_iter().flatten().filter_map(|store| match store {
             Store::File { path, .. } => Some(path.as_str()),
@@ -92,7 +91,7 @@ impl TlsProperties {
         })
     }
 
-    /// Opens the stores; `read` gives the contents of a file, or why it cannot be read.
+    /// Opens the stores; `read` returns the contents of a file, or the reason why it cannot be read.
     ///
     /// # Errors
     /// When a store cannot be read or opened, or its key does not fit its certificate.
@@ -121,7 +120,7 @@ impl TlsProperties {
     }
 }
 
-/// Classes and protocols that would decide who comes in, and are not here.
+/// Refuses classes and protocols that would affect authentication, and are not supported.
 fn refuse_unsupported(get: &dyn Fn(&str) -> Option<String>) -> Result<(), SecurityError> {
     for key in ["ssl.engine.factory.class", "ssl.provider", "security.providers"] {
         if get(key).is_some_and(|value| !value.is_empty()) {
@@ -163,7 +162,7 @@ fn store_type(get: &dyn Fn(&str) -> Option<String>, key: &str) -> Result<String,
     }
 }
 
-/// In Kafka's order, with Kafka's words.
+/// Reads the key store, with checks in Kafka's order and with Kafka's messages.
 fn keystore(get: &dyn Fn(&str) -> Option<String>) -> Result<Option<Store>, SecurityError> {
     let kind = store_type(get, "ssl.keystore.type")?;
     let path = get("ssl.keystore.location");

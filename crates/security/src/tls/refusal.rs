@@ -1,4 +1,4 @@
-//! Why a certificate is refused, in words for whoever has to replace it.
+//! The reason why a certificate is refused, as a message for the person who has to replace it.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -18,7 +18,7 @@ pub struct Refusal {
     kind: Kind,
 }
 
-/// A kind of refusal that an alert can tell the peer.
+/// A kind of refusal, as an alert reports it to the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Malformed,
@@ -26,7 +26,7 @@ pub(super) enum Kind {
     NotValidYet,
     UnknownIssuer,
     BadSignature,
-    /// It is not made for this, or not well enough.
+    /// It is for another purpose, or not secure enough.
     Unsuitable,
     OtherName,
 }
@@ -37,7 +37,7 @@ impl Refusal {
     }
 
     pub(super) fn unreadable(what: &str) -> Refusal {
-        let what = format!("it cannot be read ({what}): have it issued anew");
+        let what = format!("it cannot be read ({what}): have it issued again");
         Refusal { subject: None, what, kind: Kind::Malformed }
     }
 
@@ -53,21 +53,21 @@ impl Refusal {
         })
     }
 
-    /// The error of a verifier whose session looks for the words in [`Refusal::take`]: rustls's own errors have the alert that
-    /// fits, and no room for words.
+    /// The error of a verifier whose session takes the message from [`Refusal::take`]: rustls's own errors have the right alert, but no
+    /// message.
     pub(super) fn beside(self) -> Error {
         let error = self.as_alert();
         LAST.set(Some(self));
         error
     }
 
-    /// The error of a verifier whose sessions may be driven by others: it has the words, and the alert says less.
+    /// The error of a verifier whose sessions may be driven by others: it carries the message, and the alert says less.
     pub(super) fn within(self) -> Error {
         Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(self))))
     }
 
-    /// The refusal that a session ends with: rustls calls verifiers on the thread that it returns their errors on. It is
-    /// that of a verifier that tells its peer by the alert which fits ([`client_verifier`](super::client_verifier)).
+    /// The refusal with which a session ends: rustls calls verifiers on the thread on which it returns their errors. It is that of a
+    /// verifier that reports the reason to its peer by the alert ([`client_verifier`](super::client_verifier)).
     pub fn take(error: &Error) -> Option<Refusal> {
         let last = LAST.take();
         Refusal::of(error).cloned().or_else(|| last.filter(|refusal| refusal.as_alert() == *error))

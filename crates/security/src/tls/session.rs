@@ -18,30 +18,30 @@ use crate::{KafkaPrincipal, SecurityError};
 
 /// The most bytes of one record in clear.
 const RECORD_BYTES_MAX: usize = 16_384;
-/// What a record has beside them, at most: header, nonce, type, tag.
+/// The most bytes of a record besides its data: header, nonce, type, tag.
 const RECORD_OVERHEAD: usize = 64;
 
-/// How far a session is.
+/// The state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsState {
-    /// The handshake goes on: send what there is, wait for more.
+    /// The handshake is not over: send the outgoing bytes, wait for more.
     Handshaking,
-    /// Data may go both ways.
+    /// Data may be sent in both directions.
     Open,
     /// The peer sends nothing more.
     PeerClosed,
 }
 
-/// Why a session ends. What there is to send then, an alert, is in the outgoing buffer.
+/// The reason why a session ends. An alert for the peer, if any, is in the outgoing buffer.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TlsError {
     /// The peer does not speak TLS.
-    #[error("what the peer sent is not TLS: it may have been told PLAINTEXT or SASL_PLAINTEXT")]
+    #[error("what the peer sent is not TLS: it may be configured with PLAINTEXT or SASL_PLAINTEXT")]
     NotTls,
     /// The peer's certificate is not accepted.
     #[error("{0}")]
     Refused(Box<Refusal>),
-    /// The peer refused us, or broke the protocol.
+    /// The peer refused the session, or broke the protocol.
     #[error("{}", words(.0))]
     Session(rustls::Error),
     /// The keys are used up, or the session is not open yet.
@@ -58,7 +58,7 @@ impl From<rustls::Error> for TlsError {
     }
 }
 
-/// The words for an error, before those of rustls where they alone do not say whose certificate is meant.
+/// The message for an error, placed before that of rustls if that alone does not say whose certificate is meant.
 fn words(error: &rustls::Error) -> String {
     use AlertDescription as Alert;
     let what = match error {
@@ -84,10 +84,10 @@ fn words(error: &rustls::Error) -> String {
 pub struct TlsSession {
     side: Side,
     is_peer_closed: bool,
-    /// Whether anything of the peer was understood.
+    /// True if anything of the peer was understood.
     has_begun: bool,
-    /// Received and not used up: a part of a record, or of a message in several records, which rustls has to be shown
-    /// again on every call, in sealing too. Empty, and without memory, most of the time.
+    /// Received and not used up: a part of a record, or of a message in several records. rustls has to see it again on every call, in
+    /// sealing too. Empty, and without memory, most of the time.
     held: Vec<u8>,
 }
 
@@ -96,7 +96,7 @@ enum Side {
     Client(Box<UnbufferedClientConnection>),
 }
 
-/// What one turn of rustls asks for.
+/// The result of one turn of rustls.
 enum Turn {
     Again,
     /// There is something to be sent.
@@ -180,7 +180,7 @@ macro_rules! turn {
     }};
 }
 
-/// Seals data where the session is open. What is held was looked at before and has nothing new.
+/// Seals data if the session is open. Held bytes were looked at before and have nothing new.
 macro_rules! write_traffic {
     ($connection:expr, $held:expr, $outgoing:expr, |$traffic:ident| $write:expr) => {{
         let mut used = 0;
@@ -221,25 +221,25 @@ impl TlsSession {
         TlsSession { side, is_peer_closed: false, has_begun: false, held: Vec::new() }
     }
 
-    /// Goes on with the handshake by what was received, all of which is used up or kept; a client begins with nothing.
-    /// Appends what is to be sent, and what the peer sent after the handshake's end. Signs or verifies signatures: not for a loop that carries data.
+    /// Continues the handshake with received bytes, all of which are used up or kept; a client begins without any. Appends the bytes to
+    /// send, and data that the peer sent after the handshake's end. Signs or verifies signatures: not for a loop that carries data.
     ///
     /// # Errors
-    /// When the session cannot be; what is to be sent then is appended.
+    /// When there can be no session; an alert for the peer is appended.
     pub fn handshake(
         &mut self,
         incoming: &mut [u8],
         outgoing: &mut Vec<u8>,
         plain: &mut Vec<u8>,
     ) -> Result<TlsState, TlsError> {
-        // A record of the handshake is said by its first byte, a request of Kafka's begins with the zeros of its length.
+        // The first byte of a record is its type; a request of Kafka's begins with the zeros of its length.
         if !self.has_begun && incoming.first().is_some_and(|first| !(0x14..=0x17).contains(first)) {
             return Err(TlsError::NotTls);
         }
         let is_first_answer = !self.has_begun && matches!(self.side, Side::Client(_));
         self.has_begun |= !incoming.is_empty();
         match self.process(incoming, outgoing, plain) {
-            // What listens without TLS says so by this alert, before anything else.
+            // A listener without TLS sends this alert before anything else.
             Err(TlsError::Session(rustls::Error::AlertReceived(AlertDescription::UnexpectedMessage)))
                 if is_first_answer =>
             {
@@ -249,9 +249,8 @@ impl TlsSession {
         }
     }
 
-    /// Opens all whole records that were received and appends what is in them; the rest is kept, a record at most but
-    /// for messages that the peer cuts up. May append something to be sent, such as
-    /// an answer to new keys.
+    /// Opens all whole records that were received and appends their data; the rest is held, a record at most except for messages that the
+    /// peer splits. May append bytes to send, such as an answer to new keys.
     ///
     /// # Errors
     /// When a record is not the peer's, or breaks the protocol.
@@ -298,7 +297,7 @@ impl TlsSession {
             let (discarded, turn) = self.turn(&mut incoming[consumed..], outgoing, plain);
             consumed += discarded;
             match (turn, failed.take()) {
-                // The alert comes after the error; what has failed is not to be looked at again behind it.
+                // The alert comes after the error; the failed bytes must not be read again behind it.
                 (Turn::Encoded, Some(error)) => return (incoming.len(), Err(error)),
                 (Turn::Again | Turn::Encoded, before) => failed = before,
                 (_, Some(error)) => return (incoming.len(), Err(error)),
@@ -317,7 +316,7 @@ impl TlsSession {
         }
     }
 
-    /// Seals data into records and appends them. All of it: the caller bounds how much is sealed ahead of the socket.
+    /// Seals all of the data into records and appends them. The caller bounds how much is sealed ahead of the socket.
     ///
     /// # Errors
     /// When the handshake is not over, or the keys are used up.
@@ -326,7 +325,7 @@ impl TlsSession {
         self.write(outgoing, data.len() + records * RECORD_OVERHEAD, Some(data))
     }
 
-    /// Appends the alert that says that nothing more will be sent.
+    /// Appends the close_notify alert: no more data will be sent.
     ///
     /// # Errors
     /// When the handshake is not over.
@@ -334,18 +333,23 @@ impl TlsSession {
         self.write(outgoing, RECORD_OVERHEAD, None)
     }
 
-    fn write(&mut self, outgoing: &mut Vec<u8>, room: usize, data: Option<&[u8]>) -> Result<(), TlsError> {
-        let mut room = room;
+    fn write(
+        &mut self,
+        outgoing: &mut Vec<u8>,
+        capacity: usize,
+        data: Option<&[u8]>,
+    ) -> Result<(), TlsError> {
+        let mut capacity = capacity;
         loop {
             let written = match &mut self.side {
                 Side::Server(connection) => write_traffic!(connection, self.held, outgoing, |traffic| {
-                    append(outgoing, room, |buffer| match data {
+                    append(outgoing, capacity, |buffer| match data {
                         Some(data) => traffic.encrypt(data, buffer),
                         None => traffic.queue_close_notify(buffer),
                     })
                 }),
                 Side::Client(connection) => write_traffic!(connection, self.held, outgoing, |traffic| {
-                    append(outgoing, room, |buffer| match data {
+                    append(outgoing, capacity, |buffer| match data {
                         Some(data) => traffic.encrypt(data, buffer),
                         None => traffic.queue_close_notify(buffer),
                     })
@@ -353,7 +357,7 @@ impl TlsSession {
             };
             match written? {
                 None => return Ok(()),
-                Some(required) => room = required,
+                Some(required) => capacity = required,
             }
         }
     }
@@ -363,7 +367,7 @@ impl TlsSession {
         self.held.len() > bytes
     }
 
-    /// Whether the handshake is not over.
+    /// Returns true if the handshake is not over.
     pub fn is_handshaking(&self) -> bool {
         self.common().is_handshaking()
     }
@@ -378,7 +382,7 @@ impl TlsSession {
         self.common().negotiated_cipher_suite().map(|suite| cipher_suite_name(suite.suite()))
     }
 
-    /// Whether the session goes on from an earlier one, without certificates and signatures.
+    /// Returns true if the session resumes an earlier one, without certificates and signatures.
     pub fn is_resumed(&self) -> bool {
         self.common().handshake_kind() == Some(HandshakeKind::Resumed)
     }
@@ -393,7 +397,7 @@ impl TlsSession {
         self.common().peer_certificates().into_iter().flatten().map(AsRef::as_ref)
     }
 
-    /// Who the peer is by its certificate and the rules; anonymous without one.
+    /// The principal of the peer by its certificate and the rules; anonymous without one.
     ///
     /// # Errors
     /// When no rule applies: the peer is to be refused.
@@ -412,14 +416,14 @@ impl TlsSession {
     }
 }
 
-/// Writes into room at the end of a buffer; gives how much room is needed if it is not enough.
+/// Appends up to `capacity` bytes to a buffer. If that is not enough, nothing is appended, and the required capacity is returned.
 fn append(
     outgoing: &mut Vec<u8>,
-    room: usize,
+    capacity: usize,
     write: impl FnOnce(&mut [u8]) -> Result<usize, EncryptError>,
 ) -> Result<Option<usize>, TlsError> {
     let start = outgoing.len();
-    outgoing.resize(start + room, 0);
+    outgoing.resize(start + capacity, 0);
     match write(&mut outgoing[start..]) {
         Ok(written) => {
             outgoing.truncate(start + written);

@@ -1,4 +1,4 @@
-//! Sessions between our two halves: who is believed, what is said to who is not, and keys from every kind of store.
+//! Sessions between our two halves: trusted peers, refusals and their messages, and keys from every kind of store.
 
 use std::collections::BTreeMap;
 
@@ -101,7 +101,7 @@ fn fixture(path: &str) -> Result<Vec<u8>, String> {
     std::fs::read(fixtures.join(path)).map_err(|error| error.to_string())
 }
 
-/// One side, with what is on its way to it.
+/// One side, with the bytes on their way to it.
 struct End {
     session: TlsSession,
     incoming: Vec<u8>,
@@ -114,7 +114,7 @@ impl End {
         End { session, incoming: Vec::new(), received: Vec::new(), result: None }
     }
 
-    /// Takes in what came; gives what is to be sent.
+    /// Takes the received bytes; returns those to send.
     fn turn(&mut self) -> Vec<u8> {
         let mut outgoing = Vec::new();
         if matches!(self.result, Some(Err(_))) {
@@ -136,7 +136,7 @@ impl Talk {
         Talk { client: End::new(client.session(host).unwrap()), server: End::new(server.session().unwrap()) }
     }
 
-    /// Lets both sides talk until neither has anything to say; what one sends arrives in pieces.
+    /// Lets both sides talk until neither has anything to send; the bytes of one side arrive in pieces.
     fn run(&mut self, piece: usize) {
         loop {
             let sent = self.client.turn();
@@ -158,7 +158,7 @@ impl Talk {
     fn outcome(&self) -> String {
         let shown = |end: &End| match &end.result {
             Some(Ok(state)) => format!("{state:?}"),
-            // The times of an expired certificate are others at each run.
+            // The times of an expired certificate differ in each run.
             Some(Err(error)) => {
                 error.to_string().split(": verification time").next().unwrap_or_default().to_owned()
             }
@@ -236,7 +236,7 @@ fn data_goes_both_ways() {
     }
 }
 
-/// A peer may cut up a message of the handshake into records, and we may have to send in the midst of it.
+/// A peer may split a message of the handshake into records, and our side may have to send in between.
 #[test]
 fn sealing_between_the_parts_of_a_message() {
     let ca = Authority::new("ca");
@@ -264,7 +264,7 @@ fn sealing_between_the_parts_of_a_message() {
     assert!(between > 0, "a message was held back that is longer than a record");
 }
 
-/// A client of rustls itself that believes an authority, for what ours does not do.
+/// A client of rustls itself that trusts an authority, for features that ours lacks.
 fn other_client(
     ca: &Authority,
     version: &'static rustls::SupportedProtocolVersion,
@@ -283,7 +283,7 @@ fn other_client(
     rustls::ClientConnection::new(config.into(), "localhost".try_into().unwrap()).unwrap()
 }
 
-/// Lets both sides come to the end of the handshake; what the client sent first.
+/// Lets both sides finish the handshake; returns the client's first bytes.
 fn shake_hands(client: &mut rustls::ClientConnection, session: &mut TlsSession) -> Vec<u8> {
     let (mut first, mut plain, mut is_open) = (Vec::new(), Vec::new(), false);
     while !is_open {
@@ -322,8 +322,8 @@ fn sealed_record(keys: &rustls::ConnectionTrafficSecrets, number: u64, kind: u8,
     [&[kind, 3, 3][..], &length(sealed.len()), &sealed].concat()
 }
 
-/// A client that asks for another handshake within a session of TLS 1.2 gets the answer that there is none (RFC 5246, 7.2.2), and the session
-/// goes on; who asks again loses it.
+/// A client that asks for another handshake within a session of TLS 1.2 gets the answer that there is none (RFC 5246, 7.2.2), and the
+/// session stays open. A client that asks again loses it.
 #[test]
 fn renegotiation_is_refused() {
     const ALERT: u8 = 21;
@@ -407,7 +407,7 @@ fn sessions_are_resumed_until_a_reload() {
     assert!(!resumed(&server(&settings).unwrap()), "another server, though of the same key");
 }
 
-/// What both sides say when the client is `ours` and the server `theirs`.
+/// Checks the outcomes on both sides when the client is `ours` and the server `theirs`.
 fn check(ours: &[(&str, &str)], theirs: &[(&str, &str)], expect: Expect) {
     expect.assert_eq(&talk(ours, theirs, "localhost").outcome());
 }
@@ -570,7 +570,7 @@ fn peers_that_do_not_speak_tls() {
     );
 }
 
-/// What Java's keytool and OpenSSL made serves on either side.
+/// Stores of Java's keytool and of OpenSSL work on either side.
 #[test]
 fn keys_of_every_store() {
     let password = |key: &'static str| (key, "secret1");
@@ -740,7 +740,7 @@ fn reloads() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(mainstem_testkit::cases(64)))]
 
-    /// A byte that changes on the way ends the session on the side that it reaches, with an alert, or changes nothing.
+    /// A byte that is changed on the way ends the session on the side that it reaches, with an alert, or changes nothing.
     #[test]
     fn damage_ends_a_session(at in 0usize..4000, byte: u8, piece in 1usize..500) {
         let broker = self_signed("broker", |_| ());

@@ -1,4 +1,4 @@
-//! Trust: certificates that trusted authorities issued, and as in Java certificates that are themselves trusted.
+//! Trust in certificates that trusted authorities issued, and, as in Java, in certificates of the trust store themselves.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -19,11 +19,11 @@ pub(super) struct Trust {
     /// Those that may issue others.
     anchors: Vec<TrustAnchor<'static>>,
     own: HashSet<Vec<u8>>,
-    /// The facts of all of them.
+    /// The contents of all of them.
     infos: Vec<CertificateInfo>,
 }
 
-/// Which side shows the certificate.
+/// The side that shows the certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Client,
@@ -68,7 +68,7 @@ impl Trust {
         let mut trust = Trust { anchors: Vec::new(), own: HashSet::new(), infos: Vec::new() };
         let unusable = |which: &dyn std::fmt::Display| SecurityError::TlsMaterial {
             what: "the trust store".to_owned(),
-            reason: format!("{which} cannot be used: take it out, or have it issued anew"),
+            reason: format!("{which} cannot be used: take it out, or have it issued again"),
         };
         for certificate in trusted {
             let info = CertificateInfo::parse(certificate)
@@ -90,7 +90,7 @@ impl Trust {
         self.infos.iter().map(|info| DistinguishedName::from(info.subject_der.clone())).collect()
     }
 
-    /// Looks whether a chain is to be believed; gives what is known of its first certificate.
+    /// Checks whether a chain is trusted; returns the contents of its first certificate.
     pub(super) fn check(
         &self,
         shown: &Shown<'_>,
@@ -115,7 +115,7 @@ impl Trust {
             .map_err(|error| faults::of_chain(&error, &Chain::alone(info), shown))?;
         none(faults::of_time(info, shown.seconds()))?;
         none(faults::of_purpose(info, shown.role))?;
-        // As Java: who puts a certificate itself into the trust store does not ask what its key is for.
+        // As in Java: the purpose of a key is not checked if its certificate itself is in the trust store.
         if self.own.contains(shown.end_entity.as_ref()) {
             return Ok(());
         }
@@ -159,7 +159,7 @@ impl Trust {
     }
 }
 
-/// The facts of a peer's certificate.
+/// Parses a peer's certificate.
 pub(super) fn parsed(certificate: &CertificateDer<'_>) -> Result<CertificateInfo, Refusal> {
     CertificateInfo::parse(certificate).map_err(|error| match error {
         SecurityError::Certificate(what) => Refusal::unreadable(what),
@@ -167,7 +167,7 @@ pub(super) fn parsed(certificate: &CertificateDer<'_>) -> Result<CertificateInfo
     })
 }
 
-/// The purpose that an extended key usage, if there is one, has to allow: this, or anything.
+/// The purpose that an extended key usage, if there is one, has to allow: this one, or any.
 #[derive(Debug)]
 struct Purpose {
     role: Role,

@@ -17,7 +17,7 @@ use crate::SecurityError;
 
 type Proof = Result<HandshakeSignatureValid, Error>;
 
-/// Says of a signature that is not the key's what is wrong with the certificate; `tell` makes that an error.
+/// Returns the error for a signature that is not the key's, with the certificate's fault; `tell` makes the error.
 fn proven(proof: Proof, certificate: &CertificateDer<'_>, tell: fn(Refusal) -> Error) -> Proof {
     proof.map_err(|error| match error {
         Error::InvalidCertificate(_) => tell(match parsed(certificate) {
@@ -28,7 +28,7 @@ fn proven(proof: Proof, certificate: &CertificateDer<'_>, tell: fn(Refusal) -> E
     })
 }
 
-/// Believes every certificate, if the server has its key.
+/// Accepts every certificate whose key the server has.
 #[derive(Debug)]
 pub(super) struct AnyServer(pub(super) Arc<CryptoProvider>);
 

@@ -1,4 +1,4 @@
-//! Public keys: of what kind, and how large.
+//! Public keys: kinds and sizes.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::der::{self, Reader, SEQUENCE};
 /// The facts of a certificate's public key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PublicKey {
-    /// An RSA key, and how many bits its modulus has.
+    /// An RSA key, by the number of bits of its modulus.
     Rsa(usize),
     /// A point of a curve, by the curve's object identifier.
     Curve(String),
@@ -23,7 +23,7 @@ const CURVES: [&str; 3] = ["1.2.840.10045.3.1.7", "1.3.132.0.34", "1.3.132.0.35"
 /// Ed25519, and ML-DSA of three sizes.
 const OTHERS: [&str; 4] =
     ["1.3.101.112", "2.16.840.1.101.3.4.3.17", "2.16.840.1.101.3.4.3.18", "2.16.840.1.101.3.4.3.19"];
-/// Sizes of RSA keys that signatures are verified with.
+/// Sizes of accepted RSA keys, in bits.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
 impl PublicKey {
@@ -47,7 +47,7 @@ impl PublicKey {
         }
     }
 
-    /// Says what is wrong with the key, and what to do about it; nothing if signatures can be verified with it.
+    /// Returns the fault of the key, with advice; None if signatures can be verified with it.
     pub(crate) fn fault(&self) -> Option<KeyFault<'_>> {
         let is_sound = match self {
             PublicKey::Rsa(bits) => RSA_BITS.contains(bits),
@@ -58,7 +58,7 @@ impl PublicKey {
     }
 }
 
-/// A key that no signature is verified with. Shown as the rest of a sentence that begins with whose it is.
+/// A key that is not accepted. Displayed as the rest of a sentence that begins with the owner.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeyFault<'a>(&'a PublicKey);
 
@@ -66,22 +66,22 @@ impl fmt::Display for KeyFault<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             PublicKey::Rsa(bits) if bits < RSA_BITS.start() => {
-                write!(f, "RSA key has {bits} bits, at least 2048 are needed: have it issued anew for a larger one")
+                write!(f, "RSA key has {bits} bits, at least 2048 are needed: have it issued again for a larger one")
             }
             PublicKey::Rsa(bits) => {
-                write!(f, "RSA key has {bits} bits, at most 8192 are supported: have it issued anew for a smaller one")
+                write!(f, "RSA key has {bits} bits, at most 8192 are supported: have it issued again for a smaller one")
             }
             PublicKey::Curve(curve) => write!(
                 f,
-                "key is of the curve {}, which is not supported: have it issued anew for one of P-256, P-384 or P-521",
+                "key is of the curve {}, which is not supported: have it issued again for one of P-256, P-384 or P-521",
                 curve_name(curve)
             ),
             PublicKey::Other(kind) if kind == RSA_PSS => f.write_str(
-                "key is for RSA-PSS alone, which is not supported: have it issued anew for a plain RSA key, which signs by RSA-PSS too",
+                "key is for RSA-PSS alone, which is not supported: have it issued again for a plain RSA key, which signs by RSA-PSS too",
             ),
             PublicKey::Other(kind) => write!(
                 f,
-                "key is of the kind {}, which is not supported: have it issued anew for one of RSA, ECDSA or Ed25519",
+                "key is of the kind {}, which is not supported: have it issued again for one of RSA, ECDSA or Ed25519",
                 kind_name(kind)
             ),
         }

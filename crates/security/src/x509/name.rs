@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use crate::der::{self, Malformed, OID, Reader, SEQUENCE, SET};
 
-/// Prints the relative names of a distinguished name: the last first, values escaped, what has no keyword in the RFC by
-/// its identifier and in hexadecimal.
+/// Prints the relative names of a distinguished name: the last one first, values escaped, and attributes without a keyword in the RFC by
+/// their identifier and in hexadecimal.
 ///
 /// # Errors
 /// When the bytes are no name.

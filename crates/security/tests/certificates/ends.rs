@@ -1,4 +1,4 @@
-//! Handshakes in memory: our own end, which is shown a certificate, and a peer that shows it.
+//! Handshakes in memory: our own end, and a peer that shows it a certificate.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ use rustls::{
 #[derive(Debug)]
 pub(crate) struct Case {
     name: String,
-    /// The host that a client connects to; none where the certificate is the client's.
+    /// The host that a client connects to; None if the certificate is the client's.
     host: Option<String>,
 }
 
@@ -34,7 +34,7 @@ impl Case {
     }
 }
 
-/// `accepted`, or the words of our own end.
+/// `accepted`, or the message of our own end.
 pub(crate) fn verdict(case: &Case) -> String {
     let shown = pem(&case.name).unwrap();
     let trusted = pem(&format!("{}.trust", case.name)).unwrap_or_else(|| pem("root.trust").unwrap());
@@ -54,7 +54,7 @@ pub(crate) fn verdict(case: &Case) -> String {
     }
 }
 
-/// The words of our own end for a peer that shows the certificate of somebody else.
+/// The message of our own end for a peer that shows another one's certificate.
 pub(crate) fn verdict_without_key(host: Option<&str>) -> String {
     let chain =
         pem("plain").unwrap().split_off(pem("plain").unwrap().find("-----BEGIN CERTIFICATE").unwrap());
@@ -105,7 +105,7 @@ fn client(trusted: &str) -> TlsClient {
     TlsClient::new(&properties, &properties.load(&store).unwrap()).unwrap()
 }
 
-/// Lets both talk until our own end has made up its mind.
+/// Lets both talk until our own end has decided.
 fn handshake(mut session: TlsSession, mut peer: Connection) -> String {
     let (mut incoming, mut plain) = (Vec::new(), Vec::new());
     for _ in 0..20 {
@@ -176,8 +176,7 @@ impl ResolvesClientCert for Showing {
     }
 }
 
-/// In place of a key of a kind that rustls does not sign with: a certificate of it is to be refused before its signature is
-/// looked at.
+/// Replaces a key of a kind that rustls does not sign with: its certificate is to be refused before its signature is looked at.
 #[derive(Debug)]
 struct NoKey;
 
@@ -201,7 +200,7 @@ impl Signer for NoKey {
     }
 }
 
-/// Believes our own end.
+/// Accepts our own end.
 #[derive(Debug)]
 struct Believing;
 

@@ -1,4 +1,4 @@
-//! Differences that are meant, each with a sentence of `docs/deviations.md`.
+//! Intended differences, each with a sentence of `docs/deviations.md`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ pub(crate) struct Difference {
 /// The sections of differences.txt, by case: the reason, and what both say.
 pub(crate) struct Known(BTreeMap<String, (String, Difference)>);
 
-/// In place of a reason that is still to be found.
+/// The placeholder of a reason that is still to be found.
 const UNKNOWN: &str = "?";
 
 impl Known {
@@ -32,7 +32,7 @@ impl Known {
         Known(sections.collect())
     }
 
-    /// The file as these differences want it.
+    /// The new contents of the file for these differences.
     pub(crate) fn updated(&self, found: &BTreeMap<String, Difference>) -> String {
         let mut text = String::new();
         for (case, Difference { java, ours }) in found {
@@ -42,7 +42,7 @@ impl Known {
         text
     }
 
-    /// Every difference is known, none is there no more, and the page says why.
+    /// Checks that every difference is known, that every known one still exists, and that the page has the reason.
     pub(crate) fn judge(&self, found: &BTreeMap<String, Difference>, page: &str) {
         let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
         let mut said = String::new();

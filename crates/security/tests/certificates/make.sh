@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the certificates of this folder anew, by OpenSSL 3. The tests need neither it nor this script.
+# Makes the certificates of this folder again, by OpenSSL 3. The tests need neither it nor this script.
 #
 # NAME.pem is what a peer has: its key, then the chain that it shows. NAME.trust.pem is what the other end trusts then; without
 # it root.trust.pem counts. What is asked of them is in cases.txt. Certificates end in the year 2126, or ended in 2001.

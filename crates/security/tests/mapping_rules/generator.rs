@@ -1,6 +1,6 @@
-//! Random rules and subjects: patterns that are made from the subject, so that many match, and some of any kind.
+//! Random rules and subjects: most patterns are made from the subject, so that many match, and some are of any kind.
 
-/// What is asked: rules, and a subject. Neither has a tab or an end of line.
+/// A question: rules and a subject. Neither has a tab or an end of line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pair {
     pub(crate) rules: String,
@@ -70,7 +70,7 @@ const PIECES: &[&str] = &[
     r"\z",
     "x?",
 ];
-/// What Java alone has, what is none, and what both read in another way.
+/// Parts that only Java supports, that are no patterns, or that the two engines read differently.
 const ODD: &[&str] = &[
     "a++", "(?=a)", r"\b", r"\p{L}", "[a&&b]", "[]a]", "(", ")", "[", "{", "a{,2}", r"\1", r"\Qa\E", "(?s).",
     "[:a]", r"\x41", "a|*", "[[a]b]", r"\R", "(?<!a)", "(?>a)",
@@ -145,8 +145,8 @@ impl Generator {
         pattern + self.pick(&["", "", "$", ".*", r"(,.*|$)"])
     }
 
-    /// Pieces in a row, in groups and behind quantifiers. What is repeated without an end repeats nothing within itself:
-    /// Java would take exponential time.
+    /// Pieces in a row, in groups and behind quantifiers. An unbounded repetition has no other one within itself: Java would take
+    /// exponential time.
     fn any_pattern(&mut self, depth: usize) -> String {
         let mut pattern = String::new();
         for _ in 0..1 + self.below(3) {
@@ -203,7 +203,7 @@ impl Generator {
     }
 }
 
-/// The text as a pattern, as far as it stands in a rule.
+/// The text as a pattern, as far as a rule can hold it.
 fn escaped(text: &str) -> String {
     let mut pattern = String::new();
     for character in text.chars() {

@@ -1,4 +1,4 @@
-//! What holds of a classic group between any two calls.
+//! Invariants of a classic group, which hold between any two calls.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ impl ClassicGroup {
         self.check_sums();
     }
 
-    /// Asserts that nothing waits for ever. Of a group that is served.
+    /// Asserts that nothing waits for ever. It holds for a group that is served.
     ///
     /// # Panics
     /// If something does.
@@ -34,11 +34,11 @@ impl ClassicGroup {
             let is_watched = member.session.is_some() || member.is_excused();
             assert!(is_watched, "{id} would not notice that {} is gone", member.id);
         }
-        let told = self.pending_joins.iter().find(|(_, timer)| timer.is_none());
-        assert!(told.is_none(), "{id} waits for ever for {told:?} to come back");
+        let endless = self.pending_joins.iter().find(|(_, timer)| timer.is_none());
+        assert!(endless.is_none(), "{id} waits for ever for {endless:?} to come back");
     }
 
-    /// What is known of a member by other names leads to it: requests are answered by these names.
+    /// Checks the indexes by which requests find members: leader, instance ids, pending joins and syncs.
     fn check_members(&self) {
         let id = &self.id;
         let own_names = self.members.iter().all(|(name, member)| *name == member.id);
@@ -58,13 +58,13 @@ impl ClassicGroup {
         });
         let instances: HashMap<_, _> = instances.collect();
         assert_eq!(self.static_members, instances, "instances of {id}, and the members that have them");
-        let in_both = self.pending_joins.keys().find(|told| self.members.contains_key(told));
+        let in_both = self.pending_joins.keys().find(|pending| self.members.contains_key(pending));
         assert_eq!(in_both, None, "a member of {id} is waited for although it has come");
-        let stranger = self.pending_syncs.iter().find(|member| !self.members.contains_key(member));
-        assert_eq!(stranger, None, "{id} waits for the sync of one that is no member");
+        let unknown = self.pending_syncs.iter().find(|member| !self.members.contains_key(member));
+        assert_eq!(unknown, None, "{id} waits for the sync of one that is no member");
     }
 
-    /// A state has what its requests rely on.
+    /// Checks that the group has what requests in its state rely on.
     fn check_state(&self) {
         let (id, state) = (&self.id, self.state);
         match state {
@@ -88,7 +88,7 @@ impl ClassicGroup {
         assert!(joining.is_none() || may_join, "{id} is {state:?} and lets {joining:?} wait for it");
     }
 
-    /// Sums are what they are sums of: by the offers the protocol is chosen, by the bytes room is left.
+    /// Checks the sums over members: the protocol is chosen by the offers, and the limits count the bytes.
     fn check_sums(&self) {
         let mut offered: HashMap<Box<str>, usize> = HashMap::new();
         for protocol in self.members.values().flat_map(|member| &member.protocols) {
@@ -98,11 +98,11 @@ impl ClassicGroup {
         assert_eq!(self.bytes(), self.summed_bytes(), "bytes of {}", self.id);
     }
 
-    /// What the group counts for, summed up anew.
+    /// Accounted bytes of the group, summed up over all its members and topics.
     pub(crate) fn summed_bytes(&self) -> usize {
         let members = self.members.values().map(memory::member).sum::<usize>();
-        let told = self.pending_joins.keys().map(|id| memory::told(id)).sum::<usize>();
+        let pending = self.pending_joins.keys().map(|id| memory::pending_join(id)).sum::<usize>();
         let topics = self.subscribed_topics.iter().flatten().map(|topic| memory::name(topic)).sum::<usize>();
-        self.bytes() - self.member_bytes - self.topic_bytes + members + told + topics
+        self.bytes() - self.member_bytes - self.topic_bytes + members + pending + topics
     }
 }

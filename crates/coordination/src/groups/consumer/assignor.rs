@@ -1,8 +1,7 @@
 //! The assignors that the coordinator has: `uniform` and `range`, as in Kafka 4.3.
 //!
-//! Each is a function of what members subscribe to, what they have now, and how many partitions topics have. Kafka
-//! walks members and topics in the order of a hash map; here both are sorted, so that the same input gives the same
-//! assignment in every run.
+//! Each is a function of the members' subscriptions, their current partitions, and the sizes of topics. Kafka walks members and topics in
+//! the order of a hash map; here both are sorted, so that the same input gives the same assignment in every run.
 
 mod heterogeneous;
 mod homogeneous;
@@ -19,7 +18,7 @@ use mainstem_wire::Uuid;
 
 use super::partitions::{Assignment, Partition};
 
-/// What an assignor has to know of one member.
+/// One member, as an assignor sees it.
 #[derive(Debug)]
 pub(crate) struct MemberSpec<'a> {
     pub(crate) id: &'a str,
@@ -28,7 +27,7 @@ pub(crate) struct MemberSpec<'a> {
     /// The topics that it subscribes to and that exist, in the order of [`Topics`]. Members that subscribe alike may
     /// share the list.
     pub(crate) topics: Rc<[Uuid]>,
-    /// What the last target gave it. No partition is given to two members, and all of them exist.
+    /// The member's part of the last target. No partition is given to two members, and all of them exist.
     pub(crate) assigned: Cow<'a, Assignment>,
 }
 
@@ -51,8 +50,7 @@ impl Marks {
         Self(topics.iter().map(|(topic, count)| (*topic, marks(count))).collect())
     }
 
-    /// Marks the partitions of a set; what comes back is the set without those that are not there, or were marked
-    /// before.
+    /// Marks the partitions of a set. Returns the set without those that do not exist or were marked before.
     pub(crate) fn claim<'s>(&mut self, set: &'s Assignment) -> Cow<'s, Assignment> {
         let mut refused = Vec::new();
         for (topic, partitions) in set.topics() {
@@ -90,7 +88,7 @@ pub(crate) struct GroupSpec<'a> {
     pub(crate) homogeneous: bool,
 }
 
-/// The partitions of each member, in the order of the members. Borrowed is what a member has already.
+/// Returns the partitions of each member, in the order of the members. A borrowed assignment is one that the member has already.
 pub(crate) fn assign<'g>(assignor: Assignor, group: &'g GroupSpec<'_>) -> Vec<Cow<'g, Assignment>> {
     let owned = |assignments: Vec<Assignment>| assignments.into_iter().map(Cow::Owned).collect();
     match assignor {

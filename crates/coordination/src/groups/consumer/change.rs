@@ -1,7 +1,7 @@
-//! What changes in a consumer group, one record of `__consumer_offsets` each.
+//! Changes of a consumer group: one record of `__consumer_offsets` each.
 //!
-//! A change is applied to the group and written to the log as the same thing, so a group that is rebuilt from its
-//! records is the group that wrote them. Applying one gives the change that takes it back.
+//! A change is applied to the group and written to the log as the same thing, so a group that is rebuilt from its records is the group that
+//! wrote them. Applying a change returns the one that undoes it.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub(crate) struct GroupEpoch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TargetEpoch {
     pub(crate) epoch: i32,
-    /// When it was computed, wall clock milliseconds; 0 if it was taken over from a classic group.
+    /// The time of its computation, wall clock milliseconds; 0 if it was taken over from a classic group.
     pub(crate) timestamp_ms: i64,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct TargetEpoch {
 pub(crate) struct Resolved {
     /// Sorted, each once.
     pub(crate) topics: Vec<Box<str>>,
-    /// Of the topics that it was matched against.
+    /// The version of the topics that the pattern was matched against.
     pub(crate) version: i64,
     /// Wall clock milliseconds.
     pub(crate) timestamp_ms: i64,
@@ -82,7 +82,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// The record that says so.
+    /// Returns the record of the change.
     pub(crate) fn record(&self, group: &str) -> CoordinatorRecord {
         let group_id = || group.to_owned().into();
         match self {
@@ -158,7 +158,7 @@ impl Change {
         Ok(Some((group.into_owned(), change)))
     }
 
-    /// Whether the record has no value.
+    /// Returns true if the record of the change has no value.
     pub(crate) fn is_tombstone(&self) -> bool {
         match self {
             Change::Group(value) => value.is_none(),
@@ -171,7 +171,7 @@ impl Change {
         }
     }
 
-    /// What the change counts for while it waits to be taken back or not.
+    /// Returns the accounted bytes of the change while its append is in flight.
     pub(crate) fn bytes(&self) -> usize {
         use super::super::memory::{NAME, PARTITION, name};
         NAME + match self {
@@ -255,7 +255,7 @@ fn member_value(profile: &Profile) -> MemberValue<'_> {
         client_id: (&*profile.client_id).into(),
         client_host: (&*profile.client_host).into(),
         subscribed_topic_names: profile.topics.iter().map(|topic| (&**topic).into()).collect(),
-        // Kafka writes the empty one where there is none.
+        // Kafka writes an empty pattern if there is none.
         subscribed_topic_regex: Some(profile.regex.as_deref().unwrap_or_default().into()),
         rebalance_timeout_ms: profile.rebalance_timeout_ms,
         server_assignor: profile.server_assignor.as_deref().map(Into::into),
@@ -320,7 +320,7 @@ fn current_value(current: &Current) -> CurrentValue<'static> {
 }
 
 fn current(value: CurrentValue<'_>) -> Current {
-    // Records from before KIP-1251 have no epochs for partitions: the member's own stands for them.
+    // Records from before KIP-1251 have no epochs for partitions: the member's own is used instead.
     let default = value.member_epoch.max(0);
     let owned = |topics: &[TopicPartitions]| {
         let partitions = topics.iter().flat_map(|topic| {

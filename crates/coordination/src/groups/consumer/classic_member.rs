@@ -1,5 +1,5 @@
-//! Members of the classic protocol in a consumer group (KIP-848): JoinGroup, SyncGroup, Heartbeat and LeaveGroup stand
-//! for what the heartbeat of the consumer protocol says. The member epoch is the generation.
+//! Members of the classic protocol in a consumer group (KIP-848). Their JoinGroup, SyncGroup, Heartbeat and LeaveGroup are translated to
+//! the steps of the consumer protocol's heartbeat. The member epoch is the generation.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ pub(crate) fn join(group: &mut Group, io: &mut Io<'_>, join: &Join<'_>) {
     }
 }
 
-/// Ends a join: the group goes on, or becomes a classic one (and perhaps rebalances).
+/// Ends a join: the group stays as it is, or becomes a classic one (and perhaps rebalances).
 fn finish_join(
     group: &mut Group,
     io: &mut Io<'_>,
@@ -82,7 +82,7 @@ fn finish_join(
     }
 }
 
-/// Refuses a member that speaks no protocol of the others, or for which there is no room.
+/// Refuses a member that shares no protocol with the others, or that exceeds the limits.
 fn accept(turn: &Turn<'_>, io: &Io<'_>, join: &Join<'_>) -> Result<(), Refusal> {
     let request = join.request;
     refuse_if_full(turn, &request.member_id)?;
@@ -95,13 +95,16 @@ fn accept(turn: &Turn<'_>, io: &Io<'_>, join: &Join<'_>) -> Result<(), Refusal> 
     }
     let is_new = turn.group.member(&request.member_id).is_none();
     let growth = memory::MEMBER + memory::protocols(&join.protocols);
-    if is_new && (io.usage.members >= io.config.members_max || !io.has_room(growth)) {
-        return Err(Refusal::new(ErrorCode::GROUP_MAX_SIZE_REACHED, "There is no room for another member."));
+    if is_new && (io.usage.members >= io.config.members_max || !io.has_memory_for(growth)) {
+        return Err(Refusal::new(
+            ErrorCode::GROUP_MAX_SIZE_REACHED,
+            "The coordinator has no memory for another member.",
+        ));
     }
     Ok(())
 }
 
-/// Puts the member into the group and takes it as far as it can go; true if the group is to become a classic one.
+/// Adds the member to the group and reconciles it as far as possible. Returns true if the group is to become a classic one.
 fn enter(turn: &mut Turn<'_>, io: &Io<'_>, join: &Join<'_>, id: &MemberId) -> Result<bool, Refusal> {
     let malformed = || Refusal::new(ErrorCode::INCONSISTENT_GROUP_PROTOCOL, "The subscription is malformed.");
     let metadata = join.protocols.first().map(|first| first.metadata.clone()).ok_or_else(malformed)?;
@@ -130,11 +133,11 @@ fn enter(turn: &mut Turn<'_>, io: &Io<'_>, join: &Join<'_>, id: &MemberId) -> Re
         turn.put(Change::Profile(id.clone(), Some(profile.clone())));
     }
     let owned = embedded::owned(&subscription, turn.topics);
-    go_on(turn, id, (&before, &profile), &owned, downgrade)?;
+    reconcile_joined(turn, id, (&before, &profile), &owned, downgrade)?;
     Ok(downgrade)
 }
 
-fn go_on(
+fn reconcile_joined(
     turn: &mut Turn<'_>,
     id: &MemberId,
     (before, profile): (&Before, &Profile),
@@ -164,7 +167,7 @@ fn joined(turn: &Turn<'_>, id: &MemberId) -> JoinGroupResponse<'static> {
     }
 }
 
-/// The protocol that a classic member goes by: its first choice. No other reads what it carries.
+/// The protocol that a classic member uses: its first choice. Only this one's metadata are read.
 fn protocol(member: &Member) -> Option<&str> {
     member.profile.classic.as_ref()?.protocols.first().map(|protocol| &*protocol.name)
 }
@@ -185,7 +188,7 @@ fn find<'g>(group: &'g ConsumerGroup, id: &str, instance: Option<&str>) -> Resul
     }
 }
 
-/// Serves a SyncGroup: the member learns what it has.
+/// Serves a SyncGroup: the member gets its assignment.
 pub(crate) fn sync(group: &mut ConsumerGroup, io: &mut Io<'_>, token: Token, request: &SyncGroupRequest<'_>) {
     let id: MemberId = (&*request.member_id).into();
     let member = match find(group, &id, request.group_instance_id.as_deref()) {
@@ -201,7 +204,7 @@ pub(crate) fn sync(group: &mut ConsumerGroup, io: &mut Io<'_>, token: Token, req
     {
         return io.refuse_sync(token, ErrorCode::INCONSISTENT_GROUP_PROTOCOL);
     }
-    // A member that has to give partitions up gets the rest first.
+    // A member that has to revoke partitions gets the rest first.
     let is_behind = group.assignment_epoch() > member.current.epoch;
     if is_behind && member.current.state != MemberState::UnrevokedPartitions {
         timers::await_rejoin(group, io, &id);
@@ -220,7 +223,7 @@ pub(crate) fn sync(group: &mut ConsumerGroup, io: &mut Io<'_>, token: Token, req
     write::write(group, io, nothing, Some((token, Reply::SyncGroup(reply))));
 }
 
-/// Serves a Heartbeat: the member is alive, and learns whether it has to rejoin.
+/// Serves a Heartbeat: it keeps the session alive, and the answer says whether the member has to rejoin.
 pub(crate) fn heartbeat(
     group: &mut ConsumerGroup,
     io: &mut Io<'_>,
@@ -245,7 +248,7 @@ pub(crate) fn heartbeat(
     Err(ErrorCode::REBALANCE_IN_PROGRESS)
 }
 
-/// Whether a partition of the member's target is held by another one.
+/// Returns true if another member holds a partition of this member's target.
 fn waits_for_others(group: &ConsumerGroup, member: &Member) -> bool {
     let target = group.target(&member.id).into_iter().flat_map(Assignment::iter);
     target.into_iter().any(|at| !member.current.assigned.contains(at) && group.is_owned(at))

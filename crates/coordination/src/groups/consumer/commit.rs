@@ -1,4 +1,4 @@
-//! Who may commit and fetch offsets in a consumer group (KIP-848, KIP-1251).
+//! Permission to commit and fetch offsets in a consumer group (KIP-848, KIP-1251).
 
 use mainstem_wire::ErrorCode;
 
@@ -8,19 +8,19 @@ use super::partitions::Partition;
 
 /// Members of the consumer protocol commit from this version on: before, clients do not know its errors.
 const MEMBER_EPOCH_SINCE: i16 = 9;
-/// Member id, instance id and epoch of a TxnOffsetCommit that says nothing of a member, as before version 3 (KIP-447).
+/// Member id, instance id and epoch of a TxnOffsetCommit that names no member, as before version 3 (KIP-447).
 const NO_MEMBER: (&str, Option<&str>, i32) = ("", None, -1);
 
-/// What a member may commit.
+/// The partitions that a member may commit.
 #[derive(Debug)]
 pub(crate) enum Committer<'g> {
-    /// Everything.
+    /// All partitions.
     Any,
-    /// The member is behind: only partitions that it has had since the epoch that it says.
+    /// The member is behind: only partitions that it has had since the epoch that it names.
     Behind(&'g Member, i32),
 }
 
-/// What the member of an OffsetCommit may commit.
+/// Returns the permission of the member of an OffsetCommit.
 ///
 /// # Errors
 /// UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION to a classic member.
@@ -41,8 +41,8 @@ pub(crate) fn committer<'g>(
     at_epoch(member, epoch)
 }
 
-/// What the member of a TxnOffsetCommit may commit: as [`committer`], but for versions, and for producers that say
-/// nothing of a member, who may commit whatever members the group has.
+/// Returns the permission of the member of a TxnOffsetCommit. It differs from [`committer`] in two ways: the version of the request does
+/// not matter, and a producer that names no member may always commit.
 ///
 /// # Errors
 /// UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION to a classic member.
@@ -59,7 +59,7 @@ pub(crate) fn transactional_committer<'g>(
     at_epoch(group.member(member_id).ok_or(ErrorCode::UNKNOWN_MEMBER_ID)?, epoch)
 }
 
-/// What a member may commit that says to be in an epoch.
+/// Returns the permission of a member that claims to be in an epoch.
 fn at_epoch(member: &Member, epoch: i32) -> Result<Committer<'_>, ErrorCode> {
     if epoch == member.current.epoch {
         Ok(Committer::Any)
@@ -83,7 +83,7 @@ impl Committer<'_> {
     }
 }
 
-/// Refuses to fetch offsets for what is no member in its epoch. Who says no member id and no epoch may.
+/// Checks who fetches offsets: a member in its epoch, or a client that names neither a member nor an epoch.
 ///
 /// # Errors
 /// UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION to a classic member.

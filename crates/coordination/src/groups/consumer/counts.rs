@@ -1,5 +1,5 @@
-//! What a consumer group's members add up to. It follows from the members alone and is kept beside them, so that no
-//! heartbeat has to look at all of them.
+//! Sums over the members of a consumer group. They follow from the members alone and are kept beside them, so that no heartbeat has to look
+//! at all of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::change::Resolved;
 use super::member::{Member, MemberState};
 use super::partitions::Partition;
 
-/// Who subscribes to a topic.
+/// The number of subscriptions to a topic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Subscribers {
     /// Members that name the topic.
@@ -28,18 +28,18 @@ pub(crate) struct Counts {
     pub(crate) assignors: BTreeMap<Box<str>, usize>,
     /// Members of the classic protocol.
     pub(crate) classic: usize,
-    /// Of those, how many offer each of its protocols.
+    /// The number of those members that offer each protocol, by its name.
     pub(crate) classic_protocols: BTreeMap<Box<str>, usize>,
-    /// Members that hold a partition: one, but for the time between two records of a log that is being read.
+    /// The number of members that hold each partition. It is 1, except between two records of a log that is being read.
     pub(crate) owners: BTreeMap<Partition, usize>,
     /// Members that have all of their target, by their epoch.
     pub(crate) stable: BTreeMap<i32, usize>,
-    /// What members count for, see [`memory`](super::super::memory).
+    /// Accounted bytes of the members, see [`memory`](super::super::memory).
     pub(crate) bytes: usize,
 }
 
 impl Counts {
-    /// A member is there.
+    /// Adds a member to the sums.
     pub(crate) fn add(&mut self, member: &Member) {
         self.bytes += member.bytes();
         let profile = &member.profile;
@@ -66,7 +66,7 @@ impl Counts {
         }
     }
 
-    /// A member that was there is not, or not as it was.
+    /// Subtracts a member that was removed, or that will be added again as it is now.
     pub(crate) fn subtract(&mut self, member: &Member) {
         self.bytes -= member.bytes();
         let profile = &member.profile;
@@ -93,14 +93,14 @@ impl Counts {
         }
     }
 
-    /// The topics of a pattern are known.
+    /// Adds the topics of a pattern.
     pub(crate) fn add_resolved(&mut self, resolved: &Resolved) {
         for topic in &resolved.topics {
             self.topics.entry(topic.clone()).or_default().by_regex += 1;
         }
     }
 
-    /// The topics of a pattern are not what they were.
+    /// Subtracts the former topics of a pattern.
     pub(crate) fn subtract_resolved(&mut self, resolved: &Resolved) {
         for topic in &resolved.topics {
             self.count_topic(topic, |subscribers| subscribers.by_regex -= 1);
@@ -115,8 +115,8 @@ impl Counts {
         }
     }
 
-    /// Whether all of `members` subscribe to the same topics, as Kafka tells: by counting, so that members which name
-    /// what others match by a pattern count as different.
+    /// Returns true if all of `members` subscribe to the same topics. As in Kafka only counts are compared: members which name topics that
+    /// others match by a pattern count as different.
     pub(crate) fn is_homogeneous(&self, members: usize) -> bool {
         match self.regexes.values().next() {
             None => self.topics.values().all(|topic| topic.by_name == members),

@@ -1,4 +1,4 @@
-//! ConsumerGroupDescribe (69), v0-1: what administrators see of a consumer group.
+//! ConsumerGroupDescribe (69), v0-1: the description of a consumer group.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,16 +23,15 @@ const CLASSIC_MEMBER: i8 = 0;
 /// A member of the consumer protocol.
 const CONSUMER_MEMBER: i8 = 1;
 
-/// A group as ConsumerGroupDescribe shows it, at one moment. All that grows with members, partitions and topics is shared with the
-/// coordinator, which is not kept waiting by how much that is: [`response`](ConsumerDescription::response) looks at it without the
-/// coordinator.
+/// A group as ConsumerGroupDescribe shows it, at one moment. Members, partitions and topics are shared with the coordinator, so their
+/// number does not hold it up: [`response`](ConsumerDescription::response) reads them without the coordinator.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConsumerDescription(Description);
 
 #[derive(Debug, Clone, PartialEq)]
 enum Description {
     Group(Box<Shown>),
-    /// What is answered where there is no such group to show.
+    /// The answer if no consumer group can be shown.
     Other(DescribedGroup<'static>),
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn version(metadata: &[u8]) -> Option<i16> {
     (version >= 0).then(|| version.min(*ConsumerProtocolAssignment::VERSIONS.end()))
 }
 
-/// The partitions that a member says it has.
+/// The partitions that a member reports as its own.
 pub(crate) fn owned(subscription: &ConsumerProtocolSubscription<'_>, topics: &ClusterTopics) -> Assignment {
     let known = subscription.owned_partitions.iter();
     let known = known.filter_map(|topic| Some((topics.get(&topic.topic)?.id, &topic.partitions)));
@@ -35,7 +35,7 @@ pub(crate) fn owned(subscription: &ConsumerProtocolSubscription<'_>, topics: &Cl
 /// The partitions of an assignment; topics that are gone are left out.
 ///
 /// # Errors
-/// Why it cannot be understood, or taken over.
+/// The reason why it cannot be understood, or taken over.
 pub(crate) fn assigned(bytes: &[u8], topics: &ClusterTopics) -> Result<Assignment, &'static str> {
     let malformed = |_| "its assignment is malformed";
     let (assignment, _): (ConsumerProtocolAssignment<'_>, _) =

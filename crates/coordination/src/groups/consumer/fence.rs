@@ -1,4 +1,4 @@
-//! Members that go: by themselves, by an administrator, or because they were not heard of in time.
+//! Removal of members: they leave, an administrator removes them, or their session ends.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub(crate) fn leave(
         fence(group, io, vec![id], answer);
         return Ok(());
     }
-    // It keeps its place and its partitions; the member that comes back with the instance id gets both.
+    // It keeps its place and its partitions: the next member with the instance id gets both.
     let assigned: Owned = found.current.assigned.partitions().map(|at| (*at, 0)).collect();
     let left = Current { epoch: LEAVE_STATIC, assigned, revoking: Owned::default(), ..found.current };
     turn.put(Change::Current(id, Some(left)));
@@ -56,7 +56,7 @@ pub(crate) fn leave(
     Ok(())
 }
 
-/// Takes members out. If only members of the classic protocol are left, the group becomes a classic one.
+/// Removes members. If only members of the classic protocol remain, the group becomes a classic one.
 pub(crate) fn fence(group: &mut Group, io: &mut Io<'_>, ids: Vec<MemberId>, answer: Option<Answer>) {
     let Protocol::Consumer(consumer) = &mut group.protocol else { return };
     if migration::may_downgrade_without(consumer, io, &ids)

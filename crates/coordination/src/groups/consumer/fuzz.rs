@@ -26,8 +26,8 @@ const PARTITION: i32 = 0;
 /// Bytes of one step.
 const STEP: usize = 6;
 
-/// Makes requests of the data and lets appends succeed or fail. Whatever comes, no partition is held twice, what is
-/// counted is there, and at the end nothing is left.
+/// Makes requests from the data and lets appends succeed or fail. No partition is ever held twice, all totals are right, and at the end
+/// nothing is left.
 pub(crate) fn requests(data: &[u8]) {
     let config = GroupConfig { offsets_topic_num_partitions: 1, ..GroupConfig::default() };
     let mut coordinator = GroupCoordinator::new(config);
@@ -47,7 +47,7 @@ pub(crate) fn requests(data: &[u8]) {
     assert_eq!((coordinator.next_deadline_ms(), coordinator.stats()), (None, Default::default()));
 }
 
-/// One step: what, who, in which epoch, subscribed to what, having what.
+/// Takes one step: its bytes choose the request, the member, its epoch, its subscription and its partitions.
 ///
 /// Transactions take the steps of heartbeats whose highest bit is set.
 fn take(coordinator: &mut GroupCoordinator, now: Now, token: Token, step: &[u8; STEP]) {
@@ -93,7 +93,7 @@ fn epoch_of(step: &[u8; STEP]) -> i32 {
     if epoch > 252 { i32::from(epoch.cast_signed()) } else { i32::from(epoch) }
 }
 
-/// A commit by one of four producers, who may say nothing of a member.
+/// A commit by one of four producers, with or without a member.
 fn transactional_commit(member_id: &str, step: &[u8; STEP]) -> Request<'static> {
     let [what, _, epoch, topics, owned, _] = *step;
     let partition = TxnOffsetCommitRequestPartition {
@@ -126,7 +126,7 @@ fn end_transaction(coordinator: &mut GroupCoordinator, now: Now, step: &[u8; STE
     coordinator.appended(now, ticket, Ok(()));
 }
 
-/// What else is done with offsets.
+/// Makes a request about offsets, or one that deletes the group.
 fn offsets(member_id: &str, step: &[u8; STEP]) -> Request<'static> {
     let [what, _, epoch, topics, owned, _] = *step;
     match (what >> 4) & 3 {

@@ -1,4 +1,4 @@
-//! The state of one consumer group (KIP-848): what its records say, and what follows from that.
+//! The state of one consumer group (KIP-848): the contents of its records, and what follows from them.
 
 mod invariants;
 
@@ -45,7 +45,7 @@ impl State {
     }
 }
 
-/// A group of the consumer protocol (KIP-848): its members, where each stands, and where the target assignment has it go.
+/// A group of the consumer protocol (KIP-848): its members with their current assignments, and the target assignment.
 #[derive(Debug)]
 pub(crate) struct ConsumerGroup {
     pub(crate) id: Arc<str>,
@@ -58,9 +58,9 @@ pub(crate) struct ConsumerGroup {
     /// Instance id to member id (KIP-345).
     static_members: BTreeMap<Arc<str>, MemberId>,
     counts: Counts,
-    /// What targets and patterns count for, see [`memory`].
+    /// Accounted bytes of targets and patterns, see [`memory`].
     bytes: usize,
-    /// Time-outs of members that are not there any more, to be cancelled.
+    /// Time-outs of removed members, to be cancelled.
     gone: VecDeque<(MemberId, Timers)>,
     /// Something about the topics may have changed since the epoch was computed.
     pub(crate) topics_changed: bool,
@@ -76,7 +76,7 @@ pub(crate) struct ConsumerGroup {
     pub(crate) stored: bool,
     /// Its tombstones are being written.
     pub(crate) dead: bool,
-    /// What the group counted for when it was last counted.
+    /// Accounted bytes of the group when it was last added to the totals.
     pub(crate) counted: usize,
 }
 
@@ -121,7 +121,7 @@ impl ConsumerGroup {
         self.target_epoch.map_or(FIRST_EPOCH, |epoch| epoch.epoch)
     }
 
-    /// Whether Kafka's earlier record of topics is in the log.
+    /// Returns true if the log has Kafka's earlier record of the group's topics (ConsumerGroupPartitionMetadata).
     pub(crate) fn has_partition_metadata(&self) -> bool {
         self.has_partition_metadata
     }
@@ -152,22 +152,22 @@ impl ConsumerGroup {
         &self.regexes
     }
 
-    /// What members are to have.
+    /// Returns the target assignments, by member.
     pub(crate) fn targets(&self) -> &SharedMap<MemberId, Assignment> {
         &self.targets
     }
 
-    /// What a member is to have.
+    /// Returns the target assignment of a member.
     pub(crate) fn target(&self, member: &str) -> Option<&Assignment> {
         self.targets.get(member)
     }
 
-    /// Whether a member holds a partition, or may not have given it up.
+    /// Returns true if a member holds a partition, or has not confirmed its revocation.
     pub(crate) fn is_owned(&self, partition: &Partition) -> bool {
         self.counts.owners.contains_key(partition)
     }
 
-    /// Whether members subscribe to a topic, by its name or a pattern.
+    /// Returns true if members subscribe to a topic, by its name or a pattern.
     pub(crate) fn is_subscribed_to(&self, topic: &str) -> bool {
         self.counts.topics.contains_key(topic)
     }
@@ -187,7 +187,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// Whether there is a record of the group.
+    /// Returns true if the group has a record, or changes that will be one.
     pub(crate) fn has_records(&self) -> bool {
         self.epoch.is_some()
             || self.target_epoch.is_some()
@@ -195,17 +195,17 @@ impl ConsumerGroup {
             || !(self.members.is_empty() && self.targets.is_empty() && self.regexes.is_empty())
     }
 
-    /// What the group counts for, see [`memory`].
+    /// Returns the accounted bytes of the group, see [`memory`].
     pub(crate) fn bytes(&self) -> usize {
         memory::GROUP + self.id.len() + self.bytes + self.counts.bytes
     }
 
-    /// Time-outs of members that are not there any more.
+    /// Returns the time-outs of a removed member.
     pub(crate) fn take_gone(&mut self) -> Option<(MemberId, Timers)> {
         self.gone.pop_front()
     }
 
-    /// Makes a change; returns the one that takes it back.
+    /// Makes a change; returns the one that undoes it.
     pub(crate) fn apply(&mut self, change: Change) -> Change {
         match change {
             Change::Group(epoch) => Change::Group(std::mem::replace(&mut self.epoch, epoch)),
@@ -234,7 +234,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// The change that says of a record's key what is so now.
+    /// Returns the change that writes the present value for the key of a record.
     pub(crate) fn statement(&self, of: &Change) -> Change {
         match of {
             Change::Group(_) => Change::Group(self.epoch),
@@ -282,7 +282,7 @@ impl ConsumerGroup {
         had_profile.then_some(before)
     }
 
-    /// The log may say where a member stands before it says who the member is, or without saying so.
+    /// The log may have the current assignment of a member before its profile, or without it.
     fn set_current(&mut self, id: &MemberId, current: Option<Current>) -> Option<Current> {
         let known = self.take(id);
         if known.is_none() && current.is_none() {

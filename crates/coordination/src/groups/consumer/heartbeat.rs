@@ -1,4 +1,4 @@
-//! ConsumerGroupHeartbeat (68), v0-1: a member joins, says what it has, and learns what it is to have (KIP-848).
+//! ConsumerGroupHeartbeat (68), v0-1: a member joins, reports its partitions, and gets its next assignment (KIP-848).
 
 use std::sync::Arc;
 
@@ -28,19 +28,19 @@ use mainstem_config::Assignor;
 pub(crate) const JOIN: i32 = 0;
 /// The epoch with which a member leaves.
 pub(crate) const LEAVE: i32 = -1;
-/// The epoch with which a static member leaves and will be back.
+/// The epoch with which a static member leaves temporarily.
 pub(crate) const LEAVE_STATIC: i32 = -2;
 /// From this version on the member draws its own id (KIP-1082).
 const MEMBER_ID_SINCE: i16 = 1;
 
-/// A heartbeat with what is needed of it more than once.
+/// A heartbeat with the parts that are used more than once.
 pub(crate) struct Beat<'a> {
     pub(crate) request: &'a ConsumerGroupHeartbeatRequest<'a>,
     pub(crate) context: RequestContext<'a>,
     /// 16 random bytes: the member's id if it brings none.
     pub(crate) random: [u8; 16],
     pub(crate) matching: Matching<'a>,
-    /// The partitions that the member says it has.
+    /// The partitions that the member reports as its own.
     pub(crate) owned: Option<Assignment>,
 }
 
@@ -63,14 +63,14 @@ impl<'a> Beat<'a> {
         matches!(self.request.member_epoch, LEAVE | LEAVE_STATIC)
     }
 
-    /// The member sends all it has to say: it joins, or has lost an answer.
+    /// Returns true if the request has all fields: the member joins, or has lost an answer.
     fn is_full(&self) -> bool {
         let request = self.request;
         let subscribes = request.subscribed_topic_names.is_some() || request.subscribed_topic_regex.is_some();
         request.rebalance_timeout_ms != -1 && subscribes && self.owned.is_some()
     }
 
-    /// The profile with what the request says; what it leaves out stays as it was.
+    /// Returns the profile with the fields of the request; omitted fields stay as they were.
     pub(crate) fn update(&self, before: &Profile) -> Profile {
         let request = self.request;
         let mut profile = Profile {
@@ -101,7 +101,7 @@ impl<'a> Beat<'a> {
     }
 }
 
-/// What a request must be before its group is looked at.
+/// Checks a request as far as that is possible without its group.
 ///
 /// # Errors
 /// INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION (a pattern that is too long).
@@ -164,7 +164,7 @@ fn validate_assignor(
     Err(Refusal::new(ErrorCode::UNSUPPORTED_ASSIGNOR, message))
 }
 
-/// What is kept must be writable and bounded.
+/// Checks that the names and the subscription fit into records and limits.
 fn validate_sizes(beat: &Beat<'_>, config: &GroupConfig) -> Result<(), Refusal> {
     let request = beat.request;
     let too_large = |what: &str| {
@@ -191,7 +191,7 @@ fn validate_sizes(beat: &Beat<'_>, config: &GroupConfig) -> Result<(), Refusal> 
 /// Serves the heartbeat of a member that stays.
 ///
 /// # Errors
-/// The member's faults; the turn must be aborted.
+/// Errors of the member; the turn must be aborted.
 pub(crate) fn beat(
     turn: &mut Turn<'_>,
     beat: &Beat<'_>,
@@ -219,7 +219,7 @@ pub(crate) fn beat(
     })
 }
 
-/// What a member was before the request.
+/// The member as it was before the request.
 pub(crate) struct Before {
     pub(crate) profile: Profile,
     pub(crate) current: Current,
@@ -242,7 +242,7 @@ fn member_id(turn: &Turn<'_>, beat: &Beat<'_>) -> Result<MemberId, Refusal> {
     Ok(if id.is_empty() { Uuid(beat.random).to_string().into() } else { id.into() })
 }
 
-/// `group.consumer.max.size`: who is in stays in.
+/// Refuses a new member if the group has `group.consumer.max.size` members.
 pub(crate) fn refuse_if_full(turn: &Turn<'_>, id: &str) -> Result<(), Refusal> {
     let max = turn.config.consumer.max_size;
     if turn.group.members().len() < max || turn.group.member(id).is_some() {
@@ -252,7 +252,7 @@ pub(crate) fn refuse_if_full(turn: &Turn<'_>, id: &str) -> Result<(), Refusal> {
     Err(Refusal::new(ErrorCode::GROUP_MAX_SIZE_REACHED, message))
 }
 
-/// Finds the member, or sees that it may join.
+/// Finds the member, or checks that it may join.
 fn find(turn: &mut Turn<'_>, beat: &Beat<'_>, id: &MemberId) -> Result<Before, Refusal> {
     let request = beat.request;
     let joining = request.member_epoch == JOIN;
@@ -275,8 +275,8 @@ pub(crate) fn dynamic_member(turn: &Turn<'_>, id: &str, joining: bool) -> Result
     }
 }
 
-/// A member with an instance id (KIP-345). Who joins takes the place of the one that has left for a while; of a member
-/// of the classic protocol, or for one, the place is always free.
+/// Finds or replaces a member with an instance id (KIP-345). A joining member replaces one that has left temporarily. If one of the two is
+/// of the classic protocol, it may always do so.
 pub(crate) fn static_member(
     turn: &mut Turn<'_>,
     id: &MemberId,
@@ -294,8 +294,7 @@ pub(crate) fn static_member(
             Err(fenced_instance(id, instance, holder))
         };
     }
-    // The answer to its join was lost, and it joins once more under the id that it has made for itself (KIP-1082). Kafka refuses
-    // that until its session ends.
+    // The answer to its join was lost, and it joins once more under its own id (KIP-1082). Kafka refuses that until its session ends.
     if holder.id == *id && !holder.uses_classic_protocol() {
         return Ok(Before::of(holder));
     }
@@ -310,7 +309,7 @@ pub(crate) fn static_member(
     Ok(replace(turn, &old, id))
 }
 
-/// Gives a static member's place, with all that it has, to its next incarnation.
+/// Gives the place and the state of a static member to its next incarnation.
 fn replace(turn: &mut Turn<'_>, old: &MemberId, new: &MemberId) -> Before {
     let holder = turn.group.member(old).expect("the caller found it");
     let profile = holder.profile.clone();
@@ -323,15 +322,15 @@ fn replace(turn: &mut Turn<'_>, old: &MemberId, new: &MemberId) -> Before {
     Before { profile, current }
 }
 
-/// Takes a member out of the group's records.
+/// Removes a member from the group's records.
 pub(crate) fn remove(turn: &mut Turn<'_>, id: &MemberId) {
     turn.put(Change::Current(id.clone(), None));
     turn.put(Change::Target(id.clone(), None));
     turn.put(Change::Profile(id.clone(), None));
 }
 
-/// The member must be in the epoch that it says. It may be one behind if the answer that moved it was lost, which shows
-/// in that it has nothing beyond what it was given.
+/// Checks that the member is in the epoch that it names. It may be one epoch behind if an answer was lost: then it reports no partitions
+/// beyond those that it was given.
 fn check_epoch(current: &Current, epoch: i32, owned: Option<&Assignment>) -> Result<(), Refusal> {
     let lost_answer = || {
         epoch == current.previous_epoch
@@ -341,7 +340,7 @@ fn check_epoch(current: &Current, epoch: i32, owned: Option<&Assignment>) -> Res
         return Ok(());
     }
     let message = format!(
-        "The member is in epoch {} and not in {epoch}: it must give up all partitions and join again.",
+        "The member is in epoch {} and not in {epoch}: it must drop all partitions and join again.",
         current.epoch
     );
     Err(Refusal::new(ErrorCode::FENCED_MEMBER_EPOCH, message))
@@ -360,7 +359,7 @@ pub(crate) fn fenced_instance(id: &str, instance: &str, holder: &Member) -> Refu
     Refusal::new(ErrorCode::FENCED_INSTANCE_ID, message)
 }
 
-/// Takes the member a step towards its target.
+/// Reconciles the member with its target by one step.
 pub(crate) fn reconcile(
     turn: &mut Turn<'_>,
     id: &MemberId,
@@ -378,8 +377,7 @@ pub(crate) fn reconcile(
         owned,
     };
     let next = step.next().map_err(|_| {
-        let message =
-            "The member's state is of a later version: it must give up all partitions and join again.";
+        let message = "The member's state is of a later version: it must drop all partitions and join again.";
         Refusal::new(ErrorCode::FENCED_MEMBER_EPOCH, message)
     })?;
     if let Some(next) = next {
@@ -388,7 +386,7 @@ pub(crate) fn reconcile(
     Ok(())
 }
 
-/// Whether the member was asked to give something up, so that it has a time by which it must have.
+/// Returns true if the member was asked to revoke partitions; then it has a deadline for that.
 pub(crate) fn must_revoke(current: &Current) -> bool {
     current.state == MemberState::UnrevokedPartitions
 }

@@ -1,4 +1,4 @@
-//! One member of a consumer group: what it said of itself, and what it has.
+//! One member of a consumer group: its own description, and its partitions.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use super::super::member::{MemberId, Protocol};
 use super::super::memory;
 use super::partitions::Owned;
 
-/// How far a member is on its way to its target (KIP-848).
+/// The state of a member on its way to its target (KIP-848).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum MemberState {
     /// It has what the target of its epoch gives it.
     #[default]
     Stable,
-    /// It was asked to give partitions up and has not said that it has.
+    /// It was asked to revoke partitions and has not confirmed that.
     UnrevokedPartitions,
-    /// It waits for partitions that others have not given up.
+    /// It waits for partitions that other members have not released.
     UnreleasedPartitions,
-    /// Of a later version than this one: the member is asked to begin anew.
+    /// A state of a later version than this one: the member is asked to join again.
     Unknown,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct ClassicMember {
     pub(crate) protocols: Vec<Protocol>,
 }
 
-/// What a member says of itself: the value of its ConsumerGroupMemberMetadata record.
+/// The member's own description: the value of its ConsumerGroupMemberMetadata record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Profile {
     pub(crate) instance_id: Option<Arc<str>>,
@@ -87,7 +87,7 @@ impl Default for Profile {
 }
 
 impl Profile {
-    /// Whether two members name the same topics and bring the same pattern.
+    /// Returns true if two members name the same topics and bring the same pattern.
     pub(crate) fn subscribes_like(&self, other: &Self) -> bool {
         self.topics == other.topics && self.regex == other.regex
     }
@@ -101,20 +101,20 @@ pub(crate) fn topic_names<'n>(names: impl Iterator<Item = &'n str>) -> Vec<Box<s
     names
 }
 
-/// Where a member stands: the value of its ConsumerGroupCurrentMemberAssignment record.
+/// The current assignment of a member: the value of its ConsumerGroupCurrentMemberAssignment record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Current {
     pub(crate) epoch: i32,
     pub(crate) previous_epoch: i32,
     pub(crate) state: MemberState,
-    /// What it may read.
+    /// The partitions that it may read.
     pub(crate) assigned: Owned,
-    /// What it was asked to give up.
+    /// The partitions that it was asked to revoke.
     pub(crate) revoking: Owned,
 }
 
 impl Default for Current {
-    /// A member that has just come.
+    /// The state of a new member.
     fn default() -> Self {
         Self {
             epoch: 0,
@@ -127,7 +127,7 @@ impl Default for Current {
 }
 
 impl Current {
-    /// Whether the member has all that the target of an epoch gives it.
+    /// Returns true if the member has all that the target of an epoch gives it.
     pub(crate) fn is_reconciled_to(&self, target_epoch: i32) -> bool {
         self.state == MemberState::Stable && self.epoch == target_epoch
     }
@@ -137,25 +137,25 @@ impl Current {
         Self { epoch, previous_epoch: self.epoch, state, assigned, revoking }
     }
 
-    /// Every partition that no other may have.
+    /// All partitions that the member may read or has not confirmed to have revoked: no other member may have them.
     pub(crate) fn held(&self) -> impl Iterator<Item = &(Uuid, i32)> {
         self.assigned.partitions().chain(self.revoking.partitions())
     }
 }
 
-/// The time-outs of a member. They are not in the log; who takes over sets them anew.
+/// The time-outs of a member. They are not in the log: a new coordinator sets them again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Timers {
     pub(crate) session: Option<Timer>,
-    /// To give partitions up within the rebalance time-out; of a classic member, to rejoin.
+    /// The deadline to revoke partitions, by the rebalance time-out; of a classic member, to rejoin.
     pub(crate) rebalance: Option<Timer>,
     /// The epoch that the member must have left by then.
     pub(crate) rebalance_epoch: i32,
-    /// Of a classic member: to sync.
+    /// The deadline of a classic member to sync.
     pub(crate) sync: Option<Timer>,
 }
 
-/// A member: what it has said of itself, what it holds in which epoch, and its time-outs.
+/// A member: its profile, its partitions with their epochs, and its time-outs.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Member {
     pub(crate) id: MemberId,
@@ -176,14 +176,14 @@ impl Member {
         self.profile.classic.is_some()
     }
 
-    /// What the member counts for, see [`memory`].
+    /// Returns the accounted bytes of the member, see [`memory`].
     pub(crate) fn bytes(&self) -> usize {
         profile_bytes(&self.id, &self.profile)
             + memory::PARTITION * (self.current.assigned.len() + self.current.revoking.len())
     }
 }
 
-/// What a member counts for that has nothing yet.
+/// Returns the accounted bytes of a member without partitions.
 pub(crate) fn profile_bytes(id: &str, profile: &Profile) -> usize {
     let names = [id, profile.instance_id.as_deref().unwrap_or_default(), &profile.client_id];
     let more = [&profile.client_host, profile.rack_id.as_deref().unwrap_or_default()];

@@ -1,8 +1,8 @@
-//! A group changes its protocol while it works (KIP-848): classic to consumer when the first member of the new
-//! protocol joins, back when the last one leaves.
+//! Changes of a group's protocol while it works (KIP-848): classic to consumer when the first member of the new protocol joins, back when
+//! the last one leaves.
 //!
-//! Members of the classic protocol are served on in a consumer group. What was assigned stays assigned, so no member has
-//! to stop. Until the change is durable the group is not served: clients try again.
+//! A consumer group still serves its members of the classic protocol. Assignments stay, so no member has to stop. Until the change is
+//! durable the group is not served: clients try again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use super::partitions::{Assignment, Owned, Partition};
 use super::turn::{Answer, Refusal};
 use super::write::{Conversion, write_conversion};
 
-/// A classic group that has become a consumer group, with what has to be written.
+/// A classic group that has become a consumer group, with the records to write.
 pub(crate) struct Upgraded {
     pub(crate) records: Vec<CoordinatorRecord>,
     pub(crate) before: Box<Protocol>,
 }
 
-/// Makes a consumer group of a classic one. Members that wait in a request are asked to join again.
+/// Makes a consumer group from a classic one. Members that wait in a request are asked to join again.
 ///
 /// # Errors
-/// GROUP_ID_NOT_FOUND where that is not allowed or not possible; the group stays what it is.
+/// GROUP_ID_NOT_FOUND if that is not allowed or not possible; then the group does not change.
 pub(crate) fn upgrade(group: &mut Group, io: &mut Io<'_>) -> Result<Upgraded, Refusal> {
     let Protocol::Classic(classic) = &mut group.protocol else {
         unreachable!("only classic groups are upgraded")
@@ -56,12 +56,12 @@ pub(crate) fn upgrade(group: &mut Group, io: &mut Io<'_>) -> Result<Upgraded, Re
     Ok(Upgraded { records, before: Box::new(before) })
 }
 
-/// No request waits in a classic group any more, and it has no time-outs.
+/// Answers all waiting requests of a classic group, and cancels its time-outs.
 fn release(classic: &mut ClassicGroup, io: &mut Io<'_>) {
     io.cancel_join_timer(classic);
     io.cancel_sync_timer(classic);
-    let told: Vec<MemberId> = classic.pending_joins.keys().cloned().collect();
-    for id in told {
+    let pending: Vec<MemberId> = classic.pending_joins.keys().cloned().collect();
+    for id in pending {
         rebalance::remove_pending(classic, io, &id);
     }
     let id = classic.id.clone();
@@ -82,7 +82,7 @@ fn release(classic: &mut ClassicGroup, io: &mut Io<'_>) {
     }
 }
 
-/// What the records of the consumer group say that a classic one becomes.
+/// Returns the records of the consumer group that a classic one becomes.
 fn consumer_changes(classic: &ClassicGroup, io: &Io<'_>) -> Result<Vec<Change>, Refusal> {
     let refusal = |reason: String| {
         let message = format!("Group {} cannot become a consumer group: {reason}.", classic.id);
@@ -112,7 +112,7 @@ fn consumer_changes(classic: &ClassicGroup, io: &Io<'_>) -> Result<Vec<Change>, 
     Ok(changes)
 }
 
-/// Refuses to make a consumer group of a classic one where not all members could be in it.
+/// Refuses the upgrade of a classic group if not all of its members can be in a consumer group.
 ///
 /// # Errors
 /// Why not.
@@ -129,7 +129,7 @@ fn may_upgrade(classic: &ClassicGroup, io: &Io<'_>) -> Result<(), &'static str> 
     }
 }
 
-/// Where a member stands whose generation becomes its epoch.
+/// Returns the current assignment of a member whose generation becomes its epoch.
 fn taken_over(assigned: &Assignment, generation: i32) -> Current {
     Current {
         epoch: generation,
@@ -140,13 +140,13 @@ fn taken_over(assigned: &Assignment, generation: i32) -> Current {
     }
 }
 
-/// A classic member as one of a consumer group, and what it has.
+/// Returns a classic member as a member of a consumer group, with its partitions.
 fn convert(
     group: &ClassicGroup,
     io: &Io<'_>,
     member: &ClassicMemberOf,
 ) -> Result<(Profile, Assignment), &'static str> {
-    // Before its first generation ends a group has chosen no protocol: the member's own first choice stands for it.
+    // Before its first generation ends a group has chosen no protocol: the member's first choice is used.
     let chosen = group.protocol_name.as_deref().map(|name| member.metadata(name));
     let metadata = chosen.or_else(|| member.protocols.first().map(|first| first.metadata.clone()));
     let subscription = metadata.as_deref().and_then(embedded::subscription);
@@ -172,7 +172,7 @@ fn convert(
     Ok((profile, assigned))
 }
 
-/// Whether a group without these members is one of classic members only, and may become a classic group.
+/// Returns true if only classic members remain without these members, and the group may become a classic group.
 pub(crate) fn may_downgrade_without(group: &ConsumerGroup, io: &Io<'_>, leaving: &[MemberId]) -> bool {
     let leaves = |id: &MemberId| leaving.contains(id);
     let mut stays = group.members().values().filter(|member| !leaves(&member.id)).peekable();
@@ -180,7 +180,7 @@ pub(crate) fn may_downgrade_without(group: &ConsumerGroup, io: &Io<'_>, leaving:
     stays.peek().is_some() && stays.all(|member| member.uses_classic_protocol()) && may_be_classic(io, left)
 }
 
-/// Whether a static member that comes back as a classic one was the last of the consumer protocol.
+/// Returns true if a static member that rejoins as a classic one was the last of the consumer protocol.
 pub(crate) fn may_downgrade_with(group: &ConsumerGroup, io: &Io<'_>, replaced: &MemberId) -> bool {
     let others_are_classic = group.counts().classic == group.members().len() - 1;
     let was_consumer = group.member(replaced).is_some_and(|member| !member.uses_classic_protocol());
@@ -192,8 +192,8 @@ fn may_be_classic(io: &Io<'_>, members: usize) -> bool {
     io.config.consumer.migration_policy.allows_downgrade() && members <= max
 }
 
-/// Makes a classic group of a consumer group whose last members of the consumer protocol leave; the rest rebalances.
-/// False if that is not possible; the group stays what it is, and `answer` is the caller's.
+/// Makes a classic group from a consumer group whose last members of the consumer protocol leave; the rest rebalances. Returns false if
+/// that is not possible: then the group does not change, and the caller sends `answer`.
 pub(crate) fn downgrade(
     group: &mut Group,
     io: &mut Io<'_>,
@@ -208,7 +208,7 @@ pub(crate) fn downgrade(
     )
 }
 
-/// A group that had to wait with the change until its records were written.
+/// Downgrades a group that had to wait until its records were written.
 pub(crate) fn downgrade_if_due(group: &mut Group, io: &mut Io<'_>) {
     if let Protocol::Consumer(consumer) = &group.protocol
         && consumer.pending_writes == 0
@@ -218,7 +218,7 @@ pub(crate) fn downgrade_if_due(group: &mut Group, io: &mut Io<'_>) {
     }
 }
 
-/// A change back to the classic protocol, with what the turn has done before it.
+/// A change back to the classic protocol, with the earlier changes of the turn.
 pub(crate) struct Downgrade<'a> {
     pub(crate) leaving: &'a [MemberId],
     /// The target is not that of the group's epoch, or members leave.
@@ -227,7 +227,7 @@ pub(crate) struct Downgrade<'a> {
     pub(crate) undo: Vec<Change>,
 }
 
-/// The same at the end of a turn.
+/// Downgrades a group at the end of a turn.
 pub(crate) fn downgrade_after(
     group: &mut Group,
     io: &mut Io<'_>,
@@ -235,7 +235,7 @@ pub(crate) fn downgrade_after(
     answer: Option<Answer>,
 ) -> bool {
     let Protocol::Consumer(consumer) = &mut group.protocol else { return false };
-    // What is in flight must be in the log, or taken back, before the group changes.
+    // Appends in flight must be in the log, or undone, before the group changes.
     if consumer.pending_writes > 0 {
         return false;
     }
@@ -279,7 +279,7 @@ fn classic_group(consumer: &ConsumerGroup, io: &Io<'_>, leaving: &[MemberId]) ->
         group.add(embedded::CONSUMER, member);
     }
     group.protocol_name = Some(group.select_protocol()?);
-    group.subscribe(io.room());
+    group.subscribe(io.free_bytes());
     Some(group)
 }
 

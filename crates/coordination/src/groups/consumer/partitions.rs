@@ -1,4 +1,4 @@
-//! Sets of partitions by topic id: what a member is to have, and what it has with the epoch at which it got it.
+//! Sets of partitions by topic id: target assignments, and current assignments with the epoch at which the member got each partition.
 //!
 //! Both are sorted lists: a group of a few partitions is one small allocation, and set operations are walks. Their clones share them.
 
@@ -102,14 +102,14 @@ impl Owned {
         })
     }
 
-    /// Whether both hold the same partitions, whatever their epochs.
+    /// Returns true if both hold the same partitions, whatever their epochs.
     pub(crate) fn same_partitions(&self, other: &Self) -> bool {
         self.partitions().eq(other.partitions())
     }
 }
 
 impl FromIterator<(Partition, i32)> for Owned {
-    /// Of a partition that comes twice the first epoch stays.
+    /// If a partition occurs twice, its first epoch is kept.
     fn from_iter<I: IntoIterator<Item = (Partition, i32)>>(partitions: I) -> Self {
         let mut partitions: Vec<(Partition, i32)> = partitions.into_iter().collect();
         partitions.sort_by_key(|(partition, _)| *partition);

@@ -1,7 +1,7 @@
 //! Topic patterns that are matched ahead of the heartbeat which needs them, on any thread and without the coordinator.
 //!
-//! A driver asks which patterns are due, matches them, and gives the heartbeat what they matched. A heartbeat that comes with
-//! that matches nothing itself: what has become due meanwhile is left to the group's next one.
+//! A driver asks which patterns are due, matches them, and gives the matches to the heartbeat. Such a heartbeat matches nothing itself:
+//! patterns that have become due meanwhile are left to the group's next one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::regex::{PatternFault, matching};
 use super::topics::ClusterTopics;
 use crate::groups::api::VisibleTopics;
 
-/// Patterns to be matched, and the topics that there are.
+/// Patterns to be matched, and the existing topics.
 #[derive(Debug, Clone)]
 pub struct DuePatterns {
     patterns: Vec<Arc<str>>,
@@ -46,12 +46,12 @@ pub struct MatchedPatterns {
 }
 
 impl MatchedPatterns {
-    /// What a pattern matched; none if it was not among them.
+    /// The matches of a pattern; none if it was not among them.
     pub(crate) fn get(&self, pattern: &str) -> Option<&Result<Vec<Box<str>>, PatternFault>> {
         self.by_pattern.get(pattern)
     }
 
-    /// Of the topics that they were matched against.
+    /// The version of the topics that the patterns were matched against.
     pub(crate) fn version(&self) -> i64 {
         self.version
     }

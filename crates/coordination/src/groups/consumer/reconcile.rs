@@ -1,7 +1,7 @@
-//! The next step of a member from what it has to what its target gives it (KIP-848).
+//! The next step of a member from its current assignment to its target (KIP-848).
 //!
-//! A member gives up first, in its old epoch, and moves to the target's epoch when it has said that it did. It gets
-//! new partitions as others let go of them. So no partition has two readers.
+//! A member first revokes partitions, in its old epoch, and moves to the target's epoch when it has confirmed that. It gets new partitions
+//! when other members have released them. So no partition has two readers.
 
 use std::collections::BTreeSet;
 
@@ -12,16 +12,16 @@ use super::member::{Current, Member, MemberState};
 use super::partitions::{Assignment, Owned, Partition};
 use super::topics::ClusterTopics;
 
-/// What is known when a member is reconciled.
+/// The inputs of a reconciliation of one member.
 pub(crate) struct Reconciliation<'a> {
     pub(crate) group: &'a ConsumerGroup,
     pub(crate) topics: &'a ClusterTopics,
     pub(crate) member: &'a Member,
     pub(crate) target: &'a Assignment,
     pub(crate) target_epoch: i32,
-    /// The member's request has changed what it subscribes to.
+    /// The member's request has changed its subscription.
     pub(crate) subscription_changed: bool,
-    /// The partitions that the member says it has, if it says so.
+    /// The partitions that the member reports as its own, if it reports any.
     pub(crate) owned: Option<&'a Assignment>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Reconciliation<'a> {
 pub(crate) struct Fenced;
 
 impl Reconciliation<'_> {
-    /// Where the member stands next; None if it stays where it is.
+    /// Returns the next state of the member; None if nothing changes.
     ///
     /// # Errors
     /// [`Fenced`].
@@ -55,29 +55,29 @@ impl Reconciliation<'_> {
         Ok((next != *current).then_some(next))
     }
 
-    /// Towards the target as far as possible now. `epoch` is the one that the member is in while it gives up.
+    /// Returns the state as close to the target as possible now. `epoch` is the member's epoch while it revokes partitions.
     fn advance(&self, epoch: i32) -> Current {
         let current = &self.member.current;
         let subscribed = self.subscribed();
         let is_target = |at: &Partition| subscribed.contains(&at.0) && self.target.contains(at);
-        let (keeps, gives_up): (Vec<_>, Vec<_>) =
+        let (keeps, revokes): (Vec<_>, Vec<_>) =
             current.assigned.iter().copied().partition(|(at, _)| is_target(at));
-        let (keeps, gives_up): (Owned, Owned) = (keeps.into_iter().collect(), gives_up.into_iter().collect());
-        if !gives_up.is_empty() && self.still_owns(&gives_up) {
-            return current.moved_to(epoch, MemberState::UnrevokedPartitions, keeps, gives_up);
+        let (keeps, revokes): (Owned, Owned) = (keeps.into_iter().collect(), revokes.into_iter().collect());
+        if !revokes.is_empty() && self.still_owns(&revokes) {
+            return current.moved_to(epoch, MemberState::UnrevokedPartitions, keeps, revokes);
         }
         let wanted = self.target.iter().filter(|at| subscribed.contains(&at.0) && !keeps.contains(at));
-        // What the member itself was asked to give up is held by no other.
+        // Partitions that the member itself was asked to revoke are held by no other.
         let is_free = |at: &Partition| !self.group.is_owned(at) || current.revoking.contains(at);
         let (free, held): (Vec<Partition>, Vec<Partition>) = wanted.copied().partition(is_free);
-        // Partitions that it gives up in this very step stay its own until the step is made.
+        // Partitions that it revokes in this very step stay its own until the step is made.
         let state = if held.is_empty() { MemberState::Stable } else { MemberState::UnreleasedPartitions };
         let gets = free.into_iter().map(|at| (at, self.target_epoch));
         let assigned = keeps.iter().copied().chain(gets).collect();
         current.moved_to(self.target_epoch, state, assigned, Owned::default())
     }
 
-    /// Takes away what the member does not subscribe to any more, without a new target.
+    /// Revokes partitions of topics that the member does not subscribe to any more, without a new target.
     fn narrow(&self) -> Option<Current> {
         let current = &self.member.current;
         let subscribed = self.subscribed();
@@ -96,7 +96,7 @@ impl Reconciliation<'_> {
         Some(next)
     }
 
-    /// Whether the member may still read one of these: it says so, or says nothing.
+    /// Returns true if the member may still read one of these partitions: it reports one, or reports nothing.
     fn still_owns(&self, partitions: &Owned) -> bool {
         self.owned.is_none_or(|owned| owned.iter().any(|at| partitions.contains(at)))
     }

@@ -1,8 +1,8 @@
 //! Topic patterns: RE2 syntax, matched against whole names.
 //!
-//! The `regex` crate has RE2's syntax and its promise of linear time. What RE2 has beyond it is `\Q...\E`, which is
-//! rewritten here, and `\C`, which is refused. Patterns are compiled when they are needed and not kept. Linear time is long
-//! where a name is in hundreds of states at once: such patterns are refused, and one heartbeat matches only so many others.
+//! The `regex` crate has RE2's syntax and its promise of linear time. RE2 also has `\Q...\E`, which is rewritten here, and `\C`, which is
+//! refused. Patterns are compiled when they are needed and not kept. Linear time is long for a name that is in hundreds of states at once:
+//! such patterns are refused, and one heartbeat matches only so many others.
 
 use std::fmt;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ fn build(pattern: &str) -> Result<Regex, String> {
     })
 }
 
-/// RE2 takes what stands between `\Q` and `\E` (or the end) literally.
+/// RE2 takes the text between `\Q` and `\E` (or the end) literally.
 fn without_quotes(pattern: &str) -> String {
     let (mut plain, mut rest) = (String::with_capacity(pattern.len()), pattern);
     while let Some(at) = rest.find('\\') {
@@ -72,8 +72,8 @@ fn without_quotes(pattern: &str) -> String {
     plain
 }
 
-/// A pattern as an automaton whose states are made as names need them, in memory that is never given more: so the work of
-/// matching is bounded by that memory and the length of the names, whatever the pattern.
+/// A pattern as an automaton that makes its states as names need them, in bounded memory. So the work of matching is bounded by that memory
+/// and the length of the names, whatever the pattern.
 struct Automaton {
     automaton: DFA,
     cache: Cache,
@@ -84,7 +84,7 @@ struct Automaton {
 pub(crate) enum PatternFault {
     /// It is no valid expression, or too long: what is wrong with it, for people.
     Invalid(String),
-    /// It needs more states than there is memory for: a name would be gone through in many states at once.
+    /// It needs more states than fit into the memory: a name would be in many states at once.
     TooComplex,
 }
 
@@ -103,7 +103,7 @@ impl Automaton {
         let config = dfa::Config::new()
             .cache_capacity(STATES_BYTES_MAX)
             .minimum_cache_clear_count(Some(0))
-            // Names of topics are ASCII: the automaton gives up where they are not.
+            // Names of topics are ASCII: the automaton fails on others.
             .unicode_word_boundary(true);
         let pattern = format!(r"\A(?:{})\z", without_quotes(pattern));
         let built = DFA::builder()
@@ -139,7 +139,7 @@ pub(crate) fn matching(pattern: &str, names: &[Arc<str>]) -> Result<Vec<Box<str>
     Ok(matching)
 }
 
-/// How many patterns are matched against the topics for one heartbeat, at least one: about 10 ms of work.
+/// The number of patterns that are matched against the topics for one heartbeat, at least one: about 10 ms of work.
 pub(crate) fn patterns_at_once(topics: &ClusterTopics) -> usize {
     (WORK_MAX / (topics.name_bytes() + STATES_BYTES_MAX)).max(1)
 }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_takes_long_is_given_up_soon() {
+    fn a_pattern_that_takes_long_is_refused_soon() {
         let mut topics = ClusterTopics::default();
         for id in 1..=3_000_u128 {
             let name: String = (0..200)
@@ -184,14 +184,14 @@ mod tests {
             topics.put(&format!("{name}-{id}"), Uuid::from_u128(id), 1);
         }
         let names = topics.all_names();
-        // A state is made at most once, within the memory for them; each byte of a name is one step. What is given up is given up within
-        // the first names.
+        // A state is made at most once, within the memory for them; each byte of a name is one step. A pattern that is refused is refused
+        // within the first names.
         for (pattern, names_max) in
             [("((a?){30}a{30}){5}", 3_000), ("(a?b?){400}-1", 1), ("(a|b)*a(a|b){14}-[0-9]+", 100)]
         {
             let mut automaton = Automaton::new(pattern).unwrap();
             let matched = names.iter().take_while(|name| automaton.matches(name).is_ok()).count();
-            assert!(matched <= names_max, "{pattern} is given up after {matched} names");
+            assert!(matched <= names_max, "{pattern} is refused after {matched} names");
             let bytes = automaton.cache.memory_usage();
             assert!(bytes <= 2 * STATES_BYTES_MAX, "{pattern} has {bytes} bytes of states");
         }

@@ -1,4 +1,4 @@
-//! A heartbeat on its way to its group, which it may make or turn into a consumer group.
+//! Serves a heartbeat to its group, which it may create or turn into a consumer group.
 
 use std::sync::Arc;
 
@@ -32,14 +32,14 @@ pub(crate) fn heartbeat(groups: &mut Groups, io: &mut Io<'_>, token: Token, requ
     removal::drop_if_nothing(groups, io, id);
 }
 
-/// A consumer group that is there.
+/// Returns an existing consumer group.
 fn existing<'g>(groups: &'g mut Groups, id: &str) -> Result<&'g mut Group, Refusal> {
     let group = groups.get_mut(id).ok_or_else(|| not_found(id))?;
     serving(group)?;
     if matches!(group.protocol, Protocol::Classic(_)) { Err(not_found(id)) } else { Ok(group) }
 }
 
-/// A group that is being deleted, or changes its protocol, is not served.
+/// Refuses a group that is being deleted, or that changes its protocol.
 fn serving(group: &Group) -> Result<(), Refusal> {
     if group.converting {
         let message = "The group changes its protocol: try again.";
@@ -57,7 +57,7 @@ fn not_found(id: &str) -> Refusal {
     Refusal::new(ErrorCode::GROUP_ID_NOT_FOUND, format!("There is no consumer group {id}: join it first."))
 }
 
-/// A member that joins or stays.
+/// Serves a member that joins or stays.
 fn stay(groups: &mut Groups, io: &mut Io<'_>, token: Token, request: &Beat<'_>) -> Result<(), Refusal> {
     let id = &*request.request.group_id;
     if request.request.member_epoch != JOIN {
@@ -65,7 +65,7 @@ fn stay(groups: &mut Groups, io: &mut Io<'_>, token: Token, request: &Beat<'_>) 
         return run(group, io, token, request, None);
     }
     if !groups.contains_key(id) {
-        if io.usage.groups >= io.config.groups_max || !io.has_room(memory::GROUP + id.len()) {
+        if io.usage.groups >= io.config.groups_max || !io.has_memory_for(memory::GROUP + id.len()) {
             let message = "The coordinator holds as many groups as it may: delete some.";
             return Err(Refusal::new(ErrorCode::COORDINATOR_NOT_AVAILABLE, message));
         }
@@ -78,7 +78,7 @@ fn stay(groups: &mut Groups, io: &mut Io<'_>, token: Token, request: &Beat<'_>) 
     }
     let group = groups.get_mut(id).expect("it was there or put there");
     serving(group)?;
-    check_room(group, io, request)?;
+    check_limits(group, io, request)?;
     let upgraded = match group.protocol {
         Protocol::Classic(_) => Some(migration::upgrade(group, io)?),
         Protocol::Consumer(_) => None,
@@ -86,8 +86,8 @@ fn stay(groups: &mut Groups, io: &mut Io<'_>, token: Token, request: &Beat<'_>) 
     run(group, io, token, request, upgraded)
 }
 
-/// A member that is new, or says more than before, needs room.
-fn check_room(group: &Group, io: &Io<'_>, request: &Beat<'_>) -> Result<(), Refusal> {
+/// Checks the limits for a member that is new, or whose description grows.
+fn check_limits(group: &Group, io: &Io<'_>, request: &Beat<'_>) -> Result<(), Refusal> {
     let id = &*request.request.member_id;
     let known = match &group.protocol {
         Protocol::Consumer(group) => group.member(id),
@@ -96,11 +96,10 @@ fn check_room(group: &Group, io: &Io<'_>, request: &Beat<'_>) -> Result<(), Refu
     let profile = request.update(known.map_or(&Profile::default(), |member| &member.profile));
     let before = known.map_or(0, |member| profile_bytes(id, &member.profile));
     let growth = profile_bytes(id, &profile).saturating_sub(before);
-    if (known.is_some() || io.usage.members < io.config.members_max) && io.has_room(growth) {
+    if (known.is_some() || io.usage.members < io.config.members_max) && io.has_memory_for(growth) {
         return Ok(());
     }
-    let message =
-        "The coordinator holds as many members as it may, or as many bytes: it has no room for this one.";
+    let message = "The coordinator holds as many members or bytes as it may: it cannot take this member.";
     Err(Refusal::new(ErrorCode::GROUP_MAX_SIZE_REACHED, message))
 }
 
@@ -147,14 +146,14 @@ fn finish(
 ) {
     let id: MemberId = response.member_id.as_deref().unwrap_or_default().into();
     timers::restart_session(group, io, &id);
-    // The time to give partitions up runs from the heartbeat that was answered so.
+    // The time to revoke partitions runs from this answer.
     if outcome.moves(&id) {
         timers::await_revocation(group, io, &id);
     }
     write(group, io, outcome, Some((token, Reply::ConsumerGroupHeartbeat(response))));
 }
 
-/// The member that made a classic group change is refused: the group stays what it was.
+/// Undoes the upgrade of a classic group whose joining member is refused.
 fn put_back(group: &mut Group, io: &mut Io<'_>, upgraded: Upgraded) {
     io.exchange(group, *upgraded.before);
     if let Protocol::Classic(classic) = &mut group.protocol {

@@ -1,4 +1,4 @@
-//! What a member subscribes to: topics by name, topics by a pattern, and when patterns are matched again.
+//! The subscription of a member: topics by name, topics by a pattern, and the times at which patterns are matched again.
 
 use std::sync::Arc;
 
@@ -18,25 +18,25 @@ use crate::time::Now;
 /// Patterns are matched against all topics at most this often, however many topics come.
 const REFRESH_INTERVAL_MIN_MS: u64 = 10_000;
 
-/// What has become of a member's subscription in a request.
+/// The effect of a request on its member's subscription.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Subscribed {
     /// The member subscribes to something else than before.
     pub(crate) changed: bool,
-    /// The topics that the group subscribes to may be others than before.
+    /// The topics that the group subscribes to may have changed.
     pub(crate) bump: bool,
 }
 
-/// How patterns are matched in a request.
+/// The two ways in which patterns are matched for a request.
 #[derive(Clone, Copy)]
 pub(crate) enum Matching<'a> {
-    /// They were, ahead of the request; it matches none itself.
+    /// They were matched before the request; it matches none itself.
     Ahead(&'a MatchedPatterns),
-    /// By the request, which may know of these topics.
+    /// The request matches them, against these topics.
     Here(VisibleTopics<'a>),
 }
 
-/// Looks at the subscription of a member whose profile is in the group already; `before` is the one it had.
+/// Updates the subscription of a member whose profile is in the group already; `before` is its former profile.
 ///
 /// # Errors
 /// INVALID_REGULAR_EXPRESSION.
@@ -63,14 +63,14 @@ pub(crate) fn update(
     Ok(Subscribed { changed: names_changed || regex_changed, bump })
 }
 
-/// Takes a pattern out that no member has any more.
+/// Removes a pattern that no member has any more.
 pub(crate) fn forget_unused(turn: &mut Turn<'_>, regex: &Arc<str>) {
     if !turn.group.counts().regexes.contains_key(regex) {
         turn.put(Change::Regex(regex.clone(), None));
     }
 }
 
-/// A pattern that others have already was checked when they brought it.
+/// Checks a new pattern; one that other members have was checked before.
 fn check(turn: &Turn<'_>, pattern: &Arc<str>, matching: Matching<'_>) -> Result<(), Refusal> {
     if turn.group.counts().regexes.get(pattern).is_some_and(|members| *members > 1) {
         return Ok(());
@@ -78,7 +78,7 @@ fn check(turn: &Turn<'_>, pattern: &Arc<str>, matching: Matching<'_>) -> Result<
     let checked = match matching {
         Matching::Ahead(matched) => match matched.get(pattern) {
             Some(Err(fault)) => Err(fault.clone()),
-            // One that is not among them was in the group when the request came.
+            // A pattern that is not among them was in the group when the request came.
             Some(Ok(_)) | None => Ok(()),
         },
         Matching::Here(_) => regex::matching(pattern, &turn.topics.all_names()).map(drop),
@@ -89,8 +89,7 @@ fn check(turn: &Turn<'_>, pattern: &Arc<str>, matching: Matching<'_>) -> Result<
     })
 }
 
-/// The patterns that a request of the group's members would match now, were it to match them itself. With it comes a pattern
-/// that may be `new` to the group.
+/// The patterns that a request of the group's members would match now itself, with a pattern that may be `new` to the group.
 pub(crate) fn due_ahead(
     group: Option<&ConsumerGroup>,
     topics: &ClusterTopics,
@@ -113,16 +112,16 @@ pub(crate) fn due_ahead(
 /// Patterns of a group that are to be matched against the topics.
 #[derive(Default)]
 struct Due {
-    /// As many as do not take long.
+    /// As many patterns as one heartbeat matches.
     patterns: Vec<Arc<str>>,
-    /// Whether there are more; the next heartbeats of the group go on with the rest.
+    /// True if more patterns are due; the next heartbeats of the group match them.
     is_cut: bool,
-    /// Whether all patterns are looked at, not only those that were never matched.
+    /// True if all patterns are looked at, not only those that were never matched.
     all: bool,
 }
 
 impl Due {
-    /// Those that were never matched at once, all of them when topics have come or the last time was long ago.
+    /// Patterns that were never matched are due at once. All of them are due when topics were created, or the last time was long ago.
     fn of(group: &ConsumerGroup, topics: &ClusterTopics, config: &GroupConfig, now: Now) -> Due {
         let interval_ms = config.consumer.regex_refresh_interval_ms;
         let all = is_refresh_due(group, topics, interval_ms, now);
@@ -136,18 +135,18 @@ impl Due {
             }
         };
         let mut patterns: Vec<Arc<str>> = group.counts().regexes.keys().filter(is_due).cloned().collect();
-        let at_once = regex::patterns_at_once(topics);
-        let is_cut = patterns.len() > at_once;
+        let patterns_max = regex::patterns_at_once(topics);
+        let is_cut = patterns.len() > patterns_max;
         if is_cut {
             patterns.sort_by_key(|regex| group.regexes().contains_key(regex));
-            patterns.truncate(at_once);
+            patterns.truncate(patterns_max);
         }
         Due { patterns, is_cut, all }
     }
 }
 
-/// Takes over what patterns match that are due. True if one matches other topics than before. One that does not compile (the
-/// log of another version may have it), or that is too complex for the topics that there are now, matches nothing.
+/// Stores the matches of the patterns that are due. Returns true if one matches other topics than before. A pattern matches nothing if it
+/// does not compile (another version may have logged it), or if it is too complex for today's topics.
 ///
 /// Kafka matches in the background and lets members wait for their next heartbeat.
 fn resolve(turn: &mut Turn<'_>, matching: Matching<'_>) -> bool {
@@ -183,7 +182,7 @@ fn resolve(turn: &mut Turn<'_>, matching: Matching<'_>) -> bool {
     changed
 }
 
-/// Whether all patterns have to be matched again.
+/// Returns true if all patterns have to be matched again.
 fn is_refresh_due(group: &ConsumerGroup, topics: &ClusterTopics, interval_ms: u64, now: Now) -> bool {
     if group.counts().regexes.is_empty() {
         return false;

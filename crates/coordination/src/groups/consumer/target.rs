@@ -1,4 +1,4 @@
-//! The target assignment: what every member of an epoch is to have in the end.
+//! The target assignment: the partitions that each member of an epoch is to have in the end.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -17,8 +17,7 @@ use super::reconcile::subscribed_topics;
 use super::topics::ClusterTopics;
 use super::turn::Turn;
 
-/// Moves the group's epoch if `bump` says so, or if the topics that members subscribe to are not those of the last
-/// time.
+/// Raises the group's epoch if `bump` is true, or if the subscribed topics have changed.
 pub(crate) fn update_epoch(turn: &mut Turn<'_>, bump: bool) {
     if !bump && !turn.group.topics_changed {
         return;
@@ -34,7 +33,7 @@ pub(crate) fn update_epoch(turn: &mut Turn<'_>, bump: bool) {
     }
 }
 
-/// Computes the target of the group's epoch, unless it is there or the last one is too young.
+/// Computes the target of the group's epoch, unless it exists or the last one is too young.
 pub(crate) fn update_target(turn: &mut Turn<'_>) {
     let now_ms = turn.now.mono_ms;
     let interval_ms = turn.config.consumer.of(&turn.group.id).assignment_interval_ms;
@@ -51,7 +50,7 @@ pub(crate) fn update_target(turn: &mut Turn<'_>) {
     turn.group.assigned_at_ms = Some(now_ms);
 }
 
-/// The assignor's answer for every member whose target is another one.
+/// The new targets of members, as far as they differ from the old ones.
 fn new_targets(turn: &Turn<'_>) -> Vec<(MemberId, Assignment)> {
     let group = &*turn.group;
     let assignor = group.counts().preferred_assignor().and_then(Assignor::named);
@@ -60,7 +59,7 @@ fn new_targets(turn: &Turn<'_>) -> Vec<(MemberId, Assignment)> {
     let known = |id: &Uuid| turn.topics.name(id).and_then(|name| turn.topics.get(name));
     let lists = subscriptions.chunk_by(Rc::ptr_eq).flat_map(|alike| alike[0].iter());
     let topics: Topics = lists.filter_map(known).map(|topic| (topic.id, topic.partitions)).collect();
-    // The log may hold what no coordinator writes: a partition that is not there, or one that two members have.
+    // The log may hold assignments that no coordinator writes: a partition that does not exist, or one that two members have.
     let mut free = Marks::of(&topics);
     let members = group.members().iter().zip(subscriptions).map(|((id, member), topics)| MemberSpec {
         id,
@@ -76,8 +75,7 @@ fn new_targets(turn: &Turn<'_>) -> Vec<(MemberId, Assignment)> {
     new.map(|(id, target)| (Arc::clone(id), target.into_owned())).collect()
 }
 
-/// The existing topics that each member subscribes to. Neighbours that subscribe alike share one list, which is all
-/// there is in most groups.
+/// The existing topics that each member subscribes to. Neighbours that subscribe alike share one list: most groups have one in all.
 fn subscriptions(group: &ConsumerGroup, topics: &ClusterTopics) -> Vec<Rc<[Uuid]>> {
     let mut lists: Vec<Rc<[Uuid]>> = Vec::with_capacity(group.members().len());
     let mut before: Option<&Profile> = None;

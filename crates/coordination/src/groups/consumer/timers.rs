@@ -10,8 +10,8 @@ use super::fence;
 use super::group::ConsumerGroup;
 use super::heartbeat::must_revoke;
 
-/// All members begin a session, and those that have to give partitions up a time by which they must have: the
-/// coordinator has just taken the group over, or taken something back.
+/// Starts the sessions of all members, and the revocation time-outs of those that have to revoke partitions: the coordinator has just
+/// loaded the group, or undone a change.
 pub(crate) fn start(group: &mut ConsumerGroup, io: &mut Io<'_>) {
     let ids: Vec<MemberId> = group.members().keys().cloned().collect();
     for id in ids {
@@ -20,7 +20,7 @@ pub(crate) fn start(group: &mut ConsumerGroup, io: &mut Io<'_>) {
     }
 }
 
-/// Starts the session of a member anew. A member of the classic protocol brings its own length.
+/// Restarts the session of a member. A member of the classic protocol has its own session time-out.
 pub(crate) fn restart_session(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &MemberId) {
     let Some(member) = group.member(id) else { return };
     let classic = member.profile.classic.as_ref().map(|classic| classic.session_timeout_ms);
@@ -31,8 +31,8 @@ pub(crate) fn restart_session(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &M
     io.deadlines.set(&mut timers.session, due, key);
 }
 
-/// A member that was asked to give partitions up has its rebalance time-out for it; one that has done so has no such
-/// end. Members of the classic protocol are asked to rejoin instead.
+/// Sets or cancels the deadline of a member to revoke partitions, by its rebalance time-out. Members of the classic protocol are asked to
+/// rejoin instead.
 pub(crate) fn await_revocation(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &MemberId) {
     let Some(member) = group.member(id).filter(|member| !member.uses_classic_protocol()) else { return };
     if !must_revoke(&member.current) {
@@ -42,8 +42,7 @@ pub(crate) fn await_revocation(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &
     set_rebalance(group, io, id, timeout_ms, epoch);
 }
 
-/// A member of the classic protocol that has to rejoin has its rebalance time-out for it, from the first time that it
-/// is asked to.
+/// Sets the deadline of a member of the classic protocol to rejoin, by its rebalance time-out, from the first time that it is asked to.
 pub(crate) fn await_rejoin(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &MemberId) {
     let Some(member) = group.member(id).filter(|member| member.timers.rebalance.is_none()) else { return };
     let (epoch, timeout_ms) = (member.current.epoch, member.profile.rebalance_timeout_ms);
@@ -65,7 +64,7 @@ pub(crate) fn cancel_rebalance(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &
     io.deadlines.cancel(&mut timers.rebalance, key);
 }
 
-/// A member of the classic protocol that has joined has its rebalance time-out to sync.
+/// Sets the deadline of a member of the classic protocol that has joined to sync, by its rebalance time-out.
 pub(crate) fn await_sync(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &MemberId) {
     let Some(member) = group.member(id) else { return };
     let due = io.after(member.profile.rebalance_timeout_ms);
@@ -82,7 +81,7 @@ pub(crate) fn cancel_sync(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &Membe
     io.deadlines.cancel(&mut timers.sync, key);
 }
 
-/// A time-out has come up. It may have been moved, and the member may be gone.
+/// Handles a time-out that has come up. It may have been moved, and the member may be gone.
 pub(crate) fn fire(group: &mut Group, io: &mut Io<'_>, at: u64, key: &Key) {
     let Protocol::Consumer(consumer) = &mut group.protocol else { return };
     let (Key::Session { member, .. } | Key::Rebalance { member, .. } | Key::MemberSync { member, .. }) = key
@@ -105,7 +104,7 @@ pub(crate) fn fire(group: &mut Group, io: &mut Io<'_>, at: u64, key: &Key) {
     }
 }
 
-/// The group is given up: no time-out is left.
+/// Cancels all time-outs of the group.
 pub(crate) fn cancel_all(group: &mut ConsumerGroup, io: &mut Io<'_>) {
     let ids: Vec<MemberId> = group.members().keys().cloned().collect();
     for id in ids {

@@ -11,7 +11,7 @@ use super::super::shared_map::SharedMap;
 /// The version of the way in which a topic is hashed (KIP-1101).
 const HASH_VERSION: u8 = 0;
 
-/// What assignments have to know of a topic.
+/// A topic, as far as assignments depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Topic {
     pub(crate) id: Uuid,
@@ -25,7 +25,7 @@ pub(crate) struct Topic {
 pub(crate) struct ClusterTopics {
     by_name: BTreeMap<Arc<str>, Topic>,
     names: SharedMap<Uuid, Arc<str>>,
-    /// Changes with every topic that is created: patterns are matched again.
+    /// Rises with every topic that is created: then patterns are matched again.
     created: u64,
     /// See [`all_names`](Self::all_names); made when it is asked for.
     all_names: OnceLock<Arc<[Arc<str>]>>,
@@ -34,7 +34,7 @@ pub(crate) struct ClusterTopics {
 }
 
 impl ClusterTopics {
-    /// A topic is there, or has another number of partitions. False if that was known.
+    /// Adds a topic, or changes its number of partitions. Returns false if nothing changed.
     pub(crate) fn put(&mut self, name: &str, id: Uuid, partitions: i32) -> bool {
         let known = self.by_name.get(name).copied();
         if known.is_some_and(|known| (known.id, known.partitions) == (id, partitions)) {
@@ -56,7 +56,7 @@ impl ClusterTopics {
         true
     }
 
-    /// A topic is gone. False if it was not known.
+    /// Removes a topic. Returns false if it was unknown.
     pub(crate) fn remove(&mut self, name: &str) -> bool {
         let Some(topic) = self.by_name.remove(name) else { return false };
         self.names.remove(&topic.id);
@@ -89,12 +89,12 @@ impl ClusterTopics {
         self.name_bytes
     }
 
-    /// How many topics have been created, as far as this coordinator has seen.
+    /// The number of topics that have been created, as far as this coordinator has seen.
     pub(crate) fn created(&self) -> u64 {
         self.created
     }
 
-    /// What a group's epoch was computed from: 0 if none of its topics exists. `names` come in order, each once.
+    /// The metadata hash that a group's epoch was computed from: 0 if none of its topics exists. `names` come in order, each once.
     pub(crate) fn group_hash<'n>(&self, names: impl Iterator<Item = &'n str>) -> i64 {
         let hashes = names.filter_map(|name| self.get(name)).flat_map(|topic| topic.hash.to_le_bytes());
         let hashes: Vec<u8> = hashes.collect();

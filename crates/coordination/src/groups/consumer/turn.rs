@@ -1,7 +1,7 @@
-//! One request or time-out at work on a consumer group.
+//! One request or time-out of a consumer group.
 //!
-//! The group runs ahead of its records: a change takes effect at once and its record goes into the append that ends
-//! the turn; who asked is answered when that is durable. An append that fails takes its changes back.
+//! The group changes before its records are durable: a change takes effect at once, and its record is in the append that ends the turn. The
+//! request is answered when that is durable. A failed append undoes its changes.
 
 use super::super::api::{CoordinatorRecord, Reply, Token};
 use super::super::config::GroupConfig;
@@ -16,7 +16,7 @@ use mainstem_wire::ErrorCode;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) error: ErrorCode,
-    /// What happened, to what, and what to do.
+    /// The message for the client: what happened, to what, and what to do.
     pub(crate) message: String,
 }
 
@@ -36,19 +36,19 @@ pub(crate) struct Turn<'t> {
     pub(crate) config: &'t GroupConfig,
     pub(crate) now: Now,
     pub(crate) records: Vec<CoordinatorRecord>,
-    /// What takes the changes back, oldest first.
+    /// The changes that undo the turn, oldest first.
     pub(crate) undo: Vec<Change>,
     members_before: usize,
 }
 
-/// What a turn has come to.
+/// The result of a turn: its records, and the changes that undo it.
 pub(crate) struct Outcome {
     pub(crate) records: Vec<CoordinatorRecord>,
     pub(crate) undo: Vec<Change>,
 }
 
 impl Outcome {
-    /// Whether a member stands elsewhere than before the turn.
+    /// Returns true if the turn has changed a member's current assignment.
     pub(crate) fn moves(&self, id: &str) -> bool {
         self.undo.iter().any(|change| matches!(change, Change::Current(member, _) if **member == *id))
     }
@@ -80,19 +80,19 @@ impl<'t> Turn<'t> {
         Outcome { records: self.records, undo: self.undo }
     }
 
-    /// Takes everything back.
+    /// Undoes the turn.
     pub(crate) fn abort(self, io: &mut Io<'_>) {
         take_back(self.group, self.undo);
         settle(self.group, io, self.members_before);
     }
 }
 
-/// Takes changes back, the newest first.
+/// Undoes changes, the newest first.
 pub(crate) fn take_back(group: &mut ConsumerGroup, undo: Vec<Change>) {
     for change in undo.into_iter().rev() {
         group.apply(change);
     }
-    // What was decided in the turn is to be decided again.
+    // The decisions of the turn have to be made again.
     group.topics_changed = true;
     group.assigned_at_ms = None;
     group.resolved_at_ms = None;

@@ -1,4 +1,4 @@
-//! The append that ends a turn, and what its outcome does to the group.
+//! The append that ends a turn, and the effects of its outcome on the group.
 
 use std::sync::Arc;
 
@@ -16,25 +16,25 @@ use super::group::ConsumerGroup;
 use super::migration;
 use super::turn::{Answer, Outcome, settle, take_back};
 
-/// A turn whose records are on their way, or a request without records that waits for those before it.
+/// A turn whose records are in flight, or a request without records that waits for those before it.
 #[derive(Debug)]
 pub(crate) struct Write {
     pub(crate) group: Arc<str>,
-    /// What takes the changes back, oldest first.
+    /// The changes that undo the write, oldest first.
     pub(crate) undo: Vec<Change>,
     pub(crate) answer: Option<Answer>,
     /// The group changes its protocol.
     pub(crate) conversion: Option<Conversion>,
     /// It has records of its own.
     is_append: bool,
-    /// Its append, or one before it, has failed: its changes are taken back already, and it gets that error.
+    /// Its append, or one before it, has failed with this error: its changes are undone already.
     failed: Option<ErrorCode>,
 }
 
 /// A group that changes its protocol. It is not served until that is durable.
 #[derive(Debug)]
 pub(crate) struct Conversion {
-    /// What the group was, without time-outs and waiting requests.
+    /// The group before its conversion, without time-outs and waiting requests.
     pub(crate) before: Box<Protocol>,
     /// The classic group that it becomes has to rebalance.
     pub(crate) rebalance: bool,
@@ -86,12 +86,12 @@ impl Write {
         self.is_append
     }
 
-    /// What it counts for while it waits, see [`memory`](super::super::memory).
+    /// Returns its accounted bytes while it is in flight, see [`memory`](super::super::memory).
     pub(crate) fn bytes(&self) -> usize {
         self.group.len() + self.undo.iter().map(Change::bytes).sum::<usize>()
     }
 
-    /// The outcome of the append is there.
+    /// Handles the outcome of the append.
     pub(crate) fn done(mut self, groups: &mut Groups, io: &mut Io<'_>, outcome: Result<(), ErrorCode>) {
         let id = self.group.clone();
         if let Some(group) = groups.get_mut(&id) {
@@ -115,7 +115,7 @@ impl Write {
             (None, Ok(())) => group.stored |= self.is_append,
             // Its records are in the log although those before them are not.
             (Some(_), Ok(())) => restate(group, io, &self.undo),
-            // It was taken back when the failure was reported.
+            // It was undone when the failure was reported.
             (_, Err(_)) => {}
         }
     }
@@ -144,7 +144,7 @@ impl Write {
         match &mut group.protocol {
             Protocol::Classic(classic) => {
                 classic.stored |= outcome.is_ok();
-                // Members of a group that could not change were sent away in the middle of what they did.
+                // Members of a group that could not change were asked to rejoin in the middle of a request.
                 let is_back = outcome.is_err() && !classic.members.is_empty();
                 resume(classic, io, conversion.rebalance || is_back);
             }
@@ -175,9 +175,9 @@ pub(crate) fn resume(classic: &mut ClassicGroup, io: &mut Io<'_>, rebalance: boo
     }
 }
 
-/// An append has failed. If it was for a turn, the changes are taken back at once, and with them those of later turns,
-/// which were built on them; who asked is answered when it is the append's turn. A group that changes its protocol has
-/// no later turns: it is put back then, too.
+/// Handles a failed append. If it was for a turn, its changes are undone at once, and with them those of later turns, which were built on
+/// them. Requests are answered in the order of their appends. A group that changes its protocol has no later turns: it is restored then,
+/// too.
 pub(crate) fn failed(groups: &mut Groups, io: &mut Io<'_>, number: u64, error: ErrorCode) {
     let Some(write) = io.appends.consumer_write(number) else { return };
     if write.failed.is_some() || write.conversion.is_some() {
@@ -189,7 +189,7 @@ pub(crate) fn failed(groups: &mut Groups, io: &mut Io<'_>, number: u64, error: E
     let members_before = group.members().len();
     for later in io.appends.consumer_writes_after(number, &id).rev() {
         later.failed = Some(error);
-        // The changes stay with the write: should it be in the log, their keys have to be stated again.
+        // The changes stay with the write: if it is in the log after all, their keys are written again.
         take_back(group, later.undo.clone());
     }
     take_back(group, undo);
@@ -197,7 +197,7 @@ pub(crate) fn failed(groups: &mut Groups, io: &mut Io<'_>, number: u64, error: E
     super::timers::start(group, io);
 }
 
-/// The records of a turn that was taken back may be in the log: what they are about is written again as it is.
+/// Writes the present values for the keys of a turn that was undone, since its records may be in the log.
 fn restate(group: &mut ConsumerGroup, io: &mut Io<'_>, undo: &[Change]) {
     if undo.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! What holds of the coordinator between any two calls: [`GroupCoordinator::check`].
+//! Invariants of the coordinator, which hold between any two calls: [`GroupCoordinator::check`].
 
 use std::sync::Arc;
 
@@ -35,13 +35,13 @@ impl GroupCoordinator {
         }
     }
 
-    /// What is counted is what is there: a count that is too high refuses groups and members for ever, one that is too low
-    /// lets clients fill the memory.
+    /// Checks that the totals are right. A total that is too high refuses groups and members for ever; one that is too low lets clients
+    /// fill the memory.
     fn check_counts(&self) {
-        assert_eq!(self.usage, self.counted_anew(), "what is counted, and what is there");
+        assert_eq!(self.usage, self.recounted(), "what is counted, and what is there");
     }
 
-    fn counted_anew(&self) -> Usage {
+    fn recounted(&self) -> Usage {
         let mut there = Usage::default();
         for partition in self.partitions.values() {
             there.in_flight_bytes += partition.appends.completions().map(memory::completion).sum::<usize>();
@@ -50,8 +50,7 @@ impl GroupCoordinator {
         there
     }
 
-    /// A time-out without an entry never fires: what waits for it waits for ever. An entry without a time-out is never
-    /// freed.
+    /// Checks time-outs and their entries. A time-out without an entry never fires; an entry without a time-out is never freed.
     fn check_deadlines(&self) {
         let mut slots = Vec::new();
         for (&partition, served) in &self.partitions {
@@ -64,8 +63,8 @@ impl GroupCoordinator {
         self.deadlines.check_timers(slots.into_iter().filter_map(|(slot, key)| Some((slot?, key))));
     }
 
-    /// Each request waits in one place: else it would be answered twice, and its client take the second answer for that of
-    /// its next request.
+    /// Checks that each request waits in one place. Otherwise it would be answered twice, and its client would take the second answer for
+    /// that of its next request.
     fn check_answers(&self) {
         let mut waiting = Vec::new();
         for partition in self.partitions.values() {
@@ -121,7 +120,7 @@ fn slots_of(partition: i32, group: &Group, slots: &mut Vec<(Option<Timer>, Key)>
             slots.push((classic.join_timer, Key::Join { partition, group: id.clone() }));
             slots.push((classic.sync_timer, Key::Sync { partition, group: id.clone() }));
             slots.extend(classic.members.values().map(|member| (member.session, session(&member.id))));
-            slots.extend(classic.pending_joins.iter().map(|(told, timer)| (*timer, session(told))));
+            slots.extend(classic.pending_joins.iter().map(|(pending, timer)| (*timer, session(pending))));
         }
         Protocol::Consumer(consumer) => {
             for (member, of) in consumer.members() {
@@ -144,8 +143,8 @@ fn waiting_members(group: &Group, waiting: &mut Vec<Token>) {
     }
 }
 
-/// A group knows how many of its own records are on their way: while it thinks that there are some it neither changes its
-/// protocol nor goes, and their outcome must not meet a later group of its name.
+/// Checks the number of a group's own records in flight. While there are any, the group does not change its protocol and is not removed:
+/// their outcome must not meet a later group of its name.
 fn check_writes(partition: &Partition, group: &Group) {
     let own = partition.appends.completions().filter_map(Completion::written_group);
     let on_their_way = own.filter(|id| *id == group.id()).count();
@@ -157,7 +156,7 @@ fn check_writes(partition: &Partition, group: &Group) {
     assert!(!group.converting || known == 1, "{} waits for a change that is not being written", group.id());
 }
 
-/// A topic's name is held once for all groups, and counted once: a copy would be held uncounted.
+/// Checks that a topic's name is held once for all groups, and counted once: a copy would not be counted.
 fn check_topic_names(names: &TopicNames, group: &Group) {
     let committed = group.offsets.iter().map(|(topic, _)| topic);
     let open = group.open_offsets.partitions().map(|(topic, _)| topic);
@@ -178,8 +177,8 @@ mod tests {
     use crate::groups::open_transactions::OpenTransactions;
     use crate::groups::tests::transcript::played;
 
-    /// A classic group whose members are to sync, one of them a static member; a consumer group of two, of which one has
-    /// all four partitions yet; offsets, one of them of an open transaction; and the record of a group on its way.
+    /// The state holds a classic group whose members are to sync, one of them a static member; a consumer group of two members, one of
+    /// which has all four partitions; offsets, one of them of an open transaction; and the record of a group in flight.
     const SCRIPT: &str = "
         topic t 4
         join A g=classic v=3
@@ -193,12 +192,12 @@ mod tests {
         join G g=new v=3
     ";
 
-    /// What `check` says after `break_it`. Counts are put right before, so that it is no count that gives it away.
+    /// Returns the panic message of `check` after `break_it`. Totals are corrected before, so that they do not reveal the fault.
     fn verdict(break_it: impl FnOnce(&mut GroupCoordinator)) -> Option<String> {
         let mut coordinator = played(SCRIPT);
         coordinator.check();
         break_it(&mut coordinator);
-        coordinator.usage = coordinator.counted_anew();
+        coordinator.usage = coordinator.recounted();
         said(&coordinator)
     }
 
@@ -286,12 +285,12 @@ mod tests {
     #[test]
     fn members_that_are_not_what_is_known_of_them_are_found() {
         assert_found("leads classic and is no member", |coordinator| {
-            classic(coordinator).leader = Some("stranger".into());
+            classic(coordinator).leader = Some("unknown".into());
         });
         assert_found("without a leader", |coordinator| classic(coordinator).leader = None);
         assert_found("instances of classic", |coordinator| classic(coordinator).static_members.clear());
         assert_found("is no member", |coordinator| {
-            classic(coordinator).pending_syncs.insert("stranger".into());
+            classic(coordinator).pending_syncs.insert("unknown".into());
         });
         assert_found("protocols that members", |coordinator| {
             let member = classic(coordinator).members.values_mut().next().expect("it has members");

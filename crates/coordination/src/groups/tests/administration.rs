@@ -1,4 +1,4 @@
-//! What administrators see and do.
+//! Requests of administrators: list, describe, delete.
 
 use expect_test::expect;
 

@@ -1,4 +1,4 @@
-//! Limits: what a peer cannot make grow.
+//! Limits of the memory that a peer can use.
 
 use expect_test::expect;
 
@@ -135,7 +135,7 @@ fn members_that_come_and_go_leave_no_deadline_behind() {
         cluster.send(5, "c", Request::LeaveGroup(script::leave(&Words::parse(&id), 5)));
         cluster.effects();
     }
-    // The one group keeps the end of its phase, and its partition the look at the appends that members wait for.
+    // The one group keeps the end of its phase, and its partition the timer of the appends that members wait for.
     assert_eq!(cluster.coordinator.deadline_count(), before + 2);
     assert_eq!((cluster.coordinator.stats().members, cluster.coordinator.stats().groups), (0, 1));
 }
@@ -201,7 +201,7 @@ fn bytes_of_members_and_assignments_are_bounded() {
 }
 
 #[test]
-fn offsets_leave_room_for_new_groups() {
+fn offsets_leave_memory_to_new_groups() {
     check_with(
         GroupConfig { memory_bytes_max: 4_000, memory_bytes_for_members: 2_000, ..config() },
         "
@@ -221,7 +221,7 @@ fn offsets_leave_room_for_new_groups() {
 }
 
 #[test]
-fn bytes_of_offsets_are_bounded_and_what_takes_no_more_room_is_not_refused() {
+fn bytes_of_offsets_are_bounded_and_a_commit_that_adds_none_is_not_refused() {
     check_with(
         GroupConfig { memory_bytes_max: 1_300, ..config() },
         "

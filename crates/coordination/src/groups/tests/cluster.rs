@@ -1,4 +1,4 @@
-//! A coordinator with a log that does as the script says: the driver of all tests here.
+//! A coordinator with a log whose outcomes the script decides: the driver of all tests here.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,7 +13,7 @@ use crate::time::Now;
 
 /// The only partition of `__consumer_offsets` here.
 pub(super) const PARTITION: i32 = 0;
-/// Where the wall clock starts.
+/// The wall clock at the start.
 const WALL_MS: i64 = 1_000_000;
 
 /// A coordinator, its clocks, its log, and the rules that hold for every driver: each request gets one answer.
@@ -21,7 +21,7 @@ pub(super) struct Cluster {
     pub(super) coordinator: GroupCoordinator,
     pub(super) config: GroupConfig,
     pub(super) now: Now,
-    /// What is durable, oldest first.
+    /// The durable entries, oldest first.
     pub(super) log: Vec<Logged>,
     /// Appends that have no outcome, or wait for the outcome of an earlier one.
     pub(super) pending: BTreeMap<Ticket, Pending>,
@@ -67,7 +67,7 @@ impl Logged {
     }
 }
 
-/// An append on its way into the log.
+/// An append in flight.
 pub(super) struct Pending {
     pub(super) entries: Vec<Logged>,
     pub(super) outcome: Option<Result<(), ErrorCode>>,
@@ -93,7 +93,7 @@ impl Cluster {
         cluster
     }
 
-    /// Sends a request; the token is what its answer will bear.
+    /// Sends a request; its answer will have the token.
     pub(super) fn send(&mut self, api_version: i16, client_id: &str, request: Request<'_>) -> Token {
         self.tokens += 1;
         let token = Token(self.tokens);
@@ -104,7 +104,7 @@ impl Cluster {
         token
     }
 
-    /// What patterns match that are due with a heartbeat, as the driver matches them ahead of it.
+    /// Matches the patterns that are due with a heartbeat, as the driver does before the heartbeat.
     pub(super) fn matched(&self, request: &ConsumerGroupHeartbeatRequest<'_>) -> Option<MatchedPatterns> {
         let due = self.coordinator.patterns_due(self.now, request);
         Some(due.map(|due| due.matched(VisibleTopics::ALL)).unwrap_or_default())
@@ -116,7 +116,7 @@ impl Cluster {
         [self.randoms; 16]
     }
 
-    /// What the coordinator wants done. Appends are noted as pending, answers are checked off.
+    /// Returns the work for the driver. Appends are recorded as pending, answers are checked off.
     pub(super) fn effects(&mut self) -> Vec<Effect> {
         let effects: Vec<Effect> = self.coordinator.effects().collect();
         for effect in &effects {
@@ -133,7 +133,7 @@ impl Cluster {
         effects
     }
 
-    /// Something is on its way into the log.
+    /// Records entries that are in flight.
     fn write(&mut self, ticket: Ticket, entries: Vec<Logged>) {
         assert_eq!(ticket.partition, PARTITION);
         let last = self.pending.last_key_value();
@@ -141,7 +141,7 @@ impl Cluster {
         self.pending.insert(ticket, Pending { entries, outcome: None });
     }
 
-    /// The marker of a producer's transaction is written, unless the coordinator is not ready for that.
+    /// Writes the marker of a producer's transaction, unless the coordinator is not ready for that.
     pub(super) fn end_transaction(&mut self, end: TransactionEnd) -> Result<(), ErrorCode> {
         self.coordinator.may_end_transaction(PARTITION)?;
         let ticket = self.coordinator.transaction_ended(self.now, PARTITION, end).expect("it was just ready");
@@ -166,7 +166,7 @@ impl Cluster {
         self.pending.iter().filter(|(_, pending)| pending.outcome.is_none()).map(|(ticket, _)| *ticket)
     }
 
-    /// The coordinator dies, and with it what is not in the log; another one takes over.
+    /// Kills the coordinator and everything that is not in the log; another one takes over.
     pub(super) fn reload(&mut self) {
         self.pending.clear();
         self.coordinator = GroupCoordinator::new(self.config.clone());
@@ -183,7 +183,7 @@ impl Cluster {
         self.coordinator.finish_load(self.now, PARTITION);
     }
 
-    /// A topic is created, or gets more partitions; one without any is deleted.
+    /// Creates a topic, or gives it more partitions; without partitions it is deleted.
     pub(super) fn set_topic(&mut self, name: &str, partitions: i32) {
         if partitions == 0 {
             self.topics.remove(name);
@@ -198,19 +198,19 @@ impl Cluster {
         self.coordinator.topic_changed(name, id, partitions);
     }
 
-    /// The name of a topic that is there or was.
+    /// The name of a topic that exists or existed.
     pub(super) fn topic_name(&self, id: Uuid) -> String {
         let known = self.topics.iter().find(|(_, (known, _))| *known == id);
         known.map_or_else(|| format!("#{}", id.0[0]), |(name, _)| name.clone())
     }
 
-    /// Both clocks go on.
+    /// Advances both clocks.
     pub(super) fn advance(&mut self, ms: u64) {
         self.now.mono_ms += ms;
         self.now.wall_ms += i64::try_from(ms).expect("tests are short");
     }
 
-    /// A coordinator that knows nothing but the log.
+    /// A coordinator that is rebuilt from the log alone.
     pub(super) fn rebuilt(&self) -> GroupCoordinator {
         let mut coordinator = GroupCoordinator::new(self.config.clone());
         for (name, (id, partitions)) in &self.topics {

@@ -6,7 +6,7 @@ use super::transcript::{check, check_with, config};
 use crate::groups::{Assignor, ConsumerGroupConfig, GroupConfig, GroupTimes};
 
 /// Targets are computed whenever the epoch moves, so that scripts need no waits.
-pub(super) fn at_once() -> GroupConfig {
+pub(super) fn immediate_targets() -> GroupConfig {
     let times =
         GroupTimes { session_timeout_ms: 45_000, heartbeat_interval_ms: 5_000, assignment_interval_ms: 0 };
     GroupConfig { consumer: ConsumerGroupConfig { times, ..Default::default() }, ..config() }
@@ -14,7 +14,7 @@ pub(super) fn at_once() -> GroupConfig {
 
 #[track_caller]
 fn play(script: &str, expect: expect_test::Expect) {
-    check_with(at_once(), script, expect);
+    check_with(immediate_targets(), script, expect);
 }
 
 #[test]
@@ -40,13 +40,13 @@ fn a_member_joins_with_epoch_0_and_gets_everything() {
 }
 
 #[test]
-fn a_second_member_gets_what_the_first_has_given_up() {
+fn a_second_member_gets_what_the_first_has_revoked() {
     play(
         "
         ~topic t 4
         ~hb A id=A
         hb B id=B
-        # A has to give up in its old epoch, and has the time of its rebalance time-out for it.
+        # A has to revoke in its old epoch, within its rebalance time-out.
         hb A id=A epoch=2
         consumers D
         # B has nothing until A says that it gave up.
@@ -59,7 +59,7 @@ fn a_second_member_gets_what_the_first_has_given_up() {
             > hb B id=B
               append g member B [t]; g epoch 3; g target A [t-0 t-1]; g target B [t-2 t-3]; g target epoch 3; g current B 3<-0 UnreleasedPartitions []
               B: B in epoch 3, has []
-            > # A has to give up in its old epoch, and has the time of its rebalance time-out for it.
+            > # A has to revoke in its old epoch, within its rebalance time-out.
             > hb A id=A epoch=2
               append g current A 2<-2 UnrevokedPartitions [t-0@2 t-1@2] revoking [t-2@2 t-3@2]
               A: A in epoch 2, has [t-0 t-1]
@@ -592,7 +592,7 @@ fn targets_are_not_computed_more_often_than_the_interval_says() {
 
 #[test]
 fn a_full_group_lets_no_client_in_who_is_not() {
-    let config = at_once();
+    let config = immediate_targets();
     let consumer = ConsumerGroupConfig { max_size: 1, ..config.consumer.clone() };
     check_with(
         GroupConfig { consumer, ..config },
@@ -613,7 +613,7 @@ fn a_full_group_lets_no_client_in_who_is_not() {
 
 #[test]
 fn groups_are_listed_described_and_deleted_as_what_they_are() {
-    let config = at_once();
+    let config = immediate_targets();
     let consumer = ConsumerGroupConfig { assignors: vec![Assignor::Range], ..config.consumer.clone() };
     check_with(
         GroupConfig { consumer, ..config },
@@ -692,7 +692,7 @@ fn offsets_of_topics_in_use_stay() {
 }
 
 #[test]
-fn another_coordinator_goes_on_where_the_last_one_was() {
+fn another_coordinator_resumes_where_the_last_one_was() {
     play(
         "
         ~topic t 2
@@ -703,7 +703,7 @@ fn another_coordinator_goes_on_where_the_last_one_was() {
         consumers D
         hb A id=A epoch=2 owned=t-0
         hb B id=B epoch=3
-        # Sessions have begun anew.
+        # Sessions have restarted.
         wait 45000
         ",
         expect![[r#"
@@ -716,7 +716,7 @@ fn another_coordinator_goes_on_where_the_last_one_was() {
             > hb B id=B epoch=3
               append g current B 3<-3 Stable [t-1@3]
               B: B in epoch 3, has [t-1]
-            > # Sessions have begun anew.
+            > # Sessions have restarted.
             > wait 45000
               at 45000
               append g current A gone; g target A gone; g member A gone; g epoch 4

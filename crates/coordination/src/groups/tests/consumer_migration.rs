@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::consumer::at_once;
+use super::consumer::immediate_targets;
 use super::transcript::check_with;
 use crate::groups::{ConsumerGroupConfig, GroupConfig, MigrationPolicy};
 
@@ -20,7 +20,7 @@ const CLASSIC: &str = "
 
 #[track_caller]
 fn play(rest: &str, expect: expect_test::Expect) {
-    check_with(at_once(), &format!("{CLASSIC}{rest}"), expect);
+    check_with(immediate_targets(), &format!("{CLASSIC}{rest}"), expect);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn the_last_consumer_that_leaves_makes_it_a_classic_group_again() {
 
 #[test]
 fn policies_forbid_either_way() {
-    let config = at_once();
+    let config = immediate_targets();
     for policy in [MigrationPolicy::Disabled, MigrationPolicy::Downgrade] {
         let consumer = ConsumerGroupConfig { migration_policy: policy, ..config.consumer.clone() };
         check_with(
@@ -127,7 +127,7 @@ fn policies_forbid_either_way() {
 
 #[test]
 fn empty_groups_change_whatever_the_policy() {
-    let config = at_once();
+    let config = immediate_targets();
     let consumer =
         ConsumerGroupConfig { migration_policy: MigrationPolicy::Disabled, ..config.consumer.clone() };
     check_with(
@@ -229,7 +229,7 @@ fn members_that_wait_in_a_classic_rebalance_are_sent_away() {
 #[test]
 fn a_static_member_comes_back_as_a_classic_one() {
     check_with(
-        at_once(),
+        immediate_targets(),
         "
         ~topic t 2
         ~hb A id=A instance=i
@@ -253,13 +253,13 @@ fn classic_members_have_sessions_and_time_outs_of_their_own() {
     play(
         "
         ~hb N id=N
-        # A has 10 s between heartbeats; B goes on.
+        # A has 10 s between heartbeats; B continues.
         ~beat B id=c-2
         wait 10000
         consumers D
         ",
         expect![[r#"
-            > # A has 10 s between heartbeats; B goes on.
+            > # A has 10 s between heartbeats; B continues.
             > wait 10000
               at 16000
               append g current c-1 gone; g target c-1 gone; g member c-1 gone; g epoch 3

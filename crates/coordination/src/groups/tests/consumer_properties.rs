@@ -1,6 +1,6 @@
-//! What holds for consumer groups in every history: members come, go, crash and lose answers, topics change, appends
-//! fail, coordinators die. No member reads what another may read, the log says what the coordinator knows, and when all
-//! is well again every partition has its reader.
+//! Properties of consumer groups in every history: members come, go, crash and lose answers, topics change, appends fail, coordinators die.
+//! No member reads what another may read, the log says what the coordinator knows, and when all is well again every partition has its
+//! reader.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,14 +13,14 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::cluster::{Cluster, PARTITION, replies};
-use super::consumer::at_once;
+use super::consumer::immediate_targets;
 use crate::groups::consumer::group::{ConsumerGroup, State};
 use crate::groups::group::Protocol;
 use crate::groups::{
     ConsumerGroupConfig, CoordinatorRecord, GroupConfig, GroupCoordinator, Reply, Request, Token, fuzz,
 };
 
-/// One thing that happens; members are chosen by their place.
+/// One step; members are chosen by their index.
 #[derive(Debug, Clone)]
 enum Op {
     Join { member: usize, topics: u8, regex: bool, is_static: bool },
@@ -56,7 +56,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What a client knows of itself.
+/// The state of a client.
 #[derive(Debug, Clone, Default)]
 struct Client {
     /// Empty while it is in no group.
@@ -65,11 +65,11 @@ struct Client {
     epoch: i32,
     topics: Vec<String>,
     regex: Option<String>,
-    /// What it reads.
+    /// The partitions that it reads.
     reads: BTreeSet<(Uuid, i32)>,
-    /// What it was last told to read; it gives up the rest with its next heartbeat.
-    told: Option<BTreeSet<(Uuid, i32)>>,
-    /// An answer was lost, or an error: it says everything again.
+    /// The assignment of the last answer; the rest is revoked with the next heartbeat.
+    assigned: Option<BTreeSet<(Uuid, i32)>>,
+    /// An answer was lost, or was an error: the client sends everything again.
     unsure: bool,
 }
 
@@ -78,7 +78,7 @@ struct World {
     clients: Vec<Client>,
     asked: HashMap<Token, usize>,
     incarnations: usize,
-    /// Requests that a coordinator took with it when it died.
+    /// Requests that were lost with a coordinator.
     lost: usize,
 }
 
@@ -124,7 +124,7 @@ impl World {
         self.settle();
     }
 
-    /// Who waits gives up waiting.
+    /// All requests that wait lose their answers.
     fn lose_answers(&mut self) {
         for (_, member) in self.asked.drain() {
             self.clients[member].unsure = true;
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// Partitions of a topic only grow; none at all deletes it.
+    /// Changes a topic: partitions are only added, and none at all deletes it.
     fn topic(&mut self, name: &str, partitions: i32) {
         let known = self.cluster.topics.get(name).map_or(0, |(_, known)| *known);
         if partitions == 0 || partitions > known {
@@ -163,8 +163,8 @@ impl World {
         if client.id.is_empty() || client.epoch < 0 || self.asked.values().any(|asked| *asked == member) {
             return;
         }
-        if let Some(told) = client.told.take() {
-            client.reads = told;
+        if let Some(assigned) = client.assigned.take() {
+            client.reads = assigned;
         }
         let full = full || client.epoch == 0 || std::mem::take(&mut client.unsure);
         let request = request(client, full);
@@ -204,15 +204,15 @@ impl World {
         for (token, reply) in replies(&effects) {
             let Reply::ConsumerGroupHeartbeat(response) = reply else { panic!("{reply:?}") };
             if let Some(member) = self.asked.remove(&token) {
-                self.told(member, response);
+                self.take_answer(member, response);
             }
         }
         self.check();
     }
 
-    fn told(&mut self, member: usize, response: &ConsumerGroupHeartbeatResponse<'_>) {
+    fn take_answer(&mut self, member: usize, response: &ConsumerGroupHeartbeatResponse<'_>) {
         let client = &mut self.clients[member];
-        // The client may have begun anew since.
+        // The client may have joined again since.
         if response.error_code == 0 && response.member_id.as_deref() != Some(&*client.id) {
             return;
         }
@@ -223,10 +223,10 @@ impl World {
                     let topics = assignment.topic_partitions.iter();
                     let all = topics
                         .flat_map(|topic| topic.partitions.iter().map(|index| (topic.topic_id, *index)));
-                    let told: BTreeSet<_> = all.collect();
-                    // It stops reading with the answer, and says so with the next heartbeat.
-                    client.reads.retain(|at| told.contains(at));
-                    client.told = Some(told);
+                    let assigned: BTreeSet<_> = all.collect();
+                    // It stops reading with the answer, and reports that with the next heartbeat.
+                    client.reads.retain(|at| assigned.contains(at));
+                    client.assigned = Some(assigned);
                 }
             }
             ErrorCode::NOT_ENOUGH_REPLICAS | ErrorCode::COORDINATOR_NOT_AVAILABLE => client.unsure = true,
@@ -264,7 +264,7 @@ impl World {
         }
     }
 
-    /// No faults any more: everybody who is there beats until nothing changes.
+    /// Without faults, all members send heartbeats until nothing changes.
     fn converge(&mut self) {
         for _ in 0..12 {
             while self.cluster.unfinished().next().is_some() {
@@ -272,7 +272,7 @@ impl World {
                 self.settle();
             }
             self.lose_answers();
-            // Members whose clients are gone time out; topics that came are matched.
+            // Members whose clients are gone time out; new topics are matched.
             self.cluster.advance(11_000);
             self.cluster.coordinator.tick(self.cluster.now);
             self.settle();
@@ -300,7 +300,7 @@ impl World {
         assert_eq!(group.state(), State::Stable, "{group:?}");
         let mut read = BTreeSet::new();
         for client in self.clients.iter().filter(|client| group.member(&client.id).is_some()) {
-            let reads = client.told.as_ref().unwrap_or(&client.reads);
+            let reads = client.assigned.as_ref().unwrap_or(&client.reads);
             let target: BTreeSet<_> =
                 group.target(&client.id).into_iter().flat_map(|target| target.iter()).copied().collect();
             assert_eq!(*reads, target, "{} has its target", client.id);
@@ -341,7 +341,7 @@ fn request(client: &Client, full: bool) -> ConsumerGroupHeartbeatRequest<'static
     }
 }
 
-/// All records that say what a coordinator knows of its groups.
+/// All records of a coordinator's groups, as it would write them now.
 fn image(coordinator: &GroupCoordinator) -> Vec<CoordinatorRecord> {
     let groups = coordinator.groups(PARTITION).values();
     let consumers = groups.filter_map(|group| match &group.protocol {
@@ -377,7 +377,7 @@ proptest! {
 
     #[test]
     fn no_member_reads_what_another_may_and_everything_is_read_in_the_end(ops in vec(op(), 1..120)) {
-        run(at_once(), &ops);
+        run(immediate_targets(), &ops);
     }
 
     #[test]
@@ -387,6 +387,6 @@ proptest! {
 
     #[test]
     fn the_same_with_targets_at_intervals(ops in vec(op(), 1..80)) {
-        run(GroupConfig { consumer: ConsumerGroupConfig::default(), ..at_once() }, &ops);
+        run(GroupConfig { consumer: ConsumerGroupConfig::default(), ..immediate_targets() }, &ops);
     }
 }

@@ -1,4 +1,4 @@
-//! What groups and those who wait in them see when another broker becomes their coordinator, or this one does.
+//! Changes of coordinator, as seen by groups and their waiting members: another broker becomes the coordinator, or this one does.
 
 use expect_test::expect;
 
@@ -20,7 +20,7 @@ fn members_of_a_stable_group_go_on_after_a_change_of_coordinator() {
             sync B id=c-2
             join B id=c-2
             fetch F
-            # Who had only been told its id is not known any more.
+            # A client that had only been given its id is not known any more.
             join C id=c-3
             wait 9000
             beat A id=c-1
@@ -46,7 +46,7 @@ fn members_of_a_stable_group_go_on_after_a_change_of_coordinator() {
               B: joined as c-2: generation 1, range, leader c-1, members []
             > fetch F
               F: offsets [t-0=5:note]
-            > # Who had only been told its id is not known any more.
+            > # A client that had only been given its id is not known any more.
             > join C id=c-3
               C: UNKNOWN_MEMBER_ID "c-3"
             > wait 9000
@@ -93,7 +93,7 @@ fn a_group_that_is_too_large_for_its_new_coordinator_rebalances() {
 }
 
 #[test]
-fn who_waits_when_a_partition_is_given_up_is_sent_away() {
+fn waiting_members_are_refused_when_a_partition_is_unloaded() {
     check(
         &with_two(
             "

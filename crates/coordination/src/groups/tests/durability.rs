@@ -1,4 +1,4 @@
-//! What happens between a decision and its record, and when the record cannot be written.
+//! Events between a decision and its record, and records that cannot be written.
 
 use expect_test::expect;
 
@@ -35,7 +35,8 @@ fn an_offset_is_neither_acknowledged_nor_readable_before_it_is_durable() {
     );
 }
 
-/// Who does not lead any more has not seen what its successor has acknowledged. A read that comes later is confirmed by the driver.
+/// A coordinator that does not lead any more has not seen what its successor has acknowledged. A read that comes later is confirmed by the
+/// driver.
 #[test]
 fn a_read_behind_a_write_that_another_coordinator_is_to_make_is_sent_there() {
     check(
@@ -282,7 +283,7 @@ fn a_group_that_forms_while_writes_are_slow_rebalances_only_for_its_members() {
         wait 3000
         sync A id=c-1 assign=c-1:P0
         join B
-        # Being told an id is no reason to rebalance yet.
+        # A client that is given its id causes no rebalance yet.
         beat A id=c-1
         join B id=c-2
         join A id=c-1
@@ -314,7 +315,7 @@ fn a_group_that_forms_while_writes_are_slow_rebalances_only_for_its_members() {
               append #2 g generation 1 [c-1=P0]
             > join B
               B: MEMBER_ID_REQUIRED "c-2"
-            > # Being told an id is no reason to rebalance yet.
+            > # A client that is given its id causes no rebalance yet.
             > beat A id=c-1
               A: NONE
             > join B id=c-2

@@ -69,7 +69,7 @@ fn before_kip_394_a_new_member_joins_at_once() {
 }
 
 #[test]
-fn the_initial_delay_goes_on_while_members_come_up_to_the_rebalance_time_out() {
+fn the_initial_delay_is_extended_while_members_join_up_to_the_rebalance_time_out() {
     check(
         "
         join A v=3 rebalance=7000
@@ -191,7 +191,7 @@ fn cooperative_members_rebalance_twice_the_leader_asking_for_the_second() {
         sync A id=c-1 gen=1 assign=c-1:P0+P1
         join B v=3 protocols=cooperative-sticky:t
         beat A id=c-1 gen=1
-        # A keeps what it has while it rejoins; B gets nothing that A has not given up.
+        # A keeps what it has while it rejoins; B gets nothing that A has not revoked.
         join A id=c-1 protocols=cooperative-sticky:t-owns-P0-P1
         sync B id=c-2 gen=2
         sync A id=c-1 gen=2 assign=c-1:P0,c-2:
@@ -214,7 +214,7 @@ fn cooperative_members_rebalance_twice_the_leader_asking_for_the_second() {
             > join B v=3 protocols=cooperative-sticky:t
             > beat A id=c-1 gen=1
               A: REBALANCE_IN_PROGRESS
-            > # A keeps what it has while it rejoins; B gets nothing that A has not given up.
+            > # A keeps what it has while it rejoins; B gets nothing that A has not revoked.
             > join A id=c-1 protocols=cooperative-sticky:t-owns-P0-P1
               A: joined as c-1: generation 2, cooperative-sticky, leader c-1, members [c-1 c-2]
               B: joined as c-2: generation 2, cooperative-sticky, leader c-1, members []
@@ -330,7 +330,7 @@ fn the_protocol_is_the_one_that_most_members_prefer_of_those_all_offer() {
 }
 
 #[test]
-fn requests_of_a_stranger_or_of_another_generation_are_refused() {
+fn requests_of_an_unknown_member_or_of_another_generation_are_refused() {
     check(
         &with_two(
             "

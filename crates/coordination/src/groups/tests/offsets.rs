@@ -1,4 +1,4 @@
-//! Offsets: who may commit, what is read back, what expires.
+//! Offsets: permission to commit, reads, and expiry.
 
 use expect_test::expect;
 
@@ -143,7 +143,7 @@ fn members_commit_in_their_generation_and_not_before_they_have_an_assignment() {
         commit A id=c-1 gen=1 t-0=1
         commit A id=c-1 t-0=1
         commit A gen=1 t-0=1
-        # With a rebalance under way, offsets of what is given up can still be committed.
+        # During a rebalance, offsets of partitions that are revoked can still be committed.
         join B v=3
         commit A id=c-1 gen=1 t-0=2
         join A id=c-1
@@ -168,7 +168,7 @@ fn members_commit_in_their_generation_and_not_before_they_have_an_assignment() {
               A: t-0 ILLEGAL_GENERATION
             > commit A gen=1 t-0=1
               A: t-0 UNKNOWN_MEMBER_ID
-            > # With a rebalance under way, offsets of what is given up can still be committed.
+            > # During a rebalance, offsets of partitions that are revoked can still be committed.
             > join B v=3
             > commit A id=c-1 gen=1 t-0=2
               append g t-0=2
@@ -184,7 +184,7 @@ fn members_commit_in_their_generation_and_not_before_they_have_an_assignment() {
     );
 }
 
-/// One minute of retention, looked at every ten seconds.
+/// One minute of retention, checked every ten seconds.
 fn one_minute() -> GroupConfig {
     GroupConfig { offsets_retention_ms: 60_000, offsets_retention_check_interval_ms: 10_000, ..config() }
 }
@@ -282,7 +282,7 @@ fn offsets_of_a_group_that_had_members_expire_together_after_the_last_one_left()
     );
 }
 
-/// Up to version 1 a group's record does not say since when the group is empty.
+/// Up to version 1 a group's record has no time since when the group is empty.
 #[test]
 fn offsets_of_an_empty_group_of_an_old_schema_expire_by_their_own_age() {
     let mut cluster = Cluster::new(one_minute());
@@ -552,7 +552,7 @@ fn a_fetch_of_any_version_is_taken_apart_and_answered_in_its_own_form() {
         let response = offset_fetch::response(vec![refused], version);
         let of_partitions: Vec<i16> =
             response.topics.iter().map(|topic| topic.partitions[0].error_code).collect();
-        // Version 1 has no place for an error but the partitions.
+        // Version 1 can only report an error for each partition.
         let expected = if version == 1 { (0, vec![16]) } else { (16, vec![]) };
         assert_eq!((response.error_code, of_partitions), expected, "v{version}");
     }

@@ -1,4 +1,4 @@
-//! What holds for every sequence of requests, outcomes, time-outs and changes of coordinator.
+//! Properties that hold for every sequence of requests, outcomes, time-outs and changes of coordinator.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,7 +27,7 @@ use crate::groups::{
     Effect, GroupConfig, GroupCoordinator, Producer, Reply, Request, Ticket, Token, TransactionEnd, fuzz,
 };
 
-/// One thing that happens. Members and appends are chosen among those that are there, by index.
+/// One step. Members and appends are chosen among the existing ones, by index.
 #[derive(Debug, Clone)]
 enum Op {
     Join {
@@ -76,7 +76,7 @@ enum Op {
         group: u8,
     },
     TopicDeleted,
-    /// All members of a group come, and all goes well: else few groups would ever be stable.
+    /// All members of a group join without faults: otherwise few groups would ever be stable.
     Stabilise {
         group: u8,
     },
@@ -133,18 +133,18 @@ fn end() -> impl Strategy<Value = Op> {
     (0..PRODUCERS, any::<bool>()).prop_map(|(producer, committed)| Op::End { producer, committed })
 }
 
-/// What a client knows about itself.
+/// The state of a client.
 #[derive(Debug, Clone, Default)]
 struct Client {
     group: String,
     id: String,
     instance: Option<String>,
     generation: i32,
-    /// Whom it has to assign to, if it leads.
+    /// The members that it has to assign to, if it leads.
     followers: Vec<String>,
 }
 
-/// What a request was, for its answer.
+/// The kind of a request, which says how to check its answer.
 #[derive(Debug, Clone)]
 enum Asked {
     Join { group: String, instance: Option<String> },
@@ -162,20 +162,20 @@ struct World {
     offsets: i64,
     /// The generation that each group had.
     generations: HashMap<String, i32>,
-    /// How long the log was when answers were last looked at.
+    /// The length of the log when answers were last looked at.
     looked: usize,
-    /// The last append with a group's own record, and whether it failed.
+    /// The last append with a group's own record, and true if it failed.
     written: HashMap<String, (Ticket, bool)>,
 }
 
 const TOPIC: &str = "t";
-/// How many producers have transactions.
+/// The number of producers that have transactions.
 const PRODUCERS: i64 = 3;
 
-/// The offsets of a group's partitions, or the error in place of one, as a fetch shows them.
+/// The offsets of a group's partitions, or an error instead, as a fetch returns them.
 type Fetched = BTreeMap<i32, Result<i64, ErrorCode>>;
 
-/// What the log says of a group's offsets.
+/// A group's offsets, as the log has them.
 #[derive(Debug, Default)]
 struct Durable {
     /// Each with the place of its record.
@@ -559,7 +559,7 @@ impl World {
         assert!(moments.any(|durable| durable == fetched), "{group} was read as {fetched:?}");
     }
 
-    /// What the oldest `len` entries of the log say.
+    /// Reads the offsets of a group from the oldest `len` entries of the log.
     fn durable(&self, group: &str, len: usize) -> Durable {
         let mut durable = Durable::default();
         for (place, entry) in self.cluster.log[..len].iter().enumerate() {
@@ -568,7 +568,7 @@ impl World {
         durable
     }
 
-    /// What holds after every step.
+    /// Checks the state after a step.
     fn check_state(&mut self) {
         self.cluster.coordinator.check();
         for group in self.cluster.coordinator.groups(PARTITION).values() {
@@ -588,7 +588,7 @@ impl World {
         assert_eq!(stats.groups, groups, "what metrics show is what is there");
     }
 
-    /// With nothing in flight, another coordinator that knows nothing but the log would know the same.
+    /// Checks that with nothing in flight another coordinator, rebuilt from the log alone, is in the same state.
     fn check_rebuilt(&self) {
         let rebuilt = self.cluster.rebuilt();
         let (ours, theirs) = (self.cluster.coordinator.groups(PARTITION), rebuilt.groups(PARTITION));
@@ -607,7 +607,7 @@ impl World {
         assert!(missing.is_empty(), "{missing:?} are in the log only");
     }
 
-    /// Offsets are what the log says, with nothing in flight.
+    /// Checks that with nothing in flight the offsets are those of the log.
     fn check_offsets(&self) {
         for (id, group) in self.cluster.coordinator.groups(PARTITION) {
             let durable = self.durable(id, self.cluster.log.len());
@@ -622,7 +622,7 @@ impl World {
         }
     }
 
-    /// Faults are off: everybody is answered, members that are silent are gone, transactions end, and nothing is left to
+    /// Checks the end without faults: all requests are answered, silent members are removed, transactions end, and nothing is left to
     /// write.
     fn check_end(&mut self) {
         self.wait(7_200_000, true);
@@ -649,7 +649,7 @@ impl World {
 }
 
 impl Durable {
-    /// An entry of the log, as Kafka defines what it means (KIP-98).
+    /// Applies an entry of the log, as Kafka defines its meaning (KIP-98).
     fn take(&mut self, group: &str, place: usize, entry: &Logged) {
         if let Logged::End(end) = entry {
             return self.end(*end);
@@ -669,7 +669,7 @@ impl Durable {
         }
     }
 
-    /// Of two commits the one counts whose record is later, whenever its transaction ends.
+    /// Ends a transaction. Of two commits the one with the later record counts, whenever its transaction ends.
     fn end(&mut self, end: TransactionEnd) {
         let all = std::mem::take(&mut self.open).into_iter();
         let (ended, open): (BTreeMap<_, _>, _) = all.partition(|((_, id), _)| *id == end.producer.id.get());
@@ -682,7 +682,7 @@ impl Durable {
         }
     }
 
-    /// What a fetch of everything shows.
+    /// The expected answer to a fetch of all offsets.
     fn fetched(&self, stable: bool) -> Fetched {
         let shown = self.committed.iter().map(|(partition, (offset, _))| {
             let is_open = self.open.keys().any(|(at, _)| at == partition);
@@ -693,10 +693,10 @@ impl Durable {
     }
 }
 
-/// An offset that was committed, and by whose transaction.
+/// A committed offset, and the producer of its transaction.
 type Committed = (i64, Option<Producer>);
 
-/// The offset of a group that an entry is about: its partition, and what it is now, unless it is gone.
+/// The offset of a group that an entry changes: its partition, and its new value, unless it is removed.
 fn offset_of(entry: &Logged, group: &str) -> Option<(i32, Option<Committed>)> {
     let Logged::Record(record, producer) = entry else { return None };
     match records::decode(&record.key, record.value.as_deref()).expect("our own record") {
@@ -707,7 +707,7 @@ fn offset_of(entry: &Logged, group: &str) -> Option<(i32, Option<Committed>)> {
     }
 }
 
-/// The offsets of open transactions by partition and producer, and whether a later commit is in their way.
+/// The offsets of open transactions by partition and producer, and true if a later commit has taken effect.
 fn open_offsets(group: &Group) -> BTreeMap<(i32, i64), (i64, bool)> {
     let partitions = group.open_offsets.partitions().flat_map(|(topic, at)| {
         let open = group.open_offsets.of(topic, at).iter();
@@ -727,7 +727,7 @@ fn own_records(entries: &[Logged]) -> Vec<String> {
     own.collect()
 }
 
-/// Compares a group with one that was loaded, as far as the state of the first says what the log holds.
+/// Compares a group with a loaded one, as far as the state of the first is in the log.
 fn check_same(group: &Group, loaded: &Group) {
     let (Protocol::Classic(group), Protocol::Classic(loaded)) = (&group.protocol, &loaded.protocol) else {
         panic!("no member joined as a consumer")
@@ -746,8 +746,8 @@ fn check_same(group: &Group, loaded: &Group) {
                 format!("{value:?}")
             };
             assert_eq!(image(group), image(loaded));
-            // Static members that do not come back stay beyond the limit, and a coordinator that loads such a group
-            // lets all of them join again, as Kafka's does (KIP-389).
+            // Static members that do not rejoin stay beyond the limit, and a coordinator that loads such a group lets all of them join
+            // again, as Kafka's does (KIP-389).
             let is_over_capacity =
                 usize::try_from(config().group_max_size).is_ok_and(|max| loaded.members.len() > max);
             let expected = if is_over_capacity { State::PreparingRebalance } else { State::Stable };
@@ -801,7 +801,7 @@ proptest! {
     }
 }
 
-/// What happens to the offsets of groups without members.
+/// Operations on the offsets of groups without members.
 fn op_of_transactions() -> impl Strategy<Value = Op> {
     let commit = (0..2_u8, 0..3_i32);
     prop_oneof![
@@ -818,7 +818,7 @@ fn op_of_transactions() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What happens in a rolling restart of static members.
+/// Operations of a rolling restart of static members.
 fn op_of_static_members() -> impl Strategy<Value = Op> {
     prop_oneof![
         3 => (0..2_u8, 0..3_u8).prop_map(|(instance, protocols)| static_join(instance, protocols)),
@@ -830,7 +830,7 @@ fn static_join(instance: u8, protocols: u8) -> Op {
     Op::Join { group: 0, version: 9, instance: Some(instance), protocols }
 }
 
-/// Lets all of it happen, then what is in flight succeed, then time pass.
+/// Plays all steps, lets appends in flight succeed, and lets time pass.
 fn play(ops: &[Op]) {
     play_with(config(), ops);
 }

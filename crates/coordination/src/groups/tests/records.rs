@@ -19,7 +19,7 @@ fn records_of(words: &str) -> Records {
 /// Keys and values.
 type Records = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// The append of one request: whose it is, and its records.
+/// The append of one request: its producer, and its records.
 fn append_of(words: &str) -> (Option<Producer>, Records) {
     let mut cluster = Cluster::new(config());
     let words = Words::parse(words);
@@ -173,7 +173,7 @@ fn the_last_record_of_a_key_counts() {
     assert_eq!(fetch_all(&mut cluster), "offsets [t-3=2]");
     let (cluster, _) = loaded(&[(key, Some(&offset(1))), (key, None), (key, None)]);
     assert_eq!((cluster.coordinator.stats().groups, cluster.coordinator.stats().offsets), (0, 0));
-    // A group whose own record is gone stays for as long as there are offsets.
+    // A group without its own record stays as long as there are offsets.
     let (mut cluster, _) = loaded(&[(key, Some(&offset(1))), (b"\0\x02\0\x01g", None)]);
     assert_eq!(fetch_all(&mut cluster), "offsets [t-3=1]");
 }

@@ -95,7 +95,7 @@ pub(super) fn long(id: &str) -> String {
     }
 }
 
-/// Text with every UUID written short.
+/// Replaces every UUID of a text by its short form.
 pub(super) fn short(text: &str) -> String {
     (1..=64).fold(text.to_owned(), |text, n| text.replace(&uuid(n), &n.to_string()))
 }
@@ -126,7 +126,7 @@ pub(super) fn join(words: &Words<'_>) -> JoinGroupRequest<'static> {
     }
 }
 
-/// A subscription to the topics of `a+b`, or just the word if it is no list of topics (`m` stands for no topics).
+/// A subscription to the topics of `a+b`, or just the word if it is no list of topics (`m` means no topics).
 fn subscription(word: &str) -> Vec<u8> {
     if word == "junk" {
         return word.into();
@@ -179,7 +179,7 @@ fn assignment_bytes(word: &str) -> Vec<u8> {
     encode_with_version(&assignment, 0).expect("names are short")
 }
 
-/// What [`assignment_bytes`] has made, read again.
+/// Decodes an assignment of [`assignment_bytes`].
 pub(super) fn assignment_text(bytes: &[u8]) -> String {
     let decoded: Result<(ConsumerProtocolAssignment<'_>, _), _> = decode_with_version(bytes);
     let Ok((assignment, _)) = decoded else { return String::from_utf8_lossy(bytes).into_owned() };
@@ -319,8 +319,8 @@ pub(super) fn fetch(words: &Words<'_>) -> OffsetFetchRequestGroup<'static> {
     }
 }
 
-/// `id=A epoch=0 topics=a+b regex=P owned=t-0,t-1 instance=i rack=r rebalance=MS assignor=range`; `full` says all that a
-/// full request says; joining is full by itself; `unmatched` has no pattern matched ahead. `topics=none` is an empty list, `owned=none` too.
+/// `id=A epoch=0 topics=a+b regex=P owned=t-0,t-1 instance=i rack=r rebalance=MS assignor=range`. `full` sends all fields, as a join does
+/// without it. With `unmatched` no pattern is matched before. `topics=none` and `owned=none` are empty lists.
 pub(super) fn consumer_heartbeat(
     words: &Words<'_>,
     id_of: impl Fn(&str) -> Uuid,

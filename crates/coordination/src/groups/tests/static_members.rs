@@ -355,20 +355,20 @@ fn a_pending_member_cannot_become_static() {
 }
 
 #[test]
-fn a_static_member_needs_room_too() {
+fn static_members_count_for_the_size_of_the_group() {
     check_with(
         GroupConfig { group_max_size: 2, ..config() },
         &with_two(
             "
             join C instance=m
-            # KIP-345 gives its successor no room beside it.
+            # A full group does not admit its successor beside it (KIP-345).
             join B instance=k
             ",
         ),
         expect![[r#"
             > join C instance=m
               C: GROUP_MAX_SIZE_REACHED ""
-            > # KIP-345 gives its successor no room beside it.
+            > # A full group does not admit its successor beside it (KIP-345).
             > join B instance=k
               B: GROUP_MAX_SIZE_REACHED ""
         "#]],

@@ -1,4 +1,4 @@
-//! What time does to a group, and what it does not.
+//! Time-outs of groups, and waits that no time-out ends.
 
 use expect_test::expect;
 

@@ -1,4 +1,4 @@
-//! Offsets that are committed with what a transaction has produced (KIP-98, KIP-447).
+//! Offsets that are committed with the records of a transaction (KIP-98, KIP-447).
 
 mod members;
 mod removal;
@@ -380,7 +380,7 @@ fn a_coordinator_that_takes_over_knows_of_open_transactions() {
 }
 
 #[test]
-fn markers_wait_until_the_partition_is_served_and_there_is_room() {
+fn markers_wait_until_the_partition_is_served_and_the_queue_has_space() {
     check_with(
         GroupConfig { pending_appends_max: 2, ..config() },
         "

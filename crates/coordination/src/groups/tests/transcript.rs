@@ -1,9 +1,9 @@
-//! Transcripts: commands in, the same commands with what the coordinator did below each out.
+//! Transcripts: the input is commands, the output the same commands with the coordinator's effects below each.
 //!
-//! Beside the requests there are: `wait MS` (time passes; each time-out happens at its time), `wall MS` (only the wall
-//! clock jumps), `hold` (appends wait from now on) with `ok N` and `fail N ERROR`, `reload` (the coordinator dies and
-//! another one takes over from the log, perhaps with another `group.max.size`), `unload`, `topic-deleted T`, and `end N
-//! commit` or `end N abort` (the marker of producer N is written; it has an outcome like any append).
+//! Beside requests there are `wait MS` (time passes; each time-out fires at its time), `wall MS` (only the wall clock jumps), `hold`
+//! (appends wait from now on) with `ok N` and `fail N ERROR`, `reload` (the coordinator dies and another one takes over from the log,
+//! perhaps with another `group.max.size`), `unload`, `topic-deleted T`, and `end N commit` or `end N abort` (the marker of producer N is
+//! written; it has an outcome like any append).
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -29,7 +29,7 @@ use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
 use mainstem_wire::messages::txn_offset_commit_response::TxnOffsetCommitResponse;
 
 use super::cluster::{Cluster, PARTITION};
-use super::consumer::at_once;
+use super::consumer::immediate_targets;
 use super::script::{self, Words, short};
 use crate::groups::consumer::change::Change;
 use crate::groups::consumer::partitions::Owned;
@@ -39,7 +39,7 @@ use crate::groups::{
     Ticket, Token,
 };
 
-/// A short initial delay, so that it can be told from the other time-outs.
+/// A short initial delay, so that it differs from the other time-outs.
 pub(super) fn config() -> GroupConfig {
     GroupConfig {
         group_initial_rebalance_delay_ms: 3_000,
@@ -62,7 +62,7 @@ pub(super) fn check_with(config: GroupConfig, script: &str, expect: Expect) {
 
 /// A coordinator after a script, which computes targets whenever the epoch of a group moves.
 pub(in crate::groups) fn played(script: &str) -> GroupCoordinator {
-    play(at_once(), script).cluster.coordinator
+    play(immediate_targets(), script).cluster.coordinator
 }
 
 fn play(config: GroupConfig, script: &str) -> Player {
@@ -208,7 +208,7 @@ impl Player {
         self.cluster.finish(Ticket { partition: PARTITION, number }, outcome);
     }
 
-    /// Writes down what the coordinator wants, and lets appends succeed unless they are held.
+    /// Writes down the coordinator's effects, and lets appends succeed unless they are held.
     fn settle(&mut self) {
         loop {
             for effect in self.cluster.effects() {
@@ -293,7 +293,7 @@ pub(super) fn answer(cluster: &Cluster, reply: &Reply) -> String {
     }
 }
 
-/// A change of a consumer group as its record says it.
+/// A change of a consumer group, as in its record.
 fn changed(cluster: &Cluster, group: &str, change: &Change) -> String {
     let owned = |owned: &Owned| {
         let partitions = owned

@@ -1,4 +1,4 @@
-//! How long requests wait for their records (`offsets.commit.timeout.ms`), and what becomes of the group afterwards.
+//! The time that requests wait for their records (`offsets.commit.timeout.ms`), and the state of the group afterwards.
 
 use expect_test::expect;
 
@@ -244,7 +244,7 @@ fn the_new_id_of_a_static_member_is_waited_for_only_so_long() {
 }
 
 #[test]
-fn a_member_that_was_answered_in_time_is_not_answered_when_the_partition_is_given_up() {
+fn a_member_that_was_answered_in_time_is_not_answered_when_the_partition_is_unloaded() {
     check(
         "
         hold

@@ -1,4 +1,4 @@
-//! What holds of the coordinator between any two calls: [`TransactionCoordinator::check`].
+//! Invariants of the coordinator, which hold between any two calls: [`TransactionCoordinator::check`].
 
 use std::collections::BTreeMap;
 
@@ -41,13 +41,13 @@ impl TransactionCoordinator {
         self.partitions.values().flat_map(|partition| partition.transactions.values())
     }
 
-    /// What is counted is what is there: a count that is too high refuses producers for ever, one that is too low lets
-    /// clients fill the memory.
+    /// Checks that the totals are right. A total that is too high refuses producers for ever; one that is too low lets clients fill the
+    /// memory.
     fn check_counts(&self) {
-        assert_eq!(self.usage, self.counted_anew(), "what is counted, and what is there");
+        assert_eq!(self.usage, self.recounted(), "what is counted, and what is there");
     }
 
-    fn counted_anew(&self) -> Usage {
+    fn recounted(&self) -> Usage {
         let idempotent = self.asked.values().filter(|asked| matches!(asked, Asked::Idempotent(_))).count();
         let bytes: usize = self.transactions_there().map(memory::transaction).sum();
         Usage {
@@ -56,8 +56,8 @@ impl TransactionCoordinator {
         }
     }
 
-    /// A deadline without an entry never comes: a transaction would never time out, a marker never be written again. One
-    /// that is left over would meet no owner.
+    /// Checks deadlines and their entries. Without its entry a deadline never fires: a transaction would never time out, or a marker never
+    /// be written again. An entry without a deadline has no owner.
     fn check_deadlines(&self) {
         let mut slots = Vec::new();
         for (&partition, served) in &self.partitions {
@@ -75,7 +75,7 @@ impl TransactionCoordinator {
         self.deadlines.check(slots.into_iter().filter_map(|(slot, due)| Some((slot?, due))));
     }
 
-    /// Who waits for a producer id has asked for it, and who has asked waits.
+    /// Checks that the transactional ids that wait for a producer id are those for which one was requested.
     fn check_asked(&self) {
         let asked = self.asked.iter().filter_map(|(number, asked)| match asked {
             Asked::Transaction { partition, id } => Some((*number, *partition, &**id)),
@@ -98,7 +98,7 @@ impl TransactionCoordinator {
         );
     }
 
-    /// No two transactional ids have the same producer id: the one would fence the other.
+    /// Checks that no two transactional ids have the same producer id: one would fence the other.
     fn check_producers(&self) {
         let mut owners: BTreeMap<ProducerId, &str> = BTreeMap::new();
         for transaction in self.transactions_there().filter(|transaction| transaction.stored) {
@@ -107,8 +107,8 @@ impl TransactionCoordinator {
         }
     }
 
-    /// Each change that waits for a record has one append, and each append has what waits for it: else the change would
-    /// never be made, or its outcome meet another one.
+    /// Checks that each change that waits for a record has one append, and that each append has a change. Otherwise the change would never
+    /// be made, or the outcome would meet another one.
     fn check_appends(&self, partition: &Partition) {
         let mut appended: Vec<(&str, &str)> = Vec::new();
         for written in partition.outstanding.appends.values() {
@@ -130,7 +130,7 @@ impl TransactionCoordinator {
     }
 }
 
-/// Markers that are being written are those of transactions that wait for them: other outcomes count for nothing.
+/// Checks that markers in flight belong to transactions that wait for them: other outcomes are ignored.
 fn check_markers(partition: &Partition) {
     let written: BTreeMap<u64, &str> =
         partition.outstanding.markers.iter().map(|(number, id)| (*number, &**id)).collect();
@@ -144,7 +144,7 @@ fn check_markers(partition: &Partition) {
 fn check_transaction(transaction: &Transaction) {
     let image = &transaction.image;
     if !transaction.stored {
-        // Nothing would ever take it away.
+        // Nothing would ever remove it.
         assert!(transaction.pending.is_some(), "no record knows of it, and none will: {transaction:?}");
         assert_eq!(*image, Image::unwritten(), "no record says so of {}", transaction.id);
     }
@@ -157,7 +157,7 @@ fn check_transaction(transaction: &Transaction) {
     }
 }
 
-/// What belongs to the end of a transaction is there while it ends, and no longer.
+/// Checks that waiting requests, retries and markers exist only while a transaction ends.
 fn check_end(transaction: &Transaction) {
     let image = &transaction.image;
     let is_ending = image.state.is_ending();
@@ -171,7 +171,7 @@ fn check_end(transaction: &Transaction) {
     assert!(is_retried, "markers are not written again: {transaction:?}");
 }
 
-/// A producer's epoch never goes back: one that was fenced would write again.
+/// Checks that a producer's epoch never decreases: otherwise a fenced producer could write again.
 fn check_change(image: &Image, target: &Image) {
     let follows = image.state.may_become(target.state);
     assert!(follows, "{:?} does not become {:?}", image.state, target.state);
@@ -179,8 +179,8 @@ fn check_change(image: &Image, target: &Image) {
     assert!(is_later, "the epoch goes back: {image:?} becomes {target:?}");
 }
 
-/// A transaction that goes on has an end in time, unless it has all the time there is: else nothing behind it could ever
-/// be read in its partitions.
+/// Checks that an ongoing transaction with a time-out has a deadline. Without one, `read_committed` readers of its partitions would stop
+/// at it for ever.
 fn check_time_out(transaction: &Transaction) {
     let image = &transaction.image;
     let has_end = image.state == State::Ongoing && image.time_ms().is_some();
@@ -197,8 +197,8 @@ mod tests {
     use crate::transactions::tests::transcript::played;
     use crate::transactions::transaction::Transactions;
 
-    /// A transaction that goes on; one that ends, of whose two markers one has failed; a transactional id whose first
-    /// record is on its way; one that waits for a producer id, and a producer without transactions that does.
+    /// The state holds an ongoing transaction; an ending one, of whose two markers one has failed; a transactional id whose first record is
+    /// in flight; one that waits for a producer id; and a producer without transactions that waits for an id.
     const SCRIPT: &str = "
         init A id=going
         add B id=going t-0 t-1
@@ -214,12 +214,12 @@ mod tests {
         init H idempotent
     ";
 
-    /// What `check` says after `break_it`. Counts are put right before, so that it is no count that gives it away.
+    /// Returns the panic message of `check` after `break_it`. Totals are corrected before, so that they do not reveal the fault.
     fn verdict(break_it: impl FnOnce(&mut TransactionCoordinator)) -> Option<String> {
         let mut coordinator = played(SCRIPT);
         coordinator.check();
         break_it(&mut coordinator);
-        coordinator.usage = coordinator.counted_anew();
+        coordinator.usage = coordinator.recounted();
         said(&coordinator)
     }
 

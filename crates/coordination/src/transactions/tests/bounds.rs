@@ -1,4 +1,4 @@
-//! Limits: what a peer cannot make grow.
+//! Limits of the memory that a peer can use.
 
 use expect_test::expect;
 
@@ -51,7 +51,7 @@ fn partitions_are_bounded_and_ending_is_not() {
         describe D
         hold-markers
         end A commit
-        # There is no room to wait with all of these.
+        # The request with all of these is too large to wait.
         add A epoch=1 t-1 u-0 v-0 w-0 x-0
         ",
         expect![[r#"
@@ -73,7 +73,7 @@ fn partitions_are_bounded_and_ending_is_not() {
               append t PrepareCommit 1000/1 [t-0]
               A: NONE, go on as 1000/1
               markers #5 t commit 1000/1 version 2 coordinator 1 [t-0]
-            > # There is no room to wait with all of these.
+            > # The request with all of these is too large to wait.
             > add A epoch=1 t-1 u-0 v-0 w-0 x-0
               A: t-1 CONCURRENT_TRANSACTIONS, u-0 CONCURRENT_TRANSACTIONS, v-0 CONCURRENT_TRANSACTIONS, w-0 CONCURRENT_TRANSACTIONS, x-0 CONCURRENT_TRANSACTIONS
         "#]],

@@ -1,4 +1,4 @@
-//! A coordinator with a log, partitions and producer ids that do as the script says: the driver of all tests here.
+//! A coordinator with a log, partitions and producer ids whose outcomes the script decides: the driver of all tests here.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -13,7 +13,7 @@ use crate::transactions::{
 
 /// The only partition of `__transaction_state` here.
 pub(super) const PARTITION: i32 = 0;
-/// Where the wall clock starts.
+/// The wall clock at the start.
 pub(super) const WALL_MS: i64 = 1_000_000;
 /// The first producer id.
 const FIRST_PRODUCER_ID: i64 = 1_000;
@@ -37,7 +37,7 @@ pub(super) struct Cluster {
     pub(super) pending: BTreeMap<Ticket, Vec<CoordinatorRecord>>,
     /// Markers that have no outcome.
     pub(super) markers: BTreeMap<Marker, Markers>,
-    /// Producer ids that are wanted.
+    /// Producer ids that were requested.
     pub(super) asked: BTreeSet<ProducerIdTicket>,
     next_producer_id: i64,
     coordinator_epoch: i32,
@@ -66,7 +66,7 @@ impl Cluster {
         cluster
     }
 
-    /// Sends a request; the token is what its answer will bear.
+    /// Sends a request; its answer will have the token.
     pub(super) fn send(&mut self, api_version: i16, request: Request<'_>) -> Token {
         self.tokens += 1;
         let token = Token(self.tokens);
@@ -75,7 +75,7 @@ impl Cluster {
         token
     }
 
-    /// What the coordinator wants done. What has an outcome is noted, answers are checked off.
+    /// Returns the work for the driver. Work with an outcome is recorded, answers are checked off.
     pub(super) fn effects(&mut self) -> Vec<Effect> {
         let effects: Vec<Effect> = self.coordinator.effects().collect();
         for effect in &effects {
@@ -135,8 +135,8 @@ impl Cluster {
         markers
     }
 
-    /// The coordinator dies, and with it all but the log and the oldest `kept` appends on their way, which reach the log
-    /// unnoticed; another one takes over.
+    /// Kills the coordinator and all but the log and the oldest `kept` appends in flight, which reach the log unnoticed; another one takes
+    /// over.
     pub(super) fn crash(&mut self, kept: usize) {
         let pending = std::mem::take(&mut self.pending);
         self.log.extend(pending.into_values().take(kept).flatten());
@@ -147,7 +147,7 @@ impl Cluster {
         self.load();
     }
 
-    /// The partition goes and comes back. Those who wait are answered before.
+    /// Unloads the partition and loads it again. Waiting requests are answered before.
     pub(super) fn resign(&mut self) -> Vec<Effect> {
         self.coordinator.unload(self.now, PARTITION);
         let effects = self.effects();
@@ -164,13 +164,13 @@ impl Cluster {
         self.coordinator.finish_load(self.now, PARTITION);
     }
 
-    /// Both clocks go on.
+    /// Advances both clocks.
     pub(super) fn advance(&mut self, ms: u64) {
         self.now.mono_ms += ms;
         self.now.wall_ms += i64::try_from(ms).expect("tests are short");
     }
 
-    /// A coordinator that knows nothing but the log.
+    /// A coordinator that is rebuilt from the log alone.
     pub(super) fn rebuilt(&self) -> TransactionCoordinator {
         let mut coordinator = TransactionCoordinator::new(self.config.clone());
         coordinator.begin_load(PARTITION, LeaderEpoch::new(self.coordinator_epoch));

@@ -1,4 +1,4 @@
-//! What happens between a decision and its record, and when the record cannot be written.
+//! Events between a decision and its record, and records that cannot be written.
 
 use expect_test::expect;
 

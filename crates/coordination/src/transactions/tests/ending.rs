@@ -1,4 +1,4 @@
-//! EndTxn: how transactions end, and what a producer is answered that asks again.
+//! EndTxn: the end of transactions, and the answers to producers that try again.
 
 use expect_test::expect;
 

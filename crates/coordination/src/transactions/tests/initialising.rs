@@ -1,4 +1,4 @@
-//! InitProducerId: ids, epochs, and who is fenced.
+//! InitProducerId: ids, epochs, and fencing.
 
 use expect_test::expect;
 
@@ -116,7 +116,7 @@ fn a_producer_without_transactions_gets_an_id_that_no_client_has() {
 }
 
 #[test]
-fn a_producer_that_says_who_it_is_goes_on_with_the_next_epoch() {
+fn a_producer_that_names_its_identity_gets_the_next_epoch() {
     check(
         "
         # An id that no producer has is as good as none.
@@ -164,7 +164,7 @@ fn a_producer_that_says_who_it_is_goes_on_with_the_next_epoch() {
 }
 
 #[test]
-fn a_producer_whose_epochs_are_used_up_goes_on_with_another_id() {
+fn a_producer_whose_epochs_are_used_up_gets_another_id() {
     check_after(
         TransactionConfig::default(),
         vec![stored("t", State::Empty, (7, 32_765), &[])],

@@ -1,4 +1,4 @@
-//! Markers: what is asked for, until when, and how often.
+//! Markers: the requests for them, their time and their number.
 
 use expect_test::expect;
 
@@ -124,7 +124,7 @@ fn a_partition_that_cannot_hold_markers_is_left_out() {
     );
 }
 
-/// The partition has seen a newer epoch of the producer: what the transaction wrote there has ended.
+/// The partition has seen a newer epoch of the producer: the transaction has ended there.
 #[test]
 fn a_marker_that_is_refused_as_late_does_not_keep_its_transactional_id() {
     check(

@@ -1,4 +1,4 @@
-//! AddPartitionsToTxn and AddOffsetsToTxn: what is in a transaction.
+//! AddPartitionsToTxn and AddOffsetsToTxn: the partitions of a transaction.
 
 use expect_test::expect;
 use mainstem_wire::ErrorCode;

@@ -1,4 +1,4 @@
-//! What holds for every sequence of requests, outcomes, time-outs and changes of coordinator.
+//! Properties that hold for every sequence of requests, outcomes, time-outs and changes of coordinator.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::transcript::stored;
 use super::world::World;
 use crate::transactions::{MarkerOutcome, State, TransactionConfig, fuzz};
 
-/// One thing that happens. Producers, appends and markers are chosen among those that are there, by index.
+/// One step. Producers, appends and markers are chosen among the existing ones, by index.
 #[derive(Debug, Clone)]
 enum Op {
     Init {
@@ -32,7 +32,7 @@ enum Op {
         committed: bool,
         late: bool,
     },
-    /// A whole transaction, and all goes well: else few would ever get far.
+    /// A whole transaction without faults: otherwise few would ever get far.
     Run {
         producer: usize,
         partitions: u8,
@@ -138,7 +138,7 @@ fn config(transaction_version: i16) -> TransactionConfig {
     }
 }
 
-/// Lets all of it happen, then faults end. One of the producers has used most of its epochs.
+/// Plays all steps, then ends the faults. One of the producers has used most of its epochs.
 fn play(config: TransactionConfig, ops: &[Op]) {
     let log = vec![stored("u", State::Empty, (7, i16::MAX - 5), &[])];
     let mut world = World::new(config, log);

@@ -1,10 +1,10 @@
-//! Transcripts: commands in, the same commands with what the coordinator did below each out.
+//! Transcripts: the input is commands, the output the same commands with the coordinator's effects below each.
 //!
-//! Beside the requests there are: `wait MS` (time passes; each deadline happens at its time), `wall MS` (only the wall
-//! clock jumps), `hold` (appends wait from now on) with `ok N` and `fail N ERROR`, `hold-markers` with `mark N t-0`,
-//! `mark N t-0 Gone` and `mark N t-0 ERROR`, `hold-ids` with `id N` and `no-id N ERROR`, `go` (nothing waits any more),
-//! `crash N` (the coordinator dies, and another one takes over from the log, in which the oldest N appends that waited
-//! are), `reload`, `unload`, `begin-load` and `version N` (the feature `transaction.version`).
+//! Beside requests there are `wait MS` (time passes; each deadline fires at its time), `wall MS` (only the wall clock jumps), `hold`
+//! (appends wait from now on) with `ok N` and `fail N ERROR`, `hold-markers` with `mark N t-0`, `mark N t-0 Gone` and `mark N t-0 ERROR`,
+//! `hold-ids` with `id N` and `no-id N ERROR`, `go` (nothing waits any more), `crash N` (the coordinator dies, and another one takes over
+//! from the log, in which the oldest N appends that waited are), `reload`, `unload`, `begin-load` and `version N` (the feature
+//! `transaction.version`).
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -38,7 +38,7 @@ pub(super) fn check_with(config: TransactionConfig, script: &str, expect: Expect
     check_after(config, Vec::new(), script, expect);
 }
 
-/// The same behind these records.
+/// The same after these records.
 #[track_caller]
 pub(super) fn check_after(
     config: TransactionConfig,
@@ -68,8 +68,8 @@ fn play(config: TransactionConfig, log: Vec<CoordinatorRecord>, script: &str) ->
     player
 }
 
-/// A record that is in the log before the script begins, of a transaction that began at the start of the wall clock, if
-/// it has partitions, with a time-out of a minute.
+/// A record that is in the log before the script begins. If it has partitions, its transaction began at the start of the wall clock, with a
+/// time-out of a minute.
 pub(super) fn stored(id: &str, state: State, producer: (i64, i16), partitions: &[&str]) -> CoordinatorRecord {
     let mut image = Image {
         producer_id: ProducerId::new(producer.0),
@@ -88,7 +88,7 @@ pub(super) fn stored(id: &str, state: State, producer: (i64, i16), partitions: &
     records::image(id, &image, 1)
 }
 
-/// What waits for commands.
+/// The kinds of work that wait for commands.
 #[derive(Default)]
 struct Holds {
     appends: bool,
@@ -184,7 +184,7 @@ impl Player {
         self.cluster.advance(end - self.cluster.now.mono_ms);
     }
 
-    /// Writes down what the coordinator wants, and lets it have what is not held.
+    /// Writes down the coordinator's effects, and lets those succeed that are not held.
     fn settle(&mut self) {
         loop {
             for effect in self.cluster.effects() {

@@ -1,4 +1,4 @@
-//! Producers, a coordinator and faults: what the properties play with, and the promises that every answer has to keep.
+//! Producers, a coordinator and faults for the properties, with the promises that every answer has to keep.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -26,13 +26,13 @@ pub(super) struct Producer {
     pub(super) id: String,
     /// The producer id and epoch that it was given.
     pub(super) identity: (ProducerId, ProducerEpoch),
-    /// How long the log was when another producer got the transactional id.
+    /// The length of the log when another producer got the transactional id.
     fenced: Option<usize>,
     /// Its transactions have version 2.
     is_new: bool,
 }
 
-/// What a request was, for its answer.
+/// The kind of a request, which says how to check its answer.
 #[derive(Debug, Clone)]
 enum Asked {
     Init { id: String, producer: Option<usize>, is_new: bool },
@@ -45,7 +45,7 @@ pub(super) struct World {
     pub(super) cluster: Cluster,
     pub(super) producers: Vec<Producer>,
     asked: HashMap<Token, Asked>,
-    /// Whom each producer id and epoch was given to.
+    /// The producer that each producer id and epoch was given to.
     given: HashMap<(ProducerId, ProducerEpoch), usize>,
     /// Partitions that have the marker of the transaction that the record at this place in the log decides.
     marked: HashSet<(usize, String, i32)>,
@@ -61,7 +61,7 @@ fn chosen(bits: u8) -> impl Iterator<Item = (&'static str, i32)> {
 }
 
 impl World {
-    /// A coordinator with this log, whose transactional ids have the producers that the log says.
+    /// A coordinator with this log, and the producers of its transactional ids.
     pub(super) fn new(config: TransactionConfig, log: Vec<CoordinatorRecord>) -> Self {
         let is_new = config.transaction_version >= EPOCH_BUMP_VERSION;
         let mut world = Self {
@@ -89,7 +89,7 @@ impl World {
         self.settle();
     }
 
-    /// A new producer begins, or one goes on that says who it is.
+    /// Initialises a new producer, or one that names its identity.
     pub(super) fn init(&mut self, id: &str, producer: Option<usize>, is_new: bool, timeout_ms: i32) {
         let producer = producer.and_then(|index| self.producer(index));
         let known = producer.map(|index| self.producers[index].clone());
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// A partition answers: the marker must be that of the decision which is durable.
+    /// Answers for a partition: its marker must be that of the durable decision.
     pub(super) fn mark(&mut self, marker: usize, outcome: MarkerOutcome) {
         if self.cluster.markers.is_empty() {
             return;
@@ -209,7 +209,7 @@ impl World {
         self.settle();
     }
 
-    /// Everything that is on its way goes well.
+    /// Lets everything in flight succeed.
     pub(super) fn flow(&mut self) {
         while !(self.cluster.pending.is_empty()
             && self.cluster.asked.is_empty()
@@ -221,7 +221,7 @@ impl World {
         }
     }
 
-    /// Time passes; with `flows` all goes well meanwhile.
+    /// Lets time pass; with `flows` everything in flight succeeds meanwhile.
     pub(super) fn wait(&mut self, ms: u64, flows: bool) {
         let end = self.cluster.now.mono_ms + ms;
         loop {
@@ -288,8 +288,8 @@ impl World {
                 self.added(producer, identity, &partitions);
             }
             (Asked::End { producer, committed }, Reply::EndTxn(response)) if response.error_code == 0 => {
-                let told = identity_of(response.producer_id, response.producer_epoch);
-                self.ended(producer, committed, told);
+                let next = identity_of(response.producer_id, response.producer_epoch);
+                self.ended(producer, committed, next);
             }
             (Asked::List, Reply::ListTransactions(response)) => {
                 let listed = response.transaction_states.iter().map(|listed| {
@@ -314,12 +314,12 @@ impl World {
         let index = producer.unwrap_or(self.producers.len());
         match producer {
             Some(index) => {
-                // Only a transactional id that was forgotten meanwhile does not know who came later.
+                // Only a transactional id that was removed meanwhile does not know later producers.
                 if let Some(fenced) = self.producers[index].fenced {
                     let since = &self.cluster.log[fenced..];
                     assert!(
                         since.iter().any(|record| is_tombstone(record, &id)),
-                        "{id}: a fenced one goes on"
+                        "{id}: a fenced producer is served"
                     );
                 }
                 self.producers[index].identity = identity;
@@ -332,7 +332,7 @@ impl World {
         self.give(index, identity);
     }
 
-    /// No other producer has ever had this id and epoch.
+    /// Checks that no other producer has ever had this id and epoch.
     fn give(&mut self, producer: usize, identity: (ProducerId, ProducerEpoch)) {
         let owner = *self.given.entry(identity).or_insert(producer);
         assert_eq!(owner, producer, "two producers are {identity:?}");
@@ -348,7 +348,7 @@ impl World {
         assert!(image.has(partitions), "{producer:?}: {partitions:?} are not durable in {image:?}");
     }
 
-    fn ended(&mut self, index: usize, committed: bool, told: (ProducerId, ProducerEpoch)) {
+    fn ended(&mut self, index: usize, committed: bool, next: (ProducerId, ProducerEpoch)) {
         let producer = &self.producers[index];
         assert_eq!(producer.fenced, None, "{producer:?} is fenced and ends");
         let durable = self.durable();
@@ -360,11 +360,11 @@ impl World {
         };
         assert_eq!(decided, Some(committed), "{producer:?} was answered what is not durable: {image:?}");
         if producer.is_new {
-            assert_eq!(told, image.identity_afterwards(), "the next identity of {producer:?}");
-            self.producers[index].identity = told;
-            self.give(index, told);
+            assert_eq!(next, image.identity_afterwards(), "the next identity of {producer:?}");
+            self.producers[index].identity = next;
+            self.give(index, next);
         } else {
-            assert_eq!(told, (ProducerId::NONE, ProducerEpoch::NONE));
+            assert_eq!(next, (ProducerId::NONE, ProducerEpoch::NONE));
         }
     }
 
@@ -380,7 +380,7 @@ impl World {
         durable
     }
 
-    /// What holds after every step: the coordinator knows what the log says, and nothing else.
+    /// Checks the state after a step: the coordinator knows what the log says, and nothing else.
     fn check_state(&self) {
         let transactions = self.cluster.coordinator.transactions(PARTITION);
         let durable = self.durable();
@@ -395,8 +395,8 @@ impl World {
         self.cluster.coordinator.check();
     }
 
-    /// Compares a transactional id with its last record. Epochs before the last are in no record, and markers that are
-    /// written are noted nowhere but in memory.
+    /// Compares a transactional id with its last record. Epochs before the last are in no record, and written markers are known in memory
+    /// alone.
     fn check_same(&self, transaction: &Transaction, durable: &Image) {
         let mut image = transaction.image.clone();
         assert!(transaction.stored, "{transaction:?} is in the log");
@@ -411,7 +411,7 @@ impl World {
         assert_eq!(&image, durable, "{}", transaction.id);
     }
 
-    /// Every transaction ends once, as it was decided first, after all its partitions have their markers.
+    /// Checks that every transaction ends once, as it was first decided, after all its partitions have their markers.
     fn check_log(&self) {
         let mut last: BTreeMap<String, (usize, Image)> = BTreeMap::new();
         for (place, record) in self.cluster.log.iter().enumerate() {
@@ -443,9 +443,9 @@ impl World {
         }
     }
 
-    /// Faults are off: everybody is answered, every transaction ends, and the log says all that there is to know.
+    /// Checks the end without faults: all requests are answered, every transaction ends, and the log has the whole state.
     pub(super) fn check_end(mut self) {
-        // Markers that were given up are the next coordinator's.
+        // The next coordinator writes the markers that this one has dropped.
         self.flow();
         self.resign();
         self.wait(200_000, true);
@@ -467,7 +467,7 @@ impl World {
     }
 }
 
-/// What an answer says.
+/// The identity of the producer in an answer.
 fn identity_of(producer_id: i64, producer_epoch: i16) -> (ProducerId, ProducerEpoch) {
     (ProducerId::new(producer_id), ProducerEpoch::new(producer_epoch))
 }

@@ -1,4 +1,4 @@
-//! Partitions that are taken over, of which it takes a while until what was read is committed.
+//! Loads of partitions whose read records are committed only later.
 
 use mainstem_store::testing::Leader;
 use mainstem_store::topics::{Topic, Topics};
@@ -8,7 +8,7 @@ use super::super::{Effect, RequestOrigin};
 use super::*;
 use mainstem_coordination::groups::Token;
 
-/// A coordinator that notes what becomes of its partition.
+/// A coordinator that counts loads and unloads of its partition.
 #[derive(Default)]
 struct Noting {
     is_being_loaded: bool,
@@ -94,7 +94,7 @@ fn commit(leader: &Leader) {
     [2, 3].into_iter().for_each(|node| leader.acknowledged_by(node, 2));
 }
 
-/// Refuses to run what remains to be done: nothing does.
+/// Panics if a second step of a load has to wait.
 fn not_needed() -> RunServing {
     Box::new(|_| unreachable!("the fate of what was read is known"))
 }
@@ -114,7 +114,7 @@ fn a_partition_is_served_when_what_was_read_is_committed_and_holds_up_nobody_unt
     assert_eq!(counts(&driver), (1, 0));
 }
 
-/// Others that wait to be read on the same thread do not hold it up.
+/// Other partitions that wait on the same thread do not hold it up.
 #[test]
 fn a_partition_of_which_all_is_committed_is_served_as_soon_as_it_is_read() {
     let (leader, driver) = uncommitted();

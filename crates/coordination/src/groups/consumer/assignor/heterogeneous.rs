@@ -1,5 +1,5 @@
-//! `uniform` where members subscribe to different topics: members keep what they have, what is free goes to those who
-//! have least, and then partitions move from those who have most, topic by topic, until no move helps.
+//! `uniform` if members subscribe to different topics. Members keep their partitions, and free ones go to the members with fewest. Then
+//! partitions move from members with most, topic by topic, until no move helps.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub(super) fn assign(group: &GroupSpec<'_>) -> Vec<Assignment> {
     board.assignments()
 }
 
-/// Who has what while it is being decided. Members are known by their place in the group.
+/// The assignment while it is being computed. Members are known by their index in the group.
 struct Board<'g> {
     group: &'g GroupSpec<'g>,
     /// In the order of [`Topic::rank`].
@@ -33,12 +33,12 @@ struct Topic {
     id: Uuid,
     /// Ascending.
     subscribers: Vec<usize>,
-    /// Of each partition.
+    /// The member that owns each partition; none if it is free.
     owners: Vec<Option<usize>>,
 }
 
 impl<'g> Board<'g> {
-    /// Everybody keeps what it has and still subscribes to.
+    /// Each member keeps the partitions that it has and still subscribes to.
     fn new(group: &'g GroupSpec<'g>) -> Self {
         let mut topics: BTreeMap<Uuid, Topic> = BTreeMap::new();
         let mut loads = vec![0; group.members.len()];
@@ -62,7 +62,7 @@ impl<'g> Board<'g> {
         Self { group, topics, loads }
     }
 
-    /// Gives each free partition to the subscriber that has least.
+    /// Gives each free partition to the subscriber with fewest.
     fn hand_out(&mut self) {
         for topic in &mut self.topics {
             let mut balancer = Balancer::new(&topic.subscribers, &self.loads);
@@ -74,7 +74,7 @@ impl<'g> Board<'g> {
         }
     }
 
-    /// Goes round the topics until a whole round has moved nothing.
+    /// Balances topic by topic until a whole round has moved nothing.
     fn balance(&mut self) {
         let shared: Vec<usize> =
             (0..self.topics.len()).filter(|index| self.topics[*index].subscribers.len() > 1).collect();
@@ -122,19 +122,19 @@ fn owner(topic: &mut Topic, partition: i32) -> Option<&mut Option<usize>> {
     topic.owners.get_mut(usize::try_from(partition).ok()?)
 }
 
-/// Moves partitions of one topic from subscribers that have most to those that have least; returns how many.
+/// Moves partitions of one topic from subscribers with most to those with fewest; returns how many moved.
 fn balance_topic(topic: &mut Topic, loads: &mut [usize]) -> usize {
     let mut balancer = Balancer::new(&topic.subscribers, loads);
     if balancer.imbalance(loads) <= 1 {
         return 0;
     }
-    // Partitions by owner; each owner gives up its last one first.
+    // Partitions by owner; each owner loses its last one first.
     let mut owned: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (partition, owner) in topic.owners.iter().enumerate() {
         owned.entry(owner.expect("every partition was handed out")).or_default().push(partition);
     }
     let mut moved = 0;
-    while let Some(partition) = balancer.give_up(loads, &mut owned) {
+    while let Some(partition) = balancer.take_next(loads, &mut owned) {
         let to = balancer.least_loaded(loads);
         if balancer.is_balanced() {
             break;
@@ -147,20 +147,20 @@ fn balance_topic(topic: &mut Topic, loads: &mut [usize]) -> usize {
     moved
 }
 
-/// Subscribers by load, with the range of those that have least and the range of those that have most. The first
-/// grows to the right as its members are filled up to the next ones' load, the second to the left as its members give
-/// up. Between two steps of a range all its members have the same load, so neither needs a look at all of them.
+/// Subscribers by load, with the range of those with fewest partitions and the range of those with most. The first grows to the right as
+/// its members are filled up to the next ones' load, the second to the left as its members lose partitions. Between two steps of a range
+/// all its members have the same load, so no step looks at all of them.
 struct Balancer {
     members: Vec<usize>,
-    /// `members[..least_end]` have least.
+    /// `members[..least_end]` have fewest.
     least_end: usize,
     least_load: i64,
     next_least: usize,
-    /// `members[most_start..most_end]` have most; those behind have no partition of the topic to give up.
+    /// `members[most_start..most_end]` have most; those behind own no partition of the topic.
     most_start: usize,
     most_end: usize,
     most_load: i64,
-    /// One above the next member to give up.
+    /// One above the index of the next member that loses a partition.
     next_most: usize,
 }
 
@@ -183,7 +183,7 @@ impl Balancer {
         }
     }
 
-    /// The difference between those that have most and least at the beginning.
+    /// The difference of load between most and fewest at the beginning.
     fn imbalance(&self, loads: &[usize]) -> i64 {
         load(loads, self.members[self.members.len() - 1]) - load(loads, self.members[0])
     }
@@ -203,8 +203,8 @@ impl Balancer {
         self.members[self.next_least - 1]
     }
 
-    /// The next partition to move: of a member that has most and owns one.
-    fn give_up(&mut self, loads: &[usize], owned: &mut BTreeMap<usize, Vec<usize>>) -> Option<usize> {
+    /// The next partition to move: of a member that has most, and owns one of the topic.
+    fn take_next(&mut self, loads: &[usize], owned: &mut BTreeMap<usize, Vec<usize>>) -> Option<usize> {
         loop {
             let member = self.most_loaded(loads)?;
             match owned.get_mut(&member).and_then(Vec::pop) {
@@ -231,7 +231,7 @@ impl Balancer {
         Some(self.members[self.next_most])
     }
 
-    /// The member that [`most_loaded`](Self::most_loaded) gave has nothing to give up.
+    /// The member that [`most_loaded`](Self::most_loaded) returned owns no partition of the topic.
     fn exclude(&mut self) {
         self.most_end -= 1;
         self.members.swap(self.next_most, self.most_end);

@@ -1,5 +1,5 @@
-//! `uniform` where all members subscribe to the same topics: no member has two partitions more than another, and
-//! members keep what they have up to their share.
+//! `uniform` if all members subscribe to the same topics: no member has two partitions more than another, and members keep their partitions
+//! up to their share.
 
 use std::borrow::Cow;
 
@@ -38,8 +38,8 @@ fn unassigned(group: &GroupSpec<'_>) -> Vec<Partition> {
     assigned.unmarked().collect()
 }
 
-/// What a member keeps of a quota; what it has beyond it goes to `spare`. What it does not subscribe to any more is
-/// neither.
+/// Returns the partitions that a member keeps under a quota, and pushes those beyond it to `spare`. Partitions of topics that the group
+/// does not read any more are dropped.
 fn keep<'g>(
     group: &'g GroupSpec<'_>,
     member: &'g MemberSpec<'_>,
@@ -54,12 +54,12 @@ fn keep<'g>(
     if has.len() <= quota {
         return has;
     }
-    let (keeps, gives_up) = has.split_at(quota);
-    spare.extend_from_slice(gives_up);
+    let (keeps, surplus) = has.split_at(quota);
+    spare.extend_from_slice(surplus);
     Cow::Owned(keeps.iter().copied().collect())
 }
 
-/// How many partitions the members that come next may have.
+/// The number of partitions that each of the remaining members may have.
 struct Shares {
     least: usize,
     /// Members that may have one more than `least`.
@@ -72,14 +72,14 @@ impl Shares {
         Self { least: partitions / group.members.len(), extra: partitions % group.members.len() }
     }
 
-    /// What the next member may keep: one more than the least as long as such shares are left.
+    /// The quota of the next member: one more than the least while such larger shares remain.
     fn quota(&self) -> usize {
         self.least + usize::from(self.extra > 0)
     }
 
-    /// A member keeps `kept` of `quota`; returns how many it still gets. It takes one of the larger shares only if it
-    /// fills it already, or if the `left` members (itself included) are no more than there are such shares: so those
-    /// who come later and have more need not give anything up.
+    /// Returns the number of partitions that a member still gets, which keeps `kept` of `quota`. It takes one of the larger shares in two
+    /// cases: it fills the share already, or the `left` members (itself included) are no more than there are such shares. So later members
+    /// that have more need not lose any.
     fn take(&mut self, quota: usize, kept: usize, left: usize) -> usize {
         let larger = quota > self.least;
         if larger && kept < quota && left > self.extra {

@@ -1,5 +1,5 @@
-//! `range`: each topic is cut into as many ranges as it has subscribers. Members stand in the order of their instance
-//! ids, then of their ids, so equal partitions of equally large topics meet at one member.
+//! `range`: each topic is cut into as many ranges as it has subscribers. Members are ordered by their instance ids, then by their ids, so
+//! equal partitions of equally large topics go to one member.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use mainstem_wire::Uuid;
 use super::super::partitions::{Assignment, Partition};
 use super::{GroupSpec, MemberSpec};
 
-/// What is left of a topic.
+/// The ranges of a topic that are not assigned yet.
 struct Ranges {
     next: i32,
     least: i32,

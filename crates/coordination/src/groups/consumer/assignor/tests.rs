@@ -1,4 +1,4 @@
-//! What the assignors promise: everything is assigned once, to subscribers, evenly, and little moves.
+//! Guarantees of the assignors: everything is assigned once, to subscribers, evenly, and little moves.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::super::partitions::{Assignment, Partition};
 use super::{Assignor, GroupSpec, MemberSpec, Topics};
 
-/// A member in a test: its id, the topics that it subscribes to, what it has.
+/// A member in a test: its id, its subscribed topics, its partitions.
 #[derive(Debug, Clone)]
 struct Given {
     id: String,
@@ -76,10 +76,10 @@ fn uniform_with_the_same_topics() {
         member("c", &[1], &[]),
     ];
     check(Assignor::Uniform, &[(1, 6)], &third, "1.0 1.1 | 1.3 1.4 | 1.2 1.5");
-    // Who has the larger share keeps it, although it comes last.
+    // The member with the larger share keeps it, although it comes last.
     let larger = [member("a", &[1], &[(1, 0)]), member("b", &[1], &[(1, 1), (1, 2)])];
     check(Assignor::Uniform, &[(1, 3)], &larger, "1.0 | 1.1 1.2");
-    // What is not subscribed to any more goes.
+    // A partition is dropped if its member does not subscribe to the topic any more.
     let dropped = [member("a", &[1], &[(1, 0), (2, 0)]), member("b", &[1], &[])];
     check(Assignor::Uniform, &[(1, 2)], &dropped, "1.0 | 1.1");
     check(Assignor::Uniform, &[], &[member("a", &[], &[(1, 0)])], "");
@@ -89,10 +89,10 @@ fn uniform_with_the_same_topics() {
 fn uniform_with_different_topics() {
     let members = [member("a", &[1], &[]), member("b", &[1, 2], &[]), member("c", &[2], &[])];
     check(Assignor::Uniform, &[(1, 3), (2, 3)], &members, "1.0 1.2 | 1.1 2.2 | 2.0 2.1");
-    // b can only read 2, so a, which has both, gives all of it up.
+    // b can only read 2, so a, which has both, loses all of it.
     let narrow = [member("a", &[1, 2], &[(1, 0), (1, 1), (2, 0), (2, 1)]), member("b", &[2], &[])];
     check(Assignor::Uniform, &[(1, 2), (2, 2)], &narrow, "1.0 1.1 | 2.0 2.1");
-    // Only its owner subscribes to 2 now, who keeps it.
+    // Only its owner subscribes to 2 now, and keeps it.
     let kept = [member("a", &[1], &[(1, 0)]), member("b", &[1, 2], &[(1, 1), (2, 0)])];
     check(Assignor::Uniform, &[(1, 2), (2, 1)], &kept, "1.0 | 1.1 2.0");
 }
@@ -103,7 +103,7 @@ fn range_keeps_equal_partitions_together() {
     check(Assignor::Range, &[(1, 3), (2, 3)], &members, "1.2 2.2 | 1.0 1.1 2.0 2.1");
     let some = [member("a", &[1], &[]), member("b", &[1, 2], &[]), member("c", &[2], &[])];
     check(Assignor::Range, &[(1, 3), (2, 3)], &some, "1.0 1.1 | 1.2 2.0 2.1 | 2.2");
-    // Static members stand by their instance ids, before all others.
+    // Static members come first, ordered by their instance ids.
     let mut fixed = [member("x", &[1], &[]), member("a", &[1], &[]), member("b", &[1], &[])];
     fixed[0].instance = Some("i2".to_owned());
     fixed[2].instance = Some("i1".to_owned());
@@ -119,7 +119,7 @@ fn partitions(text: &str) -> Vec<(u128, i32)> {
     text.split(',').filter(|word| !word.is_empty()).map(partition).collect()
 }
 
-/// What Kafka 4.3.0's own assignors made of 120 groups in five states each; golden/Assignors.java has written it down.
+/// Compares with the assignors of Kafka 4.3.0: `golden/Assignors.java` has recorded their answers for 120 groups in five states each.
 #[test]
 fn kafkas_own_assignors_say_the_same() {
     let lines = include_str!("../../../../golden/assignors.txt").lines();
@@ -150,7 +150,7 @@ fn kafkas_own_assignors_say_the_same() {
     assert_eq!(groups, 600);
 }
 
-/// Everything is assigned once, to a member that subscribes to it.
+/// Checks that everything is assigned once, to a member that subscribes to it.
 fn check_complete(topics: &[(u128, i32)], members: &[Given], assignments: &[Assignment]) {
     let mut seen: BTreeSet<Partition> = BTreeSet::new();
     for (member, assignment) in members.iter().zip(assignments) {
@@ -169,7 +169,7 @@ fn check_complete(topics: &[(u128, i32)], members: &[Given], assignments: &[Assi
     assert_eq!(seen, all);
 }
 
-/// Members with what an assignor gave them last.
+/// Members with the partitions that an assignor gave them last.
 fn with_last(members: &[Given], last: &[Assignment]) -> Vec<Given> {
     members
         .iter()

@@ -1,4 +1,4 @@
-//! What holds of a consumer group between any two calls.
+//! Invariants of a consumer group, which hold between any two calls.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ impl ConsumerGroup {
         assert!(self.gone.is_empty(), "members of {id} that are gone have time-outs: {:?}", self.gone);
     }
 
-    /// Asserts that no member stays without being heard of. Of a group that is served.
+    /// Asserts that each member has a session time-out. It holds for a group that is served.
     ///
     /// # Panics
     /// If one does.
@@ -42,8 +42,8 @@ impl ConsumerGroup {
         assert!(unwatched.is_none(), "{} would not notice that {unwatched:?} is gone", self.id);
     }
 
-    /// Asserts that no partition has two readers, now or in the end, and that members read what is there and what they
-    /// subscribe to. Of a group whose records are all read.
+    /// Asserts that no partition has two readers, now or under the target, and that members read existing topics that they subscribe to. It
+    /// holds for a group whose records are all read.
     ///
     /// # Panics
     /// If something does not hold.
@@ -72,11 +72,11 @@ impl ConsumerGroup {
         assert!(current.epoch <= target_epoch, "{name} of {id} is ahead of the target: {current:?}");
         let Some(target) = self.target(name) else { return };
         if current.is_reconciled_to(target_epoch) {
-            // Another one may be given what the target does not give to this one.
+            // Partitions outside of the member's target may be given to another member.
             let stray = current.assigned.partitions().find(|at| !target.contains(at));
             assert_eq!(stray, None, "{name} of {id} is reconciled and has what is not its own");
         }
-        // The target follows with the next heartbeat where topics or subscriptions are other ones since.
+        // The target follows with the next heartbeat if topics or subscriptions have changed since.
         if self.topics_changed || self.epoch() != target_epoch {
             return;
         }
@@ -89,7 +89,7 @@ impl ConsumerGroup {
         assert_eq!(wrong, None, "{name} of {id} is to read what it does not subscribe to, or is not there");
     }
 
-    /// Sums are what they are sums of: heartbeats go by them, and look at no other member.
+    /// Checks the sums over members: heartbeats use them instead of looking at other members.
     fn check_sums(&self) {
         let mut counts = Counts::default();
         self.members.values().for_each(|member| counts.add(member));
@@ -98,7 +98,7 @@ impl ConsumerGroup {
         assert_eq!(self.bytes(), self.summed_bytes(), "bytes of {}", self.id);
     }
 
-    /// What the group counts for, summed up anew.
+    /// Accounted bytes of the group, summed up over its members, targets and patterns.
     pub(crate) fn summed_bytes(&self) -> usize {
         let members: usize = self.members.values().map(|member| member.bytes()).sum();
         let targets: usize = self.targets.iter().map(|(id, target)| target_bytes(id, target)).sum();

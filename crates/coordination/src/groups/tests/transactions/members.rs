@@ -1,9 +1,9 @@
-//! Who may commit offsets of a transaction, and what a refusal is called.
+//! Permission to commit offsets of a transaction, and the error code of each refusal.
 
 use expect_test::expect;
 use mainstem_wire::ErrorCode;
 
-use super::super::consumer::at_once;
+use super::super::consumer::immediate_targets;
 use super::super::membership::with_two;
 use super::super::script::{self, Words};
 use super::super::transcript::{check, check_with};
@@ -161,7 +161,7 @@ fn a_transaction_does_not_keep_a_member_alive() {
 #[test]
 fn members_of_a_consumer_group_commit_in_their_epoch() {
     check_with(
-        at_once(),
+        immediate_targets(),
         "
         topic t 2
         hb A id=A

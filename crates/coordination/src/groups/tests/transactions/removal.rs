@@ -103,7 +103,7 @@ fn a_deletion_that_cannot_be_written_leaves_the_transaction() {
     );
 }
 
-/// One minute of retention, looked at every ten seconds.
+/// One minute of retention, checked every ten seconds.
 fn one_minute() -> GroupConfig {
     GroupConfig { offsets_retention_ms: 60_000, offsets_retention_check_interval_ms: 10_000, ..config() }
 }
