@@ -1,4 +1,4 @@
-//! `mainstem profile`: names for clusters, so that commands need not be told each time where to connect.
+//! `mainstem profile`: names for clusters, so that commands need no address each time.
 
 use std::path::PathBuf;
 
@@ -101,7 +101,7 @@ fn add(add: &Add) -> Result<()> {
     let profile = Profile { bootstrap: add.bootstrap.clone(), command_config };
     all.profiles.insert(add.name.clone(), profile);
     all.write(&path)?;
-    told(add.json, "added", &add.name, "`mainstem profile use` or --profile connects to it")
+    report(add.json, "added", &add.name, "`mainstem profile use` or --profile connects to it")
 }
 
 fn list(list: &List) -> Result<()> {
@@ -136,7 +136,7 @@ fn choose(named: &Named) -> Result<()> {
     let bootstrap = all.get(&named.name)?.bootstrap.clone();
     all.used = Some(named.name.clone());
     all.write(&path)?;
-    told(named.json, "used", &named.name, &format!("commands connect to {bootstrap}"))
+    report(named.json, "used", &named.name, &format!("commands connect to {bootstrap}"))
 }
 
 fn remove(named: &Named) -> Result<()> {
@@ -148,11 +148,11 @@ fn remove(named: &Named) -> Result<()> {
         all.used = None;
     }
     all.write(&path)?;
-    told(named.json, "removed", &named.name, "files that it named stay")
+    report(named.json, "removed", &named.name, "files that it named stay")
 }
 
-/// Says what was done with a profile.
-fn told(is_json: bool, done: &str, name: &str, next: &str) -> Result<()> {
+/// Reports a change of a profile.
+fn report(is_json: bool, done: &str, name: &str, next: &str) -> Result<()> {
     match is_json {
         true => print_json(&json!({"profile": name, "done": done})),
         false => print_line(&format!("{done} profile {name}; {next}")),

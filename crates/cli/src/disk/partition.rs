@@ -1,4 +1,4 @@
-//! Which files are where: partition directories, and the files of segments by their names.
+//! Partition directories, and the files of segments by their names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 /// Digits of the base offset in a file name.
 const DIGITS: usize = 20;
 
-/// What a file of a segment holds.
+/// The kind of a file of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FileKind {
     Log,

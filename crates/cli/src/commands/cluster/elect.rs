@@ -45,7 +45,7 @@ pub(crate) struct Elect {
 /// The outcome of the election of each partition.
 type Results = BTreeMap<TopicPartition, Result<(), Error>>;
 
-/// The partitions that are meant, by name.
+/// The chosen partitions, by name.
 type Chosen = BTreeMap<TopicPartition, Partition>;
 
 /// Elects the leaders.
@@ -69,7 +69,7 @@ pub(crate) async fn run(elect: &Elect) -> Result<()> {
     report(&admin, elect, &results).await
 }
 
-/// The partitions that were named. Of all, only those that the election may change.
+/// The named partitions. With --all, only those that the election may change.
 ///
 /// # Errors
 /// If one that is named is missing.

@@ -10,10 +10,10 @@ use crate::output::{print, print_json, table};
 use crate::target::Target;
 use crate::topic::led;
 
-/// What topics of dead letters begin with, as handlers and share groups name them.
+/// The prefix of the names of topics of dead letters, as handlers and share groups give it.
 const PREFIX: &str = "dlq.";
 
-/// What `dead-letters list` takes.
+/// Arguments of `dead-letters list`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A topic counts as one of dead letters if its name begins with dlq., as those of handlers do by themselves; letters of

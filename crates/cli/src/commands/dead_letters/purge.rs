@@ -36,9 +36,9 @@ pub(crate) struct Purge {
     target: Target,
 }
 
-/// The letters of a topic that are to go.
+/// The letters to delete.
 struct Found {
-    /// The offset in each partition before which they are deleted.
+    /// The end of each partition, exclusive: letters before it are deleted.
     ends: Offsets,
     /// The first offset and the count in each partition that has some.
     letters: BTreeMap<TopicPartition, (i64, u64)>,
@@ -59,7 +59,7 @@ pub(crate) async fn run(purge: &Purge) -> Result<()> {
     }
 }
 
-/// Reads all that is to go.
+/// Reads all letters to delete.
 ///
 /// # Errors
 /// If one of the records is no letter.

@@ -1,4 +1,4 @@
-//! `mainstem dead-letters replay`: back to where letters come from.
+//! `mainstem dead-letters replay`: writes letters back to their topics.
 
 mod plan;
 
@@ -19,7 +19,7 @@ use crate::output::{counted, print, print_json};
 use crate::target::Target;
 use plan::{Directed, Plan};
 
-/// What `dead-letters replay` takes.
+/// Arguments of `dead-letters replay`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A letter goes back to its own topic and partition with its key, value and headers, and headers that count its rounds and say
@@ -31,7 +31,7 @@ writes anywhere. Letters that do not go, or that cannot be written, are named an
 code is 1.
 Letters that were replayed are deleted if all of the topic were, or all of --partition. Otherwise they stay, and a record behind
 them names them, so that the next replay leaves them out; one that is named by --offset is replayed again. If the command is
-ended in between, the next replay writes them again. The new records come behind all that is there of their keys.")]
+ended in between, the next replay writes them again. The new records come behind all existing records of their keys.")]
 pub(crate) struct Replay {
     #[command(flatten)]
     chosen: Chosen,

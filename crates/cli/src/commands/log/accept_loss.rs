@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::disk::losses_of;
 use crate::output::{print, print_json};
 
-/// What `log accept-loss` takes.
+/// Arguments of `log accept-loss`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A partition of which segments are gone, or shorter than the last orderly stop left them, is offline until they are put
@@ -26,7 +26,7 @@ pub(crate) struct AcceptLoss {
     json: bool,
 }
 
-/// Accepts what is missing in the directories, if something is missing in each.
+/// Records that the losses in the directories are accepted. Each must have a loss.
 pub(crate) fn run(accept: &AcceptLoss) -> Result<()> {
     let mut losses = Vec::new();
     for dir in &accept.dirs {

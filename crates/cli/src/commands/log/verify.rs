@@ -16,7 +16,7 @@ use crate::output::{counted, print, print_json};
 
 use findings::Findings;
 
-/// What `log verify` takes.
+/// Arguments of `log verify`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Checks that every segment is there which the last orderly stop left, every batch (length, CRC, records, order of offsets and epochs), every index entry, the leader epochs, the

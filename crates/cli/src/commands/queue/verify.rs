@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::output::{counted, print, print_json, print_line};
 
-/// What `queue verify` takes.
+/// Arguments of `queue verify`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Checks the control file, every batch (length, CRC, order of offsets) and every index entry. Nothing is changed; processes that

@@ -36,7 +36,7 @@ pub(crate) struct Abort {
     /// Epoch of the coordinator. [default: that of the producer's last marker in the partition]
     #[arg(long, value_name = "EPOCH", requires = "producer_id")]
     coordinator_epoch: Option<i32>,
-    /// Abort it also where it does not hang: its coordinator has it open, and its producer loses this part of it.
+    /// Abort it also if it does not hang: its coordinator has it open, and its producer loses this part of it.
     #[arg(long)]
     force: bool,
     /// Print JSON.
@@ -80,7 +80,7 @@ pub(crate) async fn run(abort: &Abort) -> Result<()> {
     }
 }
 
-/// The open transaction that is meant.
+/// The open transaction that the arguments name.
 ///
 /// # Errors
 /// If there is none.
@@ -102,10 +102,10 @@ async fn find(admin: &Admin, abort: &Abort) -> Result<Open> {
     }
 }
 
-/// The transaction as its partition's leader is told of it.
+/// The transaction as the request to its partition's leader names it.
 ///
 /// # Errors
-/// If the producer has another epoch than the one that was named.
+/// If the named epoch is not the producer's.
 fn hanging(abort: &Abort, open: &Open) -> Result<HangingTransaction> {
     let epoch = open.producer.producer_epoch;
     match (abort.producer_epoch, i16::try_from(epoch)) {
