@@ -47,7 +47,7 @@ const SETTINGS: [(&str, &str); 4] = [
 ];
 
 /// No request has to wait for anything: one that is not answered by then is not answered.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Answers by what was asked: `Fetch ordinary`, then a line for versions that are answered alike.
 type Answers = BTreeMap<String, Vec<String>>;
@@ -163,7 +163,7 @@ fn ask(address: &str, schemas: &Schemas, api: ApiKey, contents: &Contents) -> St
     let (api_name, version) = (api.name(), contents.version);
     let body = schemas.write(&format!("{api_name}Request"), version, &|path| contents.say(path));
     let mut client = Client::connect(address).unwrap();
-    client.set_patience(PATIENCE).unwrap();
+    client.set_read_timeout(TIMEOUT).unwrap();
     match client.ask_bytes(api, version, &body) {
         Ok(answer) => {
             let value = schemas.read(&format!("{api_name}Response"), version, &answer);

@@ -83,7 +83,7 @@ fn what_was_acknowledged_survives_a_full_disk() {
             load.cluster.kill(NODE);
             load.cluster.start_node(NODE);
             load.run.wait_for_appends(100, &load.cluster).await;
-            disk.make_room();
+            disk.free();
             load.wait_until_back().await;
             assert!(load.cluster.is_running(NODE));
         }

@@ -44,7 +44,7 @@ const NOT_SAID: [ErrorCode; 3] = [
 /// How often the coordinator is stopped.
 const ROUNDS: i64 = 4;
 /// More than any answer takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn start(setup: Setup) -> (Cluster, tokio::runtime::Runtime) {
     let mut cluster = setup.start().expect("our own binary");
@@ -63,7 +63,7 @@ fn connect(cluster: &Cluster, node: i32) -> Client {
     let addresses = cluster.bootstrap();
     let address = addresses.split(',').nth(node as usize - 1).expect("there is such a node");
     let mut client = Client::connect(address).expect("clients reach all nodes");
-    client.set_patience(PATIENCE).expect("a socket of ours");
+    client.set_read_timeout(TIMEOUT).expect("a socket of ours");
     client
 }
 

@@ -17,7 +17,7 @@ const OTHER: &str = "other";
 const OTHER_PARTITIONS: i32 = 4;
 const RECORDS: i64 = 200;
 /// An election, on a machine that has other things to do.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Harm to the files.
 #[derive(Debug, Clone, Copy)]
@@ -103,7 +103,7 @@ fn check(harm: Harm) {
     cluster.start_node(leads);
     runtime.block_on(cluster.wait_until_in_sync(TOPIC));
     for node in cluster.ids() {
-        within(PATIENCE, "all records on each node", || {
+        within(TIMEOUT, "all records on each node", || {
             (records(&cluster, node) == RECORDS as usize).then_some(())
         });
         let metrics = cluster.http(node, "/metrics");

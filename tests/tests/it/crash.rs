@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use mainstem_tests::broker::{Broker, Setup};
 use mainstem_tests::client::Client;
 use mainstem_tests::kafka::{EARLIEST, Failure, ReadRecord};
-use mainstem_tests::wait::PATIENCE;
+use mainstem_tests::wait::TIMEOUT;
 use mainstem_wire::sample::Rng;
 
 use actors::{Commits, Consumer, Deletions, ProducerIds};
@@ -201,7 +201,7 @@ impl End {
 fn wait_for_load(load: &Load, acknowledgements: u64, rng: &mut Rng) {
     let begin = Instant::now();
     let (mut acknowledged, mut since) = (0, begin);
-    while acknowledged < acknowledgements && begin.elapsed() < PATIENCE {
+    while acknowledged < acknowledgements && begin.elapsed() < TIMEOUT {
         let now = load.acknowledged.load(Ordering::Relaxed);
         if now > acknowledged {
             (acknowledged, since) = (now, Instant::now());

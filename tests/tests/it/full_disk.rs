@@ -48,7 +48,7 @@ fn a_full_disk_serves_reads_over_starts_and_goes_on_when_there_is_room() {
     broker.kill();
     broker.start_again();
     assert_degraded(&broker, 3);
-    disk.make_room();
+    disk.free();
     let mut client = broker.connect();
     eventually("appends go on", || client.produce("orders", 0, -1, &batch(&[b"d"])).ok());
     broker.assert_healthy();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use mainstem_records::Compression;
 use mainstem_tests::hostile::batches::batch;
 use mainstem_tests::hostile::client::{
-    Client, PATIENCE, PRODUCE_VERSION, produce, raw_request, request_bytes,
+    Client, TIMEOUT, PRODUCE_VERSION, produce, raw_request, request_bytes,
 };
 use mainstem_tests::hostile::victim::Victim;
 use mainstem_tests::hostile::wait_until;
@@ -91,7 +91,7 @@ fn every_truncation_of_a_request_closes_and_is_counted_once_at_most() {
         frame[..4].copy_from_slice(&(length as i32 - 4).to_be_bytes());
         deliver(&victim, &frame);
     }
-    wait_until("the connections are closed", PATIENCE, || {
+    wait_until("the connections are closed", TIMEOUT, || {
         victim.ended() - before > (request.len() as isize - 16) / 2
     });
     assert!(victim.ended() - before <= request.len() as isize - 15);

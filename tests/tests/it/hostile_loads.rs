@@ -7,7 +7,7 @@ use mainstem_records::Compression;
 use mainstem_testkit::figure;
 use mainstem_tests::client::is_read;
 use mainstem_tests::hostile::batches::batch;
-use mainstem_tests::hostile::client::{Client, PATIENCE, PRODUCE_VERSION, produce, request_bytes};
+use mainstem_tests::hostile::client::{Client, TIMEOUT, PRODUCE_VERSION, produce, request_bytes};
 use mainstem_tests::hostile::probe::Probe;
 use mainstem_tests::hostile::victim::Victim;
 use mainstem_tests::hostile::{is_long, wait_until};
@@ -114,7 +114,7 @@ fn slow_large_produces_hold_bounded_memory_and_nobody_up() {
         std::thread::spawn(move || {
             client.socket.set_nonblocking(false).unwrap();
             // Of 2 GB, for which a slow disk takes its time.
-            client.socket.set_read_timeout(Some(10 * PATIENCE)).unwrap();
+            client.socket.set_read_timeout(Some(10 * TIMEOUT)).unwrap();
             client.socket.write_all(&rest).is_ok() && client.frame().is_ok()
         })
     });
@@ -136,7 +136,7 @@ fn a_sender_that_stops_is_closed_when_others_wait() {
     stuck.socket.write_all(&1_048_576_i32.to_be_bytes()).unwrap();
     stuck.socket.write_all(&vec![0; 500_000]).unwrap();
     // The first of them that needs more than the budget goes on beside it.
-    wait_until("half of it is read", PATIENCE, || is_read(&stuck.socket));
+    wait_until("half of it is read", TIMEOUT, || is_read(&stuck.socket));
     let mut waiting = Client::connect(victim.address);
     let batch = batch(Compression::None, 900_000);
     assert_eq!(
@@ -217,7 +217,7 @@ fn a_large_answer_ends_where_its_memory_does() {
     let mut victim = Victim::start(&[]);
     let mut client = Client::connect(victim.address);
     // It is put together before its first byte comes: on a busy machine that takes a while.
-    client.socket.set_read_timeout(Some(10 * PATIENCE)).unwrap();
+    client.socket.set_read_timeout(Some(10 * TIMEOUT)).unwrap();
     victim.reset_memory_peak();
     client.socket.write_all(&describe_groups(60_000)).unwrap();
     let frame = client.frame().unwrap();
@@ -314,7 +314,7 @@ fn join_usual_group(client: &mut Client) {
     let find = FindCoordinatorRequest { coordinator_keys: vec!["group".into()], ..Default::default() };
     client.ask(6, &find);
     let request = join_by_pattern(usize::MAX, "[01]+-[0-9]*7");
-    wait_until("a member that joins", PATIENCE, || error_of(&client.ask(1, &request)) == ErrorCode::NONE);
+    wait_until("a member that joins", TIMEOUT, || error_of(&client.ask(1, &request)) == ErrorCode::NONE);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use mainstem_tests::broker::{Broker, Setup, binary};
 use mainstem_tests::client::Client;
 use mainstem_tests::disk_faults::{DiskFaults, Syncs};
 use mainstem_tests::kafka::batch;
-use mainstem_tests::wait::{PATIENCE, eventually};
+use mainstem_tests::wait::{TIMEOUT, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ const IDLE: usize = 3_000;
 /// Status and body of GET; none if there is no answer.
 fn get(address: &str, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();

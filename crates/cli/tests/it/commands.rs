@@ -708,7 +708,7 @@ fn letters_go_only_where_their_group_reads_and_a_bad_one_ends_no_replay() {
         letter_from("payments", "a", 40, 0),
         letter_from("missing", "b", 41, 0),
         letter_from("orders", "c", 42, 0),
-        // This letter is from a group that has the same name, of another topic.
+        // This letter names another group than its topic of dead letters does.
         letter_from("payments", "d", 43, 0).replace("\"billing\"", "\"other\""),
         letter_from("dlq.billing.orders", "e", 44, 0),
         letter_from("orders", "f", 45, 0),

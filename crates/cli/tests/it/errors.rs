@@ -233,7 +233,7 @@ fn a_faulty_line_is_named_and_what_came_before_is_written() {
     assert!(message.contains("line 2 of the input") && message.contains("valve"), "{message}");
 }
 
-/// A broker whose topic has a batch of one record, or never sends one that it says it has.
+/// A broker whose topic has a batch of one record; without `batch` it hangs up on each fetch.
 fn fetching(batch: Option<Vec<u8>>) -> String {
     fake_broker::start(move |request| match request.api_key {
         ApiKey::ListOffsets => {

@@ -30,7 +30,7 @@ const GROUPS: u64 = 10;
 const PARTITIONS: u64 = 100;
 /// Segments' bytes that a start may read: those of the segment that is written to, what is left of all others, and as much again.
 const READ_SEGMENTS_MAX: u64 = 3;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the `number`th commit is of: group, partition.
 fn target(number: u64) -> (String, i32) {
@@ -119,7 +119,7 @@ fn a_start_reads_little_of_a_long_history_of_commits() {
         broker.start_again();
         let closed = active_base_offset(&partition);
         let compacted = || clean_end(&data_dir).filter(|end| *end >= closed);
-        within(PATIENCE, "the log to be compacted", compacted);
+        within(TIMEOUT, "the log to be compacted", compacted);
     }
     broker.stop();
     let begin = Instant::now();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mainstem_testkit::figure;
 use mainstem_tests::broker::{Broker, Setup, share_of_a_core};
 use mainstem_tests::kafka::batch;
-use mainstem_tests::wait::{PATIENCE, eventually};
+use mainstem_tests::wait::{TIMEOUT, eventually};
 
 use crate::semantics::{TOPIC, broker_with_topic};
 
@@ -157,7 +157,7 @@ fn scrapers_that_stay_keep_no_other_out() {
         })
         .collect();
     assert!(broker.http("/health").contains("ok"));
-    assert!(begin.elapsed() < PATIENCE, "scrapers waited for seats: {:?}", begin.elapsed());
+    assert!(begin.elapsed() < TIMEOUT, "scrapers waited for seats: {:?}", begin.elapsed());
     drop(staying);
 }
 

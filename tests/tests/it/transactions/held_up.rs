@@ -9,7 +9,7 @@ use mainstem_log::storage::Storage;
 use mainstem_tests::client::Client;
 use mainstem_tests::kafka::{batch, produce_request};
 use mainstem_tests::machine::{Death, SimulatedBroker};
-use mainstem_tests::wait::PATIENCE;
+use mainstem_tests::wait::TIMEOUT;
 use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
 use mainstem_wire::messages::produce_request::ProduceRequest;
 
@@ -175,7 +175,7 @@ fn no_event_loop_waits_for_the_syncs_of_a_move() {
     let mut broker = SimulatedBroker::start(&settings(&more));
     let disk = broker.disk().clone();
     let mut client = broker.connect();
-    client.set_patience(PATIENCE).expect("it can be set");
+    client.set_read_timeout(TIMEOUT).expect("it can be set");
     client.create_topic(TOPIC, 1, &[]).expect("a topic");
     let mut all = Vec::new();
     write_next(&mut client, &mut all, -1);

@@ -3,7 +3,7 @@
 use mainstem_tests::broker::{Broker, Setup};
 use mainstem_tests::client::Client;
 use mainstem_tests::kafka::{Failure, produce_request};
-use mainstem_tests::wait::PATIENCE;
+use mainstem_tests::wait::TIMEOUT;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::describe_transactions_request::DescribeTransactionsRequest;
 use mainstem_wire::messages::end_txn_request::EndTxnRequest;
@@ -200,7 +200,7 @@ fn an_end_that_comes_again_after_a_kill_is_answered_alike() {
     broker.kill();
     broker.start_again();
     let mut client = broker.connect();
-    client.set_patience(PATIENCE).expect("a time-out can be set");
+    client.set_read_timeout(TIMEOUT).expect("a time-out can be set");
     let answer = eventually("the end is answered", || {
         let request = EndTxnRequest {
             transactional_id: "id".into(),
