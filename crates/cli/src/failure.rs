@@ -61,7 +61,7 @@ fn words(error: &Error) -> String {
         Error::Damaged { partition, offset, next_offset, reason } => {
             let next = next_offset.map(|next| format!(" {next}")).unwrap_or_default();
             format!(
-                "{partition} cannot be read from offset {offset} on: {reason}; start behind that with --from{next} to go on"
+                "{partition} cannot be read from offset {offset} on: {reason}; start behind that with --from{next} to continue"
             )
         }
         other => other.to_string(),
@@ -124,11 +124,11 @@ mod tests {
             ),
             (
                 damaged(Some(7)),
-                "t-0 cannot be read from offset 5 on: it is cut off; start behind that with --from 7 to go on",
+                "t-0 cannot be read from offset 5 on: it is cut off; start behind that with --from 7 to continue",
             ),
             (
                 damaged(None),
-                "t-0 cannot be read from offset 5 on: it is cut off; start behind that with --from to go on",
+                "t-0 cannot be read from offset 5 on: it is cut off; start behind that with --from to continue",
             ),
             (
                 Error::Unsupported { broker: "b:9092".into(), reason: "ListGroups".into() },

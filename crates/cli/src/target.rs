@@ -151,7 +151,7 @@ impl Target {
         let is_plain = config.tls.is_none();
         match Admin::connect(config).await {
             Err(error @ Error::Connect { .. }) => Err(error.into()),
-            // A refusal of the login comes from a broker that is there, and its message says what to do.
+            // The refusal of a login needs no hint: its message says what to do.
             Err(error) if error.class() == ErrorClass::Fatal => Err(error.into()),
             Err(error) => {
                 let broker = error.broker().unwrap_or(&place.bootstrap).to_owned();

@@ -90,9 +90,7 @@ impl Victim {
 
     /// Waits until so many lines with `text` are logged, and asserts that there are no more.
     pub fn expect_logged(&self, text: &str, count: usize) {
-        wait_until(&format!("{count} log lines with {text:?}"), TIMEOUT, || {
-            self.logged(text).len() >= count
-        });
+        wait_until(&format!("{count} log lines with {text:?}"), TIMEOUT, || self.logged(text).len() >= count);
         assert_eq!(self.logged(text).len(), count, "log lines with {text:?}: {:#?}", self.logged(text));
     }
 

@@ -1,4 +1,4 @@
-//! Connections: limits, idleness, churn, and what thousands of them cost.
+//! Connections: limits, idleness, churn, and the cost of thousands of them.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -56,14 +56,14 @@ fn connections_above_the_limits_are_refused_with_one_log_line_each() {
         victim.expect_logged(text, 5);
         clients.iter_mut().for_each(ping);
         clients.pop();
-        // A seat is free as soon as the broker has noticed.
+        // The place is free as soon as the broker has noticed.
         wait_until("another one is admitted", TIMEOUT, || {
             let mut client = Client::connect(victim.address);
             let _ = client.send(0, &ApiVersionsRequest::default());
             client.frame().is_ok()
         });
         drop(clients);
-        wait_until("all seats are free", TIMEOUT, || victim.descriptors() <= descriptors);
+        wait_until("all places are free", TIMEOUT, || victim.descriptors() <= descriptors);
         victim.assert_sound();
     }
 }
@@ -94,7 +94,7 @@ fn churn_leaks_neither_descriptors_nor_memory() {
     let are_closed = || victim.descriptors() <= descriptors;
     let churn = |count: usize| {
         for round in 0..count {
-            // The memory of those that are there at once may be kept for others.
+            // The broker may keep the memory of open connections for later ones.
             if round % 100 == 0 {
                 wait_until("those before are closed", TIMEOUT, are_closed);
             }
@@ -232,12 +232,12 @@ fn answers_keep_the_order_of_requests_also_around_acks_0() {
         assert_eq!(frame[..4], i32::to_be_bytes(id), "answer to {id}");
     }
     writer.join().unwrap();
-    // Its answer is the next: there is none to acks=0 before it.
+    // Its answer is the next one: acks=0 has none.
     ping(&mut client);
     victim.assert_sound();
 }
 
-/// Connections that leave in the middle of a request take what had arrived of it with them.
+/// Connections that leave in the middle of a request free the memory of its received part.
 #[test]
 fn half_requests_leave_no_memory_behind() {
     const HALVES: usize = 600;

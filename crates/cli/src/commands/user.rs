@@ -104,7 +104,7 @@ async fn set(password: &Password, is_new: bool) -> Result<()> {
     let Password { name, .. } = password;
     ensure!(
         ScramMechanism::carries_name(name),
-        "nobody could log in as {}: a user name in a SCRAM message is ASCII, and not empty; choose another name",
+        "no client could log in as {}: a user name in a SCRAM message is ASCII, and not empty; choose another name",
         shown(name)
     );
     let admin = password.target.connect().await?;

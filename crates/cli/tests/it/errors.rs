@@ -325,7 +325,10 @@ fn for_programs_errors_are_json() {
     let error = |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap() };
     let address = UNUSED;
     let message = error(&run(address, "topic list --json").failed());
-    assert!(message["error"].as_str().unwrap().contains(&format!("cannot connect to {address}")), "{message}");
+    assert!(
+        message["error"].as_str().unwrap().contains(&format!("cannot connect to {address}")),
+        "{message}"
+    );
     let broker = mainstem_broker::EmbeddedBroker::start(&[]);
     let message = error(&run(broker.address(), "topic describe nowhere --json").failed());
     assert!(message["error"].as_str().unwrap().contains("nowhere"), "{message}");

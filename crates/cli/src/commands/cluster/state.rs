@@ -56,7 +56,9 @@ impl LastFetch {
     /// The last fetch of a node; unknown where it has no replica of the metadata.
     pub(super) fn of(quorum: &Quorum, node: i32) -> LastFetch {
         let mut all = quorum.voters.iter().chain(&quorum.observers);
-        let Some(replica) = all.clone().find(|replica| replica.node == node) else { return LastFetch::Unknown };
+        let Some(replica) = all.clone().find(|replica| replica.node == node) else {
+            return LastFetch::Unknown;
+        };
         // Both times are by the leader's clock, which may differ from this machine's.
         let now_ms =
             all.find(|replica| replica.node == quorum.leader).and_then(|leader| leader.last_fetch_ms);
@@ -157,7 +159,10 @@ mod tests {
     fn last_fetches_are_by_the_clock_of_the_leader() {
         let reported = quorum(&[(1, Some(90_000)), (2, Some(70_000)), (3, None)]);
         let last_fetch = [1, 2, 3, 4].map(|node| LastFetch::of(&reported, node));
-        assert_eq!(last_fetch, [LastFetch::Ago(0), LastFetch::Ago(20_000), LastFetch::Never, LastFetch::Unknown]);
+        assert_eq!(
+            last_fetch,
+            [LastFetch::Ago(0), LastFetch::Ago(20_000), LastFetch::Never, LastFetch::Unknown]
+        );
         // Brokers before Kafka 3.3 report no times, not even their own.
         let unreported = quorum(&[(1, None), (2, None)]);
         assert_eq!([1, 2].map(|node| LastFetch::of(&unreported, node)), [LastFetch::Unknown; 2]);

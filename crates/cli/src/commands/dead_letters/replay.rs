@@ -127,7 +127,7 @@ async fn note(producer: &Producer, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Writes the letters. One that cannot be written becomes a failure of the plan, and the others go on.
+/// Writes the letters. One that cannot be written becomes a failure of the plan; the others are still written.
 async fn write(replay: &Replay, producer: &Producer, plan: &mut Plan) {
     let mut sent = VecDeque::new();
     for directed in std::mem::take(&mut plan.directed) {

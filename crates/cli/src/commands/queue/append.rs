@@ -19,7 +19,7 @@ const BATCH_BYTES: usize = 32 << 10;
 /// Arguments of `queue append`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each line of standard input is a message; lines that are there at once become one batch. With --json a line is
+Each line of standard input is a message; lines that are read together become one batch. With --json a line is
 {\"key\":..,\"value\":..,\"headers\":[..],\"timestamp\":..}, as `mainstem queue tail --json` writes it. Other processes may append
 to the same queue meanwhile.")]
 pub(crate) struct Append {

@@ -39,7 +39,11 @@ pub(crate) async fn run(repair: &Repair) -> Result<()> {
         return print_json(&to_json(&repaired));
     }
     let control = if repaired.control_rebuilt { "; the control file was made again" } else { "" };
-    print_line(&format!("the queue continues at offset {}; {}{control}", repaired.next_offset, lost(&repaired)))
+    print_line(&format!(
+        "the queue continues at offset {}; {}{control}",
+        repaired.next_offset,
+        lost(&repaired)
+    ))
 }
 
 async fn plan(repair: &Repair) -> Result<Plan> {
