@@ -222,9 +222,9 @@ mod tests {
     /// The line of an event with a name in its text, in a field of text and in one that is shown.
     fn logged(name: &str, form: Form) -> String {
         #[derive(Clone, Default)]
-        struct Kept(Arc<parking_lot::Mutex<Vec<u8>>>, Option<Form>);
+        struct Captured(Arc<parking_lot::Mutex<Vec<u8>>>, Option<Form>);
 
-        impl io::Write for Kept {
+        impl io::Write for Captured {
             fn write(&mut self, line: &[u8]) -> io::Result<usize> {
                 self.0.lock().extend_from_slice(&one_line(line, self.1.expect("a form is given")));
                 Ok(line.len())
@@ -235,8 +235,8 @@ mod tests {
             }
         }
 
-        let kept = Kept(Arc::default(), Some(form));
-        let writer = kept.clone();
+        let captured = Captured(Arc::default(), Some(form));
+        let writer = captured.clone();
         let layer = tracing_subscriber::fmt::layer()
             .with_writer(move || writer.clone())
             .with_ansi(form == Form::Coloured);
@@ -247,7 +247,7 @@ mod tests {
             }
             _ => tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), say),
         }
-        String::from_utf8(kept.0.lock().clone()).expect("a line is text")
+        String::from_utf8(captured.0.lock().clone()).expect("a line is text")
     }
 
     #[test]

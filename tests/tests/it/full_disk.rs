@@ -30,7 +30,7 @@ fn assert_degraded(broker: &Broker, lines: usize) {
 }
 
 #[test]
-fn a_full_disk_serves_reads_over_starts_and_goes_on_when_there_is_room() {
+fn a_full_disk_serves_reads_over_starts_and_takes_appends_when_it_has_free_space() {
     let Some(disk) = SmallDisk::mount(12) else { return };
     let mut broker = Setup::new("full-disk").data_dir(disk.path().join("data")).start();
     let mut client = broker.connect();

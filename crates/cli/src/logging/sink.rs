@@ -94,7 +94,7 @@ impl Output {
         match self {
             Output::Direct(file) => (&*file).write(bytes),
             Output::Socket(socket) => Ok(send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?),
-            Output::Polled(file) => match self.has_room(Timespec { tv_sec: 0, tv_nsec: 0 })? {
+            Output::Polled(file) => match self.is_writable(Timespec { tv_sec: 0, tv_nsec: 0 })? {
                 true => (&*file).write(&bytes[..bytes.len().min(PIPE_BUF)]),
                 false => Ok(0),
             },
@@ -102,7 +102,7 @@ impl Output {
     }
 
     /// Returns true if the descriptor takes bytes within a time.
-    fn has_room(&self, within: Timespec) -> io::Result<bool> {
+    fn is_writable(&self, within: Timespec) -> io::Result<bool> {
         let descriptor = match self {
             Output::Direct(file) | Output::Polled(file) => file.as_fd(),
             Output::Socket(socket) => socket.as_fd(),
@@ -194,7 +194,7 @@ impl Sink {
             }
             drop(state);
             // The write meets the same error again.
-            let _ = self.output.has_room(LOOK_AGAIN);
+            let _ = self.output.is_writable(LOOK_AGAIN);
             self.write_waiting(&mut self.state.lock());
         }
     }
