@@ -40,11 +40,11 @@ const REBALANCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Arguments of `consume`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without --follow the command ends at the records that were there when it started. With --group the group's committed
-offsets come before --from; what was printed is committed every few seconds and at the end. Ctrl-C ends it in order.
-Members of a group share partitions by the assignor cooperative-sticky.
+Without --follow the command ends at the last record that existed at its start. With --group the group's committed offsets
+come before --from, and printed records are committed every few seconds and at the end. Ctrl-C ends the command in order.
+Members of a group use the assignor cooperative-sticky.
 
-Records of aborted transactions are not shown, nor anything behind an open one: --isolation read_uncommitted shows all.
+Records of aborted transactions and all records behind an open one are left out; --isolation read_uncommitted shows them.
 
 Placeholders of --format, as in kcat and rpk; nothing else is printed, not even an end of line:
   %t topic        %k key    %K length of the key      %h headers as NAME=VALUE,...

@@ -32,8 +32,8 @@ const LINGER: Duration = Duration::from_millis(5);
 /// Arguments of `produce`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each line of standard input is the value of a record; with --file a whole file is. Exit code 1 if any record was not acknowledged.
-With --json a line is {\"key\":..,\"value\":..,\"headers\":[{\"key\":..,\"value\":..}],\"partition\":..,\"timestamp\":..}, all of it
+Each line of standard input is the value of a record; with --file each file is one. The exit code is 1 if a record was not
+acknowledged. With --json a line is {\"key\":..,\"value\":..,\"headers\":[{\"key\":..,\"value\":..}],\"partition\":..,\"timestamp\":..}, all of it
 optional; key_base64 and value_base64 carry bytes. `mainstem consume --json` writes such lines.")]
 pub(crate) struct Produce {
     /// Name of the topic.

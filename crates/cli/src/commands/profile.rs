@@ -13,9 +13,9 @@ use crate::profiles::{self, Profile, Profiles};
 /// Arguments of `profile`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Profiles are in $XDG_CONFIG_HOME/mainstem/profiles (~/.config without it). A command connects to what --bootstrap names, else to
-the profile of --profile, else to MAINSTEM_BOOTSTRAP, else to the profile of MAINSTEM_PROFILE, else to the one of
-`mainstem profile use`, else to 127.0.0.1:9092.")]
+Profiles are in $XDG_CONFIG_HOME/mainstem/profiles (~/.config without it). A command connects to the first of these that
+is set: --bootstrap, the profile of --profile, MAINSTEM_BOOTSTRAP, the profile of MAINSTEM_PROFILE, the profile of `mainstem
+profile use`. The default is 127.0.0.1:9092.")]
 pub(crate) struct ProfileArguments {
     #[command(subcommand)]
     command: ProfileCommand,

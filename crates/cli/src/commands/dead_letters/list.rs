@@ -16,8 +16,8 @@ const PREFIX: &str = "dlq.";
 /// Arguments of `dead-letters list`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A topic counts as one of dead letters if its name begins with dlq., as those of handlers do by themselves; letters of
-other topics are shown by their names.")]
+The list has topics whose names begin with dlq., which is the default of handlers. To see letters in other topics, use
+`mainstem dead-letters show` with their names.")]
 pub(crate) struct List {
     /// Print JSON.
     #[arg(long)]

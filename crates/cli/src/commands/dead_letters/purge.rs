@@ -16,8 +16,8 @@ use crate::target::Target;
 /// Arguments of `dead-letters purge`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Every record that would be deleted is read first. If one is no letter, which names its topic, partition and offset in headers
-(__dlq.errors.*), nothing is deleted, whatever the name of the topic. Records that come meanwhile stay.")]
+The command first reads every record that it would delete. If one is no letter, it deletes nothing, whatever the name of the
+topic. A letter names its topic, partition and offset in headers (__dlq.errors.*). Records written meanwhile stay.")]
 pub(crate) struct Purge {
     /// Name of the topic, such as dlq.GROUP.TOPIC.
     topic: String,

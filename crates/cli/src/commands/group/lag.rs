@@ -17,9 +17,9 @@ use crate::target::Target;
 /// Arguments of `group lag`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The lag is the number of records from a committed offset to the end of the partition, summed up; the largest comes first. A
-partition in which the group has committed nothing, whose topic is gone, or that no broker leads has no lag: it is counted
-under UNKNOWN unless nothing was committed. Of share groups brokers tell no committed offsets.")]
+The lag is the sum of the records between committed offsets and the ends of partitions; the largest comes first. A partition has
+no lag if the group has committed nothing in it, its topic is gone, or it has no leader. The last two are counted under UNKNOWN.
+Brokers do not report committed offsets of share groups.")]
 pub(crate) struct Lag {
     /// Only these groups. [default: all]
     groups: Vec<String>,

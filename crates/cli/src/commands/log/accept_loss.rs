@@ -14,9 +14,9 @@ use crate::output::{print, print_json};
 /// Arguments of `log accept-loss`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A partition of which segments are gone, or shorter than the last orderly stop left them, is offline until they are put
-back, or until this command says that it is to be served without them. The next start serves it then, and names in its
-log what is missing. It counts for what is missing now, and once.")]
+A partition is offline if some of its segments are missing, or shorter than after the last orderly stop. Put them back, or run this
+command to serve the partition without them. The next start then serves it, and its log names the missing segments. This counts
+once, and for the segments that are missing now.")]
 pub(crate) struct AcceptLoss {
     /// Directories of partitions, such as ./mainstem-data/orders-0.
     #[arg(required = true, value_name = "DIR")]

@@ -20,9 +20,9 @@ use crate::timestamp;
 /// Arguments of `log strays`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A partition that no topic owns at a start of the broker is stray: its directory gets a name that ends in -stray, and stays.
-No broker deletes it: it may be the only copy of its records, as after a start with the wrong metadata. Its files are read by
-`mainstem log dump`. The broker may run: it has no stray partition open.")]
+A partition is stray if no topic owns it when the broker starts: its directory then gets a name that ends in -stray. No broker
+deletes it, as it may be the only copy of its records, such as after a start with the wrong metadata. `mainstem log dump` reads
+its files. The broker may run meanwhile: it has no stray partition open.")]
 pub(crate) struct Strays {
     /// Log directories of brokers (log.dirs), such as ./mainstem-data.
     #[arg(required = true, value_name = "DIR")]

@@ -18,7 +18,7 @@ const DECOMPRESSED_BYTES_MAX: usize = 1 << 30;
 /// Arguments of `queue dump`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Prints what is published and ends at the first damage. `mainstem log dump` prints closed segments with all that is in them.")]
+Prints published batches and ends at the first damage. `mainstem log dump` prints all contents of closed segments.")]
 pub(crate) struct Dump {
     /// Directory of the queue.
     dir: PathBuf,

@@ -13,8 +13,8 @@ use crate::output::{counted, print_json, print_line};
 /// Arguments of `queue repair`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-What follows the first damage is deleted: copy the directory before if it may be of use. End all processes that have the
-queue open. A partition of a broker is refused, whether the broker runs or not: it repairs its partitions when it starts.")]
+All messages behind the first damage are deleted: copy the directory before, if they may be of use. End all processes that have
+the queue open. Partitions of a broker are refused, also while it does not run: it repairs its partitions when it starts.")]
 pub(crate) struct Repair {
     /// Directory of the queue.
     dir: PathBuf,

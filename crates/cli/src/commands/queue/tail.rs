@@ -17,8 +17,8 @@ const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(200);
 /// Arguments of `queue tail`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without --follow the command ends at the messages that were there when it reached them. A named tailer resumes where it
-ended; what was printed is done. Of several filters all have to hold; --max counts what they let pass.")]
+Without --follow the command ends when it has printed the last message. A named tailer resumes where it ended; printed
+messages count as done. A message has to pass all filters; --max counts messages that pass.")]
 pub(crate) struct Tail {
     /// Directory of the queue.
     dir: PathBuf,

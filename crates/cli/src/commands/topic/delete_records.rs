@@ -18,8 +18,8 @@ use crate::topic;
 /// Arguments of `topic delete-records`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Records go from the beginning of a partition (its low watermark rises), never from between others. Those that come meanwhile
-stay. Without --execute the command shows what it would delete. A time is that of the records' timestamps.")]
+Records are deleted from the beginning of a partition (its low watermark rises), never from between others. Records written
+meanwhile stay. Without --execute the command shows which records it would delete. Times are those of the records' timestamps.")]
 pub(crate) struct DeleteRecords {
     /// Name of the topic.
     topic: String,

@@ -15,8 +15,8 @@ use crate::topic;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The transaction is the one that begins at --start-offset, or the open one of --producer-id; `mainstem transaction find-hanging`
-shows both. Its records in the partition are then never shown to consumers of committed records. A transaction that a
-coordinator still has open does not hang: its producer ends it, or the coordinator after its timeout.")]
+shows both. Consumers of committed records then never see its records in the partition. A transaction that a coordinator still
+has open does not hang: its producer ends it, or the coordinator after its timeout.")]
 pub(crate) struct Abort {
     /// The topic.
     #[arg(long, short, value_name = "TOPIC")]

@@ -14,8 +14,8 @@ use crate::{timestamp, topic};
 /// Arguments of `transaction find-hanging`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A transaction hangs if it is open in a partition and no coordinator has it: consumers of committed records wait there for ever,
-and compaction too. `mainstem transaction abort` ends it.")]
+A transaction hangs if it is open in a partition and unknown to all coordinators. Consumers of committed records cannot pass it,
+and neither can compaction. `mainstem transaction abort` ends it.")]
 pub(crate) struct FindHanging {
     /// Only partitions that this node leads.
     #[arg(long, value_name = "ID")]
