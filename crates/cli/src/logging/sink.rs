@@ -147,7 +147,7 @@ impl Sink {
                 self.changed.notify_all();
             }
             Ok(_) => {
-                state.untold += 1;
+                state.unreported += 1;
                 self.lost.fetch_add(1, Ordering::Relaxed);
             }
             // The reader is gone for good.
