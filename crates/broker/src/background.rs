@@ -1,6 +1,6 @@
-//! Work off the event loops. It waits for the disk and is not on the data path (metadata, deletion, cold indexes), or
-//! it would hold up a loop (requests and answers of many items, the matching of patterns). The threads for it have
-//! shares (`turns.rs`).
+//! Work off the event loops. Some of it waits for the disk and is not on the data path: metadata, deletion, cold indexes.
+//! Other work would hold up a loop: long requests and answers, the matching of patterns. The threads for it have shares
+//! (`turns.rs`).
 
 use std::sync::Arc;
 
