@@ -44,7 +44,7 @@ pub enum Say {
     Bytes(Vec<u8>),
     /// An id.
     Uuid(Uuid),
-    /// So many elements, whose fields are asked for one by one.
+    /// The number of elements of a list, whose fields are asked for one by one.
     Count(usize),
 }
 

@@ -29,7 +29,7 @@ pub(super) enum LastFetch {
     /// The node has no replica of the metadata, or no leader reports fetches.
     #[default]
     Unknown,
-    /// So many milliseconds ago.
+    /// The time since then, in milliseconds.
     Ago(i64),
     /// Not since the leader was elected.
     Never,
